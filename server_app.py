@@ -81,9 +81,7 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     checkpoint.agree(prepared.manifest if prepared else None, described)
     schemas = list(described.values())
     shape = shape_of(schemas[0].text_dim, len(schemas[0].class_names), config)
-    rec = Recorder(
-        folder, config, federation.traffic.take, on_round, checkpoint, federation.take_absent
-    )
+    rec = Recorder(folder, checkpoint, federation.traffic.take, federation.take_absent, on_round)
     strategy = make_round(config, shape, rec.on_train, rec.on_validation)
     checkpoint.sizes = federation.sizes(checkpoint.sizes, schemas, common, timeout)
     initial = initial_arrays(strategy.side, initial_model(shape, config).state_dict())

@@ -25,6 +25,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 # What Python's zip reader and NumPy raise for bytes that are no archive, or of other features.
 _DAMAGED = (BadZipFile, EOFError, KeyError, NotImplementedError, OSError, RuntimeError, ValueError)
 _DRAFT = re.compile(r"(\..+\.draft-[0-9a-f]{8})(?:\.lock)?")
+# Of a place that is closed to this user. Any other error is no matter of the disk.
 _CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -40,12 +41,14 @@ def atomic_path(path: Path, *, keep: Path | None = None, lasting: bool = False) 
     lasting : flush to the device first, so that the file survives a power failure
     """
     create_folder(path.parent)
+    # Beside the target, as only a rename within one file system is atomic.
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield draft
         if lasting:
             with draft.open("rb") as file:
                 os.fsync(file.fileno())
+        # Between these two renames `path` is absent: a reader then takes `keep`.
         if keep is not None and path.is_file():
             path.replace(keep)
         draft.replace(path)
@@ -167,6 +170,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]] | None:
     try:
         with path.open("rb") as stream, np.load(stream) as file:
             archive: ZipFile | None = getattr(file, "zip", None)
+            # Why (decision 20): a damaged state counts as lost.
             if archive is None or archive.testzip() is not None:
                 return None
             return {name: file[name] for name in file.files}
@@ -190,6 +194,7 @@ def write_new(files: Mapping[Path, tuple[bytes, int]]) -> None:
     try:
         for path, (content, mode) in files.items():
             create_folder(path.parent)
+            # O_EXCL refuses a link that somebody put there, too.
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             written.append(path)
             with os.fdopen(descriptor, "wb") as file:

@@ -34,8 +34,8 @@ def one_line(text: str, *, marks: bool = False) -> str:
     return escaped(" ".join(text.split()), marks=marks)
 
 
-def _sequence(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
+def _sequence(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
 
 
 class EscapedOutput(io.TextIOBase):
@@ -59,6 +59,7 @@ class EscapedOutput(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write the escaped text; return the number of characters that were given."""
+        # Here and not where texts are printed: no caller can forget it.
         self._stream.write(escaped(text))
         return len(text)
 
@@ -83,6 +84,7 @@ class EscapingFilter(logging.Filter):
         if record.exc_info and not record.exc_text:  # handlers print this text where there is one
             record.exc_text = escaped(logging.Formatter().formatException(record.exc_info))
         message = record.getMessage()
+        # Left as it is where nothing is escaped, so that handlers keep its arguments.
         if (plain := escaped(message)) != message:
             record.msg, record.args = plain, None
         return True

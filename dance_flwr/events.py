@@ -23,7 +23,9 @@ from dance_flwr.escaping import EscapingFilter
 
 VARIABLE, FILE = "DANCE_FLWR_LOG", "events.jsonl"
 _EVENTS = logging.getLogger("dance_flwr.events")
+# Without a handler, Python prints warnings of a logger to stderr.
 _EVENTS.addHandler(logging.NullHandler())
+# An event is a line for programs; people read those of Flower's logger.
 _EVENTS.propagate = False
 _CONTEXT: ContextVar[Mapping[str, Any]] = ContextVar("log_context", default=MappingProxyType({}))
 
@@ -36,7 +38,8 @@ def structured() -> bool:
 def install() -> None:
     """Escape every log line of this process, and turn it into JSON on stderr if the user asked."""
     flower = logging.getLogger("flwr")
-    if not any(isinstance(own, EscapingFilter) for own in flower.filters):
+    if not any(isinstance(each, EscapingFilter) for each in flower.filters):
+        # On the logger, so that it holds for every handler, whoever adds it.
         flower.addFilter(EscapingFilter())
     if not structured() or any(isinstance(handler, _Lines) for handler in flower.handlers):
         return
@@ -88,6 +91,7 @@ def log_to(folder: Path, append: bool) -> Iterator[None]:
     if not structured():
         yield
         return
+    # The first events come before the files of the run.
     folder.mkdir(parents=True, exist_ok=True)
     file = logging.FileHandler(folder / FILE, "a" if append else "w", encoding="utf-8")
     file.setLevel(logging.INFO)
@@ -134,6 +138,7 @@ def line_of(record: logging.LogRecord) -> str:
         "message": message,
         **facts,
     }
+    # `default=str`: no line is lost for a fact that JSON does not know.
     return json.dumps(
         {key: _plain(value) for key, value in values.items() if value is not None}, default=str
     )

@@ -83,6 +83,7 @@ def _is_commentary(statement: ast.stmt) -> bool:
 def model_fingerprint(state: Mapping[str, Tensor]) -> str:
     """Return 16 hex digits of sha256 over names, shapes and bytes of a state dict, by name."""
     digest = hashlib.sha256()
+    # By name and not by place, as files and messages may order a model differently.
     for name in sorted(state):
         array = state[name].detach().cpu().contiguous().numpy()
         digest.update(f"{name}:{array.dtype}:{array.shape};".encode())

@@ -34,10 +34,12 @@ def count(views: Mapping[str, Tensor], target: Tensor) -> Counts:
     views : per name [m, C] probabilities, with "deployed" among them
     target : [m] int64 labels
     """
+    # The deployed view alone has counts by class, as macro F1 is reported of it only.
     classes = views["deployed"].size(1)
     guess = views["deployed"].argmax(dim=1)
 
     def per_class(values: Tensor) -> list[int]:
+        # As long as there are classes, also absent ones: counts of clients are added up.
         return torch.bincount(values, minlength=classes).tolist()
 
     return Counts(
@@ -51,13 +53,14 @@ def count(views: Mapping[str, Tensor], target: Tensor) -> Counts:
 
 def accuracy(correct: int, total: int) -> float:
     """Return correct / total, in [0, 1]; 0 without nodes."""
+    # A split without nodes is for the caller to name (`runs.reader.scored`).
     return correct / total if total else 0.0
 
 
 def macro_f1(
     true_positives: Sequence[int], predicted: Sequence[int], actual: Sequence[int]
 ) -> float:
-    """Mean over classes of 2 TP / (predicted + actual), in [0, 1].
+    """Return the mean over classes of 2 TP / (predicted + actual), in [0, 1].
 
     Equals scikit-learn's `f1_score(average="macro")`: classes that neither occur nor are predicted
     are omitted.
@@ -107,6 +110,7 @@ class Tokens:
     tokeniser: str = ""
 
 
+# By their default: the two names are no counts, and nothing adds them up.
 TOKEN_COUNTS = tuple(item.name for item in fields(Tokens) if item.default == 0)
 
 
@@ -129,6 +133,7 @@ class Report:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Add the seconds of this block to phase `name`."""
+        # Not in a `finally`: the round of a block that raises is not reported.
         start = time.perf_counter()
         yield
         self.seconds[name] += time.perf_counter() - start

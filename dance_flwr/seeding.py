@@ -9,6 +9,7 @@ import torch
 
 def derive(seed: int, purpose: str, *, round_: int = 0, client: int = -1) -> int:
     """Return a 63-bit seed: the first bytes of sha256 over the four values."""
+    # A hash, so that seeds, rounds and clients that differ by one have unrelated streams.
     digest = hashlib.sha256(f"{seed}/{round_}/{client}/{purpose}".encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
 

@@ -205,6 +205,6 @@ def prepare(
 
     agreement = read_agreement(agreed)
     card = make_folder(
-        graph, agreement, client, clients, out, encoder=encoder, seed=seed, say=typer.echo
+        graph, agreement, client, clients, out, encoder=encoder, seed=seed, log=typer.echo
     )
     typer.echo(f"client      {out}: client {client} of {clients}, {card.num_nodes:,} nodes")

@@ -39,7 +39,7 @@ from dance_flwr.data.text.foreign import MixedTexts, Mixture, mix, mixed_texts
 from dance_flwr.disk import atomic_file, atomic_folder
 from dance_flwr.errors import DataError
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 _FOREIGN = "chunk_foreign"  # array of a client whose texts are mixed: which chunks are foreign
 
@@ -50,7 +50,7 @@ def write_partition(
     content: dict[str, Any],
     folder: Path,
     bank: TextBank | None,
-    say: Say = lambda line: None,
+    log: Log = lambda line: None,
 ) -> BankStats | None:
     """Write the manifest and one folder per client; `folder` appears whole or not at all.
 
@@ -61,7 +61,7 @@ def write_partition(
     content : manifest of this partition
     bank : encodes the texts and provides each client's slice; None leaves the encoding to
         `encode_client` on each machine
-    say : receives one line per step
+    log : receives one line per step
 
     Returns
     -------
@@ -72,9 +72,9 @@ def write_partition(
     DataError : texts are to be mixed without a bank, or with fewer than two nodes
     """
     mixed: _Mixed | None = None
-    stats = encode_texts(_held_texts(graph, partition), bank, say) if bank else None
+    stats = encode_texts(_held_texts(graph, partition), bank, log) if bank else None
     if partition.spec.foreign_text_ratio:
-        mixed = _Mixed(graph, partition, bank, say)
+        mixed = _Mixed(graph, partition, bank, log)
     whole = replace(graph, split=partition.split)  # checked once, not once per client
     with atomic_folder(folder, mode=0o700) as draft:
         for number in range(partition.spec.clients):
@@ -105,7 +105,7 @@ class _Mixed:
     """
 
     def __init__(
-        self, graph: TextGraph, partition: Partition, bank: TextBank | None, say: Say
+        self, graph: TextGraph, partition: Partition, bank: TextBank | None, log: Log
     ) -> None:
         spec = partition.spec
         if bank is None:
@@ -117,7 +117,7 @@ class _Mixed:
         self._bank = bank.gather(self._texts)
         self._mixture: Mixture = mix(self._bank.ptr, spec.foreign_text_ratio, spec.seed)
         self._place = np.cumsum(partition.assignment != OUTSIDE) - 1  # among the nodes held
-        say(
+        log(
             f"texts       mixed: {self._mixture.share:.1%} of {len(self._mixture.rows):,} chunks "
             "are of other nodes"
         )
@@ -177,7 +177,7 @@ def write_client(
     write_card(folder, card)
 
 
-def encode_client(folder: Path, bank: TextBank, say: Say = lambda line: None) -> BankStats:
+def encode_client(folder: Path, bank: TextBank, log: Log = lambda line: None) -> BankStats:
     """Encode the texts of a client folder that was written without a text bank.
 
     Raises
@@ -196,7 +196,7 @@ def encode_client(folder: Path, bank: TextBank, say: Say = lambda line: None) ->
             f"{folder}: expected the node ids of {CARD}, found others; "
             "copy the client's folder again"
         )
-    stats = encode_texts(texts, bank, say)
+    stats = encode_texts(texts, bank, log)
     _write_slice(texts, bank.gather(texts), bank, folder)
     write_card(folder, card)
     return stats
@@ -224,10 +224,10 @@ def check(folder: Path) -> dict[str, Any]:
     return content
 
 
-def encode_texts(texts: Sequence[str], bank: TextBank, say: Say) -> BankStats:
+def encode_texts(texts: Sequence[str], bank: TextBank, log: Log) -> BankStats:
     """Encode the texts that the bank lacks and report the numbers in one line."""
     stats = bank.ensure(texts)
-    say(
+    log(
         f"text bank   {stats.chunks_encoded:,} chunks of {stats.texts_encoded:,} texts encoded in "
         f"{stats.seconds:.0f} s, {stats.texts_total - stats.texts_encoded:,} texts already there"
     )

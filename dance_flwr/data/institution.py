@@ -9,7 +9,7 @@ from dance_flwr.config.outputs import check_out
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import ClientCard
-from dance_flwr.data.client_folder import Say, client_card, client_graph, encode_texts, write_client
+from dance_flwr.data.client_folder import Log, client_card, client_graph, encode_texts, write_client
 from dance_flwr.data.federation_file import Agreement
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.graphs.loading import load_graph
@@ -28,7 +28,7 @@ def make_folder(
     *,
     encoder: str = "",
     seed: int = 0,
-    say: Say = lambda line: None,
+    log: Log = lambda line: None,
 ) -> ClientCard:
     """Create one client's folder from a whole graph; it appears whole or not at all.
 
@@ -40,7 +40,7 @@ def make_folder(
     out : the new folder
     encoder : name or folder of the agreed encoder on this machine; "" for the agreed name
     seed : seed of the split if the graph has none
-    say : receives one line per step
+    log : receives one line per step
 
     Returns
     -------
@@ -62,7 +62,7 @@ def make_folder(
     config = _config(agreement, encoder, seed)
     loaded = load_graph(data) if isinstance(data, str) else data
     graph = relabel(loaded, agreement.class_names)
-    return write_whole(graph, config, out, client=client, clients=clients, say=say)
+    return write_whole(graph, config, out, client=client, clients=clients, log=log)
 
 
 def write_whole(
@@ -72,19 +72,19 @@ def write_whole(
     *,
     client: int = 0,
     clients: int = 1,
-    say: Say = lambda line: None,
+    log: Log = lambda line: None,
 ) -> ClientCard:
     """Write a whole graph as the folder of one client; return its card.
 
     Parameters
     ----------
     config : encoder, chunks, split and seed; its partitioner is not asked
-    client, clients, out, say : as in `make_folder`
+    client, clients, out, log : as in `make_folder`
     """
     spec = replace(partition_spec(config), method="random", clients=1)
     partition = make_partition(graph, spec)
     bank = text_bank(config)
-    encode_texts(graph.texts, bank, say)
+    encode_texts(graph.texts, bank, log)
     card = replace(client_card(manifest(graph, partition), 0), client=client, clients=clients)
     with atomic_folder(out) as draft:
         write_client(client_graph(graph, partition, 0), card, draft, bank)

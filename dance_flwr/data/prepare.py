@@ -12,7 +12,7 @@ from dance_flwr.config.outputs import check_folder
 from dance_flwr.config.paths import MANIFEST, PROJECT, data_root
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.data.card import FOLDER_FORMAT
-from dance_flwr.data.client_folder import Say, check, write_partition
+from dance_flwr.data.client_folder import Log, check, write_partition
 from dance_flwr.data.graphs.loading import load_graph, source_identity
 from dance_flwr.data.partition import PartitionSpec, make_partition, manifest, read_manifest
 from dance_flwr.data.text.bank import BankStats, TextBank
@@ -56,7 +56,7 @@ def _folder(config: DataConfig, bank: TextBank) -> Path:
     return root / "partitions" / f"{name}-{key}"
 
 
-def prepare(config: DataConfig, say: Say = lambda line: None) -> Prepared:
+def prepare(config: DataConfig, log: Log = lambda line: None) -> Prepared:
     """Return the partition that `config` describes, creating it if it does not exist.
 
     Texts are encoded into the bank under the data root, which all partitions share; each client
@@ -64,7 +64,7 @@ def prepare(config: DataConfig, say: Say = lambda line: None) -> Prepared:
 
     Parameters
     ----------
-    say : receives one line per step
+    log : receives one line per step
 
     Raises
     ------
@@ -76,30 +76,30 @@ def prepare(config: DataConfig, say: Say = lambda line: None) -> Prepared:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.parent / f".{folder.name}.lock"):
         if (folder / MANIFEST).is_file():
-            say(f"partition   {folder} (found)")
+            log(f"partition   {folder} (found)")
             return Prepared(folder, check(folder), None)
-        say(f"data        reading {config.data}")
+        log(f"data        reading {config.data}")
         graph = load_graph(config.data, root)
-        say(
+        log(
             f"data        {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
             f"{len(graph.class_names)} classes"
         )
         # Partition before encoding, so that bad partition settings fail at once.
         partition = make_partition(graph, spec)
         content = manifest(graph, partition)
-        _say_outside(content, say)
+        _log_outside(content, log)
         _compare_committed(content)
-        stats = write_partition(graph, partition, content, folder, bank, say)
+        stats = write_partition(graph, partition, content, folder, bank, log)
     ratio = content["ratio_of_edges_kept"]
-    say(f"partition   {folder} (made: {spec.clients} clients, {ratio:.1%} of the edges kept)")
+    log(f"partition   {folder} (made: {spec.clients} clients, {ratio:.1%} of the edges kept)")
     return Prepared(folder, content, stats)
 
 
-def _say_outside(content: dict[str, Any], say: Say) -> None:
+def _log_outside(content: dict[str, Any], log: Log) -> None:
     """Report the nodes that no client holds, if there are any."""
     outside, num_nodes = content["report"].get("outside"), content["num_nodes"]
     if outside:
-        say(
+        log(
             f"partition   {outside['nodes']:,} of {num_nodes:,} nodes "
             f"({outside['nodes'] / num_nodes:.1%}) take no part, as no client holds them; with "
             f"them {outside['edges']:,} of {content['num_edges']:,} edges"

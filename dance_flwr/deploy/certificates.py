@@ -29,6 +29,7 @@ CA, CA_KEY, SERVER, SERVER_KEY = "ca.crt", "ca.key", "server.pem", "server.key"
 _CA_DAYS = 3650  # nodes keep ca.crt, so it outlives many certificates of the server
 _CLOCK_DAYS = 1  # valid from a day ago, for nodes whose clock is behind
 _DNS_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
+# `deploy check` calls a key that others can read a problem.
 _PRIVATE, _PUBLIC = 0o600, 0o644
 
 
@@ -67,9 +68,11 @@ def make_certificates(
     UserError : a host is neither a DNS name nor an IP address, `days` is below 1, or a file exists
     """
     start = now or datetime.now(UTC)
+    # Arguments first: a mistake in them leaves no key behind.
     names = _alternative_names(hosts, days)
     paths = Certificates(*(folder / name for name in (CA, CA_KEY, SERVER, SERVER_KEY)))
     key = ec.generate_private_key(ec.SECP384R1())
+    # Never shorter than the certificate that it signs.
     authority = _authority(key, start, max(_CA_DAYS, days))
     server_key, server = _server(authority, key, names, start, days)
     _write_new(
@@ -106,6 +109,7 @@ def renew_certificate(
     start = now or datetime.now(UTC)
     names = _alternative_names(hosts, days)
     ca, key = _read_authority(authority)
+    # A certificate is of no use beyond the end of its authority.
     if start + timedelta(days=days) > ca.not_valid_after_utc:
         raise UserError(
             f"{authority / CA}: expected an authority that holds for {days} days more, "
@@ -139,6 +143,8 @@ def make_key(path: Path) -> Path:
     UserError : one of the files exists already, or cannot be written
     """
     key = ec.generate_private_key(ec.SECP384R1())
+    # Why (decision 8): Flower authenticates nodes by such keys, and the same key signs in masked
+    # sums. It has no passphrase, as Flower could not ask for one.
     public = path.with_name(f"{path.name}.pub")
     line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n"
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
@@ -180,6 +186,7 @@ def _authority(key: ec.EllipticCurvePrivateKey, start: datetime, days: int) -> x
     usage = {"key_cert_sign": True, "crl_sign": True}
     return (
         _builder(name, name, key.public_key(), start, days)
+        # It signs servers and no further authorities.
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(usage), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -199,9 +206,11 @@ def _server(
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     certificate = (
         _builder(name, authority.subject, key.public_key(), start, days)
+        # Clients compare the address with these names, and not with the subject.
         .add_extension(names, critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage({"digital_signature": True}), critical=True)
+        # Of use to a server alone, should its key be stolen.
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(identifier, critical=False)
@@ -245,6 +254,7 @@ def _read_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePri
             f"{folder}: expected {CA} and {CA_KEY} of an authority, found {error}; "
             "name the folder in which `dance-flwr deploy certificates` wrote them"
         ) from None
+    # Before anything is signed: nodes would refuse a certificate that another key has signed.
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != ca.public_key():
         raise UserError(
             f"{folder}: expected {CA_KEY} to be the key of {CA}, found another key; "
@@ -259,6 +269,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _write_new(files: Mapping[Path, tuple[bytes, int]]) -> None:
     """Create files that must not exist yet, each with its mode; all of them or none."""
+    # `lexists`: a link that leads nowhere is in the way as well.
     present = [str(path) for path in files if os.path.lexists(path)]
     if present:
         raise UserError(

@@ -14,6 +14,7 @@ Check = Callable[[Node], Finding]
 
 # A new check is one function and one line here.
 CHECKS: Mapping[str, Check] = {
+    # In the order in which a node needs them: the connection, its key, the data, the machine.
     "SuperLink": check_link.check_address,
     "TLS": check_link.check_tls,
     "certificate": check_link.check_certificate,
@@ -38,6 +39,7 @@ def run_checks(node: Node, checks: Mapping[str, Check] = CHECKS) -> dict[str, Fi
 
 def can_join(findings: Mapping[str, Finding]) -> bool:
     """Return whether no finding is a PROBLEM."""
+    # What was not checked does not prevent a node from joining; the verdict says so.
     return all(finding.status is not Status.PROBLEM for finding in findings.values())
 
 
@@ -89,6 +91,7 @@ def _count(findings: Mapping[str, Finding]) -> dict[Status, int]:
 
 def _run(check: Check, node: Node) -> Finding:
     try:
+        # Every check ends in one line, so that one that fails hides none of the others.
         finding = check(node)
     except UserError as error:
         finding = Finding(Status.PROBLEM, str(error))

@@ -20,7 +20,7 @@ _AGAIN = "copy the client's folder again"
 
 
 def check_agreed(node: Node) -> Finding:
-    """The agreed federation file can be read."""
+    """Check that the agreed federation file can be read."""
     if node.agreed is None:
         return unchecked("give --agreed federation.toml")
     agreed = read_agreement(node.agreed)
@@ -30,20 +30,23 @@ def check_agreed(node: Node) -> Finding:
 
 
 def check_data(node: Node) -> Finding:
-    """The parts of the folder match: card, files, neighbour lists, labels, bank, manifest."""
+    """Check that the parts of the folder match: card, files, neighbours, labels, bank, manifest."""
     if node.data is None:
         return unchecked(_FOLDER)
     if not (node.data / "text" / META).is_file() and (node.data / CARD).is_file():
         return _unencoded(node.data)
+    # Here alone: the checks before it start without torch.
     import torch
 
     from dance_flwr.client_data.client_data import ClientData
 
+    # Why (decision 20): digests first, as everything below reads these files.
     check_files(node.data)
     data = ClientData(
         node.data, torch.device("cpu")
     )  # compares the card with ids and neighbour lists
     card, bank = data.card, load_slice(node.data / "text")
+    # The card states the number of nodes; parts of another preparation would differ from it.
     sizes = {
         "texts in the bank": len(bank.ptr) - 1,
         "labels": len(data.labels),
@@ -64,6 +67,7 @@ def check_data(node: Node) -> Finding:
             "finite embeddings in the text bank", "others", f"dance-flwr encode {node.data}"
         )
     _compare_manifest(node.data, card)
+    # A run writes its states and evidence there, as the user of the SuperNode.
     if not os.access(node.data, os.W_OK):
         return problem(
             "a folder that this user may write to "
@@ -80,7 +84,7 @@ def check_data(node: Node) -> Finding:
 
 
 def check_encoder(node: Node) -> Finding:
-    """The texts are encoded as agreed, and this machine has the weights that encoded them."""
+    """Check that texts are encoded as agreed, with weights that this machine has."""
     if node.data is None:
         return unchecked(_FOLDER)
     meta = read_meta(node.data / "text") if (node.data / "text" / META).is_file() else None
@@ -95,6 +99,7 @@ def check_encoder(node: Node) -> Finding:
             "max_chunks": agreed.max_chunks,
             "chunker_version": agreed.chunker_version,
         }
+        # Chunks and weights make the embeddings, so that all of them must be those agreed on.
         wrong = [key for key, value in expected.items() if meta.get(key) != value]
         if wrong:
             settings = ", ".join(f"{key} {expected[key]}" for key in wrong)
@@ -110,12 +115,13 @@ def check_encoder(node: Node) -> Finding:
 
 
 def check_labels(node: Node) -> Finding:
-    """The client's class names are the agreed ones, in the same order."""
+    """Check that the client's class names are the agreed ones, in the same order."""
     if node.data is None:
         return unchecked(_FOLDER)
     if node.agreement is None:
         return unchecked("needs --agreed federation.toml")
     names = read_card(node.data).class_names
+    # Names and their order: the number of a class is its place in this list.
     wrong = class_mismatch(node.agreement.class_names, names)
     if wrong:
         return problem(
@@ -139,11 +145,13 @@ def _compare_manifest(folder: Path, card: ClientCard) -> None:
     DataError : the folder belongs to another partition, or the manifest was altered
     """
     path = folder.parent / MANIFEST
+    # At a node there is the client's folder alone, without a manifest beside it.
     if not path.is_file():
         return
     content = read_manifest(path)
     clients = content["clients"]
     listed = clients[card.client]["ids_sha256"] if card.client < len(clients) else None
+    # A folder is copied to its node: one of another partition looks the same otherwise.
     if (content["sha256"], listed) != (card.partition_sha256, card.ids_sha256):
         raise DataError(
             f"{folder}: expected a client folder of the partition in {path}, "
@@ -157,6 +165,7 @@ def _compare_weights(name: str, sha256: str, compared: bool) -> Finding:
 
     by = f"texts encoded by {name}, sha256 {sha256[:12]}{' as agreed' if compared else ''}"
     try:
+        # Without the network, and a warning at most: rounds read the encoded texts.
         installed = resolve_local(name, "float32").weights_sha256
     except (DataError, OSError):
         return warning(

@@ -8,11 +8,12 @@ from dance_flwr.federation.secagg.signatures import fingerprint_of, line_of, loa
 
 
 def check_key(node: Node) -> Finding:
-    """The key is readable, private, of a type that Flower accepts, and matches its public half."""
+    """Check that the key is readable, private, of Flower's type, and matches its public half."""
     if node.key is None:
         return unchecked("give --key FILE, the node's private key")
     key = load_key(node.key)
     mode = stat.S_IMODE(node.key.stat().st_mode)
+    # Who can read the key can be this node.
     if mode & 0o077:
         return problem(
             "a key that only its owner can read (mode 600)",
@@ -22,6 +23,7 @@ def check_key(node: Node) -> Finding:
         )
     beside = node.key.with_name(f"{node.key.name}.pub")
     if (
+        # A warning at most: the SuperNode reads the private key alone.
         beside.is_file()
         and beside.read_bytes().split()[1:2] != line_of(key.public_key()).split()[1:2]
     ):
@@ -34,11 +36,12 @@ def check_key(node: Node) -> Finding:
 
 
 def check_registration(node: Node) -> Finding:
-    """The SuperLink knows the key; the request has no side effects."""
+    """Check that the SuperLink knows the key; the request has no side effects."""
     if node.key is None:
         return unchecked("give --key FILE, the node's private key")
     key = load_key(node.key)
     line = f"flwr supernode register {node.key.name}.pub {node.connection}"
+    # A signed request is sent over TLS only.
     if not node.superlink or not node.probe.secure:
         return unchecked(
             "needs a SuperLink reached over TLS; "
@@ -47,6 +50,7 @@ def check_registration(node: Node) -> Finding:
     from dance_flwr.deploy.registration import is_registered
 
     roots = node.root_certificates.read_bytes() if node.root_certificates else None
+    # Why (decision 10): known and unknown keys are refused differently, and nothing changes.
     if is_registered(node.superlink, roots, key):
         return ok("the SuperLink knows this key")
     return problem(

@@ -14,17 +14,20 @@ from dance_flwr.deploy.node import Node
 from dance_flwr.errors import UserError
 
 # Seconds; Flower's node authentication rejects signatures outside these limits.
-MOST_AHEAD, MOST_BEHIND = 5.0, 305.0
-_WARN_AHEAD, _WARN_BEHIND = 2.0, 60.0
+MAX_FAST, MAX_SLOW = 5.0, 305.0
+# Below Flower's limits, so that a clock that drifts is seen before its node is refused.
+_WARN_FAST, _WARN_SLOW = 2.0, 60.0
+# Long enough to renew it while nodes are still connected.
 _WARN_DAYS = 30
 
 # OpenSSL's X509_V_ERR_...
 _NOT_YET, _EXPIRED, _NAME, _ADDRESS = 9, 10, 62, 64
+# Codes of a chain that does not lead to an authority in the given file.
 _SIGNER = (2, 7, 18, 19, 20, 21, 24, 30, 79)
 
 
 def check_address(node: Node) -> Finding:
-    """The SuperLink's name resolves, its port accepts connections, and a SuperLink answers."""
+    """Check that the address resolves, its port accepts connections, and a SuperLink answers."""
     if not node.superlink:
         return unchecked("give --superlink HOST:PORT")
     probe = node.probe
@@ -33,6 +36,7 @@ def check_address(node: Node) -> Finding:
         return _unreached(probe, where)
     if not probe.secure:
         return ok(f"{where} accepts connections")
+    # A port that accepts TLS may be any server's.
     if probe.health != 200:
         answer = "no HTTP answer" if probe.health is None else f"HTTP status {probe.health}"
         return problem(
@@ -44,7 +48,7 @@ def check_address(node: Node) -> Finding:
 
 
 def check_tls(node: Node) -> Finding:
-    """The TLS handshake succeeds with the node's root certificates."""
+    """Check that the TLS handshake succeeds with the node's root certificates."""
     if not node.superlink or node.probe.unreached is not None:
         return unchecked("the SuperLink was not reached")
     probe = node.probe
@@ -55,6 +59,7 @@ def check_tls(node: Node) -> Finding:
             else "by the system's authorities"
         )
         return ok(f"certificate accepted, signed {by}")
+    # Of the operator's own file, and no fault of the connection.
     if isinstance(probe.refused, UserError):
         raise probe.refused
     if isinstance(probe.refused, ssl.SSLCertVerificationError):
@@ -68,13 +73,13 @@ def check_tls(node: Node) -> Finding:
 
 
 def check_certificate(node: Node) -> Finding:
-    """The certificates of the SuperLink and its authority do not expire soon."""
-    shown = node.probe.certificate if node.superlink else None
-    if shown is None:
+    """Check that the certificates of the SuperLink and its authority do not expire soon."""
+    certificate = node.probe.certificate if node.superlink else None
+    if certificate is None:
         return unchecked("no certificate was seen")
     ends = [
         (
-            shown.not_valid_after_utc,
+            certificate.not_valid_after_utc,
             "the SuperLink's certificate",
             "the server operator must renew it",
         )
@@ -87,6 +92,7 @@ def check_certificate(node: Node) -> Finding:
         )
         for root in node.probe.roots
     ]
+    # Whichever ends first; a certificate is worth nothing without its authority.
     end, what, action = min(ends, key=lambda row: row[0])
     days = (end - node.now()).total_seconds() / 86400
     if days < 0:
@@ -101,24 +107,23 @@ def check_certificate(node: Node) -> Finding:
 
 
 def check_clock(node: Node) -> Finding:
-    """The clock is within the tolerance of Flower's node authentication."""
+    """Check that the clock is within the tolerance of Flower's node authentication."""
     probe = node.probe if node.superlink else None
     if probe is None or not probe.secure:
         return _clock_by_certificate(probe.certificate if probe else None, node.now())
-    if probe.ahead is None:
+    if probe.clock_offset is None:
         return unchecked(
             "the SuperLink sent no Date header; compare the clocks yourself, or use NTP on both"
         )
-    side = "ahead of" if probe.ahead > 0 else "behind"
-    differs = f"this clock {abs(probe.ahead):.0f} s {side} the server's"
-    limits = (
-        f"at most {MOST_AHEAD:.0f} s ahead of the server's clock and {MOST_BEHIND:.0f} s behind it"
-    )
-    if probe.ahead >= MOST_AHEAD or probe.ahead <= -MOST_BEHIND:
+    side = "ahead of" if probe.clock_offset > 0 else "behind"
+    differs = f"this clock {abs(probe.clock_offset):.0f} s {side} the server's"
+    limits = f"at most {MAX_FAST:.0f} s ahead of the server's clock and {MAX_SLOW:.0f} s behind it"
+    # The two limits differ: a signature from the future is refused much sooner than an old one.
+    if probe.clock_offset >= MAX_FAST or probe.clock_offset <= -MAX_SLOW:
         return problem(
             limits, differs, "set the clock (NTP): Flower rejects signatures outside these limits"
         )
-    if probe.ahead > _WARN_AHEAD or probe.ahead < -_WARN_BEHIND:
+    if probe.clock_offset > _WARN_FAST or probe.clock_offset < -_WARN_SLOW:
         return warning(limits, differs, "set the clock (NTP) before it drifts further")
     return ok("agrees with the server's Date header to about a second")
 
@@ -127,6 +132,7 @@ def _unreached(probe: Probe, where: str) -> Finding:
     error = probe.unreached
     if isinstance(error, UserError):
         raise error
+    # A SuperNode would connect through the proxy, so this failure proves nothing.
     if (getproxies().get("https") or getproxies().get("all")) and not proxy_bypass(probe.host):
         return warning(
             f"{where} to accept connections",
@@ -150,11 +156,12 @@ def _unreached(probe: Probe, where: str) -> Finding:
 
 
 def _refused(error: ssl.SSLCertVerificationError, probe: Probe, roots: Path | None) -> Finding:
-    shown = probe.certificate
+    certificate = probe.certificate
     if error.verify_code in (_EXPIRED, _NOT_YET):
         span = (
-            f" ({shown.not_valid_before_utc:%Y-%m-%d} to {shown.not_valid_after_utc:%Y-%m-%d})"
-            if shown
+            f" ({certificate.not_valid_before_utc:%Y-%m-%d} to "
+            f"{certificate.not_valid_after_utc:%Y-%m-%d})"
+            if certificate
             else ""
         )
         state = "expired" if error.verify_code == _EXPIRED else "not valid yet"
@@ -167,12 +174,16 @@ def _refused(error: ssl.SSLCertVerificationError, probe: Probe, roots: Path | No
     if error.verify_code in (_NAME, _ADDRESS):
         return problem(
             f"a certificate for {probe.host!r}",
-            f"one for {', '.join(_names(shown)) or 'no name at all'}",
+            f"one for {', '.join(_names(certificate)) or 'no name at all'}",
             "use one of these names in --superlink, "
             "or ask the server operator for a certificate with your name",
         )
     if error.verify_code in _SIGNER:
-        signer = f"one of {shown.issuer.rfc4514_string()} with another key" if shown else "another"
+        signer = (
+            f"one of {certificate.issuer.rfc4514_string()} with another key"
+            if certificate
+            else "another"
+        )
         return problem(
             f"a certificate signed by {roots or 'an authority of the system'}",
             f"{signer} ({error.verify_message})",
@@ -183,10 +194,11 @@ def _refused(error: ssl.SSLCertVerificationError, probe: Probe, roots: Path | No
     )
 
 
-def _clock_by_certificate(shown: x509.Certificate | None, now: datetime) -> Finding:
-    if shown is None:
+def _clock_by_certificate(certificate: x509.Certificate | None, now: datetime) -> Finding:
+    if certificate is None:
         return unchecked("without a connection there is nothing to compare with")
-    if shown.not_valid_before_utc <= now <= shown.not_valid_after_utc:
+    # Never ok: a year of validity says nothing of seconds.
+    if certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
         return unchecked(
             "without TLS only this is known: the clock lies within the certificate's dates"
         )
@@ -195,11 +207,11 @@ def _clock_by_certificate(shown: x509.Certificate | None, now: datetime) -> Find
     )
 
 
-def _names(shown: x509.Certificate | None) -> list[str]:
-    if shown is None:
+def _names(certificate: x509.Certificate | None) -> list[str]:
+    if certificate is None:
         return []
     try:
-        names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
     return [str(name.value) for name in names]

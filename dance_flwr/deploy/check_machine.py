@@ -9,11 +9,12 @@ from dance_flwr.data.federation_file import installed_version
 from dance_flwr.deploy.finding import Finding, ok, problem, unchecked, warning
 from dance_flwr.deploy.node import Node
 
+# Below it there is a warning only: how much a run needs depends on its settings.
 _LEAST_BYTES = 10**9
 
 
 def check_device(node: Node) -> Finding:
-    """The configured device exists; reports the device that a client would use."""
+    """Check that the configured device exists; report the one that a client would use."""
     import torch
 
     from dance_flwr.federation.client.device import device_label, named_device
@@ -38,7 +39,7 @@ def check_device(node: Node) -> Finding:
 
 
 def check_disk(node: Node) -> Finding:
-    """There is room for runs and evidence."""
+    """Check that there is room for runs and evidence."""
     where = node.data if node.data and node.data.is_dir() else Path()
     free = shutil.disk_usage(where).free
     if free < _LEAST_BYTES:
@@ -51,7 +52,7 @@ def check_disk(node: Node) -> Finding:
 
 
 def check_software(node: Node) -> Finding:
-    """The installed versions are the agreed ones; Flower's minor version must match."""
+    """Check that the installed versions are the agreed ones; Flower's minor version must match."""
     packages = {name: installed_version(name) for name in ("flwr", "torch", "dance-flwr")}
     listed = ", ".join(
         [
@@ -62,6 +63,7 @@ def check_software(node: Node) -> Finding:
     agreed = node.agreement
     if agreed is None:
         return ok(listed)
+    # The app uses names of Flower that may move in any minor release (`federation/flower.py`).
     if packages["flwr"].split(".")[:2] != agreed.flwr.split(".")[:2]:
         return problem(f"flwr {agreed.flwr}", packages["flwr"], f"pip install flwr=={agreed.flwr}")
     for name, expected in (("flwr", agreed.flwr), ("dance-flwr", agreed.dance_flwr)):
@@ -71,11 +73,13 @@ def check_software(node: Node) -> Finding:
 
 
 def check_protocol(node: Node) -> Finding:
-    """The installed release speaks the server's protocol."""
+    """Check that the installed release speaks the server's protocol."""
     agreed = node.agreement
+    # The server states its number directly, or by the file that was agreed on.
     expected = node.expect or (agreed.protocol if agreed else 0)
     if not expected:
         return unchecked(f"protocol {PROTOCOL}; give --expect NUMBER or --agreed FILE to compare")
+    # Why (decision 26): releases of one protocol work together, whatever their version.
     if expected != PROTOCOL:
         release = f"dance-flwr {agreed.dance_flwr}" if agreed and not node.expect else "the release"
         return problem(

@@ -9,6 +9,7 @@ class Status(StrEnum):
 
     OK = "ok"
     WARNING = "warning"
+    # In capitals, as the one status that prevents a node from joining.
     PROBLEM = "PROBLEM"
     UNCHECKED = "not checked"
 
@@ -52,4 +53,5 @@ def problem(expected: str, found: str, action: str) -> Finding:
 
 
 def _wrong(status: Status, expected: str, found: str, action: str) -> Finding:
+    # As every error of the package: expected, found, what to do.
     return Finding(status, f"expected {expected}, found {found}; {action}", expected, found, action)

@@ -58,6 +58,7 @@ class LocalDeployment:
         host: str = HOST,
         launchers: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
+        # Absolute, as the working directory of a ClientApp is that of its SuperNode.
         self.root, self.folders = root, [folder.resolve() for folder in folders]
         self._node_config = dict(node_config or {})
         self.port = free_port()
@@ -65,6 +66,7 @@ class LocalDeployment:
         self._launchers = dict(launchers or {})
         self.environment: dict[str, dict[str, str]] = {}
         self.superlinks: dict[int, str] = {}
+        # TLS on loopback as well: Flower authenticates nodes under TLS only (decision 2).
         self.certificates: Certificates = make_certificates(
             root / "certificates", list(dict.fromkeys([host, HOST, "localhost"]))
         )
@@ -92,11 +94,14 @@ class LocalDeployment:
             self.host,
             "--port",
             str(self.port),
+            # Only nodes whose keys are registered may connect.
             "--enable-supernode-auth",
         ]
         command += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate)]
         command += ["--ssl-keyfile", str(tls.key)]
         command += [
+            # On disk: a SuperLink that is restarted keeps its nodes. Its runs fail; they are
+            # resumed (decision 10).
             "--database",
             str(self.root / "state.db"),
             "--disable-runtime-dependency-installation",
@@ -133,6 +138,7 @@ class LocalDeployment:
             keys.NUM_PARTITIONS: len(self.folders),
         }
         signing = str(self.keys[client].with_suffix(""))
+        # Every node has a key already, so that all of them sign and check (decision 8).
         settings |= {keys.SIGNING_KEY: signing, keys.PEER_KEYS: str(self.peer_keys)}
         settings |= {keys.DATA_PATH: str(self.folders[client]), **self._node_config}
         pairs = " ".join(f"{name}={toml_value(value)}" for name, value in settings.items())
@@ -161,6 +167,7 @@ class LocalDeployment:
 
     def kill_node(self, client: int) -> None:
         """End a client's SuperNode and its ClientApp with SIGKILL."""
+        # As at a power failure: no process can close its connections.
         stop(self.nodes.pop(client), ask=False)
 
     def kill_server(self) -> None:
@@ -172,6 +179,7 @@ class LocalDeployment:
     def spawn(self, name: str, command: Sequence[str]) -> ProcessTree:
         """Start a command in the home `name`; its output is appended to `<name>.log`."""
         home = self.root / name
+        # A home for each, as on machines of their own.
         home.mkdir(exist_ok=True)
         environment = flower_environment(home) | self.environment.get(name, {})
         program = [*self._launchers.get(name, ()), str(tool(command[0])), *command[1:]]
@@ -195,6 +203,7 @@ def local_deployment(
     deployment = LocalDeployment(root.resolve(), folders, node_config, **network)
     try:
         deployment.start_server()
+        # Before the nodes start: an unknown key is refused.
         deployment.register()
         for client in range(len(folders)):
             deployment.start_node(client)

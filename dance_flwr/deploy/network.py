@@ -30,7 +30,7 @@ class Probe:
     certificate : the server's certificate, even if it was rejected
     roots : trusted certificates; empty for the system's
     health : HTTP status of `/health`
-    ahead : seconds by which this machine's clock is ahead of the server's, to about a second
+    clock_offset : seconds by which this machine's clock is fast against the server's, to about one
     """
 
     host: str
@@ -40,7 +40,7 @@ class Probe:
     certificate: x509.Certificate | None = None
     roots: tuple[x509.Certificate, ...] = ()
     health: int | None = None
-    ahead: float | None = None
+    clock_offset: float | None = None
 
     @property
     def secure(self) -> bool:
@@ -65,6 +65,7 @@ def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: f
     try:
         plain = socket.create_connection((host, port), timeout)
     except (OSError, UnicodeError) as error:  # UnicodeError: a name that no DNS query can hold
+        # Kept and not raised: each check reads its part of one probe.
         return Probe(host, port, unreached=error)
     with plain:
         roots: tuple[x509.Certificate, ...] = ()
@@ -73,13 +74,17 @@ def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: f
             secure = context.wrap_socket(plain, server_hostname=host)
         except (OSError, UserError) as error:  # OSError: also SSLError and a closed connection
             return Probe(
-                host, port, refused=error, certificate=_shown(host, port, timeout), roots=roots
+                host,
+                port,
+                refused=error,
+                certificate=_certificate(host, port, timeout),
+                roots=roots,
             )
         with secure:
-            shown = secure.getpeercert(binary_form=True)
-            health, ahead = _health(secure, host, now)
-    certificate = x509.load_der_x509_certificate(shown) if shown else None
-    return Probe(host, port, certificate=certificate, roots=roots, health=health, ahead=ahead)
+            encoded = secure.getpeercert(binary_form=True)
+            health, offset = _health(secure, host, now)
+    certificate = x509.load_der_x509_certificate(encoded) if encoded else None
+    return Probe(host, port, None, None, certificate, roots, health, offset)
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -119,9 +124,10 @@ def _context(root_certificates: Path | None) -> tuple[ssl.SSLContext, tuple[x509
     return context, roots
 
 
-def _shown(host: str, port: int, timeout: float) -> x509.Certificate | None:
+def _certificate(host: str, port: int, timeout: float) -> x509.Certificate | None:
     """Return a server's certificate without verifying it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # To show the certificate, never to trust it: nothing is sent over this connection.
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
         suppress(OSError, ValueError),
@@ -133,23 +139,25 @@ def _shown(host: str, port: int, timeout: float) -> x509.Certificate | None:
 
 
 def _health(connection: ssl.SSLSocket, host: str, now: Clock) -> tuple[int | None, float | None]:
-    """Request `/health`; return its status and how far this clock is ahead of the Date header."""
+    """Request `/health`; return its status and the offset of this clock from the Date header."""
     before = now()
     try:
         connection.sendall(
+            # The gate of a deployment passes this path and Flower's API alone (decision 10).
             f"HEAD /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
         )
         response = http.client.HTTPResponse(connection, method="HEAD")
         response.begin()
     except (OSError, http.client.HTTPException):
         return None, None
-    here = before + (now() - before) / 2
+    # The answer was written somewhere between; half of the way is the best guess.
+    local = before + (now() - before) / 2
     try:
         # The header has whole seconds and may be cached for another second: use the middle of the
         # two seconds that it can mean.
-        there = parsedate_to_datetime(response.headers.get("Date", "")).astimezone(UTC) + timedelta(
-            seconds=1
-        )
+        remote = parsedate_to_datetime(response.headers.get("Date", "")).astimezone(
+            UTC
+        ) + timedelta(seconds=1)
     except (TypeError, ValueError):
         return response.status, None
-    return response.status, (here - there).total_seconds()
+    return response.status, (local - remote).total_seconds()

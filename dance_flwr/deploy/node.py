@@ -49,12 +49,14 @@ class Node:
     @cached_property
     def probe(self) -> Probe:
         """Result of probing the SuperLink's port, once."""
+        # Once: several checks read it, and each would wait for a SuperLink that is slow.
         return probe(self.superlink, self.root_certificates, self.now, self.timeout)
 
     @cached_property
     def agreement(self) -> Agreement | None:
         """Content of the agreed federation file; None without a readable file."""
         try:
+            # Read by several checks, of which one reports that it is damaged.
             return read_agreement(self.agreed) if self.agreed else None
         except UserError:  # reported by `check_agreed`
             return None

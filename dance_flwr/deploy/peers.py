@@ -21,9 +21,12 @@ def write_peer_keys(out: Path, publics: Sequence[Path]) -> list[str]:
     ------
     UserError : a file is missing or no public key, two are the same, or `out` exists
     """
-    found = {client: load_public_key(_read(path), str(path)) for client, path in enumerate(publics)}
-    content = _HEAD + peer_lines(found)
+    loaded = {
+        client: load_public_key(_read(path), str(path)) for client, path in enumerate(publics)
+    }
+    content = _HEAD + peer_lines(loaded)
     try:
+        # Public keys are no secret, so the umask decides. A file is never replaced: nodes trust it.
         write_new({out: (content.encode(), 0o666)})
     except FileExistsError:
         raise UserError(
@@ -33,7 +36,7 @@ def write_peer_keys(out: Path, publics: Sequence[Path]) -> list[str]:
         raise UserError(
             f"--out: expected to write {out}, found {error.strerror}; choose another place"
         ) from None
-    return [fingerprint_of(key) for key in found.values()]
+    return [fingerprint_of(key) for key in loaded.values()]
 
 
 def _read(path: Path) -> bytes:

@@ -46,6 +46,7 @@ def send(folder: str, arguments: Sequence[str]) -> None:
             link.connect(f"{folder}/{SOCKET}")
             link.sendall("\0".join([*arguments, ""]).encode())
     except OSError:
+        # Why (decision 10): without the process that forks, a message is slower, and not lost.
         os.execv(f"{sys.executable.rpartition('/')[0]}/{COMMAND}", [COMMAND, *arguments])
 
 
@@ -63,6 +64,7 @@ def serve(folder: str) -> None:
         listener.listen(64)  # messages wait here until the imports are done
         command = _load()
         for arguments in _requests(listener, parent):
+            # Why (decision 10): a fork ends with its message, and what it knew ends with it.
             if os.fork() == 0:
                 listener.close()
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -71,6 +73,7 @@ def serve(folder: str) -> None:
                 command()
                 return
     finally:
+        # A child passes through here as well, and must leave the socket to the others.
         if os.getpid() == server:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -84,6 +87,7 @@ def _load() -> Callable[[], None]:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads must not fork
     for name in LIBRARIES:
         import_module(name)
+    # Flower documents the command's name and entry point; nothing else is relied on.
     (entry_point,) = entry_points(group="console_scripts", name=COMMAND)
     command: Callable[[], None] = entry_point.load()
     gc.collect()
@@ -94,8 +98,10 @@ def _load() -> Callable[[], None]:
 def _requests(listener: socket.socket, parent: int) -> Iterator[list[str]]:
     """Yield the arguments of each sender until `parent` has exited; reap exited children."""
     listener.settimeout(_POLL_SECONDS)
+    # Another parent means that the SuperNode is gone.
     while os.getppid() == parent:
         try:
+            # Ended children are reaped here, or they would stay as zombies.
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:

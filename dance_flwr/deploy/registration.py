@@ -62,10 +62,12 @@ def is_registered(
 
 def _read(response: httpx.Response) -> bool:
     error = FlowerError.from_json(response.text)
+    # Flower looks up the key before it reads the interval, so a refused interval means a known key.
     if error is not None and error.code == ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL:
         return True
     if error is not None and error.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
         return False
+    # A signature holds a time, which the server compares with its own clock.
     if response.status_code == httpx.codes.UNAUTHORIZED:
         raise UserError(
             "expected the signature to be accepted, found it refused; "

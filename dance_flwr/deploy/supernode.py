@@ -24,6 +24,7 @@ def become_supernode(arguments: Sequence[str]) -> None:
     Flower finds the command `flwr-clientapp` on PATH. A temporary folder is put first on PATH, in
     which that name is a script that sends its arguments to the process that forks.
     """
+    # A value that the operator has set comes last, and stays.
     environment = {POLL: POLL_SECONDS} | dict(os.environ)
     folder = Path(tempfile.mkdtemp(prefix="dance-flwr-prefork-"))
     code = str(Path(prefork.__file__).resolve())
@@ -46,5 +47,6 @@ def _write_script(folder: Path, command: Sequence[str]) -> bool:
     """Write a script that runs `command` with the script's arguments; return whether it can run."""
     script = folder / prefork.COMMAND
     write_text(script, f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    # Checked after the mode is set: a file system may still forbid programs.
     script.chmod(0o700)
     return os.access(script, os.X_OK)

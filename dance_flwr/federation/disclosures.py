@@ -1,4 +1,4 @@
-"""What every key of a message discloses, to whom, and what that rests on.
+"""Table of what every key of a message discloses, to whom, and under which assumption.
 
 The table is explicit: a key that it does not list is refused by `disclosure`.
 Records of tensors are described as a whole, as their keys are the names of a method's tensors.
@@ -17,6 +17,7 @@ from dance_flwr.federation.wire.messages import Hello, Schema
 from dance_flwr.metrics import COUNTS, PHASES, TOKEN_COUNTS
 
 _SERVER, _ALL = "the server", "the server, all clients"
+# Why (decision 20): without the salt, a server that knows all but one label could try each.
 _HIDES = "nobody learns anything from it without the salt, which stays with the client"
 
 
@@ -57,6 +58,7 @@ TENSORS: Mapping[str, Disclosure] = {
     ),
 }
 
+# Why (decision 9): epsilon covers model updates; counts and metrics have no noise.
 _EXACT = "exact; no noise is added to counts"
 _TRAINED_ON = Disclosure(
     "counts of a round: condensed nodes; neighbours, chunks, tokens and labelled nodes as "
@@ -101,6 +103,7 @@ def disclosure(record: str, key: str) -> Disclosure:
     ------
     UserError : the key is not described
     """
+    # Refused, not omitted: a report without the key would claim that nothing more was sent.
     described = TENSORS.get(record) or disclosures().get((record, key))
     if described is None:
         raise UserError(
@@ -111,6 +114,7 @@ def disclosure(record: str, key: str) -> Disclosure:
 
 
 def _metrics() -> dict[tuple[str, str], Disclosure]:
+    # The views of every method, as a report reads runs of any of them.
     views = {"deployed", *(view for spec in METHODS.all().values() for view in spec.views)}
     scored: set[str] = set()
     for split in ("val", "test"):
@@ -142,9 +146,11 @@ def _config() -> dict[tuple[str, str], Disclosure]:
         *(keys.RUN, keys.PARTITION_DIR, keys.ROUND, keys.FINAL, keys.STEP),
         *(keys.CLIPPING_NORM, keys.NEEDS_INITIAL_UPLOAD, keys.PROXIMAL_MU),
     ]
+    # Under masks a client answers 0 here, and its numbers enter a masked sum.
     nodes = Disclosure("number of local nodes (0 where it is withheld)", _SERVER)
     tokens = Disclosure("number of encoded tokens (0 where it is withheld)", _SERVER)
     data = Disclosure("a hash of the client's data and a secret salt", _SERVER, _HIDES)
+    # Why (decision 20): in the open even under masks, as a sum of hashes means nothing.
     evidence = Disclosure("a hash of the client's evidence and a secret salt", _SERVER, _HIDES)
     return {
         **_each(keys.CONFIG, settings, _SETTING),
@@ -179,6 +185,7 @@ def _masked() -> dict[tuple[str, str], Disclosure]:
     signed = Disclosure("signatures of greetings, public keys and survivors, client numbers", _ALL)
     return {
         **_each(SECAGG_CONFIGS, protocol, _PROTOCOL),
+        # What follows rests on assumptions, which the report states beside each key.
         (SECAGG_CONFIGS, key.MASKED_PARAMETERS): Disclosure(
             "model update, weight and metrics, masked",
             "nobody; the server reads a sum",

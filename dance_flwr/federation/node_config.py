@@ -1,4 +1,4 @@
-"""What the context of a ClientApp says: the run's configuration, the client's number, the terms.
+"""Read the context of a ClientApp: the run's configuration, the client's number, the terms.
 
 The terms of a node are what its operator demands of every run, set in `--node-config`. A run can be
 stricter than a node's terms, never laxer: a node refuses what lies beyond them before it opens its
@@ -18,7 +18,7 @@ from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.errors import UserError
 from dance_flwr.federation.wire import keys
-from dance_flwr.federation.wire.rules import shown
+from dance_flwr.federation.wire.rules import short_repr
 
 Item = tuple[str, Value, type]  # True and 1 are equal, and only one of them is a valid switch
 
@@ -42,7 +42,7 @@ def _parsed(items: frozenset[Item]) -> RunConfig:
 
 @dataclass(frozen=True)
 class NodeTerms:
-    """What a node demands; the defaults demand nothing.
+    """The terms of a node for every run; the defaults demand nothing.
 
     Attributes
     ----------
@@ -83,7 +83,9 @@ def terms_of(node_config: Mapping[str, Any]) -> NodeTerms:
             f"{unknown[0]!r}; correct it"
         )
     return NodeTerms(
+        # What stands for true masks: a node never answers in the open because a value is unusual.
         masks=bool(node_config.get(keys.DEMANDS_MASKS)),
+        # Rounded up: a demand of 2.5 clients is one of three.
         min_clients=ceil(_number(node_config, keys.MIN_CLIENTS, 0)),
         min_noise_multiplier=_number(node_config, keys.MIN_NOISE_MULTIPLIER, 0),
         max_epsilon=_number(node_config, keys.MAX_EPSILON, inf),
@@ -104,10 +106,11 @@ def client_number(node_config: Mapping[str, Any]) -> int:
     UserError : it is no whole number from 0: a node that rounds it answers for another client
     """
     number = node_config.get(keys.PARTITION_ID, 0)
+    # `type`, as True is an int for `isinstance`, and no number of a client.
     if type(number) is not int or number < 0:
         raise UserError(
-            f"{keys.PARTITION_ID}: expected a whole number from 0, found {shown(number)}; write "
-            f"{keys.PARTITION_ID}=K with this client's number K in --node-config"
+            f"{keys.PARTITION_ID}: expected a whole number from 0, found {short_repr(number)}; "
+            f"write {keys.PARTITION_ID}=K with this client's number K in --node-config"
         )
     return number
 
@@ -123,12 +126,15 @@ def refuse_beyond(terms: NodeTerms, config: RunConfig, round_: int = 0) -> None:
     ------
     UserError : names the key of the run, what the node allows and the key of its term
     """
+    # Some methods send more than a model (docs/privacy.md), so a node may name those that it
+    # allows.
     if terms.methods and config.method not in terms.methods:
         raise UserError(
             f"method: expected one of {', '.join(terms.methods)} ({keys.METHODS} of this node), "
             f"found {config.method}; this node does not take part"
         )
     for name, term, maximum, value in (
+        # A server may name a round beyond those of its own configuration: the larger number counts.
         ("rounds", keys.MAX_ROUNDS, terms.max_rounds, max(config.rounds, round_)),
         ("local-epochs", keys.MAX_LOCAL_EPOCHS, terms.max_local_epochs, config.local_epochs),
         ("hidden-dim", keys.MAX_HIDDEN_DIM, terms.max_hidden_dim, config.hidden_dim),
@@ -155,6 +161,7 @@ def _number_of(config: RunConfig, key: str) -> float:
 def _limit(text: str) -> tuple[str, float]:
     key, _, number = (part.strip() for part in text.partition("="))
     try:
+        # `float` reads nan and inf too; `_number` refuses them.
         return key, _number({keys.LIMITS: float(number)}, keys.LIMITS, inf)
     except ValueError:
         raise UserError(
@@ -178,6 +185,7 @@ def _listed(node_config: Mapping[str, Any], key: str) -> tuple[str, ...]:
     if key not in node_config:
         return ()
     names = tuple(name.strip() for name in str(node_config[key]).split(",") if name.strip())
+    # No method at all would mean every method: nobody writes that down on purpose.
     if not names:
         raise UserError(
             f"{key}: expected names with commas between them, found none; correct it in "
@@ -190,6 +198,7 @@ def _number(node_config: Mapping[str, Any], key: str, default: float) -> float:
     if key not in node_config:
         return default
     value = node_config[key]
+    # True is a number for Python, and no bound. 0 is refused below.
     number = float(value) if isinstance(value, int | float) and value is not True else 0.0
     if not isfinite(number) or number <= 0:
         raise UserError(

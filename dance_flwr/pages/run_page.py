@@ -60,7 +60,7 @@ def report_run(
         facts = read_facts(run)
     track(trackings, facts)
     for tracking in trackings:
-        tracking.tell(log)
+        tracking.report(log)
     if page:
         run_page(facts).write(page, _MODE)
         log(f"page        {page}: run {facts.status.state}, {facts.status.round} rounds")

@@ -38,6 +38,8 @@ RESTART = "start it again without resume"
 _ROWS = "history"  # the rows as bytes, beside the tensors "<group>/<name>"
 _DIGEST = "sha256"
 
+# Why (decision 20): a folder that is prepared again has a new salt, and with it another hash; a
+# node may also compute on another device from now on.
 _MAY_CHANGE = ("device", "data_sha256")  # of a client's description
 
 # What reading a damaged checkpoint raises, or one of another version.
@@ -109,6 +111,7 @@ class Checkpoint:
         ResumeError : there is none, it cannot be read, or one of its bits was flipped
         """
         path, protocol = folder / CHECKPOINT, PROTOCOL
+        # A server that died between the two renames has left only the predecessor.
         path = path if path.is_file() else folder / BEFORE
         if not path.is_file():
             raise ResumeError(
@@ -119,6 +122,7 @@ class Checkpoint:
             with safe_open(path, "np") as file:
                 texts = dict(file.metadata() or {})
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # no mapping
+            # Why (decision 20): a flipped bit would resume as another run.
             if texts.pop(_DIGEST, None) != _digest(tensors, texts):
                 raise ValueError("other content than it was written with; it is damaged")
             rows = tensors.pop(_ROWS).tobytes().decode()
@@ -132,14 +136,16 @@ class Checkpoint:
                 {int(client): count for client, count in way.items()} for way in facts["traffic"]
             ]
             for name in ("client_seconds", "described"):
-                facts[name] = {int(client): own for client, own in facts.get(name, {}).items()}
+                facts[name] = {int(client): value for client, value in facts.get(name, {}).items()}
             facts["sizes"] = {
-                name: {None if client == "null" else int(client): own for client, own in by.items()}
-                for name, by in facts["sizes"].items()
+                name: {None if key == "null" else int(key): size for key, size in by_client.items()}
+                for name, by_client in facts["sizes"].items()
             }
             config = parse(json.loads(texts["config"]))
             return cls(config=config, arrays=arrays, history=rows.splitlines(), **facts)
         except _UNREADABLE as error:
+            # What another release wrote explains why it cannot be read; damage need not be
+            # suspected.
             if protocol != PROTOCOL:
                 raise other_protocol(path, protocol) from None
             raise ResumeError(
@@ -163,7 +169,8 @@ class Checkpoint:
         }
         tensors[_ROWS] = np.frombuffer("\n".join(self.history).encode(), np.uint8)
         metadata[_DIGEST] = _digest(tensors, metadata)
-        # Renaming the predecessor is faster than replacing it, which waits for the disk.
+        # Why (decision 10): renaming the predecessor is faster than replacing it, which waits for
+        # the disk. A power failure may cost this round; a dying process does not.
         with atomic_path(folder / CHECKPOINT, keep=folder / BEFORE) as draft:
             save_file(tensors, draft, metadata)
         (folder / BEFORE).unlink(missing_ok=True)
@@ -190,20 +197,20 @@ class Checkpoint:
         ------
         ResumeError : the data has changed; names the clients
         """
-        facts = {client: asdict(own) for client, own in described.items()}
-        found = {client: _hash(own, _MAY_CHANGE) for client, own in facts.items()}
+        facts = {client: asdict(schema) for client, schema in described.items()}
+        now = {client: _hash(values, _MAY_CHANGE) for client, values in facts.items()}
         before = self.described
-        if changed := [k for k in sorted(found) if before.get(k, found[k]) != found[k]]:
-            hashes = ({k: each[k] for k in changed} for each in (before, found))
+        if changed := [k for k in sorted(now) if before.get(k, now[k]) != now[k]]:
+            hashes = ({k: each[k] for k in changed} for each in (before, now))
             raise self._other_data(*(f"that of clients {each}" for each in hashes))
         # Clients that never met have this in common, as all of one start have.
         common = {key: next(iter(facts.values()))[key] for key in SCHEMA_COMMON}
         data = _hash({"partition": manifest and manifest["sha256"], **common})
         if self.data and self.data != data:
             raise self._other_data(self.data, data)
-        self.data, self.described = data, dict(sorted((before | found).items()))
+        self.data, self.described = data, dict(sorted((before | now).items()))
 
-    def prepare_partition(self, say: Callable[[str], None] = lambda line: None) -> "Prepared":
+    def prepare_partition(self, log: Callable[[str], None] = lambda line: None) -> "Prepared":
         """Return the partition of the run; nothing is prepared if the data has changed.
 
         Raises
@@ -216,7 +223,7 @@ class Checkpoint:
             name = partition_folder(self.config).name
             if name != self.partition:
                 raise self._other_data(self.partition, name)
-        partition = prepare(self.config, say)
+        partition = prepare(self.config, log)
         self.partition = partition.folder.name
         return partition
 
@@ -229,6 +236,7 @@ class Checkpoint:
         """
         if not self.best_round:
             return {}
+        # The file of this model follows the checkpoint, so that it may not have been written yet.
         if self.best_round == self.round:
             import torch
 
@@ -267,8 +275,8 @@ def other_protocol(place: Path, found: int) -> ResumeError:
 
 def _hash(facts: Mapping[str, Any], without: Collection[str] = ()) -> str:
     """Return a short hash of facts, in any order of their names."""
-    kept = {key: value for key, value in facts.items() if key not in without}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
+    included = {key: value for key, value in facts.items() if key not in without}
+    return hashlib.sha256(json.dumps(included, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _digest(tensors: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> str:

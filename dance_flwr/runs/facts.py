@@ -1,4 +1,4 @@
-"""What a run's folder tells of the run, while it runs, after its end, after a kill."""
+"""Read a run from its folder: while it runs, after its end, after a kill."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _GRIDS = "grids"  # a folder that only a study has
 
 @dataclass(frozen=True)
 class RunFacts:
-    """A run, as far as it went.
+    """A run as far as it has come.
 
     Attributes
     ----------
@@ -49,8 +49,8 @@ class RunFacts:
     @property
     def clients(self) -> list[int]:
         """The clients that a round asked, or that the result names, ascending."""
-        found = {client for row in self.rows for client in (*row.bytes_down, *row.bytes_up)}
-        return sorted(found | {int(row["client"]) for row in self.result.get("clients", ())})
+        clients = {client for row in self.rows for client in (*row.bytes_down, *row.bytes_up)}
+        return sorted(clients | {int(row["client"]) for row in self.result.get("clients", ())})
 
 
 def is_run(folder: Path) -> bool:
@@ -59,7 +59,7 @@ def is_run(folder: Path) -> bool:
 
 
 def read_facts(folder: Path, alive: bool | None = None) -> RunFacts:
-    """Return what the folder of a run tells; changes nothing there.
+    """Return a run as its folder records it; nothing is changed there.
 
     Parameters
     ----------
@@ -75,6 +75,7 @@ def read_facts(folder: Path, alive: bool | None = None) -> RunFacts:
             f"folders in {folder / 'runs'}; the report of a study has neither page nor tracker"
         )
     status = read_status(folder, alive)
+    # A finished run has no checkpoint: its result holds all that is known.
     if status.state == FINISHED:
         return _finished(folder, status)
     checkpoint = checkpoint_of(folder)
@@ -95,8 +96,11 @@ def read_facts(folder: Path, alive: bool | None = None) -> RunFacts:
 def _finished(folder: Path, status: Status) -> RunFacts:
     result = read_result(folder)
     try:
+        # The rows of the result are lines of the history, so that one reader serves both.
         rows = [Round.read(json.dumps(row)) for row in result["history"]]
-        seconds = {int(k): own for k, own in result.get("seconds_by_client", {}).items()}
+        seconds = {
+            int(client): phases for client, phases in result.get("seconds_by_client", {}).items()
+        }
         privacy, code = result["privacy"], str(result.get("provenance", ""))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(

@@ -54,6 +54,7 @@ class FinishedRun:
                 "keeps no evidence"
             )
         try:
+            # Read as a run of this version: what it does not know would change what is computed.
             config = parse(result["config"])
         except ConfigError as error:
             raise UserError(
@@ -70,6 +71,7 @@ class FinishedRun:
         ------
         UserError : it is damaged, or not the one that `result.json` names
         """
+        # Why (decision 20): a model is compared with the record whenever it is read.
         return load_model(self.folder, self.model_id)
 
     @property
@@ -94,6 +96,7 @@ class FinishedRun:
         ------
         UserError : the clients of this run keep their folders on other machines
         """
+        # A deployment records no partition: its clients keep their folders to themselves.
         partition = self.result["partition_dir"]
         if self.client_folder is None and partition is None:
             raise UserError(
@@ -125,6 +128,7 @@ class FinishedRun:
     def explainer(self, data: ClientData) -> Explainer:
         """Return the saved model at a client's data, with its prior and the run's `smoothing`."""
         shape = shape_of(data.text_dim, len(data.card.class_names), self.config)
+        # With prior and smoothing, so that evidence explains what the run has predicted.
         model = get_spec(self.config.method).make_client().build(shape, self.config)
         load_at(data, model, self.weights, self.config)
         return Explainer(

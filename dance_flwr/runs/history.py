@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+# Names in JSON are texts; these dictionaries have numbers of clients.
 _BY_CLIENT = ("bytes_down", "bytes_up", "absent")
 
 
@@ -64,4 +65,5 @@ def whole_lines(path: Path) -> list[str]:
         text = path.read_bytes()
     except FileNotFoundError:
         return []
+    # Bytes, as a line that is being written may end inside a character.
     return text[: text.rfind(b"\n") + 1].decode("utf-8").splitlines()

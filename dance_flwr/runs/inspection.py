@@ -26,6 +26,7 @@ from dance_flwr.llm.config import CORE, ON_DEMAND, LlmConfig
 from dance_flwr.runs.finished_run import FinishedRun
 from dance_flwr.runs.history import Round
 
+# Why (decision 20): nothing but the encoder ties embeddings to texts, and encoding is slow.
 ENCODED_CHUNKS = 16  # per client
 Log = Callable[[str], None]
 
@@ -107,6 +108,7 @@ def verify_evidence(
     took_part = {n: counts for n, counts in enumerate(verified) if counts is not None}
     if client_folder is None and finished.settings.evidence_keep == "all":
         _verify_rounds(finished, took_part)
+    # The verdict covers what was checked: an absent client's evidence is not verified.
     if len(took_part) == len(verified):
         log("evidence verified")
     else:
@@ -132,15 +134,18 @@ def _verify_client(
     if recorded is None:
         log(f"{name}: took no part in the run, whose record holds no hash of its data")
         return None
+    # The card fixes its files, and the record fixes the card: in this order, from the files up.
     if (commitment := data_commitment(card)) != recorded:
         raise UserError(
             f"{folder / CARD}: expected the data {recorded[:12]} of the run's record, found "
             f"{commitment[:12]}; the folder was altered or prepared again after the run"
         )
     log(f"{name}: {len(card.files)} files are those of the run's record, {recorded[:12]}")
+    # Why (decision 20): what follows from the data is computed again, and not read.
     data = finished.data(client, scratch)
     sources = verify_sources(data)
     log(f"{name}: {encoded_again(data, sources.texts, encode)}")
+    # Why (decision 20): the seal fixes packs of earlier models, which nothing recomputes.
     if sealed := _recorded(finished, EVIDENCE_SHA256, card.client):
         verify_seal(finished.run_folder(data), card.salt, sealed)
     counts = verify_packs(finished.explainer(data), finished.run_folder(data), sources)

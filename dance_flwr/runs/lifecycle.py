@@ -46,6 +46,7 @@ def observe_run(checkpoint: Checkpoint, folder: Path) -> Iterator[None]:
             _export(checkpoint, folder, "failed")
             raise
         except BaseException:
+            # A signal is no failure: the checkpoint is whole, and the run can be resumed.
             events.emit("run_interrupted", f"run {checkpoint.run} was interrupted", logging.ERROR)
             _export(checkpoint, folder, "interrupted")
             raise
@@ -63,12 +64,14 @@ def round_ended(row: Round, checkpoint: Checkpoint, folder: Path) -> None:
     facts |= {"answered": row.answered, "absent": sorted(row.absent), "epsilon": row.epsilon}
     message = f"round {row.round} of {checkpoint.config.rounds} took {row.round_seconds:.3g} s"
     events.emit("round_ended", message, round=row.round, **facts)
+    # What comes next belongs to the next round.
     events.bind_context(round=row.round + 1)
     _export(checkpoint, folder, "running")
 
 
 def _export(checkpoint: Checkpoint, folder: Path, state: str) -> None:
     """Write the run's numbers if the user asked for them; errors never fail the run."""
+    # In the environment: where an operator watches a run is no part of it.
     target = os.environ.get(METRICS)
     if not target:
         return
@@ -78,6 +81,7 @@ def _export(checkpoint: Checkpoint, folder: Path, state: str) -> None:
     try:
         status = read_status(folder, alive=state != FINISHED)
     except (UserError, OSError) as error:
+        # Numbers for a dashboard never cost a run; unknown ones are left out.
         LOG.warning("no numbers of this run in %s: %s", target, error)
         status = Status(str(folder), state)
     config, rounds = checkpoint.config, status.rounds or checkpoint.config.rounds

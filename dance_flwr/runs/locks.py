@@ -28,6 +28,7 @@ def exclusive(folder: Path, other: str) -> Iterator[None]:
     UserError : another process holds the lock
     """
     create_folder(folder)
+    # A lock of the system, which ends with its process however that dies.
     lock = FileLock(folder / _LOCK, timeout=_PATIENCE_SECONDS)
     try:
         lock.acquire()
@@ -52,10 +53,12 @@ def is_locked(folder: Path) -> bool:
     except ImportError:
         return (folder / _LOCK).is_file() and not _free(folder)
     try:
+        # Read-only, as a run may be watched by a user who cannot write there.
         file = os.open(folder / _LOCK, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
         return False
     try:
+        # A shared lock: who looks is not taken for a server by another who looks.
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -20,13 +20,15 @@ def write(status: Status, folder: Path) -> None:
     """Write `dance_flwr_<run>.prom` into `folder`, whole or not at all; warn if that fails."""
     registry = CollectorRegistry()
     registry.register(_Numbers(status))
+    # The name of a run becomes part of a file name.
     name = re.sub(r"[^\w.-]", "_", status.run)
     path = folder / f"dance_flwr_{name}.prom"
     try:
+        # Why (decision 10): a file, as a run has no server to scrape, and ends. It is replaced
+        # whole, since the collector may read at any moment.
         write_to_textfile(str(path), registry)
-        path.chmod(
-            0o644
-        )  # node_exporter runs as another user, whom a service's umask would exclude
+        # node_exporter runs as another user, whom the umask of a service would exclude.
+        path.chmod(0o644)
     except OSError as error:
         _warn(folder, error.strerror or str(error))
 
@@ -52,6 +54,7 @@ class _Numbers(Collector):
         status, labels = self.status, ("run", "method")
         values = (status.run, status.method)
         for name, text, value in _gauges(status):
+            # A gauge of 0 would be a measurement; what is not known has none.
             if value is not None:
                 gauge = GaugeMetricFamily(f"dance_flwr_{name}", text, labels=labels)
                 gauge.add_metric(values, value)

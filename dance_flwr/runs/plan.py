@@ -1,4 +1,4 @@
-"""What a run will ask of language models, counted at its clients before any token is spent."""
+"""Count what a run will ask of language models, before any token is spent."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ _INSTRUCTION, _REPLY = 200, 120
 
 @dataclass(frozen=True)
 class Calls:
-    """What one client asks at most in a run.
+    """Upper bounds of what one client asks in a run.
 
     Attributes
     ----------
@@ -63,6 +63,7 @@ def planned_calls(config: RunConfig, partition: Path) -> list[Calls]:
 
 def _of_client(config: RunConfig, folder: Path) -> Calls:
     inductive = config.split_mode == "inductive"
+    # On the CPU: sizes are read, and nothing is computed.
     data = ClientData(folder, torch.device("cpu"), inductive, reading_of(config))
     settings, method = LlmConfig.of(config), get_spec(config.method).make_client()
     if isinstance(method, AskingMethod):
@@ -71,8 +72,9 @@ def _of_client(config: RunConfig, folder: Path) -> Calls:
         calls, tokens = _summaries(data, config)
     else:  # it does not say: only the caps bound it
         calls, tokens = settings.max_calls, settings.max_tokens
-    most = min(calls, settings.max_calls), min(tokens, settings.max_tokens)
-    return Calls(data.card.client, data.num_nodes, *most, capped=most != (calls, tokens))
+    # Whatever the method would ask, a client stops at its caps (decision 21).
+    bounded = min(calls, settings.max_calls), min(tokens, settings.max_tokens)
+    return Calls(data.card.client, data.num_nodes, *bounded, capped=bounded != (calls, tokens))
 
 
 def _summaries(data: ClientData, config: RunConfig) -> tuple[int, int]:
@@ -80,4 +82,5 @@ def _summaries(data: ClientData, config: RunConfig) -> tuple[int, int]:
     settings = DanceConfig.of(config)
     core = core_budget(data.num_nodes, config.condensation_ratio, settings.batch_nodes)
     chunk = float(data.bank.tokens.mean()) if len(data.bank.tokens) else 0.0
+    # One summary per core node, each with as many chunks as evidence may have.
     return core, round(core * (settings.chunk_budget * chunk + _INSTRUCTION + _REPLY))

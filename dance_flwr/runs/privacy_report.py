@@ -26,8 +26,11 @@ def table(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for entry in result["messages"]:
         name = f"{entry['type']} / {entry['stage']}" if entry["stage"] else entry["type"]
-        found = {disclosure(record, key) for record, keys in entry["keys"].items() for key in keys}
-        for what, who, assumption in sorted(found):
+        # A set, as many keys share one description. A key without one is an error.
+        disclosed = {
+            disclosure(record, key) for record, keys in entry["keys"].items() for key in keys
+        }
+        for what, who, assumption in sorted(disclosed):
             reader = who if entry["way"] != DOWN else "the client it is sent to"
             rows.append(
                 (
@@ -50,6 +53,7 @@ def promises(result: Mapping[str, Any]) -> list[str]:
         "secure aggregation   "
         + ("on: the server reads sums" if facts["secure_aggregation"] else "off")
     ]
+    # Said in words: an empty line could be read as a guarantee.
     if facts["dp"] == "none":
         return [*lines, "differential privacy none: no bound on what a model reveals of a client"]
     spent = (
@@ -64,6 +68,7 @@ def promises(result: Mapping[str, Any]) -> list[str]:
         f"differential privacy {spent}",
         f"                     {detail}; counts and metrics are not covered",
     ]
+    # Why (decision 9): noise from the seed of a run can be computed by whoever knows the seed.
     if facts["seeded"]:
         lines.append(
             "                     void: the noise came from the run's seed (privacy.seeded)"

@@ -25,6 +25,7 @@ def save(
     """
     capture(round_, federation, arrays, checkpoint)
     checkpoint.save(folder)
+    # Once: it is the same in every round.
     if not (folder / SETTINGS).is_file():
         write_settings(checkpoint, folder)
 
@@ -55,8 +56,10 @@ def restore(
     if not checkpoint.arrays:
         return initial
     checkpoint.resumed_after.append(checkpoint.round)
+    # Why (decision 10): the noisy sums of both tries may have been seen.
     if repeats_cost(checkpoint.config.privacy) and checkpoint.round < round_.last:
         checkpoint.repeats += 1
+        # The charge may end the run a round earlier; completed rounds stay.
         round_.last = max(
             checkpoint.round, affordable_rounds(checkpoint.config, checkpoint.repeats)
         )
@@ -65,6 +68,8 @@ def restore(
         )
     arrays = round_.restore(checkpoint.arrays, checkpoint.numbers)
     federation.restore(checkpoint.sizes, checkpoint.total_weight)
+    # As if the run had not stopped: a resumed result equals that of an uninterrupted run bit by bit
+    # (decision 10).
     federation.log.restore(checkpoint.messages)
     federation.traffic.down, federation.traffic.up = map(dict, checkpoint.traffic)
     LOG.info(

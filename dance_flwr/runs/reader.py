@@ -14,6 +14,7 @@ from dance_flwr.fingerprint import model_fingerprint
 if TYPE_CHECKING:  # reading the status of a run needs no torch
     from torch import Tensor
 
+# What every reader of a result uses; other entries may be absent in earlier versions.
 _NEEDED = ("method", "config")
 _AGAIN = "copy the run's folder again, or run again"
 NO_VALIDATION = "no client has validation nodes: the last model is kept"
@@ -30,13 +31,13 @@ def read_result(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"expected {RESULT} of a finished run, found none in {folder}")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        result = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{path}: expected the result of a run, found {error}; {_AGAIN}") from None
-    if not isinstance(found, dict) or (missing := [key for key in _NEEDED if key not in found]):
-        lack = f"none of {missing[0]!r}" if isinstance(found, dict) else type(found).__name__
+    if not isinstance(result, dict) or (missing := [key for key in _NEEDED if key not in result]):
+        lack = f"none of {missing[0]!r}" if isinstance(result, dict) else type(result).__name__
         raise UserError(f"{path}: expected the result of a run, found {lack}; {_AGAIN}")
-    return found
+    return result
 
 
 def validated(result: Mapping[str, Any]) -> bool:
@@ -65,10 +66,10 @@ def nodes_of(row: Mapping[str, Any], result: Mapping[str, Any]) -> int | None:
     row : of the client; that of an earlier version has none, and the result has them by place
     """
     places = result.get("nodes_per_client", ())
-    found: int | None = row.get("nodes")
-    if found is None and row["client"] < len(places):
-        found = places[row["client"]]
-    return found
+    nodes: int | None = row.get("nodes")
+    if nodes is None and row["client"] < len(places):
+        nodes = places[row["client"]]
+    return nodes
 
 
 def load_model(folder: Path, fingerprint: str = "") -> "dict[str, Tensor]":
@@ -87,6 +88,7 @@ def load_model(folder: Path, fingerprint: str = "") -> "dict[str, Tensor]":
     path = folder / MODEL
     try:
         state = load_file(path)
+        # Why (decision 20): the model is that of the record, or it is refused.
         if (found := model_fingerprint(state)) == (fingerprint or found):
             return state
     except (SafetensorError, OSError) as error:

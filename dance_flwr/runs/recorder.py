@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dance_flwr import events
 from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT
-from dance_flwr.config.tree import RunConfig, flatten
+from dance_flwr.config.tree import flatten
 from dance_flwr.disk import atomic_path, json_text, write_json, write_text
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import spent_epsilon
@@ -46,10 +46,10 @@ class Recorder:
     Parameters
     ----------
     folder : of the run; created if missing
+    checkpoint : where the run starts, with its configuration; updated in every round
     take_traffic : returns model bytes (down, up) per client since the last call
-    on_round : called with each finished row, for progress
-    checkpoint : where the run starts, updated in every round; None = round 0
     take_absent : returns the clients that did not take part since the last call, and why
+    on_round : called with each finished row, for progress
 
     Raises
     ------
@@ -59,22 +59,21 @@ class Recorder:
     def __init__(
         self,
         folder: Path,
-        config: RunConfig,
+        checkpoint: Checkpoint,
         take_traffic: Callable[[], tuple[dict[int, int], dict[int, int]]],
-        on_round: Callable[[dict[str, Any]], None] | None = None,
-        checkpoint: Checkpoint | None = None,
         take_absent: Callable[[], dict[int, str]] = dict,
+        on_round: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        self.checkpoint = checkpoint or Checkpoint("", config)
+        self.checkpoint, self.config = checkpoint, checkpoint.config
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.config = config
         self.history = [Round.read(line) for line in self.checkpoint.history]
         self.best_round, self.best_state = self.checkpoint.best_round, self.checkpoint.best(folder)
         self._take_traffic, self._take_absent = take_traffic, take_absent
         self._on_round = on_round
         self._clear()
         self._round_start = time.perf_counter()
+        # The seconds before a stop count; those in which the run lay still do not.
         self._start = self._round_start - self.checkpoint.seconds
         self._row = Round(self.checkpoint.round + 1)
 
@@ -86,11 +85,13 @@ class Recorder:
                 (self.folder / name).unlink(missing_ok=True)
             return
         truncate_history(self.checkpoint, self.folder)
+        # The file may be that of a round after the checkpoint, which is repeated.
         if self.best_round:
             self._save_model()
 
     def on_train(self, trained: Training) -> None:
         """Record the cost and the counts of a round of training."""
+        # JSON has neither NaN nor infinity; a masked sum may hide the loss.
         self._row.loss = trained.loss if isfinite(trained.loss) else None
         self._row.seconds, self._row.counts = dict(trained.seconds), dict(trained.counts)
         self._row.train_seconds = time.perf_counter() - self._round_start
@@ -144,15 +145,20 @@ class Recorder:
         best = max(
             (r.val_accuracy for r in self.history if r.val_accuracy is not None), default=-1.0
         )
+        # Strictly better: of equal rounds the first stays.
         if row.val_accuracy is not None and row.val_accuracy > best:
             self.best_round, self.best_state = round_, dict(state)
             self.checkpoint.best_model = model_fingerprint(state)
+        # In this order: the row, the checkpoint that counts it, the model that the checkpoint
+        # names. A crash between any two leaves what `resume` can continue from.
         self.history.append(row)
         self.checkpoint.history.append(json_text(asdict(row)))
         with (self.folder / HISTORY).open("a", encoding="utf-8") as file:
             file.write(self.checkpoint.history[-1] + "\n")
         self.checkpoint.round, self.checkpoint.best_round = round_, self.best_round
         self.checkpoint.seconds = time.perf_counter() - self._start
+        # Why (decision 26): after the round, as parsing takes half a second, and before it nothing
+        # was computed that the code would answer for.
         self.checkpoint.stamp()
         save()
         if self.best_round == round_:
@@ -167,11 +173,13 @@ class Recorder:
 
         No client has validation nodes, or a privacy budget ended after a stop.
         """
+        # A run always leaves a model, and its result says that no round was validated.
         if not self.best_state:
             self.best_round, self.best_state = self.checkpoint.round, dict(state)
             self._save_model()
 
     def _save_model(self) -> None:
+        # Safetensors stores contiguous tensors only.
         tensors = {name: tensor.contiguous() for name, tensor in self.best_state.items()}
         with atomic_path(self.folder / MODEL) as draft:
             save_file(tensors, draft, metadata={"round": str(self.best_round)})
@@ -225,11 +233,13 @@ class Recorder:
             "history": [asdict(row) for row in self.history],
         }
         write_json(self.folder / RESULT, result)
+        # After the result: until it exists, the checkpoint is all that is left of the run.
         forget(self.folder)
         self._announce(result)
         return result
 
     def _announce(self, result: Mapping[str, Any]) -> None:
+        # None without test nodes: 0 would read as a failed run.
         score = scored(result, "test")
         events.emit(
             "run_ended",
@@ -255,6 +265,7 @@ def reason_of_failure(folder: Path, *, began: bool = True) -> Iterator[None]:
     except Exception as error:
         reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         reason = "; ".join([reason, *getattr(error, "__notes__", [])])
+        # A start that is refused changes nothing in the folder of another run.
         if began or not holds_run(folder):
             write_text(folder / ERROR, " ".join(reason.split()) + "\n")
         raise

@@ -24,6 +24,7 @@ def load_resumable(folder: Path) -> Checkpoint:
     ------
     ResumeError : there is none, the run is finished, or a release of another protocol wrote it
     """
+    # First of all: a finished run has no checkpoint either, and the error would hide why.
     if (folder / RESULT).is_file():
         raise ResumeError(
             f"{folder}: expected an interrupted run, found {RESULT} of a finished one; read that"
@@ -48,6 +49,7 @@ def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
         resumed, or the configuration has changed
     """
     refuse_earlier(config, folder)
+    # Neither is part of a run: with them, a resumed result would differ from an uninterrupted one.
     settings = replace(config, resume=False, overwrite=False)
     if not config.resume:
         (folder / ERROR).unlink(missing_ok=True)
@@ -55,6 +57,7 @@ def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
         return Checkpoint(name, settings)
     checkpoint = load_resumable(folder)
     before, now = flatten(checkpoint.config), flatten(settings)
+    # Places, timeouts and the device may change; what is computed may not.
     changed = [key for key in before if key not in FREE and before[key] != now[key]]
     if changed:
         other = [f"{key} = {now[key]!r} instead of {before[key]!r}" for key in changed]
@@ -64,6 +67,7 @@ def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
             f"--run-config {folder / SETTINGS}"
         )
     (folder / ERROR).unlink(missing_ok=True)
+    # The places, timeouts and device of this start; all else is equal.
     checkpoint.config = settings
     return checkpoint
 
@@ -94,6 +98,8 @@ def refuse_earlier(config: RunConfig, folder: Path) -> None:
     try:
         checkpoint = Checkpoint.load(folder)
     except ResumeError:
+        # Rounds were computed here. They are not deleted silently, even where they cannot be
+        # resumed.
         rounds = len(whole_lines(folder / HISTORY))
         if rounds and any((folder / name).is_file() for name in (CHECKPOINT, BEFORE)):
             raise ResumeError(
@@ -101,6 +107,7 @@ def refuse_earlier(config: RunConfig, folder: Path) -> None:
                 f"choose another `out`, or replace it with {_OVERWRITE}"
             ) from None
         return
+    # Nothing was computed yet, so that a new start loses nothing.
     if not checkpoint.round:
         return
     how = f"it with `{_command(checkpoint, folder)}`"
@@ -129,6 +136,7 @@ def forget(folder: Path) -> None:
     """Delete what only an unfinished run needs, drafts of killed processes included."""
     for name in (CHECKPOINT, BEFORE, SETTINGS):
         (folder / name).unlink(missing_ok=True)
+    # Drafts carry the number of a process, which a kill has kept from removing them.
     for name in (CHECKPOINT, SETTINGS, MODEL, HISTORY, RESULT):
         for draft in folder.glob(f".{name}.*"):
             draft.unlink(missing_ok=True)
@@ -148,6 +156,7 @@ def how_to_resume(folder: Path) -> str:
 
 def _command(checkpoint: Checkpoint, folder: Path) -> str:
     """Return the command that resumes a run."""
+    # Clients with data of their own are a deployment, which `flwr run` starts.
     if not checkpoint.partition:
         return f"flwr run APP SUPERLINK --run-config {folder / SETTINGS}"
     return f"dance-flwr run --resume {folder}"
@@ -159,6 +168,7 @@ def resume_hint(folder: Path) -> Iterator[None]:
     try:
         yield
     except ResumeError:
+        # It says itself how to go on.
         raise
     except UserError as error:
         hint = _hint(folder)
@@ -168,6 +178,7 @@ def resume_hint(folder: Path) -> Iterator[None]:
     except Exception as error:
         hint = _hint(folder)
         if hint:
+            # No mistake of the user: the error stays as it is, and the hint is a note below it.
             error.add_note(hint)
         raise
 

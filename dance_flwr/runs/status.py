@@ -98,6 +98,7 @@ def read_status(folder: Path, alive: bool | None = None) -> Status:
 
 def _read(folder: Path, alive: bool | None) -> Status:
     changed = _changed(folder)
+    # By the lock and not by time: a round may take hours, and a killed server frees its lock.
     alive = is_locked(folder) if alive is None else alive
     if not changed and not alive:
         raise UserError(
@@ -131,6 +132,7 @@ def _changed(folder: Path) -> dict[str, float]:
     """Return the modification times of the existing files of a run."""
     times: dict[str, float] = {}
     for name in (RESULT, ERROR, HISTORY, CHECKPOINT, BEFORE):
+        # A file may vanish between two looks while a server is at work.
         with suppress(FileNotFoundError, NotADirectoryError):
             times[name] = (folder / name).stat().st_mtime
     return times
@@ -138,6 +140,7 @@ def _changed(folder: Path) -> dict[str, float]:
 
 def _state(changed: dict[str, float], alive: bool) -> str:
     """Return the state of a run, by the latest of its files if an earlier attempt left others."""
+    # The lock decides first: files of an earlier attempt may lie beside those of a run at work.
     if alive:
         return RUNNING
     error = changed.get(ERROR, 0.0)
@@ -150,7 +153,8 @@ def _state(changed: dict[str, float], alive: bool) -> str:
 
 def checkpoint_of(folder: Path) -> Checkpoint | None:
     """Return the checkpoint, None if it is missing or unreadable."""
-    for _ in range(3):  # it is renamed while a new one takes its place
+    # It is renamed while a new one takes its place, which takes less than three looks.
+    for _ in range(3):
         with suppress(ResumeError):
             return Checkpoint.load(folder)
         time.sleep(0.02)
@@ -168,6 +172,7 @@ def _rows(folder: Path, checkpoint: Checkpoint | None, alive: bool) -> list[Roun
         raise UserError(
             f"{path}: expected a JSON object per line, found {error}; the file was altered"
         ) from None
+    # Rows after the checkpoint are of a round that resuming repeats.
     return rows if alive or checkpoint is None else rows[: checkpoint.round]
 
 
@@ -215,6 +220,7 @@ def _numbers(rows: Sequence[Round]) -> dict[str, Any]:
     validated = [(row.val_accuracy, row.round) for row in rows if row.val_accuracy is not None]
     if validated:
         values["val_accuracy"], values["val_round"] = validated[-1]
+        # `max` returns the first of equal rounds, as the recorder keeps it.
         values["best_accuracy"], values["best_round"] = max(validated, key=lambda pair: pair[0])
     return values
 
@@ -224,6 +230,7 @@ def _absent(rows: Sequence[Round]) -> list[Absent]:
     absences = []
     for client, reason in sorted(rows[-1].absent.items()):
         answered = max((row.round for row in rows if client in row.answered), default=None)
+        # Rounds in which the client was not drawn lie between and are no absence.
         since = [row for row in rows if row.round > (answered or 0)]
         missed, seconds = (
             sum(client in row.absent for row in since),

@@ -33,6 +33,7 @@ def client_rows(
             "test_accuracy": accuracy(counts["test"].correct["deployed"], counts["test"].total),
             "val_accuracy": accuracy(counts["val"].correct["deployed"], counts["val"].total),
         }
+        # Under masks the one entry is the sum, of which no client has a row.
         for number, counts in clients.items()
         if number is not None
     ]
@@ -53,6 +54,7 @@ def privacy_facts(config: RunConfig, rounds: int, repeats: int) -> dict[str, Any
     facts: dict[str, Any] = {"secure_aggregation": settings.secure_aggregation, "dp": settings.dp}
     if settings.dp != "none":
         facts |= {
+            # What the completed rounds spent, with repeated ones, and not the budget.
             "epsilon": spent_epsilon(config, rounds, repeats),
             "delta": settings.delta,
             "seeded": settings.seeded,
@@ -80,6 +82,7 @@ def total_counts(counts: Sequence[Counts]) -> Counts:
         correct={
             view: sum(c.correct[view] for c in counts)
             for view in counts[0].correct
+            # A view that one client did not count has no sum over the same nodes as the others.
             if all(view in c.correct for c in counts)
         },
         total=sum(c.total for c in counts),
@@ -113,6 +116,7 @@ def per_condensed_node(history: Sequence[Round]) -> dict[str, float]:
     total = sum_by_key([row.counts for row in history])
     nodes = total.pop("condensed-nodes", 0.0)
     supervised = total.get("evidence-supervised", 0.0)
+    # A method without a core reports what it supervised, so that costs can be compared.
     if not nodes and supervised:
         return {"nodes_per_round": 0.0, "supervised_per_round": supervised / len(history)}
     means = (

@@ -31,22 +31,23 @@ def token_ledgers(
     sizes : "encoder_tokens" of the texts of each client, or their sum alone
     """
     encoded = sizes["encoder_tokens"]
-    every = {client: own for client, own in tokens.items() if client is not None}
+    every = {client: counts for client, counts in tokens.items() if client is not None}
     # Without counts by client where only their sum is known.
     texts = {
         client: {"fresh": n, "cached": 0} for client, n in encoded.items() if client is not None
     }
     encoder = {"fresh": sum(encoded.values()), "cached": 0}
     read = {name.removeprefix("evidence_"): name for name in _READ}
-    asked = {name.removeprefix(_LLM): name for name in TOKEN_COUNTS if name.startswith(_LLM)}
+    called = {name.removeprefix(_LLM): name for name in TOKEN_COUNTS if name.startswith(_LLM)}
     names = {
-        "models": _names(own.model for own in every.values()),
-        "tokenisers": _names(own.tokeniser for own in every.values()),
+        "models": _names(counts.model for counts in every.values()),
+        "tokenisers": _names(counts.tokeniser for counts in every.values()),
     }
     return {
         "encoder": encoder | _by_client(dict(sorted(texts.items()))),
         "evidence": _ledger(tokens, read),
-        "llm": _ledger(tokens, asked) | names,
+        # Never added to the others: reading by an encoder and asking a model are different work.
+        "llm": _ledger(tokens, called) | names,
     }
 
 
@@ -58,8 +59,8 @@ def _ledger(tokens: Mapping[int | None, Tokens], names: Mapping[str, str]) -> Le
     names : name in the ledger -> field of `Tokens`
     """
     rows = {
-        client: {name: getattr(own, item) for name, item in names.items()}
-        for client, own in tokens.items()
+        client: {name: getattr(counts, item) for name, item in names.items()}
+        for client, counts in tokens.items()
     }
     total = {name: sum(row[name] for row in rows.values()) for name in names}
     return total | _by_client({k: row for k, row in rows.items() if k is not None})
@@ -81,6 +82,7 @@ def llm_tokens(ledgers: Mapping[str, Any]) -> int:
     ----------
     ledgers : of `token_ledgers`, or of an exported row
     """
+    # Fresh and cached alike: the count is of the method, whatever a cache has saved.
     return int(sum(ledgers["llm"][name] for name in LLM_TOKENS))
 
 

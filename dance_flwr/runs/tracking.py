@@ -21,7 +21,7 @@ from dance_flwr.runs.trackers.contract import (
     round_numbers,
 )
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 class Tracking:
@@ -47,6 +47,7 @@ class Tracking:
             return
         if self.tracker is None:
             self.tracker = self._make(TrackedRun.of(facts))
+        # The store says how far it is, so that nothing is stored twice and nothing is lost.
         for row in facts.rows[self.tracker.rounds :]:
             self.tracker.log(row.round, round_numbers(row))
             self.tracker.rounds = row.round
@@ -62,10 +63,10 @@ class Tracking:
         self.tracker.end(facts.status.state, final_numbers(result), names)
         self.tracker.ended = True
 
-    def tell(self, say: Say) -> None:
-        """Say where the run is."""
+    def report(self, log: Log) -> None:
+        """Log where the run is stored."""
         place = self.tracker.place if self.tracker is not None else "nothing: no round has begun"
-        say(f"tracked     {place}")
+        log(f"tracked     {place}")
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -85,7 +86,7 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 @contextmanager
-def tracked(names: Sequence[str], folder: Path, say: Say) -> Iterator[Callable[[], None]]:
+def tracked(names: Sequence[str], folder: Path, log: Log) -> Iterator[Callable[[], None]]:
     """Yield a function that is called after each round of the run in `folder`.
 
     A tracker that fails is left out from then on, with one warning: it never costs a run.
@@ -94,10 +95,12 @@ def tracked(names: Sequence[str], folder: Path, say: Say) -> Iterator[Callable[[
     ------
     UserError : as `check_trackers`, before anything runs
     """
+    # Before anything runs: a package that is missing must not end a day of rounds.
     check_trackers(names)
     every = [Tracking(name, folder) for name in names]
 
     def after_round() -> None:
+        # Over a copy, as a tracker that fails is removed.
         for one in list(every):
             with _without_harm(one, every):
                 one.catch_up(read_facts(folder, alive=True))
@@ -106,10 +109,11 @@ def tracked(names: Sequence[str], folder: Path, say: Say) -> Iterator[Callable[[
         yield after_round
     finally:
         for one in list(every):
+            # A run that was refused has nothing to store.
             if one.tracker is not None or (folder / RESULT).is_file():
                 with _without_harm(one, every):
                     one.end(read_facts(folder))
-                    one.tell(say)
+                    one.report(log)
 
 
 @contextmanager
@@ -118,6 +122,7 @@ def _without_harm(one: Tracking, every: list[Tracking]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        # One warning and no more of it: the run goes on, and its folder can be read later.
         every.remove(one)
         warnings.warn(
             f"--track {one.name}: {_reason(error)}; the run goes on without, and "
@@ -137,6 +142,7 @@ def track(trackings: Sequence[Tracking], facts: RunFacts) -> None:
         try:
             one.catch_up(facts) if facts.runs else one.end(facts)
         except Exception as error:
+            # After the fact no run can be lost, so the command fails and says why.
             raise UserError(
                 f"--track {one.name}: expected a store that can be written, found {_reason(error)}"
             ) from error

@@ -19,7 +19,7 @@ def of_the_command(model, graph, tmp_path_factory):
     folder = tmp_path_factory.mktemp("command")
     write_folder(graph, folder / "graph")
     table, lines = folder / "p.parquet", folder / "e.jsonl"
-    predict(model.bundle, str(folder / "graph"), table, lines, say=lambda line: None)
+    predict(model.bundle, str(folder / "graph"), table, lines, log=lambda line: None)
     evidence = [json.loads(line) for line in lines.read_text("utf-8").splitlines()]
     return folder / "graph", pq.read_table(table).to_pylist(), evidence
 

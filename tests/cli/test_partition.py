@@ -35,7 +35,7 @@ def made(tiny, tmp_path):
 def test_make_writes_what_write_partition_gets(tiny, tmp_path, monkeypatch):
     seen = {}
 
-    def write(graph, partition, content, folder, bank, say):
+    def write(graph, partition, content, folder, bank, log):
         seen.update(graph=graph, partition=partition, content=content, folder=folder, bank=bank)
 
     # A module that the command imports while it is replaced would keep `write` for good.

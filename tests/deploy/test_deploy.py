@@ -805,8 +805,8 @@ def test_a_check_that_fails_itself_is_a_line_and_no_traceback(good):
 def test_the_limits_of_the_clock_are_those_of_flower():
     from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
 
-    assert check_link.MOST_AHEAD == SYSTEM_TIME_TOLERANCE
-    assert check_link.MOST_BEHIND == SYSTEM_TIME_TOLERANCE + TIMESTAMP_TOLERANCE
+    assert check_link.MAX_FAST == SYSTEM_TIME_TOLERANCE
+    assert check_link.MAX_SLOW == SYSTEM_TIME_TOLERANCE + TIMESTAMP_TOLERANCE
 
 
 @pytest.mark.parametrize(

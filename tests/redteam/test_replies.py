@@ -17,6 +17,7 @@ from dance_flwr.federation.secagg.request import options_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.metrics import Counts, Training
+from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.recorder import Recorder
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 
@@ -251,7 +252,9 @@ def test_a_lie_is_refused_and_the_run_goes_on(run, lie):
 def test_a_loss_that_is_no_number_is_null(run_config, tmp_path):
     """A method's own server side may report it; every file stays JSON of the standard."""
     counts = Counts({"deployed": 1}, 2, [1, 0, 0], [1, 1, 0], [1, 1, 0])
-    recorder = Recorder(tmp_path, run_config(method="fedavg-full"), lambda: ({}, {}))
+    recorder = Recorder(
+        tmp_path, Checkpoint("", run_config(method="fedavg-full")), lambda: ({}, {})
+    )
     recorder.on_train(Training(math.nan, {"forward": math.inf}, {}))
     recorder.on_validation(counts)
     recorder.end_round(1, {"w": torch.ones(2)})

@@ -44,7 +44,7 @@ def scored(monkeypatch):
     """A search without runs: a trial's validation accuracy is a function of its values."""
     asked = []
 
-    def grid(study, cells, jobs, again, say):
+    def grid(study, cells, jobs, again, log):
         asked.append(list(cells))
 
     def score(study, cells):

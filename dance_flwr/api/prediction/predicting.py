@@ -47,7 +47,7 @@ def open_data(bundle: Bundle, data: str | TextGraph, log: Log) -> Iterator[Clien
             return
         graph = load_graph(data, labelled=False) if isinstance(data, str) else data
         folder = Path(scratch) / "client-0"
-        make_folder(_unlabelled(graph), bundle.agreement, 0, 1, folder, say=log)
+        make_folder(_unlabelled(graph), bundle.agreement, 0, 1, folder, log=log)
         yield bundle.client(folder)
 
 

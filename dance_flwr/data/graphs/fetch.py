@@ -30,7 +30,7 @@ _CHUNK = 1 << 20
 
 
 def fetch(
-    name: str, root: Path, say: Callable[[str], None] = print, split_index: int = 0
+    name: str, root: Path, log: Callable[[str], None] = print, split_index: int = 0
 ) -> dict[str, Any]:
     """Download a published graph and store it as `<root>/graphs/<name>`; return its card.
 
@@ -47,7 +47,7 @@ def fetch(
             f"dataset {name!r} cannot be fetched; expected one of: {', '.join(CATALOGUE)}"
         )
     if (graphs_folder(root) / name).is_dir():
-        say(f"{name} is already at {graphs_folder(root) / name}")
+        log(f"{name} is already at {graphs_folder(root) / name}")
         return read_card(graphs_folder(root) / name)
     from filelock import FileLock
 
@@ -62,11 +62,11 @@ def fetch(
     with FileLock(folder / ".busy"):
         records = read_lock(folder)
         for file in row.files:
-            records[file.name] = _obtain(row, file, folder, records.get(file.name, {}), say)
+            records[file.name] = _obtain(row, file, folder, records.get(file.name, {}), log)
             write_json(folder / LOCK, records)
         extra = {"origin": {file.name: records[file.name]["from"] for file in row.files}}
         card = save(read_layout(row, folder, split_index), name, root, extra)
-    say(f"{name} is at {graphs_folder(root) / name}")
+    log(f"{name} is at {graphs_folder(root) / name}")
     return card
 
 
@@ -96,14 +96,14 @@ def check_files(folder: Path) -> list[str]:
 
 
 def _obtain(
-    row: Dataset, file: RemoteFile, folder: Path, first: dict[str, Any], say: Callable[[str], None]
+    row: Dataset, file: RemoteFile, folder: Path, first: dict[str, Any], log: Callable[[str], None]
 ) -> dict[str, Any]:
     """Download one file unless it is in place, compare it with `first`, return its record."""
     place = folder / file.name
     revision = first.get("revision", "")
     origin = first.get("from", "put in place by hand")
     if not place.is_file():
-        say(f"fetching {file.name} from {file.origin}")
+        log(f"fetching {file.name} from {file.origin}")
         try:
             revision = _from_hub(file, place, revision) if file.repo else _from_url(file, place)
         except Exception as error:  # of the hub client, of httpx or of the system

@@ -18,6 +18,7 @@ from dance_flwr.federation.secagg.client import demands_masks
 from dance_flwr.federation.wire import keys, messages
 
 LOG = logging.getLogger("flwr")
+# Why (decision 8): one sentence for all refusals. Whether a client refuses stays one bit.
 REFUSAL = "this client does not take part; the reason is in its own log"
 
 
@@ -34,7 +35,9 @@ class ReticentApp(ClientApp):
         try:
             reply = super().__call__(message, context)
         except Exception as error:
+            # Of any kind: the text of an unexpected error may hold numbers of the client as well.
             LOG.warning("%s: %s", type(error).__name__, error)
+            # In the node's own log, and only if its operator asks for it.
             LOG.debug("the traceback of this error", exc_info=True)
             return messages.error_reply(message, REFUSAL)
         return messages.error_reply(message, REFUSAL) if reply.has_error() else reply
@@ -45,6 +48,7 @@ def _reticent(context: Context) -> bool:
     try:
         return demands_masks(context)
     except UserError:
+        # A configuration that cannot be read may be one that demands masks.
         return True
 
 
@@ -61,6 +65,7 @@ def log_answers(
         try:
             reply = call_next(message, context)
         except Exception as error:
+            # Logged and raised on: `ReticentApp`, around this mod, decides what the server learns.
             reason = type(error).__name__
             events.emit(
                 "message_failed", f"{kind}: {error}", logging.ERROR, kind=kind, reason=reason

@@ -1,4 +1,4 @@
-"""What a client demands of differential privacy before it trains, and the account it keeps.
+"""Check the differential privacy of a request at a client, and charge its answer to an account.
 
 The configuration of a run and every message come from the server. A client believes neither where
 they would lower the noise that it adds: it counts for itself what it has answered, and holds a run
@@ -23,7 +23,7 @@ from dance_flwr.federation.secagg.stage_checks import THRESHOLD
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.methods import check_method
 
-_OWN_NOISE = ("distributed", "local")
+_CLIENT_NOISE = ("distributed", "local")
 _DELTA = 1e-5  # of `max-epsilon`, if that of the run is not smaller
 _TOLERANCE = 1 + 1e-6  # sigma is computed from epsilon, and epsilon from sigma
 
@@ -50,17 +50,23 @@ class Budget:
         UserError : the answer would exceed the budget
         """
         settings = config.privacy
-        if settings.dp not in _OWN_NOISE or settings.seeded:
+        # Under `central` the server adds the noise and is trusted with it; noise from the run's
+        # seed can be computed again, so that there is no epsilon to spend.
+        if settings.dp not in _CLIENT_NOISE or settings.seeded:
             return
 
         def fault(runs: Mapping[str, float]) -> str:
+            # The smaller delta: with a larger one from the run, the same noise would look cheaper.
             total, delta = self.terms.max_epsilon, min(settings.delta, _DELTA)
+            # Why (docs/privacy.md): without a term of the node, the budget of the run bounds all
+            # runs.
             if total == inf:
                 total, delta = (settings.epsilon if self.lasting else inf), settings.delta
             spent = {
                 f"for run {run}": (runs[run], settings.epsilon, settings.delta),
                 "for all runs of this client": (sum(runs.values()), total, delta),
             }
+            # Both bounds: a run under another name starts from 0, the sum over all runs does not.
             for what, (cost, budget, at) in spent.items():
                 if budget < inf and (epsilon := epsilon_of(cost, at)) > budget * _TOLERANCE:
                     return (
@@ -70,6 +76,7 @@ class Budget:
                     )
             return ""
 
+        # Sigma as this client computes it, from the settings by which it draws its noise.
         PrivacyAccount(data.folder).spend(run, noise_multiplier(config), fault)
 
 
@@ -87,9 +94,12 @@ def admit(task: str, message: Message, context: Context) -> Budget:
         made for
     """
     config, terms = run_config_of(context), terms_of(context.node_config)
+    # Terms first: they need no data, and a refusal then says nothing of them.
     refuse_beyond(terms, config, messages.config_of(message).get(keys.ROUND, 0))
     if task in (keys.TRAIN, keys.EXCHANGE):
         if config.privacy.dp != "none":
+            # The server has checked this as well, but a client believes nothing that lowers its
+            # noise.
             check_method(config)
         _check_terms(task, config, terms)
         _check_norm(messages.config_of(message).get(keys.CLIPPING_NORM))
@@ -104,7 +114,8 @@ def _check_terms(task: str, config: RunConfig, terms: NodeTerms) -> None:
     if not minimum and terms.max_epsilon == inf:
         return
     key = keys.MIN_NOISE_MULTIPLIER if minimum else keys.MAX_EPSILON
-    if task == keys.EXCHANGE or settings.dp not in _OWN_NOISE or settings.seeded:
+    # An exchange sends tensors without noise, whatever the run says of its updates.
+    if task == keys.EXCHANGE or settings.dp not in _CLIENT_NOISE or settings.seeded:
         run = "an exchange" if task == keys.EXCHANGE else f"privacy.dp = {settings.dp}"
         run += " with noise from the run's seed" if settings.seeded else ""
         raise UserError(
@@ -129,6 +140,7 @@ def _check_norm(norm: Any) -> None:
 def _check_sum(config: RunConfig, context: Context) -> None:
     """Refuse a sum that may end with fewer clients than the client's share of noise is made for."""
     state: Mapping[str, Any] = context.state.config_records.get(SECAGG_STATE, {})
+    # The threshold that was set up, not the one that the run's configuration promises.
     threshold: Any = state.get(THRESHOLD, 0)
     if threshold < (fewest := fewest_clients(config)):
         raise UserError(

@@ -39,9 +39,10 @@ def initial_model(shape: ModelShape, config: RunConfig) -> nn.Module:
 def load_at(
     data: ClientData, model: nn.Module, state: Mapping[str, Tensor], config: RunConfig
 ) -> None:
-    """Let `model` be this state at a client, with the client's `class-prior`."""
+    """Load this state into `model`, with the `class-prior` of the client."""
     model.load_state_dict(state)
     if config.class_prior == LABELS:
+        # Why (decision 18): the client's own label shares, which are never uploaded.
         model.prior = config.prior_strength * data.log_class_shares
 
 
@@ -60,7 +61,7 @@ class Client:
         self.model = _model(shape, config, data.device)
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Let the process's model be this state at this client."""
+        """Load this state into the model of the process, with this client's prior."""
         load_at(self.data, self.model, state, self.config)
 
     def train(
@@ -79,6 +80,7 @@ class Client:
             proximal_term(self.model, proximal_mu),
         ):
             report = self.method.train(self.model, self.data, self.config, info)
+        # A method of sums may run under masks, where nothing else may leave a client.
         if report.statistics and self.spec.uplink is Uplink.SUM:
             names = ", ".join(report.statistics)
             raise ValueError(f"expected no statistics of a method of sums, found {names}")
@@ -107,6 +109,7 @@ class Client:
         """The client's weight in the mean: its nodes, its labelled training nodes, or 1 under
         differential privacy.
         """
+        # Why (decision 9): a weight by nodes would change the sensitivity and reveal the size.
         if self.config.privacy.dp != "none":
             return 1
         if self.config.aggregate_weight == "labelled":
@@ -124,6 +127,7 @@ class Client:
         # Smoothing spreads the predictions of all nodes over the graph.
         wanted = torch.arange(self.data.num_nodes, device=self.data.device) if smooth else nodes
         views = self.method.predict(self.model, self.data, self.config, info, wanted)
+        # The server has rules for the views of the spec alone, and refuses all others.
         if unknown := views.keys() - {*self.spec.views, "deployed"}:
             raise ValueError(f"expected the views of the method's spec, found {sorted(unknown)}")
         if smooth:
@@ -180,6 +184,7 @@ def open_client(folder: Path, config: RunConfig, device: torch.device | None = N
     DataError : the folder is missing or its parts disagree
     """
     torch.set_num_threads(config.torch_threads)
+    # The hash is part of the key: a folder that was prepared again is read again.
     return _client(
         folder, read_card(folder).partition_sha256, config, device or pick_device(config)
     )
@@ -187,6 +192,7 @@ def open_client(folder: Path, config: RunConfig, device: torch.device | None = N
 
 def close_clients() -> None:
     """Close all clients and free their memory on CUDA devices."""
+    # Clients refer to data and models, so all three must be empty before memory is free.
     for cache in (_client, _data, _model):
         cache.cache_clear()
     torch.cuda.empty_cache()
@@ -194,6 +200,7 @@ def close_clients() -> None:
 
 @lru_cache(maxsize=256)
 def _client(folder: Path, version: str, config: RunConfig, device: torch.device) -> Client:
+    # Data are cached apart from clients, so that runs with other settings share them.
     data = _data(folder, version, device, config.split_mode == "inductive", reading_of(config))
     return Client(data, config)
 

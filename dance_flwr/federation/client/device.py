@@ -21,6 +21,7 @@ def pick_device(config: RunConfig, node_config: Mapping[str, Any] | None = None)
     ------
     UserError : the node has no such device
     """
+    # A run may keep every node on its CPU; which device it has is for the node to name.
     if config.device == "cpu":
         return torch.device("cpu")
     return named_device(str((node_config or {}).get(DEVICE, AUTO)))
@@ -36,6 +37,7 @@ def named_device(name: str) -> torch.device:
     ------
     UserError : there is no such device on this machine
     """
+    # Devices that this process can see: Ray hides those of other clients.
     cuda = (
         [f"cuda:{number}" for number in range(torch.cuda.device_count())]
         if torch.cuda.is_available()
@@ -66,6 +68,7 @@ def memory_ratio(node_config: Mapping[str, Any]) -> float | None:
     if MEMORY_RATIO not in node_config:
         return _share_of_ray()
     ratio = node_config[MEMORY_RATIO]
+    # True is a number for Python; a share it is not.
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio <= 1:
         raise UserError(
             f"{MEMORY_RATIO}: expected a number > 0 and <= 1, found {ratio!r}; correct it in "
@@ -88,12 +91,14 @@ def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
     UserError : the block needs more
     """
     if device.type == "cuda":
+        # The current device is the one that `seeding.seeded` seeds.
         torch.cuda.set_device(device)
         if ratio is not None:
             torch.cuda.set_per_process_memory_fraction(ratio, device)
     try:
         yield
     except torch.OutOfMemoryError:
+        # One line that says what to raise, where torch lists its allocations.
         raise UserError(
             f"{device_label(device)}: expected this client to fit into {ratio or 1:.0%} of its "
             "memory, found that it "
@@ -112,6 +117,7 @@ def device_label(device: torch.device) -> str:
 
 def _share_of_ray() -> float | None:
     """Return the GPU share of this process's Ray actor, `client-resources-num-gpus`."""
+    # Imported only where Ray started this process; a SuperNode does without it.
     ray = sys.modules.get("ray")
     if (
         ray is None

@@ -46,9 +46,11 @@ def describe(message: Message, context: Context) -> Message:
     ------
     DataError : a file of the client's folder was damaged or altered
     """
+    # Before the data are opened, as for every other task.
     refuse_beyond(terms_of(context.node_config), run_config_of(context))
     with disk_of(folder := _folder(message, context)):
         check_files(folder)  # before anything reads them
+    # The size of a single client is what a masked sum hides.
     sizes = not demands_masks(context)
     return _do(
         lambda request, client: messages.schema_reply(request, _schema_of(client.data, sizes)),
@@ -59,6 +61,7 @@ def describe(message: Message, context: Context) -> Message:
 
 def seal(message: Message, context: Context) -> Message:
     """Answer the hash of all evidence that a run has left here."""
+    # The name becomes part of a path: `../x` must lead nowhere.
     check_run(run := str(messages.config_of(message).get(keys.RUN)))
     return _do(
         lambda request, client: messages.seal_reply(request, client.seal(run)), message, context
@@ -69,8 +72,10 @@ def work(message: Message, context: Context) -> Message:
     """Train, evaluate, weigh or exchange, as the message requests."""
     task = task_of(message, context)
     check_run(str(messages.config_of(message).get(keys.RUN)))
+    # What the message is, what its run may be called, what the node allows; the data come last.
     budget = admit(task, message, context)
     if task == keys.TRAIN:
+        # Counted before it begins: a client that is killed while it trains has trained.
         count_training(message, _folder(message, context), budget.terms)
         return _do(partial(_train, budget=budget), message, context)
     return _do(_TASKS[task], message, context)
@@ -90,6 +95,7 @@ def _do(task: Task, message: Message, context: Context) -> Message:
             return task(message, open_client(folder, config, device))
         except torch.OutOfMemoryError:
             close_clients()  # under Ray, a process holds the data of every client that it ran
+        # Outside of the handler, whose exception holds the tensors of the try that failed.
         return task(message, open_client(folder, config, device))
 
 
@@ -104,6 +110,7 @@ def _folder(message: Message, context: Context) -> Path:
     if path := context.node_config.get(keys.DATA_PATH):
         return Path(str(path))
     number = client_number(context.node_config)
+    # The server names this folder: a link that leads out of it is not followed.
     return inside(Path(messages.config_of(message)[keys.PARTITION_DIR]), f"client-{number}")
 
 
@@ -120,6 +127,7 @@ def _train(message: Message, client: Client, budget: Budget) -> Message:
     budget.charge(client.config, data, info.run)  # before anything noisy exists
     norm, step = config[keys.CLIPPING_NORM], noise_step(message, client)
     mechanism = ClientMechanism(client.config, norm, info.round, data.card.client, step)
+    # Why (decision 14): clip, add noise, and round last.
     protected = mechanism.protect(state, start)
     upload = as_upload(protected.state, start, message, client)
     reply = messages.train_reply(

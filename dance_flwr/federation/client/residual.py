@@ -1,4 +1,4 @@
-"""What a client could not send of its updates so far, in its folder of the run."""
+"""Store what a client could not send of its updates so far, in its folder of the run."""
 
 import logging
 from dataclasses import dataclass, field
@@ -58,6 +58,8 @@ class ResidualFile:
         like : tensors of the names and shapes of the residual
         """
         size = sum(tensor.numel() for tensor in like.values())
+        # The newest first. The one before it is what a repeated round starts from, so that a second
+        # upload equals the first (decision 14).
         for path in (self._path, self._previous) if round_ > 1 else ():
             saved = _read(path)
             self._newest = saved.round if path == self._path else self._newest
@@ -67,6 +69,7 @@ class ResidualFile:
                 self._before = saved.round
                 return _split(saved.values, like)
         if round_ > 1:
+            # Why (decision 14): a lost residual is one warning; no run ends for it.
             events.emit(
                 "residual_absent",
                 f"client {self._client}: expected what earlier rounds could not send, found none "
@@ -80,6 +83,7 @@ class ResidualFile:
         """Write the residual after `round_` and keep the one before; call `load` first."""
         values = [tensor.numpy().astype(np.float32).ravel() for tensor in residual.values()]
         arrays = {"round": np.int64(round_), "before": np.int64(self._before)}
+        # A repeated round replaces its own file alone: the one before stays that of the last round.
         older = 0 < self._newest < round_
         content = arrays | {"values": np.concatenate([np.zeros(0, np.float32), *values])}
         write_npz(self._path, content, keep=self._previous if older else None)
@@ -88,6 +92,7 @@ class ResidualFile:
 def _read(path: Path) -> _Saved:
     """Return what a file holds; nothing where it is absent or damaged."""
     arrays = read_npz(path)
+    # Damaged counts as absent: the checksums of the archive have been compared (decision 20).
     if arrays is None or not {"round", "before", "values"} <= arrays.keys():
         return _Saved()
     return _Saved(int(arrays["round"]), int(arrays["before"]), arrays["values"])

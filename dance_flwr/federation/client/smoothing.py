@@ -13,10 +13,7 @@ _STEPS, _ALPHA = 50, 0.8
 
 
 def smoothing_of(config: RunConfig, data: ClientData) -> Callable[[Tensor], Tensor] | None:
-    """Return what `smoothing` does to [n, C] deployed probabilities of all nodes of a client.
-
-    None = nothing.
-    """
+    """Return the function that smooths [n, C] deployed probabilities; None without `smoothing`."""
     if config.smoothing == "correct-and-smooth":
         return partial(correct_and_smooth, data=data)
     return None
@@ -37,6 +34,7 @@ def correct_and_smooth(probs: Tensor, data: ClientData) -> Tensor:
     -------
     [n, C] rows that sum to 1
     """
+    # Training labels alone: those of validation and test nodes are what is measured.
     known = data.train_labels >= 0
     if not bool(known.any()):
         return probs

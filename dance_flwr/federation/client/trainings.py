@@ -1,4 +1,4 @@
-"""How often a client has trained, in a file of its own folder.
+"""Count how often a client has trained, in a file of its folder.
 
 The server numbers the rounds of a run and names the run: one that lies asks for round 1 without
 end. A client whose node bounds the rounds or the trainings writes each down before it begins. A
@@ -40,17 +40,22 @@ def count_training(message: Message, folder: Path, terms: NodeTerms) -> None:
     ------
     UserError : it is more than the node allows, and nothing was written; or the file is damaged
     """
+    # Nothing is bounded, so there is nothing to count.
     if terms.max_rounds == terms.max_trainings == inf:
         return
     run, path = str(messages.config_of(message)[keys.RUN]), folder / TRAININGS
+    # Each message has a process of its own, and two may train at once.
     with disk_of(folder), FileLock(folder / f".{TRAININGS}.lock", timeout=_SECONDS):
         runs = _read(path)
         counts = runs.setdefault(run, {_TRAININGS: [], _REPEATED: 0})
+        # The same round from the same model: an answer was lost, or the run was resumed.
         if (digest := _digest(message)) in counts[_TRAININGS]:
             counts[_REPEATED] += 1
         else:
             counts[_TRAININGS].append(digest)
+        # Refused before it is written, as it does not take place.
         _refuse(run, runs, terms)
+        # On the device before it begins: the count outlives a kill.
         with atomic_file(path, lasting=True) as file:
             file.write((json.dumps({"runs": runs}, indent=1) + "\n").encode())
 
@@ -59,6 +64,7 @@ def _refuse(run: str, runs: _Runs, terms: NodeTerms) -> None:
     """Refuse a training with which the account is beyond the terms."""
     once, repeated = len(runs[run][_TRAININGS]), runs[run][_REPEATED]
     every = sum(len(counts[_TRAININGS]) + counts[_REPEATED] for counts in runs.values())
+    # Repetitions have a bound of their own, or a server could ask for one round without end.
     for term, maximum, what, count in (
         (keys.MAX_ROUNDS, terms.max_rounds, f"trainings in run {run}", once),
         (keys.MAX_ROUNDS, terms.max_rounds, f"repeated trainings in run {run}", repeated),

@@ -55,6 +55,8 @@ def as_upload(
         return Quantised(dict(state))
     if options := options_of(message):
         share = options.share(client.weight)
+        # Why (decision 14): the update alone must be within the range, as in float32. With the
+        # residual it may exceed it; that is cut, and stays in the residual.
         check_bounded(encode_update(state, start, share, options.bound), share, options.bound)
     update = update_of(state, start)
     rounded = {k: y for k, y in update.items() if options or start[k].is_floating_point()}
@@ -64,8 +66,11 @@ def as_upload(
     central = client.config.privacy.dp == "central"
     if central:
         zero = {name: torch.zeros_like(y) for name, y in wanted.items()}
+        # Why (decision 14): update and residual together may be longer than C, although each update
+        # was clipped. Rounded towards zero, no entry grows after this.
         wanted, _ = clip(wanted, zero, float(config[keys.CLIPPING_NORM]))
     if options:
+        # Why (decision 14): fixed levels under masks, as nobody may know a client's own scale.
         steps = _steps(wanted, options, share, toward_zero=central)
         step = _step(options, client.weight)
         upload, sent = Quantised(steps), {name: z * step for name, z in steps.items()}
@@ -83,6 +88,7 @@ def as_upload(
 def _step(options: SumOptions, weight: int) -> float:
     """Return the update that one step of the sum stands for at this client: 2 R / (q s)."""
     share = options.share(weight)
+    # A client of weight 0 adds nothing to the sum: it has no step.
     return 2 * options.bound / (options.form.levels * share) if share else 0.0
 
 

@@ -1,4 +1,4 @@
-"""The account of what a client has spent of its privacy, in a file of its own folder.
+"""Account of the privacy that a client has spent, in a file of its folder.
 
 The server counts the rounds of a run; a server that lies counts wrong, or starts a run again. So a
 client writes down every answer that cost it something before it sends it, over all runs. Gaussian
@@ -55,6 +55,7 @@ class PrivacyAccount:
         # Written before the answer leaves: a crash between the two costs budget, never privacy.
         with FileLock(self._path.with_name(f".{ACCOUNT}.lock"), timeout=_SECONDS):
             runs = self.read()
+            # Squares of inverse multipliers add up over rounds and runs, epsilons do not.
             runs[run] = runs.get(run, 0.0) + noise_multiplier**-2
             if fault := allowed(runs):
                 raise UserError(fault)
@@ -71,6 +72,7 @@ class PrivacyAccount:
         try:
             runs = json.loads(self._path.read_text("utf-8"))["runs"]
             account = {str(run): float(cost) for run, cost in runs.items()}
+            # A negative cost would give budget back.
             if not all(isfinite(cost) and cost >= 0 for cost in account.values()):
                 raise ValueError("costs that are not numbers from 0")
         except FileNotFoundError:

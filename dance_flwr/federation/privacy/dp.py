@@ -3,9 +3,9 @@
 Central (McMahan et al. 2018): the server adds noise of deviation sigma * C to the sum of clipped
 updates. Distributed (Kairouz et al. 2021): each client adds its share of that noise before masking,
 as integers on the grid of the sum, so that nobody sees a sum without it; the shares suffice for the
-fewest clients that a round can end with. Local: each
-client adds all the noise that it needs. Adaptive clipping (Andrew et al. 2021) moves C towards a
-quantile of the updates' norms, estimated from a noisy count.
+fewest clients that a round can end with. Local: each client adds all the noise that it needs.
+Adaptive clipping (Andrew et al. 2021) moves C towards a quantile of the updates' norms, estimated
+from a noisy count.
 """
 
 from collections.abc import Mapping, Sequence
@@ -167,7 +167,7 @@ class ProtectedUpload:
 
 @dataclass(frozen=True)
 class ClientMechanism:
-    """What differential privacy does to the upload of one client in one round.
+    """The mechanism of differential privacy for the upload of one client in one round.
 
     Attributes
     ----------

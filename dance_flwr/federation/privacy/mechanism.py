@@ -60,6 +60,7 @@ def add_noise(state: Mapping[str, Tensor], deviation: float, draw: NoiseStream) 
         + torch.from_numpy(deviation * draw.normal(tensor.numel()))
         .view(tensor.shape)
         .to(tensor.dtype)
+        # Integer buffers have no noise: `clip` leaves those of the model that was received.
         if tensor.is_floating_point()
         else tensor
         for name, tensor in state.items()

@@ -121,7 +121,10 @@ def _bernoulli_exp(above: Integers, below: int, draw: NoiseStream) -> Truths:
 
 
 def _bernoulli_exp_fraction(above: Integers, below: int, draw: NoiseStream) -> Truths:
-    """The same for above <= below: the first k with a false Bernoulli(above / (k below)) is odd."""
+    """Return `_bernoulli_exp` for above <= below.
+
+    True where the first k with a false Bernoulli(above / (k below)) is odd (von Neumann's series).
+    """
     true = np.zeros(above.size, np.bool_)
     undecided, k = np.arange(above.size), 1
     while undecided.size:

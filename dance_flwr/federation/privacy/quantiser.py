@@ -43,7 +43,7 @@ class Quantised:
 
 
 def update_of(state: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> State:
-    """D = omega - omega_0, in float64 on the CPU."""
+    """Return D = omega - omega_0, in float64 on the CPU."""
     return {
         name: state[name].detach().cpu().double() - tensor.cpu().double()
         for name, tensor in start.items()
@@ -53,7 +53,7 @@ def update_of(state: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> State
 def quantise(
     update: Mapping[str, Tensor], precision: str, *, toward_zero: bool = False
 ) -> Quantised:
-    """Q(y): float16, or int8 with one scale per tensor, z = round(y / s) with s = max |y| / 127.
+    """Return Q(y): float16, or int8 z = round(y / s) with s = max |y| / 127 of each tensor.
 
     The error of an entry is at most s / 2 under int8, and 2^-11 |y| + 2^-25 under float16. Numbers
     beyond the range of float16 become its largest. What is not finite stays so: under int8 as a
@@ -70,6 +70,7 @@ def quantise(
     scales, steps = _scales(update), {}
     for (name, y), scale in zip(update.items(), scales.double().tolist(), strict=True):
         z = y / scale if scale > 0 else torch.zeros_like(y)  # of a finite scale: y is finite too
+        # Why (decision 14): nearest and not stochastic, as error feedback leaves no bias to add up.
         z = z.trunc() if toward_zero else z.round()
         steps[name] = z.clamp(-STEPS, STEPS).to(torch.int8)
     return Quantised(steps, scales)
@@ -102,15 +103,16 @@ def scales_fault(scales: Tensor, start: Mapping[str, Tensor], precision: str) ->
             f"expected scales of torch.float32 and shape {shape}, found {scales.dtype} and "
             f"{tuple(scales.shape)}"
         )
+    # One scale that is not finite makes a whole tensor so.
     if not bool((scales.isfinite() & (scales >= 0)).all()):
         return "expected finite scales from 0, found NaN, infinity or a negative one"
     return ""
 
 
 def _scales(update: Mapping[str, Tensor]) -> Tensor:
-    """Max |y| / 127 of each tensor, float32; 0 where that is 0 or too small for a normal number.
+    """Return max |y| / 127 of each tensor, [f] float32.
 
-    NaN where an entry is not finite.
+    It is 0 where that is too small for a normal number, and NaN where an entry is not finite.
     """
     largest = [y.abs().max() if y.numel() else y.new_zeros(()) for y in update.values()]
     scales = (torch.stack(largest) / STEPS).float() if largest else torch.zeros(0)
@@ -121,6 +123,7 @@ def _scales(update: Mapping[str, Tensor]) -> Tensor:
 
 def _half(y: NDArray[Any], toward_zero: bool) -> NDArray[Any]:
     """Return the float16 nearest to each entry, or the next one towards zero."""
+    # Cut at the largest float16, beyond which a conversion gives infinity.
     half = np.asarray(np.clip(y, -_MAX_HALF, _MAX_HALF).astype(np.float16))
     if toward_zero:
         grown = np.abs(half.astype(np.float64)) > np.abs(y)

@@ -65,7 +65,10 @@ def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
     stage = message.content.config_records.get(SECAGG_CONFIGS)
     if stage is None or message.metadata.message_type != keys.TRAIN:  # as Flower's mod
         return handler(message, context)
+    # Why (decision 8): Flower's own masks come from 32 bits. No stage is answered with them.
     masks.install()
+    # Why (decision 8): a refusal ends the sum. Without its keys, the server cannot try the stage
+    # again with other parameters.
     over = True
     try:
         reply = _answer(stage, message, context, handler)
@@ -86,16 +89,22 @@ def _answer(stage: ConfigRecord, message: Message, context: Context, handler: Ha
     UserError : the server asks for what this client refuses
     """
     kind = stage.get(SecAggKey.STAGE)
+    # Before Flower's mod reads the request: it counts ids, and would answer a list that names one
+    # client three times.
     check_stage(stage, _state(context), terms_of(context.node_config).min_clients)
     signer = SumSigner(message, context)
     if kind == SecAggStage.COLLECT_MASKED_VECTORS:
         return _collect(message, context, handler)
     if kind == SecAggStage.SHARE_KEYS:
+        # Before any secret is shared: shares are encrypted for these keys alone.
         signer.check_keys(public_keys(stage))
     elif kind == keys.SURVIVORS:
+        # Flower's mod knows no such stage; it would refuse it as one out of order.
         return signer.sign_survivors(*survivors(stage))
     elif kind == SecAggStage.UNMASK:
+        # Last: with the shares of this answer the server removes masks for good.
         signer.check_survivors(*survivors(stage))
+    # Without a request: shares are exchanged before clients know what is asked of them.
     with masks.derivation(context.run_id, masks.SHARES):
         reply = secaggplus_mod(message, context, handler)
     return signer.sign_keys(reply) if kind == SecAggStage.SETUP else reply
@@ -105,12 +114,17 @@ def _collect(message: Message, context: Context, handler: Handler) -> Message:
     """Answer the stage in which the handler works and its reply is masked."""
     if (options := options_of(message)) is None:
         raise refusal("the options of a sum", "none")
+    # These checks read the request and what earlier stages left, never the client's data, so that
+    # what they refuse says nothing of it.
     check_unrefused(context)
     check_quantisation(options, _state(context))
     check_scale(options, context)
+    # Why (decision 8): masks of clients that were asked for different things do not cancel.
     request = request_digest(message.content, run_config_of(context))
     with masks.derivation(context.run_id, masks.MASKS, request):
         reply = secaggplus_mod(message, context, _masked(handler, options))
+    # Weights and counts are the same in every round, so the difference of two sums would give one
+    # client's; masks of SecAgg+ alone do not prevent that (docs/privacy.md).
     hide_numbers(message, reply, context, request)
     # Flower's integers have eight bytes; b bits of them count, as sums wrap at 2^b.
     answer: Any = reply.content.config_records[SECAGG_CONFIGS]
@@ -124,6 +138,7 @@ def _collect(message: Message, context: Context, handler: Handler) -> Message:
 
 def _forget(context: Context) -> None:
     """Delete the keys and shares of the sum, and what was signed in it."""
+    # After the last stage Flower's mod accepts nothing but a setup, which draws new keys.
     over = ConfigRecord({SECAGG_STATE_STAGE: SecAggStage.UNMASK})
     context.state.config_records[SECAGG_STATE] = over
     forget_signed(context)
@@ -151,6 +166,7 @@ def task_of(message: Message, context: Context) -> str:
         message asks for a masked sum
     """
     options = options_of(message)
+    # What a message says of itself proves nothing: only the collect stage sets this variable.
     if not _COLLECTING.get() and (options is not None or demands_masks(context)):
         raise UserError(
             f"secure aggregation: expected a masked {message.metadata.message_type}, found an "
@@ -173,6 +189,7 @@ def _masked(handler: Handler, options: SumOptions) -> Handler:
     """Return a handler that replies with a legacy `FitRes` of one vector, for Flower's mod."""
 
     def work(message: Message, context: Context) -> Message:
+        # Set around the handler alone, and reset in any case: the process may answer for others.
         token = _COLLECTING.set(True)
         try:
             with refusing_once(context):
@@ -186,6 +203,8 @@ def _masked(handler: Handler, options: SumOptions) -> Handler:
         # With twice the offset as largest weight, Flower multiplies by 1 / (2 offset), exactly, and
         # stores what is left of the number as it is, plus the offset.
         vector = options.form.wrap(numbers).astype(np.float64) * (2 * options.form.offset)
+        # Why (decision 8): Flower sends weight and metrics in the clear. They are in the vector, so
+        # the answer holds a weight of 1 and no metrics.
         result = FitRes(Status(Code.OK, ""), ndarrays_to_parameters([vector]), 1, {})
         content = fitres_to_recorddict(result, keep_input=False)
         content.config_records[keys.SECURE_LAYOUT] = layout.record()
@@ -206,6 +225,7 @@ def reply_numbers(
     metrics = messages.metrics_of(reply.content)
     weight = metrics[keys.WEIGHT]
     if keys.LOSS in metrics:
+        # A mean cannot be summed: the server divides the sum of weighted losses by that of weights.
         metrics[keys.LOSS] *= weight
     layout = MetricLayout.of(metrics)
     parts = [encode_integers(layout.pack(metrics), options.form)]
@@ -219,9 +239,11 @@ def _update_steps(
     state: Mapping[str, Any], start: Mapping[str, Any], weight: int, options: SumOptions
 ) -> Integers:
     """Return the update in steps of the sum; a reply may hold them in the place of a model."""
+    # Integers where the model has floats are steps: rounded, or with discrete noise, already.
     if not any(state[name].is_floating_point() for name in start):
         return np.concatenate([state[name].numpy().ravel() for name in start])
     share = options.share(weight)
     update = encode_update(state, start, share, options.bound)
+    # Why (decision 8): refused, where Flower would clip and change the mean silently.
     check_bounded(update, share, options.bound)
     return to_steps(update, options.form.levels)

@@ -1,4 +1,4 @@
-"""The masks of two clients from all bits of a secret, in the place of those of Flower's SecAgg+.
+"""Masks of two clients from all bits of their secret, in place of those of Flower's SecAgg+.
 
 Flower 1.41 folds the shared secret of two clients to 32 bits and seeds NumPy's Mersenne Twister
 with them: a server can try all 2^32 seeds and remove the mask (flwrlabs/flower, issue 7522). Here

@@ -1,4 +1,4 @@
-"""The numbers beside an update in a masked sum: read over one set of clients, or not at all.
+"""Mask the numbers beside an update, which are read over one set of clients or not at all.
 
 A weight, a count of nodes or a histogram of labels is the same in every round. Two sums of them
 over sets that differ in one client give that client's own. So they have masks of their own beside
@@ -61,6 +61,7 @@ def hide_numbers(message: Message, reply: Message, context: Context, request: st
     vector = vector.astype(np.int64)
     numbers = vector[len(vector) - count :]
     layout[keys.OMITTED] = not _is_first_set([*others, node], context)
+    # Why: the difference of two sums over different clients would be one client's numbers.
     if layout[keys.OMITTED]:
         # Uniform, so that the sum of all clients' numbers is uniform too and tells nothing.
         numbers[:] = masks(secrets.token_bytes(32), modulus, [(count,)])[0]
@@ -68,6 +69,7 @@ def hide_numbers(message: Message, reply: Message, context: Context, request: st
         for other, secret in zip(state[_OTHERS], state[_SECRETS], strict=True):
             if other in others:
                 pad = masks(label + secret, modulus, [(count,)])[0]
+                # Opposite signs at the two ends, so that the pads of a pair cancel in the sum.
                 numbers += pad if node > other else -pad
         numbers %= modulus
     answer[SecAggKey.MASKED_PARAMETERS] = [ndarray_to_bytes(part) for part in (*parts, vector)]
@@ -82,13 +84,17 @@ def _is_first_set(nodes: list[int], context: Context) -> bool:
     clients = clients_of(nodes, context)
     name, members = ("clients", clients) if clients else (f"run {context.run_id}", sorted(nodes))
     path = context.node_config.get(keys.DATA_PATH)
+    # A simulated client has no folder that outlives the run.
     if not path:
         first = context.state.config_records.setdefault(_STATE, ConfigRecord({_FIRST: members}))
         return bool(first[_FIRST] == members)
     folder = Path(str(path))
+    # A deployed node answers each message in a process of its own.
     with FileLock(folder / f".{PARTNERS}.lock", timeout=_SECONDS):
         sets = _read(folder / PARTNERS)
         if name not in sets:
+            # On the device before the answer leaves: a set lost with the power would let a second
+            # one in.
             with atomic_file(folder / PARTNERS, lasting=True) as file:
                 file.write((json.dumps(sets | {name: members}, indent=1) + "\n").encode())
         return bool(sets.get(name, members) == members)

@@ -1,4 +1,4 @@
-"""What a valid reply to each stage of a masked sum is: one table, beside that of `reply_checks`.
+"""Check the replies to each stage of a masked sum against one table of rules.
 
 What the server reads here says nothing of a client's data: public keys, encrypted shares, masked
 integers. A reply that breaks the table is an error of its sender, which is out of the sum as one
@@ -28,7 +28,7 @@ from dance_flwr.federation.wire.rules import (
     Whole,
     entries_fault,
     records_fault,
-    shown,
+    short_repr,
 )
 from dance_flwr.federation.wire.serialization import unpack
 from dance_flwr.federation.wire.tensors import header_of
@@ -45,12 +45,15 @@ class PublicKey:
 
     def allows(self, value: Any) -> bool:
         """Whether this value keeps the rule."""
+        # Size before content: nothing of a stranger is parsed before it is measured.
         if not isinstance(value, bytes) or len(value) > _MAX_BYTES:
             return False
         try:
             key = serialization.load_pem_public_key(value)
         except (ValueError, TypeError, UnicodeError):
             return False
+        # Flower's clients exchange over P-384; a key of another curve makes every other client
+        # fail.
         if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp384r1":
             return False
         form = serialization.PublicFormat.SubjectPublicKeyInfo
@@ -70,6 +73,7 @@ class Share:
             isinstance(value, bytes)
             and _INDEX + _BLOCK <= len(value) <= _MAX_BYTES
             and (len(value) - _INDEX) % _BLOCK == 0
+            # A share at 0 would be the secret itself: no honest client sends it.
             and any(value[:_INDEX])
         )
 
@@ -133,6 +137,7 @@ def masked_fault(request: Message, reply: Message) -> str:
     optional: dict[str, type] = {keys.SIGNED: ConfigRecord} if stage in _SIGNS else {}
     tables = {SECAGG_CONFIGS: _ANSWERS.get(stage, {}), keys.SIGNED: SIGNED}
     tables |= {keys.SECURE_LAYOUT: _LAYOUT, **_CONSTANTS}
+    # Records, then entries, then what these must agree on: each check relies on those before it.
     if fault := records_fault(content, required, optional):
         return fault
     for name, record in content.items():
@@ -143,6 +148,7 @@ def masked_fault(request: Message, reply: Message) -> str:
         same = answer[SecAggKey.PUBLIC_KEY_1] == answer[SecAggKey.PUBLIC_KEY_2]
         return "expected two public keys, found one twice" if same else ""
     if stage == SecAggStage.SHARE_KEYS:
+        # A client shares with the others, not with itself.
         others = {int(name) for name in wanted if name != SecAggKey.STAGE}
         lists = answer[SecAggKey.DESTINATION_LIST], answer[SecAggKey.CIPHERTEXT_LIST]
         return _each_once(*lists, others - {request.metadata.dst_node_id})
@@ -166,6 +172,7 @@ def unlike_faults(request: Message, replies: Sequence[Message]) -> list[str]:
     answers: list[Any] = [reply.content.config_records.get(SECAGG_CONFIGS, {}) for reply in replies]
     if stage == SecAggStage.SETUP:
         pairs = [{answer[name] for name in _ANSWERS[SecAggStage.SETUP]} for answer in answers]
+        # Of two clients with one key, neither can be known as its owner: both are out.
         seen = Counter(key for pair in pairs for key in pair)
         fault = "expected public keys of its own, found one of another client"
         return [fault if any(seen[key] > 1 for key in pair) else "" for pair in pairs]
@@ -185,6 +192,7 @@ def unlike_faults(request: Message, replies: Sequence[Message]) -> list[str]:
 
 def _unusual(values: Sequence[str], expected: str) -> list[str]:
     """Return a fault for each value that is not the most frequent one."""
+    # Nothing but the number of those that agree says which answer is the right one.
     usual = Counter(values).most_common(1)
     return ["" if v == usual[0][0] else f"expected {expected}, found others" for v in values]
 
@@ -192,7 +200,9 @@ def _unusual(values: Sequence[str], expected: str) -> list[str]:
 def _each_once(nodes: Sequence[int], values: Sequence[bytes], expected: set[int]) -> str:
     """Return a fault unless there is one value for each of these nodes."""
     if len(values) != len(nodes) or len(set(nodes)) != len(nodes) or set(nodes) != expected:
-        return f"expected one entry for each of {len(expected)} nodes, found {shown(list(nodes))}"
+        return (
+            f"expected one entry for each of {len(expected)} nodes, found {short_repr(list(nodes))}"
+        )
     return ""
 
 
@@ -203,6 +213,7 @@ def _vectors_fault(request: Message, content: RecordDict) -> str:
     assert options is not None  # it is this server's own request
     if len({len(layout[name]) for name in _ALIKE}) > 1:
         return "expected a length and a kind of each metric, found more or fewer"
+    # A sum of counts has no model: its vector holds the numbers alone.
     weights = 0
     if options.task == keys.TRAIN:
         arrays = unpack(request).content.array_records[keys.ARRAYS].values()
@@ -222,5 +233,6 @@ def _front(count: int, bits: int) -> tuple[bytes, int]:
     """Return how the bytes of n masked integers of b bits begin, and how many they are."""
     if bits < MAX_BITS:
         return count.to_bytes(8, "little"), 8 + -(-count * bits // 8)
+    # Compared with the one header that honest clients write, and never parsed.
     header = header_of("uint32", (count,))
     return header, len(header) + 4 * count

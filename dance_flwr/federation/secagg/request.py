@@ -1,4 +1,4 @@
-"""What a masked sum asks of every client alike, and its digest, which goes into all masks.
+"""Options of a masked sum, the same for all clients, and the digest of a request in all masks.
 
 A server that asks one client for something else than the others (another model, total weight, norm,
 task or setting) could tell its part of a sum from theirs, although the sum is over all of them: the
@@ -61,6 +61,7 @@ class SumOptions:
         UserError : the client weighs more than all together
         """
         share = weight / max(self.total_weight, 1)
+        # The bits of a sum hold because all shares together are at most 1 (`vectors`).
         if share > 1:
             raise UserError(
                 f"secure aggregation: expected at least this client's {weight} nodes in the "
@@ -81,6 +82,7 @@ def options_of(message: Message) -> SumOptions | None:
     if record is None:
         return None
     levels, bits, digit_bits = (record[key] for key in (keys.LEVELS, keys.BITS, keys.DIGIT_BITS))
+    # Before anything is computed from them: shifts and sizes follow from these numbers.
     if not (0 < levels <= 2**MAX_BITS and 1 < bits <= MAX_BITS and 0 < digit_bits <= DIGIT_BITS):
         raise refusal("integers of 2 to 32 bits", f"{bits} bits, {levels} levels")
     form = SumFormat(int(levels), int(bits), int(digit_bits))
@@ -96,7 +98,9 @@ def request_digest(content: RecordDict, config: RunConfig) -> str:
     content : of the request of the collect stage, or of the app's message that it is made from
     config : of the run; keys that bind no result are left out
     """
+    # Keys and shares differ by client: with them, no two masks would ever cancel.
     records = {name: _facts(record) for name, record in content.items() if name not in _BY_CLIENT}
+    # Paths and timeouts may differ without changing what is computed.
     run = {key: value for key, value in flatten(config).items() if key not in FREE}
     return digest("request", records=records, run=run)
 

@@ -107,6 +107,7 @@ def masked_sum(
     # whose parameters are in the app's messages.
     context.state.config_records[MAIN_CONFIGS_RECORD] = ConfigRecord({WorkflowKey.CURRENT_ROUND: 1})
     context.state.array_records[MAIN_PARAMS_RECORD] = arrays_of({})
+    # The server derives masks of clients that dropped out, so in the same context as they did.
     with masks.derivation(run, masks.MASKS, digest):
         workflow(grid, context)  # type: ignore[arg-type]
     # All layouts name the same metrics: `reply_checks.unlike_faults` has refused any other.
@@ -149,13 +150,8 @@ class _Capture(LegacyStrategy):  # type: ignore[misc]
 class _SumWorkflow(SecAggPlusWorkflow):
     """Flower's SecAgg+ workflow with two fixes, signatures, our messages and sums modulo 2^b.
 
-    Flower counts a client that dropped out before the masks existed among those whose masks must be
-    removed, although nobody holds shares of it; this class drops such a client. Flower continues
-    with the old model when too few clients are left; this class raises. The app's messages replace
-    Flower's legacy instructions. Where clients sign their public keys, there is a stage more, in
-    which they sign who is in the sum; the server hands their signatures on. Flower's quantisation
-    leaves integers alone: it adds an offset, and the factor that it sums beside them is 1 per
-    client.
+    Where clients sign their public keys, there is one more stage, in which they sign who is in the
+    sum. Flower's quantisation leaves integers alone: it adds an offset and sums a factor of 1.
 
     Parameters
     ----------
@@ -198,10 +194,14 @@ class _SumWorkflow(SecAggPlusWorkflow):
         for name, step in zip(STAGES, steps, strict=True):
             try:
                 enough = step(grid, context, state)
+                # Why (decision 8): Flower would remove the masks of a client that left before there
+                # were any, with shares that nobody holds, and lose the round.
                 if name in _BEFORE_MASKS:
                     enough = enough and self._drop_absent(state)
             except ValueError as error:  # shares that do not fit together
                 raise QuorumError(f"secure aggregation, stage {name!r}: {error}") from None
+            # Why (decision 8): Flower halts here, and the old model goes on as if nothing had
+            # happened.
             if not enough:
                 raise QuorumError(self._shortfall(name, state))
 

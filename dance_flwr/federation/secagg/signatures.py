@@ -1,4 +1,4 @@
-"""Signatures of nodes: who says what, checked with public keys that no server handed out.
+"""Sign statements of nodes, and check them with public keys that did not come from the server.
 
 A node signs with the ECDSA key that authenticates its SuperNode. Signed is a text that names its
 purpose and its run, so that a signature is worth nothing for another purpose or in another run. A
@@ -31,6 +31,7 @@ from dance_flwr.federation.wire.messages import with_content
 PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey
 
+# In every statement, so that a signature is worth nothing outside this app, or in a later form.
 _LABEL = "dance-flwr statement 1"
 # Why (decision 8): the keys that authenticate SuperNodes, which every node of a deployment has, are
 # of P-384; SHA-384 is the hash of that strength.
@@ -46,6 +47,7 @@ def statement(purpose: str, **facts: Any) -> bytes:
     ----------
     facts : numbers, strings, byte strings (as hexadecimal digits) and lists of these
     """
+    # Canonical: the verifier builds the text from facts that it knows itself, and parses nothing.
     text = json.dumps([_LABEL, purpose, facts], sort_keys=True, default=bytes.hex)
     return text.encode()
 
@@ -84,6 +86,7 @@ def load_key(path: Path) -> PrivateKey:
             f"expected the node's private key at {path}, found {error.strerror}; {_MAKE}"
         ) from None
     except TypeError:
+        # What `cryptography` raises for a key that needs a passphrase.
         raise UserError(
             f"{path}: expected a key without a passphrase, which Flower cannot ask for, "
             f"found a protected one; {_MAKE}"
@@ -174,6 +177,7 @@ def _parsed(text: str, path: str) -> Mapping[int, PublicKey]:
                 f"{number!r}; {_COLLECT}"
             )
         known[int(number)] = load_public_key(rest.encode(), f"{path}, line {place}")
+    # With one key for two clients, one node could sign as both.
     _check_different(known, path)
     return known
 
@@ -218,6 +222,7 @@ def survivors_text(run: int, total: str, alive: Iterable[int], dead: Iterable[in
     total : the `sum_digest`
     alive, dead : the nodes whose vectors are in the sum, and those that left before
     """
+    # Sorted: clients sign the set, in whatever order the server lists it.
     return statement("survivors", run=run, sum=total, alive=sorted(alive), dead=sorted(dead))
 
 
@@ -234,6 +239,7 @@ def sum_digest(
     public : node -> two public keys
     clients : node -> number of its client, as far as it is claimed
     """
+    # Why (decision 8): keys are drawn anew for every sum, so that a signature counts in one alone.
     rows = [[node, clients.get(node, -1), *public[node]] for node in sorted(public)]
     return digest("sum", shares=shares, threshold=threshold, keys=rows)
 
@@ -248,6 +254,7 @@ def read_claim(reply: Message) -> Claim | None:
     """Return the signature of a reply; None without a whole one."""
     record: Any = reply.content.config_records.get(keys.SIGNED, {}) if reply.has_content() else {}
     client, signature = record.get(keys.CLIENT), record.get(keys.SIGNATURE)
+    # `type`, as True is an int for `isinstance`, and no number of a client.
     if type(client) is not int or not isinstance(signature, bytes):
         return None
     return Claim(client, signature)
@@ -269,6 +276,7 @@ def read_claims(message: Message) -> dict[int, Claim]:
     names = (keys.SIGNED_NODES, keys.SIGNED_CLIENTS, keys.SIGNATURES)
     nodes, clients, signatures = (list(record.get(name, [])) for name in names)
     claims = map(Claim, clients, signatures)
+    # Lists of a server may differ in length: a node without a claim is refused by who checks it.
     return dict(zip(nodes, claims, strict=False))
 
 

@@ -1,4 +1,4 @@
-"""What a client signs, and which signatures of other clients it demands before it goes on.
+"""Sign the stages of a sum at a client, and check the signatures of the others.
 
 Two rounds of Bonawitz et al. 2017, "Practical Secure Aggregation", against a server that deviates:
 public keys are signed, so that the server can neither replace them nor invent clients, and clients
@@ -69,6 +69,8 @@ def signer_of(message: Message, context: Context) -> Signer:
     client = client_number(context.node_config)
     key = signatures.load_key(Path(str(private))) if private else None
     peers = signatures.read_peer_keys(Path(str(all_keys))) if all_keys else {}
+    # A node that demands signatures gives its own, or its own keys would fail its check in each
+    # sum.
     if peers and (key is None or peers.get(client) != key.public_key()):
         raise UserError(
             f"{keys.PEER_KEYS}: expected the public half of {keys.SIGNING_KEY} for client "
@@ -88,6 +90,7 @@ def clients_of(nodes: Sequence[int], context: Context) -> list[int]:
     """Return the clients of these nodes, ascending; empty unless all signed keys of this sum."""
     signed: Any = context.state.config_records.get(_STATE, {})
     known = dict(zip(signed.get(_NODES, []), signed.get(_CLIENTS, []), strict=True))
+    # With one unsigned client among them, a set is known by its nodes alone.
     return sorted(known[node] for node in nodes) if set(nodes) <= set(known) else []
 
 
@@ -126,12 +129,18 @@ class SumSigner:
         """
         me, claims = self._signer, signatures.read_claims(self._message)
         clients = {node: claims[node].client for node in public if node in claims}
+        # Why (decision 8): a node without `peer-keys` demands nothing, so that a federation can be
+        # changed node by node.
         for node, pair in public.items() if me.peers else ():
             text = signatures.keys_text(me.run, node, clients.get(node, -1), pair)
             if not me.accepts(claims.get(node), text):
                 raise refusal("public keys signed by their clients", "others")
+        # Different clients: else a server could fill the sum with keys of one that colludes with
+        # it.
         if me.peers and (len(set(clients.values())) < len(public) or clients[me.node] != me.client):
             raise refusal("the keys of as many clients as nodes", "a client more than once")
+        # Shares and threshold as in the setup, which Flower's mod has stored: a later request could
+        # name others.
         flower: Any = self._state[SECAGG_STATE]
         digest = signatures.sum_digest(flower[SHARES], flower[THRESHOLD], public, clients)
         known = clients if me.peers else {}  # without the others' keys anyone may have claimed it
@@ -142,6 +151,8 @@ class SumSigner:
     def sign_survivors(self, alive: Sequence[int], dead: Sequence[int]) -> Message:
         """Return a signature of who is in the sum; a client gives one per sum."""
         signed, text = self._signed, self._survivors(alive, dead)
+        # Why (decision 8): a second set would let the server unmask different sums with the
+        # signatures of different clients.
         if signed.get(_SURVIVORS, text) != text:
             raise refusal("one set of survivors per sum", "a second one")
         signed[_SURVIVORS] = text
@@ -157,11 +168,15 @@ class SumSigner:
         if signed.get(_SURVIVORS) != text:
             raise refusal("the survivors that this client signed", "others")
         clients = dict(zip(signed[_NODES], signed[_CLIENTS], strict=True))
+        # This client's own signature counts: it signed in the stage before.
         agreed = {me.node} | {
             node
             for node, claim in signatures.read_claims(self._message).items()
+            # The client that signed this node's keys, and no other one of the federation.
             if node in alive and claim.client == clients.get(node) and me.accepts(claim, text)
         }
+        # As many as are needed to unmask: fewer signatures could belong to a set that others do not
+        # know.
         threshold: Any = self._state[SECAGG_STATE][THRESHOLD]
         if len(agreed) < threshold:
             raise refusal(f"{threshold} clients that signed the same survivors", f"{len(agreed)}")

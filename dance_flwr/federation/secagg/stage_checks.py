@@ -1,4 +1,4 @@
-"""What a client refuses of a server that runs SecAgg+: the checks of each stage.
+"""Check the requests of a server that runs SecAgg+, stage by stage, at a client.
 
 Flower's client counts the ids in a request; a list that names one client three times passes, and
 the shares that come back unmask that client alone. These checks look at sets (Bonawitz et al. 2017,
@@ -45,10 +45,13 @@ def check_stage(stage: ConfigRecord, state: ConfigRecord, min_clients: int = 0) 
     elif kind == SecAggStage.SHARE_KEYS:
         _check_count("keys", len(public_keys(stage)), state, MIN_CLIENTS)
     elif kind == SecAggStage.COLLECT_MASKED_VECTORS:
+        # The list names the other clients; this one is in the sum too.
         sources = [*_ids(stage, SecAggKey.SOURCE_LIST), _int(state, _NODE)]
         _check_unique(sources)
         _check_count("clients that sent shares", len(sources), state)
     elif kind in (keys.SURVIVORS, SecAggStage.UNMASK):
+        # Flower's mod does not know the stage of survivors, so the order is checked here: nothing
+        # is signed or unmasked before the masked vector has left.
         if state.get(SECAGG_STATE_STAGE) != SecAggStage.COLLECT_MASKED_VECTORS:
             raise refusal("the stages of a sum in their order", f"{kind!r}")
         _check_unmask(*survivors(stage), state)
@@ -99,6 +102,8 @@ def check_scale(options: SumOptions, context: Context) -> None:
     ------
     UserError : it is another one
     """
+    # Under adaptive clipping the bound changes by round, and under any noise weights are 1: there
+    # is nothing to guess.
     private = context.run_config.get("privacy.dp", "none") != "none"
     if options.task != keys.TRAIN or private:
         return
@@ -119,6 +124,7 @@ def refusing_once(context: Context) -> Iterator[None]:
     try:
         yield
     except (OSError, MemoryError):
+        # Once there is space, the client takes part again; neither error depends on its data.
         raise
     except Exception:
         context.state.config_records[_REFUSED] = ConfigRecord({_REFUSED: True})
@@ -163,10 +169,12 @@ def _check_unique(ids: Sequence[int]) -> None:
 
 def _check_unmask(alive: Sequence[int], dead: Sequence[int], state: ConfigRecord) -> None:
     """Refuse unless one secret of each client of this sum is asked for, and enough have stayed."""
+    # Both secrets of one client remove every mask of its vector.
     if set(alive) & set(dead):
         raise refusal("a request for one secret of each client", "one for both of one")
     _check_unique([*alive, *dead])
     _check_count("living clients", len(alive), state)
+    # As sets: other nodes of the same number would pass a count.
     held = set(_ids(state, _HELD))
     if {*alive, *dead} != held:
         raise refusal(f"a request for the {len(held)} clients of this sum", "one for others")

@@ -1,4 +1,4 @@
-"""The vector summed under masks: a model update and integers, all of them integers modulo 2^b.
+"""Encode a model update and integers as one vector modulo 2^b, which is summed under masks.
 
 Flower's SecAgg+ sums float vectors in fixed point; it silently clips to a range and damages 0-d
 arrays. So a client sends a single 1-d vector, nothing is clipped, and integers are recovered
@@ -90,6 +90,7 @@ def sum_format(clients: int, precision: str) -> SumFormat:
     """
     if precision == FLOAT32:
         return SumFormat(levels_for(clients), MAX_BITS, DIGIT_BITS)
+    # Fewer levels for very many clients, so that the sum stays within the bits that Flower stores.
     half = min(_STEPS[precision] * clients, 2 ** (MAX_BITS - 3))
     bits = (half + clients).bit_length() + 1
     return SumFormat(2 * half, bits, min(DIGIT_BITS, (2 ** (bits - 1) // clients).bit_length() - 1))
@@ -104,6 +105,7 @@ def check_bounded(update: Vector, share: float, bound: float) -> None:
         mean
     """
     largest = float(np.abs(update).max(initial=0.0)) * bound / share
+    # `not <=`, and not `>`: NaN is refused as well.
     if not largest <= bound:
         raise UserError(
             f"secure aggregation: expected updates within +-{bound:g} per round, found "
@@ -162,6 +164,7 @@ class MetricLayout:
     @classmethod
     def of(cls, metrics: Mapping[str, int | float | Sequence[int]]) -> MetricLayout:
         """Return the layout of these metrics, sorted by name."""
+        # Sorted, as all clients must write the same metrics in the same order.
         names = tuple(sorted(metrics))
         values = [metrics[name] for name in names]
         lengths = tuple(len(value) if isinstance(value, list) else 0 for value in values)
@@ -192,6 +195,7 @@ class MetricLayout:
         for name, micro in zip(self.names, self.micro, strict=True):
             value = metrics[name]
             every: list[Any] = list(value) if isinstance(value, list) else [value]
+            # Masks act on integers, so numbers with a fraction become millionths.
             values += [round(number * MICRO) if micro else int(number) for number in every]
         return values
 
@@ -217,6 +221,7 @@ def pack_bits(numbers: NDArray[Any], bits: int) -> bytes:
     -------
     8 bytes with n, lowest first, and ceil(n * bits / 8) bytes
     """
+    # Flower's integers are wider; what counts of a sum modulo 2^b are its b lowest bits.
     words = np.ascontiguousarray(numbers.ravel() & ((1 << bits) - 1), "<u4")
     parts = [struct.pack("<Q", words.size)]
     for start in range(0, words.size, _CHUNK):
@@ -233,6 +238,7 @@ def unpack_bits(data: bytes, bits: int) -> NDArray[np.int64]:
     ------
     ValueError : the length is not that of the count in front
     """
+    # The length must follow from the count before an array of that size is allocated.
     count = struct.unpack_from("<Q", data)[0] if len(data) >= 8 else -1
     if len(data) != 8 + -(-count * bits // 8):
         raise ValueError(

@@ -42,11 +42,13 @@ class ModelAverage:
 
     def add(self, arrays: ArrayRecord) -> ArrayRecord:
         """Add the aggregated model of a round and return the average so far."""
+        # The same record and not a copy: `Round.state` then stores one model, not two.
         if not self._decay:
             return arrays
         model = state_of(arrays)
         self._weight = self._decay * self._weight + 1
         if not self._mean:
+            # In float64, as an average is rounded again in every round of the run.
             self._mean = {name: tensor.double() for name, tensor in model.items()}
         for name, tensor in model.items():
             self._mean[name] = torch.lerp(self._mean[name], tensor.double(), 1 / self._weight)

@@ -1,4 +1,4 @@
-"""What counts with an answer to EVALUATE must agree on, of one client or summed over some."""
+"""Check the counts in an answer to EVALUATE, of one client or summed over several."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,9 @@ class CountRules:
         by_class = ListOf(self.nodes, self.classes, self.classes or MAX_CLASSES)
         table: dict[str, Rule] = {keys.WEIGHT: self.nodes}
         optional = {keys.correct_of(split, view) for split in splits for view in self.views}
+        # A method may count fewer views than it has, but the deployed one is what is validated.
         optional -= {keys.correct_of(split, "deployed") for split in splits}
+        # Tokens of the run come once, with the counts of the final model.
         if "test" in splits:
             table |= {keys.tokens_of(name): self.tokens for name in TOKEN_COUNTS}
         for split in splits:
@@ -43,6 +45,7 @@ class CountRules:
             table |= {keys.per_class(split, name): by_class for name in PER_CLASS}
         if fault := entries_fault(metrics, table, optional):
             return fault
+        # The weight of an evaluation is its number of nodes, so that it follows from the counts.
         if metrics[keys.WEIGHT] != (total := sum(metrics[keys.total_of(s)] for s in splits)):
             return f"expected {keys.WEIGHT} {total}, found {metrics[keys.WEIGHT]}"
         faults = [_counts_fault(metrics, split) for split in splits]
@@ -69,12 +72,15 @@ def _counts_fault(metrics: Mapping[str, Any], split: str) -> str:
     largest = max(
         value for key, value in metrics.items() if key.startswith(keys.correct_of(split, ""))
     )
+    # Of any view, also of those that have no counts by class.
     if largest > total:
         return f"expected at most {total} hits on {split}, found {largest}"
+    # Each node has one label and one prediction, so sums over classes are those of the split.
     if len(lengths) > 1 or (sum(predicted), sum(actual), sum(hits)) != (total, total, deployed):
         return (
             f"expected {total} nodes and {deployed} hits over the classes of {split}, found others"
         )
     rows = enumerate(zip(hits, predicted, actual, strict=True))
+    # Hits of a class are among its nodes, and among those that were predicted as it.
     over = [place for place, row in rows if row[0] > min(row)]
     return f"expected fewer hits than nodes in class {over[0]} of {split}" if over else ""

@@ -1,4 +1,4 @@
-"""What the server asks of clients at the end of a run: final counts, hashes for its record."""
+"""Ask the clients at the end of a run for final counts, and for the hashes of its record."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -36,6 +36,7 @@ def final_counts(
     tokens: dict[int | None, Tokens] = {}
     for reply in grid.send_and_receive(batch, timeout=timeout):
         metrics = wire.metrics_of(reply.content)
+        # Under masks one missing client hides the numbers of all, and a result cannot do without.
         if keys.total_of("test") not in metrics:
             raise QuorumError(missing_numbers(len(batch)))
         by_client[client := grid.author(reply)] = {
@@ -66,9 +67,11 @@ def hashes(
     evidence : whether the clients of the run keep evidence
     """
     clients = zip(grid.clients, schemas, strict=True)
+    # Why (decision 20): the record fixes what each client held, for `evidence verify`.
     by_client = {keys.DATA_SHA256: {client: schema.data_sha256 for client, schema in clients}}
     if evidence:
         batch = [wire.query(keys.SEAL, node, config) for node in grid.nodes]
+        # `exchange` has no quorum: no absent client costs a finished run its result.
         sealed = [reply for reply in grid.exchange(batch, timeout) if not reply.has_error()]
         by_client[keys.EVIDENCE_SHA256] = {
             grid.client_of(reply): str(wire.config_of(reply)[keys.EVIDENCE_SHA256])

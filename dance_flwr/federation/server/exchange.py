@@ -30,6 +30,7 @@ class GridChannel:
 
     @cached_property
     def _nodes(self) -> dict[int, int]:
+        # Cached: all steps of an exchange are between the clients that were there at its start.
         return {self._grid.nodes[node]: node for node in self._grid.get_node_ids()}
 
     @property
@@ -58,12 +59,14 @@ class GridChannel:
         for reply in replies:
             client, packed = self._grid.client_of(reply), messages.exchange_record(reply)
             state = state_of(packed)
+            # What no method can use is refused first; the method's own rules come after.
             if fault := _readable_fault(state) or check(client, state):
                 self._grid.mark_absent("upload_rejected", client, fault)
                 LOG.error("omitted from the exchange: client %d: %s", client, fault)
                 continue
             valid += 1
             yield Answer(client, packed, state)
+        # As in a round: a mean over fewer clients is another result, and is not made silently.
         if valid < (fewest := min(len(replies), fewest_clients(self._config))):
             raise QuorumError(
                 f"expected at least {fewest} valid answers in an exchange, found {valid}; "
@@ -80,6 +83,7 @@ def _record(inbox: Mapping[str, Any]) -> ArrayRecord:
     """Return tensors, and arrays that are forwarded unread, as one record."""
     return ArrayRecord(
         {
+            # What is forwarded unread keeps its bytes.
             name: value if isinstance(value, Array) else array_of(value)
             for name, value in inbox.items()
         }

@@ -42,11 +42,9 @@ class Traffic:
 
 
 class FederationGrid(Grid):
-    """Wrap the Grid of a run and order nodes and replies by client.
+    """Wrap the Grid of a run, order nodes and replies by client, and enforce a quorum.
 
-    Flower gives nodes random ids and returns replies in the order of completion. With a fixed order
-    sums do not depend on timing. A round with fewer valid replies than the quorum raises instead of
-    continuing with the old model.
+    A round with fewer valid replies raises instead of continuing with the old model.
 
     Parameters
     ----------
@@ -66,6 +64,7 @@ class FederationGrid(Grid):
         self, grid: Grid, client_of_node: Mapping[int, int], config: RunConfig, log: MessageLog
     ) -> None:
         self._grid = grid
+        # Why (decision 1): node ids are random, and sums of floats depend on their order.
         self._client_of_node = dict(sorted(client_of_node.items(), key=lambda item: item[1]))
         self._config = config
         self.traffic = Traffic()
@@ -104,10 +103,8 @@ class FederationGrid(Grid):
         ------
         QuorumError : fewer are connected; names the missing clients
         """
-        fewest, deadline = (
-            fewest_clients(self._config),
-            time.monotonic() + self._config.node_timeout,
-        )
+        fewest = fewest_clients(self._config)
+        deadline = time.monotonic() + self._config.node_timeout
         while True:
             connected = set(self._grid.get_node_ids())
             nodes = [node for node in self._client_of_node if node in connected]
@@ -122,9 +119,8 @@ class FederationGrid(Grid):
                 ]
                 raise QuorumError(
                     f"expected at least {fewest} of {len(self._client_of_node)} SuperNodes "
-                    "connected within "
-                    f"{self._config.node_timeout:g} s, found {len(nodes)}; start those of clients "
-                    f"{absent}"
+                    f"connected within {self._config.node_timeout:g} s, found {len(nodes)}; start "
+                    f"those of clients {absent}"
                 )
             time.sleep(POLL_NODES_SECONDS)
 
@@ -150,6 +146,7 @@ class FederationGrid(Grid):
         sent, start = list(messages), time.monotonic()
         expected = self.quorum(len(sent))
         replies = self.exchange(sent, timeout)
+        # Why (decision 10): an outage of a minute does not end a run.
         for _ in range(_MAX_RETRIES):
             if sum(not reply.has_error() for reply in replies) >= expected or not (
                 again := self._retries(sent, replies)
@@ -270,6 +267,7 @@ class FederationGrid(Grid):
     def _retries(self, sent: Sequence[Message], replies: Sequence[Message]) -> list[Message]:
         """Wait for the nodes that Flower gave up; return new messages to those that are back."""
         lost = {reply.metadata.src_node_id for reply in replies if is_lost(reply)}
+        # Why (decision 10): noise is not drawn twice.
         if not lost or repeats_cost(self._config.privacy):
             return []
         back = lost.intersection(self.get_node_ids())

@@ -53,6 +53,7 @@ def join(grid: Grid, config: RunConfig, log: MessageLog) -> list[Member]:
             LOG.error("%s", error)
             faults.append(error)
             continue
+        # Which of two is the right one nobody can say, so that the run does not start.
         if member.client in members:
             raise UserError(
                 f"expected one SuperNode per client, found two with partition-id={member.client}; "
@@ -72,6 +73,7 @@ def join(grid: Grid, config: RunConfig, log: MessageLog) -> list[Member]:
             f"clients {sorted(members)}; raise round-timeout or look at the logs of the others"
         )
     missing = [client for client in range(config.clients) if client not in members]
+    # The error of a node that answered says more than the number of a missing client.
     if missing and faults:
         raise faults[0]
     if missing:
@@ -82,6 +84,7 @@ def join(grid: Grid, config: RunConfig, log: MessageLog) -> list[Member]:
         )
     chosen = [members[client] for client in range(config.clients)]
     without = [member.client for member in chosen if not member.owns_data]
+    # Clients of one run are parts of one partition, or bring their own data; not some of each.
     if without and len(without) < len(chosen):
         raise UserError(
             "expected a data-path in the node config of every SuperNode or of none, found none "
@@ -105,6 +108,7 @@ def _member(reply: Message) -> Member:
             f"node {node}: expected a greeting, found an error: {str(reply.error.reason).strip()}"
         )
     stated = wire.config_of(reply)
+    # Why (decision 26): before the rest is read, as other releases may state more.
     if (protocol := stated[keys.PROTOCOL]) != PROTOCOL:
         raise ProtocolError(
             f"client {stated[keys.PARTITION]}: expected protocol {PROTOCOL} of the server, found "
@@ -130,6 +134,7 @@ def _authentic(replies: list[Message], node_keys: str, run: int) -> list[Message
             stated = wire.config_of(reply).get(keys.PARTITION)
             client = stated if type(stated) is int else -1
             key = known.get(client)
+            # Run and node are in the text: another node cannot repeat a greeting, nor another run.
             text = signatures.hello_text(run, node, client)
             if not (claim and key and signatures.is_signed(text, claim.signature, key)):
                 events.emit(
@@ -155,6 +160,7 @@ def _greet(grid: Grid, config: RunConfig, log: MessageLog) -> tuple[list[int], l
         nodes = _wait_for_nodes(grid, config, deadline)
         greetings = [wire.query(keys.HELLO, node, {}) for node in nodes]
         replies = ask(grid, greetings, config.round_timeout, log, hello_fault)
+        # A lost node that is back within `node-timeout` is one of the run's clients.
         if not any(map(is_lost, replies)) or time.monotonic() > deadline:
             return nodes, replies
         time.sleep(POLL_NODES_SECONDS)
@@ -195,6 +201,7 @@ def describe(
     batch = [wire.describe(node, str(config[keys.PARTITION_DIR])) for node in grid.nodes]
     replies = grid.send_and_receive(batch, timeout=timeout)
     schemas = {grid.client_of(reply): wire.read_schema(reply) for reply in replies}
+    # Clients of other classes or another encoder cannot share a model: most of them decide.
     usual, many = Counter(map(_required, schemas.values())).most_common(1)[0]
     agree = {client: schema for client, schema in schemas.items() if _required(schema) == usual}
     faults = {
@@ -204,11 +211,13 @@ def describe(
         for client in grid.clients
         if client not in agree
     }
+    # A run goes on without the others as far as it would without silent clients.
     if many < grid.quorum(len(grid.clients)):
         raise UserError("; ".join(f"client {client}: {why}" for client, why in faults.items()))
     for client, why in faults.items():
         LOG.error("client %d takes no part in this run: %s", client, why)
         grid.mark_absent("upload_rejected", client, why)
+    # Later replies are bounded by what these clients described.
     grid.keep(agree)
     return agree
 

@@ -47,11 +47,14 @@ class MessageLog:
             kind = message.metadata.message_type
             stage = self._stage(message, way)
             entry = self._entries.setdefault((kind, stage, way), Entry(kind, stage, way))
+            # Counts alone, and no values: the log is part of every result (docs/privacy.md).
             entry.count += 1
             entry.errors += message.has_error()
             entry.bytes += bytes_of(message)
             for name, record in message.content.items() if message.has_content() else ():
                 seen = entry.keys.setdefault(name, [])
+                # SecAgg+ uses numbers of nodes as keys. The log names kinds of entries, and no
+                # clients.
                 new = {
                     NODE if str(key).lstrip("-").isdigit() else str(key) for key in record
                 } - set(seen)
@@ -71,5 +74,6 @@ class MessageLog:
         node = str(message.metadata.dst_node_id if way == DOWN else message.metadata.src_node_id)
         if way == DOWN:
             record = message.content.config_records.get(SECAGG_CONFIGS)
+            # A reply names no stage: it belongs to the last one that its node was asked for.
             self._stage_of[node] = str(record[SecAggKey.STAGE]) if record is not None else ""
         return self._stage_of.get(node, "")

@@ -24,6 +24,7 @@ _FASTEST_APART_SECONDS = 0.5  # a node polls every three seconds, and each poll 
 _SILENCE_SECONDS = 30.0  # without any reply, before silent nodes are asked whether they are alive
 _GRACE_SECONDS = 10.0  # for a reply that is in transit when its node has answered a later message
 _MAX_REASON = 1000  # characters of a client's error
+# Why (decision 10): a node of these errors is asked again once it is back.
 _GONE = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED}
 _FORGOTTEN = Error(
     ErrorCode.NODE_UNAVAILABLE, "its SuperNode was started again, or is gone, while it was at work"
@@ -69,17 +70,20 @@ def ask(
     ----------
     check : returns what is wrong with the reply to a request, "" where nothing is
     """
-    pushed = (
-        pack(sent) if getattr(grid, "crosses_a_wire", True) else sent
-    )  # an in-process grid says that it does not
+    # Why (decision 10): Flower sends each array in requests of its own. A grid in this process says
+    # that its messages cross no wire.
+    pushed = pack(sent) if getattr(grid, "crosses_a_wire", True) else sent
     pending = dict(zip(grid.push_messages(pushed), pushed, strict=True))
+    # Over a network one broken reply would hold up all others of its call.
     outcome = (
         _collect_apart(grid, pending, timeout)
         if _asks_over_http(grid)
         else _collect(grid, pending, timeout)
     )
+    # By request: an answer that comes twice counts once.
     by_request = {reply.metadata.reply_to_message_id: reply for reply in outcome.replies}
     replies = [
+        # Unpacked first: rules are about tensors, and a record that cannot be read becomes empty.
         _checked(pending[key], unpack(reply), check)
         for key, reply in by_request.items()
         if key in pending
@@ -140,12 +144,15 @@ def _collect_apart(grid: Grid, pending: Mapping[str, Message], timeout: float | 
             key = reply.metadata.reply_to_message_id if reply else ""
             if reply and key in greeted:
                 answers.append(reply)
+                # Why (decision 10): a SuperNode takes the oldest message first, so this later
+                # answer shows that the earlier one was lost, unless its reply is on the way.
                 lost_at[greeted[key]] = now + _GRACE_SECONDS
             elif reply:
                 replies[key], heard_at = reply, now
             for key, at in lost_at.items():
                 if key not in replies and now >= at:
                     replies[key] = Message(_FORGOTTEN, reply_to=pending[key])
+            # Why (decision 10): one greeting each, as it costs the node a fork.
             if not questions and now >= heard_at + _SILENCE_SECONDS:
                 silent = [key for key in pending if key not in replies]
                 questions = [query(HELLO, pending[key].metadata.dst_node_id, {}) for key in silent]
@@ -165,6 +172,7 @@ class _ReplyWatcher:
 
     def watch(self, key: str, request: Message) -> None:
         """Start polling for the reply to this message."""
+        # A daemon: a poll that hangs must not keep the server from ending.
         Thread(target=self._poll, args=(key, request), daemon=True).start()
 
     def next(self, seconds: float) -> Message | None:
@@ -208,6 +216,7 @@ def _unreadable(error: Exception, request: Message) -> Message | None:
 
 
 def _pause(elapsed: float, fastest: float = _FASTEST_POLL_SECONDS) -> float:
+    # A tenth of the time so far: short stages are noticed at once, long ones cost few requests.
     return min(_SLOWEST_POLL_SECONDS, max(fastest, elapsed / 10))
 
 
@@ -218,15 +227,17 @@ def _valid(outcome: Outcome, check: Check) -> list[Message]:
 
 
 def _checked(request: Message, reply: Message, check: Check) -> Message:
-    """Return a reply as its request's: an error of bounded length where it is an error or invalid.
+    """Return the reply to a request, or an error of bounded length if it is one or is invalid.
 
     Where Flower gives a node up, the SuperLink answers in its place.
     """
     if reply.has_error():
+        # An error is the text of a stranger: escaped and cut before any log or result holds it.
         reason = one_line(str(reply.error.reason or "an error without a reason"))
         if len(reason) > _MAX_REASON:
             reason = f"{reason[:_MAX_REASON]} ... ({len(reason)} characters)"
         return Message(Error(reply.error.code, reason), reply_to=request)
+    # No node answers for another one.
     stranger = reply.metadata.src_node_id != request.metadata.dst_node_id
     fault = "expected a reply of the node that was asked" if stranger else check(request, reply)
     return Message(Error(INVALID_REPLY, fault), reply_to=request) if fault else reply

@@ -1,4 +1,4 @@
-"""What a valid reply to each task is: records, entries, types, ranges and lengths, in one table.
+"""Check replies against one table of records, entries, types, ranges and lengths by task.
 
 `polling.ask` turns a reply that breaks it into an error of its sender. What a server knows only
 after a round's replies are read (shapes of the model, norms, statistics) is in `validation`.
@@ -29,7 +29,7 @@ from dance_flwr.federation.wire.rules import (
     Whole,
     entries_fault,
     records_fault,
-    shown,
+    short_repr,
 )
 from dance_flwr.federation.wire.tensors import array_fault
 from dance_flwr.methods import get_spec
@@ -96,10 +96,11 @@ class ReplyChecks:
     def fault(self, request: Message, reply: Message) -> str:
         """Return what is wrong with a reply that is no error; "" where nothing is.
 
-        In a stage of a masked sum no number of one client is seen; what is, `masked_checks` checks.
+        In a stage of a masked sum no number of one client is seen; `masked_fault` checks the rest.
         """
         if fault := _whole_fault(request, reply):
             return fault
+        # By the request, which is the server's own: a reply does not choose its rules.
         if SECAGG_CONFIGS in request.content.config_records:
             return masked_fault(request, reply)
         kind, content, node = (
@@ -138,6 +139,7 @@ class ReplyChecks:
         if SECAGG_CONFIGS not in request.content.config_records:
             return list(replies)
         valid = [reply for reply in replies if not reply.has_error()]
+        # By identity, as two replies may be equal.
         faults = dict(zip(map(id, valid), unlike_faults(request, valid), strict=True))
         return [
             refused(reply, fault) if (fault := faults.get(id(reply), "")) else reply
@@ -157,11 +159,14 @@ class ReplyChecks:
             for reply in replies
         ]
         counted = Counter(each for each in names if each is not None).most_common(1)
+        # A sum over replies of different views would count other nodes in each.
         usual = counted[0][0] if counted else None
         return [
             reply
             if each is None or each == usual
-            else refused(reply, f"expected the counts of most clients, found {shown(sorted(each))}")
+            else refused(
+                reply, f"expected the counts of most clients, found {short_repr(sorted(each))}"
+            )
             for reply, each in zip(replies, names, strict=True)
         ]
 
@@ -170,10 +175,12 @@ class ReplyChecks:
         nodes = self._nodes.get(node, MAX_NODES)
         # A client may have no labelled node, or no node at all.
         least = int(nodes > 0 and self._config.aggregate_weight != "labelled")
+        # Why (decision 9): under differential privacy, all clients weigh the same.
         table[keys.WEIGHT] = Whole(least, nodes) if privacy.dp == "none" else Whole(1, 1)
         if privacy.dp != "none" and privacy.clipping == "adaptive":
             table[keys.UNCLIPPED] = Real(0, 1)
         records = {keys.ARRAYS: ArrayRecord, keys.METRICS: MetricRecord}
+        # A method of sums sends no statistics: what its spec does not declare is refused.
         optional: dict[str, type] = {keys.STATISTICS: ArrayRecord} if self._reads_each else {}
         if self._config.upload_precision == INT8:
             optional[keys.SCALES] = ArrayRecord
@@ -188,6 +195,7 @@ class ReplyChecks:
             return fault
         if final and (fault := entries_fault(content.config_records[keys.CONFIG], _NAMES)):
             return fault
+        # No more than the client described before the run: a later lie contradicts an earlier one.
         nodes = Whole(0, self._nodes.get(node, MAX_NODES))
         metrics = messages.metrics_of(content)
         rules = CountRules(self._views, nodes, self._classes, Whole(0, MAX_TOKENS))
@@ -208,6 +216,7 @@ def total_fault(
         names = (keys.WEIGHT, keys.NODES, keys.ENCODER_TOKENS)
         return entries_fault(metrics, dict.fromkeys(names, Whole()) | {keys.WEIGHT: Whole(1)})
     if task == keys.TRAIN:
+        # Bounded for all clients together: under masks nobody sees whose number is false.
         table = _training_table() | {keys.WEIGHT: Whole(1, largest)}
         if config.privacy.dp != "none" and config.privacy.clipping == "adaptive":
             table[keys.UNCLIPPED] = Real()
@@ -226,7 +235,8 @@ def _whole_fault(request: Message, reply: Message) -> str:
     """Return a fault of any reply: another task, no content, or arrays that cannot be read."""
     kind = request.metadata.message_type
     if reply.metadata.message_type != kind or not reply.has_content():
-        return f"expected an answer to {kind}, found {shown(reply.metadata.message_type)}"
+        return f"expected an answer to {kind}, found {short_repr(reply.metadata.message_type)}"
+    # Sizes before content: no array is read whose bytes are not those of its type and shape.
     for record in reply.content.array_records.values():
         if len(record) > _MAX_ARRAYS:
             return f"expected at most {_MAX_ARRAYS} arrays, found {len(record)}"
@@ -234,7 +244,7 @@ def _whole_fault(request: Message, reply: Message) -> str:
             if len(name) > _NAME:
                 return f"expected names of at most {_NAME} characters, found {len(name)}"
             if fault := array_fault(array):
-                return f"{shown(name)}: {fault}"
+                return f"{short_repr(name)}: {fault}"
     return ""
 
 

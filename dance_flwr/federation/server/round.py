@@ -90,6 +90,9 @@ class Round(Strategy):
         config : config of every message
         on_end : called before the first round with 0, then after each with its number, from 1
         """
+        # Flower's strategies count from 1 at every start and cannot resume: `offset` is what
+        # earlier starts completed, and `on_end`, called as `evaluate_fn`, writes the checkpoints
+        # (decision 10).
         self.start(
             grid,
             arrays,
@@ -106,14 +109,18 @@ class Round(Strategy):
         """Sample clients; return a message to each, with its model and the method's payload."""
         round_ = server_round + self.offset
         self._grid, self._start = grid, state_of(arrays)
+        # 1. What the method needs of its clients before they train.
         if isinstance(grid, FederationGrid):
             self.side.before_round(round_, GridChannel(grid, self.config, config))
         # A function of the round alone, so that a resumed run asks the same clients.
         random.seed(derive(self.config.seed, "sampling", round_=round_))
+        # 2. Draw the clients: by Flower's strategy, or independently where accounting requires it
+        # (decision 9).
         settings = messages.with_clipping_norm(config, self.privacy.norm.value)
         batch = list(self.step.configure_train(round_, arrays, settings, grid))
         if (drawn := self.privacy.sample(list(grid.get_node_ids()), round_)) is not None:
             batch = [messages.to_node(batch[0], node) for node in drawn]
+        # 3. To each client its part of the model and what the method's server side has for it.
         return [self._for_client(message, grid, trains=True) for message in batch]
 
     def aggregate_train(
@@ -128,14 +135,18 @@ class Round(Strategy):
         round_ = server_round + self.offset
         assert self._grid is not None
         answers = list(replies)
+        # The norm that this round's clients clipped to; `protect` replaces it.
         norm = self.privacy.norm.value
         uploads, metrics = valid_updates(answers, self.side, self._start, self._grid, norm)
+        # Independent draws may choose nobody: the model stays as it is.
         if not uploads:
             return None, None
         total, seconds = counts.sum_metrics(metrics), _seconds_of(uploads, metrics)
+        # Medians read every upload. All others see one merged update, as they do under masks.
         if self.config.strategy in READ_EACH:
             merged, batch = Merged({}), [_alone(answers[0], upload) for upload in uploads]
         else:
+            # Clip, merge, add noise: the noise is calibrated for clipped updates.
             uploads = self.privacy.clip(uploads, self._start)
             merged = self.side.merge(uploads, self._start, self.privacy.bound, round_)
             state = self.privacy.protect(merged.state, total, round_)
@@ -144,6 +155,7 @@ class Round(Strategy):
         trained = _with_server_side(counts.read_training(total), merged)
         self._on_train(replace(trained, by_client=seconds))
         if arrays is not None:
+            # FedAdam returns float64, which would double the bytes of every later round.
             arrays = in_types_of(self._start, arrays)
             self.deployed = self.average.add(arrays)
         return arrays, record
@@ -155,6 +167,7 @@ class Round(Strategy):
         round_ = server_round + self.offset
         if round_ % self.config.evaluate_every and round_ != self.last:
             return []
+        # The deployed model, not the last one: what is validated is what a run saves.
         batch = self.step.configure_evaluate(round_, self.deployed, config, grid)
         return [self._for_client(message, grid, trains=False) for message in batch]
 
@@ -181,6 +194,7 @@ class Round(Strategy):
         arrays : the global model
         """
         groups: Groups = {"model": numpy_of(arrays)}
+        # Without an average they are one record, stored once.
         if self.deployed is not arrays:
             groups["deployed"] = numpy_of(self.deployed)
         for name in _STEP_STATE:
@@ -200,6 +214,7 @@ class Round(Strategy):
         self.deployed = record_of(groups["deployed"]) if "deployed" in groups else arrays
         for name in _STEP_STATE:
             if name in groups:
+                # FedAvgM keeps a list, the adaptive strategies a dictionary.
                 listed = name == "momentum_vector"
                 setattr(
                     self.step, name, list(groups[name].values()) if listed else dict(groups[name])

@@ -37,6 +37,7 @@ class RoundPrivacy:
 
     def sample(self, nodes: Sequence[int], round_: int) -> list[int] | None:
         """Return the nodes of a round under Poisson sampling; None keeps Flower's sampling."""
+        # Why (decision 9): amplification is credited for independent draws alone.
         if not samples_poisson(self._config):
             return None
         return draw_clients(nodes, self._config, round_)
@@ -47,10 +48,12 @@ class RoundPrivacy:
         A client clips its own update before it rounds it; what counts is what the server has read.
         float32 and masked updates are left as their clients clipped them.
         """
+        # Why (decision 14): a client that lies about its norm is clipped after dequantisation.
         if self._config.privacy.dp != "central" or self._config.upload_precision == FLOAT32:
             return list(uploads)
         return [
             upload
+            # A masked sum cannot be clipped; its clients did.
             if upload.client is None
             else replace(upload, state=clip(upload.state, start, self.norm.value)[0])
             for upload in uploads
@@ -63,6 +66,8 @@ class RoundPrivacy:
         ----------
         metrics : summed over the clients of the round
         """
+        # The norm before it adapts: this round's updates were clipped to it. Weights are 1, so that
+        # their sum is the number of clients (decision 9).
         clients, norm = int(metrics[keys.WEIGHT]), self.norm.value
         if keys.UNCLIPPED in metrics:
             self.norm.update(metrics[keys.UNCLIPPED], clients, round_)

@@ -42,6 +42,7 @@ class SecureGrid(FederationGrid):
         self, grid: Grid, client_of_node: Mapping[int, int], config: RunConfig, log: MessageLog
     ) -> None:
         super().__init__(grid, client_of_node, config, log)
+        # Before the first message: the server takes off the masks that its clients put on.
         masks.install()
         self._nodes = MAX_NODES  # of all clients
 
@@ -68,6 +69,7 @@ class SecureGrid(FederationGrid):
         self, past: Sizes, schemas: Sequence[wire.Schema], config: Mapping[str, Any], timeout: float
     ) -> Sizes:
         """Ask for weight, nodes and tokens under masks, once in a run; return each sum."""
+        # Once in a run: the difference of two sums over different clients is a client's size.
         if past:
             return past
         batch = [wire.weigh(node, config) for node in self._client_of_node]
@@ -93,6 +95,7 @@ class SecureGrid(FederationGrid):
         privacy = self._config.privacy
         norm = float(wire.config_of(sent[0]).get(keys.CLIPPING_NORM, privacy.clipping_norm))
         bound = update_bound(self._config, norm)
+        # Levels for all that are asked: the sum of fewer fits as well.
         form = sum_format(len(sent), self._config.upload_precision)
         options = SumOptions(task, self.total_weight, bound, form)
         exchange = partial(self._exchange_stage, timeout=timeout)
@@ -116,10 +119,13 @@ class SecureGrid(FederationGrid):
         UserError : honest clients cannot have sent them together
         """
         clients = len(self._client_of_node)
+        # Why (docs/privacy.md): the pads of a missing client stay in the numbers, which are then
+        # uniform.
         if total.clients < clients or total.omitted:
             LOG.warning("%d of %d clients in a sum: numbers are hidden", total.clients, clients)
             return {keys.WEIGHT: round(self.total_weight * (total.clients / clients))}
         metrics = total.metrics(start, options.form)
+        # Bounded by all clients together, as single numbers are hidden.
         weight = self.total_weight if options.task == keys.TRAIN else self._nodes
         if fault := total_fault(metrics, options.task, self._config, weight):
             raise UserError(
@@ -133,6 +139,7 @@ class SecureGrid(FederationGrid):
     def _exchange_stage(self, sent: list[Message], timeout: float | None) -> list[Message]:
         """Return every reply of a stage; an error says whose it is, as a shortfall lists them."""
         return [
+            # Named here, as errors of all clients meet in one line of the shortfall.
             wire.with_error(
                 reply,
                 reply.error.code,
@@ -140,6 +147,8 @@ class SecureGrid(FederationGrid):
             )
             if reply.has_error()
             else reply
+            # Neither quorum nor retries: the threshold decides, and shares name who took part
+            # (decision 10).
             for reply in self.exchange(sent, timeout)
         ]
 

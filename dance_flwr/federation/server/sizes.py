@@ -1,4 +1,4 @@
-"""How large the clients of a run are, by client: some may be absent at one of its starts."""
+"""Sizes of the clients of a run, collected over all starts: some may be absent at one of them."""
 
 from collections.abc import Mapping
 
@@ -20,6 +20,7 @@ def merged_sizes(past: Sizes, described: Mapping[int, Schema]) -> Sizes:
         "encoder_tokens": {client: schema.encoder_tokens for client, schema in described.items()},
     }
     return {
+        # An absent client keeps the numbers of an earlier start; all others state them anew.
         name: dict(sorted((past.get(name, {}) | counts).items(), key=lambda item: item[0] or 0))
         for name, counts in counted.items()
     }

@@ -24,6 +24,7 @@ from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, Training
 from dance_flwr.nn.model import ModelShape
 
+# One upload is cut on each side: of fewer, none would be left.
 _MIN_TRIMMED = 3
 
 
@@ -78,10 +79,12 @@ def fedtrimmedavg(config: RunConfig, **options: Any) -> FedAvg:
             f"fedtrimmedavg omits one on each side, found {fewest}; raise clients, client-fraction "
             "or min-valid-replies, or set strategy = fedmedian"
         )
+    # At least one upload on each side: a fifth of four clients would cut none.
     return FedTrimmedAvg(beta=max(0.2, 1 / fewest), **options)
 
 
 def _step(config: RunConfig, argument: str) -> dict[str, Any]:
+    # 0 leaves Flower's default in place.
     return {argument: config.server_learning_rate} if config.server_learning_rate else {}
 
 
@@ -110,6 +113,7 @@ def make_round(
     spec = get_spec(config.method)
     side = spec.server_type()(config, shape)
     factory = STRATEGIES.get(config.strategy)
+    # Flower's own strategies, unchanged (decision 1).
     step = factory(
         config,
         **sample_sizes(config),

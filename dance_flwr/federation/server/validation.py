@@ -45,6 +45,7 @@ def valid_updates(
     ------
     QuorumError : fewer uploads are valid, or none has a weight; says whose are not, and why
     """
+    # All uploads are read before any is judged: norms are compared with their median.
     read: list[tuple[Upload, str]] = []
     for reply in replies:
         client = grid.author(reply) if isinstance(grid, FederationGrid) else None
@@ -61,6 +62,7 @@ def valid_updates(
     for upload, fault in read:
         if fault and upload.client is not None and isinstance(grid, FederationGrid):
             grid.mark_absent("upload_rejected", upload.client, fault)
+    # Refused uploads count as absent clients: the quorum is that of what is left.
     fewest = min(len(replies), fewest_clients(side.config))
     if len(uploads) < fewest:
         raise QuorumError(
@@ -68,6 +70,7 @@ def valid_updates(
         )
     if rejected:
         LOG.error("omitted from the mean: %s", "; ".join(rejected))
+    # A mean by weights of 0 is not a number.
     if uploads and not sum(upload.weight for upload in uploads):
         raise QuorumError(
             "expected a client with a weight in the mean, found none with a labelled node; set "
@@ -99,9 +102,11 @@ def _without_outliers(
         return list(read)
     bounds = norm_bounds(norms, starts)
     if norm is not None and side.config.privacy.dp != "none":
+        # Here the longest honest update is known, and no median is needed.
         bounds = [_private_bound(side.config, norm, start) for start in received]
     checked = list(read)
     for place, length, bound in zip(places, norms, bounds, strict=True):
+        # `not <=`, and not `>`: a norm that is NaN is refused as well.
         if not length <= bound:
             fault = f"expected an update of norm {bound:.3g} at most, found {length:.3g}"
             checked[place] = (read[place][0], fault)
@@ -133,14 +138,17 @@ def read_upload(
     """
     precision, upload = side.config.upload_precision, messages.upload_of(reply, client)
     expected = side.expected(start)
+    # Masked steps are decoded where the sum is.
     if precision == FLOAT32 or side.config.privacy.secure_aggregation:
         return upload, model_fault(upload.state, expected)
     scales = messages.scales_of(reply)
     fault = model_fault(upload.state, expected_types(expected, precision))
     if fault := fault or scales_fault(scales, expected, precision):
         return upload, fault
+    # Why (decision 14): -128 has no opposite, and no honest client sends it.
     if any(bool((t == -128).any()) for t in upload.state.values() if t.dtype == torch.int8):
         return upload, "expected steps from -127 to 127, found -128"
+    # The change is against the model that this client received, which the method may choose.
     received = start if client is None else side.model_for(client, start)
     floats = {name: t for name, t in upload.state.items() if expected[name].is_floating_point()}
     update = dequantise(Quantised(floats, scales))
@@ -150,6 +158,7 @@ def read_upload(
         else tensor
         for name, tensor in upload.state.items()
     }
+    # Again: a step and a scale that are finite may have a product that is not.
     return replace(upload, state=state), model_fault(state, expected)
 
 

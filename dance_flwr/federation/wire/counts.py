@@ -21,11 +21,13 @@ def sum_metrics(metrics_by_client: Iterable[Mapping[str, Any]]) -> dict[str, Any
     The metrics of a single client are returned unchanged.
     """
     every = [dict(metrics) for metrics in metrics_by_client]
+    # Unchanged: a loss times its weight, divided again, may differ in its last bit.
     if len(every) == 1:
         return every[0]
     total: dict[str, Any] = {}
     for metrics in every:
         if keys.LOSS in metrics:
+            # Means cannot be added; the sum is divided by all weights at the end.
             metrics[keys.LOSS] *= metrics[keys.WEIGHT]
         for key, value in metrics.items():
             old = total.get(key, [0] * len(value) if isinstance(value, list) else 0)
@@ -94,6 +96,7 @@ def read_training(metrics: Mapping[str, Any]) -> Training:
     """
     from dance_flwr.metrics import COUNTS, PHASES, Training
 
+    # A mean that nobody knows is not 0, which would be a good loss.
     if keys.LOSS not in metrics:
         return Training(loss=nan, seconds={}, counts={})
     return Training(

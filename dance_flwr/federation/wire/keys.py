@@ -28,7 +28,7 @@ PARTITION_ID, NUM_PARTITIONS = "partition-id", "num-partitions"
 DATA_PATH, DEMANDS_MASKS = "data-path", "secure-aggregation"
 DEVICE, MEMORY_RATIO = "device", "gpu-memory-ratio"
 SIGNING_KEY, PEER_KEYS = "signing-key", "peer-keys"
-# The node's terms, `client.terms`.
+# The node's terms, `node_config.NodeTerms`.
 MIN_CLIENTS, METHODS = "min-clients", "methods"
 MIN_NOISE_MULTIPLIER, MAX_EPSILON = "min-noise-multiplier", "max-epsilon"
 MAX_ROUNDS, MAX_LOCAL_EPOCHS = "max-rounds", "max-local-epochs"

@@ -145,8 +145,6 @@ def train_reply(
 ) -> Message:
     """Answer TRAIN: the model, its weight in the mean, loss, counts and seconds.
 
-    Statistics for the method's server side are a record of their own.
-
     Parameters
     ----------
     unclipped : 1.0 if the update was within the clipping norm, under adaptive clipping only
@@ -155,6 +153,7 @@ def train_reply(
     metrics |= {keys.UNCLIPPED: unclipped} if unclipped is not None else {}
     metrics |= report.counts
     metrics |= {keys.seconds_of(phase): value for phase, value in report.seconds.items()}
+    # For the method's server side, in a record of their own beside the model.
     records = {keys.STATISTICS: arrays_of(report.statistics)} if report.statistics else {}
     return _reply(
         message, {keys.ARRAYS: arrays_of(state), keys.METRICS: MetricRecord(metrics), **records}

@@ -26,6 +26,7 @@ class Whole:
 
     def allows(self, value: Any) -> bool:
         """Whether this value keeps the rule."""
+        # `type`, as True is an int for `isinstance`.
         return type(value) is int and self.minimum <= value <= self.maximum
 
     def __str__(self) -> str:
@@ -85,6 +86,7 @@ class ListOf:
 
     def allows(self, value: Any) -> bool:
         """Whether this value keeps the rule."""
+        # The length first, so that a long list is not read to its end.
         whole = isinstance(value, list) and self.minimum <= len(value) <= self.maximum
         return whole and all(map(self.each.allows, value))
 
@@ -105,13 +107,14 @@ def entries_fault(
     table : rule by name; every entry must have one
     optional : names that may be absent
     """
+    # Names before values: a rule is looked up for names of the table alone.
     if missing := sorted(table.keys() - entries.keys() - set(optional)):
         return f"expected {', '.join(missing[:3])}, found no such entry"
     if unknown := sorted(map(str, entries.keys() - table.keys())):
-        return f"expected only the entries of its task, found {shown(unknown[0])}"
+        return f"expected only the entries of its task, found {short_repr(unknown[0])}"
     for name, value in entries.items():
         if not table[name].allows(value):
-            return f"expected {name} to be {table[name]}, found {shown(value)}"
+            return f"expected {name} to be {table[name]}, found {short_repr(value)}"
     return ""
 
 
@@ -131,13 +134,13 @@ def records_fault(
         return f"expected a record {missing[0]!r}, found none"
     for name, record in content.items():
         if name not in known:
-            return f"expected only the records of its task, found {shown(name)}"
+            return f"expected only the records of its task, found {short_repr(name)}"
         if not isinstance(record, known[name]):
             return f"expected {name} as {known[name].__name__}, found {type(record).__name__}"
     return ""
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return a value as text of bounded length, for a message."""
     try:
         return shortened(value)

@@ -26,10 +26,8 @@ def pack(messages: Iterable[Message]) -> list[Message]:
 
     def once(record: ArrayRecord) -> ArrayRecord:
         if id(record) not in packed:
-            packed[id(record)] = (
-                record,
-                _pack_record(record),
-            )  # kept, so that no other record gets its id
+            # With the record itself, so that no other one gets its id meanwhile.
+            packed[id(record)] = (record, _pack_record(record))
         return packed[id(record)][1]
 
     return [
@@ -85,6 +83,8 @@ def _unpack_record(record: ArrayRecord) -> ArrayRecord:
         tensors = load(record[PACKED].numpy().tobytes())
         numbered = sorted((int(key.partition(".")[0]), key) for key in tensors)
     except (SafetensorError, KeyError, TypeError, ValueError):
+        # An empty record breaks the rules of its task, so that the reply is refused with its
+        # sender.
         return ArrayRecord()
     return ArrayRecord({key.partition(".")[2]: Array(tensors[key]) for _, key in numbered})
 

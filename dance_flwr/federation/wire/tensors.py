@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _TYPES = {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"}
+# Far beyond any model: what a shape may make a reader allocate.
 _MAX_DIMENSIONS, _MAX_SIZE = 8, 2**40
 
 
@@ -32,6 +33,7 @@ def array_of(tensor: Tensor) -> Array:
     Flower's own grows a buffer, which is ten times slower at 16 MB.
     """
     array = tensor.detach().cpu().numpy()
+    # The bytes follow in the order of the header, which says that it is C's.
     array = array if array.flags.c_contiguous else array.copy(order="C")
     data = b"".join((header_of(str(array.dtype), array.shape), array.reshape(-1).view("u1").data))
     return Array(dtype=str(array.dtype), shape=tuple(array.shape), stype="numpy.ndarray", data=data)
@@ -60,6 +62,7 @@ def array_fault(array: Array) -> str:
     shape = tuple(array.shape)
     if len(shape) > _MAX_DIMENSIONS or any(not 0 <= size <= _MAX_SIZE for size in shape):
         return f"expected a shape of at most {_MAX_DIMENSIONS} dimensions, found {str(shape)[:80]}"
+    # The header that this type and shape have, compared and not parsed.
     header = header_of(array.dtype, shape)
     size = len(header) + np.dtype(array.dtype).itemsize * prod(shape)
     if len(array.data) != size or not array.data.startswith(header):
@@ -87,6 +90,7 @@ def _copy_of(array: Array) -> NDArray[Any]:
         header, data = header_of(array.dtype, shape), array.data
         size, values = len(header), kind.itemsize * prod(shape)
         if data.startswith(header) and len(data) == size + values and values:
+            # Copied, as the message owns its bytes and torch needs memory that it may write.
             return np.frombuffer(data, kind, offset=size).reshape(shape).copy()
     return array.numpy()
 

@@ -62,6 +62,7 @@ def submitted_app(scratch: Path) -> Path:
     """
     app = app_dir()
     copy = scratch / "app"
+    # The files that Flower bundles, by the patterns of the project itself.
     for pattern in _read(app / _PYPROJECT)["tool"]["flwr"]["app"]["fab-include"]:
         base = CODE if pattern.startswith(f"{_PACKAGE}/") else app
         for file in base.glob(pattern):
@@ -71,6 +72,7 @@ def submitted_app(scratch: Path) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
     text = (app / _PYPROJECT).read_text(encoding="utf-8")
+    # Flower refuses keys that are not declared; those of plug-ins are known here only.
     declared = _BLOCK.sub(lambda _: toml_block() + "\n\n", text)
     (copy / _PYPROJECT).write_text(declared, encoding="utf-8")
     return copy

@@ -68,8 +68,10 @@ def run_in_process(
         import server_app
         from dance_flwr.runs.simulation.in_process import InProcessGrid
 
+        # Rows of the history are the progress; other lines are for programs that read the log.
         if not events.structured():
             logging.getLogger("flwr").setLevel(logging.ERROR)
+        # Another number for every run, as clients keep a folder for each.
         run_id = time.time_ns()
         grid = InProcessGrid(client_app.app, flatten(config), config.clients, run_id=run_id)
         server_app.run(grid, config, name or str(run_id), folder, on_round)
@@ -91,6 +93,7 @@ def run_under_flower(config: RunConfig, folder: Path, on_round: OnRound) -> dict
         if config.resume:
             checkpoint = load_resumable(folder)
             completed = checkpoint.round
+            # So that `follow` reports new rows only, after those of the checkpoint.
             truncate_history(checkpoint, folder)
         else:
             refuse_earlier(config, folder)
@@ -99,6 +102,7 @@ def run_under_flower(config: RunConfig, folder: Path, on_round: OnRound) -> dict
                 (folder / name).unlink(missing_ok=True)
     with private_superlink(folder / "superlink.log") as link:
         run_id = link.submit(config, _resources(config))
+        # Why (decision 2): `flwr run` exits with 0 even if the ServerApp failed.
         follow(link, run_id, folder, on_round, completed)
         wait_until_left(folder)
     return read_result(folder)
@@ -114,10 +118,12 @@ def follow(link: SuperLink, run_id: str, folder: Path, on_round: OnRound, seen: 
     last_sign, known = time.monotonic(), _identity(folder)
     while True:
         known = known or _identity(folder)
+        # Why (decision 2): a run whose folder was removed would compute for nobody.
         if _identity(folder) != known:
             raise UserError(
                 f"{folder}: expected the folder of this run, found it removed; the run was stopped"
             )
+        # Before the lines are read: a result that exists now was written after the last of them.
         done = (folder / RESULT).is_file() or (folder / ERROR).is_file()
         lines = whole_lines(folder / HISTORY)
         for line in lines[seen:]:
@@ -128,10 +134,13 @@ def follow(link: SuperLink, run_id: str, folder: Path, on_round: OnRound, seen: 
             raise UserError((folder / ERROR).read_text(encoding="utf-8").strip())
         if done:
             return
+        # Each question is a process of `flwr`, so it is asked after a silence only.
         if time.monotonic() - last_sign > _STATUS_EVERY_SECONDS:
             last_sign = time.monotonic()
             status = link.status(run_id)
             if (
+                # Looked at again: the files may have appeared after the first look and before the
+                # status.
                 status.startswith("finished")
                 and not (folder / RESULT).is_file()
                 and not (folder / ERROR).is_file()
@@ -151,7 +160,7 @@ def wait_until_left(folder: Path) -> None:
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return what tells a folder from one that was created in its place, None if it is gone."""
+    """Return device and inode, which tell a folder from another in its place; None without it."""
     with suppress(FileNotFoundError):
         facts = folder.stat()
         return facts.st_dev, facts.st_ino
@@ -177,6 +186,7 @@ def _resources(config: RunConfig) -> str:
     import torch
 
     resources = f"num-supernodes={config.clients} client-resources-num-cpus=1"
+    # Without a share of a GPU, Ray hides every GPU from the clients.
     if config.device != "auto" or not torch.cuda.is_available():
         return resources
     together = math.ceil(config.clients / torch.cuda.device_count())

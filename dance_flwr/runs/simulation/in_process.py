@@ -24,6 +24,7 @@ class InProcessGrid(Grid):
     on_message : called with every message and every reply, for recording
     """
 
+    # Nothing is packed, so that messages can be read where they pass.
     crosses_a_wire = False
 
     def __init__(
@@ -44,6 +45,7 @@ class InProcessGrid(Grid):
         self._run = Run.create_empty(run_id)
         self._on_message = on_message
         self._contexts = {
+            # One context per node over the whole run, as Flower keeps the state of each.
             node: Context(run_id, node, dict(config), RecordDict(), dict(run_config))
             for node, config in nodes.items()
         }
@@ -78,6 +80,7 @@ class InProcessGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Answer the messages and keep the replies."""
+        # In the order of messages: a run repeats itself to the last bit (decision 1).
         return [self._answer(message) for message in messages]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -94,10 +97,12 @@ class InProcessGrid(Grid):
         node, key = message.metadata.dst_node_id, f"message-{next(self._numbers)}"
         message.metadata.__dict__["_message_id"] = key  # as Flower's own grids do
         if self._on_message:
-            self._on_message(_delivered(message))  # strategies change a round's config in the next
+            # A copy, as strategies change the config of a round in the next one.
+            self._on_message(_delivered(message))
         try:
             reply = self._app(_delivered(message), self._contexts[node])
-        except Exception as error:  # the server must see a client's failure as Flower would send it
+        except Exception as error:
+            # As an engine sends the failure of a client: it must not end the server's process.
             reply = Message(Error(0, f"{type(error).__name__}: {error}"), reply_to=message)
         if self._on_message:
             self._on_message(reply)

@@ -18,12 +18,13 @@ from pathlib import Path
 import psutil
 
 _MARK = "DANCE_FLWR_PROCESS_TREE"
+# Why (decision 2): SIGTERM first, SIGKILL after five seconds.
 _PATIENCE_SECONDS = 5.0
 _STOPPING = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 
 
 class Members:
-    """The living processes with a mark, and all that they start, wherever their parents are by now.
+    """The living processes with a mark and all that they have started, with or without parents.
 
     A raylet starts workers until it ends, and ends before they do; some rename themselves, which
     overwrites their environment. So members are known by a mark in the environment, by a member as
@@ -35,9 +36,10 @@ class Members:
         self._sessions: set[int] = set()
 
     def __call__(self) -> set[psutil.Process]:
-        """Return them."""
+        """Return the living members."""
         others = {process.pid: process for process in psutil.process_iter() if _lives(process)}
         members: dict[int, psutil.Process] = {}
+        # Until none is added: a child is known by a parent that was found just before.
         while new := {pid: other for pid, other in others.items() if self._has(other, members)}:
             members |= new
             for pid in new:
@@ -78,12 +80,16 @@ class ProcessTree(subprocess.Popen[bytes]):
     ) -> None:
         self._members = Members(uuid.uuid4().hex)
         self.badge = {_MARK: self._members.mark}
+        # `-P`: a file in the working directory must not take the place of a module.
         keeper = [sys.executable, "-P", "-m", __name__, self._members.mark]
+        # Why (decision 2): PR_SET_PDEATHSIG would reach the first generation alone, and Ray's
+        # processes are grandchildren. The keeper reads a pipe that the system closes.
         self._keeper = subprocess.Popen(  # first: no moment without it
             [*keeper, *([str(home)] if scratch else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            # It outlives the home that it removes, and the Ctrl-C of a terminal does not reach it.
             cwd="/",
             start_new_session=True,
         )
@@ -98,6 +104,7 @@ class ProcessTree(subprocess.Popen[bytes]):
                     start_new_session=True,
                 )
         except BaseException:
+            # A command that cannot be started leaves no keeper behind.
             self.dismiss()
             raise
 
@@ -148,11 +155,14 @@ def stop(tree: ProcessTree, ask: bool = True) -> None:
 def _end(members: Callable[[], set[psutil.Process]], ask: bool) -> None:
     terminated: set[psutil.Process] = set()
     began = time.monotonic()
+    # Looked up each time: what is being stopped may still start others.
     while living := members():
         seconds = time.monotonic() - began
+        # A process in the kernel cannot be killed: waiting for it would never end.
         if seconds > 2 * _PATIENCE_SECONDS:
             break
         kill = not ask or seconds > _PATIENCE_SECONDS
+        # SIGTERM once each, as a second one may cut off an orderly end; SIGKILL as often as needed.
         for member in living if kill else living - terminated:
             with suppress(psutil.NoSuchProcess):
                 member.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
@@ -168,6 +178,7 @@ def stopping_in_order() -> Iterator[None]:
     """
     before = {number: signal.getsignal(number) for number in _STOPPING}
     for number, handler in before.items():
+        # A handler of the caller, or one that ignores (`nohup`), stays.
         if handler == signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
     try:

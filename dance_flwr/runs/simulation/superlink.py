@@ -74,6 +74,7 @@ class SuperLink:
         )
         with suppress(ValueError):
             answer = json.loads(done.stdout[done.stdout.index("{") :])
+            # The exit status of `flwr` says nothing reliable; its JSON does (decision 2).
             if answer.get("success", True):
                 return answer  # type: ignore[no-any-return]
         raise UserError(
@@ -95,6 +96,8 @@ def private_superlink(log: Path) -> Iterator[SuperLink]:
         f'address = "{HOST}:{port}"\ninsecure = true\n'
     )
     environment = flower_environment(home) | _ray_environment(home)
+    # Why (decision 2): with its working directory first on the path, a process runs whatever
+    # project it was started in.
     command = ["python", "-P", "-m", "dance_flwr.runs.simulation.superlink_process", str(port)]
     try:
         process = start(command, environment, home, log, scratch=True)
@@ -112,6 +115,7 @@ def private_superlink(log: Path) -> Iterator[SuperLink]:
 def _private_folder() -> Path:
     """Return a new folder of this user alone, short enough for the paths of Ray's sockets."""
     short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_PARENT
+    # Mode 0700. Why (decision 2): Ray's default below /tmp/ray is writable by every user.
     return Path(tempfile.mkdtemp(prefix="dance-flwr-", dir=None if short else "/tmp"))
 
 
@@ -123,6 +127,8 @@ def _ray_environment(home: Path) -> dict[str, str]:
     """
     return {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        # Why (decision 2): Ray listens everywhere by default, and runs tasks for whoever reaches
+        # it.
         "RAY_ADDRESS": "local",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
@@ -132,6 +138,7 @@ def _ray_environment(home: Path) -> dict[str, str]:
 
 def flower_environment(home: Path) -> dict[str, str]:
     """Return the environment of a Flower process: its FLWR_HOME, no telemetry, no local proxy."""
+    # Installing dependencies for each run fails without a network, and is not needed here.
     quiet = ("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "FLWR_DISABLE_UPDATE_CHECK")
     environment = (
         os.environ
@@ -139,6 +146,7 @@ def flower_environment(home: Path) -> dict[str, str]:
         | {"FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0"}
     )
     environment["PATH"] = f"{tool('flwr').parent}{os.pathsep}{environment.get('PATH', '')}"
+    # A proxy of the caller must not be asked for addresses of this machine.
     environment["NO_PROXY"] = environment["no_proxy"] = "127.0.0.1,localhost"
     return environment
 
@@ -152,6 +160,7 @@ def wait_until_healthy(
     ------
     UserError : it exited or does not answer in time
     """
+    # Directly, whatever proxy the environment names.
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
     if root_certificates:
         context = ssl.create_default_context(cafile=str(root_certificates))

@@ -55,12 +55,16 @@ class Guard:
             await send({"type": "http.response.body", "body": b"this SuperLink is private"})
 
     def _admits(self, scope: Mapping[str, Any]) -> bool:
+        # Why (decision 2): Flower passes tokens of tasks on command lines that others can read, so
+        # the kernel is asked whose process calls.
         if self._user not in (None, sender(scope["client"], scope["server"])):
             return False
         path = str(scope["path"])
         if path.startswith("/v1/control/"):
-            shown = dict(scope["headers"]).get(b"authorization", b"")
-            return hmac.compare_digest(shown, self._expected)
+            credential = dict(scope["headers"]).get(b"authorization", b"")
+            # In constant time: how long a refusal takes says nothing of the token.
+            return hmac.compare_digest(credential, self._expected)
+        # Why (decision 2): no node joins a simulation. What is left asks for Flower's own tokens.
         return not path.startswith("/v1/fleet/")
 
 
@@ -96,7 +100,9 @@ def main() -> None:
     """Serve at the port that the command line names, until a signal ends it."""
     port = sys.argv[1]
     address, home = f"{HOST}:{port}", Path(os.environ["FLWR_HOME"])
+    # Drawn anew for every SuperLink: no credential outlives its run.
     token, secret = secrets.token_hex(32), home / "superexec.secret"
+    # Readable by this user alone, before its first byte.
     write_new({secret: (secrets.token_bytes(32), 0o600)})
     _remember(address, token)
     shared = ["--insecure", "--superexec-auth-secret-file", str(secret)]
@@ -121,6 +127,7 @@ def _remember(address: str, token: str) -> None:
 def _guard(token: str) -> None:
     """Put the guard in front of the app that Flower is about to create."""
     module, user = import_module(flower.SUPERLINK), _this_user()
+    # Flower has no hook for a middleware, so its factory is wrapped before it is called.
     create = module.create_app
 
     def guarded(*arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a tracker is given of a run: its configuration once, numbers by round, the result."""
+"""The interface of trackers: the configuration of a run once, its numbers by round, its result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Numbers = dict[str, float]
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A run, as a tracker first learns of it.
+    """The description of a run with which a tracker opens its store.
 
     Attributes
     ----------
@@ -31,14 +31,15 @@ class TrackedRun:
 
     @classmethod
     def of(cls, facts: RunFacts) -> "TrackedRun":
-        """Return what a tracker is told when it first sees a run."""
+        """Return the description of a run that a tracker receives when it first sees it."""
         status, folder = facts.status, Path(facts.status.folder)
         known = {"method": status.method, "provenance": facts.provenance, "folder": str(folder)}
         return cls(status.run, folder, facts.config, known)
 
     @property
     def digest(self) -> str:
-        """What tells this run from every other one: a hash of its name and folder."""
+        """Hash of name and folder, which identifies the run in a store."""
+        # By name and folder: names of runs repeat, and a store may hold those of many folders.
         return sha256(f"{self.name}\n{self.folder}".encode()).hexdigest()[:32]
 
 
@@ -86,15 +87,17 @@ def round_numbers(row: Round) -> Numbers:
         "epsilon": row.epsilon,
         "train_seconds": row.train_seconds,
         "round_seconds": row.round_seconds,
+        # Numbers of the run's history alone: no client sends anything for a tracker (decision 25).
         "clients/answered": len(row.answered),
         "clients/absent": len(row.absent),
     }
     for group in ("views", "seconds", "counts"):
         values |= {f"{group}/{name}": value for name, value in getattr(row, group).items()}
     for way in ("bytes_down", "bytes_up"):
-        own: Mapping[int, int] = getattr(row, way)
-        values |= {way: sum(own.values())}
-        values |= {f"{way}/client-{client}": count for client, count in own.items()}
+        by_client: Mapping[int, int] = getattr(row, way)
+        values |= {way: sum(by_client.values())}
+        values |= {f"{way}/client-{client}": count for client, count in by_client.items()}
+    # A store of numbers has no null: what is not known is left out.
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
@@ -104,12 +107,14 @@ def final_numbers(result: Mapping[str, Any]) -> Numbers:
     Without an accuracy on a split that has no nodes, and without a best round where none was
     validated.
     """
+    # A run that failed or was stopped has rounds, and no result.
     if not result:
         return {}
     values = {f"{split}_accuracy": scored(result, split) for split in ("test", "val")}
     values["seconds_total"] = result["seconds_total"]
     if validated(result):
         values["best_round"] = result["best_round"]
+    # Without test nodes the scores of all views would be 0 of 0.
     if values["test_accuracy"] is not None:
         values["test_macro_f1"] = result["test_macro_f1"]
         by_view = result["test_accuracy_by_view"]

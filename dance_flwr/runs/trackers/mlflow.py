@@ -7,7 +7,7 @@ from time import time_ns
 from dance_flwr.runs.trackers.contract import PROJECT, TrackedRun
 
 _ID = "dance_flwr_id"
-_MOST = 100  # parameters or tags that MLflow takes at once
+_MAX_BATCH = 100  # parameters or tags that MLflow takes at once
 _STATES = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
@@ -17,19 +17,23 @@ class MlflowTracker:
     package = "mlflow"
 
     def __init__(self, run: TrackedRun) -> None:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # else it reports to its makers
+        # Why (decision 25): it reports to its makers otherwise; a value of the user stays.
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        # Imported when used, as it is part of an extra (decision 25).
         from mlflow import MlflowClient
         from mlflow.tracking import get_tracking_uri
 
         self._client = MlflowClient()
-        found = self._client.get_experiment_by_name(PROJECT)
-        experiment = found.experiment_id if found else self._client.create_experiment(PROJECT)
+        known = self._client.get_experiment_by_name(PROJECT)
+        experiment = known.experiment_id if known else self._client.create_experiment(PROJECT)
         runs = self._client.search_runs([experiment], f"tags.{_ID} = '{run.digest}'")
         self.rounds, self.ended = 0, False
         if runs:
             self._id, status = runs[0].info.run_id, runs[0].info.status
+            # Every round has this metric, so that its last step is the last round that is stored.
             steps = self._client.get_metric_history(self._id, "round_seconds")
             self.rounds = max((metric.step for metric in steps), default=0)
+            # One that was stopped may have gone on since: it is opened again.
             self.ended = status == _STATES["finished"]
             if not self.ended:
                 self._client.update_run(self._id, "RUNNING")
@@ -44,8 +48,8 @@ class MlflowTracker:
         from mlflow.entities import Param
 
         params = [Param(key, str(value)) for key, value in config.items()]
-        for first in range(0, len(params), _MOST):
-            self._client.log_batch(self._id, params=params[first : first + _MOST])
+        for first in range(0, len(params), _MAX_BATCH):
+            self._client.log_batch(self._id, params=params[first : first + _MAX_BATCH])
 
     def log(self, round_: int, numbers: Mapping[str, float]) -> None:
         """Store the numbers of one round as metrics of this step."""
@@ -62,5 +66,6 @@ class MlflowTracker:
             self.log(self.rounds, numbers)
         for name, value in facts.items():
             self._client.set_tag(self._id, name, value)
+        # A run at work is not terminated where only this process stops following it.
         if state in _STATES:
             self._client.set_terminated(self._id, _STATES[state])

@@ -16,6 +16,7 @@ class TensorboardTracker:
         from torch.utils.tensorboard import SummaryWriter
 
         folder = run.folder / _FOLDER
+        # Why (decision 25): event files cannot be amended, so they are written again from round 1.
         for old in folder.glob(_FILES):
             old.unlink()
         self.rounds, self.ended = 0, False
@@ -32,6 +33,7 @@ class TensorboardTracker:
         """Store the numbers of one round as scalars of this step."""
         for name, value in numbers.items():
             self._writer.add_scalar(name, value, round_)
+        # After each round, as the run may be watched.
         self._writer.flush()
         self.rounds = round_
 
@@ -41,5 +43,7 @@ class TensorboardTracker:
             self._writer.add_text(name, value)
         if numbers:
             step = self.rounds
+            # `run_name` keeps these in the folder of the run; by default they become a run of their
+            # own.
             self._writer.add_hparams(self._config, dict(numbers), run_name=".", global_step=step)
         self._writer.close()

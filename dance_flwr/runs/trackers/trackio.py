@@ -18,9 +18,12 @@ class TrackioTracker:
     def __init__(self, run: TrackedRun) -> None:
         remote = [os.environ[name] for name in _REMOTE if os.environ.get(name)]
         name = f"{run.name}-{run.digest[:8]}"
+        # Why (decision 25): it asks a hub for the name of the user when it starts, unless it is
+        # offline. A Space or a server that the user named is asked.
         with redirect_stdout(StringIO()), _offline(not remote):
             import trackio
 
+            # The run is written again from round 1, beside which an earlier copy would stand.
             if not remote:
                 _forget(name)
             self._run = trackio.init(
@@ -28,6 +31,7 @@ class TrackioTracker:
                 name,
                 config={**run.config, **run.facts},
                 embed=False,
+                # Nothing of the machine: a tracker stores the numbers of the run.
                 auto_log_gpu=False,
                 auto_log_cpu=False,
             )
