@@ -94,5 +94,6 @@ def _print_warning(
     message: Warning | str, category: type[Warning], *_: object, **__: object
 ) -> None:
     """Print the first line of a `UserWarning`, without the code that raised it."""
+    # Other warnings are for developers of the libraries.
     if issubclass(category, UserWarning):
         typer.echo(f"warning: {escaped(str(message).splitlines()[0])}", err=True)

@@ -123,6 +123,7 @@ def report(run: FinishedRun) -> None:
             *(blank if repeated else row[:2]), *row[2:5], *(blank if repeated else row[5:])
         )
         last = row[:2]
+    # Seven columns are unreadable in the 80 that Rich takes for a pipe.
     Console(width=max(Console().width, 160)).print(table)
     for line in privacy_report.promises(result):
         print(line)

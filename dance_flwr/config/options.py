@@ -80,6 +80,7 @@ class Section:
             registered after the configuration was built
         """
         for section in config.sections:
+            # Exactly this class: a subclass is a section of its own.
             if type(section) is cls:
                 return section
         names = ", ".join(section.name for section in config.sections) or "none"

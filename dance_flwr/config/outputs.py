@@ -31,6 +31,7 @@ def check_out(path: Path, option: str = "--out") -> None:
     """
     check_folder(path.parent, option)
     place = next((place for place in path.parents if place.is_dir()), path.parent)
+    # A new entry takes both permissions of a folder.
     if not os.access(place, os.W_OK | os.X_OK):
         raise UserError(
             f"{place}: expected write access for this user, found none; choose another {option} "

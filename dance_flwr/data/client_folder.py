@@ -174,6 +174,7 @@ def write_client(
     if bank:
         part = mixed.part if mixed else bank.gather(graph.texts)
         _write_slice(graph.texts, part, bank, folder)
+    # Last: the card holds the digests of the complete files.
     write_card(folder, card)
 
 

@@ -144,6 +144,7 @@ def read_agreement(path: Path) -> Agreement:
         place = content.get(table, {}) if table else content
         value = place.get(key) if isinstance(place, dict) else None
         kind = list if field.name == "class_names" else field.type
+        # By `type`, as a bool is an int for isinstance.
         if type(value) is not kind or (
             kind is list and not all(isinstance(name, str) for name in value)
         ):

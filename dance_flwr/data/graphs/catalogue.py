@@ -116,6 +116,7 @@ class Dataset:
                 f"nodes, {edges[0]} edges and {counts['classes']} classes; use another source, or "
                 "another --name for another graph"
             )
+        # The counts of a copy without texts are right, too.
         if counts["empty_texts"] == counts["nodes"]:
             raise DataError(
                 f"{self.name}: expected node texts, found only empty ones; use a source with texts"

@@ -173,7 +173,9 @@ def _rows(
     """
     texts = options.text.split(",") if options.text else ["text"]
     key, label = options.id or "id", options.label or "label"
+    # The parts of a saved data set are its split, with or without a column.
     is_split = "split" in table.names or isinstance(table, SavedDataset)
+    # Each column once: --text may name that of the labels, too.
     sources = dict.fromkeys(
         [
             *([] if numbered else [key]),

@@ -123,6 +123,7 @@ def _titles(file: Path, papers: NDArray[np.int64]) -> list[str]:
     order = np.argsort(papers)
     columns = {"paper": pa.string(), "title": pa.string(), "abstract": pa.string()}
     read = pa_csv.ReadOptions(column_names=list(columns), use_threads=False, block_size=2 << 20)
+    # No quoting: a quotation mark in a title is part of it.
     parse = pa_csv.ParseOptions(delimiter="\t", quote_char=False)
     convert = pa_csv.ConvertOptions(column_types=columns)
     with (
@@ -136,12 +137,15 @@ def _titles(file: Path, papers: NDArray[np.int64]) -> list[str]:
             numeric = pc.match_substring_regex(batch.column("paper"), "^[0-9]{1,18}$")
             batch = batch.filter(numeric)
             ids = pc.cast(batch.column("paper"), pa.int64()).to_numpy(zero_copy_only=False)
+            # The table also lists papers outside the graph: their place is clipped, and `hit` drops
+            # them.
             place = np.searchsorted(papers, ids, sorter=order).clip(max=len(papers) - 1)
             hit = papers[order[place]] == ids
             joined = pc.binary_join_element_wise(
                 batch.column("title"),
                 batch.column("abstract"),
                 pa.scalar("\n"),
+                # A paper without an abstract keeps its title.
                 null_handling="replace",
             )
             texts[order[place[hit]]] = joined.filter(pa.array(hit)).to_pylist()
@@ -154,6 +158,7 @@ def _member(
     """Return the integer columns of one gzipped table in an archive."""
     try:
         with zipfile.ZipFile(file) as archive:
+            # The folder around the tables is named by the release of the archive.
             inner = next(name for name in archive.namelist() if name.endswith("/" + path))
             with (
                 archive.open(inner) as member,

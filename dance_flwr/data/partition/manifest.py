@@ -94,6 +94,7 @@ def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:
                 "use the data of the manifest"
             )
     names = {field.name for field in fields(PartitionSpec)}
+    # Settings of REGIME are stored only where they are not 0.
     if not names - {*REGIME} <= {*content["spec"]} <= names:
         raise DataError(
             f"manifest spec: expected the keys {', '.join(sorted(names))}, found "
@@ -102,6 +103,7 @@ def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:
     partition = make_partition(graph, PartitionSpec(**content["spec"]))
     again = manifest(graph, partition)
     for k, (one, other) in enumerate(zip(content["clients"], again["clients"], strict=True)):
+        # Not the whole manifest: the data may have another name or origin.
         for what in ("ids_sha256", "nodes_per_split"):
             if one[what] != other[what]:
                 raise DataError(
@@ -153,5 +155,6 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _digest(content: dict[str, Any]) -> str:
+    # Canonical: the layout of the file does not count.
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -13,6 +13,7 @@ from dance_flwr.disk import atomic_file
 from dance_flwr.errors import DataError
 
 META = "bank.json"
+# float16 halves what a client maps; rows of length 1 are far from its limits.
 _SLICE_FILES = {
     "embeddings": ("chunk_embeddings.npy", np.float16, 2),
     "spans": ("chunk_spans.npy", np.int32, 2),

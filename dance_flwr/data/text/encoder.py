@@ -250,6 +250,7 @@ class TextEncoder:
         return np.ascontiguousarray(rows, dtype=np.float32)
 
 
+# One: a process works with one encoder.
 @lru_cache(maxsize=1)
 def loaded(spec: EncoderSpec) -> TextEncoder:
     """Load a resolved encoder onto the CPU, once per process."""
@@ -262,6 +263,7 @@ def _quiet() -> Iterator[None]:
     model_logging: Any = importlib.import_module("transformers.utils.logging")
 
     def keep(record: logging.LogRecord) -> bool:
+        # A weight that is missing is drawn at random, so this note must be seen.
         return record.levelno >= logging.ERROR or "MISSING" in record.getMessage()
 
     handlers = list(logging.getLogger("transformers").handlers)

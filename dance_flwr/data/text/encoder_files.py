@@ -95,6 +95,7 @@ def files_fingerprint(folder: Path, weights: str, precision: str) -> str:
     )
     for file in (folder / TOKENIZER, *(folder / setting for setting in _SETTINGS), *inner):
         sha256 = file_sha256(file) if file.is_file() else "absent"
+        # Names beside hashes: two files with exchanged content are another encoder.
         digest.update(f"{file.relative_to(folder).as_posix()} {sha256}\n".encode())
     digest.update(f"{WEIGHTS} {weights}\nprecision {precision}\n".encode())
     return digest.hexdigest()
@@ -119,6 +120,7 @@ def read_dimensions(name: str, folder: Path) -> tuple[int, int]:
             width = settings.get(
                 "embedding_dimension", settings.get("word_embedding_dimension", dim)
             )
+            # The vectors of several pooling modes are concatenated.
             dim = int(width) * (legacy or (1 if isinstance(modes, str) else len(modes)))
         elif entry["type"].endswith("Dense"):
             dim = int(settings["out_features"])
