@@ -99,13 +99,13 @@ class DanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]  # torch-geometr
     def supports(self) -> bool:
         """Whether gates can answer: the prediction of the model, of nodes, by masks of objects."""
         config, model = self.explainer_config, self.model_config
-        found = {
+        supported = {
             "explanation_type": (config.explanation_type, ExplanationType.model),
             "node_mask_type": (config.node_mask_type or MaskType.object, MaskType.object),
             "task_level": (model.task_level, ModelTaskLevel.node),
             "mode": (model.mode, ModelMode.multiclass_classification),
         }
-        for name, (has, needs) in found.items():
+        for name, (has, needs) in supported.items():
             if has != needs:
                 _LOG.error(
                     "%s: expected %s = '%s', found '%s'; gates belong to nodes and edges, and to "

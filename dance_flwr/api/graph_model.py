@@ -121,8 +121,10 @@ class GraphModel(nn.Module):
         self.settings, self.ids, self.class_names = settings, list(ids), data.card.class_names
         self.steps = nn.ModuleList(_Step() for _ in range(model.backbone.reach))
         table = data.table
-        own = Ragged(table.chunks_of.ptr.clone(), table.chunks_of.index.clone())
-        self._table = TextTable(table.chunks.float().clone(), own, table.nodes.float().clone())
+        chunks_of = Ragged(table.chunks_of.ptr.clone(), table.chunks_of.index.clone())
+        self._table = TextTable(
+            table.chunks.float().clone(), chunks_of, table.nodes.float().clone()
+        )
         self._labels = data.label_table.clone()
         self._gated = data.reading.edge_gates == AGREEMENT
         self._temperature = data.reading.edge_temperature

@@ -148,9 +148,9 @@ def rows_of(nodes: Nodes, ids: Sequence[str]) -> NDArray[np.int64]:
     outside = values[(values < 0) | (values >= len(ids))]
     if len(outside):
         raise UserError(f"nodes: expected places in 0..{len(ids) - 1}, found {outside[0]}")
-    found, counts = np.unique(values, return_counts=True)
-    if len(found) < len(values):
-        twice = ids[found[counts > 1][0]]
+    distinct, counts = np.unique(values, return_counts=True)
+    if len(distinct) < len(values):
+        twice = ids[distinct[counts > 1][0]]
         raise UserError(f"nodes: expected each node once, found {twice!r} again; remove it")
     return values.astype(np.int64)
 

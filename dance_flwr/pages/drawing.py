@@ -23,14 +23,14 @@ class Bar:
 
     Attributes
     ----------
-    name : what it is of; value : its length, in the unit of the chart; shown : the value in words
+    name : what it is of; value : its length, in the unit of the chart; text : the value in words
     kind : class for the style; heading : starts a group with this name
     article : number of the evidence node that it is of; 0 = of none
     """
 
     name: str
     value: float
-    shown: str
+    text: str
     kind: str = ""
     heading: str = ""
     article: int = 0
@@ -102,7 +102,7 @@ def bars(name: str, rows: Sequence[Bar], max_value: float = 0.0) -> Part:
             "g",
             part("text", shortened(row.name, 30), x=_LEFT - 8, y=y + 15, text_anchor="end"),
             part("rect", x=_round(start), y=y + 3, width=_round(max(length, 0.5)), height=14),
-            part("text", row.shown, x=_round(end + 6), y=y + 15, class_="value"),
+            part("text", row.text, x=_round(end + 6), y=y + 15, class_="value"),
             class_=f"bar {row.kind}".rstrip(),
         )
         line[1].update(link)

@@ -75,7 +75,7 @@ def run_page(facts: RunFacts, refresh_seconds: float | None = None) -> Page:
     """
     status, confusion = facts.status, _confusion(facts)
     now = datetime.now(UTC)
-    shown: dict[str, Any] = {
+    content: dict[str, Any] = {
         "status": status,
         "pairs": _pairs(facts, now),
         "sections": sections(facts, confusion),
@@ -87,7 +87,7 @@ def run_page(facts: RunFacts, refresh_seconds: float | None = None) -> Page:
     }
     scripts = ("run.js",) if refresh_seconds else ()
     title = f"Run {status.run}" if status.run else "A run that gathers its clients"
-    return Page("run.html.j2", title, shown, scripts=scripts, styles=("run.css",))
+    return Page("run.html.j2", title, content, scripts=scripts, styles=("run.css",))
 
 
 def _confusion(facts: RunFacts) -> "Confusion | str":

@@ -109,9 +109,9 @@ def _seconds(facts: RunFacts) -> Section:
             ("all", *(three(total[p]) for p in phases), three(sum_of(total))),
         ],
     )
-    shown = by or {"all": total}
-    names = list(shown)[:_MAX_BARS]
-    values = [[shown[name].get(phase) for phase in phases] for name in names]
+    by_name = by or {"all": total}
+    names = list(by_name)[:_MAX_BARS]
+    values = [[by_name[name].get(phase) for phase in phases] for name in names]
     bars = bar_grid(
         Chart("seconds", "Seconds by phase and client", text), names, phases, values, Scale(three)
     )

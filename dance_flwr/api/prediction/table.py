@@ -131,6 +131,6 @@ def _log_accuracy(data: str, client: Client, probs: Tensor, log: Log) -> None:
 
 def _names(counts: Mapping[str, int]) -> str:
     """Return the first few names of classes, and how many more there are."""
-    shown = ", ".join(f"'{one_line(name)}'" for name in list(counts)[:_MAX_NAMES])
+    first = ", ".join(f"'{one_line(name)}'" for name in list(counts)[:_MAX_NAMES])
     rest = len(counts) - _MAX_NAMES
-    return f"{shown} and {rest} more" if rest > 0 else shown
+    return f"{first} and {rest} more" if rest > 0 else first

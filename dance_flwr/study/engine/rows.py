@@ -107,12 +107,12 @@ def _experiments_of(lines: Sequence[Line]) -> set[str]:
 
 def _without(lines: Sequence[Line], experiments: set[str]) -> list[Line]:
     """Return the lines without the cells and commands of these experiments."""
-    kept = [line for line in lines if line.get("experiment") not in experiments]
-    for place, line in enumerate(kept):
+    remaining = [line for line in lines if line.get("experiment") not in experiments]
+    for place, line in enumerate(remaining):
         if "uses" in line:
             uses = [use for use in line["uses"] if use["experiment"] not in experiments]
-            kept[place] = line | {"uses": uses}
-    return [line for line in kept if line.get("uses", True)]
+            remaining[place] = line | {"uses": uses}
+    return [line for line in remaining if line.get("uses", True)]
 
 
 def _merge(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
@@ -149,7 +149,7 @@ def _lacking_none(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
     """Return the new lines without the cells that only the old lines have results of."""
     made = {line["id"]: line for line in old if _is_made(line)}
     cells = {_cell_key(use) for line in made.values() for use in line["uses"]}
-    kept: list[Line] = []
+    lines: list[Line] = []
     for line in new:
         if "uses" in line and not _is_made(line):
             uses = [use for use in line["uses"] if _cell_key(use) not in cells]
@@ -159,8 +159,8 @@ def _lacking_none(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
             if not uses:
                 continue
             line = line | {"uses": uses}
-        kept.append(line)
-    return kept
+        lines.append(line)
+    return lines
 
 
 def _is_made(line: Line) -> bool:

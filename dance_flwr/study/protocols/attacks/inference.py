@@ -109,15 +109,15 @@ def supervised_members(
     model.load_state_dict(state)
     settings = DanceConfig.of(config)
     folder, device = RunFolder(data.folder, run), data.device
-    kept = folder.load(device)
-    plan = folder.read(PLAN, kept.plan_round, Plan, device)
+    stored = folder.load(device)
+    plan = folder.read(PLAN, stored.plan_round, Plan, device)
     if plan is not None:
-        selection, _ = plan.batch(kept.last_turn)
+        selection, _ = plan.batch(stored.last_turn)
     else:
-        last = folder.read(CONDENSATION, kept.core_round, Condensation, device)
+        last = folder.read(CONDENSATION, stored.core_round, Condensation, device)
         assert last is not None
         client = DanceClient(model, data, settings, data.training_graph)
-        _, selection = select_evidence(client, kept.core, last.difficulty)
+        _, selection = select_evidence(client, stored.core, last.difficulty)
     return supervised_nodes(selection, data.train_labels, settings)
 
 

@@ -152,8 +152,8 @@ def cost_of(scale: Scale, folder: Path) -> Cost:
         heavy.append(rounds.train(start))
         plain.append([rounds.train(start + step) for step in after])
     light = rounds.stored()
-    survey = rounds.survey_bytes()
-    with peak_memory() as surveyed:
+    heavy_bytes = rounds.condensation_bytes()
+    with peak_memory() as condensing_memory:
         heavy.append(rounds.train(starts[-1]))
     with peak_memory() as memory:
         plain.append([rounds.train(starts[-1] + step) for step in after])
@@ -168,9 +168,9 @@ def cost_of(scale: Scale, folder: Path) -> Cost:
         {name: float(f"{value:.4g}") for name, value in seconds.items()},
         ordinary=float(f"{ordinary['total']:.4g}"),
         condensing=float(f"{condensing['total']:.4g}"),
-        bytes=round(light + survey / period),
+        bytes=round(light + heavy_bytes / period),
         memory=memory[0],
-        survey_memory=surveyed[0],
+        survey_memory=condensing_memory[0],
         counts=rounds.counts,
     )
 
@@ -219,7 +219,7 @@ class _Rounds:
         selection = last.stat().st_size + packs.stat().st_size
         return (self._store.folder / STATE).stat().st_size + selection / cores
 
-    def survey_bytes(self) -> int:
+    def condensation_bytes(self) -> int:
         """Return the bytes that a node condensation writes."""
         files = list(self._store.folder.glob(f"{CONDENSATION}-*.npz"))
         return max(file.stat().st_size for file in files)

@@ -83,7 +83,7 @@ class _Around(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         backbone = self.model.backbone
-        here = backbone.reach - backbone.hops_left
-        first = backbone.spread(backbone.project(x), self._steps[:here])
-        hidden = backbone.finish(first, self._steps[here:])
+        split = backbone.reach - backbone.hops_left
+        first = backbone.spread(backbone.project(x), self._steps[:split])
+        hidden = backbone.finish(first, self._steps[split:])
         return torch.log_softmax(self.model.graph_logits(hidden), dim=1)

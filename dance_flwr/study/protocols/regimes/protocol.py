@@ -97,7 +97,7 @@ def _accuracies(results: Results, places: Sequence[Place], names: Collection[str
     """Return test accuracy with a line per variant and a column per cell."""
     columns = [_by_name(results, place) for place in places]
     seeds = [max(len(group.rows) for group in results.groups[place]) for place in places]
-    shown = dict.fromkeys(
+    variants = dict.fromkeys(
         name
         for by_name in columns
         for name, group in by_name.items()
@@ -105,7 +105,7 @@ def _accuracies(results: Results, places: Sequence[Place], names: Collection[str
     )
     lines = [
         [name, *(_cell(column.get(name), n) for column, n in zip(columns, seeds, strict=True))]
-        for name in shown
+        for name in variants
     ]
     headings = ["accuracy %", *(place.name for place in places)]
     return markdown(headings, [*lines, ["seeds", *map(str, seeds)]])
