@@ -136,6 +136,7 @@ def encode(graph: TextGraph, *, config: ConfigLike = None) -> Tensor:
 @contextmanager
 def opened_site(graph: TextGraph, config: RunConfig) -> Iterator[ClientData]:
     """Write a graph as the folder of one client, and open it for as long as the block lasts."""
+    # Why a folder (decision 23): the code of a client reads one, and does nothing else here.
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
         folder = Path(scratch) / "client-0"
         write_whole(graph, config, folder)
@@ -184,6 +185,7 @@ def _condensed(
     prediction = trained_prediction(client, plain_pass_in_blocks(client))
     known = data.train_labels
     times = torch.zeros(data.num_nodes, dtype=torch.int64)
+    # The stream of client 0 in round 1 of a run.
     draws = generator(config.seed, "prototypes", round_=1, client=0)
     pool = Pool(known, times, client.graph.visible)
     ratio = config.condensation_ratio
@@ -192,6 +194,7 @@ def _condensed(
     ((rows, cols, weights),) = core_edges(client, hidden, selection, core[None])
     explainer = Explainer(model, data, client.settings, 1, model_id)
     packs = explainer.packs(hidden, selection, difficulty_round=1)
+    # Threshold 0: every node of the core gets a label.
     assigned = pseudo_labels(prediction, known, 0.0)[core]
     ids, names = data.ids(), data.card.class_names
     return Core(

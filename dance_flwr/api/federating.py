@@ -114,6 +114,7 @@ def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
         ids = np.concatenate(parts)
     has_split = any(graph.split.any() for graph in checked)
     adjacency = sp.block_diag([graph.adjacency() for graph in checked], format="csr")
+    # `by-column` numbers clients by the names of their sites: zeros in front keep the order.
     width = len(str(len(checked) - 1))
     sites = [np.full(graph.num_nodes, f"{k:0{width}d}") for k, graph in enumerate(checked)]
     return TextGraph(
@@ -170,6 +171,7 @@ def _checked(keys: Mapping[str, Value]) -> RunConfig:
     if config.resume:
         raise UserError("resume: expected a new run, found the key `resume`; leave it out")
     check_method(config)
+    # Refuses a budget below one round before texts are encoded.
     affordable_rounds(config)
     return config
 
@@ -192,6 +194,7 @@ def _run(config: RunConfig, progress: bool, graph: TextGraph | None = None) -> R
     with nullcontext() if graph is None else stored(graph, Path(config.data)):
         prepare(config)
     with exclusive(folder, SERVER), _bar(config.rounds, progress) as on_round:
+        # `Result.model` would open the bundle of the run before.
         forget_bundle(folder)
         run_in_process(config, folder, on_round)
     return Result(folder, config, read_result(folder))

@@ -184,6 +184,7 @@ class GraphModel(nn.Module):
     def _hidden(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return g = f(x^, P) by messages; [n, h]."""
         self._check(x, edge_index)
+        # The operator adds the loops that it needs.
         edges = edge_index[:, edge_index[0] != edge_index[1]]
         rows, order = self._rows(edges, len(x))
         entries = edge_weights(self.model.backbone.operator, rows.ptr, self._gates(rows))
@@ -236,6 +237,7 @@ class GraphModel(nn.Module):
             weights = mask[inside][order]
             gates = weights if gates is None else gates * weights
         whole = self.x.square().sum(1)
+        # A mask multiplies x^: what is left of a text is the projection on the whole.
         left = torch.where(whole > 0, (x * self.x).sum(1) / whole.clamp(min=1e-12), 1.0).clamp(0, 1)
         table = self._table
         chunks = table.chunks * left[table.node_of_chunk, None]

@@ -168,6 +168,7 @@ def ratio_of(name: str, value: object) -> float:
     ------
     UserError : it is no such number
     """
+    # True is an int in Python, but no ratio.
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating):
         raise UserError(f"{name}: expected a number > 0 and <= 1, found {value!r}")
     if not 0 < value <= 1:

@@ -105,6 +105,7 @@ def _cell(value: object) -> str:
 def _environment() -> "Environment":
     from jinja2 import DictLoader, Environment
 
+    # Escaped without exception: texts, ids and names of classes are those of strangers.
     environment = Environment(loader=DictLoader(_TEMPLATES), autoescape=True)
     environment.filters |= {"plain": escaped, "line": _line, "best": _best, "pieces": _pieces}
     return environment

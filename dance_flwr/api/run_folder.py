@@ -58,6 +58,7 @@ def stored(graph: TextGraph, source: Path) -> Iterator[None]:
     try:
         write_folder(graph, source)
         yield
+    # Also on Ctrl-C.
     except BaseException:
         if source in new:
             shutil.rmtree(source, ignore_errors=True)

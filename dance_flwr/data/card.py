@@ -102,6 +102,7 @@ def read_texts(folder: Path) -> list[str]:
 
 
 def _column(folder: Path, name: str) -> list[str]:
+    # Whoever reads a card alone does not wait for pyarrow.
     from dance_flwr.data.graphs.tables import Table
 
     try:

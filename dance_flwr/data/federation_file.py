@@ -109,6 +109,7 @@ def write_agreement(path: Path, agreement: Agreement) -> None:
     ]
     text = "\n".join([*head, *(line for lines in tables.values() for line in lines)]) + "\n"
     try:
+        # Never over another file: nodes have copies of the one of this name.
         write_new({path: (text.encode(), 0o666)})
     except FileExistsError:
         raise UserError(

@@ -80,6 +80,7 @@ def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tupl
     packs, stored = _packs(subject, chosen)
     names = [one_line(name, marks=True) for name in client_data.card.class_names]
     digests = pack_digests(packs, subject.ids, client_data.card.class_names)
+    # From the seed of the run: a page that is written again has the same controls.
     draws = generator(seed, "page", client=client_data.card.client)
     effects = leave_out(subject.explainer, packs, _CONTROLS, draws, _MAX_ENTRIES)
     blocks = TextBlocks(subject.texts)

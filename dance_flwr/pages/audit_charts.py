@@ -73,6 +73,7 @@ def part_chart(
     values = dict(zip(PARTS, map(float, packs.parts[row]), strict=True))
     against = f"{names[packs.predicted[row]]} against {names[packs.rival[row]]}"
     drawn = [
+        # `z`: what rounds to zero has no minus sign.
         Bar(name, value, f"{value:+z.2f}", "part" if name != "labels" else "part label")
         for name, value in values.items()
     ]

@@ -30,6 +30,7 @@ from dance_flwr.pages.ego_graph import MAX_REJECTED, EgoNode, ego_graph
 def pack_digests(packs: Packs, ids: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the sha256 of each pack, [m]: of its JSON line in `evidence_lines`, keys sorted."""
     return [
+        # Why this form (decision 22): a verdict names the line of the pack in `evidence.jsonl`.
         sha256(json.dumps(line, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
         for line in evidence_lines(packs, list(ids), names)
     ]

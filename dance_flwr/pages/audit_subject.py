@@ -212,6 +212,7 @@ def _verify(check: Callable[[Log], None], log: Log) -> Verification:
     try:
         check(write)
     except UserError as error:
+        # Why it goes on (decision 22): the page is written, and says in its head what failed.
         passed = False
         lines.append(str(error))
     return Verification(passed, lines, at, monotonic() - start)

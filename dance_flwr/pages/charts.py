@@ -12,6 +12,8 @@ from markupsafe import Markup
 
 from dance_flwr.pages.drawing import Part, markup, part, shortened
 
+# Why drawn here (decision 25): the SVG of Matplotlib has fixed colours and no title for screen
+# readers.
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 760, 310, 64, 24, 54, 48
 _LETTER, _LINE = 7.2, 26  # width of a letter and height of a row, in pixels
 _MAX_LETTERS = 36  # of a name in a chart; its table has all of them
@@ -84,9 +86,11 @@ def ticks(low: float, high: float, max_steps: int = 6) -> list[float]:
     high = high if high > low else low + (abs(low) or 1.0)
     power = 10.0 ** floor(log10((high - low) / max_steps))
     for step in (power, 2 * power, 5 * power, 10 * power, 20 * power):
+        # A bound that is a multiple of the step up to rounding gets no tick beyond it.
         first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
         if last - first < max_steps:
             break
+    # 0.3 and not 0.30000000000000004.
     return [float(f"{place * step:.12g}") for place in range(first, last + 1)]
 
 
@@ -205,6 +209,7 @@ def matrix(chart: Chart, names: Sequence[str], counts: Sequence[Sequence[int]]) 
         parts.append(_text(left - 8, y + size / 2 + 5, label, "end"))
         for number, count in enumerate(row):
             x, kind = left + number * size, "cell right" if number == place else "cell"
+            # At most 35 %, so that the count stays readable.
             shade = {"class_": kind, "fill_opacity": f"{0.35 * count / total:.3f}"}
             parts.append(part("rect", x=x + 1, y=y + 1, width=size - 2, height=size - 2, **shade))
             parts.append(_text(x + size / 2, y + size / 2 + 5, f"{count:,}", "middle"))

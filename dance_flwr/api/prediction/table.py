@@ -66,6 +66,7 @@ def predict(
             raise UserError(f"{name}: expected a new file, found {path}; choose another name")
         if path is not None:
             check_out(path, name)
+    # Two names may lead to one file.
     if evidence and evidence.resolve() == out.resolve():
         raise UserError(
             f"--evidence: expected another file than --out, found {out} for both; choose another "

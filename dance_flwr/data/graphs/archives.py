@@ -66,6 +66,7 @@ def check_pickles(file: Path, is_zip: bool) -> None:
     meter = Meter(file)
     try:
         meter.memory(file.stat().st_size)
+        # torch's old format: pickles one after the other, then raw storages.
         if not is_zip:
             with file.open("rb") as stream, suppress(ValueError, MemoryError):
                 for _ in range(_PICKLES):  # up to a damaged one, where the unpickler stops too
@@ -78,6 +79,7 @@ def check_pickles(file: Path, is_zip: bool) -> None:
                     with archive.open(entry) as member:
                         _check(member, meter)
     except (*_DAMAGED, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
+        # One short line, as an unpickler quotes the file.
         reason = " ".join(str(error).split())[:120]
         raise DataError(
             f"{file}: expected a torch file, found a damaged one ({reason}); download it again"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dance_flwr.errors import DataError
 
+# Papers count edges in three ways, and each table in one of them.
 BOTH_WAYS, ONE_WAY, ARCS = "both ways", "one way", "arcs"
 
 

@@ -186,6 +186,7 @@ def read_json(file: Path, what: str, advice: str) -> Any:
                 # estimate.
                 values = sum(block.count(mark) for mark in (b",", b"[", b"{"))
                 meter.memory(_TIMES * len(block) + _OBJECT * values)
+        # Some editors begin a file with a byte-order mark, which JSON refuses.
         return json.loads(file.read_bytes().removeprefix(b"\xef\xbb\xbf"))
     except (OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())

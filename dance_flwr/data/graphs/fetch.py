@@ -152,6 +152,7 @@ def _from_hub(file: RemoteFile, place: Path, recorded: str) -> str:
     try:
         cached = Path(hf_hub_download(file.repo, file.path, local_files_only=offline, **settings))
     except Exception as error:
+        # The first of the two errors says why the hub did not answer.
         raise unreachable or error from error
     with atomic_path(place) as draft:
         shutil.copyfile(cached, draft)

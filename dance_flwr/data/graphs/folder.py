@@ -75,6 +75,7 @@ def read_folder(path: Path, *, labelled: bool = True) -> TextGraph:
     )
     indptr, indices = csr_from_pairs(source, target, len(ids))
     return TextGraph(
+        # Resolved, as `.` has no name.
         name=path.resolve().name,
         ids=np.array(ids.to_pylist(), dtype=np.str_),
         texts=texts,

@@ -61,7 +61,9 @@ def _wikics(files: tuple[Path, ...], split_index: int) -> Incoming:
     try:
         nodes, labels = meta["nodes"], np.array(graph["labels"], np.int64)
         texts = [
-            node["title"].replace("_", " ") + "\n" + " ".join(node["tokens"]) for node in nodes
+            # Wiki-CS has titles as in addresses.
+            node["title"].replace("_", " ") + "\n" + " ".join(node["tokens"])
+            for node in nodes
         ]
         names = {str(k): str(v) for k, v in meta.get("labels", {}).items()}
         lengths = np.array([len(links) for links in graph["links"]])

@@ -163,6 +163,7 @@ class Meter:
         """
         bound = self.limits.line
         if size > bound:
+            # Of the two bounds that make it, only raising the smaller one helps.
             name = "memory" if bound == self.limits.memory // BLOCKS_AHEAD else "characters"
             raise self.refusal(name, "bytes in one row", bound)
 

@@ -136,6 +136,7 @@ class _Reader:
 
     def _is_yed_label(self, name: str) -> bool:
         """Whether an element is the label that yEd draws on a node."""
+        # yEd keeps a label in its drawing, not in an attribute.
         return name == "NodeLabel" and "data" in self._open and "label" not in self._records[-1]
 
     def _node(self, name: str) -> None:
@@ -173,6 +174,7 @@ class _Reader:
             name, kind = self._keys[self._key]
         else:
             raise KeyError(f"an attribute of the unknown key {self._key!r:.80}")
+        # An empty string is a text, but no number.
         value = _TYPES.get(kind, str)(text) if kind == "string" or text.strip() else None
         self._records[-1][name] = value
         self._nodes.memory(getsizeof(value))

@@ -53,6 +53,7 @@ def batches(file: Path, columns: Sequence[str], meter: Meter) -> Iterator[Any]:
     options: dict[str, Any] = {"buffer_size": 1 << 20, "pre_buffer": False}
     with (
         pq.ParquetFile(file, **options) as table,
+        # As dictionaries: entries are measured before any row repeats them.
         pq.ParquetFile(file, read_dictionary=list(columns), **options) as probe,
     ):
         meta = table.metadata
@@ -122,6 +123,7 @@ def _pages(stream: BinaryIO, chunk: Any) -> _Pages:
     while seen < chunk.num_values:
         header = _structure(stream)
         kind, unpacked, packed = header[1], header[2], header[3]
+        # A negative size would lead back over the same pages.
         if min(unpacked, packed) < 0:
             raise ValueError
         if kind == _DICTIONARY_PAGE:

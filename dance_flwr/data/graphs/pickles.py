@@ -48,6 +48,7 @@ def load(file: Path) -> Any:
             torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]),
             _quiet(),
         ):
+            # To the CPU: a file may name a GPU that this machine lacks.
             return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise DataError(

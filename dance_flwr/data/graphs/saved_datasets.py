@@ -63,9 +63,11 @@ class SavedDataset:
         require(self.names, columns, str(self.folder))
         for split, file in self.parts:
             with readable(file):
+                # Nothing in it is compressed, so the size of the file is that of its batches.
                 meter.memory(file.stat().st_size, declared=True)
                 _require_plain(file)
                 with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
+                    # The parts of a foreign folder may have other columns each.
                     require(reader.schema.names, columns, str(file))
                     for batch in reader:
                         meter.rows(len(batch), declared=True)

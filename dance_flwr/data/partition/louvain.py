@@ -72,6 +72,7 @@ def louvain_labels(adjacency: sp.csr_matrix, seed: int, resolution: float) -> ND
     method = Louvain(
         resolution=resolution,
         modularity="newman",
+        # Else the order of the rows would decide, which means nothing.
         shuffle_nodes=True,
         random_state=draws,
         sort_clusters=False,

@@ -63,6 +63,7 @@ def manifest(graph: TextGraph, partition: Partition) -> dict[str, Any]:
                     name or "none": int(splits[k, i]) for i, name in enumerate(SPLIT_NAMES)
                 },
                 "ids_sha256": ids_digest(graph.ids[client_nodes(partition, k)].tolist()),
+                # Absent where there are none: earlier manifests keep their sha256.
                 **_random_edges(row, partition.spec.random_edge_ratio),
             }
             for k, row in enumerate(figures["clients"])

@@ -59,6 +59,7 @@ def dirichlet_assignment(
         np.random.SeedSequence([seed, zlib.crc32(b"label-dirichlet")])
     )
     assignment = np.empty(graph.num_nodes, np.int64)
+    # Stable: every machine permutes the same order.
     order = np.argsort(graph.labels, kind="stable")
     starts = np.searchsorted(graph.labels[order], np.arange(UNLABELLED, len(graph.class_names) + 1))
     for label, (start, end) in enumerate(pairwise(starts), start=UNLABELLED):

@@ -174,6 +174,7 @@ def bfloat16_supported(device: str = "cpu") -> bool:
     if device != "cpu":
         return False
     try:
+        # Versions of torch have one of the two.
         if hasattr(torch.cpu, "_is_avx512_bf16_supported"):
             return bool(torch.cpu._is_avx512_bf16_supported())
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -213,6 +214,7 @@ class TextEncoder:
         from sentence_transformers import SentenceTransformer
 
         with _quiet():
+            # Local: nothing is fetched between the hash of the files and their use.
             model = SentenceTransformer(str(spec.folder), device=device, local_files_only=True)
         model = model.to(torch.bfloat16 if spec.precision == "bfloat16" else torch.float32).eval()
         return cls(spec, model, spec.load_tokenizer())

@@ -62,6 +62,7 @@ def _hub_folder(name: str) -> Path:
 
     try:
         folder = Path(snapshot_download(name, local_files_only=True))
+        # A cache may hold a part of a model.
         if (folder / WEIGHTS).is_file() and (folder / TOKENIZER).is_file():
             return folder
     except OSError:
@@ -129,6 +130,7 @@ def read_dimensions(name: str, folder: Path) -> tuple[int, int]:
             f"encoder {name!r}: expected hidden_size in config.json, found none; "
             "use another model folder"
         )
+    # The sentence encoder may read less than its transformer could.
     longest = _read_json(folder / "sentence_bert_config.json", {}).get("max_seq_length")
     return dim, int(longest or config.get("max_position_embeddings") or 0)
 

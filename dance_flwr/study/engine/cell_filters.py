@@ -60,9 +60,11 @@ def unpublished(experiment: str, cells: Sequence[Cell], file: Path) -> list[Cell
 def _holds(row: Row | None, cell: Cell, code: str) -> bool:
     if row is None or cell.measure:
         return False
+    # Why provenance (decision 26): the name is a hash of the settings and says nothing of the code.
     same = row.name == run_name(cell.config) and row.result.get("provenance") == code
     return same and bool(row.analysis or not cell.analysis)
 
 
 def _key(labels: Mapping[str, Any]) -> str:
+    # Labels in another order are the same cell.
     return json.dumps(dict(labels), sort_keys=True)

@@ -83,6 +83,7 @@ def export_rows(study: Path, file: Path, update: bool = False, replace: bool = F
     if (update or replace) and file.is_file():
         old = _read_lines(file)
         lines = _merge(lines, _without(old, _experiments_of(lines)) if replace else old)
+    # A line per run: what changes is a line of a diff.
     write_text(file, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
     return len(lines)
 
@@ -132,6 +133,7 @@ def _merge(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
         if line["kind"] == "experiment":
             if line["experiment"] in commands:
                 known = commands[line["experiment"]]
+                # Older commands first, in the order in which they were run.
                 known[:0] = [text for text in line["commands"] if text not in known]
             else:
                 merged.append((defaults, line))
@@ -264,6 +266,7 @@ def _rows_of(lines: Iterable[Line], path: Path) -> Rows:
                 )
                 placed.setdefault(use["experiment"], []).append((use["at"], row))
     ordered = {
+        # By place alone, as rows cannot be compared.
         name: [row for _, row in sorted(placed[name], key=lambda item: item[0])]
         for name in EXPERIMENTS
         if name in placed

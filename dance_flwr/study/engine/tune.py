@@ -115,8 +115,10 @@ def search(plan: Search, study: Study, jobs: int, log: Callable[[str], None]) ->
     check_out(study.root / _TRIALS)
     optuna = _optuna()
     check_validation(plan, study)
+    # Half at random: the ten of TPE's default would be a whole search (decision 11).
     sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=max(4, plan.trials // 2))
     optimiser = optuna.create_study(direction="maximize", sampler=sampler)
+    # Why first (decision 11): the method's own defaults compete, so no search does worse.
     optimiser.enqueue_trial(_defaults(plan))
     trials: list[dict[str, Any]] = []
     while len(trials) < plan.trials:

@@ -81,6 +81,7 @@ def _render_refresh(rows: Sequence[Row]) -> Section:
 def _refresh(group: Group, variants: Sequence[Group]) -> tuple[list[str], list[str]]:
     variant = str(group.labels["variant"])
     theirs = None
+    # The paper prints a gain over this variant alone.
     if variant == "Static-DANCE":
         theirs = paper.refresh_gain(str(group.labels["dataset"]))
     gain = gain_text(find(variants, variant="DANCE"), group)

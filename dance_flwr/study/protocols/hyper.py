@@ -30,6 +30,7 @@ def _points() -> list[Point]:
     for one in HOP1:
         for two in HOP2:
             settings: dict[str, Value] = {"dance.hop1-budget": one, "dance.hop2-budget": two}
+            # The ratio of the defaults, 8 candidates for a budget of 2; a pool is never empty.
             settings["dance.hop2-pool"] = max(4 * two, 1)
             grid.append(({"part": "budgets", "hop1": one, "hop2": two}, settings))
     grid += [({"part": "mix", "mix": mix}, {"dance.mix": mix}) for mix in MIX]

@@ -70,6 +70,7 @@ def _draw(part: str, members: Sequence[Group], figure: Any) -> None:
     stats = [group.stat("test_accuracy") for group in members]
     points(axes, levels, {"DANCE": stats})
     axes.set(xlabel=_PARTS[part], ylabel="test accuracy (%)")
+    # symlog has a place for scale 0, the run without noise.
     axes.set_xscale("log" if part == "updates" else "symlog", base=2)
     axes.legend(fontsize=8)
 

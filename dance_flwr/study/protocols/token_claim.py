@@ -63,6 +63,7 @@ class Verdict:
         """Return "holds", "fails" with the reason, or that there is no run to judge."""
         if self.change is None or self.gain is None:
             return NO_RUN
+        # Counts of two tokenisers are in different units.
         if len(self.counted_by) != 1:
             return f"{NO_RUN} with one tokeniser"
         reasons = []

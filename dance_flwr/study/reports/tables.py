@@ -136,6 +136,7 @@ class Group:
 def stat_of(values: Sequence[float], requested: int) -> Stat:
     """Return the statistics of the values of `requested` seeds; missing ones are not among them."""
     mean = statistics.fmean(values) if values else None
+    # n - 1: the seeds are a sample.
     std = statistics.stdev(values) if len(values) > 1 else None
     return Stat(mean, std, len(values), requested)
 

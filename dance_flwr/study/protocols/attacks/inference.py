@@ -83,6 +83,7 @@ def loss_slope(
     model.load_state_dict(start)
     losses = plain_losses(model, data)
     # J d by two backward passes, as sparse products have no forward mode: g(v) = J^T v is linear.
+    # Only what the plain view reads has a gradient.
     used = {
         name: value
         for name, value in model.named_parameters()
@@ -168,6 +169,7 @@ def membership(scores: Values, members: Tensor, others: Tensor) -> Membership | 
 def head_change(start: Mapping[str, Tensor], seen: Mapping[str, Tensor], part: str) -> Values:
     """Return [C] the change of the plain head by class; a "weight" is summed over hidden units."""
     name = f"{HEAD}.{part}"
+    # In float64: a round changes a parameter by little.
     change = seen[name].detach().cpu().double() - start[name].detach().cpu().double()
     return _numpy(change if part == "bias" else change.sum(dim=1))
 

@@ -57,6 +57,7 @@ from dance_flwr.study.protocols.attacks.observations import (
 )
 from dance_flwr.study.protocols.attacks.tables import BEFORE, render
 
+# Labels show most when training begins, members when a model is nearly trained.
 ATTACKED = (5, 20)  # rounds; rounds beyond a run's last count as its last
 Scores = dict[str, float | None]
 
@@ -113,6 +114,7 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
     torch.set_num_threads(config.torch_threads)
     folder = prepare(config).folder
     run = f"attacks-{sha256(json.dumps(dict(labels), sort_keys=True).encode()).hexdigest()[:12]}"
+    # Two measurements with these labels would share the folders at the clients.
     with FileLock(folder / f".{run}.lock"):
         _clean(folder, run)
         try:

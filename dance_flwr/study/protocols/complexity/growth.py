@@ -153,10 +153,12 @@ def cost_of(scale: Scale, folder: Path) -> Cost:
         plain.append([rounds.train(start + step) for step in after])
     light = rounds.stored()
     heavy_bytes = rounds.condensation_bytes()
+    # In rounds of their own, as the thread that samples would slow the timed ones.
     with peak_memory() as condensing_memory:
         heavy.append(rounds.train(starts[-1]))
     with peak_memory() as memory:
         plain.append([rounds.train(starts[-1] + step) for step in after])
+    # The least: whatever disturbs a measurement adds to it.
     condensing = _least(heavy)
     # Evidence is selected in other places of each repeat, so only their means can be compared.
     ordinary = _least([_mean(repeat) for repeat in plain])
@@ -203,6 +205,7 @@ class _Rounds:
 
     def train(self, round_: int) -> dict[str, float]:
         """Train one round; return its seconds by phase, and CPU seconds in total."""
+        # Of the processor: other work of the machine does not count.
         start = time.process_time()
         with seeded(SEED, "growth", round_=round_):
             info = RoundInfo(self._store.folder.name, round_, "made up")
@@ -251,6 +254,7 @@ def peak_memory() -> Iterator[list[int]]:
 
 def _in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """Return what the function returns in a process of its own."""
+    # Spawned: a fork would begin with the memory of this process.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 

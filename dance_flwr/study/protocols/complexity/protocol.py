@@ -171,6 +171,7 @@ def _draw(series: Mapping[str, Mapping[str, Any]], figure: Any) -> None:
                 sizes, measured["seconds"][phase], label=phase, markersize=4, linewidth=1.2, **style
             )
         axis.set(xscale="log", yscale="log", xlabel=SERIES[name].symbol, ylabel="seconds")
+        # The guides must not widen the axis.
         limits = axis.get_ylim()
         for power in (1, 2):
             guide = [

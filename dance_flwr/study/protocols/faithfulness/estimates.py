@@ -68,6 +68,7 @@ def bootstrap(seeds: Sequence[NDArray[np.float64]], key: int = 0) -> NDArray[np.
     mean, resampled = np.zeros(columns), np.zeros((RESAMPLES, columns))
     for number, values in enumerate(seeds):
         size, rng = len(values), np.random.default_rng([key, number])
+        # How often a resample draws each node: one product gives the means of all resamples.
         weights = rng.multinomial(size, np.full(size, 1 / size), RESAMPLES) / size
         mean += values.mean(axis=0) / len(seeds)
         resampled += weights @ values / len(seeds)

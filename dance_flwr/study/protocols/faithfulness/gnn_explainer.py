@@ -35,6 +35,7 @@ def masked_chunks(
     """
     data, rows = explainer.data, pool.chunks.rows()
     weights, owner = torch.zeros(len(pool.chunks.index)), data.table.node_of_chunk
+    # Only masks are optimised, and the client's model keeps its gradients.
     frozen = deepcopy(explainer.model).requires_grad_(False)
     with seeded(seed, "gnn-explainer", client=data.card.client):
         for row, node in enumerate(pool.nodes):

@@ -24,6 +24,7 @@ def pack(values: Mapping[str, NDArray[np.float64]]) -> str:
     ValueError : a value is outside [0, 1] or no number
     """
     for name, value in values.items():
+        # A sum of float32 probabilities may pass 1 by rounding.
         if not ((value >= 0) & (value <= 1 + 1e-6)).all():
             raise ValueError(f"{name}: expected values in [0, 1], found others")
     header = {name: value.shape[1] if value.ndim > 1 else 0 for name, value in values.items()}

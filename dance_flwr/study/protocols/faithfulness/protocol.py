@@ -137,6 +137,7 @@ def _sample(sites: list[ClientData], max_nodes: int, seed: int) -> dict[int, tor
     owner = np.repeat(np.arange(len(sites)), [nodes.numel() for nodes in test])
     rng = np.random.default_rng(derive(seed, "faithfulness-nodes"))
     drawn = np.zeros(len(owner), np.bool_)
+    # Over all clients at once: each has the share of the sample that it has of the test nodes.
     drawn[rng.permutation(len(owner))[:max_nodes]] = True
     picked = {
         client: nodes[torch.as_tensor(drawn[owner == client])] for client, nodes in enumerate(test)
