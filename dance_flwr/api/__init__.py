@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dance_flwr.data.graphs.loading import load_graph
     from dance_flwr.errors import DataError, UserError
 
+# Why by name (decision 23): torch takes seconds to import, this module none.
 _PLACES = {
     "condensing": ("condense", "encode"),
     "core": ("Core",),

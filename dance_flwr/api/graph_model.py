@@ -117,11 +117,13 @@ class GraphModel(nn.Module):
                 "model: expected a backbone that propagates by a weighted sum, found one of "
                 f"attention ({type(model.backbone).__name__.lower()}, operator {kind!r})"
             )
+        # A copy: what an explainer sets on a module must not reach the client's.
         self.model, self.view = deepcopy(model).eval().requires_grad_(False), view
         self.settings, self.ids, self.class_names = settings, list(ids), data.card.class_names
         self.steps = nn.ModuleList(_Step() for _ in range(model.backbone.reach))
         table = data.table
         chunks_of = Ragged(table.chunks_of.ptr.clone(), table.chunks_of.index.clone())
+        # In memory, as the client's folder may be temporary.
         self._table = TextTable(
             table.chunks.float().clone(), chunks_of, table.nodes.float().clone()
         )
@@ -134,7 +136,7 @@ class GraphModel(nn.Module):
         self.eval()
 
     def train(self, mode: bool = True) -> "GraphModel":
-        """Stay without dropout, as the model predicts: it is here to be explained, not trained."""
+        """Keep evaluation mode: the model is explained here, not trained."""
         return super().train(False)
 
     @classmethod
@@ -230,6 +232,7 @@ class GraphModel(nn.Module):
         """Return the model at the graph that x and `edge_index` leave, and u_v of every node."""
         inside = edge_index[0] != edge_index[1]
         mask = self._edge_mask(edge_index.size(1))
+        # An edge of weight 0 offers no candidates.
         inside = inside if mask is None else inside & (mask > 0)
         rows, order = self._rows(edge_index[:, inside], len(x))
         gates = self._gates(rows)

@@ -33,20 +33,20 @@ class Result:
 
     @property
     def test_accuracy(self) -> float | None:
-        """Accuracy on the test nodes of all clients, of the model of the best validation round.
+        """Accuracy on the test nodes of all clients; None if no client has any.
 
-        None where no client has any, as for the two below.
+        The model is that of the best validation round, or the last one if no round was validated.
         """
         return scored(self.facts, "test")
 
     @property
     def val_accuracy(self) -> float | None:
-        """Accuracy of that model on the validation nodes; without any, it is the last model."""
+        """Accuracy of the same model on the validation nodes; None if no client has any."""
         return scored(self.facts, "val")
 
     @property
     def test_macro_f1(self) -> float | None:
-        """Macro-F1 on the test nodes."""
+        """Macro-F1 on the test nodes; None if no client has any."""
         return None if self.test_accuracy is None else float(self.facts["test_macro_f1"])
 
     @property

@@ -63,6 +63,7 @@ def make(
     spec = PartitionSpec(
         method, clients, seed, resolution, train_ratio, val_ratio, test_ratio, alpha
     )
+    # Before minutes are spent on the partition.
     _refuse_existing(out, manifest_only)
     _write(data, spec, out, encode, manifest_only)
 

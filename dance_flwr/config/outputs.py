@@ -12,7 +12,7 @@ def check_folder(path: Path, option: str) -> None:
 
     Parameters
     ----------
-    option : what the user is to choose anew, for the message
+    option : what the user should choose instead, for the message
 
     Raises
     ------

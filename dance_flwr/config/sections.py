@@ -239,7 +239,7 @@ class OutputConfig:
 
 @dataclass(frozen=True)
 class StartConfig:
-    """What becomes of an earlier run in `out`: options of `dance-flwr run`, which sets these keys.
+    """What to do with an earlier run in `out`; options of `dance-flwr run` set these keys.
 
     `flwr run`, which has no options of its own, is given them in `--run-config`. No file or `--set`
     of `dance-flwr run` may set them.

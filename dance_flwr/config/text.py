@@ -118,6 +118,7 @@ def json_schema() -> str:
     defaults, root = flatten(RunConfig()), _schema_of("dance-flwr configuration")
     root = {"$schema": "https://json-schema.org/draft/2020-12/schema", **root}
     for key, (item, kind) in flat_fields().items():
+        # No file may set these keys.
         if key in leaves_of(StartConfig):
             continue
         section, _, name = key.rpartition(".")

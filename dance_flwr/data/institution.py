@@ -78,7 +78,7 @@ def write_whole(
 
     Parameters
     ----------
-    config : encoder, chunks, split and seed; its partitioner is not asked
+    config : encoder, chunks, split and seed; its partitioner is ignored
     client, clients, out, say : as in `make_folder`
     """
     # One client gets all nodes from any partitioner; this one needs no column and no package.

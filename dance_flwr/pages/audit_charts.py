@@ -30,6 +30,7 @@ def stage_chart(packs: Packs, row: int, names: Sequence[str], label: int) -> dic
     label : class of the node, -1 = unknown
     """
     probs = packs.probs[:, row]
+    # The two that log-odds compare, what any view predicts, and the label.
     classes = [int(packs.predicted[row]), int(packs.rival[row])]
     classes += map(int, probs.argmax(axis=1))
     classes += [label] if label >= 0 else []
@@ -140,6 +141,7 @@ def effect_chart(
         )
         controls += 1
         rows.append(["control", "", str(hop), "not selected", f"{effect:+z.4f}", _word(turned)])
+    # Leaving out any chunk has some effect, so a number needs a control.
     means = {kind: float(np.mean(values)) for kind, values in by_kind.items() if values}
     summary = f"Mean effect of a selected chunk {means.get(True, 0.0):+z.4f}"
     summary += (

@@ -57,7 +57,7 @@ class Limits:
 
     @property
     def line(self) -> int:
-        """Most bytes of one row of a text file."""
+        """Maximum number of bytes of one row of a text file."""
         return min(_ESCAPED * self.characters + _OTHERS, self.memory // BLOCKS_AHEAD)
 
 

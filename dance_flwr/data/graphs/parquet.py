@@ -27,7 +27,7 @@ class _Pages:
     ----------
     rows, sizes : values and uncompressed bytes of each data page
     dictionary : uncompressed bytes of the dictionary page; 0 = none
-    longest : most bytes that a value may have if values are made of earlier ones, else 0
+    longest : maximum bytes of a value where values continue earlier ones, else 0
     """
 
     rows: list[int]

@@ -70,7 +70,10 @@ def load_slice(folder: Path) -> BankSlice:
     for field, (name, dtype, ndim) in _SLICE_FILES.items():
         try:
             array = np.load(
-                folder / name, mmap_mode="r" if field == "embeddings" else None, allow_pickle=False
+                # Only embeddings are large.
+                folder / name,
+                mmap_mode="r" if field == "embeddings" else None,
+                allow_pickle=False,
             )
         except (OSError, ValueError, EOFError) as error:
             raise _bad_slice(folder, f"{name} that opens", str(error).splitlines()[0]) from error

@@ -40,7 +40,7 @@ def back_end(row: Row) -> str:
 
 
 def stamp(row: Row) -> str:
-    """Return why a row is no result, "" where it is one or may become one."""
+    """Return why a row does not count as a result; "" if it does or may still do so."""
     backend = back_end(row)
     if not backend:
         return ""

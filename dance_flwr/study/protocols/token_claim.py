@@ -149,6 +149,7 @@ def readings(compared: Sequence[Group], beside: Sequence[Row]) -> list[str]:
     plain = [group for group in plain if any(row.result for row in group.rows)]
     if not plain:
         return []
+    # The claim is of r = 0.08, the largest.
     group = max(plain, key=lambda group: float(group.labels["ratio"]))
     evidence = group.stat(partial(selected, "tokens")).mean
     refresh = group.stat(tokens_of_a_refresh).mean

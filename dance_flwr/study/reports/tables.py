@@ -179,7 +179,7 @@ def _note(group: Group, others: Sequence[Group], stated: Collection[str]) -> str
 
 
 def _preferred(settings: Mapping[str, Value]) -> set[str]:
-    """Return the keys that have the value that the method prefers: its name tells them."""
+    """Return the keys that have the value that the method prefers: its name implies them."""
     if "method" not in settings:
         return set()
     reading = get_spec(str(settings["method"])).reading

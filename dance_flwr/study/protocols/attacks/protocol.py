@@ -116,6 +116,7 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
     run = f"attacks-{sha256(json.dumps(dict(labels), sort_keys=True).encode()).hexdigest()[:12]}"
     # Two measurements with these labels would share the folders at the clients.
     with FileLock(folder / f".{run}.lock"):
+        # What a killed measurement left.
         _clean(folder, run)
         try:
             measured = _federate(_clients(folder, config), config, run)
@@ -151,10 +152,12 @@ def _federate(clients: Sequence[Client], config: RunConfig, run: str) -> dict[st
         uploads, reports = [_copy(model) for model, _ in replies], [report for _, report in replies]
         if round_ in attacked:
             members = [supervised_members(_plain(c), state, c.data, config, run) for c in clients]
+            # Else an attack would be scored by nodes that are no members.
             _check([nodes.numel() for nodes in members], reports)
             facts, lines = _attack(clients, _Round(round_, state, uploads, members), config)
             measured["clients"].append(facts)
             measured["seen"] += lines
+        # Without noise: only what the server has of an attacked round is protected.
         state = mean_state(uploads, [client.weight for client in clients])
     return measured
 
@@ -251,6 +254,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _copy(state: Mapping[str, Tensor]) -> State:
+    # The next client of this process trains in the same tensors.
     return {name: value.detach().cpu().clone() for name, value in state.items()}
 
 

@@ -140,8 +140,9 @@ def prepare_clients(scales: Sequence[Scale], folders: Sequence[Path]) -> None:
 
 
 def cost_of(scale: Scale, folder: Path) -> Cost:
-    """Measure the rounds of a prepared client: each condensation and the rounds after it several
-    times, of which the least seconds.
+    """Measure the rounds of a prepared client.
+
+    A condensation and the rounds after it are repeated; the least seconds count.
     """
     torch.set_num_threads(1)
     rounds, period = _Rounds(scale, folder), scale.period

@@ -127,9 +127,11 @@ def _render(rows: Sequence[Row]) -> Section:
 def _line(claim: Claim, measured: Mapping[str, Any]) -> list[str]:
     series, sizes = SERIES[claim.series], measured["sizes"]
     values = _values(claim.phase, measured)
+    # 0 stands for what the system does not say.
     known = all(values)
     exponent, error = slope(sizes, values) if known else (0.0, 0.0)
     paper = claim.paper
+    # Its slope over these sizes is above 1, so it is printed to be compared with.
     if paper == "n log n":
         paper += f" ({slope(sizes, [n * log2(n) for n in sizes])[0]:.2f})"
     return [

@@ -83,6 +83,7 @@ def analyse(
     for client, chosen in _sample(sites, nodes, config.seed).items():
         model = _model(sites[client], config, state)
         explainer = Explainer(model, sites[client], DanceConfig.of(config))
+        # A stream for each client: its controls do not depend on the nodes of others.
         draw = generator(config.seed, "faithfulness", client=client)
         masks = {EXPLAINER: partial(masked_chunks, explainer, config.seed)}
         results.append((sites[client], outcomes(explainer, chosen, draws, draw, masks)))
@@ -96,6 +97,7 @@ def analyse(
         ),
         "node": np.concatenate([seen.nodes for _, seen in results]),
     }
+    # Numbers of nodes stay in the folder of the run and enter no row.
     write_npz(run_folder / NODE_FILE, where | values | measured)
     return {
         "nodes": len(where["node"]),

@@ -54,6 +54,7 @@ def _render(rows: Sequence[Row]) -> Section:
         places = results.places(dataset)
         members = results.groups.get(Place(dataset, STANDARD, STANDARD), ())
         shared = shared_settings([row for group in members for row in group.rows], SHARED)
+        # The cells in which every other method ran, too.
         wide = [p for p in places if len(results.groups[p]) > len(EVERYWHERE)]
         others = {name: None for p in wide for name in results.rivals(p) if name not in RIVALS}
         parts += [
