@@ -98,7 +98,7 @@ def condense(
         raise UserError(
             "graph: expected some labels, found none; label nodes, or give a trained model"
         )
-    with opened_site(_with_split(graph), settings) as data:
+    with temporary_client_data(_with_split(graph), settings) as data:
         if not bundle and not bool((data.train_labels >= 0).any()):
             raise UserError(
                 "graph: expected labelled nodes in the training split, found none; label some, or "
@@ -129,12 +129,12 @@ def encode(graph: TextGraph, *, config: ConfigLike = None) -> Tensor:
     UserError : a text cannot be stored, or the encoder is missing
     """
     settings = config_of(config)
-    with opened_site(_with_split(checked_graph(graph)), settings) as data:
+    with temporary_client_data(_with_split(checked_graph(graph)), settings) as data:
         return data.table.nodes.float().clone()
 
 
 @contextmanager
-def opened_site(graph: TextGraph, config: RunConfig) -> Iterator[ClientData]:
+def temporary_client_data(graph: TextGraph, config: RunConfig) -> Iterator[ClientData]:
     """Write a graph as the folder of one client, and open it for as long as the block lasts."""
     # Why a folder (decision 23): the code of a client reads one, and does nothing else here.
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:

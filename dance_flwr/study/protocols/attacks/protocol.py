@@ -127,11 +127,11 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
 
 def _clients(folder: Path, config: RunConfig) -> list[Client]:
     inductive = config.split_mode == "inductive"
-    sites = [
+    all_data = [
         ClientData(folder / f"client-{k}", pick_device(config), inductive, reading_of(config))
         for k in range(config.clients)
     ]
-    return [Client(data, config) for data in sites]
+    return [Client(data, config) for data in all_data]
 
 
 def _clean(folder: Path, run: str) -> None:
