@@ -113,6 +113,7 @@ def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
         parts = [np.char.add(f"{k}/", graph.ids) for k, graph in enumerate(checked)]
         ids = np.concatenate(parts)
     has_split = any(graph.split.any() for graph in checked)
+    # No edges between institutions, of which nobody knows any.
     adjacency = sp.block_diag([graph.adjacency() for graph in checked], format="csr")
     # `by-column` numbers clients by the names of their sites: zeros in front keep the order.
     width = len(str(len(checked) - 1))

@@ -69,6 +69,7 @@ def checked_graph(graph: object) -> TextGraph:
         raise UserError(f"graph: expected a TextGraph, found {kind}; {hint}")
     if not graph.num_nodes:
         raise UserError("graph: expected at least one node, found none")
+    # Before minutes of encoding, at whose end half a character cannot be stored.
     check_texts(graph.texts)
     return graph
 

@@ -64,6 +64,7 @@ def write_page(
         f"evidence of {len(chosen):,}, what-if of {done:,}; for its owner alone, as it contains "
         f"source texts of {subject.name}"
     )
+    # After the page, which says so, is written.
     if not subject.verification.passed:
         raise UserError(f"{path} says so: not verified: {subject.verification.lines[-1]}")
     return path

@@ -167,6 +167,7 @@ def bar_grid(
     known = [value for row in values for value in row if value is not None and isfinite(value)]
     if not known:
         return Markup("")
+    # Where all values are 0, bars have no length.
     longest = (scale.max_value or max(known)) or 1.0
     left = 16 + max(_width(name) for name in (*rows, ""))
     room = 12 + _LETTER * max(len(scale.form(value)) for value in known)

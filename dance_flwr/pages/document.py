@@ -171,6 +171,7 @@ def check_replaceable(path: Path) -> None:
         return
     if path.is_file():
         with path.open("rb") as file:
+            # A page of ours is replaced, any other file never.
             if _OURS.search(file.read(_HEAD)):
                 return
     raise UserError(

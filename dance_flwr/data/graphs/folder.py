@@ -105,6 +105,7 @@ def write_folder(graph: TextGraph, path: Path) -> None:
     DataError : the folder already holds a node or edge table in another format
     """
     path.mkdir(parents=True, exist_ok=True)
+    # `read_folder` refuses a folder with two tables of nodes or of edges.
     others = [name for name in (*NODE_FILES[1:], *EDGE_FILES[1:]) if (path / name).exists()]
     if others:
         raise DataError(f"{path}: expected no tables but Parquet, found {others[0]}; remove it")

@@ -96,6 +96,7 @@ def save(
         or the name is in use
     """
     target = graphs_folder(root) / name
+    # Never replaced: partitions may have been made of the graph of this name.
     if target.exists():
         raise DataError(f"{target} is already there; remove it or choose another --name")
     try:

@@ -97,6 +97,7 @@ def _wikics(files: tuple[Path, ...], split_index: int) -> Incoming:
 
 def _ogbn(files: tuple[Path, ...], split_index: int) -> Incoming:
     """Read OGB's archive of node tables, and titles and abstracts joined by paper id."""
+    # Before anything is unpacked.
     check_zip(files[0])
     where = str(files[0])
     with readable(files[0]):

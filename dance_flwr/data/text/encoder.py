@@ -115,6 +115,7 @@ def resolve_encoder(
                 f"encoder {name!r}: expected {file} in {folder}, found none; "
                 "use a complete model folder"
             )
+    # Weights and not names identify an encoder: two names may be one.
     weights = file_sha256(folder / WEIGHTS)
     for expected in (expected_sha256.lower(), DEFAULT_SHA256 if name == DEFAULT_ENCODER else ""):
         if expected and expected != weights:

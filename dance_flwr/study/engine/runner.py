@@ -144,6 +144,7 @@ def _reused_line(study: Study, cells: Sequence[Cell]) -> str:
     """Return how many cells have results, and how many of their runs other code made."""
     folders = {study.run_folder(cell.config) for cell in cells if not cell.measure}
     versions = [read_json(folder / RESULT).get("provenance") for folder in folders]
+    # Other code may give other numbers: the reader decides whether to repeat the runs.
     other = sum(version != provenance() for version in versions)
     line = f"found       {len(cells)} of the cells have results"
     if not other:

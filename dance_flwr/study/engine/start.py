@@ -99,6 +99,7 @@ def start(
     if how.known is not None:
         total, cells = len(cells), unpublished(name, cells, how.known)
         _print(f"known       {total - len(cells)} of {total} cells are in {how.known}")
+    # Runs beside each other would change each other's times.
     jobs = 1 if experiment.serial else how.jobs or default_jobs()
     if how.dry_run:
         _print_grid(study, cells, jobs)

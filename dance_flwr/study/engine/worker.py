@@ -111,6 +111,7 @@ def perform(task: Task) -> str:
     The traceback goes to `failed/`.
     """
     note = Study(task.root).failed / f"{task.name}.txt"
+    # The failure of an earlier attempt.
     note.unlink(missing_ok=True)
     try:
         {"run": _run, "analysis": _analyse, "measure": _measure}[task.kind](task)

@@ -53,6 +53,7 @@ def _render(rows: Sequence[Row]) -> Section:
 
 
 def _percent(row: Row) -> float | None:
+    # Settings are chosen by validation, and test nodes choose nothing.
     accuracy = row.result["val_accuracy"]
     return None if accuracy is None else 100 * float(accuracy)
 
