@@ -192,6 +192,7 @@ class GraphModel(nn.Module):
         entries = edge_weights(self.model.backbone.operator, rows.ptr, self._gates(rows))
         place = torch.arange(len(order), device=x.device)
         weight = torch.empty(len(order), device=x.device)
+        # In the order of the edges, which is that of torch-geometric's masks.
         weight[order] = entries.of(rows.rows(), rows.index, place)
         if entries.loops is not None:
             every = torch.arange(len(x), device=x.device)

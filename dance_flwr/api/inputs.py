@@ -96,6 +96,7 @@ def keys_of(config: ConfigLike) -> dict[str, Value]:
     if isinstance(config, str | Path):
         return read_values([Path(config).expanduser()], [])
     if isinstance(config, RunConfig):
+        # Only what differs from the defaults was set by the user.
         default = flatten(RunConfig())
         return {key: value for key, value in flatten(config).items() if value != default[key]}
     if config is None or isinstance(config, Mapping):

@@ -80,6 +80,7 @@ class Result:
         UserError : the method has no global model
         """
         path = self.folder / BUNDLE
+        # Exported once, as calibration predicts the validation nodes of every client.
         return Predictor(Bundle.open(path)) if path.exists() else self.export(path)
 
     @property

@@ -28,6 +28,7 @@ from dance_flwr.escaping import EscapedOutput, escaped, one_line
 # the commands of one without a name stand at the top level.
 GROUPS = (run, status, predict, study, config, evidence, data, partition, deploy)
 
+# Typer's own tracebacks would not pass `_print_bug`, which escapes them.
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 for group in GROUPS:
     app.add_typer(group.app)

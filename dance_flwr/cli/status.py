@@ -117,6 +117,7 @@ def report(run: FinishedRun) -> None:
         table.add_column(heading, justify="right" if heading in ("messages", "bytes") else "left")
     last: tuple[str, ...] = ()
     for row in privacy_report.table(result):
+        # A kind of message with several records is named once.
         repeated = row[:2] == last
         blank = ("", "")
         table.add_row(

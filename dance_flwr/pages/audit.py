@@ -136,6 +136,7 @@ def _index(
     The nodes whose evidence is shown are always among the rows.
     """
     order, data = signs.order(), subject.client.data
+    # -1 = the page has no pack of the node.
     place = np.full(len(order), -1)
     place[chosen] = np.arange(len(chosen))
     listed = np.zeros(len(order), np.bool_)

@@ -93,6 +93,7 @@ class PackFacts:
                 [
                     *(units(text, start), units(text, end), rank),
                     *(f"{packs.chunk_weights[at]:.3f}", digest, start, end),
+                    # Compared again, so that the page marks a span that is not the chunk's text.
                     span_sha256(text, start, end) == digest,
                 ]
             )
@@ -117,6 +118,7 @@ class PackFacts:
                     "text": self.blocks.place(node),
                     "characters": len(self.texts[node]),
                     "unseen": unseen(self.texts[node]),
+                    # In the order of the text, not of the weights.
                     "spans": sorted(spans[node]),
                 }
             )

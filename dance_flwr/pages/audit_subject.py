@@ -208,6 +208,7 @@ def _verify(check: Callable[[Log], None], log: Log) -> Verification:
         lines.append(line)
         log(line)
 
+    # Two clocks: the time of day may be set while the check runs.
     at, start, passed = datetime.now(UTC), monotonic(), True
     try:
         check(write)

@@ -110,6 +110,7 @@ def line_chart(chart: Chart, lines: Sequence[Line], unit: str, low: float | None
     wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
     def at(x: float, y: float) -> tuple[float, float]:
+        # A single round stands in the middle.
         across = (x - first) / (last - first) if last > first else 0.5
         up = (y - marks[0]) / (marks[-1] - marks[0])
         return _LEFT + across * wide, _TOP + (1 - up) * high
@@ -120,6 +121,7 @@ def line_chart(chart: Chart, lines: Sequence[Line], unit: str, low: float | None
         parts.append(part("line", class_="grid", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y, y2=y))
         parts.append(_text(_LEFT - 8, y + 4, f"{mark:g}", "end"))
     for mark in ticks(first, last, 8):
+        # Rounds are whole numbers.
         if first <= mark <= last and mark == int(mark):
             x = at(mark, marks[0])[0]
             parts.append(_text(x, _HEIGHT - _BOTTOM + 18, f"{mark:g}", "middle"))

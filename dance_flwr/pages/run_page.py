@@ -58,6 +58,7 @@ def report_run(
         track(trackings, facts)
         time.sleep(every)
         facts = read_facts(run)
+    # The end of the run, which the loop has read but not handed on.
     track(trackings, facts)
     for tracking in trackings:
         tracking.tell(log)

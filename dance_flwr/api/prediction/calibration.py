@@ -38,6 +38,7 @@ class Calibration:
         parts = [_validation(client) for client in clients]
         probs = torch.cat([part for part, _ in parts])
         labels = torch.cat([part for _, part in parts])
+        # T = 1 changes nothing.
         if not len(labels):
             return cls()
 

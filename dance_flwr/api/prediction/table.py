@@ -121,6 +121,7 @@ def _log_accuracy(data: str, client: Client, probs: Tensor, log: Log) -> None:
         total, left_out = int(known.sum()), sum(unknown.values())
         if not total and not left_out:
             continue
+        # Before calibration, which changes no predicted class.
         hits = int((probs.argmax(dim=1) == labels)[known].sum())
         line = f"{accuracy(hits, total):.4f} on {total:,} {name} nodes" if total else "not known"
         if left_out:

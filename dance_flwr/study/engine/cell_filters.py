@@ -29,6 +29,7 @@ def where(cells: Sequence[Cell], pairs: Sequence[str]) -> list[Cell]:
     wanted: dict[str, set[str]] = {}
     for pair in pairs:
         name, _, value = pair.partition("=")
+        # As text: a label may be a number, and the command line has strings.
         values = {str(cell.labels[name]) for cell in cells if name in cell.labels}
         if value not in values:
             names = sorted({label for cell in cells for label in cell.labels})

@@ -65,6 +65,7 @@ def estimate(study: Study, runs: Iterable[Cell], committed: Path | None = None) 
         counts[key] = number + 1, rounds + cell.config.rounds
     if not counts:
         return []
+    # This study first, as its runs were timed on this machine.
     sources = {"finished runs": _of_study(study)}
     sources["committed rows"] = _of_rows(COMMITTED if committed is None else committed)
     return [

@@ -75,6 +75,7 @@ def export_rows(study: Path, file: Path, update: bool = False, replace: bool = F
     if not study.is_dir():
         raise UserError(f"--export: expected a study folder, found none at {study}")
     lines = _lines_of(Study(study))
+    # Else an unfinished study would delete the results that it has not made again.
     if replace and (missing := sum("uses" in line and not _is_made(line) for line in lines)):
         raise UserError(
             f"--replace: expected a finished study, found {missing} cells without a result in "

@@ -107,9 +107,11 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, log: L
     reused = [] if again else [cell for cell in cells if study.has(cell)]
     outcome.reused = len(reused)
     if reused:
+        # A name says nothing of the content: a folder may have changed since.
         _check_data(study, reused)
         log(_reused_line(study, reused))
     to_run = [cell for cell in todo if not cell.measure]
+    # In this process: encoding uses all cores, and runs share partitions.
     partitions = _prepare({run_name(cell.config): cell.config for cell in to_run}, outcome, log)
     ready = [cell for cell in to_run if run_name(cell.config) in partitions]
     runs: dict[str, Task] = {}

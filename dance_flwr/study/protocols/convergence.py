@@ -32,6 +32,7 @@ HOW = (
 
 def _cells(request: Request) -> list[Cell]:
     return [
+        # The runs are those of the main table; only these rows keep their curves.
         replace(cell, curve=True)
         for dataset in request.datasets
         for method in request.methods or default_methods()

@@ -36,6 +36,7 @@ def _points() -> list[Point]:
     for epsilon in EPSILONS:
         settings: dict[str, Value] = {"privacy.dp": "central", "privacy.epsilon": epsilon}
         settings |= {"privacy.delta": DELTA, "privacy.clipping-norm": NORM}
+        # Why seeded (decision 9): a study must be repeatable.
         grid.append(({"part": "updates", "level": epsilon}, settings | {"privacy.seeded": True}))
     return grid
 

@@ -141,6 +141,7 @@ class PairedTest:
 def paired_test(group: Group, other: Group) -> PairedTest:
     """Compare two groups seed by seed; seeds without a result in either do not count."""
     mine, theirs = (side.by_seed("test_accuracy") for side in (group, other))
+    # A seed that one side was never asked for is not a missing one.
     requested = set.intersection(*({row.labels["seed"] for row in g.rows} for g in (group, other)))
     common = sorted(mine.keys() & theirs.keys(), key=int)
     differences = [mine[seed] - theirs[seed] for seed in common]

@@ -162,7 +162,9 @@ def membership(scores: Values, members: Tensor, others: Tensor) -> Membership | 
     truth = np.repeat([1, 0], [members.numel(), others.numel()])
     false, true, _ = roc_curve(truth, values)
     return Membership(
-        float(roc_auc_score(truth, values)), float(true[false <= FALSE_POSITIVES].max())
+        float(roc_auc_score(truth, values)),
+        # The best threshold that keeps to the bound.
+        float(true[false <= FALSE_POSITIVES].max()),
     )
 
 

@@ -30,6 +30,7 @@ def pack(values: Mapping[str, NDArray[np.float64]]) -> str:
     header = {name: value.shape[1] if value.ndim > 1 else 0 for name, value in values.items()}
     # Column by column: the values of one budget stand together.
     rows = [np.rint(value.T * _STEPS).astype(np.uint8).tobytes() for value in values.values()]
+    # The smallest form, as rows are committed.
     return b64encode(compress(json.dumps(header).encode() + b"\n" + b"".join(rows), 9)).decode()
 
 
