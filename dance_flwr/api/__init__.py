@@ -17,25 +17,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dance_flwr.api.condensing import Core, condense, encode
+    from dance_flwr.api.condensing import condense, encode
+    from dance_flwr.api.core import Core
     from dance_flwr.api.explainer import DanceExplainer
     from dance_flwr.api.explaining import explain
-    from dance_flwr.api.federating import Result, federate
+    from dance_flwr.api.federating import federate
     from dance_flwr.api.graph_model import GraphModel
     from dance_flwr.api.node_evidence import Evidence, Neighbour, NodeEvidence, Span
     from dance_flwr.api.predicting import Predictions, Predictor, load
+    from dance_flwr.api.result import Result
     from dance_flwr.data.graphs.graph import TextGraph
     from dance_flwr.data.graphs.loading import load_graph
     from dance_flwr.errors import DataError, UserError
 
+# Why by name (decision 23): torch takes seconds to import, this module none.
 _PLACES = {
-    "condensing": ("Core", "condense", "encode"),
-    "evidence": ("Evidence", "Neighbour", "NodeEvidence", "Span"),
+    "condensing": ("condense", "encode"),
+    "core": ("Core",),
+    "node_evidence": ("Evidence", "Neighbour", "NodeEvidence", "Span"),
     "explainer": ("DanceExplainer",),
     "explaining": ("explain",),
-    "federating": ("Result", "federate"),
+    "federating": ("federate",),
     "graph_model": ("GraphModel",),
     "predicting": ("Predictions", "Predictor", "load"),
+    "result": ("Result",),
 }
 _MODULES = {name: f"{__name__}.{place}" for place, names in _PLACES.items() for name in names}
 _MODULES["TextGraph"] = "dance_flwr.data.graphs.graph"

@@ -1,17 +1,18 @@
 """`condense`: one graph to its core of nodes, texts and edges, by the code that clients run."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dance_flwr.api.core import Core
 from dance_flwr.api.inputs import (
     ConfigLike,
     ModelLike,
@@ -22,7 +23,6 @@ from dance_flwr.api.inputs import (
     ratio_of,
 )
 from dance_flwr.api.node_evidence import Evidence
-from dance_flwr.api.notebook import table_html
 from dance_flwr.api.prediction.bundle import Bundle
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.options import Value
@@ -43,103 +43,6 @@ from dance_flwr.evidence.explain import Explainer
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.seeding import generator
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
-
-@dataclass(frozen=True)
-class Core:
-    """A condensed graph: K nodes of a larger one, what they read of it, and new edges among them.
-
-    Attributes
-    ----------
-    nodes : [K] int64, places in the graph, ascending; ids : [K] strings
-    class_names : of the labels
-    labels : [K] int64: training labels, and pseudo-labels of the others
-    known : [K] bool, whether a label is a training label
-    probabilities : [K, C] what the model says of each node: soft labels
-    difficulty : [K] u_v = entropy of the model's prediction, in nats
-    features : [K, d] float32, the condensed text of each node in the encoder's space: chunks of
-        itself and its neighbours, weighed by pi, and their context
-    edge_index : [2, E] int64, both directions; edge_weight : [E] float32, above 0
-    evidence : of each node: neighbours with gates, spans with weights
-    counts : totals: condensed nodes, their evidence neighbours, chunks and tokens
-    num_nodes, num_edges, num_tokens : of the whole graph; edges undirected, tokens of the encoder
-    config : the configuration
-    """
-
-    nodes: Tensor
-    ids: tuple[str, ...]
-    class_names: tuple[str, ...]
-    labels: Tensor
-    known: Tensor
-    probabilities: Tensor
-    difficulty: Tensor
-    features: Tensor
-    edge_index: Tensor
-    edge_weight: Tensor
-    evidence: Evidence
-    counts: Mapping[str, int]
-    num_nodes: int
-    num_edges: int
-    num_tokens: int
-    config: RunConfig
-
-    def __len__(self) -> int:
-        return len(self.nodes)
-
-    @property
-    def coverage(self) -> dict[str, float]:
-        """What the core holds of the graph, as ratios of nodes, edges and tokens.
-
-        Tokens count once per node that reads them, so that their ratio may pass 1.
-        """
-        return {
-            "ratio_of_nodes": len(self) / self.num_nodes,
-            "ratio_of_edges": self.edge_index.size(1) / 2 / max(self.num_edges, 1),
-            "ratio_of_tokens": self.counts["evidence-tokens"] / max(self.num_tokens, 1),
-        }
-
-    def to_pyg(self) -> "Data":
-        """Return the core as a torch-geometric `Data`.
-
-        `x` are the condensed texts, in the space of `encode(graph)`: a model trained on one reads
-        the other. It has `edge_index`, `edge_weight`, `y`, `train_mask` (nodes with a training
-        label), `n_id` (places in the graph), `soft_labels`, and the lists `ids` and `class_names`.
-        """
-        from torch_geometric.data import Data
-
-        return Data(
-            x=self.features,
-            edge_index=self.edge_index,
-            edge_weight=self.edge_weight,
-            y=self.labels,
-            train_mask=self.known,
-            n_id=self.nodes,
-            soft_labels=self.probabilities,
-            ids=list(self.ids),
-            class_names=list(self.class_names),
-        )
-
-    def __repr__(self) -> str:
-        edges = self.edge_index.size(1) // 2
-        return (
-            f"Core({len(self)} of {self.num_nodes} nodes, {edges} edges, "
-            f"{int(self.known.sum())} training labels)"
-        )
-
-    def _repr_html_(self) -> str:
-        caption = (
-            f"Core of {len(self):,} of {self.num_nodes:,} nodes "
-            f"({100 * len(self) / self.num_nodes:.1f} %), {self.edge_index.size(1) // 2:,} edges, "
-            f"{self.counts['evidence-tokens']:,} tokens of evidence"
-        )
-        rows = [
-            (name, int((self.labels == number).sum()), int(self.known[self.labels == number].sum()))
-            for number, name in enumerate(self.class_names)
-        ]
-        return table_html(caption, rows, ("class", "nodes", "with a training label"))
 
 
 def condense(
@@ -195,7 +98,7 @@ def condense(
         raise UserError(
             "graph: expected some labels, found none; label nodes, or give a trained model"
         )
-    with opened_site(_with_split(graph), settings) as data:
+    with temporary_client_data(_with_split(graph), settings) as data:
         if not bundle and not bool((data.train_labels >= 0).any()):
             raise UserError(
                 "graph: expected labelled nodes in the training split, found none; label some, or "
@@ -226,13 +129,14 @@ def encode(graph: TextGraph, *, config: ConfigLike = None) -> Tensor:
     UserError : a text cannot be stored, or the encoder is missing
     """
     settings = config_of(config)
-    with opened_site(_with_split(checked_graph(graph)), settings) as data:
+    with temporary_client_data(_with_split(checked_graph(graph)), settings) as data:
         return data.table.nodes.float().clone()
 
 
 @contextmanager
-def opened_site(graph: TextGraph, config: RunConfig) -> Iterator[ClientData]:
+def temporary_client_data(graph: TextGraph, config: RunConfig) -> Iterator[ClientData]:
     """Write a graph as the folder of one client, and open it for as long as the block lasts."""
+    # Why a folder (decision 23): the code of a client reads one, and does nothing else here.
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
         folder = Path(scratch) / "client-0"
         write_whole(graph, config, folder)
@@ -246,7 +150,7 @@ def _settings(config: ConfigLike, bundle: Bundle | None, ratio: float, seed: int
     fixed: dict[str, Value] = {"condensation-ratio": ratio, "seed": seed}
     whole: dict[str, Value] = {"dance.batch-nodes": 0}  # it bounds what a round trains on
     if bundle is None:
-        found = parse(whole | chosen | fixed)
+        settings = parse(whole | chosen | fixed)
     else:
         if other := [key for key in chosen if not key.startswith("dance.")]:
             raise UserError(
@@ -258,14 +162,14 @@ def _settings(config: ConfigLike, bundle: Bundle | None, ratio: float, seed: int
             "encoder": agreed.encoder,
             "encoder-sha256": agreed.encoder_sha256,
         }
-        found = parse(flatten(bundle.config) | texts | whole | chosen | fixed)
-    if found.method != "dance":
-        raise UserError(f"method: expected 'dance', which condenses, found {found.method!r}")
-    return found
+        settings = parse(flatten(bundle.config) | texts | whole | chosen | fixed)
+    if settings.method != "dance":
+        raise UserError(f"method: expected 'dance', which condenses, found {settings.method!r}")
+    return settings
 
 
 def _with_split(graph: TextGraph) -> TextGraph:
-    """Return the graph, all of whose labels are for training if it has no split."""
+    """Return the graph; without a split, every labelled node becomes a training node."""
     if graph.split.any():
         return graph
     split: NDArray[np.uint8] = np.where(graph.labels >= 0, TRAIN, NO_SPLIT).astype(np.uint8)
@@ -281,6 +185,7 @@ def _condensed(
     prediction = trained_prediction(client, plain_pass_in_blocks(client))
     known = data.train_labels
     times = torch.zeros(data.num_nodes, dtype=torch.int64)
+    # The stream of client 0 in round 1 of a run.
     draws = generator(config.seed, "prototypes", round_=1, client=0)
     pool = Pool(known, times, client.graph.visible)
     ratio = config.condensation_ratio
@@ -289,6 +194,7 @@ def _condensed(
     ((rows, cols, weights),) = core_edges(client, hidden, selection, core[None])
     explainer = Explainer(model, data, client.settings, 1, model_id)
     packs = explainer.packs(hidden, selection, difficulty_round=1)
+    # Threshold 0: every node of the core gets a label.
     assigned = pseudo_labels(prediction, known, 0.0)[core]
     ids, names = data.ids(), data.card.class_names
     return Core(

@@ -64,6 +64,7 @@ class DanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]  # torch-geometr
         if index is None:
             nodes = torch.arange(len(x), device=x.device)
         else:
+            # As in torch, -1 is the last node.
             nodes = torch.unique(torch.as_tensor(index, device=x.device).flatten() % len(x))
         size = len(x)
         near, far, gates = self._gates(model, x, edge_index, nodes)
@@ -98,14 +99,15 @@ class DanceExplainer(ExplainerAlgorithm):  # type: ignore[misc]  # torch-geometr
 
     def supports(self) -> bool:
         """Whether gates can answer: the prediction of the model, of nodes, by masks of objects."""
+        # torch-geometric asks for an error in the log and False, not for an exception.
         config, model = self.explainer_config, self.model_config
-        found = {
+        supported = {
             "explanation_type": (config.explanation_type, ExplanationType.model),
             "node_mask_type": (config.node_mask_type or MaskType.object, MaskType.object),
             "task_level": (model.task_level, ModelTaskLevel.node),
             "mode": (model.mode, ModelMode.multiclass_classification),
         }
-        for name, (has, needs) in found.items():
+        for name, (has, needs) in supported.items():
             if has != needs:
                 _LOG.error(
                     "%s: expected %s = '%s', found '%s'; gates belong to nodes and edges, and to "
@@ -130,6 +132,7 @@ def _edge_mask(
     near, far : (v, u) and (v, w), [.] int64 each; gates : their alpha
     """
     source, target = edge_index
+    # A number for each edge, by which binary search finds it.
     keys, order = torch.sort(target * size + source)
 
     def place(to: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,8 +4,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dance_flwr.api.inputs import ConfigLike, checked_graph, keys_of
-from dance_flwr.api.notebook import table_html
-from dance_flwr.api.predicting import Predictor
-from dance_flwr.api.prediction.bundle import Bundle, export
-from dance_flwr.api.run_folder import BUNDLE, DATA, check_run_folder, forget_bundle, stored
+from dance_flwr.api.result import Result
+from dance_flwr.api.run_folder import DATA, check_run_folder, forget_bundle, stored
 from dance_flwr.config.options import Value
-from dance_flwr.config.paths import HISTORY
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.institution import relabel
@@ -28,105 +24,9 @@ from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.methods import check_method
-from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.locks import SERVER, exclusive
-from dance_flwr.runs.reader import read_result, scored
+from dance_flwr.runs.reader import read_result
 from dance_flwr.runs.simulation.engine import placed, run_in_process
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished run.
-
-    Attributes
-    ----------
-    folder : of the run: `result.json`, `history.jsonl`, the model
-    config : of the run
-    facts : content of `result.json`
-    """
-
-    folder: Path
-    config: RunConfig
-    facts: Mapping[str, Any]
-
-    @property
-    def test_accuracy(self) -> float | None:
-        """Accuracy on the test nodes of all clients, of the model of the best validation round.
-
-        None where no client has any, as for the two below.
-        """
-        return scored(self.facts, "test")
-
-    @property
-    def val_accuracy(self) -> float | None:
-        """Accuracy of that model on the validation nodes; without any, it is the last model."""
-        return scored(self.facts, "val")
-
-    @property
-    def test_macro_f1(self) -> float | None:
-        """Macro-F1 on the test nodes."""
-        return None if self.test_accuracy is None else float(self.facts["test_macro_f1"])
-
-    @property
-    def clients(self) -> list[Mapping[str, Any]]:
-        """One row per client: its number, test nodes, validation and test accuracy.
-
-        An accuracy is None where the client has no nodes of that split.
-        """
-        return [
-            {**row, "val_accuracy": scored(row, "val"), "test_accuracy": scored(row, "test")}
-            for row in self.facts["clients"]
-        ]
-
-    @property
-    def client_folders(self) -> list[Path]:
-        """The folder of each client, with its graph and its evidence; they hold source texts."""
-        partition = Path(self.facts["partition_dir"])
-        return [partition / f"client-{number}" for number in range(self.config.clients)]
-
-    @property
-    def history(self) -> list[Round]:
-        """One row per round: loss, validation accuracy, seconds, bytes."""
-        return [Round.read(line) for line in whole_lines(self.folder / HISTORY)]
-
-    @cached_property
-    def model(self) -> Predictor:
-        """The model, ready to predict and explain; its bundle is `bundle` in the run's folder.
-
-        Raises
-        ------
-        UserError : the method has no global model
-        """
-        path = self.folder / BUNDLE
-        return Predictor(Bundle.open(path)) if path.exists() else self.export(path)
-
-    @property
-    def bundle(self) -> Bundle:
-        """The bundle of `model`."""
-        return self.model.bundle
-
-    def export(self, path: str | Path) -> Predictor:
-        """Write a bundle to a new folder and return its model; it holds no text of a client.
-
-        Raises
-        ------
-        UserError : the folder exists, or the method has no global model
-        """
-        return Predictor(export(self.folder, Path(path).expanduser()))
-
-    def __repr__(self) -> str:
-        test = self.test_accuracy
-        score = "without test nodes" if test is None else f"test accuracy {test:.4f}"
-        what = f"{self.config.method}, {self.config.clients} clients"
-        return f"Result({what}, {score}, {self.folder})"
-
-    def _repr_html_(self) -> str:
-        names = ("client", "test nodes", "val accuracy", "test accuracy")
-        columns = ("client", "test_nodes", "val_accuracy", "test_accuracy")
-        rows = [[row[column] for column in columns] for row in self.clients]
-        total = ["all", self.facts["test_nodes"], self.val_accuracy, self.test_accuracy]
-        caption = f"{self.config.method}, {self.config.rounds} rounds, in {self.folder}"
-        return table_html(caption, [*rows, total], names)
 
 
 def federate(
@@ -212,8 +112,10 @@ def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
     if len(set(ids.tolist())) < len(ids):
         parts = [np.char.add(f"{k}/", graph.ids) for k, graph in enumerate(checked)]
         ids = np.concatenate(parts)
-    own = any(graph.split.any() for graph in checked)
+    has_split = any(graph.split.any() for graph in checked)
+    # No edges between institutions, of which nobody knows any.
     adjacency = sp.block_diag([graph.adjacency() for graph in checked], format="csr")
+    # `by-column` numbers clients by the names of their sites: zeros in front keep the order.
     width = len(str(len(checked) - 1))
     sites = [np.full(graph.num_nodes, f"{k:0{width}d}") for k, graph in enumerate(checked)]
     return TextGraph(
@@ -224,7 +126,9 @@ def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
         class_names=names,
         indptr=adjacency.indptr.astype(np.int64),
         indices=adjacency.indices.astype(np.int64),
-        split=np.concatenate([_split(graph, config) if own else graph.split for graph in checked]),
+        split=np.concatenate(
+            [_split(graph, config) if has_split else graph.split for graph in checked]
+        ),
         site=np.concatenate(sites),
     )
 
@@ -268,6 +172,7 @@ def _checked(keys: Mapping[str, Value]) -> RunConfig:
     if config.resume:
         raise UserError("resume: expected a new run, found the key `resume`; leave it out")
     check_method(config)
+    # Refuses a budget below one round before texts are encoded.
     affordable_rounds(config)
     return config
 
@@ -290,19 +195,20 @@ def _run(config: RunConfig, progress: bool, graph: TextGraph | None = None) -> R
     with nullcontext() if graph is None else stored(graph, Path(config.data)):
         prepare(config)
     with exclusive(folder, SERVER), _bar(config.rounds, progress) as on_round:
+        # `Result.model` would open the bundle of the run before.
         forget_bundle(folder)
         run_in_process(config, folder, on_round)
     return Result(folder, config, read_result(folder))
 
 
 @contextmanager
-def _bar(rounds: int, shown: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def _bar(rounds: int, visible: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Yield a function that moves a bar by the row of a round; in a notebook one of its own."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="IProgress not found")
         from tqdm.auto import tqdm
 
-        bar = tqdm(total=rounds, unit="round", desc="rounds", disable=not shown)
+        bar = tqdm(total=rounds, unit="round", desc="rounds", disable=not visible)
 
     def update(row: Mapping[str, Any]) -> None:
         bar.update(row["round"] - bar.n)

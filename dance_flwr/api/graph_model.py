@@ -117,12 +117,16 @@ class GraphModel(nn.Module):
                 "model: expected a backbone that propagates by a weighted sum, found one of "
                 f"attention ({type(model.backbone).__name__.lower()}, operator {kind!r})"
             )
+        # A copy: what an explainer sets on a module must not reach the client's.
         self.model, self.view = deepcopy(model).eval().requires_grad_(False), view
         self.settings, self.ids, self.class_names = settings, list(ids), data.card.class_names
         self.steps = nn.ModuleList(_Step() for _ in range(model.backbone.reach))
         table = data.table
-        own = Ragged(table.chunks_of.ptr.clone(), table.chunks_of.index.clone())
-        self._table = TextTable(table.chunks.float().clone(), own, table.nodes.float().clone())
+        chunks_of = Ragged(table.chunks_of.ptr.clone(), table.chunks_of.index.clone())
+        # In memory, as the client's folder may be temporary.
+        self._table = TextTable(
+            table.chunks.float().clone(), chunks_of, table.nodes.float().clone()
+        )
         self._labels = data.label_table.clone()
         self._gated = data.reading.edge_gates == AGREEMENT
         self._temperature = data.reading.edge_temperature
@@ -132,7 +136,7 @@ class GraphModel(nn.Module):
         self.eval()
 
     def train(self, mode: bool = True) -> "GraphModel":
-        """Stay without dropout, as the model predicts: it is here to be explained, not trained."""
+        """Keep evaluation mode: the model is explained here, not trained."""
         return super().train(False)
 
     @classmethod
@@ -182,11 +186,13 @@ class GraphModel(nn.Module):
     def _hidden(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return g = f(x^, P) by messages; [n, h]."""
         self._check(x, edge_index)
+        # The operator adds the loops that it needs.
         edges = edge_index[:, edge_index[0] != edge_index[1]]
         rows, order = self._rows(edges, len(x))
         entries = edge_weights(self.model.backbone.operator, rows.ptr, self._gates(rows))
         place = torch.arange(len(order), device=x.device)
         weight = torch.empty(len(order), device=x.device)
+        # In the order of the edges, which is that of torch-geometric's masks.
         weight[order] = entries.of(rows.rows(), rows.index, place)
         if entries.loops is not None:
             every = torch.arange(len(x), device=x.device)
@@ -227,6 +233,7 @@ class GraphModel(nn.Module):
         """Return the model at the graph that x and `edge_index` leave, and u_v of every node."""
         inside = edge_index[0] != edge_index[1]
         mask = self._edge_mask(edge_index.size(1))
+        # An edge of weight 0 offers no candidates.
         inside = inside if mask is None else inside & (mask > 0)
         rows, order = self._rows(edge_index[:, inside], len(x))
         gates = self._gates(rows)
@@ -234,6 +241,7 @@ class GraphModel(nn.Module):
             weights = mask[inside][order]
             gates = weights if gates is None else gates * weights
         whole = self.x.square().sum(1)
+        # A mask multiplies x^: what is left of a text is the projection on the whole.
         left = torch.where(whole > 0, (x * self.x).sum(1) / whole.clamp(min=1e-12), 1.0).clamp(0, 1)
         table = self._table
         chunks = table.chunks * left[table.node_of_chunk, None]

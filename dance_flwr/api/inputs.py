@@ -69,6 +69,7 @@ def checked_graph(graph: object) -> TextGraph:
         raise UserError(f"graph: expected a TextGraph, found {kind}; {hint}")
     if not graph.num_nodes:
         raise UserError("graph: expected at least one node, found none")
+    # Before minutes of encoding, at whose end half a character cannot be stored.
     check_texts(graph.texts)
     return graph
 
@@ -95,6 +96,7 @@ def keys_of(config: ConfigLike) -> dict[str, Value]:
     if isinstance(config, str | Path):
         return read_values([Path(config).expanduser()], [])
     if isinstance(config, RunConfig):
+        # Only what differs from the defaults was set by the user.
         default = flatten(RunConfig())
         return {key: value for key, value in flatten(config).items() if value != default[key]}
     if config is None or isinstance(config, Mapping):
@@ -148,9 +150,9 @@ def rows_of(nodes: Nodes, ids: Sequence[str]) -> NDArray[np.int64]:
     outside = values[(values < 0) | (values >= len(ids))]
     if len(outside):
         raise UserError(f"nodes: expected places in 0..{len(ids) - 1}, found {outside[0]}")
-    found, counts = np.unique(values, return_counts=True)
-    if len(found) < len(values):
-        twice = ids[found[counts > 1][0]]
+    distinct, counts = np.unique(values, return_counts=True)
+    if len(distinct) < len(values):
+        twice = ids[distinct[counts > 1][0]]
         raise UserError(f"nodes: expected each node once, found {twice!r} again; remove it")
     return values.astype(np.int64)
 
@@ -168,6 +170,7 @@ def ratio_of(name: str, value: object) -> float:
     ------
     UserError : it is no such number
     """
+    # True is an int in Python, but no ratio.
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating):
         raise UserError(f"{name}: expected a number > 0 and <= 1, found {value!r}")
     if not 0 < value <= 1:

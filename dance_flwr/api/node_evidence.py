@@ -85,7 +85,7 @@ class NodeEvidence:
 class Evidence(Sequence[NodeEvidence]):
     """The evidence of some nodes under one model: a sequence of `NodeEvidence`.
 
-    In a notebook it shows itself: predictions, gates, and source texts with their spans marked.
+    A notebook displays predictions, gates, and source texts with their spans marked.
 
         for node in evidence:
             for span in node.spans:

@@ -13,7 +13,7 @@ from dance_flwr.escaping import escaped, one_line
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-MOST_NODES = 10  # of an evidence; the others are counted
+MAX_NODES = 10  # of an evidence; the others are counted
 _AROUND = 160  # characters of the text shown before and after a span
 
 _TEMPLATES = {
@@ -53,7 +53,7 @@ padding-left:.7em;margin:.6em 0">
 
 
 class Marked(Protocol):
-    """A span of a source text: `evidence.Span`."""
+    """A span of a source text: `node_evidence.Span`."""
 
     @property
     def id(self) -> str:
@@ -81,21 +81,21 @@ def evidence_html(nodes: Sequence[object], total: int, model_id: str) -> str:
 
     Parameters
     ----------
-    nodes : `evidence.NodeEvidence`
-    total : nodes that were explained; at most `MOST_NODES` are shown
+    nodes : `node_evidence.NodeEvidence`
+    total : nodes that were explained; at most `MAX_NODES` are shown
     model_id : "" = without the heading
     """
     template = _environment().get_template("evidence")
-    return template.render(nodes=nodes[:MOST_NODES], total=total, model_id=model_id)
+    return template.render(nodes=nodes[:MAX_NODES], total=total, model_id=model_id)
 
 
 def table_html(caption: str, rows: Iterable[Sequence[object]], names: Sequence[str]) -> str:
     """Return rows of numbers and names as a table; None is a dash."""
-    shown = [[_shown(value) for value in row] for row in rows]
-    return _environment().get_template("table").render(caption=caption, rows=shown, names=names)
+    cells = [[_cell(value) for value in row] for row in rows]
+    return _environment().get_template("table").render(caption=caption, rows=cells, names=names)
 
 
-def _shown(value: object) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return "\N{EN DASH}"
     return f"{value:.4f}" if isinstance(value, float) else str(value)
@@ -105,6 +105,7 @@ def _shown(value: object) -> str:
 def _environment() -> "Environment":
     from jinja2 import DictLoader, Environment
 
+    # Escaped without exception: texts, ids and names of classes are those of strangers.
     environment = Environment(loader=DictLoader(_TEMPLATES), autoescape=True)
     environment.filters |= {"plain": escaped, "line": _line, "best": _best, "pieces": _pieces}
     return environment
@@ -123,15 +124,15 @@ def _pieces(part: Any, spans: Sequence[Marked]) -> list[tuple[str, Marked | None
 
     A text without a span shows its beginning.
     """
-    text, own = (
+    text, marked = (
         part.text,
         sorted((span for span in spans if span.id == part.id), key=lambda span: span.start),
     )
-    if not own:
+    if not marked:
         return [(text[: 2 * _AROUND] + (" …" if len(text) > 2 * _AROUND else ""), None)]
     pieces: list[tuple[str, Marked | None]] = []
     at = 0
-    for span in own:
+    for span in marked:
         pieces += [(_between(text[at : span.start], at == 0, False), None), (span.text, span)]
         at = span.end
     return [*pieces, (_between(text[at:], False, True), None)]

@@ -54,10 +54,12 @@ def forget_bundle(folder: Path) -> None:
 @contextmanager
 def stored(graph: TextGraph, source: Path) -> Iterator[None]:
     """Write a graph to `source`, in the folder of a run; an error in the block undoes it."""
+    # Only what is created here is removed after an error.
     new = [path for path in (source, *source.parents[:2]) if not path.exists()]
     try:
         write_folder(graph, source)
         yield
+    # Also on Ctrl-C.
     except BaseException:
         if source in new:
             shutil.rmtree(source, ignore_errors=True)

@@ -204,5 +204,6 @@ def _print(table: Any) -> None:
 
     console = Console()
     if not console.is_terminal:
+        # Rich takes 80 columns for a pipe, which folds every cell of these tables.
         console = Console(width=160)
     console.print(table)

@@ -20,6 +20,7 @@ app.add_typer(deploy)
 app.add_typer(site)
 
 
+# The options are those of Flower's command, to which they are passed on.
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def supernode(context: typer.Context) -> None:
     """Start a SuperNode that keeps the libraries of its ClientApps loaded.
@@ -176,6 +177,7 @@ def check(
         json.dumps(checks.as_json(points), indent=1) if as_json else "\n".join(checks.lines(points))
     )
     if not checks.can_join(points):
+        # The code with which every error of a user ends.
         raise typer.Exit(2)
 
 

@@ -43,6 +43,7 @@ def show(
 
         if node is None:
             raise UserError("--node: expected the id of a node beside --data, found none")
+        # Progress on stderr: stdout is the evidence alone.
         quiet = partial(typer.echo, err=True)
         typer.echo(show_node(Bundle.open(run), data, node, quiet), nl=False)
         return

@@ -28,6 +28,7 @@ from dance_flwr.escaping import EscapedOutput, escaped, one_line
 # the commands of one without a name stand at the top level.
 GROUPS = (run, status, predict, study, config, evidence, data, partition, deploy)
 
+# Typer's own tracebacks would not pass `_print_bug`, which escapes them.
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 for group in GROUPS:
     app.add_typer(group.app)
@@ -94,5 +95,6 @@ def _print_warning(
     message: Warning | str, category: type[Warning], *_: object, **__: object
 ) -> None:
     """Print the first line of a `UserWarning`, without the code that raised it."""
+    # Other warnings are for developers of the libraries.
     if issubclass(category, UserWarning):
         typer.echo(f"warning: {escaped(str(message).splitlines()[0])}", err=True)

@@ -63,6 +63,7 @@ def make(
     spec = PartitionSpec(
         method, clients, seed, resolution, train_ratio, val_ratio, test_ratio, alpha
     )
+    # Before minutes are spent on the partition.
     _refuse_existing(out, manifest_only)
     _write(data, spec, out, encode, manifest_only)
 
@@ -122,6 +123,7 @@ def from_manifest(
         f"partition   {count} of {count} clients hold the same nodes: every ids_sha256 agrees"
     )
     content = manifest(graph, partition)
+    # The clients agree already; this hash covers the name and the origin of the data, too.
     if content["sha256"] == expected["sha256"]:
         typer.echo(f"manifest    sha256 {content['sha256']} agrees")
     else:

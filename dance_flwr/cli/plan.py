@@ -28,6 +28,7 @@ def print_plan(config: "RunConfig") -> None:
         f"plan        {config.method} on {config.data}, {config.rounds} rounds, {config.clients} "
         f"clients ({config.partition}), seed {config.seed}"
     )
+    # Without a language model the plan needs no data.
     if not asks(config):
         folder = partition_folder(config)
         state = "found" if (folder / MANIFEST).is_file() else "to be made"

@@ -117,12 +117,14 @@ def report(run: FinishedRun) -> None:
         table.add_column(heading, justify="right" if heading in ("messages", "bytes") else "left")
     last: tuple[str, ...] = ()
     for row in privacy_report.table(result):
+        # A kind of message with several records is named once.
         repeated = row[:2] == last
         blank = ("", "")
         table.add_row(
             *(blank if repeated else row[:2]), *row[2:5], *(blank if repeated else row[5:])
         )
         last = row[:2]
+    # Seven columns are unreadable in the 80 that Rich takes for a pipe.
     Console(width=max(Console().width, 160)).print(table)
     for line in privacy_report.promises(result):
         print(line)

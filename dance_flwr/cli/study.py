@@ -51,6 +51,7 @@ class ExperimentCommand(SpaceSeparated):
         from dance_flwr.study import EXPERIMENTS, summary
 
         names = "\n".join(f"{name:14s} {summary(name)}" for name in EXPERIMENTS)
+        # After \b click leaves lines as they are.
         self.help = f"{self.help}\n\n\b\n{names}\n"
         super().format_help(ctx, formatter)
 
@@ -104,6 +105,7 @@ def experiment(
 
     lists = {"datasets": datasets, "methods": methods, "ratios": ratios, "seeds": seeds}
     request: dict[str, Any] = {**lists, "rounds": rounds}
+    # For a reader to repeat on another machine, so without places and numbers of jobs.
     command = shlex.join(["dance-flwr", *portable_words(sys.argv[1:])])
     execution = Execution(
         jobs=jobs,

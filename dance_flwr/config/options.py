@@ -36,7 +36,7 @@ def option(
     text : one line for `dance-flwr config`, docs/configuration.md and editors
     choices : the accepted values, or a function that returns them, such as `Registry.names`
     advanced : listed by `dance-flwr config --all` only
-    **bounds : gt, ge, le, lt; the default of none is no bound
+    **bounds : gt, ge, le, lt; each may be omitted
     """
     return field(
         default=default,
@@ -80,6 +80,7 @@ class Section:
             registered after the configuration was built
         """
         for section in config.sections:
+            # Exactly this class: a subclass is a section of its own.
             if type(section) is cls:
                 return section
         names = ", ".join(section.name for section in config.sections) or "none"

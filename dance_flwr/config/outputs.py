@@ -12,7 +12,7 @@ def check_folder(path: Path, option: str) -> None:
 
     Parameters
     ----------
-    option : what the user is to choose anew, for the message
+    option : what the user should choose instead, for the message
 
     Raises
     ------
@@ -31,6 +31,7 @@ def check_out(path: Path, option: str = "--out") -> None:
     """
     check_folder(path.parent, option)
     place = next((place for place in path.parents if place.is_dir()), path.parent)
+    # A new entry takes both permissions of a folder.
     if not os.access(place, os.W_OK | os.X_OK):
         raise UserError(
             f"{place}: expected write access for this user, found none; choose another {option} "

@@ -30,6 +30,7 @@ def shipped(path: Path) -> Path:
     So `configs/cora.toml` names the same file in a checkout and where a wheel is installed.
     """
     inside = PROJECT / path
+    # The user's own file first: it may be a changed copy of a shipped one.
     if not path.exists() and path.parts[:1] and path.parts[0] in _SHIPPED and inside.is_file():
         return inside
     return path

@@ -108,8 +108,10 @@ def resolve(target: str, what: str) -> Any:
     module, _, attribute = target.partition(":")
     try:
         loaded = import_module(module)
+    # The message of a plug-in says more than one about its import.
     except UserError:
         raise
+    # The module of another package may raise anything while it is imported.
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(

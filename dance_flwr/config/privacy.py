@@ -60,6 +60,7 @@ def privacy_problems(
     precision : the run's `upload-precision`
     """
     problems = []
+    # Rounded down, as Flower's strategies do.
     sampled = max(1, int(clients * fraction))
     if privacy.secure_aggregation and sampled < 3:
         problems.append(

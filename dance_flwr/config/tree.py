@@ -125,10 +125,13 @@ def parse(values: Mapping[str, Value]) -> RunConfig:
     for key, value in values.items():
         if key in leaves:
             item, kind = leaves[key]
+            # TOML tells 1 from 1.0; a user need not.
             known[key] = _as_float(value) if kind is float else value
             problem = _problem(key, known[key], item, kind)
             problems += [problem] if problem else []
+    # Only values that are valid by themselves can be compared with each other.
     if not problems:
+        # Why last (decision 19): `paper = true` is the method as published, whatever else is set.
         config = _settled(_build(known | paper_values(known)))
         problems = _cross_checks(config)
     if problems:
@@ -204,6 +207,7 @@ def _unknown(key: str, leaves: Mapping[str, Any]) -> str:
 
 def _problem(key: str, value: Value, item: Field[Any], kind: type) -> str:
     """Return one line about an invalid value; empty if the value is valid."""
+    # By `type`: a bool is an int for isinstance, but `rounds = true` is a mistake.
     if type(value) is not kind:
         return f"{key}: expected {kind.__name__}, found {value!r}"
     if isinstance(value, float) and not math.isfinite(value):
@@ -223,6 +227,7 @@ def _cross_checks(config: RunConfig) -> list[str]:
     """Return the contradictions between keys, one line each."""
     problems = []
     total = config.train_ratio + config.val_ratio + config.test_ratio
+    # Three decimal shares rarely sum to exactly 1.
     if abs(total - 1) > 1e-6:
         problems.append(
             f"train-ratio + val-ratio + test-ratio: expected a sum of 1, found {total:g}"

@@ -16,6 +16,7 @@ from dance_flwr.errors import DataError, UserError
 ARRAYS = ("indptr", "indices", "labels", "split")  # of a client's graph, in `arrays/`
 CARD = "client.json"
 FOLDER_FORMAT = 2  # of a client's folder; cards of 1 had no digests
+# A server names the run, and its name becomes a folder at the client.
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -101,6 +102,7 @@ def read_texts(folder: Path) -> list[str]:
 
 
 def _column(folder: Path, name: str) -> list[str]:
+    # Whoever reads a card alone does not wait for pyarrow.
     from dance_flwr.data.graphs.tables import Table
 
     try:

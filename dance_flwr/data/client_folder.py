@@ -167,6 +167,7 @@ def write_client(
         graph = replace(graph, texts=mixed.texts)
     write_folder(graph, folder)
     (folder / "arrays").mkdir()
+    # A file for each array, so that a process maps what it reads.
     for name in ARRAYS:
         np.save(folder / "arrays" / f"{name}.npy", getattr(graph, name))
     if mixed:
@@ -174,6 +175,7 @@ def write_client(
     if bank:
         part = mixed.part if mixed else bank.gather(graph.texts)
         _write_slice(graph.texts, part, bank, folder)
+    # Last: the card holds the digests of the complete files.
     write_card(folder, card)
 
 

@@ -21,6 +21,7 @@ def file_digests(folder: Path) -> dict[str, str]:
     names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     return {
         name.as_posix(): file_sha256(folder / name)
+        # Sorted: the card is the same on every file system.
         for name in sorted(names)
         if not any(part.startswith(".") for part in name.parts)
     }
@@ -42,6 +43,7 @@ def write_card(folder: Path, card: ClientCard) -> None:
 
     The salt is new: what a server learns of the card is a hash that nobody can look up.
     """
+    # Why (decision 20): without a salt, a server that knows all but one label could try each.
     whole = replace(card, files=data_digests(folder), salt=secrets.token_hex(32))
     write_json(folder / CARD, asdict(whole))
 
@@ -54,10 +56,10 @@ def check_files(folder: Path) -> ClientCard:
     DataError : a file is missing or was altered or damaged
     """
     card = read_card(folder)
-    found = data_digests(folder)
+    digests = data_digests(folder)
     for name, digest in card.files.items():
-        if found.get(name) != digest:
-            state = "another" if name in found else "none"
+        if digests.get(name) != digest:
+            state = "another" if name in digests else "none"
             raise DataError(
                 f"{folder / name}: expected the file that {CARD} describes, found {state}; it was "
                 "damaged or altered: copy the client's folder again, or prepare it again"
@@ -67,6 +69,7 @@ def check_files(folder: Path) -> ClientCard:
 
 def commitment(content: Mapping[str, Any]) -> str:
     """Return the sha256 of content in canonical JSON; hiding where it has a secret salt."""
+    # Canonical: content that was stored and read again has the same hash.
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

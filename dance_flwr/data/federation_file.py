@@ -109,6 +109,7 @@ def write_agreement(path: Path, agreement: Agreement) -> None:
     ]
     text = "\n".join([*head, *(line for lines in tables.values() for line in lines)]) + "\n"
     try:
+        # Never over another file: nodes have copies of the one of this name.
         write_new({path: (text.encode(), 0o666)})
     except FileExistsError:
         raise UserError(
@@ -144,6 +145,7 @@ def read_agreement(path: Path) -> Agreement:
         place = content.get(table, {}) if table else content
         value = place.get(key) if isinstance(place, dict) else None
         kind = list if field.name == "class_names" else field.type
+        # By `type`, as a bool is an int for isinstance.
         if type(value) is not kind or (
             kind is list and not all(isinstance(name, str) for name in value)
         ):

@@ -78,9 +78,10 @@ def write_whole(
 
     Parameters
     ----------
-    config : encoder, chunks, split and seed; its partitioner is not asked
+    config : encoder, chunks, split and seed; its partitioner is ignored
     client, clients, out, log : as in `make_folder`
     """
+    # One client gets all nodes from any partitioner; this one needs no column and no package.
     spec = replace(partition_spec(config), method="random", clients=1)
     partition = make_partition(graph, spec)
     bank = text_bank(config)

@@ -49,6 +49,7 @@ def partition_folder(config: DataConfig) -> Path:
 def _folder(config: DataConfig, bank: TextBank) -> Path:
     root, spec = data_root(config), partition_spec(config)
     source = source_identity(config.data, root)
+    # The name changes with all that the folders depend on, and with nothing else.
     made_of = {"source": source, "partition": spec.settings(), "bank": bank.fingerprint}
     identity = {**made_of, "format": FOLDER_FORMAT}
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
@@ -74,6 +75,7 @@ def prepare(config: DataConfig, log: Log = lambda line: None) -> Prepared:
     bank, spec = text_bank(config), partition_spec(config)
     folder = _folder(config, bank)
     folder.parent.mkdir(parents=True, exist_ok=True)
+    # Two runs that start together prepare once.
     with FileLock(folder.parent / f".{folder.name}.lock"):
         if (folder / MANIFEST).is_file():
             log(f"partition   {folder} (found)")
@@ -155,6 +157,7 @@ def _compare_committed(content: dict[str, Any]) -> None:
     if not path.is_file():
         return
     committed = read_manifest(path)
+    # Data of other package versions rightly give another partition.
     same_input = all(committed[name] == content[name] for name in ("provenance", "spec"))
     if same_input and committed["sha256"] != content["sha256"]:
         raise DataError(

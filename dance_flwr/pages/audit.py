@@ -54,38 +54,40 @@ def write_page(
     path = out or (subject.home or Path()) / PAGE
     check_replaceable(path)
     signs = NodeSigns.of(subject.views, subject.labels)
-    shown = signs.order()[:max_packs]
+    chosen = signs.order()[:max_packs]
     if nodes:
-        shown = numbers_of(nodes, subject.ids, subject.name)
-    page, done = _page(subject, signs, shown)
+        chosen = numbers_of(nodes, subject.ids, subject.name)
+    page, done = _page(subject, signs, chosen)
     page.write(path)
     log(
         f"page        {path}, {size(path.stat().st_size)}: {len(subject.ids):,} nodes, "
-        f"evidence of {len(shown):,}, what-if of {done:,}; for its owner alone, as it contains "
+        f"evidence of {len(chosen):,}, what-if of {done:,}; for its owner alone, as it contains "
         f"source texts of {subject.name}"
     )
+    # After the page, which says so, is written.
     if not subject.verification.passed:
         raise UserError(f"{path} says so: not verified: {subject.verification.lines[-1]}")
     return path
 
 
-def _page(subject: Subject, signs: NodeSigns, shown: NDArray[np.int64]) -> tuple[Page, int]:
+def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tuple[Page, int]:
     """Return the page, and how many packs have a what-if.
 
     Parameters
     ----------
-    shown : numbers of the nodes whose evidence is shown
+    chosen : numbers of the nodes whose evidence the page holds
     """
     client_data, seed = subject.client.data, subject.client.config.seed
-    packs, stored = _packs(subject, shown)
+    packs, stored = _packs(subject, chosen)
     names = [one_line(name, marks=True) for name in client_data.card.class_names]
     digests = pack_digests(packs, subject.ids, client_data.card.class_names)
+    # From the seed of the run: a page that is written again has the same controls.
     draws = generator(seed, "page", client=client_data.card.client)
     effects = leave_out(subject.explainer, packs, _CONTROLS, draws, _MAX_ENTRIES)
     blocks = TextBlocks(subject.texts)
     facts = PackFacts(
         packs=packs,
-        candidates=subject.explainer.selection(torch.as_tensor(shown)),
+        candidates=subject.explainer.selection(torch.as_tensor(chosen)),
         effects=effects,
         digests=digests,
         ids=subject.ids,
@@ -96,13 +98,13 @@ def _page(subject: Subject, signs: NodeSigns, shown: NDArray[np.int64]) -> tuple
         appearances=appearances(subject.rounds, packs),
         blocks=blocks,
     )
-    data = {f"pack-{row}": facts.of(row) for row in range(len(shown))}
+    data = {f"pack-{row}": facts.of(row) for row in range(len(chosen))}
     data |= blocks.data()
-    data["index"] = _index(subject, signs, shown, digests)
+    data["index"] = _index(subject, signs, chosen, digests)
     page = Page(
         "audit.html.j2",
         f"Evidence of {subject.name}",
-        _header(subject, len(shown), stored, len(blocks)),
+        _header(subject, len(chosen), stored, len(blocks)),
         data,
         scripts=("audit_list.js", "audit_pack.js", "audit_verdict.js", "audit.js"),
         styles=("audit.css",),
@@ -127,17 +129,18 @@ def _packs(subject: Subject, nodes: NDArray[np.int64]) -> tuple[Packs, int]:
 
 
 def _index(
-    subject: Subject, signs: NodeSigns, shown: NDArray[np.int64], digests: Sequence[str]
+    subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64], digests: Sequence[str]
 ) -> dict[str, Any]:
     """Return what the node table reads of every node, column by column, in the order of `RULE`.
 
     The nodes whose evidence is shown are always among the rows.
     """
     order, data = signs.order(), subject.client.data
+    # -1 = the page has no pack of the node.
     place = np.full(len(order), -1)
-    place[shown] = np.arange(len(shown))
+    place[chosen] = np.arange(len(chosen))
     listed = np.zeros(len(order), np.bool_)
-    listed[order[:_MAX_ROWS]] = listed[shown] = True
+    listed[order[:_MAX_ROWS]] = listed[chosen] = True
     rows = order[listed[order]]
     return {
         "classes": [one_line(name, marks=True) for name in data.card.class_names],
@@ -187,6 +190,6 @@ def _header(subject: Subject, packs: int, stored: int, texts: int) -> Mapping[st
         "low_margin": LOW_MARGIN,
         "splits": list(_SPLITS.values()),
         "classes": [one_line(c, marks=True) for c in subject.client.data.card.class_names],
-        "shown": min(len(known), _MAX_ROWS),
+        "rows": min(len(known), _MAX_ROWS),
         "controls": _CONTROLS,
     }

@@ -30,32 +30,33 @@ def stage_chart(packs: Packs, row: int, names: Sequence[str], label: int) -> dic
     label : class of the node, -1 = unknown
     """
     probs = packs.probs[:, row]
+    # The two that log-odds compare, what any view predicts, and the label.
     classes = [int(packs.predicted[row]), int(packs.rival[row])]
     classes += map(int, probs.argmax(axis=1))
     classes += [label] if label >= 0 else []
-    shown = list(dict.fromkeys(classes))
+    listed = list(dict.fromkeys(classes))
     for other in np.argsort(-packs.decisive[row], kind="stable"):
-        if len(shown) < min(_MAX_CLASSES, len(names)) and int(other) not in shown:
-            shown.append(int(other))
+        if len(listed) < min(_MAX_CLASSES, len(names)) and int(other) not in listed:
+            listed.append(int(other))
     drawn, table = [], []
     for at, stage in enumerate(packs.stages):
         note = _STAGE_NOTES.get(stage) or "reads texts and edges without choosing"
         used = stage in packs.views or stage in (DEPLOYED, SMOOTHED)
         heading = f"{stage}: {note}{'' if used else '; not deployed'}"
         best = int(probs[at].argmax())
-        for k in shown:
+        for k in listed:
             marks = ["predicted"] if k == best else []
             marks += ["label"] if k == label else []
             value = f"{probs[at, k]:.3f}{' ' + ' and '.join(marks) if marks else ''}"
             kind = "best" if k == best else "other"
             drawn.append(Bar(names[k], float(probs[at, k]), value, kind, heading))
             heading = ""
-        table.append([stage, *(f"{probs[at, k]:.4f}" for k in shown)])
-    title = f"Probabilities of {len(shown)} of {len(names)} classes"
+        table.append([stage, *(f"{probs[at, k]:.4f}" for k in listed)])
+    title = f"Probabilities of {len(listed)} of {len(names)} classes"
     return {
         "drawing": bars(f"{title}{_SEE_TABLE}", drawn, 1.0),
         "caption": f"{title}, by view",
-        "head": ["view", *(names[k] for k in shown)],
+        "head": ["view", *(names[k] for k in listed)],
         "rows": table,
     }
 
@@ -73,6 +74,7 @@ def part_chart(
     values = dict(zip(PARTS, map(float, packs.parts[row]), strict=True))
     against = f"{names[packs.predicted[row]]} against {names[packs.rival[row]]}"
     drawn = [
+        # `z`: what rounds to zero has no minus sign.
         Bar(name, value, f"{value:+z.2f}", "part" if name != "labels" else "part label")
         for name, value in values.items()
     ]
@@ -121,24 +123,25 @@ def effect_chart(
         turned = bool(effects.turned[case])
         selected = bool(effects.selected[case])
         by_kind[selected].append(effect)
-        shown = f"effect {effect:+z.3f}{', another class' if turned else ''}"
+        value = f"effect {effect:+z.3f}{', another class' if turned else ''}"
         if selected:
             at = first + rank - 1
             weight = f"{packs.chunk_weights[at]:.3f}"
             text = article_of.get(int(packs.chunk_nodes[at]), 0)
             name, share = f"[{rank}] text {text}, hop {hop}", float(packs.chunk_weights[at])
             drawn.append(Bar(name, share, f"weight {weight}", "weight", article=text))
-            drawn.append(Bar("", effect, shown, "effect", article=text))
+            drawn.append(Bar("", effect, value, "effect", article=text))
             rows.append(
                 [f"[{rank}]", str(text), str(hop), weight, f"{effect:+z.4f}", _word(turned)]
             )
             continue
         heading = "controls: chunks of the same hop, drawn at random, not selected"
         drawn.append(
-            Bar(f"control, hop {hop}", effect, shown, "control", "" if controls else heading)
+            Bar(f"control, hop {hop}", effect, value, "control", "" if controls else heading)
         )
         controls += 1
         rows.append(["control", "", str(hop), "not selected", f"{effect:+z.4f}", _word(turned)])
+    # Leaving out any chunk has some effect, so a number needs a control.
     means = {kind: float(np.mean(values)) for kind, values in by_kind.items() if values}
     summary = f"Mean effect of a selected chunk {means.get(True, 0.0):+z.4f}"
     summary += (

@@ -30,6 +30,7 @@ from dance_flwr.pages.ego_graph import MAX_REJECTED, EgoNode, ego_graph
 def pack_digests(packs: Packs, ids: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the sha256 of each pack, [m]: of its JSON line in `evidence_lines`, keys sorted."""
     return [
+        # Why this form (decision 22): a verdict names the line of the pack in `evidence.jsonl`.
         sha256(json.dumps(line, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
         for line in evidence_lines(packs, list(ids), names)
     ]
@@ -92,6 +93,7 @@ class PackFacts:
                 [
                     *(units(text, start), units(text, end), rank),
                     *(f"{packs.chunk_weights[at]:.3f}", digest, start, end),
+                    # Compared again, so that the page marks a span that is not the chunk's text.
                     span_sha256(text, start, end) == digest,
                 ]
             )
@@ -116,6 +118,7 @@ class PackFacts:
                     "text": self.blocks.place(node),
                     "characters": len(self.texts[node]),
                     "unseen": unseen(self.texts[node]),
+                    # In the order of the text, not of the weights.
                     "spans": sorted(spans[node]),
                 }
             )

@@ -208,10 +208,12 @@ def _verify(check: Callable[[Log], None], log: Log) -> Verification:
         lines.append(line)
         log(line)
 
+    # Two clocks: the time of day may be set while the check runs.
     at, start, passed = datetime.now(UTC), monotonic(), True
     try:
         check(write)
     except UserError as error:
+        # Why it goes on (decision 22): the page is written, and says in its head what failed.
         passed = False
         lines.append(str(error))
     return Verification(passed, lines, at, monotonic() - start)

@@ -12,6 +12,8 @@ from markupsafe import Markup
 
 from dance_flwr.pages.drawing import Part, markup, part, shortened
 
+# Why drawn here (decision 25): the SVG of Matplotlib has fixed colours and no title for screen
+# readers.
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 760, 310, 64, 24, 54, 48
 _LETTER, _LINE = 7.2, 26  # width of a letter and height of a row, in pixels
 _MAX_LETTERS = 36  # of a name in a chart; its table has all of them
@@ -84,9 +86,11 @@ def ticks(low: float, high: float, max_steps: int = 6) -> list[float]:
     high = high if high > low else low + (abs(low) or 1.0)
     power = 10.0 ** floor(log10((high - low) / max_steps))
     for step in (power, 2 * power, 5 * power, 10 * power, 20 * power):
+        # A bound that is a multiple of the step up to rounding gets no tick beyond it.
         first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
         if last - first < max_steps:
             break
+    # 0.3 and not 0.30000000000000004.
     return [float(f"{place * step:.12g}") for place in range(first, last + 1)]
 
 
@@ -106,6 +110,7 @@ def line_chart(chart: Chart, lines: Sequence[Line], unit: str, low: float | None
     wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
     def at(x: float, y: float) -> tuple[float, float]:
+        # A single round stands in the middle.
         across = (x - first) / (last - first) if last > first else 0.5
         up = (y - marks[0]) / (marks[-1] - marks[0])
         return _LEFT + across * wide, _TOP + (1 - up) * high
@@ -116,6 +121,7 @@ def line_chart(chart: Chart, lines: Sequence[Line], unit: str, low: float | None
         parts.append(part("line", class_="grid", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y, y2=y))
         parts.append(_text(_LEFT - 8, y + 4, f"{mark:g}", "end"))
     for mark in ticks(first, last, 8):
+        # Rounds are whole numbers.
         if first <= mark <= last and mark == int(mark):
             x = at(mark, marks[0])[0]
             parts.append(_text(x, _HEIGHT - _BOTTOM + 18, f"{mark:g}", "middle"))
@@ -163,6 +169,7 @@ def bar_grid(
     known = [value for row in values for value in row if value is not None and isfinite(value)]
     if not known:
         return Markup("")
+    # Where all values are 0, bars have no length.
     longest = (scale.max_value or max(known)) or 1.0
     left = 16 + max(_width(name) for name in (*rows, ""))
     room = 12 + _LETTER * max(len(scale.form(value)) for value in known)
@@ -205,6 +212,7 @@ def matrix(chart: Chart, names: Sequence[str], counts: Sequence[Sequence[int]]) 
         parts.append(_text(left - 8, y + size / 2 + 5, label, "end"))
         for number, count in enumerate(row):
             x, kind = left + number * size, "cell right" if number == place else "cell"
+            # At most 35 %, so that the count stays readable.
             shade = {"class_": kind, "fill_opacity": f"{0.35 * count / total:.3f}"}
             parts.append(part("rect", x=x + 1, y=y + 1, width=size - 2, height=size - 2, **shade))
             parts.append(_text(x + size / 2, y + size / 2 + 5, f"{count:,}", "middle"))

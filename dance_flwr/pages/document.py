@@ -96,6 +96,7 @@ def environment() -> Environment:
     return Environment(
         loader=PackageLoader("dance_flwr.pages"),
         autoescape=True,
+        # A misspelt name in a template raises instead of leaving a gap.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -122,6 +123,7 @@ def policy(script: str, style: str, connects: bool = False) -> str:
     Nothing else runs, is fetched, framed or submitted; and no text becomes markup, as the script
     has no type that the browser would trust as such.
     """
+    # Why all of this (decision 22): texts of strangers are in the page, and none may act.
     rules = {
         "default-src": "'none'",
         "script-src": _hash_of(script),
@@ -148,6 +150,7 @@ def packed(content: Any) -> str:
     """
     # ASCII: half of a surrogate pair stays what it is, which UTF-8 could not carry.
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    # No time in the header: the same content gives the same bytes.
     return base64.b64encode(gzip.compress(text.encode("ascii"), 6, mtime=0)).decode()
 
 
@@ -168,6 +171,7 @@ def check_replaceable(path: Path) -> None:
         return
     if path.is_file():
         with path.open("rb") as file:
+            # A page of ours is replaced, any other file never.
             if _OURS.search(file.read(_HEAD)):
                 return
     raise UserError(

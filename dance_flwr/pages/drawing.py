@@ -23,14 +23,14 @@ class Bar:
 
     Attributes
     ----------
-    name : what it is of; value : its length, in the unit of the chart; shown : the value in words
+    name : what it is of; value : its length, in the unit of the chart; text : the value in words
     kind : class for the style; heading : starts a group with this name
     article : number of the evidence node that it is of; 0 = of none
     """
 
     name: str
     value: float
-    shown: str
+    text: str
     kind: str = ""
     heading: str = ""
     article: int = 0
@@ -67,6 +67,7 @@ def markup(drawing: Part) -> Markup:
 
 def _element(drawing: Part) -> ElementTree.Element:
     tag, attributes, *children = drawing
+    # No screen shows less than a tenth of a pixel.
     texts = {key: v if isinstance(v, str) else f"{v:.1f}" for key, v in attributes.items()}
     element = ElementTree.Element(tag, texts)
     for child in children:
@@ -101,8 +102,9 @@ def bars(name: str, rows: Sequence[Bar], max_value: float = 0.0) -> Part:
         line = part(
             "g",
             part("text", shortened(row.name, 30), x=_LEFT - 8, y=y + 15, text_anchor="end"),
+            # A bar of 0 stays visible.
             part("rect", x=_round(start), y=y + 3, width=_round(max(length, 0.5)), height=14),
-            part("text", row.shown, x=_round(end + 6), y=y + 15, class_="value"),
+            part("text", row.text, x=_round(end + 6), y=y + 15, class_="value"),
             class_=f"bar {row.kind}".rstrip(),
         )
         line[1].update(link)

@@ -93,6 +93,7 @@ def _places(
             if nodes[one].hop == 2 and nodes[other].hop == 1:
                 parents.setdefault(one, []).append(other)
     far = [i for i, node in enumerate(nodes) if node.hop == 2]
+    # Beside their first neighbour at hop 1, so that few lines cross.
     far.sort(key=lambda i: (min((angle[p] for p in parents.get(i, ())), default=2 * pi), i))
     angle[far] = _spread(len(far)) + _TURN
     middle = _SIZE / 2

@@ -40,6 +40,7 @@ class NodeSigns:
         others = [probs.argmax(axis=1) != predicted for name, probs in views.items()]
         return cls(
             predicted,
+            # With one class there is no second.
             two[:, -1] - two[:, 0] if two.shape[1] > 1 else two[:, 0],
             (labels >= 0) & (predicted != labels),
             np.any(others, axis=0),

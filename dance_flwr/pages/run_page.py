@@ -58,6 +58,7 @@ def report_run(
         track(trackings, facts)
         time.sleep(every)
         facts = read_facts(run)
+    # The end of the run, which the loop has read but not handed on.
     track(trackings, facts)
     for tracking in trackings:
         tracking.report(log)
@@ -75,19 +76,22 @@ def run_page(facts: RunFacts, refresh_seconds: float | None = None) -> Page:
     """
     status, confusion = facts.status, _confusion(facts)
     now = datetime.now(UTC)
-    shown: dict[str, Any] = {
+    content: dict[str, Any] = {
         "status": status,
         "pairs": _pairs(facts, now),
         "sections": sections(facts, confusion),
         "written": f"{now:%Y-%m-%d %H:%M:%S} UTC",
         "refresh": refresh_seconds,
+        # A page cannot see that its writer was killed, so it knows when to be replaced at the
+        # latest.
         "stale_at": round((now.timestamp() + _MAX_MISSED * refresh_seconds) * 1000)
         if refresh_seconds
         else 0,
     }
+    # A page that will not change needs no script.
     scripts = ("run.js",) if refresh_seconds else ()
     title = f"Run {status.run}" if status.run else "A run that gathers its clients"
-    return Page("run.html.j2", title, shown, scripts=scripts, styles=("run.css",))
+    return Page("run.html.j2", title, content, scripts=scripts, styles=("run.css",))
 
 
 def _confusion(facts: RunFacts) -> "Confusion | str":

@@ -51,6 +51,7 @@ def _by_round(rows: Sequence[Round]) -> Section:
     if not rows:
         return Section("rounds", "Accuracy and loss by round", ["No round has ended yet."])
     views = sorted({view for row in rows for view in row.views} - {"deployed"})
+    # What is deployed comes first; the other views explain it.
     names = ["deployed", *views]
     lines = [Line(v, [(r.round, percent(r.views.get(v))) for r in rows]) for v in names]
     known = [row for row in rows if row.val_accuracy is not None]
@@ -94,6 +95,7 @@ def _seconds(facts: RunFacts) -> Section:
     phases = list(dict.fromkeys(phase for row in rows for phase in row.seconds))
     total = {p: sum(row.seconds.get(p) or 0.0 for row in rows) for p in phases}
     by = {f"client {client}": by_client[client] for client in sorted(by_client)}
+    # Else a method would have a column for every phase of the others.
     phases = [phase for phase in phases if total[phase]]
     text = "Seconds that clients spent in each phase of training, over all rounds."
     if not by_client:
@@ -109,9 +111,10 @@ def _seconds(facts: RunFacts) -> Section:
             ("all", *(three(total[p]) for p in phases), three(sum_of(total))),
         ],
     )
-    shown = by or {"all": total}
-    names = list(shown)[:_MAX_BARS]
-    values = [[shown[name].get(phase) for phase in phases] for name in names]
+    # Under masks only sums are known.
+    by_name = by or {"all": total}
+    names = list(by_name)[:_MAX_BARS]
+    values = [[by_name[name].get(phase) for phase in phases] for name in names]
     bars = bar_grid(
         Chart("seconds", "Seconds by phase and client", text), names, phases, values, Scale(three)
     )
@@ -203,6 +206,7 @@ def _clients(facts: RunFacts) -> Section:
         [f"client {row['client']}" for row in clients[:_MAX_BARS]],
         ("validation", "test"),
         scores[:_MAX_BARS],
+        # Up to 1 in every run, so that two pages can be compared.
         Scale(four, 1.0, NO_NODES),
     )
     return Section("clients", title, [text, *why], [(bars, table)])
@@ -213,6 +217,7 @@ def _lowest(clients: Sequence[Mapping[str, Any]]) -> str:
     tested = [row for row in clients if row["test_nodes"]]
     if not tested:
         return "No client has test nodes."
+    # A mean hides the client that a model fails.
     worst = min(tested, key=lambda row: row["test_accuracy"])
     return f"The lowest test accuracy is {worst['test_accuracy']:.4f}, of client {worst['client']}."
 
@@ -269,6 +274,7 @@ def _confusion(result: Mapping[str, Any], confusion: "Confusion | str") -> Secti
     )
     remarks = [text, confusion.remark] if confusion.remark else [text]
     few = len(names) <= _MAX_CLASSES
+    # More cells cannot be read; the table has all of them.
     drawn = matrix(Chart("matrix", title, text), names, counts) if few else NO_CHART
     return Section("confusion", title, remarks, [(drawn, table)])
 

@@ -1,4 +1,4 @@
-"""The README's table of what leaves a client, from the messages of two runs.
+"""The table of what leaves a client in docs/privacy.md, from the messages of two runs.
 
 `python -m docs.tables.what_leaves [KEY=VALUE ...]` makes the runs and prints the table: two rounds
 of the default method in this process, without secure aggregation and with it.

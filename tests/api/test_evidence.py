@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dance_flwr.api.node_evidence import Neighbour, NodeEvidence, Span
-from dance_flwr.api.notebook import MOST_NODES, evidence_html, table_html
+from dance_flwr.api.notebook import MAX_NODES, evidence_html, table_html
 
 HOSTILE = (
     "<script>alert(1)</script> --> ]]> <img src=http://example.org/x onerror=alert(1)> "
@@ -111,9 +111,9 @@ def test_a_million_characters_are_shown_around_their_spans():
 
 
 def test_many_nodes_are_counted_and_the_first_are_shown():
-    nodes = [node_with("text", 0, 4, name=f"n{k}") for k in range(3 * MOST_NODES)]
+    nodes = [node_with("text", 0, 4, name=f"n{k}") for k in range(3 * MAX_NODES)]
     page = Tags(evidence_html(nodes, len(nodes), "m"))
-    assert page.tags.count("section") == MOST_NODES and f"{3 * MOST_NODES} nodes" in page.text
+    assert page.tags.count("section") == MAX_NODES and f"{3 * MAX_NODES} nodes" in page.text
 
 
 def test_a_table_escapes_what_it_shows():

@@ -284,7 +284,7 @@ def test_candidates_are_what_evidence_was_chosen_from(dance):
     with open_run(dance.folder, 0, None, 0, lambda line: None) as subject:
         nodes = torch.arange(min(5, subject.client.data.num_nodes))
         explainer = subject.explainer
-        packs, considered = explainer.explain(nodes), explainer.candidates(nodes)
+        packs, considered = explainer.explain(nodes), explainer.selection(nodes)
     for row in range(len(nodes)):
         near = slice(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
         for hop in (1, 2):

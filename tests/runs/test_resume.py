@@ -717,7 +717,7 @@ def test_a_repeated_round_with_fresh_noise_is_charged_again(run, tmp_path):
     assert rows[1]["epsilon"] == spent_epsilon(finished.config, 2)
 
 
-def test_a_finished_run_is_replaced_with_force_only(cli, run_config, tmp_path):
+def test_a_finished_run_is_replaced_with_overwrite_only(cli, run_config, tmp_path):
     out = tmp_path / "mine"
     config = run_config(**{**FAST, **PLAIN, "rounds": 1}, data_root=str(tmp_path / "data"))
     (tmp_path / "config.toml").write_text(to_toml(config))
@@ -751,7 +751,7 @@ def again(cli, run_config, tmp_path):
     return start
 
 
-def test_an_interrupted_run_is_replaced_with_force_only(again, copied):
+def test_an_interrupted_run_is_replaced_with_overwrite_only(again, copied):
     before = contents(copied)
     done = again(copied)
     assert done.code == 2 and done.err[-1] == (

@@ -110,7 +110,7 @@ class Known:
     def stored(self):
         return 5.0
 
-    def survey_bytes(self):
+    def condensation_bytes(self):
         return 64
 
 

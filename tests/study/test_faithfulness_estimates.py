@@ -135,7 +135,7 @@ def test_estimates_pair_nodes_and_give_the_range_of_the_seeds():
     own = [measures(unpack(pack(values)))["evidence/comprehensiveness"] for values in seeds]
     seen = found["evidence/comprehensiveness"]
     assert seen.mean == pytest.approx((own[0].mean() + own[1].mean()) / 2)
-    assert (seen.least, seen.most) == pytest.approx(sorted(part.mean() for part in own))
+    assert (seen.smallest, seen.largest) == pytest.approx(sorted(part.mean() for part in own))
     assert seen.low < seen.mean < seen.high
     paired = found["evidence minus random/comprehensiveness"]
     gaps = [

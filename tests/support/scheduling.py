@@ -34,8 +34,7 @@ def is_quick(item: pytest.Item) -> bool:
     fixtures = set(getattr(item, "fixturenames", ()))
     return not (
         folder in _SLOW_FOLDERS
-        or folder.endswith(".py")
-        and folder != "test_architecture.py"
+        or (folder.endswith(".py") and folder != "test_architecture.py")
         or fixtures & _SLOW_FIXTURES
         or any(item.get_closest_marker(mark) for mark in _SLOW_MARKS)
     )

@@ -108,6 +108,7 @@ class Bundle:
         UserError : its classes, encoder or chunks are others
         """
         agreement = agree(folder)
+        # By hash: the encoder may have another name on this machine.
         for name in ("class_names", "encoder_sha256", "chunk_tokens"):
             expected, actual = getattr(self.agreement, name), getattr(agreement, name)
             if expected != actual:
@@ -166,8 +167,10 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
     with atomic_folder(out) as draft:
         agreement = agree(folders[0])
         write_agreement(draft / AGREED, agreement)
+        # Byte for byte, so that the fingerprint stays that of the run.
         (draft / MODEL).write_bytes((run / MODEL).read_bytes())
         write_text(draft / FACTS, json_text(facts))
+        # As a user will open it: one that cannot be read is never finished.
         bundle = Bundle.open(draft)
         assert weights.keys() == bundle.weights.keys()
         fitted = Calibration.fit(bundle.client(folder) for folder in folders)

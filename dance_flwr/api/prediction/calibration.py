@@ -38,6 +38,7 @@ class Calibration:
         parts = [_validation(client) for client in clients]
         probs = torch.cat([part for part, _ in parts])
         labels = torch.cat([part for _, part in parts])
+        # T = 1 changes nothing.
         if not len(labels):
             return cls()
 
@@ -45,6 +46,7 @@ class Calibration:
             scaled = cls(exp(exponent)).apply(probs)
             return float(-scaled.gather(1, labels[:, None]).clamp(min=_MIN_PROB).log().mean())
 
+        # On a logarithmic scale T and 1 / T are equally far from 1.
         bound = log(_MAX_TEMPERATURE)
         best = exp(minimize_scalar(loss, bounds=(-bound, bound), method="bounded").x)
         before, after = (calibration_error(cls(t).apply(probs), labels) for t in (1.0, best))
@@ -63,6 +65,7 @@ def calibration_error(probs: Tensor, labels: Tensor, bins: int = 15) -> float:
     Bins are of equal width over the probability of the predicted class.
     """
     confidence, guess = probs.double().max(dim=1)
+    # A confidence of 1 belongs to the last bin.
     place = (confidence * bins).long().clamp(max=bins - 1)
     gaps = torch.zeros(bins, dtype=torch.float64)
     gaps.index_add_(0, place, (guess == labels).double() - confidence)

@@ -67,6 +67,7 @@ def confusion_matrix(run: Path, result: Mapping[str, Any]) -> Confusion:
         if (recorded := result.get(DATA_SHA256, {}).get(str(client))) is None:
             continue  # it took no part
         card = check_files(folder)
+        # Why (decision 20): predictions on other data would not be those of the run.
         if data_commitment(card) != recorded:
             raise UserError(
                 f"Not known here: {folder} was altered or prepared again after the run."

@@ -71,6 +71,7 @@ def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calib
         version=facts["dance_flwr"],
         best=facts["best_round"],
         evidence=" --evidence evidence.jsonl" if spec.keeps_evidence else "",
+        # On one line: a name of data must not begin a heading.
         classes=", ".join(one_line(name) for name in agreement.class_names),
         encoder=one_line(agreement.encoder),
         encoder_sha256=agreement.encoder_sha256[:12],

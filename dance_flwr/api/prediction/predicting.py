@@ -81,7 +81,7 @@ def best_class(bundle: Bundle, probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def explainer_of(bundle: Bundle, client: Client) -> Explainer:
-    """Return what explains predictions of the bundle's model at a client."""
+    """Return the explainer of the bundle's model at a client's data."""
     settings, round_ = DanceConfig.of(bundle.config), int(bundle.facts["best_round"])
     model, smooth = cast(DanceModel, client.model), smoothing_of(bundle.config, client.data)
     return Explainer(model, client.data, settings, round_, bundle.model_id, smooth)

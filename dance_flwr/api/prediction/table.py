@@ -52,7 +52,7 @@ def predict(
 
     Parameters
     ----------
-    data : folder of a graph, whose labels are not read but to print the accuracy, or a client's
+    data : folder of a graph, whose labels are read only to print the accuracy, or a client's
         folder, whose training labels count as in the run
     out : new file; evidence : new file of JSON lines, see `evidence_lines`; None = none
 
@@ -66,6 +66,7 @@ def predict(
             raise UserError(f"{name}: expected a new file, found {path}; choose another name")
         if path is not None:
             check_out(path, name)
+    # Two names may lead to one file.
     if evidence and evidence.resolve() == out.resolve():
         raise UserError(
             f"--evidence: expected another file than --out, found {out} for both; choose another "
@@ -120,6 +121,7 @@ def _log_accuracy(data: str, client: Client, probs: Tensor, log: Log) -> None:
         total, left_out = int(known.sum()), sum(unknown.values())
         if not total and not left_out:
             continue
+        # Before calibration, which changes no predicted class.
         hits = int((probs.argmax(dim=1) == labels)[known].sum())
         line = f"{accuracy(hits, total):.4f} on {total:,} {name} nodes" if total else "not known"
         if left_out:
@@ -131,6 +133,6 @@ def _log_accuracy(data: str, client: Client, probs: Tensor, log: Log) -> None:
 
 def _names(counts: Mapping[str, int]) -> str:
     """Return the first few names of classes, and how many more there are."""
-    shown = ", ".join(f"'{one_line(name)}'" for name in list(counts)[:_MAX_NAMES])
+    first = ", ".join(f"'{one_line(name)}'" for name in list(counts)[:_MAX_NAMES])
     rest = len(counts) - _MAX_NAMES
-    return f"{shown} and {rest} more" if rest > 0 else shown
+    return f"{first} and {rest} more" if rest > 0 else first

@@ -19,6 +19,7 @@ _OPCODES |= dict.fromkeys(("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "LONG_BINPUT")
 _OTHER = 16
 _CALLS = {"REDUCE", "NEWOBJ", "BUILD"}
 _CALL, _ITEM = 1024, 64  # a call may copy every item that was read before it
+# The meter is asked once per MiB, not once per opcode.
 _FLUSH = 1 << 20
 _DAMAGED = (ValueError, OSError, EOFError, MemoryError, RuntimeError, LookupError, struct.error)
 _PICKLES = 5  # of a file in torch's old format, before the storages
@@ -44,6 +45,7 @@ def check_zip(file: Path) -> None:
         raise DataError(
             f"{file}: expected a complete zip archive, found: {error}; download the file again"
         ) from error
+    # A ratio alone would refuse small files of zeros, such as masks, which do no harm.
     bound = max(UNPACKED_FLOOR, UNPACKED_RATIO * file.stat().st_size)
     if declared > bound:
         raise DataError(
@@ -64,6 +66,7 @@ def check_pickles(file: Path, is_zip: bool) -> None:
     meter = Meter(file)
     try:
         meter.memory(file.stat().st_size)
+        # torch's old format: pickles one after the other, then raw storages.
         if not is_zip:
             with file.open("rb") as stream, suppress(ValueError, MemoryError):
                 for _ in range(_PICKLES):  # up to a damaged one, where the unpickler stops too
@@ -71,10 +74,12 @@ def check_pickles(file: Path, is_zip: bool) -> None:
             return
         with zipfile.ZipFile(file) as archive:
             for entry in archive.infolist():
+                # The other members are storages, which `check_zip` has bounded.
                 if entry.filename.lower().endswith(".pkl"):
                     with archive.open(entry) as member:
                         _check(member, meter)
     except (*_DAMAGED, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
+        # One short line, as an unpickler quotes the file.
         reason = " ".join(str(error).split())[:120]
         raise DataError(
             f"{file}: expected a torch file, found a damaged one ({reason}); download it again"
@@ -94,6 +99,7 @@ def _check(stream: IO[bytes], meter: Meter) -> None:
         if name in _CALLS:
             size += _CALL + _ITEM * items
         else:
+            # PUT numbers a value that is already on the stack, so it adds no item.
             items += not name.endswith("PUT")
             size += _OPCODES.get(name, _OTHER)
             if isinstance(value, str | bytes):

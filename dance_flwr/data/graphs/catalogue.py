@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dance_flwr.errors import DataError
 
+# Papers count edges in three ways, and each table in one of them.
 BOTH_WAYS, ONE_WAY, ARCS = "both ways", "one way", "arcs"
 
 
@@ -116,6 +117,7 @@ class Dataset:
                 f"nodes, {edges[0]} edges and {counts['classes']} classes; use another source, or "
                 "another --name for another graph"
             )
+        # The counts of a copy without texts are right, too.
         if counts["empty_texts"] == counts["nodes"]:
             raise DataError(
                 f"{self.name}: expected node texts, found only empty ones; use a source with texts"

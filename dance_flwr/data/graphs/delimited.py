@@ -14,8 +14,11 @@ from dance_flwr.data.graphs.limits import Meter
 from dance_flwr.errors import DataError
 
 _BATCH_BYTES = 2 << 20
+# Arrow reads BLOCKS_AHEAD blocks in advance: together they are one PORTION.
 _CSV_BLOCK = 1 << 19
+# The sizes of Arrow's blocks are signed 32-bit numbers.
 _BLOCK_LIMIT = (1 << 31) - 1
+# A file without a line break would be one header as long as the file.
 _HEADER_CHARACTERS = 1 << 20
 _BOM = b"\xef\xbb\xbf"
 _JSON_BLOCK = 1 << 20
@@ -53,6 +56,7 @@ def csv_batches(file: Path, columns: Sequence[str], meter: Meter) -> Iterator[An
         try:
             with pa_csv.open_csv(file, **_csv_options(block, columns)) as reader:
                 for batch in reader:
+                    # After a restart with larger blocks the rows that were yielded come again.
                     fresh = batch.slice(max(done - seen, 0))
                     seen += len(batch)
                     done = max(done, seen)
@@ -64,6 +68,7 @@ def csv_batches(file: Path, columns: Sequence[str], meter: Meter) -> Iterator[An
 
 
 def _csv_options(block: int, columns: Sequence[str]) -> dict[str, Any]:
+    # Values stay the strings of the file: `NaN` is an id like any other, and `007` is not 7.
     convert = pa_csv.ConvertOptions(strings_can_be_null=False, include_columns=list(columns))
     convert.column_types = dict.fromkeys(columns, pa.string())
     return {
@@ -75,12 +80,14 @@ def _csv_options(block: int, columns: Sequence[str]) -> dict[str, Any]:
 
 def _larger(block: int, file: Path, meter: Meter, error: Exception) -> int:
     """Return the next block size to try, or raise the error if a larger block cannot help."""
+    # Arrow says only in its message that a row straddles the end of a block.
     if "straddl" not in str(error) or block > min(file.stat().st_size, _BLOCK_LIMIT - 1):
         raise error
     longest = min(_BLOCK_LIMIT, max(_CSV_BLOCK, meter.limits.line))
     if block >= longest:
         meter.line(block + 1)
         raise error
+    # Eightfold: few restarts, and a block is never much larger than its longest row.
     return min(block * 8, longest)
 
 
@@ -100,6 +107,7 @@ def json_names(file: Path, meter: Meter) -> list[str]:
 
 def _json_records(file: Path, meter: Meter) -> Iterator[dict[str, Any]]:
     """Yield one JSON object per line; blank lines are skipped."""
+    # One byte more than allowed shows that a line is too long, before the rest is read.
     longest = meter.limits.line
     with file.open("rb") as stream:
         lines = iter(lambda: stream.readline(longest + 1), b"")
@@ -139,6 +147,7 @@ def json_batches(file: Path, columns: Sequence[str], meter: Meter) -> Iterator[A
         for name, column in values.items():
             value = to_string(record.get(name))
             column.append(value)
+            # A Python string takes about 64 bytes beside its characters.
             size += 64 + len(value or "")
         if size > _BATCH_BYTES:
             yield batch()
@@ -150,6 +159,7 @@ def json_batches(file: Path, columns: Sequence[str], meter: Meter) -> Iterator[A
 def to_string(value: Any) -> str | None:
     """Return a JSON value as a string; null and NaN become None, 3.0 becomes "3"."""
     if isinstance(value, float):
+        # Data frames turn integer ids into floats where a column has a gap.
         value = None if value != value else int(value) if value.is_integer() else value
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
@@ -172,8 +182,11 @@ def read_json(file: Path, what: str, advice: str) -> Any:
     try:
         with file.open("rb") as stream:
             while block := stream.read(_JSON_BLOCK):
+                # A value follows a comma or opens a container; marks in texts only raise the
+                # estimate.
                 values = sum(block.count(mark) for mark in (b",", b"[", b"{"))
                 meter.memory(_TIMES * len(block) + _OBJECT * values)
+        # Some editors begin a file with a byte-order mark, which JSON refuses.
         return json.loads(file.read_bytes().removeprefix(b"\xef\xbb\xbf"))
     except (OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())

@@ -59,10 +59,12 @@ def fetch(
             f"{folder}: expected a writable folder, found: {error.strerror}; "
             "choose another data root or change its owner (chown)"
         ) from error
+    # Two commands at once would append to the same partial download.
     with FileLock(folder / ".busy"):
         records = read_lock(folder)
         for file in row.files:
             records[file.name] = _obtain(row, file, folder, records.get(file.name, {}), log)
+            # After each file: an interrupted command still knows the first hash of what it fetched.
             write_json(folder / LOCK, records)
         extra = {"origin": {file.name: records[file.name]["from"] for file in row.files}}
         card = save(read_layout(row, folder, split_index), name, root, extra)
@@ -115,6 +117,7 @@ def _obtain(
         "from": origin,
         "revision": revision,
     }
+    # No revision is pinned, so the first download is what later ones must match.
     if first and record["sha256"] != first["sha256"]:
         raise DataError(
             f"{place}: expected sha256 {first['sha256'][:12]} as first recorded, "
@@ -137,6 +140,7 @@ def _from_hub(file: RemoteFile, place: Path, recorded: str) -> str:
         )
     except Exception as error:  # an earlier download may still be complete in the cache
         unreachable = error
+    # A cache of its own can be removed afterwards without touching the user's.
     cache = place.parent / ".hub"
     settings: dict[str, Any] = {
         "repo_type": "dataset",
@@ -148,10 +152,12 @@ def _from_hub(file: RemoteFile, place: Path, recorded: str) -> str:
     try:
         cached = Path(hf_hub_download(file.repo, file.path, local_files_only=offline, **settings))
     except Exception as error:
+        # The first of the two errors says why the hub did not answer.
         raise unreachable or error from error
     with atomic_path(place) as draft:
         shutil.copyfile(cached, draft)
     shutil.rmtree(cache, ignore_errors=True)
+    # The cache names its folders by commit, even if the hub did not answer.
     commit = re.search(r"/snapshots/([0-9a-f]{40})/", cached.as_posix())
     return commit[1] if commit else revision or ""
 
@@ -181,6 +187,7 @@ def _from_url(file: RemoteFile, place: Path) -> str:
         with part.open("ab" if resumes else "wb") as stream:
             shutil.copyfileobj(reply, stream, _CHUNK)
     whole = int(length) + (start if resumes else 0) if length else part.stat().st_size
+    # The copy ends without an error when the connection does.
     if part.stat().st_size != whole:
         raise OSError(
             f"{part.stat().st_size} of {whole} bytes arrived; run the command again to resume"

@@ -75,6 +75,7 @@ def read_folder(path: Path, *, labelled: bool = True) -> TextGraph:
     )
     indptr, indices = csr_from_pairs(source, target, len(ids))
     return TextGraph(
+        # Resolved, as `.` has no name.
         name=path.resolve().name,
         ids=np.array(ids.to_pylist(), dtype=np.str_),
         texts=texts,
@@ -104,6 +105,7 @@ def write_folder(graph: TextGraph, path: Path) -> None:
     DataError : the folder already holds a node or edge table in another format
     """
     path.mkdir(parents=True, exist_ok=True)
+    # `read_folder` refuses a folder with two tables of nodes or of edges.
     others = [name for name in (*NODE_FILES[1:], *EDGE_FILES[1:]) if (path / name).exists()]
     if others:
         raise DataError(f"{path}: expected no tables but Parquet, found {others[0]}; remove it")
@@ -127,6 +129,7 @@ def write_folder(graph: TextGraph, path: Path) -> None:
 def edge_table(ids: Any, indptr: NDArray[np.int64], indices: NDArray[np.int64]) -> Any:
     """Return the Arrow table of an undirected graph's edges by node id, each edge once."""
     source = np.repeat(np.arange(len(ids)), np.diff(indptr))
+    # The graph is symmetric, so the half above the diagonal is all of it.
     once = source < indices
     ends = {"source": source[once], "target": indices[once]}
     return pa.table({name: ids.take(pa.array(rows)) for name, rows in ends.items()})
@@ -162,6 +165,7 @@ def check_ids(ids: Any, where: str) -> Any:
         raise DataError(
             f"{where} row {empty + 1}: expected a node id, found an empty one; fill it in"
         )
+    # With Arrow's hash table no Python string is made unless an id repeats.
     first = pc.index_in(ids, value_set=pc.unique(ids)).to_numpy()
     if first.max() + 1 < len(ids):
         row = int(np.setdiff1d(np.arange(len(ids)), np.unique(first, return_index=True)[1])[0])
@@ -205,6 +209,7 @@ def declared_classes(metadata: dict[bytes, bytes], where: str) -> tuple[str, ...
 
 def _labels(labels: Any, declared: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Return the sorted class names and each node's index, `UNLABELLED` for an empty label."""
+    # Sorted: the numbers of classes follow from the names, not from the order of the rows.
     names = tuple(sorted({*declared, *pc.unique(labels).to_pylist()} - {""}))
     codes = pc.index_in(labels, value_set=pa.array(names, pa.large_string()))
     return names, pc.fill_null(codes, UNLABELLED).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -129,6 +129,7 @@ class TextGraph:
             range(arrays.num_nodes) if ids is None else ids, "ids", numbers=True
         )
         indptr, indices = csr_from_pairs(arrays.source, arrays.target, arrays.num_nodes)
+        # Why (decision 23): folders and models number classes by name, so graphs in memory do.
         ascending = tuple(sorted(names))
         return cls(
             name=name,
@@ -199,7 +200,9 @@ class TextGraph:
         """Return A as a scipy CSR matrix of uint8 ones, [n, n]."""
         n = self.num_nodes
         return sp.csr_matrix(
-            (np.ones(len(self.indices), np.uint8), self.indices, self.indptr), shape=(n, n)
+            # One byte per edge, as all values are 1.
+            (np.ones(len(self.indices), np.uint8), self.indices, self.indptr),
+            shape=(n, n),
         )
 
 
@@ -214,7 +217,9 @@ def csr_from_pairs(
     rows = np.concatenate([source[keep], target[keep]])
     cols = np.concatenate([target[keep], source[keep]])
     csr = sp.coo_matrix(
-        (np.ones(len(rows), np.int8), (rows, cols)), shape=(num_nodes, num_nodes)
+        # Sums over duplicates may wrap: only the pattern is used.
+        (np.ones(len(rows), np.int8), (rows, cols)),
+        shape=(num_nodes, num_nodes),
     ).tocsr()
     csr.sort_indices()
     return csr.indptr.astype(np.int64), csr.indices.astype(np.int64)

@@ -33,6 +33,7 @@ from dance_flwr.fingerprint import file_sha256
 
 COLUMNS = ("id", "text", "label", "split")
 CARD = "card.json"
+# Readers take a row group at a time.
 _ROW_GROUP = 8 << 20  # bytes
 _ROWS = 4096  # of a batch
 Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -69,6 +70,7 @@ def check_name(name: str, reserved: tuple[str, ...] = ()) -> str:
     ------
     DataError : other characters than letters, digits, `.`, `_` and `-`, or a name in `reserved`
     """
+    # Neither a separator nor a dot in front: a name must not lead out of the folder.
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
         raise DataError(
             f"--name: expected letters, digits, '.', '_' and '-', at most 64, found {name!r}; "
@@ -94,6 +96,7 @@ def save(
         or the name is in use
     """
     target = graphs_folder(root) / name
+    # Never replaced: partitions may have been made of the graph of this name.
     if target.exists():
         raise DataError(f"{target} is already there; remove it or choose another --name")
     try:
@@ -101,6 +104,7 @@ def save(
             counts, classes = _write(incoming, draft)
             published = CATALOGUE.get(name)
             if published:
+                # Inside the draft: a graph with other counts is never stored.
                 published.check(counts)
             card = {
                 "name": name,
@@ -200,6 +204,7 @@ def _write_edges(ends: Ends, ids: Any, file: Path) -> dict[str, int]:
     source, target = ends
     n = len(ids)
     loops = len(np.unique(source[source == target]))
+    # One number per arc: n is at most 10^8 by default, so n^2 fits into int64.
     arcs = len(np.unique((source * n + target)[source != target]))
     indptr, indices = csr_from_pairs(source, target, n)
     pq.write_table(edge_table(pc.cast(ids, pa.string()), indptr, indices), file)
@@ -246,6 +251,7 @@ def rows_of(
     meter.memory(int(ends[-1]) if len(ends) else 0)
     start = 0
     while start < len(ids):
+        # A character has up to four bytes in UTF-8.
         full = np.searchsorted(ends, (ends[start - 1] if start else 0) + PORTION // 4)
         stop = min(start + _ROWS, max(start + 1, int(full)))
         try:

@@ -99,6 +99,7 @@ def recognise(paths: Sequence[Path], name: str, options: Options) -> Incoming:
         published = CATALOGUE.get(name)
         if published and all((path / file.name).is_file() for file in published.files):
             return read_layout(published, path, options.split_index)
+        # Before tables, as a saved data set may have a table of edges beside it.
         if is_saved(path):
             return _saved(open_saved(path), options)
         return _table_pair(find_table(path, NODE_FILES), find_table(path, EDGE_FILES), options)
@@ -173,7 +174,9 @@ def _rows(
     """
     texts = options.text.split(",") if options.text else ["text"]
     key, label = options.id or "id", options.label or "label"
+    # The parts of a saved data set are its split, with or without a column.
     is_split = "split" in table.names or isinstance(table, SavedDataset)
+    # Each column once: --text may name that of the labels, too.
     sources = dict.fromkeys(
         [
             *([] if numbered else [key]),

@@ -61,7 +61,9 @@ def _wikics(files: tuple[Path, ...], split_index: int) -> Incoming:
     try:
         nodes, labels = meta["nodes"], np.array(graph["labels"], np.int64)
         texts = [
-            node["title"].replace("_", " ") + "\n" + " ".join(node["tokens"]) for node in nodes
+            # Wiki-CS has titles as in addresses.
+            node["title"].replace("_", " ") + "\n" + " ".join(node["tokens"])
+            for node in nodes
         ]
         names = {str(k): str(v) for k, v in meta.get("labels", {}).items()}
         lengths = np.array([len(links) for links in graph["links"]])
@@ -95,6 +97,7 @@ def _wikics(files: tuple[Path, ...], split_index: int) -> Incoming:
 
 def _ogbn(files: tuple[Path, ...], split_index: int) -> Incoming:
     """Read OGB's archive of node tables, and titles and abstracts joined by paper id."""
+    # Before anything is unpacked.
     check_zip(files[0])
     where = str(files[0])
     with readable(files[0]):
@@ -123,6 +126,7 @@ def _titles(file: Path, papers: NDArray[np.int64]) -> list[str]:
     order = np.argsort(papers)
     columns = {"paper": pa.string(), "title": pa.string(), "abstract": pa.string()}
     read = pa_csv.ReadOptions(column_names=list(columns), use_threads=False, block_size=2 << 20)
+    # No quoting: a quotation mark in a title is part of it.
     parse = pa_csv.ParseOptions(delimiter="\t", quote_char=False)
     convert = pa_csv.ConvertOptions(column_types=columns)
     with (
@@ -136,12 +140,15 @@ def _titles(file: Path, papers: NDArray[np.int64]) -> list[str]:
             numeric = pc.match_substring_regex(batch.column("paper"), "^[0-9]{1,18}$")
             batch = batch.filter(numeric)
             ids = pc.cast(batch.column("paper"), pa.int64()).to_numpy(zero_copy_only=False)
+            # The table also lists papers outside the graph: their place is clipped, and `hit` drops
+            # them.
             place = np.searchsorted(papers, ids, sorter=order).clip(max=len(papers) - 1)
             hit = papers[order[place]] == ids
             joined = pc.binary_join_element_wise(
                 batch.column("title"),
                 batch.column("abstract"),
                 pa.scalar("\n"),
+                # A paper without an abstract keeps its title.
                 null_handling="replace",
             )
             texts[order[place[hit]]] = joined.filter(pa.array(hit)).to_pylist()
@@ -154,6 +161,7 @@ def _member(
     """Return the integer columns of one gzipped table in an archive."""
     try:
         with zipfile.ZipFile(file) as archive:
+            # The folder around the tables is named by the release of the archive.
             inner = next(name for name in archive.namelist() if name.endswith("/" + path))
             with (
                 archive.open(inner) as member,

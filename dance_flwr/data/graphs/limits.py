@@ -21,6 +21,7 @@ from dance_flwr.escaping import one_line
 VARIABLE = "DANCE_FLWR_LIMITS"
 PORTION = 16 << 20  # bytes that a reader decodes at once, unless one value is longer
 BLOCKS_AHEAD = 32  # of a CSV file, which Arrow reads in advance
+# Compressed texts and masks are 5 to 50 times smaller, a bomb of zeros 1,000 times.
 UNPACKED_FLOOR, UNPACKED_RATIO = 64 << 20, 50
 _ESCAPED, _OTHERS = 12, 1 << 16  # bytes of a character in JSON; of the other values in a row
 _SHOWN = 200  # characters of the names in a message
@@ -56,7 +57,7 @@ class Limits:
 
     @property
     def line(self) -> int:
-        """Most bytes of one row of a text file."""
+        """Maximum number of bytes of one row of a text file."""
         return min(_ESCAPED * self.characters + _OTHERS, self.memory // BLOCKS_AHEAD)
 
 
@@ -77,6 +78,7 @@ def _parsed(text: str) -> Limits:
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, number = part.partition("=")
         with suppress(ValueError, OverflowError):
+            # By way of a float, so that `64e9` is a number.
             chosen[name.strip()] = int(float(number))
         if name.strip() not in names or chosen.get(name.strip(), 0) <= 0:
             raise UserError(
@@ -109,6 +111,7 @@ class Meter:
         ------
         DataError : there are more than the bound
         """
+        # Declared rows are not added: they are counted when they are read.
         total = self._rows + number
         if total > getattr(self.limits, self._kind):
             raise self.refusal(self._kind, self._kind)
@@ -160,6 +163,7 @@ class Meter:
         """
         bound = self.limits.line
         if size > bound:
+            # Of the two bounds that make it, only raising the smaller one helps.
             name = "memory" if bound == self.limits.memory // BLOCKS_AHEAD else "characters"
             raise self.refusal(name, "bytes in one row", bound)
 

@@ -81,6 +81,7 @@ def imported_graphs(root: Path) -> dict[str, Path]:
 def _folder(name_or_folder: str, root: Path | None) -> Path:
     """Return the folder of an imported graph or the folder itself."""
     root = data_root(DataConfig()) if root is None else root
+    # `./pydocs` and `sub/pydocs` are paths and never the name of an imported graph.
     is_name = (
         bool(name_or_folder)
         and Path(name_or_folder).name == name_or_folder

@@ -15,6 +15,7 @@ from dance_flwr.data.graphs.limits import Meter, listed
 from dance_flwr.data.graphs.tables import as_strings
 from dance_flwr.errors import DataError
 
+# No graph is nested so deep, and the list of open elements must not grow with the file.
 _GRAPHML_BLOCK, _DEPTH = 1 << 16, 1000
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _TYPES: dict[str, Any] = {
@@ -80,6 +81,7 @@ class _Reader:
         self._text: list[str] | None = None
         self._length = self._fed = 0
         self._parser = parser = expat.ParserCreate(namespace_separator=" ")
+        # One call per text, which expat otherwise splits at every line break.
         parser.buffer_text = True
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
@@ -90,6 +92,7 @@ class _Reader:
         """Parse a part of the file."""
         self._fed += len(block)
         self._parser.Parse(block, last)
+        # What expat holds back: a tag that never ends is refused before it fills the memory.
         self._nodes.line(self._fed - self._parser.CurrentByteIndex - _GRAPHML_BLOCK)
 
     def damaged(self, reason: str) -> DataError:
@@ -114,6 +117,8 @@ class _Reader:
                 attributes.get("attr.type", "string"),
             )
             self._nodes.columns(len(self._keys))
+        # As NetworkX does: the first graph is read, and a hyperedge, which has no two ends,
+        # refused.
         elif self.graphs > 1 or "graph" not in self._open:
             return
         elif name == "hyperedge":
@@ -131,6 +136,7 @@ class _Reader:
 
     def _is_yed_label(self, name: str) -> bool:
         """Whether an element is the label that yEd draws on a node."""
+        # yEd keeps a label in its drawing, not in an attribute.
         return name == "NodeLabel" and "data" in self._open and "label" not in self._records[-1]
 
     def _node(self, name: str) -> None:
@@ -168,6 +174,7 @@ class _Reader:
             name, kind = self._keys[self._key]
         else:
             raise KeyError(f"an attribute of the unknown key {self._key!r:.80}")
+        # An empty string is a text, but no number.
         value = _TYPES.get(kind, str)(text) if kind == "string" or text.strip() else None
         self._records[-1][name] = value
         self._nodes.memory(getsizeof(value))

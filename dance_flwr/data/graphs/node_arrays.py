@@ -33,6 +33,7 @@ def integers(values: Any, key: str, where: str) -> NDArray[np.int64]:
         )
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
+    # NumPy has no bfloat16.
     array = values.detach().numpy() if values.dtype != torch.bfloat16 else values.float().numpy()
     if array.dtype.kind == "f" and not (
         np.isfinite(array).all() and (array == np.floor(array)).all()
@@ -98,6 +99,7 @@ def split_names(data: Mapping[str, Any], num_nodes: int, index: int, where: str)
         if mask is None:
             continue
         chosen = _mask(mask, f"{name}_mask", num_nodes, index, where)
+        # An overlap would let a method train on test nodes.
         if (code[chosen] > 0).any():
             raise DataError(
                 f"{where}: expected masks that do not overlap, found {name}_mask on nodes of "
@@ -122,6 +124,7 @@ def _mask(mask: Any, key: str, num_nodes: int, index: int, where: str) -> NDArra
         else integers(mask, key, where)
     )
     if values.ndim == 2 and num_nodes in values.shape:
+        # PyG stores a column per split, Wiki-CS a row.
         values = values if values.shape[0] == num_nodes else values.T
         if not 0 <= index < values.shape[1]:
             raise DataError(

@@ -27,7 +27,7 @@ class _Pages:
     ----------
     rows, sizes : values and uncompressed bytes of each data page
     dictionary : uncompressed bytes of the dictionary page; 0 = none
-    longest : most bytes that a value may have if values are made of earlier ones, else 0
+    longest : maximum bytes of a value where values continue earlier ones, else 0
     """
 
     rows: list[int]
@@ -53,12 +53,14 @@ def batches(file: Path, columns: Sequence[str], meter: Meter) -> Iterator[Any]:
     options: dict[str, Any] = {"buffer_size": 1 << 20, "pre_buffer": False}
     with (
         pq.ParquetFile(file, **options) as table,
+        # As dictionaries: entries are measured before any row repeats them.
         pq.ParquetFile(file, read_dictionary=list(columns), **options) as probe,
     ):
         meta = table.metadata
         meter.rows(meta.num_rows, declared=True)
         groups = _measure(file, meta, columns, meter)
         size = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+        # From declared sizes, which may lie; `_safe_rows` corrects them.
         usual = min(_BATCH_ROWS, max(1, meta.num_rows * _BATCH_BYTES // max(size, 1)))
         for number, group in enumerate(groups):
             safe = (_safe_rows(pages, probe, number, name) for name, pages in group.items())
@@ -117,23 +119,24 @@ def _pages(stream: BinaryIO, chunk: Any) -> _Pages:
     """Walk over the page headers of a column as a reader would, without unpacking a page."""
     first = chunk.dictionary_page_offset if chunk.has_dictionary_page else None
     stream.seek(min(first or chunk.data_page_offset, chunk.data_page_offset))
-    found, seen = _Pages([], []), 0
+    pages, seen = _Pages([], []), 0
     while seen < chunk.num_values:
         header = _structure(stream)
         kind, unpacked, packed = header[1], header[2], header[3]
+        # A negative size would lead back over the same pages.
         if min(unpacked, packed) < 0:
             raise ValueError
         if kind == _DICTIONARY_PAGE:
-            found.dictionary = max(found.dictionary, unpacked)
+            pages.dictionary = max(pages.dictionary, unpacked)
         elif kind in _HEADERS:
             page_header = header[_HEADERS[kind]]
-            found.rows.append(page_header[1])
-            found.sizes.append(unpacked)
+            pages.rows.append(page_header[1])
+            pages.sizes.append(unpacked)
             seen += page_header[1]
             if page_header[_ENCODING[kind]] == _DELTA_BYTE_ARRAY:  # values continue the one before
-                found.longest = max(found.longest, unpacked)
+                pages.longest = max(pages.longest, unpacked)
         stream.seek(packed, 1)
-    return found
+    return pages
 
 
 def _structure(stream: BinaryIO) -> dict[int, Any]:
@@ -141,12 +144,14 @@ def _structure(stream: BinaryIO) -> dict[int, Any]:
     fields: dict[int, Any] = {}
     field = 0
     while byte := stream.read(1)[0]:
+        # The first byte holds the step from the last field, or 0 where the full number follows.
         field = field + (byte >> 4) if byte >> 4 else _number(stream)
         fields[field] = _value(stream, byte & 15)
     return fields
 
 
 def _value(stream: BinaryIO, kind: int) -> Any:
+    # The types of the protocol that page headers use; any other is damage.
     if kind in (1, 2):
         return kind == 1
     if kind in (4, 5, 6):
@@ -165,6 +170,7 @@ def _number(stream: BinaryIO) -> int:
 
 def _varint(stream: BinaryIO) -> int:
     value = 0
+    # Ten bytes hold 64 bits; a longer number is damage.
     for shift in range(0, 70, 7):
         byte = stream.read(1)[0]
         value |= (byte & 127) << shift

@@ -40,12 +40,15 @@ def load(file: Path) -> Any:
         ) from error
     if is_zip:
         check_zip(file)
+    # Before torch reads the file: its unpickler builds what it is told to, without a bound.
     check_pickles(file, is_zip)
     try:
         with (
+            # PyG's own classes and nothing else: the unpickler calls whatever is listed.
             torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]),
             _quiet(),
         ):
+            # To the CPU: a file may name a GPU that this machine lacks.
             return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise DataError(

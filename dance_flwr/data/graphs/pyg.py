@@ -46,6 +46,7 @@ def arrays_of(data: "Data", mask_column: int | None = None) -> PygArrays:
     ------
     DataError : it is not such a graph, or a part has another shape or type than PyG's own data sets
     """
+    # By name: importing torch-geometric takes longer than torch.
     if type(data).__name__ == "HeteroData" or not hasattr(data, "edge_index"):
         raise DataError(
             f"data: expected a torch_geometric.data.Data, found {type(data).__name__}; "
@@ -58,16 +59,16 @@ def arrays_of(data: "Data", mask_column: int | None = None) -> PygArrays:
     if edges is None:
         source = target = np.zeros(0, np.int64)
     else:
-        found = np.asarray(edges.cpu())
-        if found.ndim != 2 or len(found) != 2 or found.dtype != np.int64:
+        edges = np.asarray(edges.cpu())
+        if edges.ndim != 2 or len(edges) != 2 or edges.dtype != np.int64:
             raise DataError(
-                f"data.edge_index: expected [2, E] int64, found {list(found.shape)} {found.dtype}"
+                f"data.edge_index: expected [2, E] int64, found {list(edges.shape)} {edges.dtype}"
             )
-        if found.size and not (found.min() >= 0 and found.max() < n):
+        if edges.size and not (edges.min() >= 0 and edges.max() < n):
             raise DataError(
-                f"data.edge_index: expected nodes in 0..{n - 1}, found {found.min()}..{found.max()}"
+                f"data.edge_index: expected nodes in 0..{n - 1}, found {edges.min()}..{edges.max()}"
             )
-        source, target = found
+        source, target = edges
     return PygArrays(n, source, target, _labels(data, n), _split(data, n, mask_column))
 
 
@@ -163,17 +164,17 @@ def _labels(data: "Data", n: int) -> NDArray[np.int64]:
     """Return `y`, [n] int64; -1 everywhere if there is none."""
     if data.y is None:
         return np.full(n, -1, np.int64)
-    found = np.asarray(data.y.cpu())
-    if found.shape == (n, 1):
-        found = found[:, 0]
-    if found.shape != (n,) or found.dtype.kind not in "iu":
+    labels = np.asarray(data.y.cpu())
+    if labels.shape == (n, 1):
+        labels = labels[:, 0]
+    if labels.shape != (n,) or labels.dtype.kind not in "iu":
         raise DataError(
             f"data.y: expected [{n}] integers, one class per node and -1 = unknown, found "
-            f"{list(found.shape)} {found.dtype}; several labels per node are not supported"
+            f"{list(labels.shape)} {labels.dtype}; several labels per node are not supported"
         )
-    if found.min() < -1:
-        raise DataError(f"data.y: expected classes from 0, or -1 = unknown, found {found.min()}")
-    return found.astype(np.int64)
+    if labels.min() < -1:
+        raise DataError(f"data.y: expected classes from 0, or -1 = unknown, found {labels.min()}")
+    return labels.astype(np.int64)
 
 
 def _split(data: "Data", n: int, column: int | None) -> NDArray[np.uint8]:

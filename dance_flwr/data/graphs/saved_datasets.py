@@ -63,12 +63,15 @@ class SavedDataset:
         require(self.names, columns, str(self.folder))
         for split, file in self.parts:
             with readable(file):
+                # Nothing in it is compressed, so the size of the file is that of its batches.
                 meter.memory(file.stat().st_size, declared=True)
                 _require_plain(file)
                 with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
+                    # The parts of a foreign folder may have other columns each.
                     require(reader.schema.names, columns, str(file))
                     for batch in reader:
                         meter.rows(len(batch), declared=True)
+                        # Offsets in a foreign file may point anywhere.
                         batch.validate(full=True)
                         yield split, batch.select(list(columns))
 
@@ -116,6 +119,7 @@ class SavedDataset:
             ids = batch.column(key) if key else pa.array(np.arange(start, start + len(batch)))
             require_values(ids.type, key, where)
             ids = as_strings(ids, key, where)
+            # An id is repeated once per neighbour: measured before `take` makes the repetitions.
             meter.memory(pc.sum(pc.binary_length(ids).take(rows)).as_py() or 0, declared=True)
             ends = {"source": ids.take(rows)}
             ends["target"] = as_strings(pc.list_flatten(lists), column, where)
@@ -130,6 +134,7 @@ class SavedDataset:
         if column not in self.classes or not pa.types.is_integer(values.type):
             return values
         names = self.classes[column]
+        # The `datasets` library also writes -1 for a missing class.
         numbers = pc.fill_null(values, -1).to_numpy(zero_copy_only=False)
         if len(numbers) and not (numbers.min() >= -1 and numbers.max() < len(names)):
             raise DataError(
@@ -217,12 +222,14 @@ def _parts(folder: Path) -> tuple[list[tuple[str, Path]], dict[str, list[str]]]:
     parts: list[tuple[str, Path]] = []
     for split, inner in folders:
         state = _json(inner / "state.json")
+        # An index selects and orders rows, which the Arrow files alone do not show.
         if state.get("_indices_data_files") or state.get("_indices_files"):
             raise DataError(
                 f"{inner}: expected all rows in order, found an index; "
                 "call flatten_indices() and save again"
             )
         names = [str(entry.get("filename", "")) for entry in state.get("_data_files", [])]
+        # A name with a separator would read a file outside the folder.
         outside = [name for name in names if Path(name).name != name]
         if outside or not names:
             raise DataError(

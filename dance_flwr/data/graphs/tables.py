@@ -13,6 +13,7 @@ from dance_flwr.data.graphs.limits import PORTION, Meter, listed
 from dance_flwr.errors import DataError
 
 _PORTION_ROWS = 1 << 16
+# Rows of these types may share one long value, so a small file decodes to any size.
 _REPEATING = (pa.types.is_dictionary, pa.types.is_string_view, pa.types.is_binary_view)
 
 
@@ -63,6 +64,7 @@ class Table:
         read = kinds.get(self.file.suffix, delimited.csv_batches)
         batches = read(self.file, list(dict.fromkeys(columns)), meter)
         while True:
+            # Around the reader only: errors of whoever takes the batches are not the file's.
             with readable(self.file):
                 batch = next(batches, None)
             if batch is None:
@@ -147,6 +149,7 @@ def counted(texts: dict[str, Any], meter: Meter) -> dict[str, Any]:
     meter.rows(max(map(len, texts.values()), default=0))
     for text in texts.values():
         meter.memory(text.nbytes)
+        # Lengths in bytes are known; characters are counted only where these pass the bound.
         if (pc.max(pc.binary_length(text)).as_py() or 0) > meter.limits.characters:
             meter.characters(pc.max(pc.utf8_length(text)).as_py())
     return texts

@@ -45,7 +45,10 @@ def column_assignment(graph: TextGraph, clients: int, max_nodes: int = 0) -> NDA
             f"partition by-column: expected at most as many clients as {which}, {len(small)}, "
             f"found {clients}; set clients to {len(small)} or fewer"
         )
+    # Stable: sites of equal size go by name. Sorted again: clients are numbered by name.
     largest = np.sort(small[np.argsort(-sizes[small], kind="stable")[:clients]])
+    # Why not pooled (decision 6): a client of all other sites would be an institution that does not
+    # exist.
     client = np.full(len(sites), OUTSIDE, np.int64)
     client[largest] = np.arange(clients)
     return client[number]

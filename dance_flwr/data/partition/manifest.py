@@ -63,6 +63,7 @@ def manifest(graph: TextGraph, partition: Partition) -> dict[str, Any]:
                     name or "none": int(splits[k, i]) for i, name in enumerate(SPLIT_NAMES)
                 },
                 "ids_sha256": ids_digest(graph.ids[client_nodes(partition, k)].tolist()),
+                # Absent where there are none: earlier manifests keep their sha256.
                 **_random_edges(row, partition.spec.random_edge_ratio),
             }
             for k, row in enumerate(figures["clients"])
@@ -94,6 +95,7 @@ def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:
                 "use the data of the manifest"
             )
     names = {field.name for field in fields(PartitionSpec)}
+    # Settings of REGIME are stored only where they are not 0.
     if not names - {*REGIME} <= {*content["spec"]} <= names:
         raise DataError(
             f"manifest spec: expected the keys {', '.join(sorted(names))}, found "
@@ -102,6 +104,7 @@ def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:
     partition = make_partition(graph, PartitionSpec(**content["spec"]))
     again = manifest(graph, partition)
     for k, (one, other) in enumerate(zip(content["clients"], again["clients"], strict=True)):
+        # Not the whole manifest: the data may have another name or origin.
         for what in ("ids_sha256", "nodes_per_split"):
             if one[what] != other[what]:
                 raise DataError(
@@ -153,5 +156,6 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _digest(content: dict[str, Any]) -> str:
+    # Canonical: the layout of the file does not count.
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

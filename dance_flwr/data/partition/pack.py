@@ -29,6 +29,7 @@ def pack(pieces: list[Nodes], num_nodes: int, clients: int) -> NDArray[np.int64]
 
 def halve_until(pieces: list[Nodes], count: int, adjacency: sp.csr_matrix) -> list[Nodes]:
     """Halve the largest piece, in breadth-first order, until there are at least `count` pieces."""
+    # The smallest node breaks ties, so that arrays are never compared.
     heap = [(-len(piece), int(piece.min()), piece) for piece in pieces]
     heapq.heapify(heap)
     while len(heap) < count:
@@ -52,6 +53,7 @@ def bfs_chunks(nodes: Nodes, adjacency: sp.csr_matrix, limit: int) -> list[Nodes
     Components follow each other in the order of their first nodes.
     """
     count, component = connected_components(adjacency, directed=False)
+    # Without edges there is a walk per node, each of which would be found anew.
     if count == len(nodes):
         order = np.arange(len(nodes))
     else:
@@ -61,6 +63,7 @@ def bfs_chunks(nodes: Nodes, adjacency: sp.csr_matrix, limit: int) -> list[Nodes
             for start in starts
         ]
         order = np.concatenate(walks)
+    # Ascending, as `restrict` expects.
     return [nodes[np.sort(chunk)] for chunk in np.array_split(order, -(-len(nodes) // limit))]
 
 

@@ -29,6 +29,7 @@ def random_assignment(graph: TextGraph, clients: int, seed: int) -> NDArray[np.i
     DataError : `clients` is not in 1..n
     """
     check_clients(clients, graph.num_nodes)
+    # A stream for each purpose: the split does not change with the partitioner.
     generator = np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(b"assignment")]))
     return generator.permutation(np.arange(graph.num_nodes, dtype=np.int64) % clients)
 
@@ -58,6 +59,7 @@ def dirichlet_assignment(
         np.random.SeedSequence([seed, zlib.crc32(b"label-dirichlet")])
     )
     assignment = np.empty(graph.num_nodes, np.int64)
+    # Stable: every machine permutes the same order.
     order = np.argsort(graph.labels, kind="stable")
     starts = np.searchsorted(graph.labels[order], np.arange(UNLABELLED, len(graph.class_names) + 1))
     for label, (start, end) in enumerate(pairwise(starts), start=UNLABELLED):
@@ -69,6 +71,7 @@ def dirichlet_assignment(
         # A tiny alpha can underflow to zero shares; then one client receives the whole class.
         if not np.isfinite(shares).all() or shares.sum() < 0.5:
             shares = np.eye(clients)[generator.integers(clients)]
+        # Rounding running sums keeps each count within one of its share.
         bounds = np.rint(np.cumsum(shares)[:-1] * len(nodes))
         assignment[nodes] = np.searchsorted(bounds, np.arange(len(nodes)), side="right")
     return fill_empty(assignment, clients)
@@ -101,5 +104,7 @@ def metis_assignment(graph: TextGraph, clients: int, seed: int) -> NDArray[np.in
         ) from None
     options = pymetis.Options(seed=seed % _SEEDS, ufactor=_UNBALANCE)
     adjacency = pymetis.CSRAdjacency(graph.indptr, graph.indices)
+    # Why not the default (decision 6): METIS draws from a generator of its own build, so clients
+    # are the same on one platform only.
     _, parts = pymetis.part_graph(clients, adjacency, options=options, recursive=False)
     return fill_empty(np.asarray(parts, np.int64), clients)

@@ -40,6 +40,7 @@ def plot(content: dict[str, Any], file: Path) -> None:
     x = np.arange(clients)
     sizes = [client["nodes"] for client in content["clients"]]
     bars = top.bar(x, sizes, color="#555555", edgecolor="black", linewidth=0.5)
+    # More numbers would overlap.
     if clients <= 12:
         top.bar_label(bars, [f"{size:,}" for size in sizes], padding=2, fontsize=8)
     top.margins(y=0.15)
@@ -74,6 +75,7 @@ def _stack(axes: Any, names: list[str], shares: NDArray[np.float64]) -> None:
     """Draw one bar per client, stacked from its shares [clients, classes]."""
     x, base = np.arange(len(shares)), np.zeros(len(shares))
     for i, name in enumerate(names):
+        # One further after eight classes: a colour comes back with another hatch.
         hatch = _HATCHES[(i + i // len(_COLOURS)) % len(_HATCHES)]
         style = {"color": _COLOURS[i % len(_COLOURS)], "hatch": hatch, "edgecolor": "black"}
         label = textwrap.shorten(name, 28, placeholder="...")

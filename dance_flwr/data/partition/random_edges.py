@@ -42,6 +42,7 @@ def with_random_edges(graph: TextGraph, ratio: float, seed: int, client: int) ->
     generator = np.random.default_rng(
         np.random.SeedSequence([seed, zlib.crc32(b"random-edges"), client])
     )
+    # Ranks among the free pairs: drawing until a pair is free would not end on a complete graph.
     rank = generator.choice(free, count, replace=False, shuffle=False)
     # Before the i-th taken pair lie taken[i] - i free ones: a rank skips the pairs that it passes.
     passed = np.searchsorted(taken - np.arange(len(taken)), rank, side="right")

@@ -22,6 +22,7 @@ def make_partition(graph: TextGraph, spec: PartitionSpec) -> Partition:
         raise DataError(f"partition seed: expected an integer >= 0, found {spec.seed}")
     check_regime(spec)
     assignment = assign(graph, spec)
+    # A plug-in may leave a client empty, which nothing behind it expects.
     sizes = np.bincount(assignment[assignment != OUTSIDE], minlength=spec.clients)
     if len(sizes) != spec.clients or not sizes.all():
         held = int((sizes > 0).sum())

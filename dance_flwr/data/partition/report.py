@@ -79,6 +79,8 @@ def total_variation(counts: NDArray[np.int64]) -> list[float | None]:
     ----------
     counts : [clients, classes] int64 labelled nodes
     """
+    # Why total variation (decision 6): Jensen-Shannon needs logarithms, which differ between C
+    # libraries.
     whole = [int(count) for count in counts.sum(axis=0)]
     total = sum(whole)
     distances: list[float | None] = []
@@ -121,6 +123,7 @@ def _structure(
     first = first[assignment[first] != OUTSIDE]
     edges = _sums(inner, assignment, clients) // 2
     volume = _sums(_by_row(held, graph.indptr), assignment, clients).tolist()
+    # Python integers: squares of volumes may exceed 64 bits.
     squares = sum(part * part for part in volume)
     modularity = (2 * int(edges.sum()) * stored - squares) / (stored * stored) if stored else 0.0
     return edges, np.bincount(assignment[first], minlength=clients), modularity, lost // 2

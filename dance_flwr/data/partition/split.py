@@ -25,6 +25,7 @@ def stratified_split(
     DataError : a ratio is negative or the three do not sum to 1 (tolerance 1e-6)
     """
     train, val, test = ratios
+    # Three decimal shares rarely sum to exactly 1.
     if not (min(ratios) >= 0 and abs(sum(ratios) - 1) <= 1e-6):
         raise DataError(
             f"split ratios: expected three numbers >= 0 that sum to 1, found {train}, {val}, {test}"
@@ -35,6 +36,7 @@ def stratified_split(
         return split
     generator = np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(b"split")]))
     client, label = assignment[nodes], graph.labels[nodes]
+    # A random key within a cell permutes it.
     order = np.lexsort((generator.random(len(nodes)), label, client))
     cells = client[order] * len(graph.class_names) + label[order]
     _, start, cell, size = np.unique(
@@ -82,6 +84,7 @@ def keep_labels(
     generator = np.random.default_rng(
         np.random.SeedSequence([seed, zlib.crc32(b"labels-per-class")])
     )
+    # A number for every node, so that a node keeps its number whatever the split is.
     draws = generator.random(len(split))
     nodes = np.flatnonzero((split == TRAIN) & (labels != UNLABELLED))
     order = nodes[np.lexsort((draws[nodes], labels[nodes]))]

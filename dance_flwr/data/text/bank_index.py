@@ -57,6 +57,7 @@ class BankIndex:
                 lines = file.read().splitlines(keepends=True)
             for number, line in enumerate(lines):
                 if not self._add(line):
+                    # A killed process may leave half of the last line, which `repair` cuts off.
                     if number < len(lines) - 1:
                         raise self._damaged(
                             f"line {len(self.entries) + 1} of {INDEX} is not an entry"
@@ -100,6 +101,7 @@ class BankIndex:
 
 def text_key(text: str) -> str:
     """Return the key of a text: the sha256 hex of its UTF-8 bytes."""
+    # A text may hold half a character, which strict UTF-8 refuses.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -121,6 +123,7 @@ def append(path: Path, data: bytes) -> None:
     with path.open("ab") as file:
         file.write(data)
         file.flush()
+        # A line of the index must not be on the disk before the rows that it names.
         os.fsync(file.fileno())
 
 

@@ -13,6 +13,7 @@ from dance_flwr.disk import atomic_file
 from dance_flwr.errors import DataError
 
 META = "bank.json"
+# float16 halves what a client maps; rows of length 1 are far from its limits.
 _SLICE_FILES = {
     "embeddings": ("chunk_embeddings.npy", np.float16, 2),
     "spans": ("chunk_spans.npy", np.int32, 2),
@@ -69,7 +70,10 @@ def load_slice(folder: Path) -> BankSlice:
     for field, (name, dtype, ndim) in _SLICE_FILES.items():
         try:
             array = np.load(
-                folder / name, mmap_mode="r" if field == "embeddings" else None, allow_pickle=False
+                # Only embeddings are large.
+                folder / name,
+                mmap_mode="r" if field == "embeddings" else None,
+                allow_pickle=False,
             )
         except (OSError, ValueError, EOFError) as error:
             raise _bad_slice(folder, f"{name} that opens", str(error).splitlines()[0]) from error

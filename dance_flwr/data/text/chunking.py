@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 # Part of every bank fingerprint: increase it whenever the spans of a text would change.
 CHUNKER_VERSION = 1
 
+# Offsets of all texts at once would take more memory than the texts.
 _TOKENISE_BATCH = 512
 _SENTENCE_END = re.compile(
     r"""[.!?\u2026]+["'\u2019\u201d)\]]*(?=\s)"""  # end punctuation, closing quotes, white space
@@ -144,6 +145,7 @@ def _chunk_one(text: str, starts: list[int], max_tokens: int) -> list[tuple[int,
             begin, first = start, last
         last = stop
     chunks.append(_trim(text, begin, len(text), len(starts) - first))
+    # White space is no chunk, but every text has one: what pools chunks expects it.
     return [chunk for chunk in chunks if chunk[1] > chunk[0]] or [(0, 0, 0)]
 
 

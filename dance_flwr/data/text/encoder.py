@@ -115,6 +115,7 @@ def resolve_encoder(
                 f"encoder {name!r}: expected {file} in {folder}, found none; "
                 "use a complete model folder"
             )
+    # Weights and not names identify an encoder: two names may be one.
     weights = file_sha256(folder / WEIGHTS)
     for expected in (expected_sha256.lower(), DEFAULT_SHA256 if name == DEFAULT_ENCODER else ""):
         if expected and expected != weights:
@@ -174,6 +175,7 @@ def bfloat16_supported(device: str = "cpu") -> bool:
     if device != "cpu":
         return False
     try:
+        # Versions of torch have one of the two.
         if hasattr(torch.cpu, "_is_avx512_bf16_supported"):
             return bool(torch.cpu._is_avx512_bf16_supported())
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -213,6 +215,7 @@ class TextEncoder:
         from sentence_transformers import SentenceTransformer
 
         with _quiet():
+            # Local: nothing is fetched between the hash of the files and their use.
             model = SentenceTransformer(str(spec.folder), device=device, local_files_only=True)
         model = model.to(torch.bfloat16 if spec.precision == "bfloat16" else torch.float32).eval()
         return cls(spec, model, spec.load_tokenizer())
@@ -250,6 +253,7 @@ class TextEncoder:
         return np.ascontiguousarray(rows, dtype=np.float32)
 
 
+# One: a process works with one encoder.
 @lru_cache(maxsize=1)
 def loaded(spec: EncoderSpec) -> TextEncoder:
     """Load a resolved encoder onto the CPU, once per process."""
@@ -262,6 +266,7 @@ def _quiet() -> Iterator[None]:
     model_logging: Any = importlib.import_module("transformers.utils.logging")
 
     def keep(record: logging.LogRecord) -> bool:
+        # A weight that is missing is drawn at random, so this note must be seen.
         return record.levelno >= logging.ERROR or "MISSING" in record.getMessage()
 
     handlers = list(logging.getLogger("transformers").handlers)

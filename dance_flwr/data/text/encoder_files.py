@@ -62,6 +62,7 @@ def _hub_folder(name: str) -> Path:
 
     try:
         folder = Path(snapshot_download(name, local_files_only=True))
+        # A cache may hold a part of a model.
         if (folder / WEIGHTS).is_file() and (folder / TOKENIZER).is_file():
             return folder
     except OSError:
@@ -95,6 +96,7 @@ def files_fingerprint(folder: Path, weights: str, precision: str) -> str:
     )
     for file in (folder / TOKENIZER, *(folder / setting for setting in _SETTINGS), *inner):
         sha256 = file_sha256(file) if file.is_file() else "absent"
+        # Names beside hashes: two files with exchanged content are another encoder.
         digest.update(f"{file.relative_to(folder).as_posix()} {sha256}\n".encode())
     digest.update(f"{WEIGHTS} {weights}\nprecision {precision}\n".encode())
     return digest.hexdigest()
@@ -119,6 +121,7 @@ def read_dimensions(name: str, folder: Path) -> tuple[int, int]:
             width = settings.get(
                 "embedding_dimension", settings.get("word_embedding_dimension", dim)
             )
+            # The vectors of several pooling modes are concatenated.
             dim = int(width) * (legacy or (1 if isinstance(modes, str) else len(modes)))
         elif entry["type"].endswith("Dense"):
             dim = int(settings["out_features"])
@@ -127,6 +130,7 @@ def read_dimensions(name: str, folder: Path) -> tuple[int, int]:
             f"encoder {name!r}: expected hidden_size in config.json, found none; "
             "use another model folder"
         )
+    # The sentence encoder may read less than its transformer could.
     longest = _read_json(folder / "sentence_bert_config.json", {}).get("max_seq_length")
     return dim, int(longest or config.get("max_position_embeddings") or 0)
 

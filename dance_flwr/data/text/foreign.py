@@ -52,7 +52,7 @@ class MixedTexts:
 
 
 def mix(ptr: NDArray[np.int64], ratio: float, seed: int) -> Mixture:
-    """A node of c chunks gets f = max(1, round(c p / (1 - p))) foreign ones; all are shuffled.
+    """Give a node of c chunks f = max(1, round(c p / (1 - p))) foreign ones, and shuffle all.
 
     Other nodes are drawn uniformly, with replacement. The node takes all chunks of the first, then
     all of the second and so on, until it has f: foreign text is as coherent as its own. A node of
@@ -83,6 +83,7 @@ def mix(ptr: NDArray[np.int64], ratio: float, seed: int) -> Mixture:
     taken = np.clip(wanted[taker] - before, 0, sizes[drawn])
     rows = np.concatenate([np.arange(ptr[-1]), _ranges(ptr[drawn], taken)])
     node = np.concatenate([np.repeat(np.arange(n), sizes), np.repeat(taker, taken)])
+    # A random key shuffles the chunks of a node: no place tells which are foreign.
     order = np.lexsort((generator.random(len(rows)), node))
     ends = np.cumsum(sizes + wanted)
     return Mixture(rows[order], order >= ptr[-1], np.concatenate([[0], ends]).astype(np.int64))

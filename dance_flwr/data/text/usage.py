@@ -51,7 +51,7 @@ def note_evidence(folder: Path, round_: int, chunks: NDArray[np.int64]) -> None:
 
 
 def usage_of(folder: Path, tokens: NDArray[np.int32]) -> Usage:
-    """Return what the notes of a run sum to; all 0 without any.
+    """Return the sums over the notes of a run; all 0 if there are none.
 
     A damaged note is left out with a warning: it must not cost a finished run.
 

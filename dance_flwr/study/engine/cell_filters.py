@@ -29,6 +29,7 @@ def where(cells: Sequence[Cell], pairs: Sequence[str]) -> list[Cell]:
     wanted: dict[str, set[str]] = {}
     for pair in pairs:
         name, _, value = pair.partition("=")
+        # As text: a label may be a number, and the command line has strings.
         values = {str(cell.labels[name]) for cell in cells if name in cell.labels}
         if value not in values:
             names = sorted({label for cell in cells for label in cell.labels})
@@ -60,9 +61,11 @@ def unpublished(experiment: str, cells: Sequence[Cell], file: Path) -> list[Cell
 def _holds(row: Row | None, cell: Cell, code: str) -> bool:
     if row is None or cell.measure:
         return False
+    # Why provenance (decision 26): the name is a hash of the settings and says nothing of the code.
     same = row.name == run_name(cell.config) and row.result.get("provenance") == code
     return same and bool(row.analysis or not cell.analysis)
 
 
 def _key(labels: Mapping[str, Any]) -> str:
+    # Labels in another order are the same cell.
     return json.dumps(dict(labels), sort_keys=True)

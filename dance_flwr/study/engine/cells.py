@@ -187,12 +187,14 @@ def default_methods() -> tuple[str, ...]:
 
 def dataset_name(dataset: str) -> str:
     """Return the short name of a data set, or of the folder that holds it."""
+    # A bare name is a data set, even beside a folder of that name.
     is_folder = "/" in dataset or "\\" in dataset
     return Path(dataset).expanduser().resolve().name if is_folder else dataset
 
 
 def disk_values(method: str) -> dict[str, Value]:
     """Return the flat keys that keep the disk use of a run of this method small."""
+    # Packs of every refresh of hundreds of runs would fill a disk.
     sections = {section.name for section in get_spec(method).sections}
     return {"dance.evidence-keep": "final"} if "dance" in sections else {}
 

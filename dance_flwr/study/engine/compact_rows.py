@@ -56,7 +56,7 @@ def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) ->
         "facts": dict(facts),
     }
     if "tokens" in result:  # an older run has none
-        content["tokens"] = {name: _columns(own) for name, own in result["tokens"].items()}
+        content["tokens"] = {name: _columns(ledger) for name, ledger in result["tokens"].items()}
     if curve:
         values = [row["val_accuracy"] for row in history]
         content[CURVE] = [None if value is None else round(value, 4) for value in values]

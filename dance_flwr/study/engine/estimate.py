@@ -65,6 +65,7 @@ def estimate(study: Study, runs: Iterable[Cell], committed: Path | None = None) 
         counts[key] = number + 1, rounds + cell.config.rounds
     if not counts:
         return []
+    # This study first, as its runs were timed on this machine.
     sources = {"finished runs": _of_study(study)}
     sources["committed rows"] = _of_rows(COMMITTED if committed is None else committed)
     return [
@@ -78,6 +79,7 @@ def _per_round(sources: Mapping[str, Samples], dataset: str, method: str) -> tup
     for key, where in (((method, dataset), ""), ((method,), " on other data sets")):
         for source, samples in sources.items():
             if values := samples.get(key):
+                # The median: a run that shared its core does not move it.
                 return statistics.median(values), f"{source}{where}"
     return DEFAULTS.get(method, DEFAULT), "default"
 
@@ -99,6 +101,7 @@ def _of_rows(file: Path) -> Samples:
     if not file.is_file():
         return samples
     rows = (row for rows in load_rows(file).by_experiment.values() for row in rows if row.result)
+    # Experiments share runs, and each counts once.
     for row in {row.name: row for row in rows}.values():
         value = row.result["seconds_total"] / max(1, row.result["rounds"])
         _add(samples, str(row.config["method"]), str(row.config["data"]), value)

@@ -39,6 +39,7 @@ def all_settings(config: RunConfig) -> dict[str, Value]:
 def of_method(settings: Mapping[str, Value]) -> dict[str, Value]:
     """Return the settings that the run's method may read: no places, no sections of others."""
     sections = {section.name for section in get_spec(str(settings["method"])).sections}
+    # Why (decision 11): a new baseline with keys of its own renames no run.
     foreign = {section.name for section in section_types()} - sections
     return {
         key: value
@@ -115,6 +116,7 @@ class Study:
         return all(
             stored[key] == value
             for key, value in settings_of(config).items()
+            # A result names the folder of the data, the settings its short name.
             if key in stored and key != "data"
         )
 
@@ -131,6 +133,7 @@ class Study:
                 "curve": cell.curve,
                 "config": {} if cell.measure else settings_of(cell.config),
             }
+        # A repeated command moves to the end instead of standing there twice.
         commands = [line for line in old["commands"] if line != command] + [command]
         content = {"experiment": experiment, "commands": commands, "cells": list(entries.values())}
         write_json(self.grids / f"{experiment}.json", content)

@@ -35,11 +35,12 @@ def back_end(row: Row) -> str:
     if not asking and row.config.get(_SUMMARIES) != CORE:
         return ""
     recorded = row.result.get("facts", {}).get("llm", {}).get("backend")
+    # A run that is not finished has recorded nothing yet.
     return str(recorded or row.config.get(_BACKEND, LlmConfig.backend))
 
 
 def stamp(row: Row) -> str:
-    """Return why a row is no result, "" where it is one or may become one."""
+    """Return why a row does not count as a result; "" if it does or may still do so."""
     backend = back_end(row)
     if not backend:
         return ""
@@ -102,5 +103,6 @@ def _cache_sha256(partition: Path) -> str:
     digest, replies = hashlib.sha256(), sorted(partition.glob("client-*/llm/??/*.json"))
     for path in replies:
         name = path.relative_to(partition).as_posix()
+        # Names beside contents: a reply moved to another client is another cache.
         digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest() if replies else ""

@@ -16,7 +16,7 @@ from dance_flwr.study.engine.folder import run_name
 
 @dataclass(frozen=True)
 class RunCalls:
-    """What one run asks, by client; with a reason in the place of counts where none are known."""
+    """The calls of one run by client; `reason` says why there are no counts, "" if there are."""
 
     name: str
     dataset: str
@@ -26,7 +26,7 @@ class RunCalls:
 
 
 def calls_of(cells: Iterable[Cell], log: Callable[[str], None]) -> list[RunCalls]:
-    """Return what each run asks whose method or summaries ask a language model.
+    """Return the calls of each run whose method or summaries ask a language model.
 
     Their partitions are prepared, as calls are counted at the clients.
 

@@ -75,6 +75,7 @@ def export_rows(study: Path, file: Path, update: bool = False, replace: bool = F
     if not study.is_dir():
         raise UserError(f"--export: expected a study folder, found none at {study}")
     lines = _lines_of(Study(study))
+    # Else an unfinished study would delete the results that it has not made again.
     if replace and (missing := sum("uses" in line and not _is_made(line) for line in lines)):
         raise UserError(
             f"--replace: expected a finished study, found {missing} cells without a result in "
@@ -83,6 +84,7 @@ def export_rows(study: Path, file: Path, update: bool = False, replace: bool = F
     if (update or replace) and file.is_file():
         old = _read_lines(file)
         lines = _merge(lines, _without(old, _experiments_of(lines)) if replace else old)
+    # A line per run: what changes is a line of a diff.
     write_text(file, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
     return len(lines)
 
@@ -107,12 +109,12 @@ def _experiments_of(lines: Sequence[Line]) -> set[str]:
 
 def _without(lines: Sequence[Line], experiments: set[str]) -> list[Line]:
     """Return the lines without the cells and commands of these experiments."""
-    kept = [line for line in lines if line.get("experiment") not in experiments]
-    for place, line in enumerate(kept):
+    remaining = [line for line in lines if line.get("experiment") not in experiments]
+    for place, line in enumerate(remaining):
         if "uses" in line:
             uses = [use for use in line["uses"] if use["experiment"] not in experiments]
-            kept[place] = line | {"uses": uses}
-    return [line for line in kept if line.get("uses", True)]
+            remaining[place] = line | {"uses": uses}
+    return [line for line in remaining if line.get("uses", True)]
 
 
 def _merge(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
@@ -132,6 +134,7 @@ def _merge(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
         if line["kind"] == "experiment":
             if line["experiment"] in commands:
                 known = commands[line["experiment"]]
+                # Older commands first, in the order in which they were run.
                 known[:0] = [text for text in line["commands"] if text not in known]
             else:
                 merged.append((defaults, line))
@@ -149,7 +152,7 @@ def _lacking_none(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
     """Return the new lines without the cells that only the old lines have results of."""
     made = {line["id"]: line for line in old if _is_made(line)}
     cells = {_cell_key(use) for line in made.values() for use in line["uses"]}
-    kept: list[Line] = []
+    lines: list[Line] = []
     for line in new:
         if "uses" in line and not _is_made(line):
             uses = [use for use in line["uses"] if _cell_key(use) not in cells]
@@ -159,8 +162,8 @@ def _lacking_none(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
             if not uses:
                 continue
             line = line | {"uses": uses}
-        kept.append(line)
-    return kept
+        lines.append(line)
+    return lines
 
 
 def _is_made(line: Line) -> bool:
@@ -264,6 +267,7 @@ def _rows_of(lines: Iterable[Line], path: Path) -> Rows:
                 )
                 placed.setdefault(use["experiment"], []).append((use["at"], row))
     ordered = {
+        # By place alone, as rows cannot be compared.
         name: [row for _, row in sorted(placed[name], key=lambda item: item[0])]
         for name in EXPERIMENTS
         if name in placed

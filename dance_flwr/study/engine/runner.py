@@ -54,6 +54,7 @@ def default_jobs() -> int:
     allowed = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
+    # Physical cores: two hyper-threads share the units that a run keeps busy.
     return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
 
 
@@ -106,15 +107,18 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, log: L
     reused = [] if again else [cell for cell in cells if study.has(cell)]
     outcome.reused = len(reused)
     if reused:
+        # A name says nothing of the content: a folder may have changed since.
         _check_data(study, reused)
         log(_reused_line(study, reused))
     to_run = [cell for cell in todo if not cell.measure]
+    # In this process: encoding uses all cores, and runs share partitions.
     partitions = _prepare({run_name(cell.config): cell.config for cell in to_run}, outcome, log)
     ready = [cell for cell in to_run if run_name(cell.config) in partitions]
     runs: dict[str, Task] = {}
     for cell in ready:
         if again or not study.has_run(cell.config):
             name = run_name(cell.config)
+            # Cells with the same settings share one run.
             runs.setdefault(name, Task("run", cell, study.root, partitions[name]))
     _work(list(runs.values()), jobs, outcome, "runs")
     to_analyse = [
@@ -133,6 +137,7 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, log: L
     measures = {
         study.product(cell): Task("measure", cell, study.root) for cell in todo if cell.measure
     }
+    # One at a time and each in a new process: what they measure is time and memory.
     _work(list(measures.values()), 1, outcome, "measurements", tasks_per_worker=1)
     return outcome
 
@@ -141,6 +146,7 @@ def _reused_line(study: Study, cells: Sequence[Cell]) -> str:
     """Return how many cells have results, and how many of their runs other code made."""
     folders = {study.run_folder(cell.config) for cell in cells if not cell.measure}
     versions = [read_json(folder / RESULT).get("provenance") for folder in folders]
+    # Other code may give other numbers: the reader decides whether to repeat the runs.
     other = sum(version != provenance() for version in versions)
     line = f"found       {len(cells)} of the cells have results"
     if not other:
@@ -159,6 +165,7 @@ def _check_data(study: Study, cells: Iterable[Cell]) -> None:
     for cell in (cell for cell in cells if not cell.measure):
         data, path = cell.config.data, study.run_folder(cell.config) / FACTS
         if data not in digests:
+            # Results can be read on a machine without the data.
             with suppress(DataError):
                 digests[data] = data_digest(cell.config)
         used = read_json(path).get("data") if path.is_file() else None
@@ -216,6 +223,7 @@ def _in_pool(
     tasks: list[Task], jobs: int, outcome: Outcome, bar: Any, tasks_per_worker: int | None
 ) -> list[Task]:
     """Do the tasks; return those without an answer because a worker died."""
+    # Spawned: a fork of a process with threads, as torch and tqdm have, may inherit a held lock.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
         jobs, context, initializer=init_worker, max_tasks_per_child=tasks_per_worker
@@ -230,6 +238,7 @@ def _in_pool(
             for future in finished:
                 _settle(future, futures[future], outcome, lost)
             progress([futures[f] for f in waiting], [futures[f] for f in finished], outcome)
+    # Also on Ctrl-C: no worker outlives the command.
     except BaseException:
         _stop(pool)
         for task in tasks:

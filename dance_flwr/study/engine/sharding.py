@@ -37,6 +37,8 @@ class Shard:
         """
         names = [_name(cell) for cell in cells]
         runs = {name: _order(cell) for name, cell in zip(names, cells, strict=True)}
+        # Why one by one (decision 24): it balances methods of different costs without an estimate,
+        # which would differ between machines.
         dealt = sorted(runs, key=runs.__getitem__)[self.number - 1 :: self.shards]
         mine = set(dealt)
         return [cell for name, cell in zip(names, cells, strict=True) if name in mine]
@@ -92,6 +94,7 @@ def _order(cell: Cell) -> tuple[str, str, str, int, str]:
     if cell.measure:
         return "", cell.measure, "", 0, json.dumps(dict(cell.labels), sort_keys=True)
     settings = settings_of(cell.config)
+    # The seed comes last: runs that differ in it alone go to different shares.
     seed = int(settings.pop("seed"))
     text = json.dumps(settings, sort_keys=True)
     return dataset_name(cell.config.data), cell.config.method, text, seed, ""

@@ -29,6 +29,7 @@ from dance_flwr.study.engine.runner import (
 )
 from dance_flwr.study.engine.sharding import Shard, at_work, read_shard
 
+# 130 = 128 + SIGINT, as shells report an interrupted command.
 _STOPPED, _FAILED = 130, 2
 
 
@@ -89,6 +90,7 @@ def start(
     else:
         check_out(study.grids)
     cells = experiment.cells(_request(experiment, options, pairs))
+    # Before any run, as tables could not tell such cells apart.
     check_labels(cells)
     every, part = where(cells, how.labels), _shard(experiment, how.shard)
     # Before `known`: the division stays the same while rows are published.
@@ -98,10 +100,12 @@ def start(
     if how.known is not None:
         total, cells = len(cells), unpublished(name, cells, how.known)
         _print(f"known       {total - len(cells)} of {total} cells are in {how.known}")
+    # Runs beside each other would change each other's times.
     jobs = 1 if experiment.serial else how.jobs or default_jobs()
     if how.dry_run:
         _print_grid(study, cells, jobs)
         return 0
+    # Why all cells (decision 24): folders of shares can be copied into one another in any order.
     study.remember(name, how.command, every if part else cells)
     try:
         with stopping_in_order(), at_work(study.root, part):
@@ -135,6 +139,7 @@ def _request(experiment: Experiment, options: Mapping[str, Any], pairs: Sequence
             "omit it, or use --set condensation-ratio=VALUE"
         )
     return Request(
+        # Each once: a repeated name would give two cells the same labels.
         datasets=tuple(dict.fromkeys(options.get("datasets") or experiment.datasets)),
         methods=tuple(dict.fromkeys(methods)),
         seeds=tuple(dict.fromkeys(experiment.seeds if seeds is None else seeds)),

@@ -114,9 +114,12 @@ def search(plan: Search, study: Study, jobs: int, log: Callable[[str], None]) ->
     """
     check_out(study.root / _TRIALS)
     optuna = _optuna()
+    # Before any run: without validation nodes a search has nothing to choose by.
     check_validation(plan, study)
+    # Half at random: the ten of TPE's default would be a whole search (decision 11).
     sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=max(4, plan.trials // 2))
     optimiser = optuna.create_study(direction="maximize", sampler=sampler)
+    # Why first (decision 11): the method's own defaults compete, so no search does worse.
     optimiser.enqueue_trial(_defaults(plan))
     trials: list[dict[str, Any]] = []
     while len(trials) < plan.trials:
@@ -146,6 +149,7 @@ def search(plan: Search, study: Study, jobs: int, log: Callable[[str], None]) ->
             f"tune: expected at least one finished trial, found {len(trials)} that failed; "
             f"see {study.failed}"
         )
+    # The first of equal trials, so that the defaults win a tie.
     return max(finished, key=lambda trial: trial["val_accuracy"])
 
 

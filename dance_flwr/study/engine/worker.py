@@ -66,6 +66,7 @@ class Task:
     @property
     def client_run(self) -> str:
         """Name of the run's folder at the clients, the same for every attempt at a run."""
+        # Two studies on one partition must not share a folder at the clients.
         digest = hashlib.sha256(str(Study(self.root).root).encode()).hexdigest()[:8]
         return f"study-{digest}-{run_name(self.cell.config).rpartition('-')[2]}"
 
@@ -89,7 +90,9 @@ def init_worker() -> None:
     """Prepare a worker: ignore Ctrl-C, use one core, and end with the parent process."""
     import torch
 
+    # Ctrl-C reaches every process of the terminal; the parent decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Workers run side by side, one per core.
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -98,6 +101,7 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
+        # `sys.exit` in a thread ends the thread alone.
         os._exit(1)
 
 
@@ -107,6 +111,7 @@ def perform(task: Task) -> str:
     The traceback goes to `failed/`.
     """
     note = Study(task.root).failed / f"{task.name}.txt"
+    # The failure of an earlier attempt.
     note.unlink(missing_ok=True)
     try:
         {"run": _run, "analysis": _analyse, "measure": _measure}[task.kind](task)
@@ -140,6 +145,7 @@ def _run(task: Task) -> None:
         content |= llm_facts(task.partition, task.client_run, config)
         content |= {"data": data_digest(config)}
         write_json(draft / FACTS, content)
+        # The earlier result of a run that is repeated.
         shutil.rmtree(final, ignore_errors=True)
         draft.replace(final)
     finally:
@@ -171,6 +177,7 @@ def facts(partition: Path, run: str) -> dict[str, Any]:
         `condensed_labels` (classes) in its state.npz
     "train_per_class" : labelled training nodes
     """
+    # By number: as text, client-10 comes before client-2.
     folders = sorted(partition.glob("client-*"), key=lambda path: int(path.name.partition("-")[2]))
     return {
         "core_per_class": [_core_per_class(folder, run) for folder in folders],

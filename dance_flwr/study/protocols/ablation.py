@@ -49,7 +49,7 @@ def _cells(variants: Variants, request: Request) -> list[Cell]:
 
 def _render_ablation(rows: Sequence[Row]) -> Section:
     values = ("accuracy %", "against full, points", "paper %")
-    return dataset_section(rows, HOW, Columns(("variant",), values, _ablation), shown=_PART_KEYS)
+    return dataset_section(rows, HOW, Columns(("variant",), values, _ablation), stated=_PART_KEYS)
 
 
 def _ablation(group: Group, variants: Sequence[Group]) -> tuple[list[str], list[str]]:
@@ -81,6 +81,7 @@ def _render_refresh(rows: Sequence[Row]) -> Section:
 def _refresh(group: Group, variants: Sequence[Group]) -> tuple[list[str], list[str]]:
     variant = str(group.labels["variant"])
     theirs = None
+    # The paper prints a gain over this variant alone.
     if variant == "Static-DANCE":
         theirs = paper.refresh_gain(str(group.labels["dataset"]))
     gain = gain_text(find(variants, variant="DANCE"), group)

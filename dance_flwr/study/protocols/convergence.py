@@ -32,6 +32,7 @@ HOW = (
 
 def _cells(request: Request) -> list[Cell]:
     return [
+        # The runs are those of the main table; only these rows keep their curves.
         replace(cell, curve=True)
         for dataset in request.datasets
         for method in request.methods or default_methods()
@@ -65,6 +66,7 @@ def _rounds_to(share: float) -> Callable[[Row], float | None]:
     """Return a metric: the first round at `share` of the run's best validation accuracy."""
 
     def first(row: Row) -> float | None:
+        # A round without validation reaches no share.
         curve = [-1.0 if value is None else value for value in _curve(row)]
         reached = [i for i, value in enumerate(curve, 1) if value >= share * max(curve)]
         return float(reached[0]) if reached else None
@@ -76,6 +78,7 @@ def _draw(compared: Sequence[Group], figure: Any) -> None:
     lines = {}
     for group in compared:
         seeds = [row.result[CURVE] for row in group.rows if row.result]
+        # A band needs every seed at every round.
         shortest = min((len(curve) for curve in seeds), default=0)
         if shortest:
             lines[group.name(str(group.labels["method"]))] = [

@@ -30,6 +30,7 @@ def _points() -> list[Point]:
     for one in HOP1:
         for two in HOP2:
             settings: dict[str, Value] = {"dance.hop1-budget": one, "dance.hop2-budget": two}
+            # The ratio of the defaults, 8 candidates for a budget of 2; a pool is never empty.
             settings["dance.hop2-pool"] = max(4 * two, 1)
             grid.append(({"part": "budgets", "hop1": one, "hop2": two}, settings))
     grid += [({"part": "mix", "mix": mix}, {"dance.mix": mix}) for mix in MIX]
@@ -52,6 +53,7 @@ def _render(rows: Sequence[Row]) -> Section:
 
 
 def _percent(row: Row) -> float | None:
+    # Settings are chosen by validation, and test nodes choose nothing.
     accuracy = row.result["val_accuracy"]
     return None if accuracy is None else 100 * float(accuracy)
 

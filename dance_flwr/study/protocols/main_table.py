@@ -190,6 +190,7 @@ def _tests(compared: Sequence[Group]) -> dict[tuple[str, str], PairedTest]:
         if other.labels["method"] != METHOD
         and other.labels["ratio"] in (group.labels["ratio"], "full")
     }
+    # Over the whole table, as each of its cells is a chance to be wrong.
     tests = corrected([paired_test(group, other) for group, other in pairs.values()])
     return dict(zip(pairs, tests, strict=True))
 

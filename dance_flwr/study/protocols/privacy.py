@@ -36,6 +36,7 @@ def _points() -> list[Point]:
     for epsilon in EPSILONS:
         settings: dict[str, Value] = {"privacy.dp": "central", "privacy.epsilon": epsilon}
         settings |= {"privacy.delta": DELTA, "privacy.clipping-norm": NORM}
+        # Why seeded (decision 9): a study must be repeatable.
         grid.append(({"part": "updates", "level": epsilon}, settings | {"privacy.seeded": True}))
     return grid
 
@@ -70,6 +71,7 @@ def _draw(part: str, members: Sequence[Group], figure: Any) -> None:
     stats = [group.stat("test_accuracy") for group in members]
     points(axes, levels, {"DANCE": stats})
     axes.set(xlabel=_PARTS[part], ylabel="test accuracy (%)")
+    # symlog has a place for scale 0, the run without noise.
     axes.set_xscale("log" if part == "updates" else "symlog", base=2)
     axes.legend(fontsize=8)
 

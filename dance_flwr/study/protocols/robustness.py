@@ -44,6 +44,7 @@ def _division_cells(request: Request) -> list[Cell]:
     points: list[Point] = []
     for division, settings in DIVISIONS.items():
         labels: dict[str, Label] = {"division": division, "partition": str(settings["partition"])}
+        # A setting that is a label needs no note in the names of groups.
         labels["dirichlet-alpha"] = float(settings.get("dirichlet-alpha", 0.0))
         points.append((labels, settings))
     return point_cells(request, points, request.methods)

@@ -86,6 +86,7 @@ def ratio(group: Group, reference: Group) -> Stat:
         {row.labels["seed"]: seconds(row, "total") for row in side.rows if row.result}
         for side in (reference, group)
     )
+    # Two runs of a seed follow each other, so the speed of the machine cancels.
     pairs = [(value, theirs.get(seed)) for seed, value in ours.items()]
     return stat_of(
         [value / other for value, other in pairs if value is not None and other], len(group.rows)

@@ -54,6 +54,7 @@ def _points(method: str) -> list[Point]:
         rules = {
             **PAPER_DANCE,
             **PAPER_READING,
+            # The paper preselects B_2 candidates.
             "dance.hop2-pool": DanceConfig.hop2_budget,
             "backbone": "gcn",
         }

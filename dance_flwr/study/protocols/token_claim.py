@@ -63,6 +63,7 @@ class Verdict:
         """Return "holds", "fails" with the reason, or that there is no run to judge."""
         if self.change is None or self.gain is None:
             return NO_RUN
+        # Counts of two tokenisers are in different units.
         if len(self.counted_by) != 1:
             return f"{NO_RUN} with one tokeniser"
         reasons = []
@@ -148,6 +149,7 @@ def readings(compared: Sequence[Group], beside: Sequence[Row]) -> list[str]:
     plain = [group for group in plain if any(row.result for row in group.rows)]
     if not plain:
         return []
+    # The claim is of r = 0.08, the largest.
     group = max(plain, key=lambda group: float(group.labels["ratio"]))
     evidence = group.stat(partial(selected, "tokens")).mean
     refresh = group.stat(tokens_of_a_refresh).mean

@@ -47,6 +47,7 @@ _READS = ("faithfulness", "main-table")
 def _cells(request: Request) -> list[Cell]:
     """Return the cells of the main table, and those with summaries where they are asked for."""
     overrides = dict(request.overrides)
+    # For the added cells alone: the runs of the main table stay the same, and are shared.
     summaries = overrides.pop("llm.summaries", None)
     plain = replace(request, overrides=overrides)
     cells = every_ratio(plain)

@@ -37,6 +37,7 @@ def save(picture: Picture, folder: Path) -> tuple[Path, Path]:
         ) from None
     paths = folder / f"{picture.name}.png", folder / f"{picture.name}.svg"
     with matplotlib.rc_context(
+        # Without a salt the ids in an SVG are random. "none" keeps text as text.
         {"svg.hashsalt": picture.name, "svg.fonttype": "none", "font.size": 9}
     ):
         figure = Figure(figsize=picture.size, layout="constrained")
@@ -61,6 +62,7 @@ def curves(
         values = np.array(
             [[np.nan if v is None else v for v in seed] for seed in seeds], np.float64
         )
+        # Only rounds that every seed has: else neighbouring means would be of other seeds.
         known = ~np.isnan(values).any(axis=0)
         x, values = first + np.flatnonzero(known), values[:, known]
         mean = values.mean(axis=0)
@@ -70,12 +72,14 @@ def curves(
             x,
             mean,
             label=name,
+            # Shifted from curve to curve, so that markers do not cover each other.
             markevery=(i * every // 4, every),
             markersize=4,
             linewidth=1.2,
             **style,
         )
         if len(values) > 1:
+            # n - 1, as in the tables.
             std = values.std(axis=0, ddof=1)
             axes.fill_between(
                 x, mean - std, mean + std, color=COLOURS[i % 8], alpha=0.15, linewidth=0

@@ -91,6 +91,7 @@ def insert(sections: dict[str, Section], folder: Path, file: Path, log: Log) -> 
             rf"(<!-- begin {re.escape(name)} -->\n).*?(<!-- end {re.escape(name)} -->)", re.DOTALL
         )
         block = _text(section, folder, file.parent)
+        # A function, as a template would read the backslashes of a block.
         text, count = marks.subn(partial(_between, block), text)
         names += [name] if count else []
     if not names:

@@ -47,16 +47,16 @@ def dataset_section(
     how: str,
     columns: Columns,
     picture: Callable[[str, Sequence[Group]], Picture] | None = None,
-    shown: Collection[str] = (),
+    stated: Collection[str] = (),
 ) -> Section:
     """Return `how`, a table of all data sets, and a picture of each.
 
     Parameters
     ----------
     picture : (data set, its groups) -> picture
-    shown : as in `groups`
+    stated : as in `groups`
     """
-    by_dataset = by_label(groups(rows, shown), "dataset")
+    by_dataset = by_label(groups(rows, stated), "dataset")
     text = f"{how} {seeds_text([group for part in by_dataset.values() for group in part])}"
     pictures = [picture(str(name), part) for name, part in by_dataset.items()] if picture else []
     return Section((text, columns.table(by_dataset), *pictures))

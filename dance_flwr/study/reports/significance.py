@@ -60,10 +60,12 @@ def corrected_test(differences: Sequence[float], ratio: float) -> Corrected | No
     if n < 2 or math.sqrt(variance(differences)) < _NO_SPREAD:
         return None
     mean, degrees = fmean(differences), n - 1
+    # 1 / n alone is for independent samples, which splits of the same nodes are not.
     error = math.sqrt((1 / n + ratio) * variance(differences))
     half = error * student.ppf(1 - LEVEL / 2, degrees)
     return Corrected(
         p=float(2 * student.sf(abs(mean) / error, degrees)),
+        # The larger of the two p is that of the nearer bound.
         p_equivalent=float(student.sf((MARGIN - abs(mean)) / error, degrees)),
         interval=(float(mean - half), float(mean + half)),
     )
@@ -80,6 +82,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     adjusted: list[float | None] = [None] * len(p_values)
     largest = 0.0
     for rank, (p, i) in enumerate(known):
+        # Adjusted values must not fall where p rises.
         largest = max(largest, min(1.0, (len(known) - rank) * p))
         adjusted[i] = largest
     return adjusted
@@ -138,6 +141,7 @@ class PairedTest:
 def paired_test(group: Group, other: Group) -> PairedTest:
     """Compare two groups seed by seed; seeds without a result in either do not count."""
     mine, theirs = (side.by_seed("test_accuracy") for side in (group, other))
+    # A seed that one side was never asked for is not a missing one.
     requested = set.intersection(*({row.labels["seed"] for row in g.rows} for g in (group, other)))
     common = sorted(mine.keys() & theirs.keys(), key=int)
     differences = [mine[seed] - theirs[seed] for seed in common]

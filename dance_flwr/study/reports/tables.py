@@ -136,11 +136,12 @@ class Group:
 def stat_of(values: Sequence[float], requested: int) -> Stat:
     """Return the statistics of the values of `requested` seeds; missing ones are not among them."""
     mean = statistics.fmean(values) if values else None
+    # n - 1: the seeds are a sample.
     std = statistics.stdev(values) if len(values) > 1 else None
     return Stat(mean, std, len(values), requested)
 
 
-def groups(rows: Sequence[Row], shown: Collection[str] = ()) -> list[Group]:
+def groups(rows: Sequence[Row], stated: Collection[str] = ()) -> list[Group]:
     """Group rows over seeds, in order of appearance; rows with other settings form other groups.
 
     A setting that a row does not have is unknown, as it is older than the setting: such rows form
@@ -150,19 +151,19 @@ def groups(rows: Sequence[Row], shown: Collection[str] = ()) -> list[Group]:
 
     Parameters
     ----------
-    shown : settings that the names of groups tell without a note
+    stated : settings that the names of groups state without a note
     """
     parts: dict[str, list[Row]] = {}
     for row in rows:
         key = repr((_without_seed(row.labels), sorted(_settings(row).items())))
         parts.setdefault(key, []).append(row)
     compared = [Group(_without_seed(part[0].labels), part) for part in parts.values()]
-    return [Group(group.labels, group.rows, _note(group, compared, shown)) for group in compared]
+    return [Group(group.labels, group.rows, _note(group, compared, stated)) for group in compared]
 
 
-def _note(group: Group, others: Sequence[Group], shown: Collection[str]) -> str:
+def _note(group: Group, others: Sequence[Group], stated: Collection[str]) -> str:
     mine = _settings(group.rows[0])
-    named = {*shown, *_preferred(mine)} & mine.keys()  # no name tells a value that is not known
+    named = {*stated, *_preferred(mine)} & mine.keys()  # no name tells a value that is not known
     keys: set[str] = set()
     for other in others:
         if other.labels.get("dataset") != group.labels.get("dataset"):
@@ -178,7 +179,7 @@ def _note(group: Group, others: Sequence[Group], shown: Collection[str]) -> str:
 
 
 def _preferred(settings: Mapping[str, Value]) -> set[str]:
-    """Return the keys that have the value that the method prefers: its name tells them."""
+    """Return the keys that have the value that the method prefers: its name implies them."""
     if "method" not in settings:
         return set()
     reading = get_spec(str(settings["method"])).reading

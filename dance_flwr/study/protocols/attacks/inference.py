@@ -83,6 +83,7 @@ def loss_slope(
     model.load_state_dict(start)
     losses = plain_losses(model, data)
     # J d by two backward passes, as sparse products have no forward mode: g(v) = J^T v is linear.
+    # Only what the plain view reads has a gradient.
     used = {
         name: value
         for name, value in model.named_parameters()
@@ -109,15 +110,15 @@ def supervised_members(
     model.load_state_dict(state)
     settings = DanceConfig.of(config)
     folder, device = RunFolder(data.folder, run), data.device
-    kept = folder.load(device)
-    plan = folder.read(PLAN, kept.plan_round, Plan, device)
+    stored = folder.load(device)
+    plan = folder.read(PLAN, stored.plan_round, Plan, device)
     if plan is not None:
-        selection, _ = plan.batch(kept.last_turn)
+        selection, _ = plan.batch(stored.last_turn)
     else:
-        last = folder.read(CONDENSATION, kept.core_round, Condensation, device)
+        last = folder.read(CONDENSATION, stored.core_round, Condensation, device)
         assert last is not None
         client = DanceClient(model, data, settings, data.training_graph)
-        _, selection = select_evidence(client, kept.core, last.difficulty)
+        _, selection = select_evidence(client, stored.core, last.difficulty)
     return supervised_nodes(selection, data.train_labels, settings)
 
 
@@ -161,13 +162,16 @@ def membership(scores: Values, members: Tensor, others: Tensor) -> Membership | 
     truth = np.repeat([1, 0], [members.numel(), others.numel()])
     false, true, _ = roc_curve(truth, values)
     return Membership(
-        float(roc_auc_score(truth, values)), float(true[false <= FALSE_POSITIVES].max())
+        float(roc_auc_score(truth, values)),
+        # The best threshold that keeps to the bound.
+        float(true[false <= FALSE_POSITIVES].max()),
     )
 
 
 def head_change(start: Mapping[str, Tensor], seen: Mapping[str, Tensor], part: str) -> Values:
     """Return [C] the change of the plain head by class; a "weight" is summed over hidden units."""
     name = f"{HEAD}.{part}"
+    # In float64: a round changes a parameter by little.
     change = seen[name].detach().cpu().double() - start[name].detach().cpu().double()
     return _numpy(change if part == "bias" else change.sum(dim=1))
 

@@ -60,6 +60,7 @@ def observations(
         for level, values in LEVELS.items():
             private = with_privacy(config, dp, values)
             seeds = [
+                # A stream for each level and draw, so that no two share their noise.
                 derive(config.seed, f"attack-noise {dp} {level} {draw}", round_=round_)
                 for draw in range(DRAWS)
             ]
@@ -85,6 +86,7 @@ def _noisy(
 
 def with_privacy(config: RunConfig, dp: str, level: Mapping[str, Value]) -> RunConfig:
     """Return the configuration under this differential privacy, with noise from the run's seed."""
+    # Why seeded (decision 9): a study must be repeatable. The epsilon of such a run is void.
     values: dict[str, Value] = {"privacy.dp": dp, "privacy.seeded": True}
     values["privacy.secure-aggregation"] = dp == "distributed"
     return parse(flatten(config) | values | dict(level))

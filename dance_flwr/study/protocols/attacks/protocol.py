@@ -57,6 +57,7 @@ from dance_flwr.study.protocols.attacks.observations import (
 )
 from dance_flwr.study.protocols.attacks.tables import BEFORE, render
 
+# Labels show most when training begins, members when a model is nearly trained.
 ATTACKED = (5, 20)  # rounds; rounds beyond a run's last count as its last
 Scores = dict[str, float | None]
 
@@ -113,7 +114,9 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
     torch.set_num_threads(config.torch_threads)
     folder = prepare(config).folder
     run = f"attacks-{sha256(json.dumps(dict(labels), sort_keys=True).encode()).hexdigest()[:12]}"
+    # Two measurements with these labels would share the folders at the clients.
     with FileLock(folder / f".{run}.lock"):
+        # What a killed measurement left.
         _clean(folder, run)
         try:
             measured = _federate(_clients(folder, config), config, run)
@@ -124,11 +127,11 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
 
 def _clients(folder: Path, config: RunConfig) -> list[Client]:
     inductive = config.split_mode == "inductive"
-    sites = [
+    all_data = [
         ClientData(folder / f"client-{k}", pick_device(config), inductive, reading_of(config))
         for k in range(config.clients)
     ]
-    return [Client(data, config) for data in sites]
+    return [Client(data, config) for data in all_data]
 
 
 def _clean(folder: Path, run: str) -> None:
@@ -149,10 +152,12 @@ def _federate(clients: Sequence[Client], config: RunConfig, run: str) -> dict[st
         uploads, reports = [_copy(model) for model, _ in replies], [report for _, report in replies]
         if round_ in attacked:
             members = [supervised_members(_plain(c), state, c.data, config, run) for c in clients]
+            # Else an attack would be scored by nodes that are no members.
             _check([nodes.numel() for nodes in members], reports)
             facts, lines = _attack(clients, _Round(round_, state, uploads, members), config)
             measured["clients"].append(facts)
             measured["seen"] += lines
+        # Without noise: only what the server has of an attacked round is protected.
         state = mean_state(uploads, [client.weight for client in clients])
     return measured
 
@@ -249,6 +254,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _copy(state: Mapping[str, Tensor]) -> State:
+    # The next client of this process trains in the same tensors.
     return {name: value.detach().cpu().clone() for name, value in state.items()}
 
 

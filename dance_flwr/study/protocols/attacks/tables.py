@@ -98,8 +98,8 @@ def _table(lines: Sequence[Row]) -> str:
             last, first = members.get((method, rounds[-1])), members.get((method, rounds[0]))
             line += [last.stat(_auc).percent if last else NOTHING]
             # A mean is the same for every client: it has no correlation with their labels.
-            shown = first if not name.startswith(MEAN) else None
-            line += [shown.stat("bias").text() if shown else NOTHING]
+            labels = first if not name.startswith(MEAN) else None
+            line += [labels.stat("bias").text() if labels else NOTHING]
         table.append(line)
     columns = [
         f"{method}: {what}"

@@ -140,8 +140,9 @@ def prepare_clients(scales: Sequence[Scale], folders: Sequence[Path]) -> None:
 
 
 def cost_of(scale: Scale, folder: Path) -> Cost:
-    """Measure the rounds of a prepared client: each condensation and the rounds after it several
-    times, of which the least seconds.
+    """Measure the rounds of a prepared client.
+
+    A condensation and the rounds after it are repeated; the least seconds count.
     """
     torch.set_num_threads(1)
     rounds, period = _Rounds(scale, folder), scale.period
@@ -152,11 +153,13 @@ def cost_of(scale: Scale, folder: Path) -> Cost:
         heavy.append(rounds.train(start))
         plain.append([rounds.train(start + step) for step in after])
     light = rounds.stored()
-    survey = rounds.survey_bytes()
-    with peak_memory() as surveyed:
+    heavy_bytes = rounds.condensation_bytes()
+    # In rounds of their own, as the thread that samples would slow the timed ones.
+    with peak_memory() as condensing_memory:
         heavy.append(rounds.train(starts[-1]))
     with peak_memory() as memory:
         plain.append([rounds.train(starts[-1] + step) for step in after])
+    # The least: whatever disturbs a measurement adds to it.
     condensing = _least(heavy)
     # Evidence is selected in other places of each repeat, so only their means can be compared.
     ordinary = _least([_mean(repeat) for repeat in plain])
@@ -168,9 +171,9 @@ def cost_of(scale: Scale, folder: Path) -> Cost:
         {name: float(f"{value:.4g}") for name, value in seconds.items()},
         ordinary=float(f"{ordinary['total']:.4g}"),
         condensing=float(f"{condensing['total']:.4g}"),
-        bytes=round(light + survey / period),
+        bytes=round(light + heavy_bytes / period),
         memory=memory[0],
-        survey_memory=surveyed[0],
+        survey_memory=condensing_memory[0],
         counts=rounds.counts,
     )
 
@@ -203,6 +206,7 @@ class _Rounds:
 
     def train(self, round_: int) -> dict[str, float]:
         """Train one round; return its seconds by phase, and CPU seconds in total."""
+        # Of the processor: other work of the machine does not count.
         start = time.process_time()
         with seeded(SEED, "growth", round_=round_):
             info = RoundInfo(self._store.folder.name, round_, "made up")
@@ -219,7 +223,7 @@ class _Rounds:
         selection = last.stat().st_size + packs.stat().st_size
         return (self._store.folder / STATE).stat().st_size + selection / cores
 
-    def survey_bytes(self) -> int:
+    def condensation_bytes(self) -> int:
         """Return the bytes that a node condensation writes."""
         files = list(self._store.folder.glob(f"{CONDENSATION}-*.npz"))
         return max(file.stat().st_size for file in files)
@@ -251,6 +255,7 @@ def peak_memory() -> Iterator[list[int]]:
 
 def _in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """Return what the function returns in a process of its own."""
+    # Spawned: a fork would begin with the memory of this process.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
 

@@ -127,9 +127,11 @@ def _render(rows: Sequence[Row]) -> Section:
 def _line(claim: Claim, measured: Mapping[str, Any]) -> list[str]:
     series, sizes = SERIES[claim.series], measured["sizes"]
     values = _values(claim.phase, measured)
+    # 0 stands for what the system does not say.
     known = all(values)
     exponent, error = slope(sizes, values) if known else (0.0, 0.0)
     paper = claim.paper
+    # Its slope over these sizes is above 1, so it is printed to be compared with.
     if paper == "n log n":
         paper += f" ({slope(sizes, [n * log2(n) for n in sizes])[0]:.2f})"
     return [
@@ -171,6 +173,7 @@ def _draw(series: Mapping[str, Mapping[str, Any]], figure: Any) -> None:
                 sizes, measured["seconds"][phase], label=phase, markersize=4, linewidth=1.2, **style
             )
         axis.set(xscale="log", yscale="log", xlabel=SERIES[name].symbol, ylabel="seconds")
+        # The guides must not widen the axis.
         limits = axis.get_ylim()
         for power in (1, 2):
             guide = [

@@ -24,14 +24,14 @@ class Estimate:
     ----------
     mean : mean over the seeds of their means over nodes
     low, high : 95 % interval
-    least, most : smallest and largest mean of a seed
+    smallest, largest : mean of a seed
     """
 
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
-    least: NDArray[np.float64]
-    most: NDArray[np.float64]
+    smallest: NDArray[np.float64]
+    largest: NDArray[np.float64]
 
     def text(self, sign: bool = False, scale: float = 1, digits: int = 3) -> str:
         """Return "mean [low, high]"."""
@@ -68,6 +68,7 @@ def bootstrap(seeds: Sequence[NDArray[np.float64]], key: int = 0) -> NDArray[np.
     mean, resampled = np.zeros(columns), np.zeros((RESAMPLES, columns))
     for number, values in enumerate(seeds):
         size, rng = len(values), np.random.default_rng([key, number])
+        # How often a resample draws each node: one product gives the means of all resamples.
         weights = rng.multinomial(size, np.full(size, 1 / size), RESAMPLES) / size
         mean += values.mean(axis=0) / len(seeds)
         resampled += weights @ values / len(seeds)
@@ -76,13 +77,13 @@ def bootstrap(seeds: Sequence[NDArray[np.float64]], key: int = 0) -> NDArray[np.
 
 def _with_differences(analysis: Mapping[str, Any]) -> Values:
     """Return the measures of the nodes of a run, and evidence minus control by node."""
-    found = measures(unpack(analysis["node_values"]))
+    values = measures(unpack(analysis["node_values"]))
     paired: Values = {}
-    for name, value in found.items():
+    for name, value in values.items():
         source, measure = name.split("/")
         if source in OTHERS and value.ndim == 1:
-            paired[f"{DIFFERENCE}{name}"] = found[f"{EVIDENCE}/{measure}"] - value
-    return found | paired
+            paired[f"{DIFFERENCE}{name}"] = values[f"{EVIDENCE}/{measure}"] - value
+    return values | paired
 
 
 def _resampled(seeds: Sequence[Values]) -> dict[str, Estimate]:

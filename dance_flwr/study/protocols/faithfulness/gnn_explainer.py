@@ -35,6 +35,7 @@ def masked_chunks(
     """
     data, rows = explainer.data, pool.chunks.rows()
     weights, owner = torch.zeros(len(pool.chunks.index)), data.table.node_of_chunk
+    # Only masks are optimised, and the client's model keeps its gradients.
     frozen = deepcopy(explainer.model).requires_grad_(False)
     with seeded(seed, "gnn-explainer", client=data.card.client):
         for row, node in enumerate(pool.nodes):
@@ -83,7 +84,7 @@ class _Around(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         backbone = self.model.backbone
-        here = backbone.reach - backbone.hops_left
-        first = backbone.spread(backbone.project(x), self._steps[:here])
-        hidden = backbone.finish(first, self._steps[here:])
+        split = backbone.reach - backbone.hops_left
+        first = backbone.spread(backbone.project(x), self._steps[:split])
+        hidden = backbone.finish(first, self._steps[split:])
         return torch.log_softmax(self.model.graph_logits(hidden), dim=1)

@@ -24,11 +24,13 @@ def pack(values: Mapping[str, NDArray[np.float64]]) -> str:
     ValueError : a value is outside [0, 1] or no number
     """
     for name, value in values.items():
+        # A sum of float32 probabilities may pass 1 by rounding.
         if not ((value >= 0) & (value <= 1 + 1e-6)).all():
             raise ValueError(f"{name}: expected values in [0, 1], found others")
     header = {name: value.shape[1] if value.ndim > 1 else 0 for name, value in values.items()}
     # Column by column: the values of one budget stand together.
     rows = [np.rint(value.T * _STEPS).astype(np.uint8).tobytes() for value in values.values()]
+    # The smallest form, as rows are committed.
     return b64encode(compress(json.dumps(header).encode() + b"\n" + b"".join(rows), 9)).decode()
 
 

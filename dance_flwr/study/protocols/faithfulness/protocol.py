@@ -70,7 +70,7 @@ def analyse(
     _check([config])
     state = load_model(run_folder, read_result(run_folder)["model_fingerprint"])
     torch.set_num_threads(config.torch_threads)
-    sites = [
+    all_data = [
         ClientData(
             partition_folder / f"client-{client}",
             pick_device(config),
@@ -80,12 +80,13 @@ def analyse(
         for client in range(config.clients)
     ]
     results = []
-    for client, chosen in _sample(sites, nodes, config.seed).items():
-        model = _model(sites[client], config, state)
-        explainer = Explainer(model, sites[client], DanceConfig.of(config))
+    for client, chosen in _sample(all_data, nodes, config.seed).items():
+        model = _model(all_data[client], config, state)
+        explainer = Explainer(model, all_data[client], DanceConfig.of(config))
+        # A stream for each client: its controls do not depend on the nodes of others.
         draw = generator(config.seed, "faithfulness", client=client)
         masks = {EXPLAINER: partial(masked_chunks, explainer, config.seed)}
-        results.append((sites[client], outcomes(explainer, chosen, draws, draw, masks)))
+        results.append((all_data[client], outcomes(explainer, chosen, draws, draw, masks)))
     values = _concatenate(
         [node_values(seen, data.labels[_nodes(data, seen)]) for data, seen in results]
     )
@@ -131,12 +132,13 @@ def _model(data: ClientData, config: RunConfig, state: Mapping[str, torch.Tensor
     return model
 
 
-def _sample(sites: list[ClientData], max_nodes: int, seed: int) -> dict[int, torch.Tensor]:
+def _sample(all_data: list[ClientData], max_nodes: int, seed: int) -> dict[int, torch.Tensor]:
     """Return the drawn test nodes of every client that has some, ascending."""
-    test = [torch.nonzero((data.split == TEST) & (data.labels >= 0)).flatten() for data in sites]
-    owner = np.repeat(np.arange(len(sites)), [nodes.numel() for nodes in test])
+    test = [torch.nonzero((data.split == TEST) & (data.labels >= 0)).flatten() for data in all_data]
+    owner = np.repeat(np.arange(len(all_data)), [nodes.numel() for nodes in test])
     rng = np.random.default_rng(derive(seed, "faithfulness-nodes"))
     drawn = np.zeros(len(owner), np.bool_)
+    # Over all clients at once: each has the share of the sample that it has of the test nodes.
     drawn[rng.permutation(len(owner))[:max_nodes]] = True
     picked = {
         client: nodes[torch.as_tensor(drawn[owner == client])] for client, nodes in enumerate(test)

@@ -54,6 +54,7 @@ def _render(rows: Sequence[Row]) -> Section:
         places = results.places(dataset)
         members = results.groups.get(Place(dataset, STANDARD, STANDARD), ())
         shared = shared_settings([row for group in members for row in group.rows], SHARED)
+        # The cells in which every other method ran, too.
         wide = [p for p in places if len(results.groups[p]) > len(EVERYWHERE)]
         others = {name: None for p in wide for name in results.rivals(p) if name not in RIVALS}
         parts += [
@@ -97,7 +98,7 @@ def _accuracies(results: Results, places: Sequence[Place], names: Collection[str
     """Return test accuracy with a line per variant and a column per cell."""
     columns = [_by_name(results, place) for place in places]
     seeds = [max(len(group.rows) for group in results.groups[place]) for place in places]
-    shown = dict.fromkeys(
+    variants = dict.fromkeys(
         name
         for by_name in columns
         for name, group in by_name.items()
@@ -105,7 +106,7 @@ def _accuracies(results: Results, places: Sequence[Place], names: Collection[str
     )
     lines = [
         [name, *(_cell(column.get(name), n) for column, n in zip(columns, seeds, strict=True))]
-        for name in shown
+        for name in variants
     ]
     headings = ["accuracy %", *(place.name for place in places)]
     return markdown(headings, [*lines, ["seeds", *map(str, seeds)]])

@@ -149,4 +149,5 @@ def _rivals_at(
 def better_rotating(by_place: Mapping[Place, Sequence[Group]], place: Place) -> Group | None:
     """Return the rotating control with the higher mean test accuracy, None without one."""
     rotating = [group for name in ROTATING if (group := group_at(by_place, place, name))]
+    # By the accuracy that is compared: the choice can favour the rival only.
     return max(rotating, key=lambda group: group.stat("test_accuracy").mean or 0.0, default=None)

@@ -1,0 +1,112 @@
+"""`Result`: a finished run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dance_flwr.api.notebook import table_html
+from dance_flwr.api.predicting import Predictor
+from dance_flwr.api.prediction.bundle import Bundle, export
+from dance_flwr.api.run_folder import BUNDLE
+from dance_flwr.config.paths import HISTORY
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.runs.history import Round, whole_lines
+from dance_flwr.runs.reader import scored
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run.
+
+    Attributes
+    ----------
+    folder : of the run: `result.json`, `history.jsonl`, the model
+    config : of the run
+    facts : content of `result.json`
+    """
+
+    folder: Path
+    config: RunConfig
+    facts: Mapping[str, Any]
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """Accuracy on the test nodes of all clients; None if no client has any.
+
+        The model is that of the best validation round, or the last one if no round was validated.
+        """
+        return scored(self.facts, "test")
+
+    @property
+    def val_accuracy(self) -> float | None:
+        """Accuracy of the same model on the validation nodes; None if no client has any."""
+        return scored(self.facts, "val")
+
+    @property
+    def test_macro_f1(self) -> float | None:
+        """Macro-F1 on the test nodes; None if no client has any."""
+        return None if self.test_accuracy is None else float(self.facts["test_macro_f1"])
+
+    @property
+    def clients(self) -> list[Mapping[str, Any]]:
+        """One row per client: its number, test nodes, validation and test accuracy.
+
+        An accuracy is None where the client has no nodes of that split.
+        """
+        return [
+            {**row, "val_accuracy": scored(row, "val"), "test_accuracy": scored(row, "test")}
+            for row in self.facts["clients"]
+        ]
+
+    @property
+    def client_folders(self) -> list[Path]:
+        """The folder of each client, with its graph and its evidence; they hold source texts."""
+        partition = Path(self.facts["partition_dir"])
+        return [partition / f"client-{number}" for number in range(self.config.clients)]
+
+    @property
+    def history(self) -> list[Round]:
+        """One row per round: loss, validation accuracy, seconds, bytes."""
+        return [Round.read(line) for line in whole_lines(self.folder / HISTORY)]
+
+    @cached_property
+    def model(self) -> Predictor:
+        """The model, ready to predict and explain; its bundle is `bundle` in the run's folder.
+
+        Raises
+        ------
+        UserError : the method has no global model
+        """
+        path = self.folder / BUNDLE
+        # Exported once, as calibration predicts the validation nodes of every client.
+        return Predictor(Bundle.open(path)) if path.exists() else self.export(path)
+
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle of `model`."""
+        return self.model.bundle
+
+    def export(self, path: str | Path) -> Predictor:
+        """Write a bundle to a new folder and return its model; it holds no text of a client.
+
+        Raises
+        ------
+        UserError : the folder exists, or the method has no global model
+        """
+        return Predictor(export(self.folder, Path(path).expanduser()))
+
+    def __repr__(self) -> str:
+        test = self.test_accuracy
+        score = "without test nodes" if test is None else f"test accuracy {test:.4f}"
+        what = f"{self.config.method}, {self.config.clients} clients"
+        return f"Result({what}, {score}, {self.folder})"
+
+    def _repr_html_(self) -> str:
+        names = ("client", "test nodes", "val accuracy", "test accuracy")
+        columns = ("client", "test_nodes", "val_accuracy", "test_accuracy")
+        rows = [[row[column] for column in columns] for row in self.clients]
+        total = ["all", self.facts["test_nodes"], self.val_accuracy, self.test_accuracy]
+        caption = f"{self.config.method}, {self.config.rounds} rounds, in {self.folder}"
+        return table_html(caption, [*rows, total], names)
