@@ -41,7 +41,8 @@ def train_clients(clients: list[Client], model: State, round_: int) -> State:
 
 def accuracy(clients: list[Client], model: State, round_: int) -> float:
     """Return correct over all validation nodes: clients report counts, never predictions."""
-    counts = [client.validate(model, RUN, round_)["val"] for client in clients]
+    info = RoundInfo(RUN, round_, model_fingerprint(model))
+    counts = [client.validate(model, info)["val"] for client in clients]
     correct = sum(count.correct["deployed"] for count in counts)
     return correct / sum(count.total for count in counts)
 

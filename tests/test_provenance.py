@@ -10,7 +10,7 @@ from support.killing import Killed, asks
 from support.project import PROJECT
 
 from dance_flwr import fingerprint
-from dance_flwr.fingerprint import provenance
+from dance_flwr.fingerprint import code_hash, provenance
 from dance_flwr.runs import checkpoint
 
 PACKAGE = PROJECT / "dance_flwr"
@@ -153,3 +153,12 @@ def test_no_docstring_states_a_measured_accuracy():
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 assert not measured.search(ast.get_docstring(node) or ""), path
+
+
+def test_the_hash_of_files_is_that_of_their_code(tmp_path):
+    one, two = tmp_path / "one.py", tmp_path / "two.py"
+    one.write_text("x = 1  # said\n")
+    two.write_text('"""Said otherwise."""\n\nx = 1\n')
+    assert code_hash(one) == code_hash(two) != code_hash(one, two)
+    two.write_text("x = 2\n")
+    assert code_hash(one) != code_hash(two)

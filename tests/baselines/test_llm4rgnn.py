@@ -539,7 +539,7 @@ def test_it_is_refined_once_in_a_run_and_again_where_the_folder_is_lost(
         """The upload of round 2, by a process that has just started."""
         client = Client(ClientData(data.folder, data.device), config)
         client.train(start, RoundInfo(name, 1, ""))
-        client.validate(start, name, 1)
+        client.validate(start, RoundInfo(name, 1, ""))
         return Client(ClientData(data.folder, data.device), config).train(
             start, RoundInfo(name, 2, "")
         )[0]

@@ -373,7 +373,7 @@ def failing(monkeypatch, client, error, methods=("train",)):
 
     def wrap(honest):
         def work(self, *arguments, **named):
-            if self.site.card.client == client:
+            if self.data.card.client == client:
                 raise error
             return honest(self, *arguments, **named)
 

@@ -20,9 +20,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 from importlib.metadata import version
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +30,7 @@ from dance_flwr.data.graphs import docstrings
 from dance_flwr.data.graphs.graph import NO_SPLIT, TextGraph, csr_from_pairs, summary
 from dance_flwr.data.graphs.loading import GraphSource
 from dance_flwr.errors import DataError
+from dance_flwr.fingerprint import code_hash
 
 PACKAGES = {
     "numpy": "numpy",
@@ -107,8 +106,8 @@ def build() -> TextGraph:
 def identity() -> str:
     """Return what the graph depends on: the packages' versions and the builder's source code."""
     versions = ",".join(f"{dist}={version(dist)}" for dist in PACKAGES.values())
-    source = b"".join(Path(str(file)).read_bytes() for file in (__file__, docstrings.__file__))
-    return f"{versions},{sha256(source).hexdigest()[:12]}"
+    # Why (decision 26): a reworded comment builds the same graph, and renames no partition of it.
+    return f"{versions},{code_hash(__file__, str(docstrings.__file__))}"
 
 
 def _public_modules(package: str) -> Iterator[ModuleType]:

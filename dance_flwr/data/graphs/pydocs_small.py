@@ -5,15 +5,13 @@ is about: areas that mean something (no collection of leftovers), nodes with a r
 another one, and the beginning of each text, which says what a function does.
 """
 
-from hashlib import sha256
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs import pydocs
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.graphs.loading import GraphSource
+from dance_flwr.fingerprint import code_hash
 
 MAX_TEXT = 500  # characters, about 130 tokens
 MIN_LINKED = 60  # nodes; an area with fewer linked nodes is left out
@@ -47,7 +45,7 @@ def build() -> TextGraph:
 
 def identity() -> str:
     """Return what the graph depends on: that of the full graph, and this source code."""
-    return f"{pydocs.identity()},{sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
+    return f"{pydocs.identity()},{code_hash(__file__)}"
 
 
 def beginning(text: str, limit: int = MAX_TEXT) -> str:
