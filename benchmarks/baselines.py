@@ -67,9 +67,9 @@ def of_gcond(steps: int) -> float:
     config = config_of("gcond", **{"condense.steps": steps})
     folder, seconds = prepare(config).folder, 0.0
     for number in range(config.clients):
-        site = open_client(folder / f"client-{number}", config, torch.device("cpu")).site
+        data = open_client(folder / f"client-{number}", config, torch.device("cpu")).data
         start = time.process_time()
-        GCond().arrays(site, config)
+        GCond().arrays(data, config)
         seconds += time.process_time() - start
     return seconds
 
