@@ -56,7 +56,7 @@ class MemorySite(ClientData):
     """A client without a folder."""
 
     def __init__(self, **parts):
-        self.__dict__.update(parts, _inputs={}, _remembered={}, reading=ReadingConfig())
+        self.__dict__.update(parts, _inputs={}, _cached={}, _stored=None, reading=ReadingConfig())
 
 
 def make_site(graph, chunks, sizes):
