@@ -94,6 +94,6 @@ def test_a_hub_costs_no_more_than_its_sample():
         sample = sample_rows(hub, torch.zeros(100, dtype=torch.int64), 10, draw())
     assert 0 < largest.elements <= 10_000  # of the 20 million entries, which do not even exist
     with LargestTensor() as largest:
-        hub.index.contiguous()
+        hub.rows()
     assert largest.elements == 20_000_000, "a look at each entry is seen"
     assert sample.place.numel() == 1000 and int(sample.place.max()) < 20_000_000
