@@ -149,6 +149,10 @@ class Recorder:
         if row.val_accuracy is not None and row.val_accuracy > best:
             self.best_round, self.best_state = round_, dict(state)
             self.checkpoint.best_model = model_fingerprint(state)
+        # Why (decision 26): after the round, as parsing takes half a second, and before it nothing
+        # was computed that the code would answer for. Before the row, as nothing slow may stand
+        # between the writes: a folder that is deleted meanwhile ends the run at the next row.
+        self.checkpoint.stamp()
         # In this order: the row, the checkpoint that counts it, the model that the checkpoint
         # names. A crash between any two leaves what `resume` can continue from.
         self.history.append(row)
@@ -157,9 +161,6 @@ class Recorder:
             file.write(self.checkpoint.history[-1] + "\n")
         self.checkpoint.round, self.checkpoint.best_round = round_, self.best_round
         self.checkpoint.seconds = time.perf_counter() - self._start
-        # Why (decision 26): after the round, as parsing takes half a second, and before it nothing
-        # was computed that the code would answer for.
-        self.checkpoint.stamp()
         save()
         if self.best_round == round_:
             self._save_model()
