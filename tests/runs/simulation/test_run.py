@@ -336,12 +336,14 @@ def test_frozen_text_only_uses_what_was_selected_in_round_1(run):
     from dance_flwr.evidence.pack import Packs
 
     finished = run(dance_core_refresh_every=1, dance_text_refresh_every=0)
-    kept = state(finished)
+    store = finished.store(0)
+    static = saved(store.latest(STATIC))
     for round_ in (1, 2, 3):
-        packs = Packs.load(finished.store(0).round_path(round_))
+        packs = Packs.load(store.round_path(round_))
         for row, node in enumerate(packs.nodes):
             chosen = packs.chunks[packs.chunk_ptr[row] : packs.chunk_ptr[row + 1]]
-            frozen = kept["chunks_index"][kept["chunks_ptr"][node] : kept["chunks_ptr"][node + 1]]
+            first, last = static["chunks_ptr"][node : node + 2]
+            frozen = static["chunks_index"][first:last]
             assert set(chosen) <= set(frozen)
 
 
