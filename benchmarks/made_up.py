@@ -5,7 +5,7 @@
 
 The graph is the block model of `partition.py`: communities of about 250 nodes, about 10 edges per
 node, degrees by a power law, four of five draws inside a community. A client holds whole
-communities: the partition is planted, as `by-column` over a column `data`. A community has a topic,
+communities: the partition is planted, as `by-column` over a column `site`. A community has a topic,
 drawn from its client's own mixture; a tenth of the labels are drawn at random instead. A text has
 one to three sentences that name the node and its topic; no encoder reads them, as each sentence's
 embedding is a unit vector around the centre of the topic. Hence folders, manifest and cards come
@@ -101,12 +101,12 @@ class MadeUpBank:
 
 
 def make_graph(nodes: int, clients: int, seed: int, edges_per_node: int = 10) -> TextGraph:
-    """Return the whole graph; `data` is the client that holds each node."""
+    """Return the whole graph; `site` is the client that holds each node."""
     draw = np.random.default_rng(seed)
     community, source, target = synthetic_edges(nodes, edges_per_node * nodes, draw)
     indptr, indices = csr_from_pairs(source, target, nodes)
-    data = _planted(community, clients)
-    topic = _topics(community, data, draw)
+    site = _planted(community, clients)
+    topic = _topics(community, site, draw)
     labels = np.where(
         draw.random(nodes) < RANDOM_LABELS, draw.integers(0, CLASSES, nodes), topic
     ).astype(np.int64)
@@ -126,7 +126,7 @@ def make_graph(nodes: int, clients: int, seed: int, edges_per_node: int = 10) ->
         indices=indices,
         split=np.zeros(nodes, np.uint8),
         provenance={"made up": f"{nodes} nodes, {edges_per_node} edges each, seed {seed}"},
-        data=names[data],
+        site=names[site],
     )
 
 
@@ -139,13 +139,13 @@ def _planted(community: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
 
 
 def _topics(
-    community: NDArray[np.int64], data: NDArray[np.int64], draw: np.random.Generator
+    community: NDArray[np.int64], site: NDArray[np.int64], draw: np.random.Generator
 ) -> NDArray[np.int64]:
     """Return each node's topic: one per community, by a mixture of its client, Dirichlet(1)."""
     first = np.unique(community, return_index=True)[1]
-    mixtures = draw.dirichlet(np.ones(CLASSES), int(data.max()) + 1).cumsum(axis=1)
+    mixtures = draw.dirichlet(np.ones(CLASSES), int(site.max()) + 1).cumsum(axis=1)
     topics = np.zeros(int(community.max()) + 1, np.int64)
-    below = mixtures[data[first]] < draw.random((len(first), 1))
+    below = mixtures[site[first]] < draw.random((len(first), 1))
     topics[community[first]] = np.minimum(below.sum(axis=1), CLASSES - 1)
     return topics[community]
 
