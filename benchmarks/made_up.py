@@ -201,7 +201,7 @@ def run_clients(folder: Path, out: Path, values: Mapping[str, Any]) -> dict[str,
         }
         for number in range(clients)
     }
-    grid = InProcessGrid(client_app.app, flatten(config), clients, run_id=run, node_configs=nodes)
+    grid = InProcessGrid(client_app.app, flatten(config), nodes, run_id=run)
     server_app.run(grid, config, str(run), out, lambda row: print(row, flush=True))
     return read_result(out)
 
