@@ -2,35 +2,27 @@
 
     from dance_flwr import condense, explain, federate, load
 
-What these four do, and the types that they take and return, is in `dance_flwr.api`.
+What these four do, and the types that they take and return, is in `dance_flwr.api`. Types of the
+names that are imported when they are used stand in `__init__.pyi`.
 """
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import Any
 
-if TYPE_CHECKING:
-    from dance_flwr.api import TextGraph, condense, explain, federate, load, load_graph
+from dance_flwr.fingerprint import PROTOCOL, VERSION
 
-__version__ = "0.1.0"
-# Why (decision 26): two releases work together as long as what they exchange is the same, whatever
-# else differs. Raise it with the schema in tests/golden/schema.json, whose test says when.
-PROTOCOL = 1
-"""Number of the messages and of the state of runs.
-
-It decides whether a node may join, whether a run may be resumed, and what `deploy check` expects.
-"""
-
-__all__ = ["TextGraph", "condense", "explain", "federate", "load", "load_graph"]
+__version__ = VERSION
+__all__ = ["PROTOCOL", "__version__"]
+_OF_API = ("TextGraph", "condense", "explain", "federate", "load", "load_graph")
 
 
 def __getattr__(name: str) -> Any:
     # Imported when first used: every process of a federation imports this package, and few need
     # torch at once (decision 23).
-    if name not in __all__:
+    if name not in _OF_API:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dance_flwr import api
-
-    return getattr(api, name)
+    return getattr(import_module("dance_flwr.api"), name)
 
 
 def __dir__() -> list[str]:
-    return ["__version__", *__all__]
+    return [*__all__, *_OF_API]

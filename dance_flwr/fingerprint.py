@@ -1,4 +1,4 @@
-"""Hashes that identify the code that computed a result, a model, and a file."""
+"""What identifies a release, the code that computed a result, a model, and a file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
+VERSION = "0.1.0"
+# Why (decision 26): two releases work together as long as what they exchange is the same, whatever
+# else differs. Raise it with the schema in tests/golden/schema.json, whose test says when.
+PROTOCOL = 1
+"""Number of the messages and of the state of runs.
+
+It decides whether a node may join, whether a run may be resumed, and what `deploy check` expects.
+"""
 APP = "_app"  # folder of the package in a wheel: what lies beside the package in a checkout
 
 # Why (decision 26): what is not listed counts, so that no new package is forgotten. The listed ones

@@ -36,10 +36,9 @@ def test_examples_of_docstrings_print_what_they_say(package, tmp_path, monkeypat
 @pytest.mark.parametrize(
     "script", sorted((PROJECT / "examples").glob("*.py")), ids=lambda script: script.name
 )
-def test_a_script_runs(script, tmp_path):
-    done = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
+def test_a_script_runs(script, tiny, tmp_path):
+    command = [sys.executable, script, tiny, "2"]  # a tiny graph, two rounds
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("accuracy") >= 2
 

@@ -97,7 +97,7 @@ def check(part, lines, golden, number):
     if number == golden["protocol"]:
         raise AssertionError(
             f"the schema of {part} is not that of PROTOCOL {number} in {GOLDEN.name}; raise "
-            f"PROTOCOL in dance_flwr/__init__.py, then record it with `{UPDATE}`\n{shown}"
+            f"PROTOCOL in dance_flwr/fingerprint.py, then record it with `{UPDATE}`\n{shown}"
         )
     raise AssertionError(
         f"{GOLDEN.name} is of PROTOCOL {golden['protocol']}, not {number}; record the schema with "
@@ -146,7 +146,8 @@ def test_a_new_key_of_a_message_needs_a_new_protocol(run, recorded, tmp_path, mo
         check("messages", found := lines(), base, 7)
     text = str(failure.value)
     assert (
-        "is not that of PROTOCOL 7" in text and "raise PROTOCOL in dance_flwr/__init__.py" in text
+        "is not that of PROTOCOL 7" in text
+        and "raise PROTOCOL in dance_flwr/fingerprint.py" in text
     )
     assert UPDATE in text and f"new: {BASE}: train down config/surprise: int" in text
     with pytest.raises(AssertionError, match="is of PROTOCOL 7, not 8; record the schema with"):

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from dance_flwr import __version__
 from dance_flwr.cli import (
     config,
     data,
@@ -23,6 +22,7 @@ from dance_flwr.cli import (
 )
 from dance_flwr.errors import UserError
 from dance_flwr.escaping import EscapedOutput, escaped, one_line
+from dance_flwr.fingerprint import VERSION
 
 # In the order of `dance-flwr --help`. A Typer with a name is a group of commands below that name;
 # the commands of one without a name stand at the top level.
@@ -36,7 +36,7 @@ for group in GROUPS:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"dance-flwr {__version__}")
+        typer.echo(f"dance-flwr {VERSION}")
         raise typer.Exit
 
 

@@ -8,11 +8,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from dance_flwr import PROTOCOL
 from dance_flwr.data.card import read_card
 from dance_flwr.data.text.bank_slice import META, read_meta
 from dance_flwr.disk import write_new
 from dance_flwr.errors import DataError, UserError
+from dance_flwr.fingerprint import PROTOCOL
 
 FORMAT = 1
 _AGAIN = "ask the server operator for the file that `dance-flwr deploy agree` wrote"

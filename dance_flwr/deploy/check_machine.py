@@ -4,10 +4,10 @@ import platform
 import shutil
 from pathlib import Path
 
-from dance_flwr import PROTOCOL
 from dance_flwr.data.federation_file import installed_version
 from dance_flwr.deploy.finding import Finding, ok, problem, unchecked, warning
 from dance_flwr.deploy.node import Node
+from dance_flwr.fingerprint import PROTOCOL
 
 # Below it there is a warning only: how much a run needs depends on its settings.
 _LEAST_BYTES = 10**9

@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from dance_flwr import PROTOCOL
 from dance_flwr.config.paths import HISTORY, MODEL
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.disk import atomic_path
 from dance_flwr.errors import ConfigError, ResumeError
 from dance_flwr.federation.wire.keys import SCHEMA_COMMON
-from dance_flwr.fingerprint import model_fingerprint, provenance
+from dance_flwr.fingerprint import PROTOCOL, model_fingerprint, provenance
 
 if TYPE_CHECKING:  # reading the status of a run needs no torch
     from torch import Tensor

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from dance_flwr import PROTOCOL
 from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT, SETTINGS
 from dance_flwr.config.text import to_toml
 from dance_flwr.config.tree import FREE, RunConfig, flatten
 from dance_flwr.disk import write_text
 from dance_flwr.errors import ResumeError, UserError
+from dance_flwr.fingerprint import PROTOCOL
 from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, Checkpoint, other_protocol
 from dance_flwr.runs.history import whole_lines
 

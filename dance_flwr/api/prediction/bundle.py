@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dance_flwr import __version__
 from dance_flwr.api.prediction.calibration import Calibration
 from dance_flwr.api.prediction.model_card import card_text
 from dance_flwr.client_data.client_data import ClientData
@@ -27,6 +26,7 @@ from dance_flwr.data.federation_file import Agreement, agree, read_agreement, wr
 from dance_flwr.disk import atomic_folder, json_text, write_text
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.client.client import Client
+from dance_flwr.fingerprint import VERSION
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.reader import load_model, read_result, validated
 
@@ -156,7 +156,7 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
     config = {key: value for key, value in result["config"].items() if key not in _LOCAL}
     facts = {
         "format": FORMAT,
-        "dance_flwr": __version__,
+        "dance_flwr": VERSION,
         "method": method,
         "config": flatten(parse(config)),
         **{key: result[key] for key in _RECORDED if key in result},

@@ -11,7 +11,7 @@ from typing import Any
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from dance_flwr import PROTOCOL, __version__, events
+from dance_flwr import events
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import ProtocolError, UserError
 from dance_flwr.federation.secagg import signatures
@@ -21,6 +21,7 @@ from dance_flwr.federation.server.polling import ask, is_lost
 from dance_flwr.federation.server.reply_checks import hello_fault
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
+from dance_flwr.fingerprint import PROTOCOL, VERSION
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def _member(reply: Message) -> Member:
     if (protocol := stated[keys.PROTOCOL]) != PROTOCOL:
         raise ProtocolError(
             f"client {stated[keys.PARTITION]}: expected protocol {PROTOCOL} of the server, found "
-            f"{protocol}; install dance-flwr {__version__} on that node, or stop the SuperLink "
+            f"{protocol}; install dance-flwr {VERSION} on that node, or stop the SuperLink "
             "that was started in another project"
         )
     hello = wire.read_hello(reply)

@@ -11,7 +11,6 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from dance_flwr import PROTOCOL
 from dance_flwr.config.sections import INT8
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.flower import SECAGG_CONFIGS
@@ -32,6 +31,7 @@ from dance_flwr.federation.wire.rules import (
     short_repr,
 )
 from dance_flwr.federation.wire.tensors import array_fault
+from dance_flwr.fingerprint import PROTOCOL
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import Uplink
 from dance_flwr.metrics import COUNTS, PHASES
