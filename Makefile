@@ -14,7 +14,7 @@ run: install  ## the default federation: pydocs, 5 clients, Flower's simulation 
 test: install-dev  ## every test, three at a time, as some wait for engines; one thread each
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
-test-quick: install-dev  ## what needs no engine, no browser and no real graph: a minute and a half
+test-quick: install-dev  ## what needs no engine, no browser and no real graph
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder -m quick
 
 check: install-dev  ## formatting, lint, types, sizes and directions of imports
