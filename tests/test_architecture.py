@@ -199,7 +199,7 @@ def test_files_are_named_for_what_they_hold():
 def test_contributing_lists_every_folder():
     text = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     listed = re.findall(r"^(?:├──|└──) (\w+)/? ", text, re.MULTILINE)
-    others = ("__pycache__", "__init__.py", "py.typed")
+    others = ("__pycache__", "__init__.py", "__init__.pyi", "py.typed")
     inside = [path for path in PACKAGE.iterdir() if path.name not in others]
     assert sorted(listed) == sorted(path.stem for path in inside)
 
