@@ -267,7 +267,7 @@ def test_the_embedded_model_is_verified_and_repeats_itself(tmp_path):
         with session(model, tmp_path / folder) as asked:
             summariser = ModelSummariser(asked, embed, embed(texts).astype(np.float16))
             found.append(summariser.summarise(spans(*texts)))
-        assert asked.ledger.fresh_calls == MAX_SENTENCES and not asked.ledger.failed_calls
+        assert asked.counts.fresh_calls == MAX_SENTENCES and not asked.counts.failed_calls
     assert found[0] == found[1]
     assert [sentence.span for sentence in found[0]] == [1, 2]
     for sentence, text in zip(found[0], (TREES, CASES), strict=True):
