@@ -41,6 +41,7 @@ ORDER: list[set[str]] = [
     {"client_data"},
     {"data"},
     {"data/partition"},
+    {"data/imports"},
     {"data/graphs", "data/text"},
     {"nn"},
     {"config"},

@@ -1,0 +1,74 @@
+"""What a reader of a format returns: a table of nodes and a table of edges, nothing decided yet."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Columns(Protocol):
+    """A table whose columns are read as strings, in batches.
+
+    Attributes
+    ----------
+    names : of all columns, in the order of the file
+    where : the file, for messages
+    """
+
+    names: list[str]
+    where: str
+
+    def batches(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield column name -> large_string array, in row order; a missing value is "".
+
+        Raises
+        ------
+        DataError : a column is missing, or a value is a list or an object
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class GraphFile:
+    """A graph as its files hold it, before columns are chosen and rules applied.
+
+    Attributes
+    ----------
+    kind : format and dialect, as in "GraphML of yEd"; printed, and stored in `import.json`
+    files : every file that is read
+    nodes, edges : the two tables; without `nodes` the ids are the ends of the edges
+    roles : column that the format itself declares for a role: `id`, `text`, `label`, `split`,
+        `site`, `source`, `target`, `relation`, `weight`, `description`
+    facts : what was recognised, as in {"encoding": "utf-16", "delimiter": ";"}
+    classes : classes that the file declares, in any order
+    directed : whether the format says that edges have a direction; None if it does not say
+    """
+
+    kind: str
+    files: tuple[Path, ...]
+    nodes: Columns | None
+    edges: Columns | None
+    roles: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    directed: bool | None = None
+
+
+@dataclass(frozen=True)
+class EdgeList:
+    """The edges of a graph by row number of their ends, as they stand in the file.
+
+    Attributes
+    ----------
+    source, target : [m] int64
+    weight : [m] float32, not negative; None without weights
+    text : m strings, "" for an edge without one; None if texts of edges are left out
+    """
+
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    weight: NDArray[np.float32] | None = None
+    text: Sequence[str] | None = None
