@@ -1,6 +1,11 @@
-"""Write files and folders whole or not at all, and report in one line what a disk refuses."""
+"""Write files and folders whole or not at all.
+
+Everything that is written here belongs to its user alone, whatever the umask is: texts, keys, salts
+and states lie on machines that other people use.
+"""
 
 import errno
+import fcntl
 import json
 import math
 import os
@@ -16,22 +21,22 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.errors import UserError
+from dance_flwr.errors import in_the_way
 
 if TYPE_CHECKING:
     from filelock import FileLock
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 # What Python's zip reader and NumPy raise for bytes that are no archive, or of other features.
 _DAMAGED = (BadZipFile, EOFError, KeyError, NotImplementedError, OSError, RuntimeError, ValueError)
 _DRAFT = re.compile(r"(\..+\.draft-[0-9a-f]{8})(?:\.lock)?")
-# Of a place that is closed to this user. Any other error is no matter of the disk.
-_CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 @contextmanager
-def atomic_path(path: Path, *, keep: Path | None = None, lasting: bool = False) -> Iterator[Path]:
-    """Yield the path of a draft to write; on success the draft replaces `path`.
+def atomic_path(
+    path: Path, *, keep: Path | None = None, lasting: bool = False, mode: int = PRIVATE_FILE
+) -> Iterator[Path]:
+    """Yield the path of an empty draft to write; on success the draft replaces `path`.
 
     On an error `path` is unchanged and the draft is removed. Missing parent folders are created.
 
@@ -39,10 +44,10 @@ def atomic_path(path: Path, *, keep: Path | None = None, lasting: bool = False) 
     ----------
     keep : where to move the file that is replaced; None discards it
     lasting : flush to the device first, so that the file survives a power failure
+    mode : permissions of the file before the umask; it has them before its first byte
     """
     create_folder(path.parent)
-    # Beside the target, as only a rename within one file system is atomic.
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft, held = _open_draft(path, mode)
     try:
         yield draft
         if lasting:
@@ -57,42 +62,76 @@ def atomic_path(path: Path, *, keep: Path | None = None, lasting: bool = False) 
         # report.
         with suppress(OSError):
             draft.unlink()
+        os.close(held)
+
+
+def _open_draft(path: Path, mode: int) -> tuple[Path, int]:
+    """Return the path of an empty draft, and its descriptor, which is locked while it is open.
+
+    The draft of a killed process is taken over by the next writer of the same file.
+    """
+    # Beside the target, as only a rename within one file system is atomic.
+    with suppress(OSError):  # another writer has it, or another user left it
+        draft = path.with_name(f".{path.name}.draft")
+        return draft, _locked(draft, mode)
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(2).hex()}.draft")
+    return draft, _locked(draft, mode)
+
+
+def _locked(draft: Path, mode: int) -> int:
+    """Create or take over a draft, and return its descriptor, which holds its lock."""
+    # It exists before it is written: libraries that open it by name keep its mode.
+    held = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The former writer may have renamed it between these two lines.
+        if not os.path.samestat(os.fstat(held), draft.stat()):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(draft))
+        os.fchmod(held, os.fstat(held).st_mode & mode)
+        os.ftruncate(held, 0)
+    except BaseException:
+        os.close(held)
+        raise
+    return held
 
 
 @contextmanager
 def atomic_file(
-    path: Path, *, keep: Path | None = None, lasting: bool = False, mode: int = 0o666
+    path: Path, *, keep: Path | None = None, lasting: bool = False, mode: int = PRIVATE_FILE
 ) -> Iterator[BinaryIO]:
-    """Yield a draft of `path` that is open for writing; parameters as for `atomic_path`.
+    """Yield a draft of `path` that is open for writing; parameters as for `atomic_path`."""
+    with (
+        atomic_path(path, keep=keep, lasting=lasting, mode=mode) as draft,
+        draft.open("wb") as file,
+    ):
+        yield file
 
-    Parameters
-    ----------
-    mode : permissions of the file before the umask; it has them before its first byte
-    """
-    with atomic_path(path, keep=keep, lasting=lasting) as draft:
-        draft.unlink(missing_ok=True)  # one that a process of this number left, of any mode
-        with open(draft, "wb", opener=partial(os.open, mode=mode)) as file:
-            yield file
+
+def append_to(path: Path) -> BinaryIO:
+    """Open a file of this user alone to append bytes; its folder must exist."""
+    return open(path, "ab", opener=partial(os.open, mode=PRIVATE_FILE))
 
 
 @contextmanager
-def atomic_folder(path: Path, *, mode: int = 0o777) -> Iterator[Path]:
+def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield an empty draft folder to fill; on success the draft becomes `path`.
 
     On an error the draft is removed. Drafts of any name beside `path` that killed processes left
-    behind are removed first; a draft that is being written is locked, and stays.
+    behind are removed first; a draft that is being written is locked, and stays. Nobody but its
+    user may open the folder, its folders and its files.
 
     Parameters
     ----------
     path : must be absent or an empty folder; missing parent folders are created
-    mode : permissions of the folder, before the umask
     """
     create_folder(path.parent)
     _remove_stale_drafts(path.parent)
     draft, lock = _locked_draft(path)
     try:
-        draft.mkdir(mode=mode)
+        draft.mkdir(PRIVATE_FOLDER)
         yield draft
+        for entry in draft.rglob("*"):  # also those of libraries that create files themselves
+            entry.chmod(PRIVATE_FOLDER if entry.is_dir() else PRIVATE_FILE)
         draft.replace(path)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -107,7 +146,7 @@ def _locked_draft(path: Path) -> tuple[Path, "FileLock"]:
 
     while True:
         draft = path.with_name(f".{path.name}.draft-{os.urandom(4).hex()}")
-        lock = FileLock(_lock_of(draft))
+        lock = FileLock(_lock_of(draft), mode=PRIVATE_FILE)
         lock.acquire()
         if _lock_of(draft).exists():
             return draft, lock
@@ -125,7 +164,7 @@ def _remove_stale_drafts(folder: Path) -> None:
     names = {match[1] for entry in folder.iterdir() if (match := _DRAFT.fullmatch(entry.name))}
     for draft in (folder / name for name in names):
         # A draft or a lock that this user may not touch is another user's.
-        with suppress(Timeout, OSError), FileLock(_lock_of(draft), timeout=0):
+        with suppress(Timeout, OSError), FileLock(_lock_of(draft), timeout=0, mode=PRIVATE_FILE):
             shutil.rmtree(draft, ignore_errors=True)
             _lock_of(draft).unlink()
 
@@ -208,91 +247,17 @@ def write_new(files: Mapping[Path, tuple[bytes, int]]) -> None:
 
 
 def create_folder(path: Path) -> None:
-    """Create a folder and those above it, if they are missing.
+    """Create a folder of this user alone, and those above it, if they are missing.
 
     Raises
     ------
     NotADirectoryError : a file is in the way; the error names it
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        # One by one: `Path.mkdir` gives its mode to the last folder only.
+        for folder in (*reversed(path.parents), path):
+            if not folder.is_dir():
+                folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         code, file = errno.ENOTDIR, in_the_way(path) or path
         raise NotADirectoryError(code, os.strerror(code), str(file)) from error
-
-
-def in_the_way(folder: Path) -> Path | None:
-    """Return the file that is where `folder` or one above it would be; None if there is none."""
-    existing = next((place for place in (folder, *folder.parents) if os.path.lexists(place)), None)
-    return None if existing is None or existing.is_dir() else existing
-
-
-@contextmanager
-def disk_of(folder: Path) -> Iterator[None]:
-    """Turn what the disk refuses a writer of `folder` inside the block into one line.
-
-    Raises
-    ------
-    UserError : the disk is full, or this user may not write to the folder; the line names the
-        folder, what is free and what to do
-    """
-    try:
-        yield
-    except OSError as error:
-        if not (_is_full(error) or error.errno in _CLOSED) or not _concerns(error, folder):
-            raise
-        raise UserError(_line(error, folder)) from None
-
-
-def refusal(error: OSError) -> str:
-    """Return one line for what a disk refused a command; "" for any other error."""
-    if _is_full(error):
-        return (
-            f"{error.filename or 'the output disk'}: expected room to write, found none "
-            f"({error.strerror or error}); free some space or set DANCE_FLWR_HOME to a folder on "
-            "another disk, then run the same command again: it reuses every file that is complete"
-        )
-    if error.errno in _CLOSED:
-        return (  # an error of Arrow has no file name; its text names the file
-            f"{error.filename or 'the output'}: expected read and write access for this user, "
-            f"found {error.strerror!r}; choose another folder or change its owner (chown)"
-        )
-    if error.errno == errno.ENOTDIR and error.filename:
-        path = Path(os.fsdecode(error.filename))
-        return (
-            f"{in_the_way(path.parent) or path}: expected a folder, found a file; choose another "
-            "path"
-        )
-    return ""
-
-
-def _is_full(error: OSError) -> bool:
-    """Whether there was no room; NumPy reports byte counts instead of the system's error number."""
-    return error.errno in _FULL or (error.errno is None and " requested and " in str(error))
-
-
-def _concerns(error: OSError, folder: Path) -> bool:
-    """Whether an error is about a file in `folder`; a full disk names no file."""
-    return error.filename is None or Path(os.fsdecode(error.filename)).is_relative_to(folder)
-
-
-def _line(error: OSError, folder: Path) -> str:
-    if _is_full(error):
-        return (
-            f"{folder}: expected room for the files of a round, found {_free(folder)} "
-            f"({error.strerror or error}); make room there (old runs in {folder / 'runs'} can be "
-            "deleted), the node then takes part again without a restart"
-        )
-    return (
-        f"{error.filename or folder}: expected read and write access to the folder, "
-        f"found {error.strerror!r}; "
-        "change its owner to the SuperNode's user (chown) and mount it read-write"
-    )
-
-
-def _free(folder: Path) -> str:
-    with suppress(OSError):
-        if (files := os.statvfs(folder)).f_files and not files.f_favail:
-            return "no inode free"
-        return f"{shutil.disk_usage(folder).free / 1e6:.1f} MB free"
-    return "none"

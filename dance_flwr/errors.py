@@ -1,6 +1,17 @@
 """Errors that a user can fix: one line each, never a traceback."""
 
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
 from dance_flwr.escaping import escaped
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+# Of a place that is closed to this user. Any other error is no matter of the disk.
+_CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 class UserError(Exception):
@@ -41,3 +52,80 @@ class ResumeError(UserError):
 
 class ProtocolError(UserError):
     """A client speaks another protocol than the server."""
+
+
+def in_the_way(folder: Path) -> Path | None:
+    """Return the file that is where `folder` or one above it would be; None if there is none."""
+    existing = next((place for place in (folder, *folder.parents) if os.path.lexists(place)), None)
+    return None if existing is None or existing.is_dir() else existing
+
+
+@contextmanager
+def disk_of(folder: Path) -> Iterator[None]:
+    """Turn what the disk refuses a writer of `folder` inside the block into one line.
+
+    Raises
+    ------
+    UserError : the disk is full, or this user may not write to the folder; the line names the
+        folder, what is free and what to do
+    """
+    try:
+        yield
+    except OSError as error:
+        if not (_is_full(error) or error.errno in _CLOSED) or not _concerns(error, folder):
+            raise
+        raise UserError(_line(error, folder)) from None
+
+
+def refusal(error: OSError) -> str:
+    """Return one line for what a disk refused a command; "" for any other error."""
+    if _is_full(error):
+        return (
+            f"{error.filename or 'the output disk'}: expected room to write, found none "
+            f"({error.strerror or error}); free some space or set DANCE_FLWR_HOME to a folder on "
+            "another disk, then run the same command again: it reuses every file that is complete"
+        )
+    if error.errno in _CLOSED:
+        return (  # an error of Arrow has no file name; its text names the file
+            f"{error.filename or 'the output'}: expected read and write access for this user, "
+            f"found {error.strerror!r}; choose another folder or change its owner (chown)"
+        )
+    if error.errno == errno.ENOTDIR and error.filename:
+        path = Path(os.fsdecode(error.filename))
+        return (
+            f"{in_the_way(path.parent) or path}: expected a folder, found a file; choose another "
+            "path"
+        )
+    return ""
+
+
+def _is_full(error: OSError) -> bool:
+    """Whether there was no room; NumPy reports byte counts instead of the system's error number."""
+    return error.errno in _FULL or (error.errno is None and " requested and " in str(error))
+
+
+def _concerns(error: OSError, folder: Path) -> bool:
+    """Whether an error is about a file in `folder`; a full disk names no file."""
+    return error.filename is None or Path(os.fsdecode(error.filename)).is_relative_to(folder)
+
+
+def _line(error: OSError, folder: Path) -> str:
+    if _is_full(error):
+        return (
+            f"{folder}: expected room for the files of a round, found {_free(folder)} "
+            f"({error.strerror or error}); make room there (old runs in {folder / 'runs'} can be "
+            "deleted), the node then takes part again without a restart"
+        )
+    return (
+        f"{error.filename or folder}: expected read and write access to the folder, "
+        f"found {error.strerror!r}; "
+        "change its owner to the SuperNode's user (chown) and mount it read-write"
+    )
+
+
+def _free(folder: Path) -> str:
+    with suppress(OSError):
+        if (files := os.statvfs(folder)).f_files and not files.f_favail:
+            return "no inode free"
+        return f"{shutil.disk_usage(folder).free / 1e6:.1f} MB free"
+    return "none"

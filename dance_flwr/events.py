@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from dance_flwr.disk import create_folder
 from dance_flwr.escaping import EscapingFilter
 
 VARIABLE, FILE = "DANCE_FLWR_LOG", "events.jsonl"
@@ -92,7 +93,7 @@ def log_to(folder: Path, append: bool) -> Iterator[None]:
         yield
         return
     # The first events come before the files of the run.
-    folder.mkdir(parents=True, exist_ok=True)
+    create_folder(folder)
     file = logging.FileHandler(folder / FILE, "a" if append else "w", encoding="utf-8")
     file.setLevel(logging.INFO)
     file.setFormatter(_Format())

@@ -12,17 +12,17 @@ import pytest
 
 from dance_flwr.config.outputs import check_out
 from dance_flwr.disk import (
+    append_to,
     atomic_file,
     atomic_folder,
     atomic_path,
     create_folder,
-    disk_of,
-    refusal,
     write_json,
     write_new,
+    write_npz,
     write_text,
 )
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, disk_of, refusal
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -85,10 +85,10 @@ def test_a_draft_is_hidden_beside_its_file_and_parents_are_created(tmp_path):
     assert content_of(path.parent) == {"file.parquet": b"1"}
 
 
-def test_a_path_without_a_draft_is_an_error(tmp_path):
+def test_a_draft_that_is_gone_is_an_error(tmp_path):
     (tmp_path / "file").write_bytes(b"old")
-    with pytest.raises(FileNotFoundError), atomic_path(tmp_path / "file"):
-        pass
+    with pytest.raises(FileNotFoundError), atomic_path(tmp_path / "file") as draft:
+        draft.unlink()
     assert content_of(tmp_path) == {"file": b"old"}
 
 
@@ -119,14 +119,36 @@ def test_a_folder_appears_when_it_is_complete(tmp_path):
     }
 
 
-def test_a_folder_has_the_mode_that_was_asked_for(tmp_path):
-    with atomic_folder(tmp_path / "private", mode=0o700):
-        pass
-    with atomic_folder(tmp_path / "usual"):
-        pass
-    (tmp_path / "like").mkdir()
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-    assert modes["private"] == 0o700 and modes["usual"] == modes["like"]
+def test_what_is_written_belongs_to_its_user_alone(tmp_path, umask_0):
+    """Also where the umask allows everything, and for files that libraries create in a folder."""
+    with atomic_folder(tmp_path / "a" / "folder") as draft:
+        (draft / "inner").mkdir()
+        np.save(draft / "inner" / "array.npy", np.zeros(1))
+    write_text(tmp_path / "b" / "text", "x")
+    write_npz(tmp_path / "arrays.npz", {"x": np.zeros(1)})
+    with append_to(tmp_path / "lines") as file:
+        file.write(b"x")
+    with atomic_file(tmp_path / "public", mode=0o644) as file:
+        file.write(b"x")
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert modes.pop("public") == 0o644
+    assert set(modes.values()) == {0o600, 0o700} and len(modes) == 8
+
+
+@pytest.fixture
+def umask_0():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_two_writers_of_a_file_do_not_share_a_draft(tmp_path):
+    path = tmp_path / "file"
+    with atomic_path(path) as first, atomic_path(path) as second:
+        assert first != second
+        first.write_text("first")
+        second.write_text("second")
+    assert path.read_text() == "first" and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_folder_with_content_is_never_replaced(tmp_path):
@@ -162,7 +184,7 @@ def test_drafts_of_a_killed_process_are_removed_and_no_others(tmp_path, monkeypa
 
 
 def test_a_draft_of_a_killed_process_does_not_block_a_file(tmp_path):
-    stale = tmp_path / f".file.{os.getpid()}"
+    stale = tmp_path / ".file.draft"
     stale.write_bytes(b"half of an older, longer content")
     write_text(tmp_path / "file", "é")
     assert content_of(tmp_path) == {"file": "é".encode()}

@@ -69,7 +69,7 @@ def main() -> None:
     except UserError as error:
         _fail(str(error))
     except OSError as error:
-        from dance_flwr.disk import refusal
+        from dance_flwr.errors import refusal
 
         if not (line := refusal(error)):
             raise

@@ -88,7 +88,6 @@ def probed(
     hits = [_hits(nodes, *read(candidate)) for candidate in candidates]
     best = choose(torch.stack(hits))
     rows = [{**_named(c), "hits": int(hit.sum())} for c, hit in zip(candidates, hits, strict=True)]
-    path.parent.mkdir(exist_ok=True)
     content = {"chosen": _named(candidates[best]), "nodes": hits[0].numel(), "candidates": rows}
     write_json(path, content)
     return candidates[best]

@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from dance_flwr.disk import in_the_way
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, in_the_way
 
 
 def check_folder(path: Path, option: str) -> None:

@@ -76,7 +76,7 @@ def write_partition(
     if partition.spec.foreign_text_ratio:
         mixed = _Mixed(graph, partition, bank, log)
     whole = replace(graph, split=partition.split)  # checked once, not once per client
-    with atomic_folder(folder, mode=0o700) as draft:
+    with atomic_folder(folder) as draft:
         for number in range(partition.spec.clients):
             local, card = _part(whole, partition, number), client_card(content, number)
             texts = mixed.client(number) if mixed else None

@@ -17,6 +17,7 @@ from dance_flwr.data.graphs.loading import load_graph, source_identity
 from dance_flwr.data.partition import PartitionSpec, make_partition, manifest, read_manifest
 from dance_flwr.data.text.bank import BankStats, TextBank
 from dance_flwr.data.text.encoder import resolve_encoder
+from dance_flwr.disk import PRIVATE_FILE, create_folder
 from dance_flwr.errors import DataError
 
 
@@ -74,9 +75,9 @@ def prepare(config: DataConfig, log: Log = lambda line: None) -> Prepared:
     root = data_root(config)
     bank, spec = text_bank(config), partition_spec(config)
     folder = _folder(config, bank)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    create_folder(folder.parent)
     # Two runs that start together prepare once.
-    with FileLock(folder.parent / f".{folder.name}.lock"):
+    with FileLock(folder.parent / f".{folder.name}.lock", mode=PRIVATE_FILE):
         if (folder / MANIFEST).is_file():
             log(f"partition   {folder} (found)")
             return Prepared(folder, check(folder), None)

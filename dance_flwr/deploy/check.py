@@ -23,6 +23,7 @@ CHECKS: Mapping[str, Check] = {
     "registration": check_key.check_registration,
     "agreed file": check_data.check_agreed,
     "data": check_data.check_data,
+    "permissions": check_data.check_permissions,
     "encoder": check_data.check_encoder,
     "labels": check_data.check_labels,
     "device": check_machine.check_device,

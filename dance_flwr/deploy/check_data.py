@@ -83,6 +83,22 @@ def check_data(node: Node) -> Finding:
     )
 
 
+def check_permissions(node: Node) -> Finding:
+    """Check that no other user of this machine can open the client's folder or a file in it."""
+    if node.data is None or not node.data.is_dir():
+        return unchecked(_FOLDER)
+    entries = (node.data, *node.data.rglob("*"))
+    exposed = [path for path in entries if not path.is_symlink() and path.stat().st_mode & 0o077]
+    if exposed:
+        return problem(
+            "texts, keys and states that only their owner can open",
+            f"{len(exposed)} of {len(entries)} files and folders open to others, such as "
+            f"{exposed[0]}",
+            f"chmod -R go= {node.data}",
+        )
+    return ok(f"no other user can open the {len(entries)} files and folders in {node.data}")
+
+
 def check_encoder(node: Node) -> Finding:
     """Check that texts are encoded as agreed, with weights that this machine has."""
     if node.data is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from dance_flwr.disk import create_folder
+from dance_flwr.disk import PRIVATE_FILE, create_folder
 from dance_flwr.errors import UserError
 
 SERVER = "the server of a run"
@@ -29,7 +29,7 @@ def exclusive(folder: Path, other: str) -> Iterator[None]:
     """
     create_folder(folder)
     # A lock of the system, which ends with its process however that dies.
-    lock = FileLock(folder / _LOCK, timeout=_PATIENCE_SECONDS)
+    lock = FileLock(folder / _LOCK, timeout=_PATIENCE_SECONDS, mode=PRIVATE_FILE)
     try:
         lock.acquire()
     except Timeout:
@@ -68,6 +68,6 @@ def is_locked(folder: Path) -> bool:
 
 
 def _free(folder: Path) -> bool:
-    with suppress(Timeout), FileLock(folder / _LOCK, timeout=0):
+    with suppress(Timeout), FileLock(folder / _LOCK, timeout=0, mode=PRIVATE_FILE):
         return True
     return False

@@ -15,7 +15,14 @@ from torch import Tensor
 from dance_flwr import events
 from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT
 from dance_flwr.config.tree import flatten
-from dance_flwr.disk import atomic_path, json_text, write_json, write_text
+from dance_flwr.disk import (
+    append_to,
+    atomic_path,
+    create_folder,
+    json_text,
+    write_json,
+    write_text,
+)
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import spent_epsilon
 from dance_flwr.fingerprint import model_fingerprint
@@ -65,7 +72,7 @@ class Recorder:
         on_round: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self.checkpoint, self.config = checkpoint, checkpoint.config
-        folder.mkdir(parents=True, exist_ok=True)
+        create_folder(folder)
         self.folder = folder
         self.history = [Round.read(line) for line in self.checkpoint.history]
         self.best_round, self.best_state = self.checkpoint.best_round, self.checkpoint.best(folder)
@@ -157,8 +164,8 @@ class Recorder:
         # names. A crash between any two leaves what `resume` can continue from.
         self.history.append(row)
         self.checkpoint.history.append(json_text(asdict(row)))
-        with (self.folder / HISTORY).open("a", encoding="utf-8") as file:
-            file.write(self.checkpoint.history[-1] + "\n")
+        with append_to(self.folder / HISTORY) as file:
+            file.write((self.checkpoint.history[-1] + "\n").encode())
         self.checkpoint.round, self.checkpoint.best_round = round_, self.best_round
         self.checkpoint.seconds = time.perf_counter() - self._start
         save()

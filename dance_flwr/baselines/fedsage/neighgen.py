@@ -58,7 +58,6 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     ------
     OSError : the disk is full or not writable
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
         try:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file.name)

@@ -149,7 +149,6 @@ def _refine(data: ClientData, config: RunConfig, run: str, labeller: Labeller) -
     nodes = local_nodes(data)
     pairs, labels, what = refined_pairs(nodes, config, labeller)
     folder, client = run_folder(data.folder, run), data.card.client
-    folder.mkdir(parents=True, exist_ok=True)
     # The report has accuracies and homophily of this client alone, and stays in its folder.
     write_json(folder / REPORT, asdict(what))
     events.emit("refined", _line(what, client), client=client, **asdict(what))

@@ -75,7 +75,6 @@ def save(generation: Generation, data: ClientData, run: str, report: Mapping[str
         "used": generation.used.cpu().numpy(),
     }
     arrays |= {_LINKS + name: ends.cpu().numpy() for name, ends in generation.links.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_npz(path, arrays)
     # After the arrays: a version without a report is complete, a report without one is not.
     write_json(path.with_suffix(".json"), report)

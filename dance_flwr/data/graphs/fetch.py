@@ -20,7 +20,7 @@ from dance_flwr.data.graphs.catalogue import (
 from dance_flwr.data.graphs.delimited import read_object
 from dance_flwr.data.graphs.imported import read_card, save
 from dance_flwr.data.graphs.layouts import read_layout
-from dance_flwr.disk import atomic_path, write_json
+from dance_flwr.disk import PRIVATE_FILE, atomic_path, create_folder, write_json
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
 
@@ -53,14 +53,14 @@ def fetch(
 
     row, folder = CATALOGUE[name], downloads_folder(root, name)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        create_folder(folder)
     except OSError as error:
         raise DataError(
             f"{folder}: expected a writable folder, found: {error.strerror}; "
             "choose another data root or change its owner (chown)"
         ) from error
     # Two commands at once would append to the same partial download.
-    with FileLock(folder / ".busy"):
+    with FileLock(folder / ".busy", mode=PRIVATE_FILE):
         records = read_lock(folder)
         for file in row.files:
             records[file.name] = _obtain(row, file, folder, records.get(file.name, {}), log)

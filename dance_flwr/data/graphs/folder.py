@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, UNLABELLED, TextGraph, csr_from_pairs
 from dance_flwr.data.graphs.tables import Table, join
-from dance_flwr.disk import atomic_path
+from dance_flwr.disk import atomic_path, create_folder
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
 
@@ -104,7 +104,7 @@ def write_folder(graph: TextGraph, path: Path) -> None:
     ------
     DataError : the folder already holds a node or edge table in another format
     """
-    path.mkdir(parents=True, exist_ok=True)
+    create_folder(path)
     # `read_folder` refuses a folder with two tables of nodes or of edges.
     others = [name for name in (*NODE_FILES[1:], *EDGE_FILES[1:]) if (path / name).exists()]
     if others:

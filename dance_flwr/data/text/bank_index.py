@@ -12,6 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from dance_flwr.data.text.chunking import Chunks
+from dance_flwr.disk import PRIVATE_FILE, append_to
 from dance_flwr.errors import DataError
 
 DATA, INDEX = "embeddings.f16", "index.jsonl"
@@ -120,7 +121,7 @@ def index_line(key: str, row: int, chunks: Chunks, text: int) -> bytes:
 
 def append(path: Path, data: bytes) -> None:
     """Append bytes to a file and flush them to the device; the caller must hold the lock."""
-    with path.open("ab") as file:
+    with append_to(path) as file:
         file.write(data)
         file.flush()
         # A line of the index must not be on the disk before the rows that it names.
@@ -130,7 +131,7 @@ def append(path: Path, data: bytes) -> None:
 @contextmanager
 def one_writer(folder: Path) -> Iterator[None]:
     """Hold the lock of a bank for a write; says so on stderr if it has to wait for long."""
-    lock = FileLock(folder.with_suffix(".lock"))
+    lock = FileLock(folder.with_suffix(".lock"), mode=PRIVATE_FILE)
     try:
         lock.acquire(timeout=_PATIENCE)
     except Timeout:
@@ -145,7 +146,7 @@ def one_writer(folder: Path) -> Iterator[None]:
 @contextmanager
 def first_writer(folder: Path) -> Iterator[bool]:
     """Tell whether no other process is encoding for this bank, from start to end of the block."""
-    lock = FileLock(folder.with_suffix(".encoding.lock"))
+    lock = FileLock(folder.with_suffix(".encoding.lock"), mode=PRIVATE_FILE)
     with suppress(Timeout):
         lock.acquire(timeout=0)
     try:

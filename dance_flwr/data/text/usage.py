@@ -46,7 +46,6 @@ def note_evidence(folder: Path, round_: int, chunks: NDArray[np.int64]) -> None:
     chunks : [E] rows of the client's text bank, one entry per condensed node and chunk
     """
     path = folder / _FOLDER / f"round-{round_:05d}.npz"
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_npz(path, {"chunks": np.asarray(chunks, np.int64)})
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from filelock import FileLock
 from flwr.app import Message
 
-from dance_flwr.disk import atomic_file, disk_of
-from dance_flwr.errors import UserError
+from dance_flwr.disk import PRIVATE_FILE, atomic_file
+from dance_flwr.errors import UserError, disk_of
 from dance_flwr.federation.node_config import NodeTerms
 from dance_flwr.federation.wire import keys, messages
 
@@ -45,7 +45,10 @@ def count_training(message: Message, folder: Path, terms: NodeTerms) -> None:
         return
     run, path = str(messages.config_of(message)[keys.RUN]), folder / TRAININGS
     # Each message has a process of its own, and two may train at once.
-    with disk_of(folder), FileLock(folder / f".{TRAININGS}.lock", timeout=_SECONDS):
+    with (
+        disk_of(folder),
+        FileLock(folder / f".{TRAININGS}.lock", timeout=_SECONDS, mode=PRIVATE_FILE),
+    ):
         runs = _read(path)
         counts = runs.setdefault(run, {_TRAININGS: [], _REPEATED: 0})
         # The same round from the same model: an answer was lost, or the run was resumed.

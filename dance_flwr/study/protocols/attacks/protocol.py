@@ -20,6 +20,7 @@ from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data.graphs.loading import absolute_source
 from dance_flwr.data.prepare import prepare
+from dance_flwr.disk import PRIVATE_FILE
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.client.device import pick_device
 from dance_flwr.fingerprint import model_fingerprint
@@ -115,7 +116,7 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
     folder = prepare(config).folder
     run = f"attacks-{sha256(json.dumps(dict(labels), sort_keys=True).encode()).hexdigest()[:12]}"
     # Two measurements with these labels would share the folders at the clients.
-    with FileLock(folder / f".{run}.lock"):
+    with FileLock(folder / f".{run}.lock", mode=PRIVATE_FILE):
         # What a killed measurement left.
         _clean(folder, run)
         try:
