@@ -64,18 +64,29 @@ def verify(
         Path | None,
         typer.Option(metavar="FILE.jsonl", help="evidence that `predict` wrote, beside --data"),
     ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="table that `predict` wrote, beside --data"),
+    ] = None,
 ) -> None:
     """Check files, spans, embeddings and weights against the run's record, the texts, the model.
 
-    With --data and --evidence, RUN is a bundle of `dance-flwr export`.
+    With --data and --evidence, --predictions or both, RUN is a bundle of `dance-flwr export`.
     """
-    if data is not None or evidence is not None:
+    if data is not None or evidence is not None or predictions is not None:
         from dance_flwr.api.prediction.bundle import Bundle
         from dance_flwr.api.prediction.predicting import verify_file
+        from dance_flwr.api.prediction.table import verify_table
 
-        if data is None or evidence is None:
-            raise UserError("expected --data and --evidence together, found one of them")
-        verify_file(Bundle.open(run), data, evidence, typer.echo)
+        if data is None or (evidence is None and predictions is None):
+            raise UserError(
+                "expected --data beside --evidence or --predictions, found one without the other"
+            )
+        bundle = Bundle.open(run)
+        if predictions is not None:
+            verify_table(bundle, data, predictions, typer.echo)
+        if evidence is not None:
+            verify_file(bundle, data, evidence, typer.echo)
         return
     from dance_flwr.runs.inspection import verify_evidence
 

@@ -39,7 +39,7 @@ def predict(
         str,
         typer.Option(metavar="FOLDER", help="folder of a graph, labels not needed, or of a client"),
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE.parquet", help="new table")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="new table: .parquet, .csv or .jsonl")],
     evidence: Annotated[
         Path | None,
         typer.Option(

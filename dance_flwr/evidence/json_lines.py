@@ -18,15 +18,19 @@ from dance_flwr.evidence.verify import WEIGHT_TOLERANCE
 _LINES_PER_BLOCK = 1024  # recomputed at once
 # What a line holds: name -> type.
 # No more and no less: an unknown entry would be shown without having been verified.
-_LINE = {"id": str, "model": str, "views": dict, "neighbours": list, "spans": list}
+_LINE = {"id": str, "bundle": str, "model": str, "views": dict, "neighbours": list, "spans": list}
 _NEIGHBOUR = {"id": str, "hop": int, "gate": float}
 _SPAN = {"id": str, "start": int, "end": int, "weight": float, "sha256": str}
 
 
 def evidence_lines(
-    packs: Packs, ids: list[str], names: Sequence[str]
+    packs: Packs, ids: list[str], names: Sequence[str], bundle: str = ""
 ) -> Iterator[Mapping[str, Any]]:
     """Yield one object per pack: what is predicted, and the spans that it rests on.
+
+    Parameters
+    ----------
+    bundle : sha256 of the bundle that predicts; "" for the model of a run
 
     `spans` are characters of the source text of a node of this graph, heaviest first, with the
     sha256 of their UTF-8 text; `neighbours` are the nodes that the prediction draws on.
@@ -35,6 +39,7 @@ def evidence_lines(
         near, spans = packs.neighbours_of(row), packs.chunks_of(row)
         yield {
             "id": ids[node],
+            "bundle": bundle,
             "model": packs.model_id,
             "views": {
                 stage: dict(zip(names, map(float, packs.probs[at, row]), strict=True))
@@ -68,7 +73,9 @@ def evidence_lines(
         }
 
 
-def verify_lines(explainer: Explainer, lines: Sequence[Mapping[str, Any]], path: Path) -> int:
+def verify_lines(
+    explainer: Explainer, lines: Sequence[Mapping[str, Any]], path: Path, bundle: str
+) -> int:
     """Compare evidence with the texts of the data, then compute it again with the model.
 
     Every node of the data has one line, as `evidence_lines` gives it.
@@ -76,6 +83,7 @@ def verify_lines(explainer: Explainer, lines: Sequence[Mapping[str, Any]], path:
     Parameters
     ----------
     lines : what `read_lines` returned; path : their file, for errors
+    bundle : sha256 of the bundle
 
     Returns
     -------
@@ -102,7 +110,7 @@ def verify_lines(explainer: Explainer, lines: Sequence[Mapping[str, Any]], path:
     for start in range(0, len(lines), _LINES_PER_BLOCK):
         block = lines[start : start + _LINES_PER_BLOCK]
         nodes = torch.tensor([row_of[line["id"]] for line in block])
-        recomputed = evidence_lines(explainer.explain(nodes), ids, data.card.class_names)
+        recomputed = evidence_lines(explainer.explain(nodes), ids, data.card.class_names, bundle)
         for line, expected in zip(block, recomputed, strict=True):
             _compare(line, expected, path)
     return spans
@@ -223,8 +231,8 @@ def _compare(line: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -
         for (key, a), (_, b) in zip(actual, wanted, strict=False)
     ]
     fault = ""
-    if line["model"] != expected["model"]:
-        fault = f"evidence of model {line['model']}"
+    if other := next((key for key in ("model", "bundle") if line[key] != expected[key]), ""):
+        fault = f"evidence of {other} {line[other]:.64}"
     # Why (decision 20): an entry of weight 0 changes no sum, but a reader of the file would take it
     # for evidence. So entries are compared as a multiset, not by their weights alone.
     elif amiss := {key: count for key, count in surplus.items() if count}:

@@ -9,13 +9,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from dance_flwr.api.prediction.calibration import Calibration
+from dance_flwr.api.prediction.calibration import MAX_TEMPERATURE, Calibration
 from dance_flwr.api.prediction.model_card import card_text
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.outputs import check_out
@@ -25,13 +29,51 @@ from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data.federation_file import Agreement, agree, read_agreement, write_agreement
 from dance_flwr.disk import atomic_folder, json_text, write_text
 from dance_flwr.errors import ConfigError, UserError
-from dance_flwr.federation.client.client import Client
-from dance_flwr.fingerprint import VERSION
+from dance_flwr.federation.client.client import Client, shape_of
+from dance_flwr.fingerprint import VERSION, file_sha256
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.reader import load_model, read_result, validated
 
 FACTS, AGREED, CARD = "bundle.json", "federation.toml", "README.md"
 FORMAT = 1
+_MAX_BYTES = 16 << 20  # of bundle.json, which is read whole
+_SHARE = {"type": "number", "minimum": 0, "maximum": 1}
+_COUNT = {"type": "integer", "minimum": 0}
+_NAME = {"type": "string", "maxLength": 200}
+# What the commands read. A bundle comes from another institution, so nothing is believed.
+_SCHEMA = {
+    "type": "object",
+    "required": [
+        *("format", "dance_flwr", "method", "config", "model_fingerprint", "best_round"),
+        *("validated", "calibration", "privacy"),
+    ],
+    "properties": {
+        "format": {"const": FORMAT},
+        "dance_flwr": _NAME,
+        "method": _NAME,
+        "config": {"type": "object"},
+        "model_fingerprint": {"type": "string", "pattern": "^[0-9a-f]{16,64}$"},
+        "best_round": _COUNT,
+        "validated": {"type": "boolean"},
+        "test_nodes": _COUNT,
+        "calibration": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["temperature", "nodes", "error_before", "error_after"],
+            "properties": {
+                "temperature": {
+                    "type": "number",
+                    "minimum": 1 / MAX_TEMPERATURE,
+                    "maximum": MAX_TEMPERATURE,
+                },
+                "nodes": _COUNT,
+                "error_before": _SHARE,
+                "error_after": _SHARE,
+            },
+        },
+        "privacy": {"type": "object"},
+    },
+}
 # Keys about the machine and the clients of the run, which mean nothing to a user of its model.
 _LOCAL = ("data", "data-root", "out", "resume", "overwrite", "encoder", "node-keys")
 _RECORDED = (
@@ -73,12 +115,10 @@ class Bundle:
                 "`dance-flwr export RUN --out BUNDLE`"
             )
         try:
-            facts = json.loads(path.read_text("utf-8"))
-            if (number := facts["format"]) != FORMAT:
-                raise ValueError(f"format {number}")
+            facts = _read_facts(path)
             config = parse(facts["config"])
             calibration = Calibration(**facts["calibration"])
-        except (ValueError, KeyError, TypeError, ConfigError) as error:
+        except (OSError, ValueError, RecursionError, ConfigError) as error:
             raise UserError(
                 f"{path}: expected a bundle of format {FORMAT} and this version, found {error}; "
                 f"open it with dance-flwr as in {CARD}, or export the run again"
@@ -89,6 +129,12 @@ class Bundle:
     def model_id(self) -> str:
         """Fingerprint of the model."""
         return str(self.facts["model_fingerprint"])
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of everything that decides a prediction: facts, agreement and model."""
+        files = (self.folder / name for name in (FACTS, AGREED, MODEL))
+        return sha256("".join(map(file_sha256, files)).encode()).hexdigest()
 
     @cached_property
     def weights(self) -> dict[str, Tensor]:
@@ -116,6 +162,7 @@ class Bundle:
                     f"{folder}: expected {name.replace('_', '-')} {expected} of the bundle, found "
                     f"{actual}; prepare the data as {AGREED} of the bundle says"
                 )
+        self._check_shapes()
         data = ClientData(
             folder,
             torch.device("cpu"),
@@ -126,6 +173,35 @@ class Bundle:
         client = Client(data, self.config)
         client.load(self.weights)
         return client
+
+    def _check_shapes(self) -> None:
+        """Compare the shapes of the stored model with those of its configuration.
+
+        Neither is allocated: a number in a file could ask for any amount of memory.
+
+        Raises
+        ------
+        UserError : they differ, or the file is no model
+        """
+        shape = shape_of(self.agreement.text_width, len(self.agreement.class_names), self.config)
+        with torch.device("meta"):
+            model = get_spec(self.config.method).make_client().build(shape, self.config)
+        expected = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+        path = self.folder / MODEL
+        try:
+            with safe_open(path, "pt") as file:
+                names = file.keys()
+                actual = {name: file.get_slice(name).get_shape() for name in names}
+        except (OSError, SafetensorError) as error:
+            raise UserError(f"{path}: expected a model, found {error}; export it again") from None
+        if actual != expected:
+            name = min(
+                n for n in actual.keys() | expected.keys() if actual.get(n) != expected.get(n)
+            )
+            raise UserError(
+                f"{path}: expected {name} of shape {expected.get(name)} by {FACTS} and {AGREED}, "
+                f"found {actual.get(name)}; export the run again"
+            )
 
 
 def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
@@ -178,6 +254,25 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
         write_text(draft / FACTS, json_text(facts))
         write_text(draft / CARD, card_text(facts, agreement, fitted))
     return Bundle.open(out)
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    """Return the content of `bundle.json`, which follows the schema.
+
+    Raises
+    ------
+    ValueError : it does not
+    """
+    if (size := path.stat().st_size) > _MAX_BYTES:
+        raise ValueError(f"{size:,} bytes")
+    facts: dict[str, Any] = json.loads(path.read_text("utf-8"), parse_constant=_no_number)
+    if error := best_match(Draft202012Validator(_SCHEMA).iter_errors(facts)):
+        raise ValueError(f"at {error.json_path}: {error.message:.200}")
+    return facts
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name}, which is no number of JSON")
 
 
 def _folders(run: Path, result: Mapping[str, Any], client_folder: Path | None) -> list[Path]:

@@ -13,7 +13,7 @@ from dance_flwr.federation.client.client import Client
 from dance_flwr.methods.contract import RoundInfo
 
 _MIN_PROB = 1e-12  # so that a probability of 0 has a logarithm
-_MAX_TEMPERATURE = 10.0  # its inverse is the smallest temperature
+MAX_TEMPERATURE = 10.0  # its inverse is the smallest temperature
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Calibration:
             return float(-scaled.gather(1, labels[:, None]).clamp(min=_MIN_PROB).log().mean())
 
         # On a logarithmic scale T and 1 / T are equally far from 1.
-        bound = log(_MAX_TEMPERATURE)
+        bound = log(MAX_TEMPERATURE)
         best = exp(minimize_scalar(loss, bounds=(-bound, bound), method="bounded").x)
         before, after = (calibration_error(cls(t).apply(probs), labels) for t in (1.0, best))
         return cls(best, len(labels), before, after)

@@ -115,7 +115,7 @@ def verify_file(bundle: Bundle, data: str, path: Path, log: Log) -> None:
     """
     lines = read_lines(path)  # before texts are encoded
     with open_data(bundle, data, log) as client:
-        spans = verify_lines(explainer_of(bundle, client), lines, path)
+        spans = verify_lines(explainer_of(bundle, client), lines, path, bundle.digest)
     log(f"evidence verified: {spans:,} spans of {len(lines):,} nodes, model {bundle.model_id}")
 
 

@@ -1,12 +1,13 @@
 """`dance-flwr predict`: the table of predictions, and evidence beside it, block by block."""
 
 import json
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import Any, TextIO
 
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
@@ -39,6 +40,9 @@ _FIELDS = {
 }
 _OF_EVIDENCE = {"evidence_predicted": pa.string(), "evidence_probability": pa.float64()}
 _MAX_NAMES = 3  # of classes that the model lacks
+_SUFFIXES = (".parquet", ".csv", ".jsonl")
+_TOLERANCE = 1e-4  # of a probability that another machine computes again
+_Write = Callable[[Any], None]
 
 
 def predict(
@@ -54,13 +58,15 @@ def predict(
     ----------
     data : folder of a graph, whose labels are read only to print the accuracy, or a client's
         folder, whose training labels count as in the run
-    out : new file; evidence : new file of JSON lines, see `evidence_lines`; None = none
+    out : new file, `.parquet`, `.csv` or `.jsonl`
+    evidence : new file of JSON lines, see `evidence_lines`; None = none
 
     Raises
     ------
     UserError : a file exists, cannot be created or is named twice, the method keeps no evidence, or
         the data do not fit the model
     """
+    _check_suffix("--out", out)
     for name, path in (("--out", out), ("--evidence", evidence)):
         if path is not None and path.exists():
             raise UserError(f"{name}: expected a new file, found {path}; choose another name")
@@ -78,40 +84,119 @@ def predict(
             f"{bundle.config.method!r}; leave it out"
         )
     with open_data(bundle, data, log) as client, ExitStack() as files:
-        probs = predict_proba(bundle, client)
-        table, lines = files.enter_context(atomic_file(out)), None
+        probs, lines = predict_proba(bundle, client), None
         if evidence:
             lines = (files.enter_context(atomic_path(evidence))).open("w", encoding="utf-8")
             files.enter_context(lines)
-        _write(table, lines, bundle, client, probs)
+        schema = pa.schema(_FIELDS | (_OF_EVIDENCE if lines else {}))
+        write = files.enter_context(_table_writer(out, schema))
+        for block in _blocks(lines, bundle, client, probs):
+            write(pa.table(block, schema))
         _log_accuracy(data, client, probs, log)
     log(f"predictions {out}: {len(probs):,} nodes, model {bundle.model_id}")
 
 
-def _write(
-    table: BinaryIO, lines: TextIO | None, bundle: Bundle, client: Client, probs: Tensor
-) -> None:
+def verify_table(bundle: Bundle, data: str, path: Path, log: Log) -> None:
+    """Predict again and compare every row of a table that `predict` wrote.
+
+    Raises
+    ------
+    UserError : the file is no such table, or names the first node whose row does not agree
+    """
+    _check_suffix("--predictions", path)
+    rows = _read_rows(path)  # before texts are encoded
+    with open_data(bundle, data, log) as client:
+        probs = predict_proba(bundle, client)
+        blocks = (pa.table(block).to_pylist() for block in _blocks(None, bundle, client, probs))
+        expected = [row for block in blocks for row in block]
+    if len(rows) != len(expected):
+        raise UserError(
+            f"{path}: expected a row for each of the {len(expected):,} nodes of the data, found "
+            f"{len(rows):,}; rows were removed or added, or name the data that were predicted"
+        )
+    for row, right in zip(rows, expected, strict=True):
+        same = all(row[key] == right[key] for key in ("id", "predicted")) and all(
+            abs(row[key] - right[key]) <= _TOLERANCE for key in ("probability", "margin")
+        )
+        if not same:
+            raise UserError(
+                f"{path}: expected {right} of the bundle, found {row}; the table, the texts, the "
+                "edges or the bundle were altered"
+            )
+    log(f"predictions verified: {len(rows):,} nodes, model {bundle.model_id}")
+
+
+def _check_suffix(option: str, path: Path) -> None:
+    if path.suffix not in _SUFFIXES:
+        raise UserError(
+            f"{option}: expected a name that ends in {', '.join(_SUFFIXES)}, found {path}; the "
+            "suffix decides the format"
+        )
+
+
+@contextmanager
+def _table_writer(out: Path, schema: Any) -> Iterator[_Write]:
+    """Yield a function that appends an Arrow table to `out`, in the format of its suffix."""
+    with atomic_file(out) as file:
+        if out.suffix == ".jsonl":
+            yield lambda table: file.writelines(
+                json.dumps(row).encode() + b"\n" for row in table.to_pylist()
+            )
+            return
+        kind = pq.ParquetWriter if out.suffix == ".parquet" else pa_csv.CSVWriter
+        with kind(file, schema) as writer:
+            yield writer.write_table
+
+
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a table that `_table_writer` wrote.
+
+    Raises
+    ------
+    UserError : the file cannot be read, or a row lacks a column or has a value of another type
+    """
+    try:
+        if path.suffix == ".jsonl":
+            records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+            table = pa.Table.from_pylist(records, pa.schema(_FIELDS))
+        elif path.suffix == ".csv":
+            convert = pa_csv.ConvertOptions(column_types=_FIELDS, include_columns=list(_FIELDS))
+            table = pa_csv.read_csv(path, convert_options=convert)
+        else:
+            table = pq.read_table(path, columns=list(_FIELDS)).cast(pa.schema(_FIELDS))
+        if missing := [name for name in _FIELDS if table[name].null_count]:
+            raise ValueError(f"rows without {missing[0]}")
+    except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
+        raise UserError(
+            f"{path}: expected a table that `dance-flwr predict` wrote, found {error}"
+        ) from None
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+def _blocks(
+    lines: TextIO | None, bundle: Bundle, client: Client, probs: Tensor
+) -> Iterator[dict[str, list[Any]]]:
+    """Yield the columns of the table block by block, after writing the block's evidence."""
     names, ids = client.data.card.class_names, client.data.ids()
-    fields = dict(_FIELDS) | (dict(_OF_EVIDENCE) if lines else {})
     explainer = explainer_of(bundle, client)
-    with pq.ParquetWriter(table, pa.schema(fields)) as writer:
-        for nodes in torch.split(torch.arange(len(probs)), _NODES_PER_BLOCK):
-            first, last = int(nodes[0]), int(nodes[-1]) + 1
-            predicted, probability, margin = best_class(bundle, probs[nodes])
-            columns = {
-                "id": ids[first:last],
-                "predicted": [names[k] for k in predicted.tolist()],
-                "probability": probability.tolist(),
-                "margin": margin.tolist(),
-            }
-            if lines:
-                packs = explainer.explain(nodes)
-                for line in evidence_lines(packs, ids, names):
-                    lines.write(json.dumps(line) + "\n")
-                fused = torch.as_tensor(packs.probs[packs.stages.index(FUSED)]).max(dim=1)
-                columns |= {"evidence_predicted": [names[k] for k in fused.indices.tolist()]}
-                columns |= {"evidence_probability": fused.values.tolist()}
-            writer.write_table(pa.table(columns, pa.schema(fields)))
+    for nodes in torch.split(torch.arange(len(probs)), _NODES_PER_BLOCK):
+        first, last = int(nodes[0]), int(nodes[-1]) + 1
+        predicted, probability, margin = best_class(bundle, probs[nodes])
+        columns: dict[str, list[Any]] = {
+            "id": ids[first:last],
+            "predicted": [names[k] for k in predicted.tolist()],
+            "probability": probability.tolist(),
+            "margin": margin.tolist(),
+        }
+        if lines:
+            packs = explainer.explain(nodes)
+            for line in evidence_lines(packs, ids, names, bundle.digest):
+                lines.write(json.dumps(line) + "\n")
+            fused = torch.as_tensor(packs.probs[packs.stages.index(FUSED)]).max(dim=1)
+            columns["evidence_predicted"] = [names[k] for k in fused.indices.tolist()]
+            columns["evidence_probability"] = fused.values.tolist()
+        yield columns
 
 
 def _log_accuracy(data: str, client: Client, probs: Tensor, log: Log) -> None:

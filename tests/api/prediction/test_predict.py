@@ -15,7 +15,7 @@ from dance_flwr.api.prediction.predicting import (
     show_node,
     verify_file,
 )
-from dance_flwr.api.prediction.table import predict
+from dance_flwr.api.prediction.table import predict, verify_table
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.json_lines import _compare
@@ -286,7 +286,14 @@ LIGHT = [span("a", 0.2127), span("b", 0.00004)]
 )
 def test_an_entry_that_weighs_nothing_must_be_there_too(tmp_path, spans, found):
     views = {"fused": {"x": 1.0}}
-    line = {"id": "a", "model": "m", "views": views, "neighbours": [], "spans": LIGHT}
+    line = {
+        "id": "a",
+        "bundle": "b",
+        "model": "m",
+        "views": views,
+        "neighbours": [],
+        "spans": LIGHT,
+    }
     _compare(line, line, tmp_path)
     with pytest.raises(UserError, match=f"node 'a': expected .* found {found}"):
         _compare(line | {"spans": spans}, line, tmp_path)
@@ -325,6 +332,81 @@ def test_a_damaged_bundle_is_refused(bundle, tmp_path, data):
         Bundle.open(copy)
     with pytest.raises(UserError, match="dance-flwr export"):
         Bundle.open(tmp_path)
+
+
+def forged(bundle, folder, **facts):
+    """A copy of a bundle with other facts, as its bytes stand in the file."""
+    shutil.copytree(bundle.folder, folder)
+    content = json.loads((folder / "bundle.json").read_text("utf-8"))
+    for path, value in facts.items():
+        *above, last = path.split("__")
+        place = content
+        for name in above:
+            place = place[name]
+        place[last] = value
+    (folder / "bundle.json").write_text(json.dumps(content), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        *({"calibration__temperature": t} for t in (-1, 0, float("nan"), float("inf"), "1", 1e-9)),
+        *({"calibration": value} for value in ({}, [], None, {"temperature": 1.0, "more": 1})),
+        *({"config": value} for value in ([], "dance", {"method": "nothing"}, {"clients": {}})),
+        *({"model_fingerprint": value} for value in (None, 7, "../../x", "")),
+        *({"best_round": value} for value in (-1, "1", None, [1])),
+        *({"format": value} for value in (2, "1", None)),
+        {"privacy": None},
+        {"method": 7},
+    ],
+)
+def test_a_hostile_bundle_is_refused_in_one_line(bundle, tmp_path, facts):
+    folder = forged(bundle, tmp_path / "forged", **facts)
+    with pytest.raises(UserError, match=r"bundle\.json: expected a bundle of format 1") as error:
+        Bundle.open(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_a_bundle_cannot_ask_for_memory(bundle, data, tmp_path):
+    """Shapes are compared before the model of the configuration is allocated."""
+    folder = forged(bundle, tmp_path / "forged", **{"config__hidden-dim": 4_000_000})
+    with pytest.raises(UserError, match=r"model\.safetensors: expected .* of shape \["):
+        predict(Bundle.open(folder), str(data), tmp_path / "p.parquet", log=quiet)
+
+
+def test_evidence_is_that_of_everything_in_the_bundle(bundle, data, tmp_path):
+    """The temperature stands in no line of evidence, but in the digest of the bundle."""
+    predict(bundle, str(data), tmp_path / "p.csv", tmp_path / "e.jsonl", quiet)
+    other = Bundle.open(forged(bundle, tmp_path / "other", calibration__temperature=9.0))
+    with pytest.raises(UserError, match="found evidence of bundle"):
+        verify_file(other, str(data), tmp_path / "e.jsonl", quiet)
+    with pytest.raises(UserError, match=r"the table, the texts, the edges or the bundle"):
+        verify_table(other, str(data), tmp_path / "p.csv", quiet)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_the_suffix_decides_the_format_and_every_row_is_verified(bundle, data, tmp_path, suffix):
+    path, lines = tmp_path / f"p.{suffix}", []
+    predict(bundle, str(data), path, log=quiet)
+    content = path.read_bytes()
+    assert content.startswith({"parquet": b"PAR1", "csv": b'"id",', "jsonl": b'{"id": '}[suffix])
+    verify_table(bundle, str(data), path, lines.append)
+    assert lines[-1].startswith("predictions verified")
+    if suffix == "parquet":
+        return
+    rows = content.splitlines(keepends=True)
+    path.write_bytes(b"".join(rows[:-1]))
+    with pytest.raises(UserError, match="expected a row for each"):
+        verify_table(bundle, str(data), path, quiet)
+    path.write_bytes(b"".join(rows[:-2] + rows[-1:] + rows[-2:-1]))
+    with pytest.raises(UserError, match=r"expected .* of the bundle, found"):
+        verify_table(bundle, str(data), path, quiet)
+
+
+def test_other_suffixes_are_refused(bundle, data, tmp_path):
+    with pytest.raises(UserError, match=r"--out: expected a name that ends in \.parquet, \.csv"):
+        predict(bundle, str(data), tmp_path / "p.xlsx", log=quiet)
 
 
 def test_data_with_another_encoder_are_refused(bundle, tmp_path, finished):
