@@ -299,7 +299,11 @@ def test_two_keys_of_one_name_are_one_column(tmp_path):
 def test_other_encodings_and_names_of_files(tmp_path):
     body = '<key id="t" for="node" attr.name="text"/><graph><node id="a"><data key="t">%s</data>'
     text = HEAD.replace("UTF-8", "%s") + body + "</node></graph></graphml>"
-    for encoding, name in (("utf-16", "g.graphml"), ("ISO-8859-1", "g.xml"), ("UTF-8", "g.GraphML")):
+    for encoding, name in (
+        ("utf-16", "g.graphml"),
+        ("ISO-8859-1", "g.xml"),
+        ("UTF-8", "g.GraphML"),
+    ):
         (tmp_path / name).write_text(text % (encoding, "é"), encoding)
         file = read_network(tmp_path / name)
         assert values(file.nodes)["text"] == ["é"]
