@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,8 @@ from dance_flwr.errors import DataError, UserError
 # Refusals come so early that no reader takes more than half of what is allowed.
 BOUNDS = "nodes=1e6,edges=2e5,characters=1e6,columns=5000,memory=16e6"
 MAX_BYTES = 128 << 20  # above the memory of the loaded libraries
-# Loads the libraries once and measures each reader in a fork, whose peak starts from what it shares.
+# Loads the libraries once and measures each reader in a fork, whose peak starts from what it
+# shares.
 MEASURE = """
 import os, sys
 from pathlib import Path
@@ -276,8 +278,9 @@ PLACES = {
 @pytest.mark.parametrize("kind", PLACES)
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(how=st.lists(changes, min_size=1, max_size=3))
-def test_a_damaged_network_is_a_graph_or_one_line(tmp_path_factory, kind, how):
-    path = small_files(tmp_path_factory.mktemp("damaged") / "files")[kind]
+def test_a_damaged_network_is_a_graph_or_one_line(tmp_path_factory, small, kind, how):
+    path = tmp_path_factory.mktemp("damaged") / small[kind].name
+    (shutil.copytree if small[kind].is_dir() else shutil.copy)(small[kind], path)
     file = path / PLACES[kind] if path.is_dir() else path
     file.write_bytes(changed(file.read_bytes(), how))
     try:

@@ -125,7 +125,7 @@ def test_cytoscape_data_comes_back(tmp_path_factory, graph):
         record.pop("key", None)
     path.write_text(json.dumps(nx.cytoscape_data(graph)))
     file = read_network(path)
-    for name, record in graph.nodes(data=True):
+    for _, record in graph.nodes(data=True):
         del record["id"]
     same(file, graph, left_out=("key",))
 
