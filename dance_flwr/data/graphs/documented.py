@@ -22,7 +22,7 @@ MIN_CLASS = 40  # nodes; the nodes of a rarer class are unlabelled
 _SHORTHANDS = {"np": "numpy", "nx": "networkx", "sp": "scipy"}
 _TITLE = re.compile(r"^([A-Z][\w ]*):?[ \t]*\n[-=~]{3,}[ \t]*$\n?", re.MULTILINE)
 # Two letters and more: `e.g.` is no qualified name.
-_QUALIFIED = re.compile(r"(?<![\w./])(?:[A-Za-z_]\w+\.)+([A-Za-z_]\w+)")
+_QUALIFIED = re.compile(r"(?<![\w.])(?:[A-Za-z_]\w+\.)+([A-Za-z_]\w+)")
 
 
 def plain_text(doc: str) -> str:

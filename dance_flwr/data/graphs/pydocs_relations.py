@@ -88,9 +88,8 @@ def _relations(ids: list[str], objects: list[Any]) -> Iterator[tuple[int, int, s
     """Yield (source, target, text) of the relations between different nodes."""
     names, classes = Names(ids), {id(value): node for node, value in enumerate(objects)}
     for node, value in enumerate(objects):
-        for base in getattr(value, "__bases__", ()):
-            if id(base) in classes:
-                yield node, classes[id(base)], "subclass of"
+        for base in _bases(value, classes):
+            yield node, base, "subclass of"
         for title, body in sections(inspect.cleandoc(value.__doc__)):
             if title not in SECTIONS:
                 continue
@@ -104,6 +103,15 @@ def _relations(ids: list[str], objects: list[Any]) -> Iterator[tuple[int, int, s
                         title == "see also" or inspect.isclass(objects[target])
                     ):
                         yield node, target, text
+
+
+def _bases(value: Any, classes: dict[int, int]) -> Iterator[int]:
+    """Yield the nodes of a class's bases, and of the bases of those that are no node."""
+    for base in getattr(value, "__bases__", ()):
+        if id(base) in classes:
+            yield classes[id(base)]
+        else:
+            yield from _bases(base, classes)
 
 
 def _items(body: str) -> Iterator[tuple[str, str]]:
@@ -125,7 +133,7 @@ def _parts(title: str, head: str, below: str) -> tuple[list[str], str]:
         mentions, text = _NAME.findall(rest), f"{name.strip()}, {below}"
     else:  # `type`, of a result
         mentions, text = _NAME.findall(head), below
-    text = _SENTENCE_END.split(" ".join(plain_text(text).split()))[0]
+    text = _SENTENCE_END.split(" ".join(plain_text(text).split()))[0].rstrip(" ,")
     return mentions, text if re.search(r"\w", text) else ""
 
 
