@@ -27,9 +27,9 @@ def list_(data_root: DataRoot = None) -> None:
     from rich.table import Table
 
     from dance_flwr.config.plugins import DATASETS
-    from dance_flwr.data.graphs.catalogue import BUILT_IN, CATALOGUE, BuiltIn
+    from dance_flwr.data.graphs.catalogue import CATALOGUE
     from dance_flwr.data.graphs.imported import read_card
-    from dance_flwr.data.graphs.loading import imported_graphs
+    from dance_flwr.data.graphs.loading import BUILT_IN, BuiltIn, imported_graphs
 
     root = _root(data_root)
     stored = imported_graphs(root)

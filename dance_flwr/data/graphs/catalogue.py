@@ -250,37 +250,6 @@ _ROWS = (
 CATALOGUE: dict[str, Dataset] = {row.name: row for row in _ROWS}
 
 
-@dataclass(frozen=True)
-class BuiltIn:
-    """A graph that is made from what installed packages contain, so that it needs no network.
-
-    Attributes
-    ----------
-    text : content of a node's text
-    licence : licence of the packages, under which the texts are
-    origin : names of the packages
-    """
-
-    text: str
-    licence: str = "BSD-3-Clause"
-    origin: str = "installed numpy, scipy, scikit-learn, networkx"
-
-
-BUILT_IN = {
-    "pydocs": BuiltIn("docstring"),
-    "pydocs-full": BuiltIn("docstring"),
-    "pydocs-citations": BuiltIn("docstring, reference"),
-    "pydocs-relations": BuiltIn(
-        "docstring; relations", origin="installed scipy, scikit-learn, networkx"
-    ),
-    "pydocs-sites": BuiltIn(
-        "docstring",
-        "BSD-3-Clause; MIT (torch-geometric)",
-        "installed networkx, numpy, scikit-learn, scipy, torch, torch-geometric",
-    ),
-}
-
-
 def graphs_folder(root: Path) -> Path:
     """Return the folder of the imported graphs under a data root."""
     return root / "graphs"

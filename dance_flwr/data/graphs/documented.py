@@ -17,7 +17,7 @@ from dance_flwr.data.graphs import docstrings
 from dance_flwr.data.graphs.graph import NO_SPLIT, UNLABELLED, TextGraph, csr_from_pairs
 from dance_flwr.data.graphs.pydocs_small import beginning
 
-MIN_CLASS = 40  # nodes; the nodes of a rarer class are unlabelled
+MIN_CLASS = 40  # nodes, as in `pydocs-full`; the nodes of a rarer class are unlabelled
 
 _SHORTHANDS = {"np": "numpy", "nx": "networkx", "sp": "scipy"}
 _TITLE = re.compile(r"^([A-Z][\w ]*):?[ \t]*\n[-=~]{3,}[ \t]*$\n?", re.MULTILINE)
@@ -41,6 +41,7 @@ def sections(doc: str) -> Iterator[tuple[str, str]]:
 
 def area(name: str) -> str:
     """Return the module of a qualified name, at most two levels deep: `scipy.stats`."""
+    # The third level is too fine for classes: networkx has dozens of modules with a few functions.
     return ".".join(name.split(".")[:-1][:2])
 
 

@@ -24,6 +24,7 @@ from dance_flwr.data.graphs.pydocs import MIN_TEXT
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import code_hash
 
+# Topics that two libraries or more document, each in modules of its own.
 TOPICS = {
     "clustering": (
         "networkx.algorithms.community",
