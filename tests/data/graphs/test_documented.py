@@ -1,5 +1,6 @@
 """The built-in graphs of citations, relations and sites, made from installed documentation."""
 
+import functools
 import hashlib
 import os
 import re
@@ -22,14 +23,24 @@ from dance_flwr.errors import DataError
 
 NAMES = ("pydocs-citations", "pydocs-relations", "pydocs-sites")
 BUILD_IN_ANOTHER_ORDER = """
-import hashlib, sys
+import functools, hashlib, sys
 from dance_flwr.config.plugins import DATASETS
+from dance_flwr.data.graphs import pydocs
+pydocs.build = functools.cache(pydocs.build)
 for name in reversed(sys.argv[1:]):
     g = DATASETS.get(name).build()
     parts = (g.ids, g.texts, g.class_names, g.labels, g.indptr, g.indices, g.site)
     text = repr([part.tolist() if hasattr(part, "tolist") else part for part in parts])
     print(name, hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest())
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built_once():
+    """Two of the sets start from `pydocs-full`, which takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pydocs, "build", functools.cache(pydocs.build))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -258,6 +269,7 @@ def test_a_module_that_a_release_lacks_is_omitted_and_logged(monkeypatch, caplog
 
 
 def test_stripped_docstrings_are_refused(monkeypatch):
+    pydocs.build.cache_clear()
     monkeypatch.setattr(sys, "flags", type("Flags", (), {"optimize": 2}))
     for build in (pydocs_citations.build, pydocs_relations.build, pydocs_sites.build):
         with pytest.raises(DataError, match="run it without -OO"):
