@@ -29,22 +29,22 @@ def list_(data_root: DataRoot = None) -> None:
     from dance_flwr.config.plugins import DATASETS
     from dance_flwr.data.graphs.catalogue import CATALOGUE
     from dance_flwr.data.graphs.imported import read_card
-    from dance_flwr.data.graphs.loading import imported_graphs
+    from dance_flwr.data.graphs.loading import BUILT_IN, BuiltIn, imported_graphs
 
     root = _root(data_root)
     stored = imported_graphs(root)
     table = Table(title="Graphs")
-    for column in ("name", "nodes", "edges", "classes", "split", "text", "licence", "from", "here"):
+    counted, plain = ("nodes", "edges", "classes"), ("split", "text", "licence", "from")
+    for column in ("name", *counted, *plain, "network", "here"):
         table.add_column(
             column,
-            justify="right" if column in ("nodes", "edges", "classes") else "left",
+            justify="right" if column in counted else "left",
             overflow="fold",
         )
     for name in DATASETS:
-        origin = "installed numpy, scipy, scikit-learn, networkx"
-        table.add_row(
-            name, "-", "-", "-", "by ratio", "docstring", "BSD-3-Clause", origin, "built in"
-        )
+        built = BUILT_IN.get(name, BuiltIn("not known", "not known", "another package"))
+        facts = (built.text, built.licence, built.origin, "none", "built in")
+        table.add_row(name, "-", "-", "-", "by ratio", *facts)
     for name, row in CATALOGUE.items():
         numbers = [f"{n:,}" for n in (row.nodes, row.edges, row.classes)]
         origin = ", ".join(dict.fromkeys(file.short for file in row.files))
@@ -55,6 +55,7 @@ def list_(data_root: DataRoot = None) -> None:
             row.text,
             row.licence,
             origin,
+            ", ".join(dict.fromkeys(file.network for file in row.files)),
             "yes" if name in stored else "no",
         )
     for name in sorted(set(stored) - set(CATALOGUE) - set(DATASETS)):
@@ -65,7 +66,8 @@ def list_(data_root: DataRoot = None) -> None:
         ]
         split = "own" if counts.get("train_nodes") else "by ratio"
         table.add_row(
-            name, *numbers, split, "own", "not known", f"import: {card.get('kind', '?')}", "yes"
+            *(name, *numbers, split, "own", "not known", f"import: {card.get('kind', '?')}"),
+            *("none", "yes"),
         )
     _print(table)
 

@@ -55,6 +55,14 @@ def test_list_holds_built_in_published_and_imported_graphs(call, mine):
     assert rows["cora"][-1] == "no"
     assert rows["own-graph"][:4] == ["3", "4", "2", "own"]
     assert rows["own-graph"][-1] == "yes"
+    assert {name: rows[name][-2] for name in ("pydocs-sites", "cora", "wikics", "own-graph")} == {
+        "pydocs-sites": "none",
+        "cora": "hub",
+        "wikics": "web",
+        "own-graph": "none",
+    }
+    assert rows["pydocs-citations"][5] == "BSD-3-Clause"
+    assert rows["pydocs-sites"][5] == "BSD-3-Clause; MIT"  # and the package below it
 
 
 def test_import_show_and_check(call, mine, tmp_path):

@@ -45,6 +45,11 @@ class RemoteFile:
         )
 
     @property
+    def network(self) -> str:
+        """What a download reaches: the hub, or another place on the web."""
+        return "hub" if self.repo else "web"
+
+    @property
     def origin(self) -> str:
         """Address at which a person can download the file."""
         if self.repo:

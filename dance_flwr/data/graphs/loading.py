@@ -126,3 +126,34 @@ class GraphSource:
 
     build: Callable[[], TextGraph]
     identity: Callable[[], str]
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """What `data list` says of a graph that is made from installed packages, without a network.
+
+    Attributes
+    ----------
+    text : content of a node's text
+    licence : licence of the packages, under which the texts are
+    origin : names of the packages
+    """
+
+    text: str
+    licence: str = "BSD-3-Clause"
+    origin: str = "installed numpy, scipy, scikit-learn, networkx"
+
+
+BUILT_IN = {
+    "pydocs": BuiltIn("docstring"),
+    "pydocs-full": BuiltIn("docstring"),
+    "pydocs-citations": BuiltIn("docstring, reference"),
+    "pydocs-relations": BuiltIn(
+        "docstring; relations", origin="installed scipy, scikit-learn, networkx"
+    ),
+    "pydocs-sites": BuiltIn(
+        "docstring",
+        "BSD-3-Clause; MIT (torch-geometric)",
+        "installed networkx, numpy, scikit-learn, scipy, torch, torch-geometric",
+    ),
+}
