@@ -123,7 +123,7 @@ def _log_accuracy(data: str, client: Client, probs: Tensor, log: Log) -> None:
             continue
         # Before calibration, which changes no predicted class.
         hits = int((probs.argmax(dim=1) == labels)[known].sum())
-        line = f"{accuracy(hits, total):.4f} on {total:,} {name} nodes" if total else "not known"
+        line = f"{hits / total:.4f} on {total:,} {name} nodes" if total else "not known"
         if left_out:
             nodes = "more" if total else "node" if left_out == 1 else "nodes"
             has = "has a label" if left_out == 1 else "have labels"
