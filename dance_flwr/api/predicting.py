@@ -151,10 +151,7 @@ class Predictor:
         accuracy = self.bundle.facts.get("test_accuracy")
         score = "not measured" if accuracy is None else f"{accuracy:.4f}"
         method, count = self.bundle.config.method, len(self.class_names)
-        return (
-            f"Predictor({method}, {count} classes, test accuracy {score}, "
-            f"model {self.model_id})"
-        )
+        return f"Predictor({method}, {count} classes, test accuracy {score}, model {self.model_id})"
 
 
 def load(bundle: str | Path) -> Predictor:

@@ -125,8 +125,8 @@ def untrained_classes(names: Sequence[str], splits: NDArray[np.int64]) -> str:
     return (
         f"{len(lost):,} of {len(names):,} classes have no training label, so that their "
         f"{int(scored[lost].sum()):,} validation and test nodes count as wrong: "
-        f"{_listed(names[int(k)] for k in lost)}; raise train-ratio, or give nodes of them the split "
-        "'train'"
+        f"{_listed(names[int(k)] for k in lost)}; raise train-ratio, or give nodes of them the "
+        "split 'train'"
     )
 
 
@@ -136,8 +136,8 @@ def single_class(names: Sequence[str], splits: NDArray[np.int64]) -> str:
     if len(used) != 1:
         return ""
     return (
-        f"all {int(splits.sum()):,} labelled nodes are of one class, {_listed([names[int(used[0])]])}: "
-        "every model is right; give --label another column"
+        f"all {int(splits.sum()):,} labelled nodes are of one class, "
+        f"{_listed([names[int(used[0])]])}: every model is right; give --label another column"
     )
 
 

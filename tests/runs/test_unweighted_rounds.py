@@ -1,13 +1,16 @@
-"""Rounds whose clients have no weight: `aggregate-weight = labelled`, and only client 0 has labels."""
+"""Rounds whose clients have no weight: by labels, which only client 0 has."""
 
 import json
 import logging
 
+import numpy as np
 import pytest
 import torch
 from support.edge_cases import Draft
 
+import client_app
 from dance_flwr.data.graphs.graph import TEST, TRAIN
+from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey, SecAggStage
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.reader import load_model
@@ -18,7 +21,6 @@ KEYS = {
     **{"partition": "random", "clients": CLIENTS, "rounds": ROUNDS, "method": "fedavg-full"},
     **{"aggregate_weight": "labelled", "client_fraction": 0.5},
 }
-MASKS = {"privacy_secure_aggregation": True, "privacy_threshold": 2}
 WHY = "no client of the round has a labelled training node"
 
 
@@ -50,7 +52,7 @@ def stops_after(round_):
     return on_message
 
 
-@pytest.mark.parametrize("keys", [{}, {"strategy": "fedadam"}, {"strategy": "fedmedian"}, MASKS])
+@pytest.mark.parametrize("keys", [{}, {"strategy": "fedadam"}, {"strategy": "fedmedian"}])
 def test_a_round_without_weights_is_skipped_and_the_run_goes_on(run, data, caplog, keys):
     with caplog.at_level(logging.WARNING, "flwr"):
         finished = run(data=data, **KEYS | keys)
@@ -67,8 +69,37 @@ def test_a_round_without_weights_is_skipped_and_the_run_goes_on(run, data, caplo
             assert row.loss is None
             before = [r.val_accuracy for r in rows if r.round == row.round - 1]
             assert not before or row.val_accuracy in (None, *before)
-    if keys is not MASKS:
-        assert skipped == [t for t, clients in drawn(finished).items() if 0 not in clients]
+    assert skipped == [t for t, clients in drawn(finished).items() if 0 not in clients]
+
+
+class WithoutClient0:
+    """The ClientApp, in which client 0 is gone in one of the masked sums."""
+
+    def __init__(self, sum_):
+        self.sum, self.sums = sum_, 0
+
+    def __call__(self, message, context):
+        stage = message.content.config_records.get(SECAGG_CONFIGS, {}).get(SecAggKey.STAGE)
+        if stage == SecAggStage.SETUP and context.node_config["partition-id"] == 0:
+            self.sums += 1
+            if self.sums == self.sum:
+                raise ConnectionError("gone")
+        return client_app.app(message, context)
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedadam"])
+def test_a_masked_sum_of_clients_without_weight_is_skipped(run, data, strategy):
+    """The sums of a run: weights, then training and validation of each round."""
+    masked = {"privacy_secure_aggregation": True, "client_fraction": 1.0, "rounds": 3}
+    finished = run(data=data, app=WithoutClient0(4), **KEYS | masked | {"strategy": strategy})
+    rows = finished.result["history"]
+    assert [row["skipped"] for row in rows] == ["", WHY, ""] and rows[1]["absent"]
+    assert rows[1]["val_accuracy"] == rows[0]["val_accuracy"] and rows[1]["loss"] is None
+    assert np.isfinite([rows[0]["loss"], rows[2]["loss"]]).all()
+    # Only client 0 has a weight: rounds 1 and 3 are those of a run in which it is never gone.
+    fewer = run(data=data, **KEYS | masked | {"strategy": strategy})
+    assert all(row["skipped"] == "" for row in fewer.result["history"])
+    assert fewer.result["history"][0]["loss"] == rows[0]["loss"]
 
 
 def test_a_run_with_skipped_rounds_resumes(run, data, tmp_path):

@@ -28,7 +28,6 @@ from dance_flwr.evidence.json_lines import evidence_lines
 from dance_flwr.evidence.pack import FUSED
 from dance_flwr.federation.client.client import Client
 from dance_flwr.methods import get_spec
-from dance_flwr.metrics import accuracy
 
 _NODES_PER_BLOCK = 16_384  # written at once
 _FIELDS = {
@@ -52,7 +51,7 @@ def predict(
 
     Parameters
     ----------
-    data : folder of a graph, whose labels are read only to print the accuracy, or a client's
+    data : folder of a graph, whose labels are read only to print the or a client's
         folder, whose training labels count as in the run
     out : new file; evidence : new file of JSON lines, see `evidence_lines`; None = none
 
