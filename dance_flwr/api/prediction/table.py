@@ -51,7 +51,7 @@ def predict(
 
     Parameters
     ----------
-    data : folder of a graph, whose labels are read only to print the or a client's
+    data : folder of a graph, whose labels are read only to print the accuracy, or a client's
         folder, whose training labels count as in the run
     out : new file; evidence : new file of JSON lines, see `evidence_lines`; None = none
 
