@@ -88,7 +88,8 @@ def refusal(error: OSError) -> str:
     if error.errno in _CLOSED:
         return (  # an error of Arrow has no file name; its text names the file
             f"{error.filename or 'the output'}: expected read and write access for this user, "
-            f"found {error.strerror!r}; choose another folder or change its owner (chown)"
+            f"found {error.strerror!r}; choose another folder (of prepared data: DANCE_FLWR_HOME) "
+            "or change its owner (chown)"
         )
     if error.errno == errno.ENOTDIR and error.filename:
         path = Path(os.fsdecode(error.filename))

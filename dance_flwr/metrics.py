@@ -51,16 +51,15 @@ def count(views: Mapping[str, Tensor], target: Tensor) -> Counts:
     )
 
 
-def accuracy(correct: int, total: int) -> float:
-    """Return correct / total, in [0, 1]; 0 without nodes."""
-    # A split without nodes is for the caller to name (`runs.reader.scored`).
-    return correct / total if total else 0.0
+def accuracy(correct: int, total: int) -> float | None:
+    """Return correct / total, in [0, 1]; None without nodes, as 0 would be a bad score."""
+    return correct / total if total else None
 
 
 def macro_f1(
     true_positives: Sequence[int], predicted: Sequence[int], actual: Sequence[int]
-) -> float:
-    """Return the mean over classes of 2 TP / (predicted + actual), in [0, 1].
+) -> float | None:
+    """Return the mean over classes of 2 TP / (predicted + actual), in [0, 1]; None without nodes.
 
     Equals scikit-learn's `f1_score(average="macro")`: classes that neither occur nor are predicted
     are omitted.
@@ -70,7 +69,7 @@ def macro_f1(
         for tp, p, a in zip(true_positives, predicted, actual, strict=True)
         if p + a > 0
     ]
-    return sum(scores) / len(scores) if scores else 0.0
+    return sum(scores) / len(scores) if scores else None
 
 
 PHASES = ("forward", "nodes", "text", "topology", "packs", "train")
@@ -149,9 +148,11 @@ class Training:
     seconds : by phase, summed over clients, and of the method's server side
     counts : summed over clients, and of the method's server side
     by_client : client -> its seconds by phase; empty where only sums are known
+    skipped : why the model stays as it was; "" = it does not
     """
 
     loss: float
     seconds: Mapping[str, float]
     counts: Mapping[str, int]
     by_client: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    skipped: str = ""

@@ -297,7 +297,7 @@ def test_a_folder_of_somebody_else_is_one_line(cli, tiny, monkeypatch):
     done = cli("prepare", "--set", f"data={tiny}")
     assert done.code == 2 and done.err == [
         "error: /srv/x: expected read and write access for this user, found 'Permission denied'; "
-        "choose another folder or change its owner (chown)"
+        "choose another folder (of prepared data: DANCE_FLWR_HOME) or change its owner (chown)"
     ]
 
 

@@ -17,10 +17,11 @@ from dance_flwr.api.result import Result
 from dance_flwr.api.run_folder import DATA, check_run_folder, forget_bundle, stored
 from dance_flwr.config.options import Value
 from dance_flwr.config.tree import RunConfig, parse
+from dance_flwr.data.checks import check_graph
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.institution import relabel
 from dance_flwr.data.partition import resolve_split
-from dance_flwr.data.prepare import prepare
+from dance_flwr.data.prepare import WARNING, prepare
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.methods import check_method
@@ -90,6 +91,7 @@ def federate(
         keys |= _one_client_each(keys, graphs)
         graph = together(graphs, parse(keys))
     config_ = _placed(keys | {"data": _file_name(graph.name)})
+    check_graph(graph, config_.clients)  # before it is written
     source = Path(config_.out) / DATA / _file_name(graph.name)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* nodes have an empty text")
@@ -193,12 +195,18 @@ def _run(config: RunConfig, progress: bool, graph: TextGraph | None = None) -> R
     """Run; `graph` is written first to the folder that `config` names as its data."""
     folder = Path(config.out)
     with nullcontext() if graph is None else stored(graph, Path(config.data)):
-        prepare(config)
+        prepare(config, _pass_warnings)
     with exclusive(folder, SERVER), _bar(config.rounds, progress) as on_round:
         # `Result.model` would open the bundle of the run before.
         forget_bundle(folder)
         run_in_process(config, folder, on_round)
     return Result(folder, config, read_result(folder))
+
+
+def _pass_warnings(line: str) -> None:
+    """Warn of what `prepare` warns of; its other lines are for a command line."""
+    if line.startswith(WARNING):
+        warnings.warn(line.removeprefix(WARNING), stacklevel=2)
 
 
 @contextmanager

@@ -148,12 +148,10 @@ class Predictor:
             return GraphModel.of(bundle, client, view)
 
     def __repr__(self) -> str:
-        accuracy = self.bundle.facts.get("test_accuracy", float("nan"))
+        accuracy = self.bundle.facts.get("test_accuracy")
+        score = "not measured" if accuracy is None else f"{accuracy:.4f}"
         method, count = self.bundle.config.method, len(self.class_names)
-        return (
-            f"Predictor({method}, {count} classes, test accuracy {accuracy:.4f}, "
-            f"model {self.model_id})"
-        )
+        return f"Predictor({method}, {count} classes, test accuracy {score}, model {self.model_id})"
 
 
 def load(bundle: str | Path) -> Predictor:

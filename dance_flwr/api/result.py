@@ -13,7 +13,6 @@ from dance_flwr.api.run_folder import BUNDLE
 from dance_flwr.config.paths import HISTORY
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.runs.history import Round, whole_lines
-from dance_flwr.runs.reader import scored
 
 
 @dataclass(frozen=True)
@@ -37,17 +36,20 @@ class Result:
 
         The model is that of the best validation round, or the last one if no round was validated.
         """
-        return scored(self.facts, "test")
+        value: float | None = self.facts["test_accuracy"]
+        return value
 
     @property
     def val_accuracy(self) -> float | None:
         """Accuracy of the same model on the validation nodes; None if no client has any."""
-        return scored(self.facts, "val")
+        value: float | None = self.facts["val_accuracy"]
+        return value
 
     @property
     def test_macro_f1(self) -> float | None:
         """Macro-F1 on the test nodes; None if no client has any."""
-        return None if self.test_accuracy is None else float(self.facts["test_macro_f1"])
+        value: float | None = self.facts["test_macro_f1"]
+        return value
 
     @property
     def clients(self) -> list[Mapping[str, Any]]:
@@ -55,10 +57,7 @@ class Result:
 
         An accuracy is None where the client has no nodes of that split.
         """
-        return [
-            {**row, "val_accuracy": scored(row, "val"), "test_accuracy": scored(row, "test")}
-            for row in self.facts["clients"]
-        ]
+        return list(self.facts["clients"])
 
     @property
     def client_folders(self) -> list[Path]:

@@ -202,11 +202,18 @@ def prepare(
     seed: Annotated[int, typer.Option(help="seed of the split, if the graph has none")] = 0,
 ) -> None:
     """Build the client folder of this node from its own graph, with agreed classes and encoder."""
+    from dance_flwr.data import checks
     from dance_flwr.data.federation_file import read_agreement
+    from dance_flwr.data.graphs.loading import load_graph
     from dance_flwr.data.institution import make_folder
+    from dance_flwr.data.prepare import WARNING
 
-    agreement = read_agreement(agreed)
+    agreement, loaded = read_agreement(agreed), load_graph(graph, labelled=False)
+    # Warnings alone: other clients may have labels, and learn for this one.
+    lines = (checks.without_labels(loaded.labels), checks.without_edges(loaded.num_edges))
+    for line in filter(None, lines):
+        typer.echo(WARNING + line)
     card = make_folder(
-        graph, agreement, client, clients, out, encoder=encoder, seed=seed, log=typer.echo
+        loaded, agreement, client, clients, out, encoder=encoder, seed=seed, log=typer.echo
     )
     typer.echo(f"client      {out}: client {client} of {clients}, {card.num_nodes:,} nodes")

@@ -4,6 +4,7 @@ import atexit
 import gc
 import sys
 from contextlib import redirect_stdout
+from io import TextIOWrapper
 from types import TracebackType
 from typing import Annotated
 
@@ -63,6 +64,10 @@ def main() -> None:
     # Else the interpreter walks all objects of torch as it ends: most of a second, or ten of them
     # on a busy machine, in which a run that was stopped is still there.
     atexit.register(gc.freeze)
+    for stream in (sys.stdout, sys.stderr):
+        # Texts are of any language, and a terminal of the C locale knows only ASCII.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         with redirect_stdout(EscapedOutput(sys.stdout)):
             app()

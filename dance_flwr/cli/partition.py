@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dance_flwr.cli.options import Graph
+from dance_flwr.cli.options import Clients, ConfigFiles, Graph, OptionalGraph, Settings
 from dance_flwr.config.paths import MANIFEST, shipped
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.errors import UserError
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from dance_flwr.data.partition import PartitionSpec
-    from dance_flwr.data.text.bank import TextBank
 
 app = typer.Typer(
     name="partition",
@@ -33,21 +30,25 @@ def make(
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="new folder for manifest.json and client-K/")
     ],
-    data: Graph = DataConfig.data,
-    clients: Annotated[int, typer.Option(help="number of clients")] = DataConfig.clients,
+    config: ConfigFiles = None,
+    set_: Settings = None,
+    data: OptionalGraph = None,
+    clients: Clients = None,
     method: Annotated[
-        str, typer.Option(help="louvain, metis, label-dirichlet, random or by-column")
-    ] = DataConfig.partition,
-    seed: Annotated[int, typer.Option(help="seed of partition and split")] = DataConfig.seed,
-    resolution: Annotated[float, typer.Option(help="Louvain resolution")] = DataConfig.resolution,
+        str | None,
+        typer.Option(help="louvain (default), metis, label-dirichlet, random or by-column"),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="seed of partition and split")] = None,
+    resolution: Annotated[float | None, typer.Option(help="Louvain resolution")] = None,
     alpha: Annotated[
-        float, typer.Option(help="label-dirichlet: concentration; lower = more skewed labels")
-    ] = DataConfig.dirichlet_alpha,
+        float | None,
+        typer.Option(help="label-dirichlet: concentration; lower = more skewed labels"),
+    ] = None,
     train_ratio: Annotated[
-        float, typer.Option(help="training share of the labelled nodes")
-    ] = DataConfig.train_ratio,
-    val_ratio: Annotated[float, typer.Option(help="validation share")] = DataConfig.val_ratio,
-    test_ratio: Annotated[float, typer.Option(help="test share")] = DataConfig.test_ratio,
+        float | None, typer.Option(help="training share of the labelled nodes")
+    ] = None,
+    val_ratio: Annotated[float | None, typer.Option(help="validation share")] = None,
+    test_ratio: Annotated[float | None, typer.Option(help="test share")] = None,
     encode: Encode = True,
     manifest_only: Annotated[
         bool,
@@ -57,15 +58,28 @@ def make(
         ),
     ] = False,
 ) -> None:
-    """Divide a graph among clients and write one folder per client."""
-    from dance_flwr.data.partition import PartitionSpec
+    """Divide a graph among clients and write one folder per client.
 
-    spec = PartitionSpec(
-        method, clients, seed, resolution, train_ratio, val_ratio, test_ratio, alpha
-    )
+    Options override --set, and --set overrides files, as for `dance-flwr run`.
+    """
+    from dance_flwr.config.reading import read_config
+
+    options = {
+        "data": data,
+        "clients": clients,
+        "partition": method,
+        "seed": seed,
+        "resolution": resolution,
+        "dirichlet-alpha": alpha,
+        "train-ratio": train_ratio,
+        "val-ratio": val_ratio,
+        "test-ratio": test_ratio,
+    }
+    named = {key: value for key, value in options.items() if value is not None}
+    settings = read_config(config or [], set_ or [], named)
     # Before minutes are spent on the partition.
     _refuse_existing(out, manifest_only)
-    _write(data, spec, out, encode, manifest_only)
+    _write(settings, out, encode, manifest_only)
 
 
 @app.command()
@@ -132,7 +146,7 @@ def from_manifest(
             "the data"
         )
     if out is not None:
-        _write_folders(graph, partition, content, out, encode)
+        _write_folders(graph, partition, content, out, DataConfig() if encode else None)
 
 
 def table(content: dict[str, Any]) -> "Table":
@@ -199,29 +213,34 @@ def summary(content: dict[str, Any]) -> list[str]:
     )
 
 
-def _write(data: str, spec: "PartitionSpec", out: Path, encode: bool, manifest_only: bool) -> None:
+def _write(config: DataConfig, out: Path, encode: bool, manifest_only: bool) -> None:
+    from dance_flwr.config.paths import data_root
     from dance_flwr.data.graphs.loading import load_graph
     from dance_flwr.data.partition import make_partition, manifest, write_manifest
+    from dance_flwr.data.prepare import checked_partition, partition_spec
 
-    graph = load_graph(data)
-    partition = make_partition(graph, spec)
-    content = manifest(graph, partition)
+    spec = partition_spec(config)
+    graph = load_graph(config.data, data_root(config), labelled=False)
     if manifest_only:
+        content = manifest(graph, make_partition(graph, spec))
         file = out if out.suffix == ".json" else out / MANIFEST
         write_manifest(file, content)
         typer.echo(f"manifest    {file}")
     else:
-        _write_folders(graph, partition, content, out, encode)
+        # Client folders are for runs, so that what no run could learn from is refused.
+        partition, content = checked_partition(graph, spec, typer.echo)
+        _write_folders(graph, partition, content, out, config if encode else None)
     for line in summary(content):
         typer.echo(line)
 
 
 def _write_folders(
-    graph: Any, partition: Any, content: dict[str, Any], out: Path, encode: bool
+    graph: Any, partition: Any, content: dict[str, Any], out: Path, config: DataConfig | None
 ) -> None:
+    """Write the client folders, with the texts encoded as `config` says; None = not encoded."""
     from dance_flwr.data import client_folder, prepare
 
-    bank: TextBank | None = prepare.text_bank(DataConfig()) if encode else None
+    bank = None if config is None else prepare.text_bank(config)
     client_folder.write_partition(graph, partition, content, out, bank, typer.echo)
     typer.echo(f"clients     {out}")
 

@@ -141,15 +141,19 @@ def start_run(
     UserError : the configuration cannot be used, or the run fails
     """
     from dance_flwr.config.tree import parse
-    from dance_flwr.data.prepare import prepare
-    from dance_flwr.federation.privacy.dp import affordable_rounds
-    from dance_flwr.methods import check_method
-    from dance_flwr.runs.simulation.app_folder import check_engine
-    from dance_flwr.runs.simulation.engine import placed
+    from dance_flwr.data.prepare import load_new, prepare
     from dance_flwr.runs.tracking import check_trackers
 
     check_trackers(track)
     config = parse(values)
+    # Before anything imports torch, which takes longer than to read a graph without labels.
+    graph = None if dry_run else load_new(config, print)
+
+    from dance_flwr.federation.privacy.dp import affordable_rounds
+    from dance_flwr.methods import check_method
+    from dance_flwr.runs.simulation.app_folder import check_engine
+    from dance_flwr.runs.simulation.engine import placed
+
     check_method(config)
     affordable_rounds(config)  # refuses a budget below one round before texts are encoded
     if dry_run:
@@ -158,7 +162,7 @@ def start_run(
     if not in_process:
         check_engine()
     config = placed(config)  # before texts are encoded
-    _run(config, prepare(config, print).folder, in_process, 0, track)
+    _run(config, prepare(config, print, graph).folder, in_process, 0, track)
 
 
 def resume_run(folder: Path, in_process: bool, track: Sequence[str] = ()) -> None:
@@ -225,8 +229,7 @@ def _run(
         print(how_to_resume(folder), file=sys.stderr)
         raise
     Console().print(accuracy_table(result))
-    f1 = f"{result['test_macro_f1']:.4f}" if result["test_nodes"] else "-"
-    print(f"macro-F1    {f1} on the test nodes, {_choice(result)}")
+    print(f"macro-F1    {_score(result['test_macro_f1'])} on the test nodes, {_choice(result)}")
     print(f"device      {', '.join(sorted(set(result['devices'])))}")
     for line in ledger_lines(result["tokens"]):
         print(f"tokens      {line}")
@@ -260,7 +263,7 @@ def _summary_lines(config: "RunConfig", partition: Path, run: str) -> list[str]:
 
 
 def accuracy_table(result: Mapping[str, Any]) -> "Table":
-    """Return the accuracy of each client and of all together, a dash where it has no nodes."""
+    """Return the accuracy of each client and of all together, where it has such nodes."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -272,19 +275,16 @@ def accuracy_table(result: Mapping[str, Any]) -> "Table":
     for row in result["clients"]:
         nodes = nodes_of(row, result)
         first = (str(row["client"]), "-" if nodes is None else str(nodes), str(row["test_nodes"]))
-        table.add_row(*first, *_scores(row))
+        table.add_row(*first, _score(row["val_accuracy"]), _score(row["test_accuracy"]))
     table.add_section()
     total = str(sum(result["nodes_per_client"]))
-    table.add_row("overall", total, str(result["test_nodes"]), *_scores(result))
+    scores = (_score(result["val_accuracy"]), _score(result["test_accuracy"]))
+    table.add_row("overall", total, str(result["test_nodes"]), *scores)
     return table
 
 
-def _scores(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Return accuracy on validation and test nodes as text; a dash where there are no nodes."""
-    from dance_flwr.runs.reader import scored
-
-    val, test = scored(row, "val"), scored(row, "test")
-    return ("-" if val is None else f"{val:.4f}", "-" if test is None else f"{test:.4f}")
+def _score(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.4f}"
 
 
 def _progress(bar: Any, also: Callable[[], None]) -> Callable[[Mapping[str, Any]], None]:

@@ -48,6 +48,9 @@ def render(status: "Status") -> str:
         ("state", _state(status)),
     ]
     rows.append(("round", f"{status.round} of {rounds}"))
+    if status.skipped:
+        numbers = ", ".join(map(str, status.skipped))
+        rows.append(("", f"skipped, as no client that took part had a weight: {numbers}"))
     if status.val_accuracy is not None:
         last = f"{status.val_accuracy:.4f} on validation in round {status.val_round}"
         rows.append(

@@ -37,7 +37,8 @@ def read_values(files: Sequence[Path], pairs: Sequence[str]) -> dict[str, Value]
         if not path.is_file():
             raise UserError(f"--config: expected a TOML file, found none at {path}")
         try:
-            values |= flat_keys(tomllib.loads(path.read_text(encoding="utf-8")))
+            # Windows editors begin a file with a byte order mark, which TOML does not know.
+            values |= flat_keys(tomllib.loads(path.read_text(encoding="utf-8-sig")))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise UserError(f"--config {path}: expected valid TOML, found: {error}") from None
     for pair in pairs:

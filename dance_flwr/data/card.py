@@ -3,8 +3,10 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from dance_flwr.errors import DataError, UserError
 
 ARRAYS = ("indptr", "indices", "labels", "split")  # of a client's graph, in `arrays/`
 CARD = "client.json"
+_NODES = "nodes.parquet"
 FOLDER_FORMAT = 2  # of a client's folder; cards of 1 had no digests
 # A server names the run, and its name becomes a folder at the client.
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -101,12 +104,28 @@ def read_texts(folder: Path) -> list[str]:
     return _column(folder, "text")
 
 
+def first_texts(folder: Path, limit: int) -> list[str]:
+    """Return the texts of the first nodes of a client; errors are those of `read_texts`."""
+    from dance_flwr.data.graphs.tables import Table
+
+    with _of_nodes():
+        batches = Table(folder / _NODES).batches(["text"])
+        return [text for batch in islice(batches, 1) for text in batch["text"][:limit].to_pylist()]
+
+
 def _column(folder: Path, name: str) -> list[str]:
     # Whoever reads a card alone does not wait for pyarrow.
     from dance_flwr.data.graphs.tables import Table
 
+    with _of_nodes():
+        return Table(folder / _NODES).read([name])[name].to_pylist()  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _of_nodes() -> Iterator[None]:
+    """Say in an error of the node table how the user gets another one."""
     try:
-        return Table(folder / "nodes.parquet").read([name])[name].to_pylist()  # type: ignore[no-any-return]
+        yield
     except DataError as error:
         raise DataError(f"{error}, or prepare the partition again") from None
 

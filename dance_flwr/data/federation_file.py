@@ -129,7 +129,7 @@ def read_agreement(path: Path) -> Agreement:
     UserError : the file is missing, is not TOML, has another format, or lacks a key
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise UserError(f"expected the agreed file {path}, found none; {_AGAIN}") from None
     except (OSError, ValueError) as error:  # ValueError: not TOML, or not UTF-8

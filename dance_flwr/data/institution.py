@@ -9,6 +9,7 @@ from dance_flwr.config.outputs import check_out
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import ClientCard
+from dance_flwr.data.checks import check_classes
 from dance_flwr.data.client_folder import Log, client_card, client_graph, encode_texts, write_client
 from dance_flwr.data.federation_file import Agreement
 from dance_flwr.data.graphs.graph import TextGraph
@@ -48,7 +49,8 @@ def make_folder(
 
     Raises
     ------
-    DataError : the graph has a class that was not agreed, or the encoder is another one
+    DataError : the graph has a class that was not agreed, a server would refuse the classes, or the
+        encoder is another one
     UserError : `out` exists or cannot be created, or `client` is not in 0..clients-1
     """
     if not 0 <= client < clients:
@@ -59,6 +61,7 @@ def make_folder(
     if out.exists():
         raise UserError(f"--out: expected a new folder, found {out}; choose another or remove it")
     check_out(out)
+    check_classes(agreement.class_names)
     config = _config(agreement, encoder, seed)
     loaded = load_graph(data) if isinstance(data, str) else data
     graph = relabel(loaded, agreement.class_names)

@@ -1,24 +1,42 @@
 """From a data set to client folders: load, partition, encode; an existing result is reused."""
 
+import glob
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 from dance_flwr.config.outputs import check_folder
 from dance_flwr.config.paths import MANIFEST, PROJECT, data_root
 from dance_flwr.config.sections import DataConfig
-from dance_flwr.data.card import FOLDER_FORMAT
+from dance_flwr.data import checks
+from dance_flwr.data.card import FOLDER_FORMAT, first_texts
 from dance_flwr.data.client_folder import Log, check, write_partition
+from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.graphs.loading import load_graph, source_identity
-from dance_flwr.data.partition import PartitionSpec, make_partition, manifest, read_manifest
+from dance_flwr.data.partition import (
+    OUTSIDE,
+    Partition,
+    PartitionSpec,
+    client_nodes,
+    make_partition,
+    manifest,
+    read_manifest,
+)
 from dance_flwr.data.text.bank import BankStats, TextBank
 from dance_flwr.data.text.encoder import resolve_encoder
+from dance_flwr.data.text.encoder_files import TOKENIZER
 from dance_flwr.disk import PRIVATE_FILE, create_folder
 from dance_flwr.errors import DataError
+
+WARNING = "warning     "  # how a warning begins among the lines of `prepare`
 
 
 @dataclass(frozen=True)
@@ -54,48 +72,162 @@ def _folder(config: DataConfig, bank: TextBank) -> Path:
     made_of = {"source": source, "partition": spec.settings(), "bank": bank.fingerprint}
     identity = {**made_of, "format": FOLDER_FORMAT}
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
-    name = f"{Path(config.data).name}-{spec.method}-{spec.clients}-seed{spec.seed}{spec.regime()}"
-    return root / "partitions" / f"{name}-{key}"
+    return root / "partitions" / f"{_name(config)}-{key}"
 
 
-def prepare(config: DataConfig, log: Log = lambda line: None) -> Prepared:
-    """Return the partition that `config` describes, creating it if it does not exist.
+def _name(config: DataConfig) -> str:
+    """Return the name of a partition's folder without the hash at its end."""
+    spec = partition_spec(config)
+    return f"{Path(config.data).name}-{spec.method}-{spec.clients}-seed{spec.seed}{spec.regime()}"
 
-    Texts are encoded into the bank under the data root, which all partitions share; each client
-    folder then receives its own slice. A partition has its final name only when it is complete.
 
-    Parameters
-    ----------
-    log : receives one line per step
+def load_new(config: DataConfig, log: Log = lambda line: None) -> TextGraph | None:
+    """Return the graph of `config`, checked; None where its partition may exist already.
 
     Raises
     ------
-    DataError : the data, the encoder or an existing partition is not as expected
+    DataError : the graph is missing or damaged, or `check_graph` refuses it
     """
-    root = data_root(config)
+    # By names alone: the hash at their end needs the encoder, and with it torch, for which nobody
+    # should wait to read that a graph has no labels.
+    made = (data_root(config) / "partitions").glob(f"{glob.escape(_name(config))}-*")
+    return None if any(made) else _load(config, log)
+
+
+def prepare(
+    config: DataConfig, log: Log = lambda line: None, graph: TextGraph | None = None
+) -> Prepared:
+    """Return the partition that `config` describes, creating it if it does not exist.
+
+    Texts are encoded into the bank under the data root, which all partitions share; each client
+    folder then receives its own slice. A partition has its final name only when it is complete, and
+    nothing is written for one that is refused.
+
+    Parameters
+    ----------
+    log : receives one line per step, and one per warning, also where the partition exists
+    graph : the result of `load_new`, if it was called
+
+    Raises
+    ------
+    DataError : the data, the encoder or an existing partition is not as expected, or a run could
+        not learn from the data
+    """
+    graph = load_new(config, log) if graph is None else graph
     bank, spec = text_bank(config), partition_spec(config)
     folder = _folder(config, bank)
+    if (folder / MANIFEST).is_file():
+        return _existing(folder, bank, log)
+    graph = _load(config, log) if graph is None else graph
+    # Partition before encoding, so that bad partition settings fail at once.
+    partition, content = checked_partition(graph, spec, log)
+    _warn_unread(_first_texts(graph, partition), bank, log)
+    _compare_committed(content)
     create_folder(folder.parent)
-    # Two runs that start together prepare once.
-    with FileLock(folder.parent / f".{folder.name}.lock", mode=PRIVATE_FILE):
+    # Two runs that start together encode once.
+    with _exclusive(folder, log):
         if (folder / MANIFEST).is_file():
-            log(f"partition   {folder} (found)")
-            return Prepared(folder, check(folder), None)
-        log(f"data        reading {config.data}")
-        graph = load_graph(config.data, root)
-        log(
-            f"data        {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
-            f"{len(graph.class_names)} classes"
-        )
-        # Partition before encoding, so that bad partition settings fail at once.
-        partition = make_partition(graph, spec)
-        content = manifest(graph, partition)
-        _log_outside(content, log)
-        _compare_committed(content)
+            return _existing(folder, bank, log)
         stats = write_partition(graph, partition, content, folder, bank, log)
     ratio = content["ratio_of_edges_kept"]
     log(f"partition   {folder} (made: {spec.clients} clients, {ratio:.1%} of the edges kept)")
     return Prepared(folder, content, stats)
+
+
+def checked_partition(
+    graph: TextGraph, spec: PartitionSpec, log: Log
+) -> tuple[Partition, dict[str, Any]]:
+    """Return the partition of a graph for a run, and its manifest.
+
+    Parameters
+    ----------
+    log : receives a line per warning
+
+    Raises
+    ------
+    DataError : a setting is invalid, or a run could not learn from the partition
+    """
+    checks.check_graph(graph, spec.clients)
+    partition = make_partition(graph, spec)
+    content = manifest(graph, partition)
+    held = partition.assignment != OUTSIDE
+    splits = checks.class_splits(graph.labels[held], partition.split[held], len(graph.class_names))
+    checks.check_training(splits)
+    _log_warnings(content, splits, log)
+    return partition, content
+
+
+def _load(config: DataConfig, log: Log) -> TextGraph:
+    log(f"data        reading {config.data}")
+    # Without a column of labels it has none, which `check_graph` refuses with what to do.
+    graph = load_graph(config.data, data_root(config), labelled=False)
+    log(
+        f"data        {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
+        f"{len(graph.class_names)} classes"
+    )
+    checks.check_graph(graph, config.clients)
+    return graph
+
+
+def _existing(folder: Path, bank: TextBank, log: Log) -> Prepared:
+    """Return a partition that exists, and log its warnings again, from what its clients hold."""
+    content = check(folder)
+    log(f"partition   {folder} (found)")
+    clients = [folder / f"client-{k}" for k in range(len(content["clients"]))]
+    splits = np.zeros((len(content["class_names"]), checks.SPLITS), np.int64)
+    for client in clients:
+        labels, split = (np.load(client / "arrays" / f"{name}.npy") for name in ("labels", "split"))
+        splits += checks.class_splits(labels, split, len(splits))
+    _log_warnings(content, splits, log)
+    limit = -(-checks.SAMPLE // len(clients))
+    _warn_unread([text for client in clients for text in first_texts(client, limit)], bank, log)
+    return Prepared(folder, content, None)
+
+
+def _log_warnings(content: dict[str, Any], splits: NDArray[np.int64], log: Log) -> None:
+    """Report what a run of this partition does not learn from.
+
+    Parameters
+    ----------
+    content : its manifest
+    splits : the result of `class_splits`
+    """
+    _log_outside(content, log)
+    names = content["class_names"]
+    lines = (
+        checks.untrained_classes(names, splits),
+        checks.single_class(names, splits),
+        checks.without_edges(content["num_edges"]),
+    )
+    for line in filter(None, lines):
+        log(WARNING + line)
+
+
+def _warn_unread(texts: list[str], bank: TextBank, log: Log) -> None:
+    if line := checks.unread_texts(texts, bank.spec.folder / TOKENIZER):
+        log(WARNING + line)
+
+
+def _first_texts(graph: TextGraph, partition: Partition) -> list[str]:
+    """Return the first texts of every client, as many as `checks.unread_texts` reads."""
+    clients = partition.spec.clients
+    limit = -(-checks.SAMPLE // clients)
+    return [graph.texts[i] for k in range(clients) for i in client_nodes(partition, k)[:limit]]
+
+
+@contextmanager
+def _exclusive(folder: Path, log: Log) -> Iterator[None]:
+    """Hold the lock of a partition that is made; say so where another run holds it."""
+    lock = FileLock(folder.parent / f".{folder.name}.lock", mode=PRIVATE_FILE)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        log(f"partition   waits for {folder}, which another run is making")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _log_outside(content: dict[str, Any], log: Log) -> None:
@@ -117,7 +249,7 @@ def text_bank(config: DataConfig) -> TextBank:
     DataError : the encoder is missing, or the hash of its weights is not the expected one
     UserError : a file is where the data root would be
     """
-    check_folder(root := data_root(config), "`data-root`")
+    check_folder(root := data_root(config), "`data-root`, or another $DANCE_FLWR_HOME")
     encoder = resolve_encoder(config.encoder, config.encoder_precision, config.encoder_sha256)
     return TextBank(root, encoder, config.chunk_tokens, config.max_chunks)
 

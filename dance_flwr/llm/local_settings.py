@@ -105,7 +105,7 @@ def api_key() -> str:
 
 def _of_file(path: Path) -> LocalSettings:
     try:
-        table = tomllib.loads(path.read_text("utf-8")).get(TABLE, {})
+        table = tomllib.loads(path.read_text("utf-8-sig")).get(TABLE, {})
     except (OSError, ValueError) as error:  # ValueError: not TOML, or not UTF-8
         # Only the kind of the error: the line that is raised travels to the server.
         reason = error.strerror if isinstance(error, OSError) else type(error).__name__

@@ -14,7 +14,7 @@ class Round:
 
     Attributes
     ----------
-    loss : None where it is not finite
+    loss : None where nothing was trained, or it is not finite
     val_accuracy : of the deployed prediction, None in rounds without validation; views : by view
     seconds : by phase, summed over clients, and of the method's own server side, if any
     round_seconds : wall clock, training and validation
@@ -23,10 +23,11 @@ class Round:
     epsilon : spent up to this round, None without differential privacy
     absent : client -> why it did not take part: silent, not connected, failed, or its upload was
         invalid
+    skipped : why the model is that of the round before; "" = it is not
     """
 
     round: int
-    loss: float | None = 0.0
+    loss: float | None = None
     val_accuracy: float | None = None
     val_macro_f1: float | None = None
     views: dict[str, float] = field(default_factory=dict)
@@ -38,6 +39,7 @@ class Round:
     bytes_up: dict[int, int] = field(default_factory=dict)
     epsilon: float | None = None
     absent: dict[int, str] = field(default_factory=dict)
+    skipped: str = ""
 
     @classmethod
     def read(cls, line: str) -> "Round":

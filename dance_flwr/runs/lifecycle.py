@@ -62,6 +62,7 @@ def round_ended(row: Round, checkpoint: Checkpoint, folder: Path) -> None:
     }
     facts |= {"bytes_down": sum(row.bytes_down.values()), "bytes_up": sum(row.bytes_up.values())}
     facts |= {"answered": row.answered, "absent": sorted(row.absent), "epsilon": row.epsilon}
+    facts |= {"skipped": row.skipped} if row.skipped else {}
     message = f"round {row.round} of {checkpoint.config.rounds} took {row.round_seconds:.3g} s"
     events.emit("round_ended", message, round=row.round, **facts)
     # What comes next belongs to the next round.

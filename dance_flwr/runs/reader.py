@@ -45,19 +45,6 @@ def validated(result: Mapping[str, Any]) -> bool:
     return any(row["val_accuracy"] is not None for row in result["history"])
 
 
-def scored(row: Mapping[str, Any], split: str) -> float | None:
-    """Return the accuracy on a split, None where it has no nodes: 0.0 would be a bad score.
-
-    Parameters
-    ----------
-    row : a result, or the row of a client in it; that of an earlier version counts no validation
-        nodes, and its accuracy is returned as it is
-    split : "val" or "test"
-    """
-    value: float = row[f"{split}_accuracy"]
-    return value if row.get(f"{split}_nodes", 1) else None
-
-
 def nodes_of(row: Mapping[str, Any], result: Mapping[str, Any]) -> int | None:
     """Return the nodes of a client; None where they are not known.
 

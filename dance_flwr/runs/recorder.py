@@ -30,7 +30,7 @@ from dance_flwr.metrics import Counts, Training, accuracy, macro_f1
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.history import Round
 from dance_flwr.runs.lifecycle import round_ended
-from dance_flwr.runs.reader import NO_VALIDATION, scored
+from dance_flwr.runs.reader import NO_VALIDATION
 from dance_flwr.runs.resume import forget, holds_run, truncate_history
 from dance_flwr.runs.summary import (
     class_counts,
@@ -101,6 +101,7 @@ class Recorder:
         # JSON has neither NaN nor infinity; a masked sum may hide the loss.
         self._row.loss = trained.loss if isfinite(trained.loss) else None
         self._row.seconds, self._row.counts = dict(trained.seconds), dict(trained.counts)
+        self._row.skipped = trained.skipped
         self._row.train_seconds = time.perf_counter() - self._round_start
         known = self.checkpoint.client_seconds
         for client, seconds in trained.by_client.items():
@@ -114,7 +115,7 @@ class Recorder:
         if not val.total:
             events.emit("validation_ended", "no client has validation nodes", nodes=0)
             return
-        self._row.views = {view: accuracy(hits, val.total) for view, hits in val.correct.items()}
+        self._row.views = {view: hits / val.total for view, hits in val.correct.items()}
         self._row.val_accuracy = self._row.views["deployed"]
         self._row.val_macro_f1 = macro_f1(val.true_positives, val.predicted, val.actual)
         score, f1 = self._row.val_accuracy, self._row.val_macro_f1
@@ -247,14 +248,13 @@ class Recorder:
         return result
 
     def _announce(self, result: Mapping[str, Any]) -> None:
-        # None without test nodes: 0 would read as a failed run.
-        score = scored(result, "test")
+        score = result["test_accuracy"]
         events.emit(
             "run_ended",
             f"run {self.checkpoint.run} ended: "
             + ("no test nodes" if score is None else f"test accuracy {score:.4f}"),
             test_accuracy=score,
-            val_accuracy=scored(result, "val"),
+            val_accuracy=result["val_accuracy"],
             best_round=self.best_round,
             seconds_total=result["seconds_total"],
         )

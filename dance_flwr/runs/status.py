@@ -12,7 +12,7 @@ from dance_flwr.errors import ResumeError, UserError
 from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, Checkpoint
 from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.locks import is_locked
-from dance_flwr.runs.reader import read_result, scored
+from dance_flwr.runs.reader import read_result
 from dance_flwr.runs.resume import how_to_resume
 
 RUNNING, FINISHED, FAILED, INTERRUPTED = STATES = ("running", "finished", "failed", "interrupted")
@@ -50,6 +50,7 @@ class Status:
         the last round
     bytes_down, bytes_up : model bytes of all rounds and clients
     answered, absent : clients in the last round; a client that was not sampled is in neither
+    skipped : numbers of the rounds that left the model as it was
     updated : Unix time of the last change of the files
     reason : why a run failed; resume : how to resume one that stopped, empty if it cannot
     """
@@ -72,6 +73,7 @@ class Status:
     bytes_up: int = 0
     answered: list[int] = field(default_factory=list)
     absent: list[Absent] = field(default_factory=list)
+    skipped: list[int] = field(default_factory=list)
     updated: float | None = None
     reason: str = ""
     resume: str = ""
@@ -186,7 +188,7 @@ def _facts(result: dict[str, Any], checkpoint: Checkpoint | None) -> dict[str, A
         }
     facts: dict[str, Any] = {key: result[key] for key in ("run", "method") if key in result}
     if "test_accuracy" in result:
-        facts["test_accuracy"] = scored(result, "test")
+        facts["test_accuracy"] = result["test_accuracy"]
     return facts | {"rounds": result.get("config", {}).get("rounds")}
 
 
@@ -211,6 +213,7 @@ def _numbers(rows: Sequence[Round]) -> dict[str, Any]:
         "last_seconds": last.round_seconds,
         "answered": last.answered,
         "absent": _absent(rows),
+        "skipped": [row.round for row in rows if row.skipped],
     }
     values["seconds_per_round"] = sum(row.round_seconds for row in recent) / len(recent)
     values |= {

@@ -17,8 +17,10 @@ _VERSIONS = ("flwr", "torch", "torch-geometric", "sentence-transformers", "entma
 
 def client_rows(
     clients: Mapping[int | None, Mapping[str, Counts]], nodes: Mapping[int | None, int]
-) -> list[dict[str, float | int]]:
+) -> list[dict[str, float | int | None]]:
     """Return the nodes and accuracies of every client; none where only sums are known.
+
+    The accuracy on a split without nodes is None.
 
     Parameters
     ----------

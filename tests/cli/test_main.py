@@ -1,6 +1,8 @@
 """The command line as a whole: its commands, what `--help` imports, and how it ends."""
 
+import io
 import json
+import runpy
 import subprocess
 import sys
 
@@ -44,7 +46,7 @@ COMMANDS = {
     "partition make": {
         *("--out", "--data", "--clients", "--method", "--seed", "--resolution", "--alpha"),
         *("--train-ratio", "--val-ratio", "--test-ratio", "--encode", "--no-encode"),
-        "--manifest-only",
+        *("--manifest-only", "--config", "--set"),
     },
     "partition show": {"--png"},
     "prepare": {"--config", "--set", "--data", "--clients", "--seed"},
@@ -214,3 +216,21 @@ def test_the_keys_of_flower_are_options_here(cli, tmp_path, key):
     done = cli("run", "--in-process", "--out", tmp_path, "--set", f"{key}=true")
     option = {"resume": "--resume RUN", "overwrite": "--overwrite"}[key]
     assert done.code == 2 and f"`dance-flwr run {option}`" in done.err[-1]
+
+
+def test_the_package_is_the_command_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["dance_flwr", "--version"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("dance_flwr", run_name="__main__")
+    assert not end.value.code and capsys.readouterr().out.startswith("dance-flwr ")
+
+
+def test_evidence_is_shown_on_a_terminal_that_knows_ascii_alone(dance, cli, monkeypatch):
+    """As with `LC_ALL=C PYTHONUTF8=0`: the marks of a span are no ASCII."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="surrogateescape")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stream)
+        assert cli("evidence", "show", dance.folder, "--client", 0).code == 0
+        stream.flush()
+    shown = stream.buffer.getvalue().decode("ascii")
+    assert "\\u27e6" in shown and "\\u27e7" in shown

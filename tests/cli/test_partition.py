@@ -70,6 +70,28 @@ def test_make_writes_client_folders(tiny, tmp_path):
     assert "label skew" in call("show", tmp_path / "new")
 
 
+def test_make_takes_the_keys_of_a_run_and_options_win(tiny, tmp_path):
+    file = tmp_path / "keys.toml"
+    file.write_text('clients = 5\nseed = 3\npartition = "random"\nlabels-per-class = 2\n')
+    call(
+        *("make", "--data", tiny, "--config", file, "--set", "seed=4", "--clients", 2),
+        *("--manifest-only", "--out", tmp_path / "made.json"),
+    )
+    spec = read_manifest(tmp_path / "made.json")["spec"]
+    assert (spec["clients"], spec["seed"], spec["method"]) == (2, 4, "random")
+    assert spec["labels_per_class"] == 2
+
+
+def test_make_refuses_what_no_run_could_learn_from(tmp_path):
+    folder, out = tmp_path / "plain", tmp_path / "out"
+    folder.mkdir()
+    (folder / "nodes.csv").write_text("id,text,label\n0,a,\n1,b,\n")
+    (folder / "edges.csv").write_text("source,target\n0,1\n")
+    with pytest.raises(DataError, match="no node has a label"):
+        call("make", "--data", folder, "--clients", 2, "--method", "random", "--out", out)
+    assert not out.exists()
+
+
 def test_make_overwrites_nothing(tiny, tmp_path):
     (tmp_path / "kept").write_text("x")
     with pytest.raises(UserError, match="new or empty folder"):

@@ -26,31 +26,27 @@ def printed(capsys):
     return show
 
 
-def test_a_score_over_no_nodes_is_a_dash(printed):
+def test_a_score_over_no_nodes_is_not_measured(printed):
     table = printed(
         [
-            row(0, 0.5, 0.0, test_nodes=0, val_nodes=2),
-            row(1, 0.0, 0.25, test_nodes=4, val_nodes=0),
+            row(0, 0.5, None, test_nodes=0, val_nodes=2),
+            row(1, None, 0.25, test_nodes=4, val_nodes=0),
             row(2, 0.0, 0.0, test_nodes=4, val_nodes=4),
         ],
         *(0.25, 0.125),
         **{"test_nodes": 8, "val_nodes": 6},
     )
-    assert table["0"] == ["9", "0", "0.5000", "-"] and table["1"] == ["9", "4", "-", "0.2500"]
+    assert table["0"] == ["9", "0", "0.5000", "not", "measured"]
+    assert table["1"] == ["9", "4", "not", "measured", "0.2500"]
     assert table["2"] == ["9", "4", "0.0000", "0.0000"], "0 of 4 nodes is a score"
     assert table["overall"] == ["27", "8", "0.2500", "0.1250"]
 
 
-def test_a_result_without_nodes_has_dashes_overall(printed):
+def test_a_result_without_nodes_is_not_measured_overall(printed):
     table = printed(
-        [row(0, 0.0, 0.0, test_nodes=0, val_nodes=0)], 0.0, 0.0, test_nodes=0, val_nodes=0
+        [row(0, None, None, test_nodes=0, val_nodes=0)], None, None, test_nodes=0, val_nodes=0
     )
-    assert table["overall"] == ["9", "0", "-", "-"]
-
-
-def test_a_result_that_counts_no_validation_nodes_is_printed_as_it_is(printed):
-    table = printed([row(0, 0.5, 0.0, test_nodes=0)], 0.5, 0.0, test_nodes=0)
-    assert table["0"] == table["overall"] == ["9", "0", "0.5000", "-"]
+    assert table["overall"] == ["9", "0", "not", "measured", "not", "measured"]
 
 
 def test_prepare_makes_what_a_run_with_the_same_options_finds(cli, tiny, run_config):

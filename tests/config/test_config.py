@@ -313,3 +313,8 @@ def test_a_shipped_file_is_found_by_its_name_unless_the_folder_has_its_own(tmp_p
     named.parent.mkdir()
     named.write_text("rounds = 7")
     assert read_values([named], [])["rounds"] == 7
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "c.toml").write_text("rounds = 7\n", encoding="utf-8-sig")
+    assert read_values([tmp_path / "c.toml"], []) == {"rounds": 7}

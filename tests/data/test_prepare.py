@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from dance_flwr.data.card import read_ids, read_texts
 from dance_flwr.data.client_folder import check
 from dance_flwr.data.graphs.folder import read_folder, write_folder
-from dance_flwr.data.prepare import prepare, text_bank
+from dance_flwr.data.prepare import partition_folder, prepare, text_bank
 from dance_flwr.errors import DataError
 
 
@@ -43,6 +44,43 @@ def test_sites_that_take_no_part_are_counted_and_leave_nothing_behind(with_sites
         )
     with pytest.raises(DataError, match="12 are missing"):
         text_bank(config).gather(graph.texts)
+
+
+def test_sites_that_take_no_part_are_counted_again_where_the_partition_is_found(
+    with_sites, run_config
+):
+    config = run_config(data=str(with_sites), partition="by-column", clients=2)
+    made, found = [], []
+    prepare(config, made.append)
+    prepare(config, found.append)
+    counted = [line for line in found if "take no part" in line]
+    assert len(counted) == 1 and any("(found)" in line for line in found)
+
+
+def test_a_run_that_waits_for_a_partition_says_so(tiny, run_config, tmp_path):
+    config = run_config(data_root=str(tmp_path), clients=2)
+    folder = partition_folder(config)
+    folder.parent.mkdir()
+    other = FileLock(folder.parent / f".{folder.name}.lock")
+    said: list[str] = []
+
+    def log(line):
+        said.append(line)
+        if "waits for" in line:  # until here the other run holds it
+            other.release()
+
+    other.acquire()
+    assert prepare(config, log).folder == folder
+    (line,) = [line for line in said if "waits for" in line]
+    assert line == f"partition   waits for {folder}, which another run is making"
+
+
+def test_what_is_found_needs_neither_the_graph_nor_a_lock(tiny, run_config, tmp_path, monkeypatch):
+    config = run_config(data_root=str(tmp_path), clients=2)
+    folder = prepare(config).folder
+    with monkeypatch.context() as patch, FileLock(folder.parent / f".{folder.name}.lock"):
+        patch.setattr("dance_flwr.data.prepare.load_graph", pytest.fail)
+        assert prepare(config).folder == folder
 
 
 def test_without_outside_nothing_is_said(with_sites, run_config):

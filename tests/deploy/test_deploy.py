@@ -258,6 +258,9 @@ def test_an_agreed_file_is_read_as_it_was_written(good, tmp_path):
     made = dataclasses.replace(good.agreement, class_names=("a", 'with "quotes"', "é\x7f\\", "'"))
     write_agreement(tmp_path / "f.toml", made)
     assert read_agreement(tmp_path / "f.toml") == made
+    text = (tmp_path / "f.toml").read_text("utf-8")
+    (tmp_path / "f.toml").write_text(text, encoding="utf-8-sig")  # as Windows editors store it
+    assert read_agreement(tmp_path / "f.toml") == made
     with pytest.raises(UserError, match="expected a new file"):
         write_agreement(tmp_path / "f.toml", made)
 

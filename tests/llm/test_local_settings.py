@@ -63,7 +63,7 @@ def test_the_file_comes_before_the_variable_of_the_openai_client(written, monkey
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     assert local_settings().base_url == "http://127.0.0.1:1/v1"
     assert local_settings().source == "$OPENAI_BASE_URL"
-    written('[llm]\nmodel = "m"\n')
+    written('\ufeff[llm]\nmodel = "m"\n')  # as Windows editors store it
     settings = local_settings()
     assert (settings.base_url, settings.model) == ("http://127.0.0.1:1/v1", "m")
     written('[llm]\nbase-url = "http://localhost:2/v1"\n')

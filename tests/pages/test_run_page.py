@@ -297,8 +297,8 @@ def altered(finished, folder, clients, **total):
 
 def test_a_client_without_nodes_has_no_score(dance, tmp_path):
     clients = [
-        {"test_nodes": 0, "test_accuracy": 0.0, "val_nodes": 4, "val_accuracy": 0.25},
-        {"test_nodes": 4, "test_accuracy": 0.75, "val_nodes": 0, "val_accuracy": 0.0},
+        {"test_nodes": 0, "test_accuracy": None, "val_nodes": 4, "val_accuracy": 0.25},
+        {"test_nodes": 4, "test_accuracy": 0.75, "val_nodes": 0, "val_accuracy": None},
         {"test_nodes": 4, "test_accuracy": 0.5, "val_nodes": 4, "val_accuracy": 0.0},
     ]
     html, rows = altered(dance, tmp_path / "run", clients)
@@ -316,7 +316,7 @@ def test_a_client_without_nodes_has_no_score(dance, tmp_path):
 
 
 def test_a_graph_without_test_nodes_has_no_score(dance, tmp_path):
-    none = {"test_nodes": 0, "test_accuracy": 0.0}
-    html, rows = altered(dance, tmp_path / "run", [none] * 3, **none, test_macro_f1=0.0)
+    none = {"test_nodes": 0, "test_accuracy": None}
+    html, rows = altered(dance, tmp_path / "run", [none] * 3, **none, test_macro_f1=None)
     assert [row[4] for row in rows] == ["-"] * 3 and "No client has test nodes." in html
     assert "<dt>test accuracy</dt><dd>no client has test nodes</dd>" in html

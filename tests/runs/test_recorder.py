@@ -1,10 +1,12 @@
 """Which model a run keeps, and what is said of it where no client has validation nodes."""
 
+import json
 import logging
 
 import pytest
 from support.edge_cases import Draft, without
 
+from dance_flwr.api.predicting import Predictor
 from dance_flwr.api.prediction.bundle import export
 from dance_flwr.config.text import to_toml
 from dance_flwr.data.graphs.graph import TEST, VAL
@@ -32,7 +34,7 @@ def test_without_validation_nodes_the_last_model_is_kept(run, data, caplog):
         finished = run(data=data, **KEYS)
     assert [record.getMessage() for record in caplog.records] == [LINE]
     result, first = finished.result, run(data=data, **{**KEYS, "rounds": 1}).result
-    assert (result["best_round"], result["val_nodes"], result["val_accuracy"]) == (2, 0, 0.0)
+    assert (result["best_round"], result["val_nodes"], result["val_accuracy"]) == (2, 0, None)
     assert result["model_fingerprint"] != first["model_fingerprint"]
     rows = [Round.read(line) for line in whole_lines(finished.folder / "history.jsonl")]
     assert [(row.val_accuracy, row.val_macro_f1, row.views) for row in rows] == [
@@ -66,6 +68,43 @@ def test_trackers_and_tables_have_no_accuracy_where_nothing_was_validated(run, d
     assert Group({}, [Row("main-table", {}, result=row)]).stat("val_accuracy").percent == NOTHING
 
 
+@pytest.fixture
+def unmeasured(run, crafted):
+    """A run without validation nodes and without test nodes."""
+    draft = Draft()
+    without(VAL)(draft)
+    without(TEST)(draft)
+    data = crafted("edge", draft.ids, draft.texts(), draft.labels, draft.pairs, draft.split)
+    return run(data=data, **KEYS)
+
+
+def test_where_nothing_was_measured_every_score_is_null(unmeasured):
+    result = json.loads((unmeasured.folder / "result.json").read_text("utf-8"))
+    assert (result["test_nodes"], result["val_nodes"]) == (0, 0)
+    for name in ("test_accuracy", "val_accuracy", "test_macro_f1"):
+        assert result[name] is None
+    assert set(result["test_accuracy_by_view"].values()) == {None}
+    for row in result["clients"]:
+        assert row["test_accuracy"] is None and row["val_accuracy"] is None
+    numbers = final_numbers(result)
+    assert set(numbers) == {"final/seconds_total"}
+    row = compact(result, {}, curve=True)
+    assert row["test_accuracy"] is None and row["clients"]["test_accuracy"] == [None, None]
+
+
+def test_every_reader_of_a_result_takes_null(unmeasured, tmp_path, cli):
+    assert cli("status", unmeasured.folder).code == 0
+    assert read_status(unmeasured.folder).test_accuracy is None
+    report_run(unmeasured.folder, page=tmp_path / "page.html", log=lambda line: None)
+    html = (tmp_path / "page.html").read_text("utf-8")
+    assert "<dt>test accuracy</dt><dd>no client has test nodes</dd>" in html
+    assert "0.0000" not in html[html.index('id="clients"') : html.index('id="classes"')]
+    bundle = export(unmeasured.folder, tmp_path / "bundle")
+    card = (tmp_path / "bundle" / "README.md").read_text("utf-8")
+    assert "not measured: no client has test nodes" in card
+    assert "test accuracy not measured" in repr(Predictor(bundle))
+
+
 def test_trackers_have_no_accuracy_of_a_client_without_test_nodes(run, crafted):
     draft = Draft()
     draft.split[:9] = [VAL if split == TEST else split for split in draft.split[:9]]
@@ -82,7 +121,7 @@ def test_the_command_says_that_nothing_was_validated(cli, run_config, data, tmp_
     assert done.code == 0, done.err
     assert done.out.count(LINE) == 1 and "best validation" not in done.out
     overall = next(line.split() for line in done.out.splitlines() if "overall" in line)
-    assert overall[3] == "-" and overall[4] != "-"
+    assert overall[3:5] == ["not", "measured"] and 0 <= float(overall[5]) <= 1
 
 
 def test_the_model_card_of_a_validated_run_says_so(dance, tmp_path):

@@ -116,7 +116,7 @@ def _client_counts(
 def _remark(counts: Tensor, result: Mapping[str, Any]) -> str:
     """Return how the counts differ from the run's record; "" where they agree."""
     hits, nodes = int(counts.diagonal().sum()), int(counts.sum())
-    recorded = round(result["test_accuracy"] * result["test_nodes"])
+    recorded = round((result["test_accuracy"] or 0.0) * result["test_nodes"])
     if (hits, nodes) == (recorded, result["test_nodes"]):
         return ""
     return (

@@ -80,8 +80,8 @@ def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calib
         else "the last one, as no round was validated",
         accuracy=f"{facts['test_accuracy']:.4f} ({facts['test_nodes']:,} nodes), "
         f"macro-F1 {facts['test_macro_f1']:.4f}"
-        if facts["test_nodes"]
-        else "not known: no client has test nodes",
+        if facts["test_accuracy"] is not None
+        else "not measured: no client has test nodes",
         calibration=fitted + f"; expected error {calibration.error_before:.3f} before, "
         f"{calibration.error_after:.3f} after"
         if calibration.nodes

@@ -29,7 +29,6 @@ from dance_flwr.evidence.json_lines import evidence_lines
 from dance_flwr.evidence.pack import FUSED
 from dance_flwr.federation.client.client import Client
 from dance_flwr.methods import get_spec
-from dance_flwr.metrics import accuracy
 
 _NODES_PER_BLOCK = 16_384  # written at once
 _FIELDS = {
@@ -208,7 +207,7 @@ def _log_accuracy(data: str, client: Client, probs: Tensor, log: Log) -> None:
             continue
         # Before calibration, which changes no predicted class.
         hits = int((probs.argmax(dim=1) == labels)[known].sum())
-        line = f"{accuracy(hits, total):.4f} on {total:,} {name} nodes" if total else "not known"
+        line = f"{hits / total:.4f} on {total:,} {name} nodes" if total else "not known"
         if left_out:
             nodes = "more" if total else "node" if left_out == 1 else "nodes"
             has = "has a label" if left_out == 1 else "have labels"

@@ -131,7 +131,7 @@ class TextBank:
         }
         self.folder = Path(root) / "bank" / self.fingerprint[:16]
         self._index = BankIndex(self.folder, self.spec.dim)
-        self._open()
+        self._check_meta()
 
     def ensure(self, texts: Sequence[str], progress: bool = True) -> BankStats:
         """Encode the texts that the bank lacks, in blocks that are committed one by one.
@@ -190,12 +190,10 @@ class TextBank:
             )
         return BankSlice(embeddings, spans.reshape(-1, 2), tokens, ptr)
 
-    def _open(self) -> None:
-        """Compare bank.json with this bank, or write it."""
-        path = self.folder / META
-        if not path.is_file():
-            with atomic_file(path, lasting=True) as file:
-                file.write(json.dumps(self.meta, indent=1).encode())
+    def _check_meta(self) -> None:
+        """Compare bank.json with this bank, if there is one."""
+        if not (self.folder / META).is_file():
+            return
         meta = read_meta(self.folder)
         # Different names may refer to the same weights, so the fingerprint decides.
         wrong = [key for key in self.meta if key != "encoder" and meta.get(key) != self.meta[key]]
@@ -247,7 +245,10 @@ class TextBank:
         vectors : their chunks' embeddings, float16 [sum of chunks, dim]
         """
         with one_writer(self.folder):
-            self._open()
+            if not (self.folder / META).is_file():
+                with atomic_file(self.folder / META, lasting=True) as file:
+                    file.write(json.dumps(self.meta, indent=1).encode())
+            self._check_meta()
             self._index.repair()
             row, lines, entries = self._index.rows, [], []
             begin, tokens = 0, 0

@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
+from dance_flwr.data.checks import MAX_CLASSES
 from dance_flwr.federation.flower import FITRES, SECAGG_CONFIGS, SecAggKey, SecAggStage
 from dance_flwr.federation.secagg.request import options_of
 from dance_flwr.federation.secagg.vectors import MAX_BITS, MetricLayout
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.rules import (
-    MAX_CLASSES,
     Flag,
     ListOf,
     Rule,

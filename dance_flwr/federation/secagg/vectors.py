@@ -104,7 +104,8 @@ def check_bounded(update: Vector, share: float, bound: float) -> None:
     UserError : an entry exceeds the bound or is not finite; clipping would silently change the
         mean
     """
-    largest = float(np.abs(update).max(initial=0.0)) * bound / share
+    # A client of weight 0 adds zeros, whatever it has trained; only what is not finite stays so.
+    largest = float(np.abs(update).max(initial=0.0)) * bound / (share or 1.0)
     # `not <=`, and not `>`: NaN is refused as well.
     if not largest <= bound:
         raise UserError(

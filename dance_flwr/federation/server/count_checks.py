@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dance_flwr.data.checks import MAX_CLASSES
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.counts import PER_CLASS
-from dance_flwr.federation.wire.rules import MAX_CLASSES, ListOf, Rule, Whole, entries_fault
+from dance_flwr.federation.wire.rules import ListOf, Rule, Whole, entries_fault
 from dance_flwr.metrics import TOKEN_COUNTS
 
 MAX_TOKENS = 2**40  # of one client in one run; as many calls or milliseconds

@@ -13,12 +13,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 
 from dance_flwr.config.sections import INT8
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.checks import MAX_CLASS_NAME, MAX_CLASSES
 from dance_flwr.federation.flower import SECAGG_CONFIGS
 from dance_flwr.federation.secagg.reply_checks import SIGNED, masked_fault, unlike_faults
 from dance_flwr.federation.server.count_checks import MAX_TOKENS, CountRules
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.rules import (
-    MAX_CLASSES,
     MAX_NUMBER,
     Flag,
     ListOf,
@@ -44,7 +44,7 @@ _BY_TYPE: dict[str, Rule] = {
     "int": Whole(),
     "bool": Flag(),
     "str": Text(_NAME),
-    "tuple[str, ...]": ListOf(Text(_NAME), 1, MAX_CLASSES),
+    "tuple[str, ...]": ListOf(Text(MAX_CLASS_NAME), 1, MAX_CLASSES),
 }
 _NAMES: dict[str, Rule] = dict.fromkeys((keys.LLM, keys.TOKENISER), Text(_NAME))
 _SEAL: dict[str, Rule] = {keys.EVIDENCE_SHA256: Text(64)}

@@ -9,6 +9,7 @@ has its own class: the method's `ServerSide` merges uploads, `RoundPrivacy` samp
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import nan
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -21,7 +22,7 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.privacy.dp import affordable_rounds, fewest_clients
 from dance_flwr.federation.server.averaging import ModelAverage
 from dance_flwr.federation.server.exchange import GridChannel
-from dance_flwr.federation.server.grid import FederationGrid
+from dance_flwr.federation.server.grid import LOG, FederationGrid
 from dance_flwr.federation.server.round_privacy import RoundPrivacy
 from dance_flwr.federation.server.validation import valid_updates
 from dance_flwr.federation.wire import counts, keys, messages
@@ -138,10 +139,14 @@ class Round(Strategy):
         # The norm that this round's clients clipped to; `protect` replaces it.
         norm = self.privacy.norm.value
         uploads, metrics = valid_updates(answers, self.side, self._start, self._grid, norm)
-        # Independent draws may choose nobody: the model stays as it is.
+        # Independent draws may choose nobody.
         if not uploads:
-            return None, None
+            return self._skip(round_, "no client was drawn", Training(nan, {}, {}))
         total, seconds = counts.sum_metrics(metrics), _seconds_of(uploads, metrics)
+        # A mean by weights of 0 is not a number, nor is that of the losses.
+        if not sum(upload.weight for upload in uploads):
+            cost = replace(counts.read_training(total), loss=nan, by_client=seconds)
+            return self._skip(round_, "no client of the round has a labelled training node", cost)
         # Medians read every upload. All others see one merged update, as they do under masks.
         if self.config.strategy in READ_EACH:
             merged, batch = Merged({}), [_alone(answers[0], upload) for upload in uploads]
@@ -159,6 +164,12 @@ class Round(Strategy):
             arrays = in_types_of(self._start, arrays)
             self.deployed = self.average.add(arrays)
         return arrays, record
+
+    def _skip(self, round_: int, why: str, cost: Training) -> tuple[None, None]:
+        """Report a round whose model is that of the round before; return what Flower expects."""
+        LOG.warning("round %d is skipped: %s; the model stays as it is", round_, why)
+        self._on_train(replace(cost, skipped=why))
+        return None, None
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

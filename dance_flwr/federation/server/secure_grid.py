@@ -105,6 +105,11 @@ class SecureGrid(FederationGrid):
         start = wire.model_of(sent[0]) if task == keys.TRAIN else {}
         size = sum(tensor.numel() for tensor in start.values())
         metrics = self._metrics(total, size, options)
+        # The weight of a part of the clients is an estimate, wrong where they have none. An update
+        # of zeros is theirs, or leaves the model as it is all the same. Never under differential
+        # privacy: the noise of a round is not left out.
+        if size and privacy.dp == "none" and not total.numbers[:size].any():
+            metrics[keys.WEIGHT] = 0
         records: dict[str, Any] = {keys.METRICS: MetricRecord(metrics)}
         if start:
             mean = total.numbers[:size].astype(np.float64) * (2 / form.levels)

@@ -43,7 +43,7 @@ def valid_updates(
 
     Raises
     ------
-    QuorumError : fewer uploads are valid, or none has a weight; says whose are not, and why
+    QuorumError : fewer uploads are valid; says whose are not, and why
     """
     # All uploads are read before any is judged: norms are compared with their median.
     read: list[tuple[Upload, str]] = []
@@ -70,12 +70,6 @@ def valid_updates(
         )
     if rejected:
         LOG.error("omitted from the mean: %s", "; ".join(rejected))
-    # A mean by weights of 0 is not a number.
-    if uploads and not sum(upload.weight for upload in uploads):
-        raise QuorumError(
-            "expected a client with a weight in the mean, found none with a labelled node; set "
-            "aggregate-weight = nodes"
-        )
     return uploads, metrics
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from reprlib import repr as shortened
 from typing import Any, Protocol
 
-MAX_CLASSES = 10_000
 MAX_NUMBER = 2**53  # up to here whole numbers are exact in float64 and in JSON
 
 

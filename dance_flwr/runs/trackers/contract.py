@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dance_flwr.runs.facts import RunFacts
 from dance_flwr.runs.history import Round
-from dance_flwr.runs.reader import scored, validated
+from dance_flwr.runs.reader import validated
 
 PROJECT = "dance-flwr"  # of all runs, where a tracker groups them
 Numbers = dict[str, float]
@@ -104,22 +104,18 @@ def round_numbers(row: Round) -> Numbers:
 def final_numbers(result: Mapping[str, Any]) -> Numbers:
     """Return the numbers of a result, under "final/"; none before there is one.
 
-    Without an accuracy on a split that has no nodes, and without a best round where none was
-    validated.
+    Without what was not measured, and without a best round where none was validated.
     """
     # A run that failed or was stopped has rounds, and no result.
     if not result:
         return {}
-    values = {f"{split}_accuracy": scored(result, split) for split in ("test", "val")}
-    values["seconds_total"] = result["seconds_total"]
+    measured = ("test_accuracy", "val_accuracy", "test_macro_f1", "seconds_total")
+    values = {name: result[name] for name in measured}
     if validated(result):
         values["best_round"] = result["best_round"]
-    # Without test nodes the scores of all views would be 0 of 0.
-    if values["test_accuracy"] is not None:
-        values["test_macro_f1"] = result["test_macro_f1"]
-        by_view = result["test_accuracy_by_view"]
-        values |= {f"test_accuracy/{view}": value for view, value in by_view.items()}
+    by_view = result["test_accuracy_by_view"]
+    values |= {f"test_accuracy/{view}": value for view, value in by_view.items()}
     for row in result["clients"]:
-        values[f"test_accuracy/client-{row['client']}"] = scored(row, "test")
+        values[f"test_accuracy/client-{row['client']}"] = row["test_accuracy"]
     values["epsilon"] = result["privacy"].get("epsilon")
     return {f"final/{name}": float(value) for name, value in values.items() if value is not None}

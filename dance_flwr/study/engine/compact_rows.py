@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from dance_flwr.runs.reader import scored
-
 CURVE = "val_accuracy_by_round"  # kept where an experiment draws it
 WARM_ROUNDS = 5  # omitted from timings: first use of memory, caches and kernels
 _RESULT_KEYS = (
@@ -30,8 +28,6 @@ _RESULT_KEYS = (
 def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) -> dict[str, Any]:
     """Return what tables need of a result; the history only as means.
 
-    The validation accuracy is None where there are no validation nodes, so that a table shows none.
-
     Parameters
     ----------
     curve : keep the validation accuracy by round, 4 digits, null in rounds without validation
@@ -40,12 +36,11 @@ def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) ->
     steady = history[WARM_ROUNDS:]
     clients = result["clients"]
     content = {name: _rounded(result[name]) for name in _RESULT_KEYS if name in result}
-    content["val_accuracy"] = _rounded(scored(result, "val"))
     content |= {
         "clients": {
             "test_nodes": [client["test_nodes"] for client in clients],
-            "test_accuracy": [scored(client, "test") for client in clients],
-            "val_accuracy": [scored(client, "val") for client in clients],
+            "test_accuracy": [client["test_accuracy"] for client in clients],
+            "val_accuracy": [client["val_accuracy"] for client in clients],
         },
         "rounds": len(history),
         "bytes_up": _rounded(mean(_of_clients(history, "bytes_up"))),

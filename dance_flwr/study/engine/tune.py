@@ -23,7 +23,6 @@ from dance_flwr.data.prepare import partition_folder, prepare
 from dance_flwr.disk import write_json, write_text
 from dance_flwr.errors import UserError
 from dance_flwr.methods import get_spec
-from dance_flwr.runs.reader import scored
 from dance_flwr.study.engine.cells import (
     TUNED,
     Cell,
@@ -163,7 +162,7 @@ def check_validation(plan: Search, study: Study) -> None:
     for cell in plan.cells(0, _defaults(plan)):
         if study.has_run(cell.config):
             result = read_json(study.run_folder(cell.config) / RESULT)
-            has_nodes = scored(result, "val") is not None
+            has_nodes = result["val_accuracy"] is not None
         else:
             has_nodes = _has_validation(cell.config)
         if not has_nodes:

@@ -165,6 +165,8 @@ def test_damage_inside_the_bank_is_refused(bank, encoder):
 
 
 def test_meta_names_the_bank_and_a_mismatch_is_refused(bank, encoder):
+    assert not bank.folder.exists(), "a bank is written with its first text"
+    bank.ensure(TEXTS[:1], progress=False)
     meta = read_meta(bank.folder)
     assert meta == bank.meta and meta["fingerprint"].startswith(bank.folder.name)
     assert (meta["encoder"], meta["dim"], meta["chunk_tokens"], meta["max_chunks"]) == (

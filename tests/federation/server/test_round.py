@@ -260,7 +260,7 @@ def test_every_strategy_steps_under_poisson_sampling(server, strategy):
         sizes.add(len(asked))
         rounds.append(bool(asked))
     assert len(sizes) > 2 and not equal(start, one.arrays)
-    assert len(one.trained) == sum(rounds)
+    assert [not training.skipped for training in one.trained] == rounds
     for name, tensor in state_of(one.arrays).items():
         assert torch.isfinite(tensor).all() and tensor.dtype == state_of(start)[name].dtype
 

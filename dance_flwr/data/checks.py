@@ -1,0 +1,217 @@
+"""What round 1 refuses or cannot learn, found in the graph before anything is encoded.
+
+A check that ends the run raises `DataError`; the others return a line of warning, "" where nothing
+is wrong. Nothing here imports torch: a graph without labels is refused in the time that reading it
+takes.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dance_flwr.errors import DataError
+from dance_flwr.escaping import one_line
+
+if TYPE_CHECKING:  # wire/rules reads the limits, in processes that need no scipy
+    from dance_flwr.data.graphs.graph import TextGraph
+
+# What a client may state of its classes; the server refuses any other description of its data.
+MAX_CLASSES = 10_000
+MAX_CLASS_NAME = 200  # characters
+
+SPLITS = 4  # NO_SPLIT, TRAIN, VAL, TEST of `dance_flwr.data.graphs.graph`
+_TRAIN = 1
+_NAMES, _SHOWN = 3, 60  # names in a message, and characters of each
+
+# A sample that takes a tenth of a second; characters of each of its texts.
+SAMPLE, _CHARACTERS = 128, 500
+# Of letters. The default encoder spells 4 to 7 % of German, French and Polish, a quarter of Turkish
+# and Vietnamese, and more than 90 % of Russian, Greek and Arabic.
+_MAX_UNREAD = 1 / 3
+_IDEOGRAPHS = ((0x3040, 0x30FF), (0x3400, 0x9FFF), (0xF900, 0xFAFF))  # with kana
+
+
+def check_graph(graph: "TextGraph", clients: int) -> None:
+    """Check what can be known before the graph is partitioned.
+
+    Raises
+    ------
+    DataError : there are fewer nodes than clients, no node has a label, or the classes are too many
+        or have too long a name
+    """
+    if graph.num_nodes < clients:
+        raise DataError(
+            f"{graph.name}: expected at least one node per client, found {graph.num_nodes:,} nodes "
+            f"for {clients:,} clients; set clients to {graph.num_nodes} or fewer"
+        )
+    if fault := without_labels(graph.labels):
+        raise DataError(f"{graph.name}: {fault}")
+    check_classes(graph.class_names)
+
+
+def check_classes(names: Sequence[str]) -> None:
+    """Check that a client can state its classes to a server.
+
+    Raises
+    ------
+    DataError : there are more than `MAX_CLASSES`, or a name is longer than `MAX_CLASS_NAME`
+    """
+    if len(names) > MAX_CLASSES:
+        raise DataError(
+            f"classes: expected at most {MAX_CLASSES:,}, found {len(names):,}; give --label a "
+            "column of classes, not of texts or ids"
+        )
+    if (longest := max(names, key=len, default="")) and len(longest) > MAX_CLASS_NAME:
+        raise DataError(
+            f"classes: expected names of at most {MAX_CLASS_NAME} characters, found {len(longest)} "
+            f"in {_listed([longest])}; shorten it in the node table, or give --label another column"
+        )
+
+
+def without_labels(labels: NDArray[np.int64]) -> str:
+    """Return that no node has a label, which one client of several may do without."""
+    if (labels >= 0).any():
+        return ""
+    return (
+        "no node has a label: nothing to learn; give --label COLUMN to `dance-flwr data import`, "
+        "or fill the column 'label' of the node table"
+    )
+
+
+def check_training(splits: NDArray[np.int64]) -> None:
+    """Check that a client has a training label.
+
+    Parameters
+    ----------
+    splits : the result of `class_splits`, of all nodes that a client holds
+
+    Raises
+    ------
+    DataError : no client has one
+    """
+    if not splits[:, _TRAIN].any():
+        raise DataError(
+            f"training labels: expected at least one at a client, found none among "
+            f"{int(splits.sum()):,} labelled nodes; raise train-ratio, or give nodes the split "
+            "'train'"
+        )
+
+
+def class_splits(
+    labels: NDArray[np.int64], split: NDArray[np.uint8], classes: int
+) -> NDArray[np.int64]:
+    """Return the number of labelled nodes by class and split, [classes, 4] int64.
+
+    Parameters
+    ----------
+    labels : [n], -1 = unlabelled
+    split : [n] codes NO_SPLIT, TRAIN, VAL and TEST
+    """
+    labelled = labels >= 0
+    cells = labels[labelled] * SPLITS + split[labelled]
+    return np.bincount(cells, minlength=classes * SPLITS).reshape(classes, SPLITS)
+
+
+def untrained_classes(names: Sequence[str], splits: NDArray[np.int64]) -> str:
+    """Return which classes are scored and never trained."""
+    scored = splits[:, _TRAIN + 1 :].sum(axis=1)
+    lost = np.flatnonzero((splits[:, _TRAIN] == 0) & (scored > 0))
+    if not len(lost):
+        return ""
+    return (
+        f"{len(lost):,} of {len(names):,} classes have no training label, so that their "
+        f"{int(scored[lost].sum()):,} validation and test nodes count as wrong: "
+        f"{_listed(names[int(k)] for k in lost)}; raise train-ratio, or give nodes of them the "
+        "split 'train'"
+    )
+
+
+def single_class(names: Sequence[str], splits: NDArray[np.int64]) -> str:
+    """Return which class is the only one."""
+    used = np.flatnonzero(splits.sum(axis=1))
+    if len(used) != 1:
+        return ""
+    return (
+        f"all {int(splits.sum()):,} labelled nodes are of one class, "
+        f"{_listed([names[int(used[0])]])}: every model is right; give --label another column"
+    )
+
+
+def without_edges(edges: int) -> str:
+    """Return that a graph has no edges."""
+    if edges:
+        return ""
+    return "the graph has no edges: every node is read alone; check the edge table"
+
+
+def unread_texts(texts: Iterable[str], tokenizer: Path) -> str:
+    """Return how much of some texts an encoder does not read as words.
+
+    A letter is unread if it belongs to an unknown token, is cut into several tokens, or is a token
+    of its own inside a word: an encoder that spells a language was not trained on it. Ideographs
+    are words, so that only unknown ones count.
+
+    Parameters
+    ----------
+    texts : the first `SAMPLE` are read
+    tokenizer : file `tokenizer.json` of the encoder
+    """
+    # The library of the file itself: transformers would import torch.
+    from tokenizers import Tokenizer
+
+    reader = Tokenizer.from_file(str(tokenizer))
+    reader.no_truncation()
+    reader.no_padding()
+    unknown = getattr(reader.model, "unk_token", None)
+    letters = unread = 0
+    for text in islice(texts, SAMPLE):
+        # Half a character, which a text may hold, is no input of a tokenizer.
+        part = text[:_CHARACTERS].encode("utf-8", "replace").decode()
+        tokens = reader.encode(part, add_special_tokens=False)
+        letters += sum(map(str.isalpha, part))
+        unread += len(_unread(part, tokens.tokens, tokens.offsets, unknown))
+    if unread <= _MAX_UNREAD * letters:
+        return ""
+    return (
+        f"the encoder does not know {unread / letters:.0%} of the letters of a sample of the "
+        "texts, or spells words of them letter by letter: it was not trained on their language; "
+        "set encoder to a model that reads it, such as "
+        "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
+    )
+
+
+def _unread(
+    text: str, tokens: Sequence[str], offsets: Sequence[tuple[int, int]], unknown: str | None
+) -> set[int]:
+    """Return the places of the letters that are unread."""
+    places: set[int] = set()
+    last = -1
+    for token, (start, end) in zip(tokens, offsets, strict=True):
+        if token == unknown:
+            places.update(i for i in range(start, end) if text[i].isalpha())
+        elif end - start == 1 and text[start].isalpha():
+            inside = text[start - 1 : start].isalpha() or text[end : end + 1].isalpha()
+            # The same character again: bytes or parts of a letter.
+            if start == last or (inside and not _is_ideograph(text[start])):
+                places.add(start)
+            last = start
+    return places
+
+
+def _is_ideograph(letter: str) -> bool:
+    return any(first <= ord(letter) <= last for first, last in _IDEOGRAPHS)
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Return the first names, quoted and cut, and how many more there are."""
+    every = list(names)
+    shown = [
+        repr(one_line(name if len(name) <= _SHOWN else name[:_SHOWN] + " ..."))
+        for name in every[:_NAMES]
+    ]
+    more = f" and {len(every) - _NAMES:,} more" if len(every) > _NAMES else ""
+    return ", ".join(shown) + more

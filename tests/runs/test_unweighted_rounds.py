@@ -1,0 +1,139 @@
+"""Rounds whose clients have no weight: by labels, which only client 0 has."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+from support.edge_cases import Draft
+
+import client_app
+from dance_flwr.data.graphs.graph import TEST, TRAIN
+from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey, SecAggStage
+from dance_flwr.runs.checkpoint import Checkpoint
+from dance_flwr.runs.history import Round, whole_lines
+from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.status import read_status
+
+CLIENTS, ROUNDS = 4, 6
+KEYS = {
+    **{"partition": "random", "clients": CLIENTS, "rounds": ROUNDS, "method": "fedavg-full"},
+    **{"aggregate_weight": "labelled", "client_fraction": 0.5},
+}
+WHY = "no client of the round has a labelled training node"
+
+
+@pytest.fixture
+def data(crafted):
+    """Four clients of nine nodes, of which only client 0 has training labels."""
+    draft = Draft()
+    draft.ids = [f"c{i // 9}-{i % 9}" for i in range(9 * CLIENTS)]
+    draft.labels = [i % 3 for i in range(9 * CLIENTS)]
+    draft.split = draft.split[:9] + [TEST if s == TRAIN else s for s in draft.split[:9]] * 3
+    draft.pairs = [(9 * c + i, 9 * c + (i + 1) % 9) for c in range(CLIENTS) for i in range(9)]
+    return crafted("part", draft.ids, draft.texts(), draft.labels, draft.pairs, draft.split)
+
+
+def drawn(finished):
+    """Round -> the clients that were drawn: they alone sent a model."""
+    return {
+        row["round"]: {int(client) for client, size in row["bytes_up"].items() if size}
+        for row in finished.result["history"]
+    }
+
+
+def stops_after(round_):
+    def on_message(message):
+        config = message.content.config_records.get("config", {}) if message.has_content() else {}
+        if config.get("server-round", 0) > round_ and not message.metadata.src_node_id:
+            raise KeyboardInterrupt
+
+    return on_message
+
+
+@pytest.mark.parametrize("keys", [{}, {"strategy": "fedadam"}, {"strategy": "fedmedian"}])
+def test_a_round_without_weights_is_skipped_and_the_run_goes_on(run, data, caplog, keys):
+    with caplog.at_level(logging.WARNING, "flwr"):
+        finished = run(data=data, **KEYS | keys)
+    rows = [Round.read(line) for line in whole_lines(finished.folder / "history.jsonl")]
+    assert [row.round for row in rows] == list(range(1, ROUNDS + 1))
+    skipped = [row.round for row in rows if row.skipped]
+    assert 0 < len(skipped) < ROUNDS
+    assert read_status(finished.folder).skipped == skipped
+    said = [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()]
+    assert said == [f"round {t} is skipped: {WHY}; the model stays as it is" for t in skipped]
+    for row in rows:
+        assert (row.skipped == WHY) == (row.round in skipped)
+        if row.skipped:
+            assert row.loss is None
+            before = [r.val_accuracy for r in rows if r.round == row.round - 1]
+            assert not before or row.val_accuracy in (None, *before)
+    assert skipped == [t for t, clients in drawn(finished).items() if 0 not in clients]
+
+
+class WithoutClient0:
+    """The ClientApp, in which client 0 is gone in one of the masked sums."""
+
+    def __init__(self, sum_):
+        self.sum, self.sums = sum_, 0
+
+    def __call__(self, message, context):
+        stage = message.content.config_records.get(SECAGG_CONFIGS, {}).get(SecAggKey.STAGE)
+        if stage == SecAggStage.SETUP and context.node_config["partition-id"] == 0:
+            self.sums += 1
+            if self.sums == self.sum:
+                raise ConnectionError("gone")
+        return client_app.app(message, context)
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedadam"])
+def test_a_masked_sum_of_clients_without_weight_is_skipped(run, data, strategy):
+    """The sums of a run: weights, then training and validation of each round."""
+    masked = {"privacy_secure_aggregation": True, "client_fraction": 1.0, "rounds": 3}
+    finished = run(data=data, app=WithoutClient0(4), **KEYS | masked | {"strategy": strategy})
+    rows = finished.result["history"]
+    assert [row["skipped"] for row in rows] == ["", WHY, ""] and rows[1]["absent"]
+    assert rows[1]["val_accuracy"] == rows[0]["val_accuracy"] and rows[1]["loss"] is None
+    assert np.isfinite([rows[0]["loss"], rows[2]["loss"]]).all()
+    # Only client 0 has a weight: rounds 1 and 3 are those of a run in which it is never gone.
+    fewer = run(data=data, **KEYS | masked | {"strategy": strategy})
+    assert all(row["skipped"] == "" for row in fewer.result["history"])
+    assert fewer.result["history"][0]["loss"] == rows[0]["loss"]
+
+
+def test_a_run_with_skipped_rounds_resumes(run, data, tmp_path):
+    whole = run(data=data, **KEYS)
+    (first, *_) = [row["round"] for row in whole.result["history"] if row["skipped"]]
+    with pytest.raises(KeyboardInterrupt):
+        run(data=data, folder=tmp_path / "run", on_message=stops_after(first), **KEYS)
+    assert Checkpoint.load(tmp_path / "run").round == first
+    again = run(data=data, folder=tmp_path / "run", resume=True, **KEYS)
+    assert [row["skipped"] for row in again.result["history"]] == [
+        row["skipped"] for row in whole.result["history"]
+    ]
+    assert again.result["model_fingerprint"] == whole.result["model_fingerprint"]
+
+
+def test_a_skipped_round_leaves_the_model_as_it_was(run, data):
+    whole = run(data=data, **KEYS)
+    t = next(row["round"] for row in whole.result["history"] if row["skipped"])
+    models = {
+        message.content.config_records["config"]["server-round"]: message.content.array_records[
+            "arrays"
+        ].to_torch_state_dict()
+        for message in whole.messages
+        if message.metadata.message_type == "train" and not message.metadata.src_node_id
+    }
+    if t < ROUNDS:
+        assert all(torch.equal(models[t][name], models[t + 1][name]) for name in models[t])
+    assert all(torch.isfinite(tensor).all() for tensor in load_model(whole.folder).values())
+
+
+def test_the_command_says_which_rounds_were_skipped(run, data, cli):
+    finished = run(data=data, **KEYS)
+    skipped = [row["round"] for row in finished.result["history"] if row["skipped"]]
+    numbers = ", ".join(map(str, skipped))
+    shown = cli("status", finished.folder).out
+    assert f"skipped, as no client that took part had a weight: {numbers}" in shown
+    assert json.loads(cli("status", finished.folder, "--json").out)["skipped"] == skipped
