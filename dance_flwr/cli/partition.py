@@ -109,7 +109,7 @@ def from_manifest(
     encode: Encode = True,
 ) -> None:
     """Reproduce the partition of a manifest and check that each client holds the same nodes."""
-    from dance_flwr.data.graphs.loading import load_graph
+    from dance_flwr.data.imports.loading import load_graph
     from dance_flwr.data.partition import manifest, read_manifest, reproduce
 
     path = shipped(path)
@@ -200,7 +200,7 @@ def summary(content: dict[str, Any]) -> list[str]:
 
 
 def _write(data: str, spec: "PartitionSpec", out: Path, encode: bool, manifest_only: bool) -> None:
-    from dance_flwr.data.graphs.loading import load_graph
+    from dance_flwr.data.imports.loading import load_graph
     from dance_flwr.data.partition import make_partition, manifest, write_manifest
 
     graph = load_graph(data)

@@ -103,10 +103,10 @@ def read_texts(folder: Path) -> list[str]:
 
 def _column(folder: Path, name: str) -> list[str]:
     # Whoever reads a card alone does not wait for pyarrow.
-    from dance_flwr.data.graphs.tables import Table
+    from dance_flwr.data.graphs.tables import ParquetTable
 
     try:
-        return Table(folder / "nodes.parquet").read([name])[name].to_pylist()  # type: ignore[no-any-return]
+        return ParquetTable(folder / "nodes.parquet").read([name])[name].to_pylist()  # type: ignore[no-any-return]
     except DataError as error:
         raise DataError(f"{error}, or prepare the partition again") from None
 

@@ -12,7 +12,7 @@ from dance_flwr.data.card import ClientCard
 from dance_flwr.data.client_folder import Log, client_card, client_graph, encode_texts, write_client
 from dance_flwr.data.federation_file import Agreement
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.partition import make_partition, manifest
 from dance_flwr.data.prepare import partition_spec, text_bank
 from dance_flwr.disk import atomic_folder

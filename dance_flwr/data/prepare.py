@@ -13,7 +13,7 @@ from dance_flwr.config.paths import MANIFEST, PROJECT, data_root
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.data.card import FOLDER_FORMAT
 from dance_flwr.data.client_folder import Log, check, write_partition
-from dance_flwr.data.graphs.loading import load_graph, source_identity
+from dance_flwr.data.imports.loading import load_graph, source_identity
 from dance_flwr.data.partition import PartitionSpec, make_partition, manifest, read_manifest
 from dance_flwr.data.text.bank import BankStats, TextBank
 from dance_flwr.data.text.encoder import resolve_encoder

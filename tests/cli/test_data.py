@@ -70,11 +70,11 @@ def test_import_show_and_check(call, mine, tmp_path):
         assert part in shown
     assert "Traceback" not in shown
     assert "nothing wrong found" in call("check", "g")
-    card = tmp_path / "root" / "graphs" / "g" / "card.json"
+    card = tmp_path / "root" / "graphs" / "g" / "import.json"
     content = json.loads(card.read_text())
     content["counts"]["edges"] = 7
     card.write_text(json.dumps(content))
-    with pytest.raises(UserError, match="the card says 7, the tables hold 2"):
+    with pytest.raises(UserError, match="the report says 7, the tables hold 2"):
         call("check", "g")
 
 

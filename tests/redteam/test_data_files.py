@@ -19,9 +19,10 @@ from support import bombs
 from support.project import PROJECT
 
 from dance_flwr.data.graphs.folder import CLASSES_KEY
-from dance_flwr.data.graphs.importer import Options, import_graph
 from dance_flwr.data.graphs.limits import VARIABLE, Meter, limits
-from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.imports.importer import import_graph
+from dance_flwr.data.imports.loading import load_graph
+from dance_flwr.data.imports.options import Options
 from dance_flwr.errors import DataError, UserError
 
 BOUNDS = "nodes=1e6,edges=1e6,characters=1e6,columns=5000,memory=64e6"
@@ -35,8 +36,8 @@ MEASURE = """
 import os, sys, warnings
 from pathlib import Path
 import torch, pyarrow.dataset
-from dance_flwr.data.graphs import archives, delimited, networks, saved_datasets
-from dance_flwr.data.graphs.importer import import_graph
+from dance_flwr.data.imports import archives, delimited, networks, saved_datasets
+from dance_flwr.data.imports.importer import import_graph
 from dance_flwr.errors import UserError
 warnings.simplefilter("ignore")
 status = Path("/proc/self/status")
@@ -197,8 +198,8 @@ def test_the_usual_bounds_allow_large_graphs():
 KILLED = """
 import sys, time
 from pathlib import Path
-from dance_flwr.data.graphs import imported
-from dance_flwr.data.graphs.importer import import_graph
+from dance_flwr.data.imports import imported
+from dance_flwr.data.imports.importer import import_graph
 write = imported._write_edges
 def slowly(*arguments):
     print("in the middle", flush=True)

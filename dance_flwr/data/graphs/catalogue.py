@@ -1,12 +1,29 @@
-"""Published graphs that can be fetched by name: their counts, splits and files.
+"""Graphs by name: what builds one on this machine, and published graphs that can be fetched.
 
-Every row is checked when its graph is imported: the counts must match the paper's table.
+Every published graph is checked when it is imported: the counts must match the paper's table.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.errors import DataError
+
+
+@dataclass(frozen=True)
+class GraphSource:
+    """A data set that is built on this machine, registered in `dance_flwr.datasets`.
+
+    Attributes
+    ----------
+    build : returns the graph
+    identity : returns a string that changes with the graph, without building the graph
+    """
+
+    build: Callable[[], TextGraph]
+    identity: Callable[[], str]
+
 
 # Papers count edges in three ways, and each table in one of them.
 BOTH_WAYS, ONE_WAY, ARCS = "both ways", "one way", "arcs"
@@ -68,7 +85,7 @@ class Dataset:
     inductive : whether validation and test nodes, with their edges, are unseen in training
     text : content of a node's text
     licence, remark : as stated by the source
-    layout : file layout, see `dance_flwr.data.graphs.layouts`
+    layout : file layout, see `dance_flwr.data.imports.layouts`
     files : files to download
     """
 

@@ -18,11 +18,12 @@ import torch
 from support.project import PROJECT
 from torch_geometric.data import Data
 
-from dance_flwr.data.graphs.folder import read_folder, write_folder
+from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL
-from dance_flwr.data.graphs.importer import Options, import_graph
 from dance_flwr.data.graphs.limits import UNPACKED_FLOOR
-from dance_flwr.data.graphs.loading import imported_graphs, load_graph, source_identity
+from dance_flwr.data.imports.importer import import_graph, read_graph
+from dance_flwr.data.imports.loading import imported_graphs, load_graph, source_identity
+from dance_flwr.data.imports.options import Options
 from dance_flwr.errors import DataError
 
 NODES = "id,text,label,split\na,first,x,train\nb,second,,val\nc,third,y,\nd,fourth,x,test\n"
@@ -113,7 +114,7 @@ def test_our_own_folder_and_its_card(tmp_path, root):
         False,
     )
     assert set(card["files"]) == {"nodes.csv", "edges.csv"}
-    assert json.loads((root / "graphs" / "g" / "card.json").read_text()) == card
+    assert json.loads((root / "graphs" / "g" / "import.json").read_text()) == card
     assert imported_graphs(root) == {"g": root / "graphs" / "g"}
     assert source_identity("g", root) == source_identity(str(root / "graphs" / "g"))
 
@@ -121,7 +122,7 @@ def test_our_own_folder_and_its_card(tmp_path, root):
 def test_declared_classes_without_a_node_survive(tmp_path, root):
     (tmp_path / "nodes.csv").write_text("id,text,label\na,t,x\n")
     (tmp_path / "edges.csv").write_text("source,target\n")
-    graph = read_folder(tmp_path)
+    graph = read_graph(tmp_path)
     write_folder(type(graph)(**{**vars(graph), "class_names": ("x", "y")}), tmp_path / "two")
     assert take(tmp_path / "two", root)[0].class_names == ("x", "y")
 
@@ -507,12 +508,12 @@ def test_real_graphs_have_the_papers_counts(name, edges, root):
 MEASURE = """
 import sys
 from pathlib import Path
-from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.imports.loading import load_graph
 status = Path("/proc/self/status")  # ru_maxrss would hold the parent's peak too
 peak = lambda: 1024 * int(status.read_text().partition("VmHWM:")[2].split()[0])
 small, paths, root = Path(sys.argv[1]), [Path(p) for p in sys.argv[2:4]], Path(sys.argv[-1])
 if len(sys.argv) > 3:
-    from dance_flwr.data.graphs.importer import import_graph
+    from dance_flwr.data.imports.importer import import_graph
     work = lambda paths, name: import_graph(paths, name, root)
 else:
     work = lambda paths, name: load_graph(str(paths[0]))

@@ -8,11 +8,13 @@ from xml.parsers import expat
 
 import pyarrow as pa
 
-from dance_flwr.data.graphs.delimited import read_json, to_string
 from dance_flwr.data.graphs.folder import edge_ends
-from dance_flwr.data.graphs.imported import Ends, Incoming, rows_of
 from dance_flwr.data.graphs.limits import Meter, listed
 from dance_flwr.data.graphs.tables import as_strings
+from dance_flwr.data.imports.imported import Incoming, rows_of
+from dance_flwr.data.imports.json_files import read_json, to_string
+from dance_flwr.data.imports.options import Options
+from dance_flwr.data.imports.source import EdgeList, GraphFile
 from dance_flwr.errors import DataError
 
 # No graph is nested so deep, and the list of open elements must not grow with the file.
@@ -191,10 +193,11 @@ def graphml(file: Path, text: str = "text", label: str = "label") -> Incoming:
     network = read_graphml(file)
     columns = _columns(network.records, text, label, str(file))
 
-    def ends(known: Any) -> Ends:
+    def ends(known: Any) -> EdgeList:
         names = ("source", "target")
         arrays = [pa.array(values, pa.large_string()) for values in network.ends]
-        return edge_ends(dict(zip(names, arrays, strict=True)), known, str(file), "the graph")
+        columns = dict(zip(names, arrays, strict=True))
+        return EdgeList(*edge_ends(columns, known, str(file), "the graph"))
 
     return Incoming("GraphML", (file,), rows_of(Meter(file), network.ids, *columns), ends)
 
@@ -236,7 +239,7 @@ def node_link(file: Path, text: str = "text", label: str = "label", key: str = "
         "node-link JSON",
         (file,),
         rows,
-        lambda known: edge_ends(columns, known, str(file), "the graph"),
+        lambda known: EdgeList(*edge_ends(columns, known, str(file), "the graph")),
     )
 
 
@@ -267,3 +270,17 @@ def _columns(
         [to_string(record.get(name)) or "" for record in records] for name in (text, label, "split")
     )
     return texts, labels, splits
+
+
+def read_network(path: Path, options: Options) -> GraphFile | Incoming | None:
+    """Return the graph in a file or folder of a network; None if it is none by name and content."""
+    text, label = options.text or "text", options.label or "label"
+    if path.suffix in (".pt", ".pth"):
+        from dance_flwr.data.imports import pickles
+
+        return pickles.pyg_graph(path, options.split_index, text=options.text, label=options.label)
+    if path.suffix == ".graphml":
+        return graphml(path, text, label)
+    if path.suffix == ".json":
+        return node_link(path, text, label, options.id or "id")
+    return None
