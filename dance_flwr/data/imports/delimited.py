@@ -11,7 +11,7 @@ import pyarrow.csv as pa_csv
 
 from dance_flwr.data.graphs.limits import Meter, listed
 from dance_flwr.data.graphs.tables import Table
-from dance_flwr.data.imports.text_files import Utf8Stream, encoding_of, max_size, suffix_of
+from dance_flwr.data.imports.text_files import encoding_of, max_size, open_text, suffix_of
 from dance_flwr.errors import DataError
 
 # Arrow reads BLOCKS_AHEAD blocks in advance: together they are one PORTION.
@@ -65,7 +65,7 @@ class CsvTable(Table):
     def _open(self, meter: Meter) -> None:
         """Detect encoding, delimiter and header; Arrow would need kilobytes for each column."""
         self._encoding = encoding_of(self.file, self._encoding)
-        with io.BufferedReader(Utf8Stream(self.file, self._encoding)) as stream:
+        with open_text(self.file, self._encoding) as stream:
             head = stream.read(_HEADER_CHARACTERS)
             is_whole = not stream.read(1)
         # The sample may end inside a character.
@@ -103,7 +103,7 @@ class CsvTable(Table):
             seen = 0
             try:
                 with (
-                    Utf8Stream(self.file, self._encoding) as stream,
+                    open_text(self.file, self._encoding) as stream,
                     pa_csv.open_csv(stream, **self._options(block, columns)) as reader,
                 ):
                     for batch in reader:

@@ -1,6 +1,5 @@
 """JSON lines in batches of bounded size, and JSON files whole."""
 
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ import pyarrow as pa
 
 from dance_flwr.data.graphs.limits import Meter
 from dance_flwr.data.graphs.tables import Table
-from dance_flwr.data.imports.text_files import Utf8Stream, encoding_of
+from dance_flwr.data.imports.text_files import encoding_of, open_text
 from dance_flwr.errors import DataError
 
 _BATCH_BYTES = 2 << 20
@@ -47,7 +46,7 @@ class JsonLinesTable(Table):
         """Yield the number of each line and its object."""
         # One byte more than allowed shows that a line is too long, before the rest is read.
         longest = meter.limits.line
-        with io.BufferedReader(Utf8Stream(self.file, self._encoding)) as stream:
+        with open_text(self.file, self._encoding) as stream:
             lines = iter(lambda: stream.readline(longest + 1), b"")
             for number, line in enumerate(lines, start=1):
                 meter.line(len(line))

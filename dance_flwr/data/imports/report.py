@@ -145,7 +145,7 @@ def summary_lines(report: dict[str, Any]) -> list[str]:
     counts = report["counts"]
     rows = [("format", report["kind"])]
     rows += [(what, value) for what, value in report["facts"].items()]
-    rows += [(role, ", ".join(names)) for role, names in report["columns"].items()]
+    rows += [(role, listed(names)) for role, names in report["columns"].items()]
     rows += [
         (f"left out of {table}", f"columns {listed(names)}")
         for table, names in report["columns_left_out"].items()
@@ -171,14 +171,14 @@ def summary_lines(report: dict[str, Any]) -> list[str]:
         rows.append(("", f"{counts['dangling']:,} dropped, as an end of them is no node"))
     rows += [("left out", line) for line in left_out(report["edges_left_out"])]
     width = max(len(what) for what, _ in rows)
-    return [one_line(f"{what:{width}}  {value}".rstrip()) for what, value in rows]
+    return [f"{one_line(what):{width}}  {value}" for what, value in rows]
 
 
 def left_out(edges_left_out: dict[str, int]) -> list[str]:
     """Return a line for each kind of value of edges that was left out, with what keeps it."""
     options = {"weight": "--edge-weight COLUMN keeps them"}
     return [
-        f"the {what} of {number:,} edges; {options.get(what, '--edge-text append keeps them')}"
+        f"the {what} of {number:,} edge{'' if number == 1 else 's'}; {options.get(what, '--edge-text append keeps them')}"
         for what, number in edges_left_out.items()
         if number
     ]
@@ -194,7 +194,7 @@ def _label_line(counts: dict[str, int]) -> str:
 def _class_lines(sizes: dict[str, int]) -> list[str]:
     width = max((len(f"{size:,}") for size in sizes.values()), default=0)
     lines = [
-        f"{size:{width},}  {name}{'  (rare)' if size < RARE else ''}"
+        f"{size:{width},}  {listed([name])}{'  (rare)' if size < RARE else ''}"
         for name, size in list(sizes.items())[:_MAX_CLASSES]
     ]
     more = len(sizes) - _MAX_CLASSES

@@ -56,9 +56,10 @@ def look_alikes(names: Any, what: str) -> str:
         alike = pc.filter(names, pc.equal(plain, name)).to_pylist()
         # ASCII, as two forms of one character look the same.
         examples.append(" and ".join(map(ascii, alike[:_EXAMPLES])))
+    more = f"; and {len(repeated) - _EXAMPLES:,} more" if len(repeated) > _EXAMPLES else ""
     return (
-        f"{len(repeated)} {what} differ only in Unicode form, case or surrounding space and stay "
-        f"different: {'; '.join(examples)}; rename them if they mean the same"
+        f"{what} that differ only in Unicode form, case or surrounding space stay different: "
+        f"{'; '.join(examples)}{more}; rename them if they mean the same"
     )
 
 

@@ -61,8 +61,8 @@ def encoding_of(file: Path, encoding: str = "") -> str:
     return mark or "utf-8"
 
 
-class Utf8Stream(io.RawIOBase):
-    """The content of a text file in UTF-8, without a byte-order mark.
+def open_text(file: Path, encoding: str) -> io.BufferedReader:
+    """Open a text file as a stream of UTF-8, without a byte-order mark.
 
     Parameters
     ----------
@@ -73,6 +73,12 @@ class Utf8Stream(io.RawIOBase):
     DataError : on reading: bytes are not in this encoding (the message shows the line), or a
         compressed file unpacks to more than the bound
     """
+    # Buffered: Arrow takes what one read returns for a whole block.
+    return io.BufferedReader(_Utf8Stream(file, encoding), 1 << 16)
+
+
+class _Utf8Stream(io.RawIOBase):
+    """The content of a text file in UTF-8, see `open_text`."""
 
     def __init__(self, file: Path, encoding: str) -> None:
         self._file, self._encoding, self._lines = file, encoding, 1
@@ -84,16 +90,13 @@ class Utf8Stream(io.RawIOBase):
         self._is_done = False
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def close(self) -> None:
-        """Close the file."""
         self._raw.close()
         super().close()
 
     def readinto(self, buffer: "memoryview | bytearray") -> int:  # type: ignore[override]
-        """Fill the buffer with the next bytes and return their number, 0 at the end."""
         while not self._pending and not self._is_done:
             self._pending = memoryview(self._next())
         size = min(len(buffer), len(self._pending))
