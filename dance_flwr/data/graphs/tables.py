@@ -29,6 +29,7 @@ class Table:
     names : of all columns, in the order of the file
     where : the file, for messages
     metadata : of the schema, if the format has one
+    facts : what was recognised, such as the encoding
 
     Raises
     ------
@@ -40,6 +41,7 @@ class Table:
     def __init__(self, file: Path, rows: str = "nodes") -> None:
         self.file, self.where, self._rows = file, str(file), rows
         self.metadata: dict[bytes, bytes] = {}
+        self.facts: dict[str, str] = {}
         self._types: dict[str, Any] = {}
         meter = Meter(file, rows)
         with readable(file):

@@ -59,7 +59,6 @@ class CsvTable(Table):
     ) -> None:
         self._encoding, self._delimiter, self._known = encoding, delimiter, set(known)
         self._skipped = 0
-        self.facts: dict[str, str] = {}
         super().__init__(file, rows)
 
     def _open(self, meter: Meter) -> None:
@@ -86,8 +85,8 @@ class CsvTable(Table):
         self.facts = {
             "encoding": self._encoding.removesuffix("-sig"),
             "delimiter": DELIMITER_NAMES.get(self._delimiter, self._delimiter),
-            "header": "yes" if self._has_header else "no",
         }
+        self.facts |= {} if self._has_header else {"header": "none"}
 
     def _candidates(self, is_list: bool) -> tuple[str, ...]:
         if self._delimiter:

@@ -4,7 +4,7 @@
 rules, `save` stores the graph under a name and `in_memory` returns it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,25 +12,15 @@ from typing import Any
 from dance_flwr.data.graphs.catalogue import CATALOGUE
 from dance_flwr.data.graphs.folder import CLASSES_KEY, EDGES, NODES, declared_classes, is_ours
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.graphs.tables import ParquetTable, Table
-from dance_flwr.data.imports import networks
-from dance_flwr.data.imports.arrow_files import ArrowTable
+from dance_flwr.data.graphs.tables import ParquetTable
 from dance_flwr.data.imports.assemble import assemble
-from dance_flwr.data.imports.delimited import EDGE_LISTS, CsvTable
 from dance_flwr.data.imports.imported import Incoming, check_name, in_memory, save
-from dance_flwr.data.imports.json_files import JsonLinesTable
-from dance_flwr.data.imports.layouts import read_layout
+from dance_flwr.data.imports.networks import read_network
 from dance_flwr.data.imports.options import DEFAULTS, Options
-from dance_flwr.data.imports.roles import dialect, ends_of, known_names
 from dance_flwr.data.imports.source import GraphFile
-from dance_flwr.data.imports.text_files import suffix_of
+from dance_flwr.data.imports.tables import is_table, lone_table, read_tables, table_files
 from dance_flwr.errors import DataError
 
-# In the order in which a missing table is described.
-TABLES = (".parquet", ".csv", ".jsonl", ".tsv", ".arrow", ".feather", ".ndjson", *EDGE_LISTS)
-_UNPACKED = (".parquet", ".arrow", ".feather")  # their own formats compress
-_NODE_STEMS = ("nodes", "vertices", "entities", "node")
-_EDGE_STEMS = ("edges", "relationships", "links", "relations", "rels", "edge")
 _KNOWN = (
     "a folder with nodes.* and edges.*, a node and an edge table, .pt, .graphml, .json, "
     "or a saved data set"
@@ -101,21 +91,23 @@ def _incoming(paths: Sequence[Path], options: Options, name: str) -> Incoming:
         and published
         and all((folder / file.name).is_file() for file in published.files)
     ):
+        # torch takes a second to load.
+        from dance_flwr.data.imports.layouts import read_layout
+
         return read_layout(published, folder, options.split_index)
     if len(paths) == 1 and is_ours(folder):
         return assemble(*_our_folder(folder, options))
-    source = recognise(paths, options)
-    return source if isinstance(source, Incoming) else assemble(source, options)
+    return assemble(recognise(paths, options), options)
 
 
-def recognise(paths: Sequence[Path], options: Options) -> GraphFile | Incoming:
+def recognise(paths: Sequence[Path], options: Options) -> GraphFile:
     """Return the tables in these files, read by the reader of their format.
 
     Raises
     ------
     DataError : the format is unknown, or the files are damaged
     """
-    if len(paths) == 2 and all(_is_table(path) for path in paths):
+    if len(paths) == 2 and all(is_table(path) for path in paths):
         return read_tables(paths[0], paths[1], options)
     if len(paths) != 1:
         raise DataError(
@@ -123,106 +115,16 @@ def recognise(paths: Sequence[Path], options: Options) -> GraphFile | Incoming:
             f"found {len(paths)} paths; see --help"
         )
     path = paths[0]
-    network = networks.read_network(path, options)
+    network = read_network(path, key=options.id, split_index=options.split_index)
     if network:
         return network
     if path.is_dir():
-        nodes, edges = (find_table(path, stems) for stems in (_NODE_STEMS, _EDGE_STEMS))
-        return read_tables(nodes, edges, options)
-    if _is_table(path):
-        kind = "edges" if ends_of(open_table(path, options).names) else "nodes"
-        other = "node table with the texts" if kind == "edges" else "edge table"
-        raise DataError(
-            f"{path}: expected a node table and an edge table, found a table of {kind} alone; "
-            f"give the {other}, too"
-        )
+        return read_tables(*table_files(path), options)
+    if is_table(path):
+        raise lone_table(path, options)
     raise DataError(
         f"{path}: expected {_KNOWN}, found a file ending in {path.suffix!r}; convert it"
     )
-
-
-def open_table(file: Path, options: Options = DEFAULTS, rows: str = "nodes") -> Table:
-    """Return the table in a file, by its suffix.
-
-    Parameters
-    ----------
-    rows : what a row is, "nodes" or "edges", each with its own bound
-
-    Raises
-    ------
-    DataError : the file cannot be parsed, or has too many columns
-    """
-    binary: dict[str, Callable[[Path, str], Table]] = {
-        ".parquet": ParquetTable,
-        ".arrow": ArrowTable,
-        ".feather": ArrowTable,
-    }
-    suffix = suffix_of(file)
-    if suffix in binary:
-        return binary[suffix](file, rows)
-    if suffix in (".jsonl", ".ndjson"):
-        return JsonLinesTable(file, rows, encoding=options.encoding)
-    known = known_names() | {options.source.lower(), options.target.lower()} - {""}
-    return CsvTable(file, rows, encoding=options.encoding, delimiter=options.delimiter, known=known)
-
-
-def read_tables(first: Path, second: Path, options: Options) -> GraphFile:
-    """Return the graph of a node table and an edge table, which may come in either order.
-
-    Raises
-    ------
-    DataError : a file cannot be parsed
-    """
-    nodes, edges = open_table(first, options), open_table(second, options, "edges")
-    # Swapped only where both are clear: ends may have any name that the options give.
-    if ends_of(nodes.names) and not ends_of(edges.names) and not options.source:
-        first, second = second, first
-        nodes, edges = open_table(first, options), open_table(second, options, "edges")
-    kind, roles = dialect(nodes.names, edges.names)
-    facts = {
-        f"{what} of {table.file.name}": value
-        for table in (nodes, edges)
-        for what, value in getattr(table, "facts", {}).items()
-    }
-    classes = declared_classes(nodes.metadata, nodes.where)
-    return GraphFile(kind, (first, second), nodes, edges, roles, facts, classes)
-
-
-def find_table(folder: Path, stems: tuple[str, ...]) -> Path:
-    """Return the only table in the folder whose name is one of these stems and a known suffix.
-
-    Raises
-    ------
-    DataError : there is no such file, or more than one
-    """
-    matches = sorted(path for path in folder.iterdir() if _is_table(path) and _stem(path) in stems)
-    if len(matches) == 1:
-        return matches[0]
-    expected = f"{folder}: expected one of {', '.join(stems[0] + end for end in TABLES[:6])}"
-    if not matches:
-        raise DataError(f"{expected}, found none; add one")
-    names = " and ".join(path.name for path in matches)
-    raise DataError(f"{expected}, found {names}; keep only one")
-
-
-def table_files(folder: Path) -> tuple[Path, Path]:
-    """Return the node table and the edge table of a folder.
-
-    Raises
-    ------
-    DataError : there is none of a kind, or more than one
-    """
-    return find_table(folder, _NODE_STEMS), find_table(folder, _EDGE_STEMS)
-
-
-def _is_table(path: Path) -> bool:
-    suffix = suffix_of(path)
-    is_packed = path.suffix.lower() == ".gz"
-    return path.is_file() and suffix in TABLES and not (is_packed and suffix in _UNPACKED)
-
-
-def _stem(path: Path) -> str:
-    return path.name.split(".")[0].lower()
 
 
 def _our_folder(folder: Path, options: Options) -> tuple[GraphFile, Options]:

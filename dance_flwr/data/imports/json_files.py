@@ -29,7 +29,6 @@ class JsonLinesTable(Table):
 
     def __init__(self, file: Path, rows: str = "nodes", *, encoding: str = "") -> None:
         self._encoding = encoding
-        self.facts: dict[str, str] = {}
         super().__init__(file, rows)
 
     def _open(self, meter: Meter) -> None:

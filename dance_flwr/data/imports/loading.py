@@ -55,7 +55,7 @@ def source_identity(name_or_path: str, root: Path | None = None) -> str:
     path = _path(name_or_path, root)
     if path.is_file():
         return file_sha256(path)
-    from dance_flwr.data.imports.importer import table_files
+    from dance_flwr.data.imports.tables import table_files
 
     try:
         files = list(table_files(path))

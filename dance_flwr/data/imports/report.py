@@ -176,12 +176,13 @@ def summary_lines(report: dict[str, Any]) -> list[str]:
 
 def left_out(edges_left_out: dict[str, int]) -> list[str]:
     """Return a line for each kind of value of edges that was left out, with what keeps it."""
-    options = {"weight": "--edge-weight COLUMN keeps them"}
-    return [
-        f"the {what} of {number:,} edge{'' if number == 1 else 's'}; {options.get(what, '--edge-text append keeps them')}"
-        for what, number in edges_left_out.items()
-        if number
-    ]
+    lines = []
+    for what, number in edges_left_out.items():
+        remedy = "--edge-weight COLUMN" if what == "weight" else "--edge-text append"
+        if number:
+            edges = "edge" if number == 1 else "edges"
+            lines.append(f"the {what} of {number:,} {edges}; {remedy} keeps them")
+    return lines
 
 
 def _label_line(counts: dict[str, int]) -> str:

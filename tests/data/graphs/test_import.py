@@ -240,6 +240,13 @@ def test_pyg_data_directed_with_duplicates_and_loops(pt, root):
     assert (graph.class_names, card["kind"]) == (("x", "y"), "PyG Data")
 
 
+def test_pyg_data_without_labels_is_a_graph_without_classes(pt, root):
+    graph, report = take(pt(data(y=None, label_name=None)), root)
+    assert graph.class_names == () and graph.labels.tolist() == [UNLABELLED] * 4
+    assert (report["counts"]["classes"], report["counts"]["unlabelled"]) == (0, 4)
+    assert "--label" in refused(pt(data()), root / "other", label="topic")
+
+
 def test_pyg_labels_without_names_are_numbers(pt, root):
     graph, _ = take(pt(data(label_name=None, y=torch.tensor([[0], [2], [10], [0]]))), root)
     assert graph.class_names == ("0", "10", "2")
@@ -291,7 +298,6 @@ def test_other_keys_dicts_and_saved_data_sets(pt, root):
         ({"y": torch.tensor([0, 1, 2, 0])}, ["-1..1", "0..2"]),
         ({"y": torch.tensor([0.0, float("nan"), 1, 0])}, ["whole numbers", "NaN"]),
         ({"y": torch.tensor([0.5, 0, 1, 0])}, ["whole numbers"]),
-        ({"y": None}, ["labels in 'y'", "--label"]),
         ({"y": [0, 1, 0, 1]}, ["a tensor 'y'", "list"]),
         ({"label_name": ["x", "x"]}, ["class names that differ"]),
         ({"edge_index": torch.tensor([[0, 9], [1, 0]])}, ["0..3", "0..9"]),
@@ -389,9 +395,10 @@ def test_bad_networks_are_refused(tmp_path, root):
     for name, content, part in (
         ("a.graphml", "<graphml><node", "expected GraphML"),
         ("b.graphml", '<!DOCTYPE x [<!ENTITY a "b">]><graphml/>', "entity"),
-        ("c.json", "[1]", "'nodes' and 'links'"),
+        ("c.json", "[1]", "found a list, which has no edges"),
+        ("c2.json", "{}", "'nodes' and 'links'"),
         ("d.json", '{"nodes": [{"id": 1}], "links": []}', "attribute 'text'"),
-        ("e.json", '{"nodes": [{"text": "t"}], "links": []}', "an id in 'id'"),
+        ("e.json", '{"nodes": [{"text": "t"}], "links": []}', "attribute 'id'"),
         (
             "f.json",
             '{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": 1, "target": 2}]}',
@@ -403,7 +410,7 @@ def test_bad_networks_are_refused(tmp_path, root):
             "'source'",
         ),
         ("i.json", '{"nodes": [{"id": 1, "text": "\\ud800"}], "links": []}', "half a character"),
-        ("h.json", "[" * 100_000, "node-link JSON"),
+        ("h.json", "[" * 100_000, "JSON of a graph"),
     ):
         (tmp_path / name).write_text(content)
         message = refused(tmp_path / name, root)
