@@ -137,7 +137,7 @@ def write_folder(graph: TextGraph, path: Path) -> None:
     """
     path.mkdir(parents=True, exist_ok=True)
     # A folder with two tables of nodes or of edges would be ambiguous.
-    tables = sorted(file.name for stem in ("nodes", "edges") for file in path.glob(f"{stem}.*"))
+    tables = [f.name for kind in ("nodes", "edges") for f in sorted(path.glob(f"{kind}.*"))]
     others = [name for name in tables if name not in (NODES, EDGES)]
     if others:
         raise DataError(f"{path}: expected no tables but Parquet, found {others[0]}; remove it")

@@ -47,6 +47,8 @@ def read_network_json(file: Path) -> GraphFile:
     nodes, edges = (
         _names(file, *part) for part in (("nodes", network.nodes), ("edges", network.edges))
     )
+    # A graph without edges has none that would name the ends.
+    edges = edges or ["source", "target"]
     facts, key, by_place = {}, "id", False
     if network.kind == "JSON of D3":
         key, by_place = _ends_are(network)

@@ -398,7 +398,11 @@ def test_bad_networks_are_refused(tmp_path, root):
         ("c.json", "[1]", "found a list, which has no edges"),
         ("c2.json", "{}", "'nodes' and 'links'"),
         ("d.json", '{"nodes": [{"id": 1}], "links": []}', "attribute 'text'"),
-        ("e.json", '{"nodes": [{"text": "t"}], "links": []}', "attribute 'id'"),
+        (
+            "e.json",
+            '{"multigraph": false, "nodes": [{"text": "t"}], "links": []}',
+            "attribute 'id'",
+        ),
         (
             "f.json",
             '{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": 1, "target": 2}]}',
