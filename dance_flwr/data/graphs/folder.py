@@ -2,7 +2,8 @@
 
 `nodes.parquet`, `nodes.csv` or `nodes.jsonl` has the columns `id`, `text`, `label` and optionally
 `split` and `site`; `edges.parquet` or `edges.csv` has `source` and `target`, both node ids. Ids may
-be integers or strings.
+be integers or strings. `edges.parquet` may have a `text` and a `weight` of each row
+(`edge_attributes`).
 """
 
 import json
@@ -16,6 +17,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from dance_flwr.data.graphs.edge_attributes import (
+    attribute_columns,
+    attributed_table,
+    read_attributes,
+)
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, UNLABELLED, TextGraph, csr_from_pairs
 from dance_flwr.data.graphs.tables import Table, join
 from dance_flwr.disk import atomic_path
@@ -70,10 +76,12 @@ def read_folder(path: Path, *, labelled: bool = True) -> TextGraph:
     split = (
         split_codes(columns["split"], where) if "split" in columns else np.zeros(len(ids), np.uint8)
     )
-    source, target = edge_ends(
-        Table(edges_file, "edges").read(("source", "target")), ids, str(edges_file), where
-    )
-    indptr, indices = csr_from_pairs(source, target, len(ids))
+    edges = Table(edges_file, "edges")
+    named = edges.read(("source", "target", *attribute_columns(edges)))
+    ends = {name: named.pop(name) for name in ("source", "target")}
+    source, target = edge_ends(ends, ids, str(edges_file), where)
+    csr = csr_from_pairs(source, target, len(ids))
+    weights, edge_texts = read_attributes(named, (source, target), csr, str(edges_file))
     return TextGraph(
         # Resolved, as `.` has no name.
         name=path.resolve().name,
@@ -81,11 +89,13 @@ def read_folder(path: Path, *, labelled: bool = True) -> TextGraph:
         texts=texts,
         labels=labels,
         class_names=class_names,
-        indptr=indptr,
-        indices=indices,
+        indptr=csr[0],
+        indices=csr[1],
         split=split,
         provenance={file.name: f"sha256:{file_sha256(file)}" for file in (nodes_file, edges_file)},
         site=np.array(columns["site"].to_pylist(), np.str_) if "site" in columns else None,
+        weights=weights,
+        edge_texts=edge_texts,
     )
 
 
@@ -97,8 +107,8 @@ def folder_identity(path: Path) -> str:
 def write_folder(graph: TextGraph, path: Path) -> None:
     """Write `nodes.parquet` and `edges.parquet`, each undirected edge once, for `read_folder`.
 
-    Both files are complete before either is moved into place. The name and the provenance are not
-    stored, as they follow from the folder.
+    An edge with several texts has a row for each. Both files are complete before either is moved
+    into place. The name and the provenance are not stored, as they follow from the folder.
 
     Raises
     ------
@@ -117,7 +127,9 @@ def write_folder(graph: TextGraph, path: Path) -> None:
         columns["site"] = graph.site.tolist()
     nodes = pa.table(columns, schema=pa.schema([(name, pa.string()) for name in columns]))
     nodes = nodes.replace_schema_metadata({CLASSES_KEY: json.dumps(graph.class_names).encode()})
-    edges = edge_table(pa.array(graph.ids.tolist(), pa.string()), graph.indptr, graph.indices)
+    ids = pa.array(graph.ids.tolist(), pa.string())
+    plain = graph.weights is None and graph.edge_texts is None
+    edges = edge_table(ids, graph.indptr, graph.indices) if plain else attributed_table(graph, ids)
     with (
         atomic_path(path / NODE_FILES[0]) as nodes_draft,
         atomic_path(path / EDGE_FILES[0]) as edges_draft,
