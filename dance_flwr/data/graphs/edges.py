@@ -87,15 +87,20 @@ def csr_weights(csr: Csr, source: Nodes, target: Nodes, weights: Weights) -> Wei
     return sums[entries].astype(np.float32)
 
 
-def weights_at(csr: Csr, weights: Weights, rows: Nodes, cols: Nodes) -> Weights:
-    """Return the weights of edges (rows, cols) that a graph has; [m] float32."""
+def induced_weights(csr: Csr, weights: Weights, part: Csr, nodes: Nodes) -> Weights:
+    """Return the weights of the subgraph on some nodes; [2E'] float32.
+
+    Parameters
+    ----------
+    csr, weights : of the graph; part : of its subgraph, whose node i is `nodes[i]`
+    """
     if weights is None:
         return None
     n = len(csr[0]) - 1
     codes = csr_rows(csr[0]) * n + csr[1]
     order = np.argsort(codes, kind="stable")  # whoever makes a graph need not sort its neighbours
-    place = np.searchsorted(codes, rows * n + cols, sorter=order)
-    return weights[order[place]]
+    entries = nodes[csr_rows(part[0])] * n + nodes[part[1]]
+    return weights[order[np.searchsorted(codes, entries, sorter=order)]]
 
 
 def csr_rows(indptr: Nodes) -> Nodes:
@@ -109,20 +114,22 @@ def pair_codes(source: Nodes, target: Nodes, num_nodes: int) -> Nodes:
 
 
 def check_attributes(
-    weights: Weights, texts: EdgeTexts | None, nodes: int, entries: int, where: str
+    weights: Weights, texts: EdgeTexts | None, size: tuple[int, int], name: str
 ) -> None:
     """Check the weights and texts of a graph's edges.
 
     Parameters
     ----------
-    nodes, entries : n and 2E
+    size : n and 2E
+    name : of the graph, for messages
 
     Raises
     ------
     DataError : as for `check_weights`, or a text is of a node that is not there
     """
+    where, nodes = f"graph {name!r}", size[0]
     if weights is not None:
-        check_weights(weights, entries, where)
+        check_weights(weights, size[1], where)
     if texts is not None:
         ends = np.concatenate([texts.source, texts.target])
         low, high = ends.min(initial=0), ends.max(initial=0)

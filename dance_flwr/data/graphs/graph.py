@@ -9,13 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dance_flwr.data.graphs.edges import (
-    EdgeTexts,
-    check_attributes,
-    csr_rows,
-    csr_weights,
-    weights_at,
-)
+from dance_flwr.data.graphs.edges import EdgeTexts, check_attributes, csr_weights, induced_weights
 from dance_flwr.errors import DataError
 
 if TYPE_CHECKING:
@@ -92,8 +86,7 @@ class TextGraph:
                 f"graph {self.name!r}: expected neighbours in 0..{n - 1}, "
                 f"found {self.indices.min()}..{self.indices.max()}"
             )
-        entries, where = len(self.indices), f"graph {self.name!r}"
-        check_attributes(self.weights, self.edge_texts, n, entries, where)
+        check_attributes(self.weights, self.edge_texts, (n, len(self.indices)), self.name)
 
     @classmethod
     def from_pyg(
@@ -164,9 +157,8 @@ class TextGraph:
         """Return the graph as a torch-geometric `Data`, without features.
 
         It has `edge_index` (both directions), `y` (-1 = unknown), the three masks, and the lists
-        `text`, `ids` and `class_names`; where the graph has some, `edge_weight` [2E], and
-        `edge_text` with the texts of each edge as paragraphs. `dance_flwr.api.encode(graph)` gives
-        an `x`.
+        `text`, `ids` and `class_names`; where the graph has some, `edge_weight` [2E] and a list
+        `edge_text`, several texts as paragraphs. `dance_flwr.api.encode(graph)` gives an `x`.
 
         Parameters
         ----------
@@ -205,7 +197,6 @@ class TextGraph:
         adjacency = self.adjacency()[nodes][:, nodes].tocsr()
         adjacency.sort_indices()
         csr = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int64)
-        rows, cols = nodes[csr_rows(csr[0])], nodes[csr[1]]
         place = np.full(self.num_nodes, -1)
         place[nodes] = np.arange(len(nodes))
         return TextGraph(
@@ -219,7 +210,7 @@ class TextGraph:
             split=self.split[nodes],
             provenance=self.provenance,
             site=None if self.site is None else self.site[nodes],
-            weights=weights_at((self.indptr, self.indices), self.weights, rows, cols),
+            weights=induced_weights((self.indptr, self.indices), self.weights, csr, nodes),
             edge_texts=self.edge_texts and self.edge_texts.between(place),
         )
 

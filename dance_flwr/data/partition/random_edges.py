@@ -55,8 +55,8 @@ def with_random_edges(graph: TextGraph, ratio: float, seed: int, client: int) ->
     if weights is not None:
         # Drawn last: the edges are those of the same graph without weights. Of the real ones: no
         # weight tells which edges are random.
-        own = weights[once]
-        each = np.concatenate([own, generator.choice(own, count)])
+        present = weights[once]
+        each = np.concatenate([present, generator.choice(present, count)])
         weights = csr_weights((indptr, indices), *ends, each)
     return replace(graph, indptr=indptr, indices=indices, weights=weights)
 
