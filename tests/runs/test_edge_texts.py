@@ -1,6 +1,7 @@
 """A run on a graph of relations: evidence points into texts of edges, and altering them shows."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 from support.graphs import knowledge_graph
 
+from dance_flwr.api.prediction.bundle import export
+from dance_flwr.api.prediction.predicting import show_node, verify_file
+from dance_flwr.api.prediction.table import predict
 from dance_flwr.data.card import read_card
 from dance_flwr.data.digests import write_card
 from dance_flwr.data.graphs.folder import read_folder, write_folder
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.pack import Packs
+from dance_flwr.pages import audit
+from dance_flwr.pages.audit_subject import open_run
+from dance_flwr.pages.document import unpacked
 from dance_flwr.runs.inspection import show_evidence, verify_evidence
 
 
@@ -59,6 +66,40 @@ def test_a_pack_says_from_which_edge_a_span_is(finished):
     packs_row = packs.chunks_of(row)
     of_edges = sum(at[0] == row for at in cited(finished, 0))
     assert text.count(", from the edge") == of_edges < packs_row.stop - packs_row.start
+
+
+def test_a_new_graph_is_read_alike(finished, tmp_path):
+    """Its texts of edges are evidence, too, and `predict --evidence` is verified against them."""
+    graph, said = str(finished.config.data), []
+    bundle = export(finished.folder, tmp_path / "bundle")
+    lines = tmp_path / "evidence.jsonl"
+    predict(bundle, graph, tmp_path / "table.parquet", lines, log=said.append)
+    verify_file(bundle, graph, lines, said.append)
+    assert "evidence verified" in said[-1]
+    text = show_node(bundle, graph, read_folder(Path(graph)).ids[0], said.append)
+    assert ", from the edge" in text
+
+
+def test_the_page_says_from_which_edge_a_span_is(finished, tmp_path):
+    data, packs = finished.data(0), Packs.load(finished.store(0).final_path)
+    row, node, start, end, others = next(cited(finished, 0))
+    name = data.ids()[packs.nodes[row]]
+    with open_run(finished.folder, 0, None, 0, lambda line: None) as subject:
+        path = audit.write_page(subject, tmp_path / "audit.html", [name], 4, lambda line: None)
+    blocks = re.findall(
+        r'<script type="application/gzip" id="data-(pack-[^"]+)">([^<]*)</script>',
+        path.read_text("utf-8"),
+    )
+    spans = {
+        (article["node"], *span[5:7]): span[8:]
+        for _, block in blocks
+        for article in unpacked(block)["articles"]
+        for span in article["spans"]
+    }
+    assert repr(data.ids()[others[0]]) in spans[node, start, end][0]
+    assert spans[node, start, end][0].startswith("from the edge")
+    for (at, first, last), note in spans.items():
+        assert bool(note) == bool(data.edge_spans.others_in(at, first, last))
 
 
 def test_weights_and_texts_of_edges_change_the_model(finished, run, tmp_path):
