@@ -228,7 +228,7 @@ class ClientData:
 
     @property
     def _weighted(self) -> bool:
-        # By the card and not by the file: whoever adds one changes nothing.
+        # Why by the card (decision 27): a file that is added to a folder changes nothing.
         return f"arrays/{WEIGHTS}.npy" in self.card.files
 
     @cached_property

@@ -31,9 +31,9 @@ class EdgeGates:
         rows : n rows of neighbours, ascending
         weights : >= 0, in the order of `rows`
         """
-        # Why the client's own largest: a scale over all clients would have to leave them. Why the
-        # largest: an edge then counts at most as much as a node's loop and an edge without
-        # weights, and a gate of `edge-gates`, which multiplies it, has the same range.
+        # Why the client's largest (decision 27): a scale over all clients would have to leave them.
+        # An edge counts at most as much as a node's loop, and a gate of `edge-gates`, which
+        # multiplies it, has the same range.
         largest = weights.max() if len(weights) else weights.new_ones(())
         # Equal ones divided by themselves are 1, which is what no weights are; 0 everywhere would
         # divide by 0, and leaves no edge.

@@ -93,7 +93,7 @@ def edge_spans(folder: Path, card: ClientCard) -> EdgeSpans | None:
     ------
     DataError : the table is damaged, or missing though the card lists it
     """
-    # By the card and not by the file: whoever adds one changes nothing.
+    # Why by the card (decision 27): a file that is added to a folder changes nothing.
     return EdgeSpans.read(folder) if EDGE_TEXTS in card.files else None
 
 
@@ -174,7 +174,7 @@ class TextRecord:
         part = bank.gather(self.encoded)
         if self.spans is None:
             return part
-        # Why apart: no chunk holds both, a node's own chunks are those of the graph without texts
+        # Why apart (decision 27): no chunk holds both, a node's own chunks are those of the graph without texts
         # of edges, to the last bit, and each of the two has up to `max-chunks` of them.
         n = len(self.node_texts)
         with_edges = np.unique(self.spans.node)
