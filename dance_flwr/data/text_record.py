@@ -174,8 +174,8 @@ class TextRecord:
         part = bank.gather(self.encoded)
         if self.spans is None:
             return part
-        # Why apart (decision 27): no chunk holds both, a node's own chunks are those of the graph without texts
-        # of edges, to the last bit, and each of the two has up to `max-chunks` of them.
+        # Why apart (decision 27): no chunk holds both, a node's own chunks are those of the graph
+        # without texts of edges, to the last bit, and each of the two has up to `max-chunks`.
         n = len(self.node_texts)
         with_edges = np.unique(self.spans.node)
         owner = np.repeat(np.concatenate([np.arange(n), with_edges]), np.diff(part.ptr))
