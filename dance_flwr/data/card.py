@@ -15,6 +15,9 @@ from dance_flwr.errors import DataError, UserError
 
 ARRAYS = ("indptr", "indices", "labels", "split")  # of a client's graph, in `arrays/`
 CARD = "client.json"
+# Where texts of edges lie in the nodes' texts, and the weight of each entry of `indices` in
+# `arrays/`: only of graphs that have some, and only where the card lists the file.
+EDGE_TEXTS, WEIGHTS = "edge_texts.parquet", "weights"
 FOLDER_FORMAT = 2  # of a client's folder; cards of 1 had no digests
 # A server names the run, and its name becomes a folder at the client.
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

@@ -1,8 +1,8 @@
 """Graph folders as this project writes them: a node table and an edge table in Parquet.
 
 `nodes.parquet` has the columns `id`, `text`, `label` and optionally `split` and `site`;
-`edges.parquet` has `source` and `target`, both node ids. What others write is imported
-(`dance_flwr.data.imports`).
+`edges.parquet` has `source` and `target`, both node ids, and optionally a `text` and a `weight` of
+each row (`edge_attributes`). What others write is imported (`dance_flwr.data.imports`).
 """
 
 import json
@@ -16,6 +16,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from dance_flwr.data.graphs.edge_attributes import (
+    attribute_columns,
+    attributed_table,
+    edge_list,
+)
+from dance_flwr.data.graphs.edges import EdgeList, EdgeTexts, csr_weights
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, UNLABELLED, TextGraph, csr_from_pairs
 from dance_flwr.data.graphs.tables import ParquetTable, join
 from dance_flwr.disk import atomic_path
@@ -66,13 +72,16 @@ def read_folder(path: Path) -> TextGraph:
     columns = {name: join(arrays) for name, arrays in parts.items()}
     ids = check_ids(columns["id"], nodes.where)
     _warn_of_empty(texts, nodes.where)
-    ends = edge_ends(edges.read(("source", "target")), ids, edges.where, nodes.where)
+    named = edges.read(("source", "target", *attribute_columns(edges.names)))
+    ends = edge_ends(
+        {name: named[name] for name in ("source", "target")}, ids, edges.where, nodes.where
+    )
     # Resolved, as `.` has no name.
     return graph_of(
         path.resolve().name,
         columns,
         texts,
-        ends,
+        edge_list(named, ends, edges.where),
         declared_classes(nodes.metadata, nodes.where),
         {file: f"sha256:{file_sha256(path / file)}" for file in (NODES, EDGES)},
     )
@@ -82,7 +91,7 @@ def graph_of(
     name: str,
     columns: dict[str, Any],
     texts: list[str],
-    ends: tuple[NDArray[np.int64], NDArray[np.int64]],
+    edges: EdgeList,
     classes: tuple[str, ...],
     provenance: dict[str, str],
 ) -> TextGraph:
@@ -91,7 +100,7 @@ def graph_of(
     Parameters
     ----------
     columns : large_string arrays: `id`, and `label`, `split` and `site` if there are any
-    ends : rows of the two nodes of each edge
+    edges : weights of an edge that is listed several times are summed, and all its texts kept
     classes : declared ones, with or without a node
 
     Raises
@@ -105,18 +114,21 @@ def graph_of(
     split = np.zeros(len(ids), np.uint8)
     if "split" in columns:
         split = split_codes(columns["split"], name)
-    indptr, indices = csr_from_pairs(*ends, len(ids))
+    ends = edges.source, edges.target
+    csr = csr_from_pairs(*ends, len(ids))
     return TextGraph(
         name=name,
         ids=np.array(ids.to_pylist(), dtype=np.str_),
         texts=texts,
         labels=labels,
         class_names=class_names,
-        indptr=indptr,
-        indices=indices,
+        indptr=csr[0],
+        indices=csr[1],
         split=split,
         provenance=provenance,
         site=np.array(columns["site"].to_pylist(), np.str_) if "site" in columns else None,
+        weights=csr_weights(csr, *ends, edges.weight),
+        edge_texts=None if edges.text is None else EdgeTexts.of(*ends, edges.text),
     )
 
 
@@ -128,8 +140,8 @@ def folder_identity(path: Path) -> str:
 def write_folder(graph: TextGraph, path: Path) -> None:
     """Write `nodes.parquet` and `edges.parquet`, each undirected edge once, for `read_folder`.
 
-    Both files are complete before either is moved into place. The name and the provenance are not
-    stored, as they follow from the folder.
+    An edge with several texts has a row for each. Both files are complete before either is moved
+    into place. The name and the provenance are not stored, as they follow from the folder.
 
     Raises
     ------
@@ -149,7 +161,9 @@ def write_folder(graph: TextGraph, path: Path) -> None:
         columns["site"] = graph.site.tolist()
     nodes = pa.table(columns, schema=pa.schema([(name, pa.string()) for name in columns]))
     nodes = nodes.replace_schema_metadata({CLASSES_KEY: json.dumps(graph.class_names).encode()})
-    edges = edge_table(pa.array(graph.ids.tolist(), pa.string()), graph.indptr, graph.indices)
+    ids = pa.array(graph.ids.tolist(), pa.string())
+    plain = graph.weights is None and graph.edge_texts is None
+    edges = edge_table(ids, graph.indptr, graph.indices) if plain else attributed_table(graph, ids)
     with (
         atomic_path(path / NODES) as nodes_draft,
         atomic_path(path / EDGES) as edges_draft,

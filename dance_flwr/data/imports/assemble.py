@@ -8,13 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dance_flwr.data.graphs.edges import EdgeList
 from dance_flwr.data.graphs.tables import join
 from dance_flwr.data.imports.imported import COLUMNS, Incoming
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.report import ImportReport
 from dance_flwr.data.imports.roles import EdgeRoles, NodeRoles, edge_roles, node_roles
 from dance_flwr.data.imports.rules import is_empty, without_missing
-from dance_flwr.data.imports.source import Columns, EdgeList, GraphFile
+from dance_flwr.data.imports.source import Columns, GraphFile
 from dance_flwr.errors import DataError
 
 _EXAMPLES = 3

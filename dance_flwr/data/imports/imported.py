@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.catalogue import CATALOGUE, Dataset, graphs_folder
+from dance_flwr.data.graphs.edges import EdgeList
 from dance_flwr.data.graphs.folder import (
     CLASSES_KEY,
     EDGES,
@@ -33,7 +34,6 @@ from dance_flwr.data.imports.report import (
     count_nodes,
     left_out,
 )
-from dance_flwr.data.imports.source import EdgeList
 from dance_flwr.disk import atomic_folder, write_text
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
@@ -166,7 +166,7 @@ def in_memory(incoming: Incoming, name: str) -> TextGraph:
     for line in left_out(incoming.report.edges_left_out):
         warnings.warn(f"{name}: left out: {line}", stacklevel=2)
     hashes = {file.name: f"sha256:{file_sha256(file)}" for file in incoming.files}
-    return graph_of(name, columns, texts, (edges.source, edges.target), incoming.classes, hashes)
+    return graph_of(name, columns, texts, edges, incoming.classes, hashes)
 
 
 def _counted(incoming: Incoming, counter: NodeCounter) -> tuple[dict[str, Any], EdgeList]:

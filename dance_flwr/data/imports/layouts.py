@@ -12,6 +12,7 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.catalogue import Dataset
+from dance_flwr.data.graphs.edges import EdgeList
 from dance_flwr.data.graphs.limits import Meter
 from dance_flwr.data.graphs.tables import readable
 from dance_flwr.data.imports import node_arrays, pickles
@@ -19,7 +20,6 @@ from dance_flwr.data.imports.archives import check_zip
 from dance_flwr.data.imports.delimited import CsvTable
 from dance_flwr.data.imports.imported import Ends, Incoming, ends_of, rows_of
 from dance_flwr.data.imports.json_files import read_object
-from dance_flwr.data.imports.source import EdgeList
 from dance_flwr.errors import DataError
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from dance_flwr.data.graphs.edges import EdgeList
 from dance_flwr.data.graphs.limits import Meter, listed
 from dance_flwr.data.imports.archives import check_pickles, check_zip
 from dance_flwr.data.imports.imported import Incoming, ends_of, rows_of
 from dance_flwr.data.imports.node_arrays import integers, label_names, split_names
-from dance_flwr.data.imports.source import EdgeList
 from dance_flwr.errors import DataError
 
 TEXT_KEYS = ("raw_texts", "raw_text", "texts", "text")

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from dance_flwr.data.graphs.edges import EdgeList
 from dance_flwr.data.graphs.folder import split_codes
 from dance_flwr.data.graphs.graph import SPLIT_NAMES
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.graphs.tables import join
 from dance_flwr.data.imports.rules import is_empty, look_alikes
-from dance_flwr.data.imports.source import EdgeList
 from dance_flwr.escaping import one_line
 
 # Too few for a training, a validation and a test node at two clients.
