@@ -42,12 +42,12 @@ def encoding_of(file: Path, encoding: str = "") -> str:
     DataError : there is no such encoding, or the file has many zeros and no byte-order mark
     """
     with _raw(file) as stream:
-        head = stream.read(1024)
+        head = _read(stream, file, 1024)
     mark = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "")
     if encoding:
         try:
             name = codecs.lookup(encoding).name
-            b"a".decode(encoding)
+            "a".encode(encoding)  # a codec such as base64 is none of text
         except (LookupError, UnicodeError) as error:
             raise DataError(
                 f"--encoding: expected an encoding such as latin-1, found {encoding!r}; correct it"
@@ -106,12 +106,7 @@ class _Utf8Stream(io.RawIOBase):
 
     def _next(self) -> bytes:
         """Return the next block in UTF-8; empty where a character is not complete."""
-        try:
-            block = self._raw.read(_BLOCK)
-        except (OSError, EOFError, zlib.error) as error:
-            raise DataError(
-                f"{self._file}: expected a complete gzip file, found: {error}; copy it again"
-            ) from error
+        block = _read(self._raw, self._file, _BLOCK)
         if self._unpacked:
             self._unpacked.memory(len(block))
         self._is_done = not block
@@ -141,6 +136,15 @@ class _Utf8Stream(io.RawIOBase):
             f"{self._file} line {line}: expected {encoding.upper()}, found other bytes in "
             f"'{shown.decode('ascii', 'backslashreplace')}'; {remedy}"
         )
+
+
+def _read(stream: IO[bytes], file: Path, size: int) -> bytes:
+    try:
+        return stream.read(size)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{file}: expected a complete gzip file, found: {error}; copy it again"
+        ) from error
 
 
 def _raw(file: Path) -> IO[bytes]:
