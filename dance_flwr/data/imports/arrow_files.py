@@ -22,9 +22,7 @@ class ArrowTable(Table):
         with _stream(self.file) as source, pa.ipc.open_stream(source) as reader:
             self.names = list(reader.schema.names)
             self.metadata = dict(reader.schema.metadata or {})
-            types = zip(reader.schema.names, reader.schema.types, strict=True)
-            # A view can show one long string in many rows.
-            self._types = dict(types)
+            self._types = dict(zip(reader.schema.names, reader.schema.types, strict=True))
 
     def _record_batches(self, columns: list[str], meter: Meter) -> Iterator[Any]:
         meter.memory(unpacked_size(self.file), declared=True)
@@ -55,7 +53,8 @@ def unpacked_size(file: Path) -> int:
             body = message.body
             total += body.size
             for offset, length in _compressed_buffers(message.metadata.to_pybytes(), message.type):
-                if length >= 8:
+                # Arrow itself refuses a buffer that lies outside.
+                if length >= 8 and 0 <= offset <= body.size - 8:
                     # A compressed buffer begins with its size; -1 says that it is not compressed.
                     size = body.slice(offset, 8).to_pybytes()
                     total += max(0, int.from_bytes(size, "little", signed=True))
@@ -87,7 +86,7 @@ def _compressed_buffers(data: bytes, kind: str) -> Iterator[tuple[int, int]]:
     if not field(header, _COMPRESSION) or not buffers:
         return
     vector = buffers + number(buffers)
-    for i in range(number(vector)):
+    for i in range(min(number(vector), len(data) // 16)):
         # A buffer is two numbers of eight bytes.
         place = vector + 4 + 16 * i
         yield number(place, 8, signed=True), number(place + 8, 8, signed=True)

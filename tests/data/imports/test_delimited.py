@@ -103,7 +103,8 @@ def test_bytes_that_are_not_utf_8_are_shown_and_never_guessed(tmp_path):
     assert read_graph(tmp_path, encoding="latin-1").texts == ["two\nlines", "café"]
     with pytest.raises(DataError, match="--encoding: expected an encoding such as latin-1"):
         read_graph(tmp_path, encoding="klingon")
-    (tmp_path / "nodes.csv").write_bytes(nodes.encode("utf-16-le"))
+    for name, content in (("nodes", nodes), ("edges", "source,target\n")):
+        (tmp_path / f"{name}.csv").write_bytes(content.encode("utf-16-le"))
     with pytest.raises(DataError, match="UTF-16 without a byte-order mark; give --encoding"):
         read_graph(tmp_path)
     assert read_graph(tmp_path, encoding="utf-16-le").texts == ["two\nlines", "café"]
