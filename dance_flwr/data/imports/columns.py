@@ -181,10 +181,12 @@ class Rows:
             record = self._records[row] = {}
             self.meter.memory(_RECORD)
         self.meter.memory(_VALUE + getsizeof(value))
-        if name in record:
-            before = record[name]
-            value = [*before, value] if isinstance(before, list) else [before, value]
-        record[name] = value
+        if name not in record:
+            record[name] = value
+        elif isinstance(record[name], list):
+            record[name].append(value)
+        else:
+            record[name] = [record[name], value]
 
     def set_fixed(self, row: int, name: str, value: str) -> None:
         """Store a value of a fixed column."""

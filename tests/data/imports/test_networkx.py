@@ -1,0 +1,182 @@
+"""Any graph that NetworkX writes comes back, and real files read as NetworkX reads them."""
+
+import json
+import os
+from collections import Counter
+from itertools import starmap
+from pathlib import Path
+
+import networkx as nx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.project import PROJECT
+from support.tables import values
+
+from dance_flwr.data.imports.networks import read_network
+
+REAL = Path(os.environ.get("DANCE_FLWR_REAL", PROJECT.parent / "shared" / "data" / "real"))
+# Characters of XML; a carriage return becomes a line feed in every XML file.
+texts = st.text(
+    st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters="\ufffe\uffff")
+    | st.sampled_from("\n\t<&>\"']]> "),
+    max_size=8,
+)
+names = st.sampled_from(["text", "label", "id", "source", "weight", "é 1", "@id", "key", "name"])
+attributes = st.dictionaries(names, texts, max_size=4)
+
+
+@st.composite
+def graphs(draw):
+    """A graph of any kind, with attributes of strings at nodes and edges."""
+    kind = draw(st.sampled_from([nx.Graph, nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph]))
+    graph = kind()
+    ids = draw(st.lists(texts.filter(bool), min_size=1, max_size=5, unique=True))
+    for name in ids:
+        graph.add_node(name, **draw(attributes))
+    for _ in range(draw(st.integers(0, 6))):
+        ends = draw(st.tuples(st.sampled_from(ids), st.sampled_from(ids)))
+        graph.add_edge(*ends, **draw(attributes))
+    return graph
+
+
+def rows(table, *roles):
+    """Rows as (values of these columns, the others that are not empty), in order."""
+    columns = values(table)
+    records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    fixed = [tuple(record.pop(name) for name in roles) for record in records]
+    return [(f, {k: v for k, v in r.items() if v}) for f, r in zip(fixed, records, strict=True)]
+
+
+def without_empty(record):
+    return {name: value for name, value in record.items() if value}
+
+
+def same(file, graph, left_out=()):
+    """Whether a file is a graph; `left_out` are columns of edges that NetworkX adds."""
+    assert rows(file.nodes, file.roles["id"]) == [
+        ((name,), without_empty(record)) for name, record in graph.nodes(data=True)
+    ]
+    undirected = set if not graph.is_directed() else tuple
+    edges = [
+        (undirected(ends), {k: v for k, v in record.items() if k not in left_out})
+        for ends, record in rows(file.edges, file.roles["source"], file.roles["target"])
+    ]
+    assert edges == [
+        (undirected((a, b)), without_empty(record)) for a, b, record in graph.edges(data=True)
+    ]
+    assert file.directed in (graph.is_directed(), None)
+
+
+quick = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@quick
+@given(graphs())
+def test_graphml_comes_back(tmp_path_factory, graph):
+    path = tmp_path_factory.mktemp("g") / "g.graphml"
+    # Of an edge's attribute `id` NetworkX makes the id of the element.
+    for *_, record in graph.edges(data=True):
+        record.pop("id", None)
+    nx.write_graphml(graph, path)
+    file = read_network(path)
+    same(file, graph, left_out=("id",) if graph.is_multigraph() else ())
+
+
+@quick
+@given(graphs(), st.sampled_from(["1.2draft", "1.3"]))
+def test_gexf_comes_back(tmp_path_factory, graph, version):
+    path = tmp_path_factory.mktemp("g") / "g.gexf"
+    for _, record in graph.nodes(data=True):
+        # NetworkX takes one for the id of the element, and renames the other.
+        record.pop("id", None)
+        record.pop("key", None)
+        record.setdefault("label", "l")
+    for *_, record in graph.edges(data=True):
+        for name in ("id", "key", "weight"):
+            record.pop(name, None)
+    nx.write_gexf(graph, path, version=version)
+    file = read_network(path)
+    same(file, graph, left_out=("id", "networkx_key"))
+
+
+@quick
+@given(graphs(), st.sampled_from(["links", "edges"]))
+def test_node_link_data_comes_back(tmp_path_factory, graph, edges):
+    path = tmp_path_factory.mktemp("g") / "g.json"
+    for _, record in graph.nodes(data=True):
+        record.pop("id", None)
+    for *_, record in graph.edges(data=True):
+        record.pop("source", None)
+        record.pop("key", None)
+    path.write_text(json.dumps(nx.node_link_data(graph, edges=edges)))
+    same(read_network(path), graph, left_out=("key",))
+
+
+@quick
+@given(graphs())
+def test_cytoscape_data_comes_back(tmp_path_factory, graph):
+    path = tmp_path_factory.mktemp("g") / "g.json"
+    for name, record in graph.nodes(data=True):
+        # NetworkX puts both into every node.
+        record |= {"id": name, "name": name, "value": name}
+    for *_, record in graph.edges(data=True):
+        record.pop("source", None)
+        record.pop("key", None)
+    path.write_text(json.dumps(nx.cytoscape_data(graph)))
+    file = read_network(path)
+    for _, record in graph.nodes(data=True):
+        del record["id"]
+    same(file, graph, left_out=("key",))
+
+
+def real(name):
+    if not (REAL / name).is_file():
+        pytest.skip(f"needs {name} in ../shared/data/real, or in a folder named by DANCE_FLWR_REAL")
+    return REAL / name
+
+
+def as_text(value):
+    """A value of NetworkX as a reader writes it."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "nodes", "edges"),
+    [
+        ("airroutes-small.graphml", "GraphML of TinkerPop", 47, 1390),
+        ("lightrag.graphml", "GraphML of LightRAG", 930, 1157),
+    ],
+)
+def test_real_graphml_is_what_networkx_reads(name, kind, nodes, edges):
+    path = real(name)
+    file, graph = read_network(path), nx.read_graphml(path)
+    assert (file.kind, file.directed) == (kind, graph.is_directed())
+    assert (graph.number_of_nodes(), graph.number_of_edges()) == (nodes, edges)
+    assert rows(file.nodes, "id") == [
+        ((node,), without_empty({k: as_text(v) for k, v in record.items()}))
+        for node, record in graph.nodes(data=True)
+    ]
+    undirected = sorted if not graph.is_directed() else list
+    ours = [
+        (*undirected(ends), sorted(r.items())) for ends, r in rows(file.edges, "source", "target")
+    ]
+    theirs = [
+        (*undirected((a, b)), sorted((k, as_text(v)) for k, v in record.items() if as_text(v)))
+        for a, b, record in graph.edges(data=True)
+    ]
+    assert sorted(ours) == sorted(theirs)
+
+
+def test_real_json_of_d3_is_linked_by_place():
+    path = real("miserables.json")
+    file, content = read_network(path), json.loads(path.read_text())
+    assert (file.kind, file.facts["links"]) == ("JSON of D3", "by place")
+    nodes, edges = values(file.nodes), values(file.edges)
+    assert nodes["name"] == [node["name"] for node in content["nodes"]]
+    assert Counter(nodes["group"]) == Counter(str(node["group"]) for node in content["nodes"])
+    assert (len(nodes["name"]), len(edges["value"])) == (77, 254)
+    pairs = zip(edges["source"], edges["target"], edges["value"], strict=True)
+    assert list(starmap(lambda *row: tuple(map(int, row)), pairs)) == [
+        (link["source"], link["target"], link["value"]) for link in content["links"]
+    ]

@@ -1,0 +1,167 @@
+"""Saved `datasets` folders and PyG files as tables: the same values as their libraries hold."""
+
+import json
+
+import pyarrow as pa
+import pytest
+import torch
+from support.tables import of_roles, values
+from torch_geometric.data import Data
+
+from dance_flwr.data.imports.networks import read_network
+from dance_flwr.errors import DataError
+
+
+def saved(folder, table, classes=None):
+    """A folder as `save_to_disk` of the datasets library writes it."""
+    folder.mkdir(parents=True)
+    with (
+        pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as sink,
+        pa.ipc.new_stream(sink, table.schema) as out,
+    ):
+        for batch in table.to_batches(max_chunksize=2):
+            out.write_batch(batch)
+    state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_split": None}
+    (folder / "state.json").write_text(json.dumps(state))
+    features = {"text": {"dtype": "string", "_type": "Value"}}
+    features |= {k: {"names": v, "_type": "ClassLabel"} for k, v in (classes or {}).items()}
+    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
+    return folder
+
+
+def test_row_numbers_are_ids_and_neighbours_edges(tmp_path):
+    columns = {"text": ["first", "second", "third"], "label": [0, -1, 1]}
+    columns |= {"neighbors": [[1, 2], [], [0]]}
+    folder = saved(tmp_path / "d", pa.table(columns), {"label": ["x", "y", "z"]})
+    file = read_network(folder)
+    assert (file.kind, file.classes) == ("saved data set", ("x", "y", "z"))
+    assert file.nodes.names == ["row", "text", "label", "neighbors"]
+    assert values(file.nodes, ["text", "row"]) == {
+        "text": ["first", "second", "third"],
+        "row": ["0", "1", "2"],
+    }
+    assert of_roles(file) == {
+        "id": ["0", "1", "2"],
+        "label": ["x", "", "y"],
+        "source": ["0", "0", "2"],
+        "target": ["1", "2", "0"],
+    }
+    with pytest.raises(DataError, match="expected strings or numbers in 'neighbors'"):
+        values(file.nodes, ["neighbors"])
+
+
+def test_parts_are_the_split_and_a_table_beside_has_the_edges(tmp_path):
+    folder = tmp_path / "d"
+    for part, ids in (("train", ["a", "b"]), ("validation", ["c"])):
+        saved(folder / part, pa.table({"id": ids, "text": ids, "topic": [1] * len(ids)}))
+    (folder / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "validation"]}))
+    with pytest.raises(DataError, match=r"edges.parquet or edges.csv, or a column 'neighbors'"):
+        read_network(folder)
+    (folder / "edges.csv").write_text("source,target,note\na,c,007\n")
+    file = read_network(folder)
+    assert values(file.nodes) == {
+        "id": ["a", "b", "c"],
+        "text": ["a", "b", "c"],
+        "topic": ["1", "1", "1"],
+        "split": ["train", "train", "val"],
+    }
+    assert values(file.edges) == {"source": ["a"], "target": ["c"], "note": ["007"]}
+    assert file.roles == {"id": "id", "split": "split"} and file.classes == ()
+    assert [path.name for path in file.files][-1] == "edges.csv" and len(file.files) == 3
+
+
+def test_the_only_column_that_declares_classes_is_the_label(tmp_path):
+    columns = {"key": ["p", "q"], "topic": [1, 0], "neighbors": [["q"], []]}
+    folder = saved(tmp_path / "d", pa.table(columns), {"topic": ["x", "y"]})
+    file = read_network(folder, key="key")
+    assert of_roles(file) == {
+        "id": ["p", "q"],
+        "label": ["y", "x"],
+        "source": ["p"],
+        "target": ["q"],
+    }
+    two = {"topic": ["x", "y"], "other": ["a"]}
+    assert "label" not in read_network(saved(tmp_path / "e", pa.table(columns), two)).roles
+
+
+def data(**changes):
+    parts = {
+        "edge_index": torch.tensor([[0, 1, 2], [1, 0, 2]]),
+        "y": torch.tensor([0, -1, 1]),
+        "raw_texts": ["first", "second", None],
+        "title": ["a", "b", "c"],
+        "label_name": ["x", "y"],
+        "year": torch.tensor([[1999], [2001], [7]]),
+        "train_mask": torch.tensor([[True, False], [False, True], [False, False]]),
+        "test_mask": torch.tensor([False, False, True]),
+        "x": torch.zeros(3, 2),
+        "score": torch.zeros(3),
+        "n_id": torch.arange(5),
+    }
+    return Data(**{k: v for k, v in (parts | changes).items() if v is not None})
+
+
+@pytest.fixture
+def pt(tmp_path):
+    def save(content):
+        torch.save(content, tmp_path / "g.pt")
+        return tmp_path / "g.pt"
+
+    return save
+
+
+def test_lists_and_tensors_of_a_pyg_file_are_columns(pt):
+    file = read_network(pt(data()))
+    assert (file.kind, file.classes) == ("PyG Data", ("x", "y"))
+    assert values(file.nodes) == {
+        "row": ["0", "1", "2"],
+        "y": ["x", "", "y"],
+        "raw_texts": ["first", "second", ""],
+        "title": ["a", "b", "c"],
+        "year": ["1999", "2001", "7"],
+        "split": ["train", "", "test"],
+    }
+    assert values(file.edges) == {"source": ["0", "1", "2"], "target": ["1", "0", "2"]}
+    assert file.roles == {
+        "id": "row",
+        "text": "raw_texts",
+        "source": "source",
+        "target": "target",
+        "label": "y",
+        "split": "split",
+    }
+    assert values(read_network(pt(data()), split_index=1).nodes)["split"] == ["", "train", "test"]
+
+
+def test_a_pyg_file_without_labels_and_masks(pt):
+    file = read_network(pt({"text": ["a"], "edge_index": torch.zeros(2, 0, dtype=torch.int64)}))
+    assert values(file.nodes) == {"row": ["0"], "text": ["a"]} and file.classes == ()
+    assert values(file.edges) == {"source": [], "target": []}
+    assert set(file.roles) == {"id", "text", "source", "target"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"raw_texts": None, "title": None}, ["node texts", "--text"]),
+        ({"raw_texts": ["a", "b", 4]}, ["texts", "int"]),
+        ({"raw_texts": ["a", "b", "\ud800"]}, ["half a character"]),
+        ({"y": torch.tensor([0, 1, 2])}, ["-1..1", "0..2"]),
+        ({"y": torch.tensor([0.5, 0, 1])}, ["whole numbers"]),
+        ({"y": torch.zeros(3, 2, dtype=torch.int64)}, ["3 labels", "[3, 2]"]),
+        ({"y": [0, 1, 0]}, ["a tensor 'y'", "list"]),
+        ({"label_name": ["x", "x"]}, ["class names that differ"]),
+        ({"edge_index": torch.tensor([[0, 9], [1, 0]])}, ["0..2", "0..9"]),
+        ({"edge_index": torch.zeros(5, 2, dtype=torch.long)}, ["[2, m]", "[5, 2]"]),
+        ({"edge_index": torch.zeros(1, dtype=torch.long).expand(2, 1 << 40)}, ["as are stored"]),
+        ({"edge_index": torch.eye(4).to_sparse()}, ["sparse"]),
+        ({"train_mask": torch.ones(4, dtype=torch.bool)}, ["train_mask", "3 values"]),
+        ({"train_mask": torch.ones(3, dtype=torch.bool)}, ["do not overlap"]),
+    ],
+)
+def test_bad_parts_of_a_pyg_file_are_refused_at_the_latest_when_they_are_read(pt, changes, parts):
+    path = pt(data(**changes))
+    with pytest.raises(DataError) as caught:
+        values(read_network(path).nodes)
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+    assert "\n" not in str(caught.value)
