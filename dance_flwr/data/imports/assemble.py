@@ -43,7 +43,7 @@ def assemble(source: GraphFile, options: Options) -> Incoming:
     # Before any row is read.
     node_columns = node_roles(nodes.names, source.roles, options, nodes.where)
     edge_columns = edge_roles(edges.names, source.roles, options, edges.where)
-    report = ImportReport(dict(source.facts))
+    report = ImportReport(dict(source.facts), directed=source.directed)
     _report_columns(report, source, node_columns, edge_columns, options)
     columns = (*COLUMNS, "site") if node_columns.site else COLUMNS
     return Incoming(

@@ -32,6 +32,7 @@ class ImportReport:
     class_sizes : class -> number of nodes, largest first
     edges_left_out : "relation", "description" or "weight" -> rows with a value that was left out
     warnings : one line each
+    directed : whether the format says that edges have a direction; None if it does not say
     """
 
     facts: dict[str, str] = field(default_factory=dict)
@@ -41,6 +42,7 @@ class ImportReport:
     class_sizes: dict[str, int] = field(default_factory=dict)
     edges_left_out: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    directed: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as `import.json` stores it."""
@@ -120,7 +122,7 @@ def count_edges(report: ImportReport, edges: EdgeList) -> None:
 
     `arcs` are different (source, target), `edges` different pairs, `directed_edges` both directions
     of these; self loops are in none of them. `one_way` are pairs of which the file has one
-    direction only, so that a direction is dropped.
+    direction only.
     """
     source, target, n = edges.source, edges.target, report.counts["nodes"]
     is_loop = source == target
@@ -159,11 +161,12 @@ def summary_lines(report: dict[str, Any]) -> list[str]:
     )
     rows.append(("labels", _label_line(counts)))
     rows += [("", line) for line in _class_lines(report["class_sizes"])]
+    one_way = f", {counts['one_way']:,} in one direction only, read in both"
     rows.append(
         (
             "edges",
             f"{counts['duplicates']:,} duplicates merged, {counts['self_loops']:,} self-loops "
-            f"dropped, direction of {counts['one_way']:,} dropped, "
+            f"dropped{'' if report['directed'] is False else one_way}; "
             f"{counts['isolated']:,} isolated nodes",
         )
     )

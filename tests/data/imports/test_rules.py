@@ -145,7 +145,8 @@ def test_what_an_import_says(tmp_path):
         "longest 5 characters, 1 empty",
         "2 classes, 3 nodes labelled, 1 not",
         "2  y  (rare)",
-        "1 duplicates merged, 1 self-loops dropped, direction of 1 dropped, 1 isolated nodes",
+        "1 duplicates merged, 1 self-loops dropped, 1 in one direction only, read in both",
+        "; 1 isolated nodes",
         "the relation of 4 edges; --edge-text append keeps them",
         "the weight of 4 edges; --edge-weight COLUMN keeps them",
     ):
