@@ -19,6 +19,25 @@ Name = Annotated[
 NameOrFolder = Annotated[
     str, typer.Argument(metavar="NAME", help="name of a graph, or the folder of one")
 ]
+Text = Annotated[
+    str, typer.Option(help="column or attribute of the texts; several separated by commas")
+]
+Label = Annotated[str, typer.Option(help="column or attribute of the labels; `none` for no labels")]
+Id = Annotated[str, typer.Option("--id", help="column or attribute of the node ids")]
+Source = Annotated[str, typer.Option(help="column of the first end of an edge")]
+Target = Annotated[str, typer.Option(help="column of the second end of an edge")]
+EdgeWeight = Annotated[
+    str, typer.Option(help="column of the weights of edges; left out by default")
+]
+EdgeText = Annotated[
+    str, typer.Option(help="`append` keeps relation and description of edges as texts")
+]
+Dangling = Annotated[str, typer.Option(help="edges of which an end is no node: refuse or drop")]
+Unlabelled = Annotated[str, typer.Option(help="labels that mean no label, separated by commas")]
+Encoding = Annotated[
+    str, typer.Option(help="of text files that are not UTF-8 or UTF-16, such as latin-1")
+]
+Delimiter = Annotated[str, typer.Option(help="of CSV files; detected by default")]
 _EXAMPLE_CHARACTERS = 240
 
 
@@ -93,31 +112,17 @@ def import_(
         typer.Argument(metavar="FOLDER|FILE...", help="a graph, or a node table and an edge table"),
     ],
     name: Annotated[str, typer.Option("--name", help="name to store the graph under")],
-    text: Annotated[
-        str, typer.Option(help="column or attribute of the texts; several separated by commas")
-    ] = "",
-    label: Annotated[
-        str, typer.Option(help="column or attribute of the labels; `none` for no labels")
-    ] = "",
-    id_: Annotated[str, typer.Option("--id", help="column or attribute of the node ids")] = "",
-    source: Annotated[str, typer.Option(help="column of the first end of an edge")] = "",
-    target: Annotated[str, typer.Option(help="column of the second end of an edge")] = "",
-    edge_weight: Annotated[
-        str, typer.Option(help="column of the weights of edges; left out by default")
-    ] = "",
-    edge_text: Annotated[
-        str, typer.Option(help="`append` keeps relation and description of edges as texts")
-    ] = "",
-    dangling: Annotated[
-        str, typer.Option(help="edges of which an end is no node: refuse or drop")
-    ] = "refuse",
-    unlabelled: Annotated[
-        str, typer.Option(help="labels that mean no label, separated by commas")
-    ] = ",".join(UNLABELLED_VALUES),
-    encoding: Annotated[
-        str, typer.Option(help="of text files that are not UTF-8 or UTF-16, such as latin-1")
-    ] = "",
-    delimiter: Annotated[str, typer.Option(help="of CSV files; detected by default")] = "",
+    text: Text = "",
+    label: Label = "",
+    id_: Id = "",
+    source: Source = "",
+    target: Target = "",
+    edge_weight: EdgeWeight = "",
+    edge_text: EdgeText = "",
+    dangling: Dangling = "refuse",
+    unlabelled: Unlabelled = ",".join(UNLABELLED_VALUES),
+    encoding: Encoding = "",
+    delimiter: Delimiter = "",
     split_index: Annotated[
         int, typer.Option(help="index of the mask to use as the split", min=0)
     ] = 0,
