@@ -46,7 +46,7 @@ from dance_flwr.config.options import Value
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TEST, VAL
-from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.prepare import prepare
 from dance_flwr.federation.client.client import open_client
 from dance_flwr.runs.simulation.engine import run_in_process

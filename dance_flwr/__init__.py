@@ -13,7 +13,7 @@ from dance_flwr.fingerprint import PROTOCOL, VERSION
 
 __version__ = VERSION
 __all__ = ["PROTOCOL", "__version__"]
-_OF_API = ("TextGraph", "condense", "explain", "federate", "load", "load_graph")
+_OF_API = ("TextGraph", "condense", "explain", "federate", "load", "load_graph", "read_graph")
 
 
 def __getattr__(name: str) -> Any:

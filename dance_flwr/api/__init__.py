@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from dance_flwr.api.predicting import Predictions, Predictor, load
     from dance_flwr.api.result import Result
     from dance_flwr.data.graphs.graph import TextGraph
-    from dance_flwr.data.graphs.loading import load_graph
+    from dance_flwr.data.imports.importer import read_graph
+    from dance_flwr.data.imports.loading import load_graph
     from dance_flwr.errors import DataError, UserError
 
 # Why by name (decision 23): torch takes seconds to import, this module none.
@@ -44,7 +45,8 @@ _PLACES = {
 }
 _MODULES = {name: f"{__name__}.{place}" for place, names in _PLACES.items() for name in names}
 _MODULES["TextGraph"] = "dance_flwr.data.graphs.graph"
-_MODULES["load_graph"] = "dance_flwr.data.graphs.loading"
+_MODULES["load_graph"] = "dance_flwr.data.imports.loading"
+_MODULES["read_graph"] = "dance_flwr.data.imports.importer"
 _MODULES |= dict.fromkeys(("DataError", "UserError"), "dance_flwr.errors")
 
 __all__ = [
@@ -67,6 +69,7 @@ __all__ = [
     "federate",
     "load",
     "load_graph",
+    "read_graph",
 ]
 
 

@@ -18,6 +18,7 @@ from dance_flwr.api.run_folder import DATA, check_run_folder, forget_bundle, sto
 from dance_flwr.config.options import Value
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.checks import check_graph
+from dance_flwr.data.graphs.edges import EdgeTexts, Weights
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.institution import relabel
 from dance_flwr.data.partition import resolve_split
@@ -120,6 +121,7 @@ def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
     # `by-column` numbers clients by the names of their sites: zeros in front keep the order.
     width = len(str(len(checked) - 1))
     sites = [np.full(graph.num_nodes, f"{k:0{width}d}") for k, graph in enumerate(checked)]
+    weights, edge_texts = _edges_together(checked)
     return TextGraph(
         name="-".join(dict.fromkeys(_file_name(graph.name) for graph in checked))[:60],
         ids=ids,
@@ -132,7 +134,30 @@ def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
             [_split(graph, config) if has_split else graph.split for graph in checked]
         ),
         site=np.concatenate(sites),
+        weights=weights,
+        edge_texts=edge_texts,
     )
+
+
+def _edges_together(graphs: Sequence[TextGraph]) -> tuple[Weights, EdgeTexts | None]:
+    """Return the weights and the texts of the edges of all graphs, their nodes numbered on."""
+    weights = None
+    if any(graph.weights is not None for graph in graphs):
+        # An institution without weights has equal ones, which are none: each has its own scale.
+        ones = [np.ones(len(graph.indices), np.float32) for graph in graphs]
+        pairs = zip(graphs, ones, strict=True)
+        weights = np.concatenate([one if g.weights is None else g.weights for g, one in pairs])
+    first = np.cumsum([0, *(graph.num_nodes for graph in graphs)])
+    parts = [
+        (graph.edge_texts.source + start, graph.edge_texts.target + start, graph.edge_texts.texts)
+        for graph, start in zip(graphs, first.tolist(), strict=False)
+        if graph.edge_texts is not None
+    ]
+    if not parts:
+        return weights, None
+    source, target, texts = zip(*parts, strict=True)
+    every = tuple(text for part in texts for text in part)
+    return weights, EdgeTexts(np.concatenate(source), np.concatenate(target), every)
 
 
 def _split(graph: TextGraph, config: RunConfig) -> NDArray[np.uint8]:

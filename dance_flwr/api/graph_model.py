@@ -13,6 +13,7 @@ from torch_geometric.nn import MessagePassing
 from dance_flwr.api.prediction.bundle import Bundle
 from dance_flwr.client_data.agreement import agreeing_edges
 from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.client_data.edge_weights import product
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.config.sections import AGREEMENT
@@ -130,6 +131,7 @@ class GraphModel(nn.Module):
         self._labels = data.label_table.clone()
         self._gated = data.reading.edge_gates == AGREEMENT
         self._temperature = data.reading.edge_temperature
+        self._weight_gates = data.weight_gates
         rows, cols = data.graph.edges()
         self.register_buffer("x", normalise(self._table.nodes))
         self.register_buffer("edge_index", torch.stack([cols, rows]))
@@ -215,10 +217,11 @@ class GraphModel(nn.Module):
         return Ragged(ptr_of_rows(edges[1][order], size), edges[0][order]), order
 
     def _gates(self, rows: Ragged) -> Tensor | None:
-        """Return what the agreement of full texts gives to these edges; None = all 1."""
+        """Return the weights of these edges, the data's times agreement of full texts; None = 1."""
+        weights = None if self._weight_gates is None else self._weight_gates.at(rows)
         if not self._gated:
-            return None
-        return agreeing_edges(self._table.nodes, rows, self._temperature)
+            return weights
+        return product(agreeing_edges(self._table.nodes, rows, self._temperature), weights)
 
     def _edge_mask(self, edges: int) -> Tensor | None:
         """Return the mask that torch-geometric has set on the steps, [E]; None = none."""
@@ -239,7 +242,7 @@ class GraphModel(nn.Module):
         gates = self._gates(rows)
         if mask is not None:
             weights = mask[inside][order]
-            gates = weights if gates is None else gates * weights
+            gates = product(gates, weights)
         whole = self.x.square().sum(1)
         # A mask multiplies x^: what is left of a text is the projection on the whole.
         left = torch.where(whole > 0, (x * self.x).sum(1) / whole.clamp(min=1e-12), 1.0).clamp(0, 1)

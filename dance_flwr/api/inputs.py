@@ -71,6 +71,8 @@ def checked_graph(graph: object) -> TextGraph:
         raise UserError("graph: expected at least one node, found none")
     # Before minutes of encoding, at whose end half a character cannot be stored.
     check_texts(graph.texts)
+    if graph.edge_texts is not None:
+        check_texts(graph.edge_texts.texts)
     return graph
 
 

@@ -6,8 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from dance_flwr.cli.options import DataRoot
+from dance_flwr.data.imports.options import UNLABELLED_VALUES
 from dance_flwr.errors import DataError
 
+_UNLABELLED = ",".join(UNLABELLED_VALUES)
 app = typer.Typer(
     name="data", no_args_is_help=True, help="List, fetch, import, show and check graphs."
 )
@@ -18,6 +20,25 @@ Name = Annotated[
 NameOrFolder = Annotated[
     str, typer.Argument(metavar="NAME", help="name of a graph, or the folder of one")
 ]
+Text = Annotated[
+    str, typer.Option(help="column or attribute of the texts; several separated by commas")
+]
+Label = Annotated[str, typer.Option(help="column or attribute of the labels; `none` for no labels")]
+Id = Annotated[str, typer.Option("--id", help="column or attribute of the node ids")]
+Source = Annotated[str, typer.Option(help="column of the first end of an edge")]
+Target = Annotated[str, typer.Option(help="column of the second end of an edge")]
+EdgeWeight = Annotated[
+    str, typer.Option(help="column of the weights of edges; left out by default")
+]
+EdgeText = Annotated[
+    str, typer.Option(help="`append` keeps relation and description of edges as texts")
+]
+Dangling = Annotated[str, typer.Option(help="edges of which an end is no node: refuse or drop")]
+Unlabelled = Annotated[str, typer.Option(help="labels that mean no label, separated by commas")]
+Encoding = Annotated[
+    str, typer.Option(help="of text files that are not UTF-8 or UTF-16, such as latin-1")
+]
+Delimiter = Annotated[str, typer.Option(help="of CSV files; detected by default")]
 _EXAMPLE_CHARACTERS = 240
 
 
@@ -27,9 +48,9 @@ def list_(data_root: DataRoot = None) -> None:
     from rich.table import Table
 
     from dance_flwr.config.plugins import DATASETS
-    from dance_flwr.data.graphs.catalogue import CATALOGUE
-    from dance_flwr.data.graphs.imported import read_card
-    from dance_flwr.data.graphs.loading import BUILT_IN, BuiltIn, imported_graphs
+    from dance_flwr.data.graphs.catalogue import BUILT_IN, CATALOGUE, BuiltIn
+    from dance_flwr.data.imports.imported import read_report
+    from dance_flwr.data.imports.loading import imported_graphs
 
     root = _root(data_root)
     stored = imported_graphs(root)
@@ -59,14 +80,14 @@ def list_(data_root: DataRoot = None) -> None:
             "yes" if name in stored else "no",
         )
     for name in sorted(set(stored) - set(CATALOGUE) - set(DATASETS)):
-        card = read_card(stored[name])
-        counts = card.get("counts", {})
+        report = read_report(stored[name])
+        counts = report.get("counts", {})
         numbers = [
             f"{counts[k]:,}" if k in counts else "?" for k in ("nodes", "directed_edges", "classes")
         ]
         split = "own" if counts.get("train_nodes") else "by ratio"
         table.add_row(
-            *(name, *numbers, split, "own", "not known", f"import: {card.get('kind', '?')}"),
+            *(name, *numbers, split, "own", "not known", f"import: {report.get('kind', '?')}"),
             *("none", "yes"),
         )
     _print(table)
@@ -81,10 +102,10 @@ def fetch(
     ] = 0,
 ) -> None:
     """Download a published graph, check it against the paper's table, and store it."""
-    from dance_flwr.data.graphs.fetch import fetch as get
+    from dance_flwr.data.imports.fetch import fetch as get
 
-    card = get(name, _root(data_root), typer.echo, split_index)
-    typer.echo(_summary(card))
+    report = get(name, _root(data_root), typer.echo, split_index)
+    typer.echo(_counts(report))
 
 
 @app.command(name="import")
@@ -94,28 +115,52 @@ def import_(
         typer.Argument(metavar="FOLDER|FILE...", help="a graph, or a node table and an edge table"),
     ],
     name: Annotated[str, typer.Option("--name", help="name to store the graph under")],
-    text: Annotated[
-        str, typer.Option(help="column or attribute of the texts; several separated by commas")
-    ] = "",
-    label: Annotated[str, typer.Option(help="column or attribute of the labels")] = "",
-    id_: Annotated[str, typer.Option("--id", help="column or attribute of the node ids")] = "",
+    text: Text = "",
+    label: Label = "",
+    id_: Id = "",
+    source: Source = "",
+    target: Target = "",
+    edge_weight: EdgeWeight = "",
+    edge_text: EdgeText = "",
+    dangling: Dangling = "refuse",
+    unlabelled: Unlabelled = _UNLABELLED,
+    encoding: Encoding = "",
+    delimiter: Delimiter = "",
     split_index: Annotated[
         int, typer.Option(help="index of the mask to use as the split", min=0)
     ] = 0,
     data_root: DataRoot = None,
 ) -> None:
-    """Store a graph of your own under a name.
+    """Store a graph of your own under a name, and print what was read and what was left out.
 
-    Reads a folder, a pair of CSV files, a PyG .pt file, GraphML, node-link JSON, or a saved data
-    set.
+    Reads tables (CSV, JSON lines, Parquet, Arrow) or a folder of them, GraphML, GEXF, JSON, a PyG
+    .pt file, and a saved data set.
     """
     from dance_flwr.config.plugins import DATASETS
-    from dance_flwr.data.graphs.importer import Options, import_graph
+    from dance_flwr.data.imports.importer import import_graph
+    from dance_flwr.data.imports.options import Options
+    from dance_flwr.data.imports.report import summary_lines
 
     root = _root(data_root)
-    card = import_graph(paths, name, root, Options(text, label, id_, split_index), tuple(DATASETS))
+    options = Options(
+        text=text,
+        label=label,
+        id=id_,
+        source=source,
+        target=target,
+        edge_weight=edge_weight,
+        edge_text=edge_text,
+        dangling=dangling,
+        unlabelled=tuple(unlabelled.split(",")),
+        encoding=encoding,
+        delimiter=delimiter,
+        split_index=split_index,
+    )
+    report = import_graph(paths, name, root, options, tuple(DATASETS))
     typer.echo(f"{name} is at {root / 'graphs' / name}")
-    typer.echo(_summary(card))
+    typer.echo(_counts(report))
+    for line in summary_lines(report):
+        typer.echo(line)
 
 
 @app.command()
@@ -124,8 +169,8 @@ def show(name: NameOrFolder, data_root: DataRoot = None) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from dance_flwr.data.graphs.describe import QUANTILES, describe
-    from dance_flwr.data.graphs.loading import load_graph
+    from dance_flwr.data.imports.describe import QUANTILES, describe
+    from dance_flwr.data.imports.loading import load_graph
 
     facts = describe(load_graph(name, _root(data_root)))
     counts = Table("what", "count", title=escape(name))
@@ -148,12 +193,12 @@ def show(name: NameOrFolder, data_root: DataRoot = None) -> None:
 
 @app.command()
 def check(name: Name, data_root: DataRoot = None) -> None:
-    """Read a graph in full and compare it with its card and its recorded files."""
+    """Read a graph in full and compare it with its report and its recorded files."""
     from dance_flwr.config.plugins import DATASETS
     from dance_flwr.data.graphs.catalogue import CATALOGUE
-    from dance_flwr.data.graphs.describe import faults
-    from dance_flwr.data.graphs.imported import read_card
-    from dance_flwr.data.graphs.loading import imported_graphs, load_graph
+    from dance_flwr.data.imports.describe import faults
+    from dance_flwr.data.imports.imported import read_report
+    from dance_flwr.data.imports.loading import imported_graphs, load_graph
 
     root = _root(data_root)
     stored = imported_graphs(root)
@@ -166,10 +211,10 @@ def check(name: Name, data_root: DataRoot = None) -> None:
         raise DataError(
             f"{name}: {'; '.join(problems)}; remove {stored[name]} and fetch or import it again"
         )
-    card = read_card(stored[name])
+    report = read_report(stored[name])
     if name in CATALOGUE:
-        CATALOGUE[name].check(card["counts"])
-    typer.echo(f"{name}: {_summary(card)}; nothing wrong found")
+        CATALOGUE[name].check(report["counts"])
+    typer.echo(f"{name}: {_counts(report)}; nothing wrong found")
 
 
 def _root(chosen: Path | None) -> Path:
@@ -184,8 +229,8 @@ def _split(row: Any) -> str:
     return shares + (" official" if row.official else "") + (" inductive" if row.inductive else "")
 
 
-def _summary(card: dict[str, Any]) -> str:
-    counts = card.get("counts", {})
+def _counts(report: dict[str, Any]) -> str:
+    counts = report.get("counts", {})
     parts = (
         ("nodes", "nodes"),
         ("edges", "edges"),

@@ -204,11 +204,11 @@ def prepare(
     """Build the client folder of this node from its own graph, with agreed classes and encoder."""
     from dance_flwr.data import checks
     from dance_flwr.data.federation_file import read_agreement
-    from dance_flwr.data.graphs.loading import load_graph
+    from dance_flwr.data.imports.loading import load_graph
     from dance_flwr.data.institution import make_folder
     from dance_flwr.data.prepare import WARNING
 
-    agreement, loaded = read_agreement(agreed), load_graph(graph, labelled=False)
+    agreement, loaded = read_agreement(agreed), load_graph(graph)
     # Warnings alone: other clients may have labels, and learn for this one.
     lines = (checks.without_labels(loaded.labels), checks.without_edges(loaded.num_edges))
     for line in filter(None, lines):

@@ -123,7 +123,7 @@ def from_manifest(
     encode: Encode = True,
 ) -> None:
     """Reproduce the partition of a manifest and check that each client holds the same nodes."""
-    from dance_flwr.data.graphs.loading import load_graph
+    from dance_flwr.data.imports.loading import load_graph
     from dance_flwr.data.partition import manifest, read_manifest, reproduce
 
     path = shipped(path)
@@ -215,12 +215,12 @@ def summary(content: dict[str, Any]) -> list[str]:
 
 def _write(config: DataConfig, out: Path, encode: bool, manifest_only: bool) -> None:
     from dance_flwr.config.paths import data_root
-    from dance_flwr.data.graphs.loading import load_graph
+    from dance_flwr.data.imports.loading import load_graph
     from dance_flwr.data.partition import make_partition, manifest, write_manifest
     from dance_flwr.data.prepare import checked_partition, partition_spec
 
     spec = partition_spec(config)
-    graph = load_graph(config.data, data_root(config), labelled=False)
+    graph = load_graph(config.data, data_root(config))
     if manifest_only:
         content = manifest(graph, make_partition(graph, spec))
         file = out if out.suffix == ".json" else out / MANIFEST

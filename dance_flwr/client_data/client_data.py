@@ -12,15 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dance_flwr.client_data.agreement import agreeing_edges
+from dance_flwr.client_data.edge_weights import EdgeGates, product
 from dance_flwr.client_data.inputs import StoredArrays, mapped, network_inputs
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.reading_probe import probe_nodes, probed
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.client_data.texts import agreed_table, pooled_table
 from dance_flwr.config.sections import AGREEMENT, PROBE, ReadingConfig
-from dance_flwr.data.card import ARRAYS, CARD, read_card, read_ids, read_texts
+from dance_flwr.data.card import ARRAYS, CARD, WEIGHTS, read_card, read_ids, read_texts
 from dance_flwr.data.graphs.graph import TEST, TRAIN, ids_digest
 from dance_flwr.data.text.bank import META, BankSlice, load_slice, read_meta
+from dance_flwr.data.text_record import EdgeSpans, edge_spans
 from dance_flwr.errors import DataError
 from dance_flwr.nn.backbone import Backbone
 from dance_flwr.nn.ragged import Ragged
@@ -88,7 +90,8 @@ class ClientData:
         configured = self._configured_reading
         if PROBE not in (configured.text_pooling, configured.edge_gates):
             return configured
-        arrays = [self.folder / "arrays" / f"{name}.npy" for name in ARRAYS]
+        names = (*ARRAYS, *([WEIGHTS] if self._weighted else []))
+        arrays = [self.folder / "arrays" / f"{name}.npy" for name in names]
         key = repr([configured, self.inductive, [path.stat().st_mtime_ns for path in arrays]])
         # All that the choice depends on is in the name of its file.
         name = hashlib.sha256((self._stored.text_version() + key).encode()).hexdigest()[:12]
@@ -223,13 +226,35 @@ class ClientData:
         rows = self._rows.keep(visible[self._rows.rows()] & visible[self._rows.index])
         return LocalGraph(rows, visible, "training", self.edge_gates(rows))
 
-    def edge_gates(self, rows: Ragged) -> Tensor | None:
-        """Return the weights of edges between the client's nodes under `reading`; None = all 1."""
-        if self.reading.edge_gates != AGREEMENT:
+    @property
+    def _weighted(self) -> bool:
+        # Why by the card (decision 27): a file that is added to a folder changes nothing.
+        return f"arrays/{WEIGHTS}.npy" in self.card.files
+
+    @cached_property
+    def weight_gates(self) -> EdgeGates | None:
+        """The weights that come with the data, in [0, 1]; None where all edges count the same.
+
+        One scale for all of the client's edges, also in inductive mode: an edge has the same weight
+        in training and in prediction.
+        """
+        if not self._weighted:
             return None
+        weights = torch.tensor(self._array(WEIGHTS), device=self.device)
+        return EdgeGates.of(self._rows, weights)
+
+    def edge_gates(self, rows: Ragged) -> Tensor | None:
+        """Return the weights of edges between the client's nodes; None = all 1.
+
+        The product of the weights that come with the data and of those of `reading`.
+        """
+        weights = None if self.weight_gates is None else self.weight_gates.at(rows)
+        if self.reading.edge_gates != AGREEMENT:
+            return weights
         # Why the condensed texts (decision 18): where texts are foreign, plain ones disagree across
         # real edges too.
-        return agreeing_edges(self.table.nodes, rows, self.reading.edge_temperature)
+        agreeing = agreeing_edges(self.table.nodes, rows, self.reading.edge_temperature)
+        return product(agreeing, weights)
 
     def cached(self, name: str, key: Hashable, compute: Callable[[], Value]) -> Value:
         """Return the value of `compute` for this name and key; a new key replaces the old one.
@@ -246,5 +271,13 @@ class ClientData:
         return read_ids(self.folder)
 
     def texts(self) -> list[str]:
-        """Return the texts of all local nodes, read from disk; rounds do not need them."""
+        """Return the texts of record of all local nodes, read from disk; rounds do not need them.
+
+        A node's text ends with the texts of its edges, if there are any (`edge_spans`).
+        """
         return read_texts(self.folder)
+
+    @cached_property
+    def edge_spans(self) -> EdgeSpans | None:
+        """Where texts of edges lie in `texts()`; None if no edge has one."""
+        return edge_spans(self.folder, self.card)

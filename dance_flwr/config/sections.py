@@ -119,7 +119,7 @@ class ReadingConfig:
     edge_gates: str = option(
         AUTO,
         "weights of the edges: 1 (none), by agreement of the texts at both ends, or by a "
-        "probe; auto = as the method prefers",
+        "probe; they multiply those of the graph; auto = as the method prefers",
         choices=(AUTO, NONE, AGREEMENT, PROBE),
     )
     class_prior: str = option(

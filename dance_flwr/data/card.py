@@ -17,6 +17,9 @@ from dance_flwr.errors import DataError, UserError
 
 ARRAYS = ("indptr", "indices", "labels", "split")  # of a client's graph, in `arrays/`
 CARD = "client.json"
+# Where texts of edges lie in the nodes' texts, and the weight of each entry of `indices` in
+# `arrays/`: only of graphs that have some, and only where the card lists the file.
+EDGE_TEXTS, WEIGHTS = "edge_texts.parquet", "weights"
 _NODES = "nodes.parquet"
 FOLDER_FORMAT = 2  # of a client's folder; cards of 1 had no digests
 # A server names the run, and its name becomes a folder at the client.
@@ -106,19 +109,19 @@ def read_texts(folder: Path) -> list[str]:
 
 def first_texts(folder: Path, limit: int) -> list[str]:
     """Return the texts of the first nodes of a client; errors are those of `read_texts`."""
-    from dance_flwr.data.graphs.tables import Table
+    from dance_flwr.data.graphs.tables import ParquetTable
 
     with _of_nodes():
-        batches = Table(folder / _NODES).batches(["text"])
+        batches = ParquetTable(folder / _NODES).batches(["text"])
         return [text for batch in islice(batches, 1) for text in batch["text"][:limit].to_pylist()]
 
 
 def _column(folder: Path, name: str) -> list[str]:
     # Whoever reads a card alone does not wait for pyarrow.
-    from dance_flwr.data.graphs.tables import Table
+    from dance_flwr.data.graphs.tables import ParquetTable
 
     with _of_nodes():
-        return Table(folder / _NODES).read([name])[name].to_pylist()  # type: ignore[no-any-return]
+        return ParquetTable(folder / _NODES).read([name])[name].to_pylist()  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Client folders, the privacy boundary: everything that one SuperNode needs, and nothing else.
 
-A folder holds `client.json` (the card), `nodes.parquet`, `edges.parquet`, `arrays/`
+A folder holds `client.json` (the card), `nodes.parquet` with the texts of record, `edges.parquet`,
+`edge_texts.parquet` (where texts of edges lie in those of nodes, if there are any), `arrays/`
 (memory-mapped), `text/` (the client's slice of the text bank, absent until its texts are encoded)
 and `runs/` (state and evidence of each run). It is written once; the card has a digest of every
 file, and each run checks them before it starts.
@@ -17,6 +18,7 @@ from dance_flwr.config.paths import MANIFEST
 from dance_flwr.data.card import (
     ARRAYS,
     CARD,
+    WEIGHTS,
     ClientCard,
     chunk_digests,
     read_card,
@@ -36,6 +38,7 @@ from dance_flwr.data.partition import (
 from dance_flwr.data.partition.random_edges import with_random_edges
 from dance_flwr.data.text.bank import BankSlice, BankStats, TextBank, save_slice
 from dance_flwr.data.text.foreign import MixedTexts, Mixture, mix, mixed_texts
+from dance_flwr.data.text_record import TextRecord, edge_spans
 from dance_flwr.disk import atomic_file, atomic_folder
 from dance_flwr.errors import DataError
 
@@ -69,10 +72,16 @@ def write_partition(
 
     Raises
     ------
-    DataError : texts are to be mixed without a bank, or with fewer than two nodes
+    DataError : texts are to be mixed without a bank, with fewer than two nodes, or with texts of
+        edges
     """
     mixed: _Mixed | None = None
-    stats = encode_texts(_held_texts(graph, partition), bank, log) if bank else None
+    if partition.spec.foreign_text_ratio and graph.edge_texts is not None:
+        raise DataError(
+            "foreign-text-ratio: expected a graph without texts of edges, found "
+            f"{len(graph.edge_texts):,}; set it to 0, or import the graph without them"
+        )
+    stats = encode_texts(_encoded_texts(graph, partition), bank, log) if bank else None
     if partition.spec.foreign_text_ratio:
         mixed = _Mixed(graph, partition, bank, log)
     whole = replace(graph, split=partition.split)  # checked once, not once per client
@@ -136,6 +145,18 @@ def _held_texts(graph: TextGraph, partition: Partition) -> list[str]:
     return [graph.texts[i] for i in np.flatnonzero(held)]
 
 
+def _encoded_texts(graph: TextGraph, partition: Partition) -> list[str]:
+    """Return the texts that the clients' records are made of: own ones, then those of edges."""
+    texts = _held_texts(graph, partition)
+    if graph.edge_texts is None:
+        return texts
+    where = partition.assignment
+    # Rows stay, -1 where no client holds the node: a text is one of an edge inside a client.
+    place = np.where(where == OUTSIDE, -1, np.arange(graph.num_nodes))
+    inside = graph.edge_texts.between(place, where)
+    return [*texts, *filter(None, TextRecord.of(graph.texts, inside).edge_texts)]
+
+
 def client_card(content: dict[str, Any], number: int) -> ClientCard:
     """Return the card of one client of a partition, from the partition's manifest."""
     client = content["clients"][number]
@@ -160,21 +181,28 @@ def write_client(
 
     Parameters
     ----------
-    bank : if any, must hold the texts of `graph`
+    bank : if any, must hold the texts of `graph`, as `TextRecord.encoded` has them
     mixed : takes the place of the texts of `graph` and of their chunks
     """
-    if mixed:
-        graph = replace(graph, texts=mixed.texts)
+    record = TextRecord.of(mixed.texts if mixed else graph.texts, graph.edge_texts)
+    texts = record.texts
+    if mixed or record.spans:
+        # The texts of edges are in those of nodes: nobody reads them a second time.
+        graph = replace(graph, texts=texts, edge_texts=None)
     write_folder(graph, folder)
+    if record.spans:
+        record.spans.write(folder, graph.ids.tolist())
     (folder / "arrays").mkdir()
     # A file for each array, so that a process maps what it reads.
     for name in ARRAYS:
         np.save(folder / "arrays" / f"{name}.npy", getattr(graph, name))
+    if graph.weights is not None:
+        np.save(folder / "arrays" / f"{WEIGHTS}.npy", graph.weights)
     if mixed:
         np.save(folder / "arrays" / f"{_FOREIGN}.npy", mixed.foreign)
     if bank:
-        part = mixed.part if mixed else bank.gather(graph.texts)
-        _write_slice(graph.texts, part, bank, folder)
+        part = mixed.part if mixed else record.gather(bank)
+        _write_slice(texts, part, bank, folder)
     # Last: the card holds the digests of the complete files.
     write_card(folder, card)
 
@@ -198,8 +226,9 @@ def encode_client(folder: Path, bank: TextBank, log: Log = lambda line: None) ->
             f"{folder}: expected the node ids of {CARD}, found others; "
             "copy the client's folder again"
         )
-    stats = encode_texts(texts, bank, log)
-    _write_slice(texts, bank.gather(texts), bank, folder)
+    record = TextRecord.split(texts, edge_spans(folder, card))
+    stats = encode_texts(record.encoded, bank, log)
+    _write_slice(texts, record.gather(bank), bank, folder)
     write_card(folder, card)
     return stats
 

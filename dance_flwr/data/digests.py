@@ -8,12 +8,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.data.card import CARD, ClientCard, read_card
+from dance_flwr.data.card import CARD, EDGE_TEXTS, ClientCard, read_card
 from dance_flwr.disk import write_json
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
 
-_DATA = ("nodes.parquet", "edges.parquet", "arrays", "text")  # runs leave the rest
+# Runs leave the rest.
+_DATA = ("nodes.parquet", "edges.parquet", EDGE_TEXTS, "arrays", "text")
 
 
 def file_digests(folder: Path) -> dict[str, str]:

@@ -13,9 +13,10 @@ from dance_flwr.data.checks import check_classes
 from dance_flwr.data.client_folder import Log, client_card, client_graph, encode_texts, write_client
 from dance_flwr.data.federation_file import Agreement
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.partition import make_partition, manifest
 from dance_flwr.data.prepare import partition_spec, text_bank
+from dance_flwr.data.text_record import TextRecord
 from dance_flwr.disk import atomic_folder
 from dance_flwr.errors import DataError, UserError
 
@@ -88,7 +89,7 @@ def write_whole(
     spec = replace(partition_spec(config), method="random", clients=1)
     partition = make_partition(graph, spec)
     bank = text_bank(config)
-    encode_texts(graph.texts, bank, log)
+    encode_texts(TextRecord.of(graph.texts, graph.edge_texts).encoded, bank, log)
     card = replace(client_card(manifest(graph, partition), 0), client=client, clients=clients)
     with atomic_folder(out) as draft:
         write_client(client_graph(graph, partition, 0), card, draft, bank)

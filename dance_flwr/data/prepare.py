@@ -20,7 +20,7 @@ from dance_flwr.data import checks
 from dance_flwr.data.card import FOLDER_FORMAT, first_texts
 from dance_flwr.data.client_folder import Log, check, write_partition
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.graphs.loading import load_graph, source_identity
+from dance_flwr.data.imports.loading import load_graph, source_identity
 from dance_flwr.data.partition import (
     OUTSIDE,
     Partition,
@@ -160,7 +160,7 @@ def checked_partition(
 def _load(config: DataConfig, log: Log) -> TextGraph:
     log(f"data        reading {config.data}")
     # Without a column of labels it has none, which `check_graph` refuses with what to do.
-    graph = load_graph(config.data, data_root(config), labelled=False)
+    graph = load_graph(config.data, data_root(config))
     log(
         f"data        {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
         f"{len(graph.class_names)} classes"

@@ -1,7 +1,7 @@
 """Render evidence packs as text: predictions, gates, and source texts with marked spans."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.inference import DEPLOYED
 from dance_flwr.dance.state import RunFolder
+from dance_flwr.data.text_record import EdgeSpans
 from dance_flwr.disk import atomic_file
 from dance_flwr.escaping import escaped, one_line
 from dance_flwr.evidence.pack import FUSED, PARTS, SMOOTHED, Packs
@@ -20,6 +21,8 @@ from dance_flwr.evidence.summaries.summary import (
     quote,
     spans_of,
 )
+
+_MAX_EDGES = 3  # named for a span; the chunk of a hub holds the texts of many
 
 
 def render(
@@ -42,6 +45,10 @@ def render(
         spans[span.node].append(span)
     if summary is None:
         summary = quote(selected)
+    notes = {
+        span.number: edge_note(data.edge_spans, span.node, (span.start, span.end), ids)
+        for span in selected
+    }
     # Why (decision 22): names of classes come with the data, as texts do.
     names = [one_line(name, marks=True) for name in data.card.class_names]
     lines = [
@@ -66,7 +73,7 @@ def render(
         lines += [
             "",
             f"hop {hop}  gate {gate:.3f}  node {_name(ids[node])}{note}",
-            _marked(texts[node], spans[int(node)]),
+            _marked(texts[node], spans[int(node)], notes),
         ]
     return "\n".join(lines) + "\n"
 
@@ -110,20 +117,41 @@ def _contributions(packs: Packs, row: int, names: Sequence[str]) -> str:
     return f"{classes}, fused view: {total:+.2f} = {parts or 0}"
 
 
+def edge_note(edges: EdgeSpans | None, node: int, span: tuple[int, int], ids: Sequence[str]) -> str:
+    """Return from which edges a span is, as in "from the edge to 'X'"; "" if from none.
+
+    Parameters
+    ----------
+    span : (start, end), characters of the text of `node`
+    """
+    others = edges.others_in(node, *span) if edges else []
+    if not others:
+        return ""
+    names = [_name(ids[other]) for other in others[:_MAX_EDGES]]
+    more = f" and {len(others) - _MAX_EDGES:,} more" if len(others) > _MAX_EDGES else ""
+    return f"from the edge{'s' if len(others) > 1 else ''} to {', '.join(names)}{more}"
+
+
 def _name(node: str) -> str:
     """Return an id in quotes, without marks."""
     # Why (decision 22): an id comes with the data and is a stranger's text, too.
     return escaped(repr(node), marks=True)
 
 
-def _marked(text: str, spans: Sequence[Span]) -> str:
-    """Return `text`, escaped, with each span wrapped and "| " before each line."""
+def _marked(text: str, spans: Sequence[Span], notes: Mapping[int, str]) -> str:
+    """Return `text`, escaped, with each span wrapped and "| " before each line.
+
+    Parameters
+    ----------
+    notes : by the number of a span, said of it before its text
+    """
     # Why (decision 22): texts are those of strangers. Marks and control characters are escaped, and
     # every line has a prefix, so that no text can pass for evidence.
     parts, at = [], 0
     for span in sorted(spans, key=lambda span: span.start):
         parts += [escaped(text[at : span.start], marks=True)]
-        parts += [f"⟦[{span.number}] {span.weight:.3f}: {escaped(span.text, marks=True)}⟧"]
+        note = f", {notes[span.number]}" if notes.get(span.number) else ""
+        parts += [f"⟦[{span.number}] {span.weight:.3f}{note}: {escaped(span.text, marks=True)}⟧"]
         at = span.end
     whole = "".join([*parts, escaped(text[at:], marks=True)])
     return "\n".join(f"| {line}" if line else "|" for line in whole.split("\n"))

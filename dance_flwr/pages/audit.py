@@ -90,6 +90,7 @@ def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tupl
         candidates=subject.explainer.selection(torch.as_tensor(chosen)),
         effects=effects,
         digests=digests,
+        edge_spans=client_data.edge_spans,
         ids=subject.ids,
         texts=subject.texts,
         rows=client_data.graph.rows,

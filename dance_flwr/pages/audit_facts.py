@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.dance.selection import HOPS, Selection
+from dance_flwr.data.text_record import EdgeSpans
 from dance_flwr.escaping import one_line
 from dance_flwr.evidence.json_lines import evidence_lines
 from dance_flwr.evidence.metrics.leave_out import ChunkEffects
 from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.render import edge_note
 from dance_flwr.nn.ragged import Ragged
 from dance_flwr.pages.audit_charts import (
     Appearance,
@@ -45,6 +47,7 @@ class PackFacts:
     packs : of m nodes; candidates : what they were chosen from
     effects : of single chunks
     digests : [m] of the packs
+    edge_spans : where texts of edges lie in those of nodes; None without any
     ids, texts : of all nodes; rows : their neighbours; labels : [n] int64, -1 = unknown
     class_names : safe to print
     appearances : node -> its packs of earlier rounds
@@ -55,6 +58,7 @@ class PackFacts:
     candidates: Selection
     effects: ChunkEffects
     digests: Sequence[str]
+    edge_spans: EdgeSpans | None
     ids: Sequence[str]
     texts: Sequence[str]
     rows: Ragged
@@ -89,12 +93,14 @@ class PackFacts:
         for rank, at in enumerate(chunks, start=1):
             node, (start, end) = int(packs.chunk_nodes[at]), map(int, packs.chunk_spans[at])
             text, digest = self.texts[node], packs.chunk_sha256[at].tobytes().hex()
+            note = edge_note(self.edge_spans, node, (start, end), self.ids)
             spans[node].append(
                 [
                     *(units(text, start), units(text, end), rank),
                     *(f"{packs.chunk_weights[at]:.3f}", digest, start, end),
                     # Compared again, so that the page marks a span that is not the chunk's text.
                     span_sha256(text, start, end) == digest,
+                    *([note] if note else []),
                 ]
             )
         columns: list[NDArray[Any]] = [

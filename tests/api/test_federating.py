@@ -208,3 +208,18 @@ def test_an_interrupted_run_is_not_replaced(tiny, tmp_path, monkeypatch):
         federate(str(tiny), keys, out=folder, progress=False)
     replaced = federate(str(tiny), keys | {"overwrite": True}, out=folder, progress=False)
     assert len(replaced.history) == 3
+
+
+def test_institutions_keep_the_weights_and_texts_of_their_edges(tiny):
+    """One without weights has equal ones, whatever the scale of the others."""
+    from support.graphs import knowledge_graph
+
+    plain = read_folder(tiny)
+    graph = knowledge_graph(plain)
+    whole = together([plain, graph], config_of(SMALL))
+    first, second = (whole.subgraph(np.arange(72) + start, "part") for start in (0, 72))
+    assert (first.weights == 1).all() and first.edge_texts is None
+    assert second.weights.tobytes() == graph.weights.tobytes()
+    assert second.edge_texts.texts == graph.edge_texts.texts
+    assert (second.edge_texts.source == graph.edge_texts.source).all()
+    assert together([plain, plain], config_of(SMALL)).weights is None

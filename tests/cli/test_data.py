@@ -78,11 +78,11 @@ def test_import_show_and_check(call, mine, tmp_path):
         assert part in shown
     assert "Traceback" not in shown
     assert "nothing wrong found" in call("check", "g")
-    card = tmp_path / "root" / "graphs" / "g" / "card.json"
+    card = tmp_path / "root" / "graphs" / "g" / "import.json"
     content = json.loads(card.read_text())
     content["counts"]["edges"] = 7
     card.write_text(json.dumps(content))
-    with pytest.raises(UserError, match="the card says 7, the tables hold 2"):
+    with pytest.raises(UserError, match="the report says 7, the tables hold 2"):
         call("check", "g")
 
 
@@ -112,6 +112,33 @@ def test_options_reach_the_reader(call, tmp_path):
     names = ("--text", "a,b", "--label", "kind", "--id", "key")
     call("import", tmp_path / "n.csv", tmp_path / "e.csv", "--name", "g", *names)
     assert "one two" in call("show", "g")
+    (tmp_path / "n.csv").write_bytes("key;a;b;kind\n1;café;two;-1\n2;x;y;?\n".encode("latin-1"))
+    (tmp_path / "e.csv").write_text("one,two,w,is\n1,2,3,near\n1,9,1,far\n")
+    names = (*names, "--source", "one", "--target", "two", "--edge-weight", "w")
+    names = (*names, "--dangling", "drop", "--encoding", "latin-1", "--unlabelled", "?,")
+    output = call("import", tmp_path / "e.csv", tmp_path / "n.csv", "--name", "h", *names[2:])
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    for line in ("1 -1 (rare)", "weight w", "1 dropped, as an end of them is no node"):
+        assert line in lines, output
+    assert "café" in call("show", "h")
+
+
+def test_a_run_reads_the_same_files(tmp_path):
+    from dance_flwr.data.imports.loading import absolute_source, load_graph, source_identity
+
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "nodes.tsv").write_text("id\ttext\tlabel\na\tone\tx\nb\ttwo\ty\n")
+    (folder / "relationships.csv").write_text("from;to\na;b\n")
+    assert load_graph(str(folder)).num_edges == 1
+    before = source_identity(str(folder))
+    (folder / "relationships.csv").write_text("from;to\n")
+    assert source_identity(str(folder)) != before
+    graph = tmp_path / "g.json"
+    graph.write_text('{"nodes": [{"id": "a", "text": "one"}], "links": []}')
+    assert load_graph(str(graph)).texts == ["one"]
+    assert absolute_source(str(graph), tmp_path) == str(graph)
+    assert source_identity(str(graph)) != before
 
 
 @pytest.mark.parametrize(

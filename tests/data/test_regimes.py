@@ -14,7 +14,7 @@ from dance_flwr.data import prepare as preparation
 from dance_flwr.data.client_folder import check, encode_client, write_partition
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
-from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.partition import make_partition, manifest
 from dance_flwr.data.prepare import partition_spec, prepare, text_bank
 from dance_flwr.errors import DataError

@@ -15,7 +15,7 @@ from support.namespaces import namespaces
 from dance_flwr.config.tree import parse
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
-from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.prepare import prepare
 from dance_flwr.deploy.local import local_deployment
 from dance_flwr.runs.reader import load_model

@@ -14,7 +14,7 @@ import client_app
 import server_app
 from dance_flwr.config.tree import flatten
 from dance_flwr.data.client_folder import write_partition
-from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.partition import make_partition, manifest
 from dance_flwr.data.prepare import partition_spec, prepare
 from dance_flwr.errors import UserError

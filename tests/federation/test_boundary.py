@@ -5,6 +5,7 @@ files only.
 import hashlib
 import sys
 from copy import copy, deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from flwr.common.serde import message_to_proto
 from support.accesses import READ
 from support.asking import first_training
 from support.audit import Audit
-from support.graphs import TEXT_DIM, WORDS
+from support.graphs import EVERY_ROUND, TEXT_DIM, WORDS, knowledge_graph
 from support.planted import BELOW_PYTHON, LEAKS, in_training
 from support.project import PROJECT
 from support.searching import Secrets, holds_vector, runs_in, secrets_of, sequences
@@ -24,6 +25,7 @@ import client_app
 from dance_flwr.config.paths import data_root
 from dance_flwr.config.plugins import BACKBONES, METHODS
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.graphs.folder import read_folder, write_folder
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.messages import config_of
@@ -304,6 +306,45 @@ def test_a_setting_adds_its_own_key_and_no_other(run, keys, added):
     finished = run(method="fedavg-full", rounds=2, **keys)
     seen = set().union(*map(keys_of, finished.messages))
     assert seen == allowed(finished.config) | added
+
+
+@pytest.fixture(scope="module")
+def relations(run, tiny, tmp_path_factory):
+    """A function that runs a method on the tiny graph with texts of edges and scaled weights."""
+
+    def start(scale, **keys):
+        folder = tmp_path_factory.mktemp("relations") / "relations"
+        graph = knowledge_graph(read_folder(tiny))
+        write_folder(replace(graph, weights=graph.weights * np.float32(scale)), folder)
+        return run(data=str(folder), rounds=2, **keys), graph
+
+    return start
+
+
+def test_texts_of_edges_stay_and_add_no_key(relations):
+    finished, graph = relations(1, **EVERY_ROUND)
+    secrets, whitelist = secrets_of(finished), allowed(finished.config)
+    secrets.strings += [text.encode() for text in graph.edge_texts.texts]
+    assert any(b"relates to: " in text for text in secrets.strings)
+    for message in finished.messages:
+        assert leaks(message, secrets, whitelist) == [], message.metadata.message_type
+    assert set().union(*map(keys_of, finished.messages)) == whitelist
+
+
+def test_the_scale_of_the_weights_of_edges_stays(relations):
+    """Weights of another scale (a power of two, which rounds nothing) give the same uploads."""
+    one, other = (relations(scale, method="fedavg-full")[0] for scale in (1, 1024))
+    for message, again in zip(one.messages, other.messages, strict=True):
+        assert keys_of(message) == keys_of(again)
+        if message.has_content() and "arrays" in message.content:
+            arrays, others = (m.content.array_records["arrays"] for m in (message, again))
+            assert {k: v.data for k, v in arrays.items()} == {k: v.data for k, v in others.items()}
+        if message.has_content() and "metrics" in message.content:
+            metrics, others = (dict(m.content.metric_records["metrics"]) for m in (message, again))
+            timed = ("seconds-", "llm-")
+            assert {k: v for k, v in metrics.items() if not k.startswith(timed)} == {
+                k: v for k, v in others.items() if not k.startswith(timed)
+            }
 
 
 def test_models_have_exactly_the_names_shapes_and_types_of_the_initial_one(finished):

@@ -1,5 +1,6 @@
 """Files of strangers: a small one never takes much memory, a damaged one is refused in one line."""
 
+import gzip
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import networkx as nx
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -19,9 +21,10 @@ from support import bombs
 from support.project import PROJECT
 
 from dance_flwr.data.graphs.folder import CLASSES_KEY
-from dance_flwr.data.graphs.importer import Options, import_graph
 from dance_flwr.data.graphs.limits import VARIABLE, Meter, limits
-from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.imports.importer import import_graph
+from dance_flwr.data.imports.loading import load_graph
+from dance_flwr.data.imports.options import Options
 from dance_flwr.errors import DataError, UserError
 
 BOUNDS = "nodes=1e6,edges=1e6,characters=1e6,columns=5000,memory=64e6"
@@ -35,8 +38,8 @@ MEASURE = """
 import os, sys, warnings
 from pathlib import Path
 import torch, pyarrow.dataset
-from dance_flwr.data.graphs import archives, delimited, networks, saved_datasets
-from dance_flwr.data.graphs.importer import import_graph
+from dance_flwr.data.imports import archives, delimited, graphml, network_json, saved
+from dance_flwr.data.imports.importer import import_graph
 from dance_flwr.errors import UserError
 warnings.simplefilter("ignore")
 status = Path("/proc/self/status")
@@ -72,12 +75,16 @@ def small_files(folder):
     for node, *values in zip(*columns.values(), strict=True):
         graph.add_node(node, **dict(zip(("text", "label", "split"), values, strict=True)))
     graph.add_edge("a", "b", weight=0.5)
-    files = {name: folder / name for name in ("parquet", "csv", "jsonl", "saved")}
+    files = {name: folder / name for name in ("parquet", "csv", "gz", "feather", "jsonl", "saved")}
     for path in files.values():
         path.mkdir(parents=True)
         bombs.edges(path, "source,target\na,b\n")
     pq.write_table(pa.table(columns), files["parquet"] / "nodes.parquet")
     pa.csv.write_csv(pa.table(columns), files["csv"] / "nodes.csv")
+    (files["gz"] / "nodes.csv.gz").write_bytes(
+        gzip.compress((files["csv"] / "nodes.csv").read_bytes(), mtime=0)
+    )
+    pa.feather.write_feather(pa.table(columns), files["feather"] / "nodes.feather")
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     (files["jsonl"] / "nodes.jsonl").write_text("\n".join(map(json.dumps, rows)))
     bombs.saved(files["saved"], pa.table(columns).append_column("neighbors", [[["b"], [], ["a"]]]))
@@ -197,8 +204,8 @@ def test_the_usual_bounds_allow_large_graphs():
 KILLED = """
 import sys, time
 from pathlib import Path
-from dance_flwr.data.graphs import imported
-from dance_flwr.data.graphs.importer import import_graph
+from dance_flwr.data.imports import imported
+from dance_flwr.data.imports.importer import import_graph
 write = imported._write_edges
 def slowly(*arguments):
     print("in the middle", flush=True)
@@ -310,7 +317,8 @@ def test_class_names_of_a_stranger_are_a_list_of_names_or_one_line(tmp_path, nam
 
 
 PLACES = {
-    **{kind: f"nodes.{kind}" for kind in ("parquet", "csv", "jsonl")},
+    **{kind: f"nodes.{kind}" for kind in ("parquet", "csv", "feather", "jsonl")},
+    "gz": "nodes.csv.gz",
     **{f"saved/{name}": name for name in ("data.arrow", "state.json")},
     **dict.fromkeys(("pt", "old", "graphml", "json"), ""),
 }

@@ -8,6 +8,7 @@ import zipfile
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 
 LONG = "x" * 200_000  # a text that the limits of the tests allow
@@ -106,6 +107,36 @@ def csv_columns(folder):
 
 def csv_open_quote(folder):
     (folder / "nodes.csv").write_text('id,text,label\na,"' + "word,\n" * 8_000_000)
+    return edges(folder)
+
+
+def gz_texts(folder):
+    with gzip.open(folder / "nodes.csv.gz", "wb", compresslevel=1) as stream:
+        stream.write(b"id,text,label\n")
+        for i in range(MANY // 10):
+            stream.write(b"%d,%s,x\n" % (i, LONG.encode()))
+    return edges(folder)
+
+
+def gz_edges(folder):
+    parquet(folder, ["t"])
+    (folder / "edges.csv").unlink()
+    with gzip.open(folder / "edges.txt.gz", "wb") as stream:
+        stream.write(b"0 0\n" * 20_000_000)
+    return folder
+
+
+def feather_compressed(folder):
+    texts = pa.array([LONG] * MANY)
+    columns = table(texts, label=["x"] * MANY)
+    pyarrow.feather.write_feather(columns, folder / "nodes.feather", compression="zstd")
+    return edges(folder)
+
+
+def feather_dictionary(folder):
+    texts = pa.DictionaryArray.from_arrays(np.zeros(MANY, np.int32), [LONG])
+    with pa.ipc.new_file(folder / "nodes.feather", table(texts, label=["x"] * MANY).schema) as out:
+        out.write_table(table(texts, label=["x"] * MANY))
     return edges(folder)
 
 
@@ -266,5 +297,6 @@ BOMBS = {
     name: make
     for name, make in list(globals().items())
     if "_" in name
-    and name.split("_")[0] in ("parquet", "csv", "jsonl", "node", "graphml", "pt", "saved", "ogbn")
+    and name.split("_")[0]
+    in ("parquet", "csv", "gz", "feather", "jsonl", "node", "graphml", "pt", "saved", "ogbn")
 }

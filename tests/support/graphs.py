@@ -117,3 +117,28 @@ def text_graph(name, ids, texts, labels, pairs, split=None):
         indices=indices,
         split=np.zeros(len(ids), np.uint8) if split is None else np.array(split, np.uint8),
     )
+
+
+def knowledge_graph(graph):
+    """A graph with a relation, a description and a weight on about two of three edges.
+
+    The first edge has two texts, one listed from its target.
+    """
+    from dataclasses import replace
+
+    from dance_flwr.data.graphs.edges import EdgeTexts
+
+    source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    once = np.flatnonzero((source < graph.indices) & ((source + graph.indices) % 3 > 0))
+    low, high = source[once], graph.indices[once]
+    words = [sorted(WORDS)[label] for label in graph.labels[low]]
+    texts = [
+        f"relates to: {WORDS[name][a % 10]} and {WORDS[name][b % 10]}, relation {a}-{b}."
+        for name, a, b in zip(words, low.tolist(), high.tolist(), strict=True)
+    ]
+    edge_texts = EdgeTexts(
+        np.append(low, high[0]), np.append(high, low[0]), (*texts, "The way back of the first.")
+    )
+    pairs = np.minimum(source, graph.indices) + np.maximum(source, graph.indices)
+    weights = (1 + pairs % 4).astype(np.float32)
+    return replace(graph, weights=weights, edge_texts=edge_texts)

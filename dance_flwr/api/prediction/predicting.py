@@ -16,7 +16,7 @@ from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.data.card import CARD
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, UNLABELLED, TextGraph
-from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.institution import make_folder
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.explain import Explainer
@@ -45,7 +45,7 @@ def open_data(bundle: Bundle, data: str | TextGraph, log: Log) -> Iterator[Clien
         if isinstance(data, str) and (Path(data) / CARD).is_file():
             yield bundle.client(Path(data), Path(scratch) / "derived")
             return
-        graph = load_graph(data, labelled=False) if isinstance(data, str) else data
+        graph = load_graph(data) if isinstance(data, str) else data
         folder = Path(scratch) / "client-0"
         make_folder(_unlabelled(graph), bundle.agreement, 0, 1, folder, log=log)
         yield bundle.client(folder)
@@ -128,7 +128,7 @@ def known_labels(data: str, client: Client) -> Iterator[tuple[str, Tensor, dict[
     if (Path(data) / CARD).is_file():
         yield "test", torch.where(client.data.split == TEST, client.data.labels, -1), {}
         return
-    graph = load_graph(data, labelled=False)
+    graph = load_graph(data)
     number_of = {name: k for k, name in enumerate(client.data.card.class_names)}
     # The last entry is for nodes without a label, whose number is -1.
     numbers = torch.tensor([*(number_of.get(name, -1) for name in graph.class_names), -1])

@@ -1,8 +1,8 @@
-"""Graph folders: a node table and an edge table, read and written with pyarrow.
+"""Graph folders as this project writes them: a node table and an edge table in Parquet.
 
-`nodes.parquet`, `nodes.csv` or `nodes.jsonl` has the columns `id`, `text`, `label` and optionally
-`split` and `site`; `edges.parquet` or `edges.csv` has `source` and `target`, both node ids. Ids may
-be integers or strings.
+`nodes.parquet` has the columns `id`, `text`, `label` and optionally `split` and `site`;
+`edges.parquet` has `source` and `target`, both node ids, and optionally a `text` and a `weight` of
+each row (`edge_attributes`). What others write is imported (`dance_flwr.data.imports`).
 """
 
 import json
@@ -16,44 +16,53 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from dance_flwr.data.graphs.edge_attributes import (
+    attribute_columns,
+    attributed_table,
+    edge_list,
+)
+from dance_flwr.data.graphs.edges import EdgeList, EdgeTexts, csr_weights
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, UNLABELLED, TextGraph, csr_from_pairs
-from dance_flwr.data.graphs.tables import Table, join
+from dance_flwr.data.graphs.tables import ParquetTable, join
 from dance_flwr.disk import atomic_path, create_folder
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
 
-NODE_FILES = ("nodes.parquet", "nodes.csv", "nodes.jsonl")
-EDGE_FILES = ("edges.parquet", "edges.csv")
-# In the Parquet metadata, which keeps classes without a node.
+NODES, EDGES = "nodes.parquet", "edges.parquet"
+# In the Parquet metadata: it marks our own tables, and keeps classes without a node.
 CLASSES_KEY = b"dance_flwr.class_names"
 
 
-def read_folder(path: Path, *, labelled: bool = True) -> TextGraph:
-    """Return the undirected graph in a folder, without self loops and duplicate edges.
-
-    An empty or missing label means unlabelled, and an empty site none: only the partitioner
-    `by-column` needs one for every node. A node without a text is kept, with a warning. The graph
-    takes the folder's name; its provenance lists each file's sha256. Rows in messages count from 1,
-    without the header.
-
-    Parameters
-    ----------
-    labelled : whether a column of labels is required, as for training
+def is_ours(path: Path) -> bool:
+    """Return whether a folder holds the two tables that this project writes.
 
     Raises
     ------
-    DataError : the folder, a file or a column is missing, a file cannot be parsed, an id is empty
-        or repeats, a split value is unknown, an edge names an unknown node, or there is no node
+    DataError : the node table is damaged
+    """
+    nodes = path / NODES
+    has_both = nodes.is_file() and (path / EDGES).is_file()
+    return has_both and CLASSES_KEY in ParquetTable(nodes).metadata
+
+
+def read_folder(path: Path) -> TextGraph:
+    """Return the undirected graph in a folder of ours, as it stands there.
+
+    A missing label means unlabelled, and an empty site none: only the partitioner `by-column`
+    needs one for every node. The graph takes the folder's name; its provenance lists each file's
+    sha256. Rows in messages count from 1.
+
+    Raises
+    ------
+    DataError : a table or a column is missing, a file cannot be parsed, an id is empty or repeats,
+        a split value is unknown, an edge names an unknown node, or there is no node
     """
     if not path.is_dir():
         raise DataError(
-            f"dataset folder {str(path)!r} is missing; expected a folder with nodes.* and edges.*"
+            f"dataset folder {str(path)!r} is missing; expected a folder with {NODES} and {EDGES}"
         )
-    nodes_file, edges_file = find_table(path, NODE_FILES), find_table(path, EDGE_FILES)
-    nodes = Table(nodes_file)
-    where = str(nodes_file)
-    optional = ("split", "site") if labelled else ("label", "split", "site")
-    names = ["id", *(["label"] if labelled else []), *(n for n in optional if n in nodes.names)]
+    nodes, edges = ParquetTable(path / NODES), ParquetTable(path / EDGES, "edges")
+    names = ["id", *(n for n in ("label", "split", "site") if n in nodes.names)]
     parts: dict[str, list[Any]] = {name: [] for name in names}
     texts: list[str] = []
     for batch in nodes.batches([*names, "text"]):
@@ -61,52 +70,87 @@ def read_folder(path: Path, *, labelled: bool = True) -> TextGraph:
         for name in names:
             parts[name].append(batch[name])
     columns = {name: join(arrays) for name, arrays in parts.items()}
-    ids = check_ids(columns["id"], where)
-    _warn_of_empty(texts, where)
-    declared = declared_classes(nodes.metadata, where)
-    class_names, labels = declared, np.full(len(ids), UNLABELLED)
+    ids = check_ids(columns["id"], nodes.where)
+    _warn_of_empty(texts, nodes.where)
+    named = edges.read(("source", "target", *attribute_columns(edges.names)))
+    ends = edge_ends(
+        {name: named[name] for name in ("source", "target")}, ids, edges.where, nodes.where
+    )
+    # Resolved, as `.` has no name.
+    return graph_of(
+        path.resolve().name,
+        columns,
+        texts,
+        edge_list(named, ends, edges.where),
+        declared_classes(nodes.metadata, nodes.where),
+        {file: f"sha256:{file_sha256(path / file)}" for file in (NODES, EDGES)},
+    )
+
+
+def graph_of(
+    name: str,
+    columns: dict[str, Any],
+    texts: list[str],
+    edges: EdgeList,
+    classes: tuple[str, ...],
+    provenance: dict[str, str],
+) -> TextGraph:
+    """Return the graph of the columns of its tables, without self loops and duplicate edges.
+
+    Parameters
+    ----------
+    columns : large_string arrays: `id`, and `label`, `split` and `site` if there are any
+    edges : weights of an edge that is listed several times are summed, and all its texts kept
+    classes : declared ones, with or without a node
+
+    Raises
+    ------
+    DataError : a split value is unknown
+    """
+    ids = columns["id"]
+    class_names, labels = classes, np.full(len(ids), UNLABELLED)
     if "label" in columns:
-        class_names, labels = _labels(columns["label"], declared)
-    split = (
-        split_codes(columns["split"], where) if "split" in columns else np.zeros(len(ids), np.uint8)
-    )
-    source, target = edge_ends(
-        Table(edges_file, "edges").read(("source", "target")), ids, str(edges_file), where
-    )
-    indptr, indices = csr_from_pairs(source, target, len(ids))
+        class_names, labels = _labels(columns["label"], classes)
+    split = np.zeros(len(ids), np.uint8)
+    if "split" in columns:
+        split = split_codes(columns["split"], name)
+    ends = edges.source, edges.target
+    csr = csr_from_pairs(*ends, len(ids))
     return TextGraph(
-        # Resolved, as `.` has no name.
-        name=path.resolve().name,
+        name=name,
         ids=np.array(ids.to_pylist(), dtype=np.str_),
         texts=texts,
         labels=labels,
         class_names=class_names,
-        indptr=indptr,
-        indices=indices,
+        indptr=csr[0],
+        indices=csr[1],
         split=split,
-        provenance={file.name: f"sha256:{file_sha256(file)}" for file in (nodes_file, edges_file)},
+        provenance=provenance,
         site=np.array(columns["site"].to_pylist(), np.str_) if "site" in columns else None,
+        weights=csr_weights(csr, *ends, edges.weight),
+        edge_texts=None if edges.text is None else EdgeTexts.of(*ends, edges.text),
     )
 
 
 def folder_identity(path: Path) -> str:
-    """Return the sha256 hex of the folder's two files, which decide the result of `read_folder`."""
-    return "+".join(file_sha256(find_table(path, names)) for names in (NODE_FILES, EDGE_FILES))
+    """Return the sha256 hex of the two tables, which decide the result of `read_folder`."""
+    return "+".join(file_sha256(path / name) for name in (NODES, EDGES))
 
 
 def write_folder(graph: TextGraph, path: Path) -> None:
     """Write `nodes.parquet` and `edges.parquet`, each undirected edge once, for `read_folder`.
 
-    Both files are complete before either is moved into place. The name and the provenance are not
-    stored, as they follow from the folder.
+    An edge with several texts has a row for each. Both files are complete before either is moved
+    into place. The name and the provenance are not stored, as they follow from the folder.
 
     Raises
     ------
     DataError : the folder already holds a node or edge table in another format
     """
     create_folder(path)
-    # `read_folder` refuses a folder with two tables of nodes or of edges.
-    others = [name for name in (*NODE_FILES[1:], *EDGE_FILES[1:]) if (path / name).exists()]
+    # A folder with two tables of nodes or of edges would be ambiguous.
+    tables = [f.name for kind in ("nodes", "edges") for f in sorted(path.glob(f"{kind}.*"))]
+    others = [name for name in tables if name not in (NODES, EDGES)]
     if others:
         raise DataError(f"{path}: expected no tables but Parquet, found {others[0]}; remove it")
     names = np.array([*graph.class_names, None], dtype=object)  # UNLABELLED = -1 selects the last
@@ -117,10 +161,12 @@ def write_folder(graph: TextGraph, path: Path) -> None:
         columns["site"] = graph.site.tolist()
     nodes = pa.table(columns, schema=pa.schema([(name, pa.string()) for name in columns]))
     nodes = nodes.replace_schema_metadata({CLASSES_KEY: json.dumps(graph.class_names).encode()})
-    edges = edge_table(pa.array(graph.ids.tolist(), pa.string()), graph.indptr, graph.indices)
+    ids = pa.array(graph.ids.tolist(), pa.string())
+    plain = graph.weights is None and graph.edge_texts is None
+    edges = edge_table(ids, graph.indptr, graph.indices) if plain else attributed_table(graph, ids)
     with (
-        atomic_path(path / NODE_FILES[0]) as nodes_draft,
-        atomic_path(path / EDGE_FILES[0]) as edges_draft,
+        atomic_path(path / NODES) as nodes_draft,
+        atomic_path(path / EDGES) as edges_draft,
     ):
         pq.write_table(nodes, nodes_draft)
         pq.write_table(edges, edges_draft)
@@ -133,22 +179,6 @@ def edge_table(ids: Any, indptr: NDArray[np.int64], indices: NDArray[np.int64]) 
     once = source < indices
     ends = {"source": source[once], "target": indices[once]}
     return pa.table({name: ids.take(pa.array(rows)) for name, rows in ends.items()})
-
-
-def find_table(folder: Path, names: tuple[str, ...]) -> Path:
-    """Return the only file in the folder that has one of these names.
-
-    Raises
-    ------
-    DataError : there is no such file, or more than one
-    """
-    matches = [name for name in names if (folder / name).is_file()]
-    if len(matches) == 1:
-        return folder / matches[0]
-    expected = f"{folder}: expected one of {', '.join(names)}"
-    if not matches:
-        raise DataError(f"{expected}, found none; add one")
-    raise DataError(f"{expected}, found {' and '.join(matches)}; keep only one")
 
 
 def check_ids(ids: Any, where: str) -> Any:

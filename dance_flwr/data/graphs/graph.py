@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dance_flwr.data.graphs.edges import EdgeTexts, check_attributes, csr_weights, induced_weights
 from dance_flwr.errors import DataError
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class TextGraph:
     split : [n] uint8, one of NO_SPLIT, TRAIN, VAL, TEST
     provenance : origin of the data (package versions, files), for manifests
     site : [n] institution that holds each node, "" where none is known; None without the column
+    weights : [2E] float32 >= 0, in the order of `indices`; symmetric; None = all 1
+    edge_texts : the texts of edges; None without any
 
     Raises
     ------
@@ -50,6 +53,8 @@ class TextGraph:
     split: NDArray[np.uint8]
     provenance: dict[str, str] = field(default_factory=dict)
     site: NDArray[np.str_] | None = None
+    weights: NDArray[np.float32] | None = None
+    edge_texts: EdgeTexts | None = None
 
     def __post_init__(self) -> None:
         n = len(self.ids)
@@ -81,6 +86,7 @@ class TextGraph:
                 f"graph {self.name!r}: expected neighbours in 0..{n - 1}, "
                 f"found {self.indices.min()}..{self.indices.max()}"
             )
+        check_attributes(self.weights, self.edge_texts, (n, len(self.indices)), self.name)
 
     @classmethod
     def from_pyg(
@@ -99,7 +105,9 @@ class TextGraph:
         dropped. `y` gives the labels (-1 = unknown) and `train_mask`, `val_mask` and `test_mask`
         the split. `x` is not read: a frozen encoder makes the features from the texts. Classes are
         sorted by name, as everywhere in this package, and the labels numbered accordingly;
-        `to_pyg(class_names=...)` numbers them by any other order.
+        `to_pyg(class_names=...)` numbers them by any other order. `edge_weight` ([E] >= 0) and the
+        list `edge_text` (E strings) go with the edges: duplicates keep all texts, and their weights
+        are summed. A graph that lists every edge in both directions alike is read in one of them.
 
         Parameters
         ----------
@@ -128,7 +136,8 @@ class TextGraph:
         node_ids = checked_names(
             range(arrays.num_nodes) if ids is None else ids, "ids", numbers=True
         )
-        indptr, indices = csr_from_pairs(arrays.source, arrays.target, arrays.num_nodes)
+        ends = arrays.source, arrays.target
+        indptr, indices = csr_from_pairs(*ends, arrays.num_nodes)
         # Why (decision 23): folders and models number classes by name, so graphs in memory do.
         ascending = tuple(sorted(names))
         return cls(
@@ -140,13 +149,16 @@ class TextGraph:
             indptr=indptr,
             indices=indices,
             split=arrays.split,
+            weights=csr_weights((indptr, indices), *ends, arrays.weights),
+            edge_texts=arrays.edge_texts,
         )
 
     def to_pyg(self, *, class_names: Sequence[str] | None = None) -> "Data":
         """Return the graph as a torch-geometric `Data`, without features.
 
         It has `edge_index` (both directions), `y` (-1 = unknown), the three masks, and the lists
-        `text`, `ids` and `class_names`. `dance_flwr.api.encode(graph)` gives an `x`.
+        `text`, `ids` and `class_names`; where the graph has some, `edge_weight` [2E] and a list
+        `edge_text`, several texts as paragraphs. `dance_flwr.api.encode(graph)` gives an `x`.
 
         Parameters
         ----------
@@ -156,7 +168,7 @@ class TextGraph:
         ------
         DataError : `class_names` lacks a class
         """
-        from dance_flwr.data.graphs.pyg import data_of, renumbered
+        from dance_flwr.data.graphs.pyg import data_of, edge_attributes, renumbered
 
         names = self.class_names if class_names is None else tuple(class_names)
         return data_of(
@@ -167,6 +179,7 @@ class TextGraph:
             text=list(self.texts),
             ids=self.ids.tolist(),
             class_names=list(names),
+            **edge_attributes(self.indptr, self.indices, self.weights, self.edge_texts),
         )
 
     @property
@@ -183,17 +196,22 @@ class TextGraph:
         """Return the induced subgraph on `nodes` ([m] int64 indices), in this order."""
         adjacency = self.adjacency()[nodes][:, nodes].tocsr()
         adjacency.sort_indices()
+        csr = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int64)
+        place = np.full(self.num_nodes, -1)
+        place[nodes] = np.arange(len(nodes))
         return TextGraph(
             name=name,
             ids=self.ids[nodes],
             texts=[self.texts[i] for i in nodes],
             labels=self.labels[nodes],
             class_names=self.class_names,
-            indptr=adjacency.indptr.astype(np.int64),
-            indices=adjacency.indices.astype(np.int64),
+            indptr=csr[0],
+            indices=csr[1],
             split=self.split[nodes],
             provenance=self.provenance,
             site=None if self.site is None else self.site[nodes],
+            weights=induced_weights((self.indptr, self.indices), self.weights, csr, nodes),
+            edge_texts=self.edge_texts and self.edge_texts.between(place),
         )
 
     def adjacency(self) -> sp.csr_matrix:

@@ -10,12 +10,14 @@ its docstring, and its class its module (`scipy.stats`).
 import inspect
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs import documented, pydocs, pydocs_small
+from dance_flwr.data.graphs.catalogue import GraphSource
 from dance_flwr.data.graphs.documented import (
     Documents,
     Names,
@@ -24,8 +26,8 @@ from dance_flwr.data.graphs.documented import (
     plain_text,
     sections,
 )
+from dance_flwr.data.graphs.edges import EdgeTexts
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.graphs.loading import GraphSource
 from dance_flwr.fingerprint import code_hash
 
 PACKAGES = ("scipy", "sklearn", "networkx")
@@ -48,13 +50,15 @@ Relations = tuple[NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]
 
 
 def build() -> TextGraph:
-    """Return the knowledge graph of the installed scipy, scikit-learn and networkx.
+    """Return the knowledge graph of the installed scipy, scikit-learn and networkx, with relations
+    as texts of edges.
 
     Raises
     ------
     DataError : the interpreter has stripped the docstrings (`python -OO`)
     """
-    return build_with_relations()[0]
+    graph, relations = build_with_relations()
+    return replace(graph, edge_texts=EdgeTexts(*relations))
 
 
 def build_with_relations() -> tuple[TextGraph, Relations]:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs import pydocs
+from dance_flwr.data.graphs.catalogue import GraphSource
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.graphs.loading import GraphSource
 from dance_flwr.fingerprint import code_hash
 
 MAX_TEXT = 500  # characters, about 130 tokens

@@ -1,5 +1,6 @@
 """torch-geometric's `Data` and the arrays of a `TextGraph`, in both directions."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dance_flwr.data.graphs.edges import EdgeTexts, check_weights, csr_rows, pair_codes
 from dance_flwr.errors import DataError
 
 if TYPE_CHECKING:  # torch-geometric takes longer to import than torch
@@ -26,6 +28,8 @@ class PygArrays:
     source, target : [E] int64, the columns of `edge_index`
     labels : [n] int64, `y`, -1 where unknown
     split : [n] uint8: 0 = in no mask, 1, 2, 3 = in `train_mask`, `val_mask`, `test_mask`
+    weights : [E] float32, `edge_weight`, as in `source`; None without the attribute
+    edge_texts : those of the list `edge_text`; None without any
     """
 
     num_nodes: int
@@ -33,6 +37,8 @@ class PygArrays:
     target: NDArray[np.int64]
     labels: NDArray[np.int64]
     split: NDArray[np.uint8]
+    weights: NDArray[np.float32] | None
+    edge_texts: EdgeTexts | None
 
 
 def arrays_of(data: "Data", mask_column: int | None = None) -> PygArrays:
@@ -69,7 +75,85 @@ def arrays_of(data: "Data", mask_column: int | None = None) -> PygArrays:
                 f"data.edge_index: expected nodes in 0..{n - 1}, found {edges.min()}..{edges.max()}"
             )
         source, target = edges
-    return PygArrays(n, source, target, _labels(data, n), _split(data, n, mask_column))
+    weights, texts = _edge_weight(data, len(source)), _edge_text(data, len(source))
+    if (weights is not None or texts) and _in_both_directions(source, target, weights, texts):
+        # PyG stores an undirected graph so; summing both directions would double each weight, and
+        # a text would be there twice.
+        once = source <= target
+        source, target = source[once], target[once]
+        weights = None if weights is None else weights[once]
+        texts = [texts[row] for row in np.flatnonzero(once).tolist()] if texts else []
+    return PygArrays(
+        *(n, source, target, _labels(data, n), _split(data, n, mask_column)),
+        weights,
+        EdgeTexts.of(source, target, texts) if texts else None,
+    )
+
+
+def _edge_weight(data: "Data", size: int) -> NDArray[np.float32] | None:
+    """Return `edge_weight`, [E] float32; None if there is none."""
+    if getattr(data, "edge_weight", None) is None:
+        return None
+    weights = np.asarray(data.edge_weight.detach().cpu(), np.float32)
+    check_weights(weights, size, "data.edge_weight")
+    return weights
+
+
+def _edge_text(data: "Data", size: int) -> list[str]:
+    """Return `edge_text`, E strings; an empty list if there is none."""
+    texts = getattr(data, "edge_text", None)
+    if texts is None:
+        return []
+    if len(texts) != size or not all(isinstance(text, str) for text in texts):
+        raise DataError(
+            f'data.edge_text: expected {size} strings, one per column of edge_index and "" for an '
+            f"edge without a text, found {len(texts)} of {type(texts).__name__}; correct it"
+        )
+    return list(texts)
+
+
+def _in_both_directions(
+    source: NDArray[np.int64],
+    target: NDArray[np.int64],
+    weights: NDArray[np.float32] | None,
+    texts: Sequence[str],
+) -> bool:
+    """Return whether each edge is listed as often from its target, with equal weight and text."""
+    apart = np.flatnonzero(source != target).tolist()
+    entries = Counter(
+        (
+            *(int(source[row]), int(target[row])),
+            None if weights is None else float(weights[row]),
+            texts[row] if texts else "",
+        )
+        for row in apart
+    )
+    return all(entries[b, a, w, text] == count for (a, b, w, text), count in entries.items())
+
+
+def edge_attributes(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int64],
+    weights: NDArray[np.float32] | None,
+    edge_texts: EdgeTexts | None,
+) -> dict[str, Any]:
+    """Return `edge_weight` and `edge_text` of a `Data`, as far as a graph has them.
+
+    An edge has its text in both directions; several texts are paragraphs of one.
+    """
+    import torch
+
+    attributes: dict[str, Any] = {}
+    if weights is not None:
+        attributes["edge_weight"] = torch.tensor(weights)
+    if edge_texts is not None:
+        n, paragraphs = len(indptr) - 1, defaultdict(list)
+        codes = pair_codes(edge_texts.source, edge_texts.target, n).tolist()
+        for code, text in zip(codes, edge_texts.texts, strict=True):
+            paragraphs[code].append(text)
+        entries = pair_codes(csr_rows(indptr), indices, n).tolist()
+        attributes["edge_text"] = ["\n\n".join(paragraphs.get(code, ())) for code in entries]
+    return attributes
 
 
 def data_of(

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dance_flwr.data.graphs import delimited, parquet
+from dance_flwr.data.graphs import parquet
 from dance_flwr.data.graphs.limits import PORTION, Meter, listed
 from dance_flwr.errors import DataError
 
@@ -18,34 +18,43 @@ _REPEATING = (pa.types.is_dictionary, pa.types.is_string_view, pa.types.is_binar
 
 
 class Table:
-    """A `.parquet`, `.csv` or `.jsonl` table that is read in batches.
-
-    CSV and JSON values are read as strings, so that an id `007` stays `007`.
+    """A table that is read in batches of strings; a subclass reads one format.
 
     Parameters
     ----------
     rows : what a row is, "nodes" or "edges", each with its own bound
+
+    Attributes
+    ----------
+    names : of all columns, in the order of the file
+    where : the file, for messages
+    metadata : of the schema, if the format has one
+    facts : what was recognised, such as the encoding
 
     Raises
     ------
     DataError : the file cannot be parsed or has too many columns; reading batches may raise it too
     """
 
+    names: list[str]
+
     def __init__(self, file: Path, rows: str = "nodes") -> None:
-        self.file, self._rows = file, rows
+        self.file, self.where, self._rows = file, str(file), rows
         self.metadata: dict[bytes, bytes] = {}
+        self.facts: dict[str, str] = {}
         self._types: dict[str, Any] = {}
         meter = Meter(file, rows)
         with readable(file):
-            if file.suffix == ".parquet":
-                schema = parquet.read_schema(file)
-                self.names, self.metadata = list(schema.names), dict(schema.metadata or {})
-                self._types = dict(zip(schema.names, schema.types, strict=True))
-            elif file.suffix == ".jsonl":
-                self.names = delimited.json_names(file, meter)
-            else:
-                self.names = delimited.csv_header(file)
+            self._open(meter)
         meter.columns(len(self.names))
+
+    def _open(self, meter: Meter) -> None:
+        """Set `names` and, if the format has them, `metadata` and the types of the columns."""
+        raise NotImplementedError
+
+    def _record_batches(self, columns: list[str], meter: Meter) -> Iterator[Any]:
+        """Yield Arrow record batches of these columns."""
+        raise NotImplementedError
 
     def batches(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield column name -> large_string array of a few MiB, in row order; null becomes "".
@@ -55,14 +64,12 @@ class Table:
         DataError : a column is missing or repeats, its values are neither strings nor numbers, or
             the table passes a bound
         """
-        where, meter = str(self.file), Meter(self.file, self._rows)
-        require(self.names, columns, where)
+        meter = Meter(self.file, self._rows)
+        require(self.names, columns, self.where)
         for name in columns:
             if name in self._types:
-                require_values(self._types[name], name, where, views=True)
-        kinds = {".parquet": parquet.batches, ".jsonl": delimited.json_batches}
-        read = kinds.get(self.file.suffix, delimited.csv_batches)
-        batches = read(self.file, list(dict.fromkeys(columns)), meter)
+                require_values(self._types[name], name, self.where, views=True)
+        batches = self._record_batches(list(dict.fromkeys(columns)), meter)
         while True:
             # Around the reader only: errors of whoever takes the batches are not the file's.
             with readable(self.file):
@@ -70,12 +77,24 @@ class Table:
             if batch is None:
                 return
             for part in portions(batch):
-                texts = {n: as_strings(part.column(n), n, where) for n in columns}
+                texts = {n: as_strings(part.column(n), n, self.where) for n in columns}
                 yield counted(texts, meter)
 
     def read(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return column name -> one large_string array over all rows."""
         return join_batches(self.batches(columns), columns)
+
+
+class ParquetTable(Table):
+    """A Parquet file."""
+
+    def _open(self, meter: Meter) -> None:
+        schema = parquet.read_schema(self.file)
+        self.names, self.metadata = list(schema.names), dict(schema.metadata or {})
+        self._types = dict(zip(schema.names, schema.types, strict=True))
+
+    def _record_batches(self, columns: list[str], meter: Meter) -> Iterator[Any]:
+        return parquet.batches(self.file, columns, meter)
 
 
 def join_batches(batches: Iterator[dict[str, Any]], columns: Sequence[str]) -> dict[str, Any]:
@@ -182,8 +201,9 @@ def as_strings(values: Any, column: str, where: str) -> Any:
 
 
 def _unexpected(kind: Any, column: str, where: str) -> DataError:
+    advice = "keep one value per row" if pa.types.is_nested(kind) else "convert it"
     return DataError(
-        f"{where}: expected strings or numbers in {column!r}, found {kind!s:.80}; convert it"
+        f"{where}: expected strings or numbers in {column!r}, found {kind!s:.80}; {advice}"
     )
 
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from dance_flwr.data.graphs import parquet
 from dance_flwr.data.graphs.limits import PORTION, Meter
-from dance_flwr.data.graphs.tables import Table, counted, readable, require
+from dance_flwr.data.graphs.tables import counted, readable, require
+from dance_flwr.data.imports.tables import open_table
 from dance_flwr.errors import DataError
 
 _ROWS = 4096  # of a batch
@@ -29,7 +30,7 @@ class TableColumns:
 
     def __init__(self, file: Path, rows: str) -> None:
         self.where, self.lists = str(file), list[str]()
-        self._table = Table(file, rows)
+        self._table = open_table(file, rows=rows)
         if file.suffix == ".parquet":
             with readable(file):
                 schema = parquet.read_schema(file)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.data.graphs.delimited import read_json
 from dance_flwr.data.graphs.limits import Meter
 from dance_flwr.data.imports.columns import MemoryColumns, record_values
+from dance_flwr.data.imports.json_files import read_json
 from dance_flwr.data.imports.source import GraphFile
 from dance_flwr.errors import DataError
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from dance_flwr.data.graphs.saved_datasets import is_saved
 from dance_flwr.data.imports.gexf import read_gexf
 from dance_flwr.data.imports.graphml import read_graphml
 from dance_flwr.data.imports.graphrag import is_graphrag, read_graphrag
 from dance_flwr.data.imports.network_json import read_network_json
+from dance_flwr.data.imports.saved_datasets import is_saved
 from dance_flwr.data.imports.source import GraphFile
 
 _HEAD = 1 << 12  # bytes in which the first element of an XML file is expected

@@ -7,17 +7,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from dance_flwr.data.graphs import pickles
-from dance_flwr.data.graphs.folder import EDGE_FILES
 from dance_flwr.data.graphs.graph import SPLIT_NAMES
-from dance_flwr.data.graphs.imported import ends_of
 from dance_flwr.data.graphs.limits import Meter
-from dance_flwr.data.graphs.node_arrays import integers, label_names, split_names
-from dance_flwr.data.graphs.saved_datasets import NEIGHBOUR_COLUMNS, SavedDataset, open_saved
 from dance_flwr.data.graphs.tables import require
+from dance_flwr.data.imports import pickles
 from dance_flwr.data.imports.columns import MemoryColumns, TableColumns
+from dance_flwr.data.imports.imported import ends_of
+from dance_flwr.data.imports.node_arrays import integers, label_names, split_names
+from dance_flwr.data.imports.saved_datasets import NEIGHBOUR_COLUMNS, SavedDataset, open_saved
 from dance_flwr.data.imports.source import Columns, GraphFile
 from dance_flwr.errors import DataError
+
+_EDGE_FILES = ("edges.parquet", "edges.csv")
 
 
 def read_saved_dataset(folder: Path, key: str = "") -> GraphFile:
@@ -44,7 +45,7 @@ def read_saved_dataset(folder: Path, key: str = "") -> GraphFile:
     if len(source.classes) == 1 or declared[:1] == ["label"]:
         roles["label"] = declared[0]
     files = tuple(file for _, file in source.parts)
-    table = next((folder / name for name in EDGE_FILES if (folder / name).is_file()), None)
+    table = next((folder / name for name in _EDGE_FILES if (folder / name).is_file()), None)
     column = next((name for name in NEIGHBOUR_COLUMNS if name in source.names), "")
     edges: Columns
     if table:
@@ -139,6 +140,8 @@ def read_pyg(file: Path, split_index: int = 0) -> GraphFile:
             roles["label"] = key
         elif _is_numbers(key, value, n):
             columns[key] = cache(lambda key=key: integers(data[key], key, where))
+    if label:
+        columns[label]()  # before the edges: labels show best that texts are missing
     if any(data.get(f"{name}_mask") is not None for name in SPLIT_NAMES[1:]):
         roles["split"] = _unused("split", columns)
         columns[roles["split"]] = cache(lambda: split_names(data, n, split_index, where))

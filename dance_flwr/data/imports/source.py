@@ -5,9 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 
 class Columns(Protocol):
     """A table whose columns are read as strings, in batches.
@@ -41,7 +38,7 @@ class GraphFile:
     files : every file that is read
     nodes, edges : the two tables; without `nodes` the ids are the ends of the edges
     roles : column that the format itself declares for a role: `id`, `text`, `label`, `split`,
-        `site`, `source`, `target`, `relation`, `weight`, `description`
+        `site`, `source`, `target`, `relation`, `weight`, `description`; "" = the format has none
     facts : what was recognised, as in {"encoding": "utf-16", "delimiter": ";"}
     classes : classes that the file declares, in any order
     directed : whether the format says that edges have a direction; None if it does not say
@@ -55,20 +52,3 @@ class GraphFile:
     facts: Mapping[str, str] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     directed: bool | None = None
-
-
-@dataclass(frozen=True)
-class EdgeList:
-    """The edges of a graph by row number of their ends, as they stand in the file.
-
-    Attributes
-    ----------
-    source, target : [m] int64
-    weight : [m] float32, not negative; None without weights
-    text : m strings, "" for an edge without one; None if texts of edges are left out
-    """
-
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
-    weight: NDArray[np.float32] | None = None
-    text: Sequence[str] | None = None

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dance_flwr.data.graphs.edges import csr_weights
 from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
 
 
@@ -24,7 +25,8 @@ def with_random_edges(graph: TextGraph, ratio: float, seed: int, client: int) ->
     """Return `graph` with `random_edge_count` new edges between pairs drawn uniformly.
 
     The pairs are drawn without replacement among those of distinct nodes that have no edge. The
-    draw depends on the seed, the client and the client's own edges only.
+    draw depends on the seed, the client and the client's own edges only. A new edge has no text; in
+    a graph with weights it has that of one of the client's edges, drawn uniformly.
 
     Parameters
     ----------
@@ -47,10 +49,16 @@ def with_random_edges(graph: TextGraph, ratio: float, seed: int, client: int) ->
     # Before the i-th taken pair lie taken[i] - i free ones: a rank skips the pairs that it passes.
     passed = np.searchsorted(taken - np.arange(len(taken)), rank, side="right")
     new_low, new_high = _pair(rank + passed)
-    indptr, indices = csr_from_pairs(
-        np.concatenate([low, new_low]), np.concatenate([high, new_high]), graph.num_nodes
-    )
-    return replace(graph, indptr=indptr, indices=indices)
+    ends = np.concatenate([low, new_low]), np.concatenate([high, new_high])
+    indptr, indices = csr_from_pairs(*ends, graph.num_nodes)
+    weights = graph.weights
+    if weights is not None:
+        # Drawn last: the edges are those of the same graph without weights. Of the real ones: no
+        # weight tells which edges are random.
+        present = weights[once]
+        each = np.concatenate([present, generator.choice(present, count)])
+        weights = csr_weights((indptr, indices), *ends, each)
+    return replace(graph, indptr=indptr, indices=indices, weights=weights)
 
 
 def _code(low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:

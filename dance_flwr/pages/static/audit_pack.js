@@ -40,12 +40,12 @@ function stretch(text, beforeSpan, afterSpan) {
 function marked(text, spans) {
   const parts = [];
   let at = 0;
-  for (const [start, end, rank, weight, sha256] of spans) {
+  for (const [start, end, rank, weight, sha256, , , , edge] of spans) {
     if (start > at) parts.push(...stretch(text.slice(at, start), true, at > 0));
-    // Rank and weight are drawn by the style sheet: they are no part of the text.
+    // Rank, weight and edge are drawn by the style sheet: they are no part of the text.
     const shade = Number(weight) >= 0.3 ? "strong" : "light";
-    parts.push(make("mark", { "data-rank": rank, "data-weight": weight, "data-sha256": sha256, class: shade },
-      text.slice(start, end)));
+    parts.push(make("mark", { "data-rank": rank, "data-weight": weight, "data-sha256": sha256, class: shade,
+      ...(edge ? { "data-edge": edge } : {}) }, text.slice(start, end)));
     at = end;
   }
   if (at < text.length) parts.push(...stretch(text.slice(at), false, at > 0));
@@ -82,7 +82,8 @@ function article(facts, text) {
 function spanTable(articles) {
   const rows = articles.flatMap((one) => one.spans.map((span) => [one, span]))
     .sort((a, b) => a[1][2] - b[1][2])
-    .map(([one, [, , rank, weight, sha256, start, end, same]]) => [`[${rank}]`, weight, `text ${one.number}`,
+    .map(([one, [, , rank, weight, sha256, start, end, same, edge]]) => [`[${rank}]`, weight,
+      `text ${one.number}${edge ? `, ${edge}` : ""}`,
       `${start.toLocaleString("en")}–${end.toLocaleString("en")}`, make("code", { class: "break" }, sha256), same ? "yes" : "NO"]);
   return make("details", {}, make("summary", {}, "Selected spans as a table"), make("div", { class: "scroll" },
     table("Selected spans, heaviest first", ["span", "weight", "of", "characters", "sha256", "same now"], rows)));

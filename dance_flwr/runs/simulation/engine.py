@@ -14,7 +14,7 @@ from dance_flwr import events
 from dance_flwr.config.outputs import check_out
 from dance_flwr.config.paths import ERROR, HISTORY, PROJECT, RESULT, data_root
 from dance_flwr.config.tree import RunConfig, flatten
-from dance_flwr.data.graphs.loading import absolute_source
+from dance_flwr.data.imports.loading import absolute_source
 from dance_flwr.errors import UserError
 from dance_flwr.runs.history import whole_lines
 from dance_flwr.runs.locks import SERVER, exclusive, is_locked

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from dance_flwr.config.paths import RESULT, data_root
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.graphs.loading import absolute_source
+from dance_flwr.data.imports.loading import absolute_source
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.fingerprint import provenance

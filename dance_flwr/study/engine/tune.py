@@ -18,7 +18,7 @@ from dance_flwr.config.paths import MANIFEST, RESULT, data_root
 from dance_flwr.config.text import to_lines, toml_value
 from dance_flwr.config.tree import RunConfig, flatten, paper_values, parse
 from dance_flwr.data.graphs.graph import VAL
-from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.prepare import partition_folder, prepare
 from dance_flwr.disk import write_json, write_text
 from dance_flwr.errors import UserError

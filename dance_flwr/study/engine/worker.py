@@ -23,7 +23,7 @@ from dance_flwr.config.paths import HISTORY, data_root
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import read_card
 from dance_flwr.data.graphs.graph import TRAIN
-from dance_flwr.data.graphs.loading import source_identity
+from dance_flwr.data.imports.loading import source_identity
 from dance_flwr.data.prepare import partition_spec
 from dance_flwr.disk import write_json
 from dance_flwr.errors import UserError

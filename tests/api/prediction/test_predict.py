@@ -80,7 +80,7 @@ def test_a_table_of_nodes_without_labels(bundle, data, tmp_path):
     predict(bundle, str(data), tmp_path / "p.parquet", tmp_path / "e.jsonl", lines.append)
     table = pq.read_table(tmp_path / "p.parquet").to_pylist()
     evidence = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text("utf-8").splitlines()]
-    ids = read_folder(data, labelled=False).ids.tolist()
+    ids = read_folder(data).ids.tolist()
     assert [row["id"] for row in table] == [line["id"] for line in evidence] == ids
     for row, line in zip(table, evidence, strict=True):
         assert 0 <= row["margin"] <= row["probability"] <= 1
@@ -313,7 +313,7 @@ def test_one_altered_character_of_a_text_is_found(bundle, data, tmp_path):
 
 
 def test_any_node_is_shown(bundle, data):
-    node = str(read_folder(data, labelled=False).ids[0])
+    node = str(read_folder(data).ids[0])
     assert show_node(bundle, str(data), node, quiet).startswith(f"Evidence pack of node {node!r}")
     with pytest.raises(UserError, match="'nobody'"):
         show_node(bundle, str(data), "nobody", quiet)

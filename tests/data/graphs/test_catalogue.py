@@ -16,12 +16,13 @@ from torch_geometric.data import Data
 
 from dance_flwr.config.plugins import DATASETS
 from dance_flwr.config.tree import parse
-from dance_flwr.data.graphs import fetch as fetching
-from dance_flwr.data.graphs.catalogue import ARCS, CATALOGUE, RemoteFile
-from dance_flwr.data.graphs.fetch import check_files, fetch, read_lock
+from dance_flwr.data.graphs.catalogue import ARCS, CATALOGUE, RemoteFile, recommended_settings
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
-from dance_flwr.data.graphs.importer import Options, import_graph
-from dance_flwr.data.graphs.loading import load_graph, recommended_settings
+from dance_flwr.data.imports import fetch as fetching
+from dance_flwr.data.imports.fetch import check_files, fetch, read_lock
+from dance_flwr.data.imports.importer import import_graph
+from dance_flwr.data.imports.loading import load_graph
+from dance_flwr.data.imports.options import Options
 from dance_flwr.errors import DataError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

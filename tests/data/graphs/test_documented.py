@@ -12,11 +12,11 @@ import pytest
 
 from dance_flwr.config.plugins import DATASETS
 from dance_flwr.data.graphs import pydocs, pydocs_citations, pydocs_relations, pydocs_sites
-from dance_flwr.data.graphs.describe import labelled_homophily
+from dance_flwr.data.graphs.catalogue import BUILT_IN
 from dance_flwr.data.graphs.documented import MIN_CLASS, Documents, Names, plain_text, sections
 from dance_flwr.data.graphs.graph import UNLABELLED
-from dance_flwr.data.graphs.loading import BUILT_IN
 from dance_flwr.data.graphs.pydocs_small import MAX_TEXT
+from dance_flwr.data.imports.describe import labelled_homophily
 from dance_flwr.data.partition.by_column import column_assignment
 from dance_flwr.data.partition.spec import OUTSIDE
 from dance_flwr.errors import DataError

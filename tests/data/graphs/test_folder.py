@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dance_flwr.config.plugins import DATASETS
+from dance_flwr.data.graphs.catalogue import GraphSource
 from dance_flwr.data.graphs.folder import read_folder, write_folder
 from dance_flwr.data.graphs.graph import (
     NO_SPLIT,
@@ -23,8 +24,9 @@ from dance_flwr.data.graphs.graph import (
     TextGraph,
     csr_from_pairs,
 )
-from dance_flwr.data.graphs.importer import Options, import_graph
-from dance_flwr.data.graphs.loading import GraphSource, absolute_source, load_graph, source_identity
+from dance_flwr.data.imports.importer import import_graph, read_graph
+from dance_flwr.data.imports.loading import absolute_source, load_graph, source_identity
+from dance_flwr.data.imports.options import Options
 from dance_flwr.data.partition import PartitionSpec, make_partition
 from dance_flwr.errors import DataError
 
@@ -43,7 +45,7 @@ def folder(tmp_path):
 
 def refusal(path) -> str:
     with pytest.raises(DataError) as caught:
-        read_folder(path)
+        read_graph(path)
     message = str(caught.value)
     assert "\n" not in message
     assert "expected" in message
@@ -63,7 +65,7 @@ def same(one: TextGraph, two: TextGraph) -> bool:
 
 
 def test_csv_folder_gives_the_graph_it_describes(folder):
-    graph = read_folder(folder)
+    graph = read_graph(folder)
     assert graph.name == "toy"
     assert graph.ids.tolist() == ["a", "b", "c", "d"]
     assert graph.texts == ["first", "second", "third", "fourth"]
@@ -81,7 +83,7 @@ def test_csv_folder_gives_the_graph_it_describes(folder):
 
 
 def test_parquet_and_jsonl_and_csv_agree(folder, tmp_path):
-    expected = read_folder(folder)
+    expected = read_graph(folder)
     rows = [
         {"id": "a", "text": "first", "label": "x", "split": "train"},
         {"id": "b", "text": "second", "split": "val"},
@@ -103,8 +105,8 @@ def test_parquet_and_jsonl_and_csv_agree(folder, tmp_path):
     pq.write_table(
         pa.table({"source": list("abcda"), "target": list("bacab")}), table / "edges.parquet"
     )
-    assert same(read_folder(lines), expected)
-    assert same(read_folder(table), expected)
+    assert same(read_graph(lines), expected)
+    assert same(read_graph(table), expected)
 
 
 def test_integer_ids_match_across_formats(tmp_path):
@@ -112,7 +114,7 @@ def test_integer_ids_match_across_formats(tmp_path):
         pa.table({"id": [10, 20], "text": ["t", "u"], "label": [3, 12]}), tmp_path / "nodes.parquet"
     )
     (tmp_path / "edges.csv").write_text("source,target\n10,20\n")
-    graph = read_folder(tmp_path)
+    graph = read_graph(tmp_path)
     assert graph.ids.tolist() == ["10", "20"]
     assert graph.num_edges == 1
     assert graph.class_names == ("12", "3")  # sorted as strings
@@ -122,7 +124,7 @@ def test_integer_ids_match_across_formats(tmp_path):
 def test_csv_keeps_leading_zeros_and_date_like_ids(tmp_path):
     (tmp_path / "nodes.csv").write_text("id,text,label\n007,t,01\n7,u,1\n2020-01-01,v,\n")
     (tmp_path / "edges.csv").write_text("source,target\n007,7\n")
-    graph = read_folder(tmp_path)
+    graph = read_graph(tmp_path)
     assert graph.ids.tolist() == ["007", "7", "2020-01-01"]
     assert graph.class_names == ("01", "1")
 
@@ -131,7 +133,7 @@ def test_bom_windows_line_ends_and_quoted_newlines(tmp_path):
     text = '\ufeffid,text,label\r\na,"one, ""two""\nthree",x\r\nb,plain,x\r\n'
     (tmp_path / "nodes.csv").write_bytes(text.encode())
     (tmp_path / "edges.csv").write_bytes("\ufeffsource,target\r\na,b\r\n".encode())
-    graph = read_folder(tmp_path)
+    graph = read_graph(tmp_path)
     assert graph.texts == ['one, "two"\nthree', "plain"]
     assert (graph.ids.tolist(), graph.class_names, graph.num_edges) == (["a", "b"], ("x",), 1)
 
@@ -140,7 +142,7 @@ def test_a_text_longer_than_a_csv_block_is_read(tmp_path):
     long = "word " * 600_000
     (tmp_path / "nodes.csv").write_text(f"id,text,label\na,{long},x\nb,short,x\n")
     (tmp_path / "edges.csv").write_text("source,target\na,b\n")
-    assert len(read_folder(tmp_path).texts[0]) == len(long)
+    assert len(read_graph(tmp_path).texts[0]) == len(long)
 
 
 def test_empty_and_null_texts_are_kept_with_one_warning(tmp_path):
@@ -148,7 +150,7 @@ def test_empty_and_null_texts_are_kept_with_one_warning(tmp_path):
     pq.write_table(table, tmp_path / "nodes.parquet")
     (tmp_path / "edges.csv").write_text("source,target\n")
     with pytest.warns(UserWarning, match="2 of 3 nodes have an empty text") as caught:
-        graph = read_folder(tmp_path)
+        graph = read_graph(tmp_path)
     assert len(caught) == 1
     assert graph.texts == ["t", "", ""]
     assert graph.labels.tolist() == [0, UNLABELLED, UNLABELLED]
@@ -245,7 +247,7 @@ def test_what_is_written_is_read_back(graph, tmp_path_factory):
 
 
 def test_writing_stores_null_for_no_label_and_no_split(folder, tmp_path):
-    write_folder(read_folder(folder), tmp_path / "out")
+    write_folder(read_graph(folder), tmp_path / "out")
     table = pq.read_table(tmp_path / "out" / "nodes.parquet")
     assert table["label"].to_pylist() == ["x", None, "y", "x"]
     assert table["split"].to_pylist() == ["train", "val", None, "test"]
@@ -253,11 +255,11 @@ def test_writing_stores_null_for_no_label_and_no_split(folder, tmp_path):
 
 def test_writing_beside_another_format_is_refused(folder):
     with pytest.raises(DataError, match=r"nodes\.csv"):
-        write_folder(read_folder(folder), folder)
+        write_folder(read_graph(folder), folder)
 
 
 def test_a_failed_write_leaves_the_old_files(folder, tmp_path, monkeypatch):
-    graph = read_folder(folder)
+    graph = read_graph(folder)
     out = tmp_path / "out"
     write_folder(graph, out)
     before = {file.name: file.read_bytes() for file in out.iterdir()}
@@ -276,8 +278,8 @@ def test_a_failed_write_leaves_the_old_files(folder, tmp_path, monkeypatch):
 
 
 def test_load_graph_finds_folders_and_names(folder, monkeypatch):
-    assert same(load_graph(str(folder)), read_folder(folder))
-    marker = read_folder(folder)
+    assert same(load_graph(str(folder)), read_graph(folder))
+    marker = read_graph(folder)
     module = types.ModuleType("fake_builder")
     module.DATASET = GraphSource(build=lambda: marker, identity=lambda: "1")
     monkeypatch.setitem(sys.modules, "fake_builder", module)
@@ -303,16 +305,18 @@ def test_load_graph_lists_the_known_names(name, said):
     assert "path of a folder" in message
 
 
-def test_load_graph_refuses_a_file(folder):
-    with pytest.raises(DataError, match="is a file"):
+def test_load_graph_refuses_a_table_alone(folder):
+    with pytest.raises(DataError, match="found a table of nodes alone; give the edge table"):
         load_graph(str(folder / "nodes.csv"))
+    with pytest.raises(DataError, match="found a table of edges alone; give the node table"):
+        load_graph(str(folder / "edges.csv"))
 
 
 def test_the_site_column_decides_who_holds_a_node(tmp_path):
     nodes = "id,text,label,site\na,one text,x,north\nb,two texts,y,south\nc,three texts,x,north\n"
     (tmp_path / "nodes.csv").write_text(nodes)
     (tmp_path / "edges.csv").write_text("source,target\na,c\na,b\n")
-    graph = read_folder(tmp_path)
+    graph = read_graph(tmp_path)
     assert graph.site.tolist() == ["north", "south", "north"]
     partition = make_partition(graph, PartitionSpec("by-column", 2, 0, 1.0, 0.6, 0.2, 0.2))
     assert partition.assignment.tolist() == [0, 1, 0]
@@ -324,7 +328,7 @@ def test_only_a_partition_by_sites_needs_the_site_of_every_node(tmp_path):
     (tmp_path / "nodes.csv").write_text("id,text,label,site\na,one,x,north\nb,two,y,\n")
     (tmp_path / "edges.csv").write_text("source,target\na,b\n")
     import_graph([tmp_path], "some", tmp_path / "root", Options(), ())
-    for graph in (read_folder(tmp_path), load_graph("some", tmp_path / "root")):
+    for graph in (read_graph(tmp_path), load_graph("some", tmp_path / "root")):
         assert graph.site.tolist() == ["north", ""] and graph.num_edges == 1
         made = make_partition(graph, PartitionSpec("louvain", 1, 0, 1.0, 0.6, 0.2, 0.2))
         assert made.assignment.tolist() == [0, 0]

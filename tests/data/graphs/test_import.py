@@ -18,11 +18,12 @@ import torch
 from support.project import PROJECT
 from torch_geometric.data import Data
 
-from dance_flwr.data.graphs.folder import read_folder, write_folder
+from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL
-from dance_flwr.data.graphs.importer import Options, import_graph
 from dance_flwr.data.graphs.limits import UNPACKED_FLOOR
-from dance_flwr.data.graphs.loading import imported_graphs, load_graph, source_identity
+from dance_flwr.data.imports.importer import import_graph, read_graph
+from dance_flwr.data.imports.loading import imported_graphs, load_graph, source_identity
+from dance_flwr.data.imports.options import Options
 from dance_flwr.errors import DataError
 
 NODES = "id,text,label,split\na,first,x,train\nb,second,,val\nc,third,y,\nd,fourth,x,test\n"
@@ -113,7 +114,7 @@ def test_our_own_folder_and_its_card(tmp_path, root):
         False,
     )
     assert set(card["files"]) == {"nodes.csv", "edges.csv"}
-    assert json.loads((root / "graphs" / "g" / "card.json").read_text()) == card
+    assert json.loads((root / "graphs" / "g" / "import.json").read_text()) == card
     assert imported_graphs(root) == {"g": root / "graphs" / "g"}
     assert source_identity("g", root) == source_identity(str(root / "graphs" / "g"))
 
@@ -121,7 +122,7 @@ def test_our_own_folder_and_its_card(tmp_path, root):
 def test_declared_classes_without_a_node_survive(tmp_path, root):
     (tmp_path / "nodes.csv").write_text("id,text,label\na,t,x\n")
     (tmp_path / "edges.csv").write_text("source,target\n")
-    graph = read_folder(tmp_path)
+    graph = read_graph(tmp_path)
     write_folder(type(graph)(**{**vars(graph), "class_names": ("x", "y")}), tmp_path / "two")
     assert take(tmp_path / "two", root)[0].class_names == ("x", "y")
 
@@ -239,6 +240,13 @@ def test_pyg_data_directed_with_duplicates_and_loops(pt, root):
     assert (graph.class_names, card["kind"]) == (("x", "y"), "PyG Data")
 
 
+def test_pyg_data_without_labels_is_a_graph_without_classes(pt, root):
+    graph, report = take(pt(data(y=None, label_name=None)), root)
+    assert graph.class_names == () and graph.labels.tolist() == [UNLABELLED] * 4
+    assert (report["counts"]["classes"], report["counts"]["unlabelled"]) == (0, 4)
+    assert "--label" in refused(pt(data()), root / "other", label="topic")
+
+
 def test_pyg_labels_without_names_are_numbers(pt, root):
     graph, _ = take(pt(data(label_name=None, y=torch.tensor([[0], [2], [10], [0]]))), root)
     assert graph.class_names == ("0", "10", "2")
@@ -290,7 +298,6 @@ def test_other_keys_dicts_and_saved_data_sets(pt, root):
         ({"y": torch.tensor([0, 1, 2, 0])}, ["-1..1", "0..2"]),
         ({"y": torch.tensor([0.0, float("nan"), 1, 0])}, ["whole numbers", "NaN"]),
         ({"y": torch.tensor([0.5, 0, 1, 0])}, ["whole numbers"]),
-        ({"y": None}, ["labels in 'y'", "--label"]),
         ({"y": [0, 1, 0, 1]}, ["a tensor 'y'", "list"]),
         ({"label_name": ["x", "x"]}, ["class names that differ"]),
         ({"edge_index": torch.tensor([[0, 9], [1, 0]])}, ["0..3", "0..9"]),
@@ -388,9 +395,14 @@ def test_bad_networks_are_refused(tmp_path, root):
     for name, content, part in (
         ("a.graphml", "<graphml><node", "expected GraphML"),
         ("b.graphml", '<!DOCTYPE x [<!ENTITY a "b">]><graphml/>', "entity"),
-        ("c.json", "[1]", "'nodes' and 'links'"),
+        ("c.json", "[1]", "found a list, which has no edges"),
+        ("c2.json", "{}", "'nodes' and 'links'"),
         ("d.json", '{"nodes": [{"id": 1}], "links": []}', "attribute 'text'"),
-        ("e.json", '{"nodes": [{"text": "t"}], "links": []}', "an id in 'id'"),
+        (
+            "e.json",
+            '{"multigraph": false, "nodes": [{"text": "t"}], "links": []}',
+            "attribute 'id'",
+        ),
         (
             "f.json",
             '{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": 1, "target": 2}]}',
@@ -402,7 +414,7 @@ def test_bad_networks_are_refused(tmp_path, root):
             "'source'",
         ),
         ("i.json", '{"nodes": [{"id": 1, "text": "\\ud800"}], "links": []}', "half a character"),
-        ("h.json", "[" * 100_000, "node-link JSON"),
+        ("h.json", "[" * 100_000, "JSON of a graph"),
     ):
         (tmp_path / name).write_text(content)
         message = refused(tmp_path / name, root)
@@ -507,12 +519,12 @@ def test_real_graphs_have_the_papers_counts(name, edges, root):
 MEASURE = """
 import sys
 from pathlib import Path
-from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.imports.loading import load_graph
 status = Path("/proc/self/status")  # ru_maxrss would hold the parent's peak too
 peak = lambda: 1024 * int(status.read_text().partition("VmHWM:")[2].split()[0])
 small, paths, root = Path(sys.argv[1]), [Path(p) for p in sys.argv[2:4]], Path(sys.argv[-1])
 if len(sys.argv) > 3:
-    from dance_flwr.data.graphs.importer import import_graph
+    from dance_flwr.data.imports.importer import import_graph
     work = lambda paths, name: import_graph(paths, name, root)
 else:
     work = lambda paths, name: load_graph(str(paths[0]))

@@ -11,7 +11,7 @@ import pytest
 
 from dance_flwr.data.graphs import docstrings, pydocs
 from dance_flwr.data.graphs.graph import edge_homophily
-from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.imports.loading import load_graph
 
 DIGEST = """
 import hashlib, {first}

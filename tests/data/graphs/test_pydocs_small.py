@@ -6,7 +6,7 @@ import pytest
 from dance_flwr.config.plugins import DATASETS
 from dance_flwr.data.graphs import pydocs_small
 from dance_flwr.data.graphs.graph import edge_homophily
-from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.text.chunking import chunk_texts
 from dance_flwr.data.text.encoder import DEFAULT_ENCODER, resolve_encoder
 

@@ -14,7 +14,7 @@ from support.project import PROJECT
 
 from dance_flwr.config.plugins import PARTITIONERS
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
-from dance_flwr.data.graphs.loading import load_graph
+from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.partition import (
     client_nodes,
     louvain_assignment,

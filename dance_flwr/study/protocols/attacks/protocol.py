@@ -18,7 +18,7 @@ from dance_flwr.config.options import Value
 from dance_flwr.config.paths import data_root
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, flatten, parse
-from dance_flwr.data.graphs.loading import absolute_source
+from dance_flwr.data.imports.loading import absolute_source
 from dance_flwr.data.prepare import prepare
 from dance_flwr.disk import PRIVATE_FILE
 from dance_flwr.federation.client.client import Client, initial_model, shape_of

@@ -17,9 +17,9 @@ from dance_flwr.data.graphs.catalogue import (
     downloads_folder,
     graphs_folder,
 )
-from dance_flwr.data.graphs.delimited import read_object
-from dance_flwr.data.graphs.imported import read_card, save
-from dance_flwr.data.graphs.layouts import read_layout
+from dance_flwr.data.imports.imported import read_report, save
+from dance_flwr.data.imports.json_files import read_object
+from dance_flwr.data.imports.layouts import read_layout
 from dance_flwr.disk import PRIVATE_FILE, atomic_path, create_folder, write_json
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
@@ -32,7 +32,7 @@ _CHUNK = 1 << 20
 def fetch(
     name: str, root: Path, log: Callable[[str], None] = print, split_index: int = 0
 ) -> dict[str, Any]:
-    """Download a published graph and store it as `<root>/graphs/<name>`; return its card.
+    """Download a published graph and store it as `<root>/graphs/<name>`; return its report.
 
     A file that is already in place is not downloaded again, whether it was downloaded before or
     put there by hand. An interrupted download resumes where it stopped.
@@ -48,7 +48,7 @@ def fetch(
         )
     if (graphs_folder(root) / name).is_dir():
         log(f"{name} is already at {graphs_folder(root) / name}")
-        return read_card(graphs_folder(root) / name)
+        return read_report(graphs_folder(root) / name)
     from filelock import FileLock
 
     row, folder = CATALOGUE[name], downloads_folder(root, name)
@@ -67,9 +67,9 @@ def fetch(
             # After each file: an interrupted command still knows the first hash of what it fetched.
             write_json(folder / LOCK, records)
         extra = {"origin": {file.name: records[file.name]["from"] for file in row.files}}
-        card = save(read_layout(row, folder, split_index), name, root, extra)
+        report = save(read_layout(row, folder, split_index), name, root, extra)
     log(f"{name} is at {graphs_folder(root) / name}")
-    return card
+    return report
 
 
 def read_lock(folder: Path) -> dict[str, dict[str, Any]]:

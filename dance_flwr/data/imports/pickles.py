@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-from dance_flwr.data.graphs.archives import check_pickles, check_zip
-from dance_flwr.data.graphs.imported import Incoming, ends_of, rows_of
+from dance_flwr.data.graphs.edges import EdgeList
 from dance_flwr.data.graphs.limits import Meter, listed
-from dance_flwr.data.graphs.node_arrays import integers, label_names, split_names
+from dance_flwr.data.imports.archives import check_pickles, check_zip
+from dance_flwr.data.imports.imported import Incoming, ends_of, rows_of
+from dance_flwr.data.imports.node_arrays import integers, label_names, split_names
 from dance_flwr.errors import DataError
 
 TEXT_KEYS = ("raw_texts", "raw_text", "texts", "text")
@@ -131,7 +132,7 @@ def assemble(
     ends = ends_of(edge_index, n, where)
     split = split_names(data, n, split_index, where)
     rows = rows_of(meter, [str(i) for i in range(n)], list(texts), labels, split)
-    return Incoming(kind, files, rows, lambda ids: ends, tuple(schema))
+    return Incoming(kind, files, rows, lambda ids: EdgeList(*ends), tuple(schema))
 
 
 def as_mapping(content: Any, file: Path) -> Mapping[str, Any]:

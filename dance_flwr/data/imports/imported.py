@@ -1,10 +1,10 @@
-"""Imported graphs under a data root: written whole or not at all, each with a descriptive card."""
+"""Imported graphs: in memory, or under a data root, written whole or not at all."""
 
 import json
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +15,31 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.catalogue import CATALOGUE, Dataset, graphs_folder
-from dance_flwr.data.graphs.delimited import read_object
+from dance_flwr.data.graphs.edges import EdgeList
 from dance_flwr.data.graphs.folder import (
     CLASSES_KEY,
-    EDGE_FILES,
-    NODE_FILES,
+    EDGES,
+    NODES,
     check_ids,
     edge_table,
-    split_codes,
+    graph_of,
 )
-from dance_flwr.data.graphs.graph import SPLIT_NAMES, csr_from_pairs
+from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph, csr_from_pairs
 from dance_flwr.data.graphs.limits import PORTION, Meter
-from dance_flwr.data.graphs.tables import join
+from dance_flwr.data.imports.json_files import read_object
+from dance_flwr.data.imports.report import (
+    ImportReport,
+    NodeCounter,
+    count_edges,
+    count_nodes,
+    left_out,
+)
 from dance_flwr.disk import atomic_folder, write_text
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
 
 COLUMNS = ("id", "text", "label", "split")
-CARD = "card.json"
+REPORT = "import.json"
 # Readers take a row group at a time.
 _ROW_GROUP = 8 << 20  # bytes
 _ROWS = 4096  # of a batch
@@ -45,22 +52,23 @@ class Incoming:
 
     Attributes
     ----------
-    kind : format of the files, for the card
-    files : files that are read; the card lists their sha256
+    kind : format of the files, for the report
+    files : files that are read; the report lists their sha256
     rows : batches of large_string arrays, one per name in `columns`; "" means no text, no label or
         no split
-    edges : takes the ids of all rows and returns the two ends of each edge as row numbers,
-        [m] int64 each
+    edges : takes the ids of all rows and returns the edges by row number
     classes : classes that the source declares; empty if it declares none
     columns : names of the columns in `rows`: `COLUMNS`, then `site` if the source has sites
+    report : what is known before the rows are read; reading adds to it
     """
 
     kind: str
     files: tuple[Path, ...]
     rows: Iterator[dict[str, Any]]
-    edges: Callable[[Any], Ends]
+    edges: Callable[[Any], EdgeList]
     classes: tuple[str, ...] = ()
     columns: tuple[str, ...] = COLUMNS
+    report: ImportReport = field(default_factory=ImportReport)
 
 
 def check_name(name: str, reserved: tuple[str, ...] = ()) -> str:
@@ -84,11 +92,11 @@ def check_name(name: str, reserved: tuple[str, ...] = ()) -> str:
 def save(
     incoming: Incoming, name: str, root: Path, extra: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Write a graph to `<root>/graphs/<name>`, whole or not at all, and return its card.
+    """Write a graph to `<root>/graphs/<name>`, whole or not at all, and return its report.
 
     Parameters
     ----------
-    extra : additional entries of the card
+    extra : additional entries of the report
 
     Raises
     ------
@@ -101,70 +109,95 @@ def save(
         raise DataError(f"{target} is already there; remove it or choose another --name")
     try:
         with atomic_folder(target) as draft:
-            counts, classes = _write(incoming, draft)
+            _write(incoming, draft)
             published = CATALOGUE.get(name)
             if published:
                 # Inside the draft: a graph with other counts is never stored.
-                published.check(counts)
-            card = {
+                published.check(incoming.report.counts)
+            report = {
                 "name": name,
                 "kind": incoming.kind,
                 "files": {file.name: file_sha256(file) for file in incoming.files},
-                "tables": {
-                    file: file_sha256(draft / file) for file in (NODE_FILES[0], EDGE_FILES[0])
-                },
-                "counts": counts,
-                "class_names": classes,
+                "tables": {file: file_sha256(draft / file) for file in (NODES, EDGES)},
+                **incoming.report.to_json(),
                 "split": {"official": bool(published and published.official), **_shares(published)},
                 "inductive": bool(published and published.inductive),
                 "licence": published.licence if published else "not known here",
                 **(extra or {}),
             }
-            text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"  # readable class names
-            write_text(draft / CARD, text)
+            text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"  # readable class names
+            write_text(draft / REPORT, text)
     except OSError as error:
         reason = error.strerror or str(error)
         raise DataError(
             f"{target}: expected a writable folder with room, found: {reason}; "
             "free some space, choose another data root or change its owner (chown)"
         ) from error
-    return card
+    return report
 
 
-def read_card(folder: Path) -> dict[str, Any]:
-    """Return the card of an imported graph; empty for a folder without one.
+def read_report(folder: Path) -> dict[str, Any]:
+    """Return what `save` stored beside an imported graph; empty for a folder without it.
 
     Raises
     ------
-    DataError : the card cannot be read
+    DataError : the report cannot be read
     """
-    file = folder / CARD
-    return read_object(file, "a graph's card", "import the graph again") if file.is_file() else {}
+    file = folder / REPORT
+    if not file.is_file():
+        return {}
+    return read_object(file, "the report of an import", "import the graph again")
+
+
+def in_memory(incoming: Incoming, name: str) -> TextGraph:
+    """Return an incoming graph without storing it; what is left out of its edges is a warning.
+
+    Raises
+    ------
+    DataError : the graph is invalid
+    """
+    counter = NodeCounter(incoming.columns)
+    texts: list[str] = []
+    for batch in incoming.rows:
+        counter.add(batch)
+        # Batch by batch, so that the column is never held twice.
+        texts += batch["text"].to_pylist()
+    columns, edges = _counted(incoming, counter)
+    for line in left_out(incoming.report.edges_left_out):
+        warnings.warn(f"{name}: left out: {line}", stacklevel=2)
+    hashes = {file.name: f"sha256:{file_sha256(file)}" for file in incoming.files}
+    return graph_of(name, columns, texts, edges, incoming.classes, hashes)
+
+
+def _counted(incoming: Incoming, counter: NodeCounter) -> tuple[dict[str, Any], EdgeList]:
+    """Complete the report once all rows are read; return their columns, and the edges."""
+    where, report = str(incoming.files[0]), incoming.report
+    columns = counter.joined()
+    check_ids(columns["id"], where)
+    count_nodes(report, counter, columns, incoming.classes, where)
+    edges = incoming.edges(columns["id"])
+    count_edges(report, edges)
+    for line in report.warnings:
+        warnings.warn(line, stacklevel=4)
+    return columns, edges
 
 
 def _shares(published: Dataset | None) -> dict[str, float]:
     return dict(zip(SPLIT_NAMES[1:], published.split, strict=True)) if published else {}
 
 
-def _write(incoming: Incoming, folder: Path) -> tuple[dict[str, int], list[str]]:
-    """Write both tables; return the counts and the class names."""
-    counts = dict.fromkeys(("nodes", "empty_texts", "characters"), 0)
-    columns: dict[str, list[Any]] = {"id": [], "label": [], "split": []}
+def _write(incoming: Incoming, folder: Path) -> None:
+    """Write both tables and complete the report."""
+    counter = NodeCounter(incoming.columns)
     pending: list[Any] = []
     schema = pa.schema([(name, pa.string()) for name in incoming.columns])
     schema = schema.with_metadata({CLASSES_KEY: json.dumps(sorted(incoming.classes)).encode()})
     # Texts rarely repeat, so a dictionary of them would only be a second copy.
     with pq.ParquetWriter(
-        folder / NODE_FILES[0], schema, use_dictionary=["label", *incoming.columns[3:]]
+        folder / NODES, schema, use_dictionary=["label", *incoming.columns[3:]]
     ) as writer:
         for batch in incoming.rows:
-            counts["nodes"] += len(batch["id"])
-            counts["empty_texts"] += (
-                pc.sum(pc.equal(pc.utf8_trim_whitespace(batch["text"]), "")).as_py() or 0
-            )
-            counts["characters"] += pc.sum(pc.utf8_length(batch["text"])).as_py() or 0
-            for name, parts in columns.items():
-                parts.append(batch[name])
+            counter.add(batch)
             pending.append(
                 pa.table([_stored(name, batch[name]) for name in incoming.columns], schema=schema)
             )
@@ -173,24 +206,8 @@ def _write(incoming: Incoming, folder: Path) -> tuple[dict[str, int], list[str]]
                 pending = []
         if pending:
             writer.write_table(pa.concat_tables(pending))
-    where = str(incoming.files[0])
-    ids = check_ids(join(columns["id"]), where)
-    split = np.bincount(split_codes(join(columns["split"]), where), minlength=len(SPLIT_NAMES))
-    counts |= {f"{name}_nodes": int(split[i]) for i, name in enumerate(SPLIT_NAMES) if name}
-    labels = join(columns["label"])
-    classes = sorted({*incoming.classes, *pc.unique(labels).to_pylist()} - {""})
-    counts |= {
-        "classes": len(classes),
-        "labelled": int(pc.sum(pc.not_equal(labels, "")).as_py() or 0),
-    }
-    counts |= _write_edges(incoming.edges(ids), ids, folder / EDGE_FILES[0])
-    if counts["empty_texts"]:
-        warnings.warn(
-            f"{where}: {counts['empty_texts']} of {counts['nodes']} nodes have an empty text; "
-            "they are kept",
-            stacklevel=3,
-        )
-    return counts, classes
+    columns, edges = _counted(incoming, counter)
+    _write_edges(edges, columns["id"], folder / EDGES)
 
 
 def _stored(name: str, values: Any) -> Any:
@@ -199,21 +216,22 @@ def _stored(name: str, values: Any) -> Any:
     return pc.if_else(pc.equal(values, ""), None, values) if name in ("label", "split") else values
 
 
-def _write_edges(ends: Ends, ids: Any, file: Path) -> dict[str, int]:
-    """Write each undirected edge once; return the numbers of edges, arcs and self loops."""
-    source, target = ends
-    n = len(ids)
-    loops = len(np.unique(source[source == target]))
-    # One number per arc: n is at most 10^8 by default, so n^2 fits into int64.
-    arcs = len(np.unique((source * n + target)[source != target]))
-    indptr, indices = csr_from_pairs(source, target, n)
-    pq.write_table(edge_table(pc.cast(ids, pa.string()), indptr, indices), file)
-    return {
-        "edges": len(indices) // 2,
-        "directed_edges": len(indices),
-        "arcs": arcs,
-        "self_loops": loops,
+def _write_edges(edges: EdgeList, ids: Any, file: Path) -> None:
+    """Write each undirected edge once; with texts or weights, each row of the file as it stands."""
+    ids = pc.cast(ids, pa.string())
+    if edges.text is None and edges.weight is None:
+        pq.write_table(edge_table(ids, *csr_from_pairs(edges.source, edges.target, len(ids))), file)
+        return
+    rows = np.flatnonzero(edges.source != edges.target)
+    columns = {
+        "source": ids.take(pa.array(edges.source[rows])),
+        "target": ids.take(pa.array(edges.target[rows])),
     }
+    if edges.text is not None:
+        columns["text"] = pa.array([edges.text[row] or None for row in rows.tolist()], pa.string())
+    if edges.weight is not None:
+        columns["weight"] = pa.array(edges.weight[rows])
+    pq.write_table(pa.table(columns), file)
 
 
 def ends_of(edge_index: NDArray[np.int64], num_nodes: int, where: str) -> Ends:

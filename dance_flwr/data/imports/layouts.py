@@ -11,13 +11,15 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
-from dance_flwr.data.graphs import node_arrays, pickles
-from dance_flwr.data.graphs.archives import check_zip
 from dance_flwr.data.graphs.catalogue import Dataset
-from dance_flwr.data.graphs.delimited import read_object
-from dance_flwr.data.graphs.imported import Ends, Incoming, ends_of, rows_of
+from dance_flwr.data.graphs.edges import EdgeList
 from dance_flwr.data.graphs.limits import Meter
-from dance_flwr.data.graphs.tables import Table, readable
+from dance_flwr.data.graphs.tables import readable
+from dance_flwr.data.imports import node_arrays, pickles
+from dance_flwr.data.imports.archives import check_zip
+from dance_flwr.data.imports.delimited import CsvTable
+from dance_flwr.data.imports.imported import Ends, Incoming, ends_of, rows_of
+from dance_flwr.data.imports.json_files import read_object
 from dance_flwr.errors import DataError
 
 
@@ -39,7 +41,7 @@ def _texts_beside(files: tuple[Path, ...], split_index: int) -> Incoming:
     """Read a PyG file, a list of texts, and a table of categories in the order of the labels."""
     data = pickles.as_mapping(pickles.load(files[0]), files[0])
     texts = pickles.strings(pickles.load(files[1]), str(files[1]))
-    table = Table(files[2])
+    table = CsvTable(files[2], delimiter=",")
     column = next((name for name in ("name", "category", "label_name") if name in table.names), "")
     names = table.read([column])[column].to_pylist() if column else []
     return pickles.assemble(data, texts, files, split_index, names=names)
@@ -48,7 +50,7 @@ def _texts_beside(files: tuple[Path, ...], split_index: int) -> Incoming:
 def _tape(files: tuple[Path, ...], split_index: int) -> Incoming:
     """Read a PyG file and a table of titles and abstracts in the order of the nodes."""
     data = pickles.as_mapping(pickles.load(files[0]), files[0])
-    papers = Table(files[1]).read(("title", "abstract"))
+    papers = CsvTable(files[1], delimiter=",").read(("title", "abstract"))
     texts = pc.binary_join_element_wise(
         papers["title"], papers["abstract"], pa.scalar("\n", pa.large_string())
     )
@@ -90,7 +92,7 @@ def _wikics(files: tuple[Path, ...], split_index: int) -> Incoming:
         "Wiki-CS",
         files,
         rows_of(Meter(where), list(map(str, range(n))), texts, node_labels, split),
-        lambda ids: ends,
+        lambda ids: EdgeList(*ends),
         tuple(schema),
     )
 
@@ -117,7 +119,7 @@ def _ogbn(files: tuple[Path, ...], split_index: int) -> Incoming:
     node_labels, schema = node_arrays.label_names(labels, [], n, where)
     rows = rows_of(Meter(where), list(map(str, range(n))), texts, node_labels, split.tolist())
     checked: Ends = ends_of(ends, n, where)
-    return Incoming("OGB", files, rows, lambda ids: checked, tuple(schema))
+    return Incoming("OGB", files, rows, lambda ids: EdgeList(*checked), tuple(schema))
 
 
 def _titles(file: Path, papers: NDArray[np.int64]) -> list[str]:

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dance_flwr.data.graphs.delimited import read_object
 from dance_flwr.data.graphs.limits import Meter
 from dance_flwr.data.graphs.tables import (
     as_strings,
@@ -20,6 +19,7 @@ from dance_flwr.data.graphs.tables import (
     require,
     require_values,
 )
+from dance_flwr.data.imports.json_files import read_object
 from dance_flwr.errors import DataError
 
 NEIGHBOUR_COLUMNS = ("neighbors", "neighbours", "edges")

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.catalogue import CATALOGUE, downloads_folder
-from dance_flwr.data.graphs.fetch import check_files
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, UNLABELLED, TextGraph, edge_homophily
-from dance_flwr.data.graphs.imported import read_card
+from dance_flwr.data.imports.fetch import check_files
+from dance_flwr.data.imports.imported import read_report
 from dance_flwr.fingerprint import file_sha256
 
 QUANTILES = (0, 25, 50, 75, 100)
@@ -89,22 +89,22 @@ def faults(folder: Path, name: str, root: Path) -> list[str]:
     DataError : the graph cannot be read
     """
     graph = read_folder(folder)
-    card = read_card(folder)
-    counts = card.get("counts", {})
+    report = read_report(folder)
+    counts = report.get("counts", {})
     actual = {"nodes": graph.num_nodes, "edges": graph.num_edges, "classes": len(graph.class_names)}
     lines = [
-        f"{name}: the card says {counts[name]}, the tables hold {value}"
+        f"{name}: the report says {counts[name]}, the tables hold {value}"
         for name, value in actual.items()
         if counts.get(name, value) != value
     ]
     lines += [
         f"{file}: not as it was stored"
-        for file, sha256 in card.get("tables", {}).items()
+        for file, sha256 in report.get("tables", {}).items()
         if _differs(folder, file, sha256)
     ]
-    # Without a card the graph was not imported, so its counts were never compared.
-    if name in CATALOGUE and not card:
-        lines.append(f"{name}: no card.json, so the counts cannot be compared with the paper's")
+    # Without a report the graph was not imported, so its counts were never compared.
+    if name in CATALOGUE and not report:
+        lines.append(f"{name}: no import.json, so the counts cannot be compared with the paper's")
     lines += [
         f"{file}: not the file that was first fetched"
         for file in check_files(downloads_folder(root, name))

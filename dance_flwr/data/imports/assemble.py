@@ -1,0 +1,243 @@
+"""From the tables of a file to nodes and edges: columns are chosen and the rules applied."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dance_flwr.data.graphs.edges import EdgeList
+from dance_flwr.data.graphs.tables import join
+from dance_flwr.data.imports.imported import COLUMNS, Incoming
+from dance_flwr.data.imports.options import Options
+from dance_flwr.data.imports.report import ImportReport
+from dance_flwr.data.imports.roles import EdgeRoles, NodeRoles, edge_roles, node_roles
+from dance_flwr.data.imports.rules import is_empty, without_missing
+from dance_flwr.data.imports.source import Columns, GraphFile
+from dance_flwr.errors import DataError
+
+_EXAMPLES = 3
+# LightRAG and GraphRAG join the descriptions of an edge with it.
+_SENTENCE_BREAK = "<SEP>"
+
+
+def assemble(source: GraphFile, options: Options) -> Incoming:
+    """Return the nodes and edges of a file, in batches, with the report that their reading fills.
+
+    Raises
+    ------
+    DataError : there is no table of nodes or of edges, or a column is missing; reading the batches
+        may raise it too
+    """
+    where = str(source.files[0])
+    if source.nodes is None:
+        raise DataError(
+            f"{where}: expected nodes with texts, found edges only; give a table of nodes with "
+            "ids and texts, too"
+        )
+    nodes, edges = source.nodes, source.edges
+    if edges is None:
+        raise DataError(f"{where}: expected edges, found nodes only; give a table of edges, too")
+    # Before any row is read.
+    node_columns = node_roles(nodes.names, source.roles, options, nodes.where)
+    edge_columns = edge_roles(edges.names, source.roles, options, edges.where)
+    report = ImportReport(dict(source.facts), directed=source.directed)
+    _report_columns(report, source, node_columns, edge_columns, options)
+    columns = (*COLUMNS, "site") if node_columns.site else COLUMNS
+    return Incoming(
+        source.kind,
+        source.files,
+        _rows(nodes, node_columns, options, columns),
+        lambda ids: _edges(edges, edge_columns, options, report, (ids, nodes.where)),
+        source.classes,
+        columns,
+        report,
+    )
+
+
+def _report_columns(
+    report: ImportReport, source: GraphFile, nodes: NodeRoles, edges: EdgeRoles, options: Options
+) -> None:
+    """Write into the report which columns are used, and which are not."""
+    used = {"id": [nodes.id], "text": list(nodes.text), "label": [nodes.label]}
+    used |= {"split": [nodes.split], "site": [nodes.site]}
+    of_edges = {"source": [edges.source], "target": [edges.target]}
+    if options.edge_text:
+        of_edges |= {"relation": [edges.relation], "description": [edges.description]}
+    if options.edge_weight:
+        of_edges["weight"] = [edges.weight]
+    report.columns = {role: names for role, names in {**used, **of_edges}.items() if any(names)}
+    for table, columns, roles in (
+        ("nodes", source.nodes, used),
+        ("edges", source.edges, of_edges),
+    ):
+        names = {name for role in roles.values() for name in role}
+        report.columns_left_out[table] = (
+            [n for n in columns.names if n not in names] if columns else []
+        )
+    if nodes.text == ("Label",) and not options.text:
+        report.warnings.append(
+            f"{source.kind}: no column of texts; the names in 'Label' are the texts (--text names "
+            "another column)"
+        )
+
+
+def _rows(
+    nodes: Columns, roles: NodeRoles, options: Options, columns: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    """Yield the batches of `columns`; a role without a column is "" in every row."""
+    # Each column once: --text may name that of the labels, too.
+    used = dict.fromkeys(
+        filter(None, [roles.id, *roles.text, roles.label, roles.split, roles.site])
+    )
+    for batch in nodes.batches(list(used)):
+        empty = pa.repeat(pa.scalar("", pa.large_string()), len(batch[roles.id]))
+        row = {"id": batch[roles.id], "text": _join_texts([batch[name] for name in roles.text])}
+        row |= {
+            role: batch[name] if (name := getattr(roles, role)) else empty
+            for role in ("label", "split", "site")
+        }
+        row["label"] = without_missing(row["label"], options.unlabelled)
+        if "[]" in roles.label or ":LABEL" in roles.label or roles.label == "~label":
+            _check_single(row["label"], roles.label, nodes.where)
+        yield {name: row[name] for name in columns}
+
+
+def _check_single(labels: Any, column: str, where: str) -> None:
+    """Check labels of Neo4j and Neptune, which separate several by semicolons.
+
+    Raises
+    ------
+    DataError : a node has several labels
+    """
+    several = pc.index(pc.match_substring(labels, ";"), True).as_py()
+    if several >= 0:
+        raise DataError(
+            f"{where}: expected one label per node in {column!r}, found "
+            f"{labels[several].as_py()!r}; keep one, or name another column with --label"
+        )
+
+
+def _join_texts(texts: list[Any]) -> Any:
+    return (
+        texts[0]
+        if len(texts) == 1
+        else pc.binary_join_element_wise(*texts, pa.scalar("\n", pa.large_string()))
+    )
+
+
+def _edges(
+    table: Columns,
+    roles: EdgeRoles,
+    options: Options,
+    report: ImportReport,
+    nodes: tuple[Any, str],
+) -> EdgeList:
+    """Read a table of edges, and count what of it is left out.
+
+    Parameters
+    ----------
+    nodes : ids of all nodes, and their file, for messages
+    """
+    extras = ("relation", "description", "weight")
+    columns = {role: name for role in extras if (name := getattr(roles, role))}
+    used = {"weight"} if options.edge_weight else set()
+    used |= {"relation", "description"} if options.edge_text else set()
+    parts: dict[str, list[Any]] = {
+        role: [] for role in ("source", "target", *used) if role not in extras or role in columns
+    }
+    names = {"source": roles.source, "target": roles.target, **columns}
+    report.edges_left_out = {role: 0 for role in columns if role not in used}
+    for batch in table.batches(list(dict.fromkeys(names.values()))):
+        for role, name in names.items():
+            if role in parts:
+                parts[role].append(batch[name])
+            else:
+                values = pc.sum(pc.invert(is_empty(batch[name]))).as_py() or 0
+                report.edges_left_out[role] += values
+    values = {role: join(arrays) for role, arrays in parts.items()}
+    rows, dangling = _ends(values, nodes, table.where, options)
+    if dangling is not None:
+        report.counts["dangling"] = int(dangling.sum())
+        keep = pa.array(~dangling)
+        values = {role: pc.filter(array, keep) for role, array in values.items()}
+    weight = _weights(values["weight"], roles.weight, table.where) if "weight" in values else None
+    text = _edge_texts(values) if options.edge_text else None
+    return EdgeList(*rows, weight, text)
+
+
+def _ends(
+    values: dict[str, Any], nodes: tuple[Any, str], where: str, options: Options
+) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_] | None]:
+    """Return the rows of both ends of each edge, and which edges were dropped, None if none.
+
+    Raises
+    ------
+    DataError : an end is no node, and such edges are not to be dropped
+    """
+    ids, ids_where = nodes
+    codes = {end: pc.index_in(values[end], value_set=ids) for end in ("source", "target")}
+    missing = {end: pc.is_null(rows).to_numpy(zero_copy_only=False) for end, rows in codes.items()}
+    dangling = missing["source"] | missing["target"]
+    if dangling.any() and options.dangling != "drop":
+        examples = []
+        for row in np.flatnonzero(dangling)[:_EXAMPLES].tolist():
+            end = "source" if missing["source"][row] else "target"
+            examples.append(f"row {row + 1} {end} {values[end][row].as_py()!r}")
+        number = int(dangling.sum())
+        raise DataError(
+            f"{where}: expected ids of {ids_where} at both ends of every edge, found "
+            f"{number:,} {'edge' if number == 1 else 'edges'} with another: {', '.join(examples)}"
+            f"{', ...' if number > len(examples) else ''}; correct them, or give --dangling drop"
+        )
+    source, target = (
+        pc.fill_null(rows, 0).to_numpy(zero_copy_only=False).astype(np.int64)[~dangling]
+        for rows in codes.values()
+    )
+    return (source, target), dangling if dangling.any() else None
+
+
+def _weights(values: Any, column: str, where: str) -> NDArray[np.float32]:
+    """Return the weights of edges.
+
+    Raises
+    ------
+    DataError : one is not a number, or is negative or not finite
+    """
+    weights = np.empty(len(values), np.float32)
+    try:
+        numbers = pc.cast(pc.utf8_trim_whitespace(values), pa.float32())
+        weights[:] = numbers.to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:
+        # Row by row, to find the first that is none.
+        weights[:] = [_number(value) for value in values.to_pylist()]
+    wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(wrong):
+        row = int(wrong[0])
+        raise DataError(
+            f"{where} row {row + 1}: expected a number of at least 0 in {column!r}, found "
+            f"{values[row].as_py()!r}; correct it, or leave --edge-weight out"
+        )
+    return weights
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _edge_texts(values: dict[str, Any]) -> list[str]:
+    """Return "relation: description" of each edge, or the one of both that it has."""
+    size = len(values["source"])
+    relations, descriptions = (
+        values[role].to_pylist() if role in values else [""] * size
+        for role in ("relation", "description")
+    )
+    return [
+        ": ".join(part.strip() for part in pair if part.strip()).replace(_SENTENCE_BREAK, "\n")
+        for pair in zip(relations, descriptions, strict=True)
+    ]

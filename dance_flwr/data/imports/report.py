@@ -1,0 +1,205 @@
+"""What an import did with a graph's files: one summary, printed and stored as `import.json`."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from dance_flwr.data.graphs.edges import EdgeList
+from dance_flwr.data.graphs.folder import split_codes
+from dance_flwr.data.graphs.graph import SPLIT_NAMES
+from dance_flwr.data.graphs.limits import listed
+from dance_flwr.data.graphs.tables import join
+from dance_flwr.data.imports.rules import is_empty, look_alikes
+from dance_flwr.escaping import one_line
+
+# Too few for a training, a validation and a test node at two clients.
+RARE = 6
+_MAX_CLASSES = 40  # classes that are printed
+
+
+@dataclass
+class ImportReport:
+    """What was read and what was left out.
+
+    Attributes
+    ----------
+    facts : encoding, delimiter and the like, by file where there are several
+    columns : role -> column that fills it; several texts in the order in which they are joined
+    columns_left_out : "nodes" or "edges" -> columns that were not read
+    counts : numbers of nodes, edges, labels and texts
+    class_sizes : class -> number of nodes, largest first
+    edges_left_out : "relation", "description" or "weight" -> rows with a value that was left out
+    warnings : one line each
+    directed : whether the format says that edges have a direction; None if it does not say
+    """
+
+    facts: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, list[str]] = field(default_factory=dict)
+    columns_left_out: dict[str, list[str]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    class_sizes: dict[str, int] = field(default_factory=dict)
+    edges_left_out: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    directed: bool | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as `import.json` stores it."""
+        return asdict(self)
+
+
+class NodeCounter:
+    """Counts nodes batch by batch, and keeps their ids, labels, splits and sites.
+
+    Attributes
+    ----------
+    columns : id, label, split and, if the graph has it, site -> arrays of the batches
+    """
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.columns: dict[str, list[Any]] = {name: [] for name in names if name != "text"}
+        self.counts = dict.fromkeys(("nodes", "empty_texts", "characters", "longest_text"), 0)
+
+    def add(self, batch: dict[str, Any]) -> None:
+        """Count the nodes of a batch."""
+        lengths = pc.utf8_length(batch["text"])
+        self.counts["nodes"] += len(batch["id"])
+        self.counts["empty_texts"] += pc.sum(is_empty(batch["text"])).as_py() or 0
+        self.counts["characters"] += pc.sum(lengths).as_py() or 0
+        longest = pc.max(lengths).as_py() or 0
+        self.counts["longest_text"] = max(self.counts["longest_text"], longest)
+        for name, parts in self.columns.items():
+            parts.append(batch[name])
+
+    def joined(self) -> dict[str, Any]:
+        """Return column -> one large_string array over all batches."""
+        return {name: join(parts) for name, parts in self.columns.items()}
+
+
+def count_nodes(
+    report: ImportReport,
+    counter: NodeCounter,
+    columns: dict[str, Any],
+    classes: tuple[str, ...],
+    where: str,
+) -> None:
+    """Add the counts of nodes, labels and splits to a report.
+
+    Parameters
+    ----------
+    columns : of `counter.joined()`
+    classes : that the source declares, with or without a node
+
+    Raises
+    ------
+    DataError : a value is not the name of a split
+    """
+    counts, labels = report.counts, columns["label"]
+    counts |= counter.counts
+    split = np.bincount(split_codes(columns["split"], where), minlength=len(SPLIT_NAMES))
+    counts |= {f"{name}_nodes": int(split[i]) for i, name in enumerate(SPLIT_NAMES) if name}
+    sizes = {row["values"]: row["counts"] for row in pc.value_counts(labels).to_pylist()}
+    counts["unlabelled"] = sizes.pop("", 0)
+    counts["labelled"] = counts["nodes"] - counts["unlabelled"]
+    sizes = dict.fromkeys(classes, 0) | sizes
+    report.class_sizes = dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
+    counts["classes"] = len(sizes)
+    if counts["empty_texts"]:
+        report.warnings.append(
+            f"{where}: {counts['empty_texts']} of {counts['nodes']} nodes have an empty text; "
+            "they are kept"
+        )
+    names = pc.unique(labels)
+    for what, values in (("class names", names), ("ids", columns["id"])):
+        alike = look_alikes(values, what)
+        if alike:
+            report.warnings.append(f"{where}: {alike}")
+
+
+def count_edges(report: ImportReport, edges: EdgeList) -> None:
+    """Add the counts of edges to a report.
+
+    `arcs` are different (source, target), `edges` different pairs, `directed_edges` both directions
+    of these; self loops are in none of them. `one_way` are pairs of which the file has one
+    direction only.
+    """
+    source, target, n = edges.source, edges.target, report.counts["nodes"]
+    is_loop = source == target
+    low, high = np.minimum(source, target)[~is_loop], np.maximum(source, target)[~is_loop]
+    # One number per arc: n is at most 10^8 by default, so n^2 fits into int64.
+    arcs = len(np.unique(source[~is_loop] * n + target[~is_loop]))
+    pairs = np.unique(low * n + high)
+    linked = len(np.unique(np.concatenate([pairs // n, pairs % n]))) if len(pairs) else 0
+    report.counts |= {
+        "edges": len(pairs),
+        "directed_edges": 2 * len(pairs),
+        "arcs": arcs,
+        "one_way": 2 * len(pairs) - arcs,
+        "self_loops": len(np.unique(source[is_loop])),
+        "duplicates": int(len(low) - arcs),
+        "isolated": n - linked,
+    }
+
+
+def summary_lines(report: dict[str, Any]) -> list[str]:
+    """Return a stored report as aligned lines, for people."""
+    counts = report["counts"]
+    rows = [("format", report["kind"])]
+    rows += [(what, value) for what, value in report["facts"].items()]
+    rows += [(role, listed(names)) for role, names in report["columns"].items()]
+    rows += [
+        (f"left out of {table}", f"columns {listed(names)}")
+        for table, names in report["columns_left_out"].items()
+        if names
+    ]
+    rows.append(
+        (
+            "texts",
+            f"longest {counts['longest_text']:,} characters, {counts['empty_texts']:,} empty",
+        )
+    )
+    rows.append(("labels", _label_line(counts)))
+    rows += [("", line) for line in _class_lines(report["class_sizes"])]
+    one_way = f", {counts['one_way']:,} in one direction only, read in both"
+    rows.append(
+        (
+            "edges",
+            f"{counts['duplicates']:,} duplicates merged, {counts['self_loops']:,} self-loops "
+            f"dropped{'' if report['directed'] is False else one_way}; "
+            f"{counts['isolated']:,} isolated nodes",
+        )
+    )
+    if counts.get("dangling"):
+        rows.append(("", f"{counts['dangling']:,} dropped, as an end of them is no node"))
+    rows += [("left out", line) for line in left_out(report["edges_left_out"])]
+    width = max(len(what) for what, _ in rows)
+    return [f"{one_line(what):{width}}  {value}" for what, value in rows]
+
+
+def left_out(edges_left_out: dict[str, int]) -> list[str]:
+    """Return a line for each kind of value of edges that was left out, with what keeps it."""
+    lines = []
+    for what, number in edges_left_out.items():
+        remedy = "--edge-weight COLUMN" if what == "weight" else "--edge-text append"
+        if number:
+            edges = "edge" if number == 1 else "edges"
+            lines.append(f"the {what} of {number:,} {edges}; {remedy} keeps them")
+    return lines
+
+
+def _label_line(counts: dict[str, int]) -> str:
+    if not counts["classes"]:
+        return "none"
+    line = f"{counts['classes']:,} classes, {counts['labelled']:,} nodes labelled"
+    return f"{line}, {counts['unlabelled']:,} not"
+
+
+def _class_lines(sizes: dict[str, int]) -> list[str]:
+    width = max((len(f"{size:,}") for size in sizes.values()), default=0)
+    lines = [
+        f"{size:{width},}  {listed([name])}{'  (rare)' if size < RARE else ''}"
+        for name, size in list(sizes.items())[:_MAX_CLASSES]
+    ]
+    more = len(sizes) - _MAX_CLASSES
+    return lines + ([f"and {more:,} smaller classes"] if more > 0 else [])

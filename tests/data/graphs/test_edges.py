@@ -1,0 +1,206 @@
+"""Weights and texts of edges: sums, round trips through files and PyG, subgraphs, refusals."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.graphs import knowledge_graph, text_graph
+from torch_geometric.data import Data
+
+from dance_flwr.data.graphs.edges import EdgeTexts, csr_weights
+from dance_flwr.data.graphs.folder import read_folder, write_folder
+from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
+from dance_flwr.data.imports.importer import read_graph
+from dance_flwr.data.partition.random_edges import with_random_edges
+from dance_flwr.errors import DataError
+
+
+def ends(*pairs):
+    return np.array(pairs, np.int64).reshape(-1, 2).T
+
+
+def weighted(graph):
+    """Weight of each pair (low, high)."""
+    source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr)).tolist()
+    entries = zip(source, graph.indices.tolist(), graph.weights.tolist(), strict=True)
+    pairs: dict = {}
+    for a, b, weight in entries:
+        pairs.setdefault((min(a, b), max(a, b)), set()).add(weight)
+    assert all(len(values) == 1 for values in pairs.values()), "symmetric to the last bit"
+    return {pair: values.pop() for pair, values in pairs.items()}
+
+
+def listed(texts):
+    return list(zip(texts.source.tolist(), texts.target.tolist(), texts.texts, strict=True))
+
+
+def same(one, other):
+    """Both graphs have the same edges, weights and texts, the latter in the same order."""
+    assert (one.indptr == other.indptr).all() and (one.indices == other.indices).all()
+    assert (one.weights is None) == (other.weights is None)
+    assert one.weights is None or one.weights.tobytes() == other.weights.tobytes()
+    assert (one.edge_texts is None) == (other.edge_texts is None)
+    assert one.edge_texts is None or listed(one.edge_texts) == listed(other.edge_texts)
+
+
+def test_weights_of_an_edge_that_is_listed_again_are_summed():
+    source, target = ends((0, 1), (1, 0), (0, 1), (2, 2), (2, 1))
+    csr = csr_from_pairs(source, target, 3)
+    weights = csr_weights(csr, source, target, np.array([0.5, 2, 0.25, 9, 0], np.float32))
+    assert csr[1].tolist() == [1, 0, 2, 1] and weights.tolist() == [2.75, 2.75, 0, 0]
+    assert weights.dtype == np.float32
+
+
+def test_every_text_of_an_edge_is_kept_and_that_of_a_loop_is_not():
+    source, target = ends((0, 1), (1, 0), (2, 2), (1, 2), (1, 2))
+    texts = EdgeTexts.of(source, target, ["a", "b", "loop", " \t", "c"])
+    assert listed(texts) == [(0, 1, "a"), (1, 0, "b"), (1, 2, "c")]
+    assert EdgeTexts.of(source[2:4], target[2:4], ["loop", ""]) is None
+
+
+@st.composite
+def graphs(draw):
+    """Graphs with weights, texts, both or none; edges may be listed again and both ways."""
+    n = draw(st.integers(1, 6))
+    node = st.integers(0, n - 1)
+    text = st.sampled_from(["", "is a", "café ⟦1⟧\n", " b "])
+    weight = st.floats(0, 1e6, width=32)
+    rows = draw(st.lists(st.tuples(node, node, text, weight), max_size=8))
+    source, target = ends(*[row[:2] for row in rows])
+    graph = text_graph(
+        "g", [f"id {i}" for i in range(n)], ["x"] * n, [0] * n, [r[:2] for r in rows]
+    )
+    csr = graph.indptr, graph.indices
+    weights = np.array([row[3] for row in rows], np.float32)
+    return replace(
+        graph,
+        weights=draw(st.sampled_from([None, csr_weights(csr, source, target, weights)])),
+        edge_texts=draw(
+            st.sampled_from([None, EdgeTexts.of(source, target, [row[2] for row in rows])])
+        ),
+    )
+
+
+@settings(max_examples=60)
+@given(graphs())
+def test_a_folder_holds_a_graph_with_its_weights_and_texts(tmp_path_factory, graph):
+    folder = tmp_path_factory.mktemp("folder")
+    write_folder(graph, folder)
+    same(read_folder(folder), graph)
+
+
+@settings(max_examples=60)
+@given(graphs())
+def test_pyg_holds_a_graph_with_its_weights_and_texts(graph):
+    data = graph.to_pyg()
+    assert ("edge_weight" in data) == (graph.weights is not None)
+    again = TextGraph.from_pyg(data, graph.texts, ids=graph.ids.tolist())
+    assert (again.indices == graph.indices).all()
+    # PyG has no edge of weight 0 or without a text that is not there: what it can hold comes back.
+    if graph.weights is not None:
+        assert again.weights.tobytes() == graph.weights.tobytes()
+    of_edge: dict = {}
+    for a, b, text in listed(graph.edge_texts) if graph.edge_texts else []:
+        of_edge.setdefault((min(a, b), max(a, b)), []).append(text)
+    expected = sorted((a, b, "\n\n".join(texts)) for (a, b), texts in of_edge.items())
+    assert (listed(again.edge_texts) if again.edge_texts else []) == expected
+
+
+def test_a_graph_of_pyg_that_is_directed_has_its_reciprocal_edges_summed():
+    data = Data(edge_index=torch.tensor([[0, 1, 1], [1, 0, 2]]), num_nodes=3)
+    data.edge_weight, data.edge_text = torch.tensor([1.0, 2.0, 4.0]), ["likes", "knows", "sees"]
+    graph = TextGraph.from_pyg(data, ["a", "b", "c"])
+    assert weighted(graph) == {(0, 1): 3.0, (1, 2): 4.0}
+    assert listed(graph.edge_texts) == [(0, 1, "likes"), (1, 0, "knows"), (1, 2, "sees")]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"),
+    [
+        ("edge_weight", torch.tensor([1.0]), r"expected 2 weights of edges, found \[1\]"),
+        ("edge_weight", torch.tensor([1.0, -1.0]), "found -1.0 in row 2; correct it"),
+        ("edge_weight", torch.tensor([torch.nan, 1.0]), "found nan in row 1"),
+        ("edge_text", ["a"], "expected 2 strings, one per column of edge_index"),
+        ("edge_text", ["a", None], "expected 2 strings"),
+    ],
+)
+def test_attributes_of_pyg_that_do_not_fit_are_refused(attribute, value, message):
+    data = Data(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
+    data[attribute] = value
+    with pytest.raises(DataError, match=message):
+        TextGraph.from_pyg(data, ["a", "b", "c"])
+
+
+def test_a_subgraph_has_the_weights_and_texts_inside_it(tiny):
+    whole = knowledge_graph(read_folder(tiny))
+    nodes = np.random.default_rng(1).permutation(72)[:40]
+    part = whole.subgraph(nodes, "part")
+    place = {node: row for row, node in enumerate(nodes.tolist())}
+    assert part.num_edges > 30 and len(part.edge_texts) == 20
+    assert weighted(part) == {
+        tuple(sorted((place[a], place[b]))): weight
+        for (a, b), weight in weighted(whole).items()
+        if a in place and b in place
+    }
+    assert listed(part.edge_texts) == [
+        (place[a], place[b], text)
+        for a, b, text in listed(whole.edge_texts)
+        if a in place and b in place
+    ]
+
+
+def test_random_edges_are_those_of_the_graph_without_weights(tiny):
+    graph = knowledge_graph(read_folder(tiny))
+    plain = with_random_edges(replace(graph, weights=None, edge_texts=None), 0.5, 3, 1)
+    noisy = with_random_edges(graph, 0.5, 3, 1)
+    assert (noisy.indices == plain.indices).all() and noisy.num_edges > graph.num_edges
+    before, after = weighted(graph), weighted(noisy)
+    assert before.items() <= after.items() and {*after.values()} == {*before.values()}
+    assert listed(noisy.edge_texts) == listed(graph.edge_texts)
+
+
+def table(folder, **columns):
+    """A folder of three nodes and two edges with further columns."""
+    write_folder(text_graph("g", list("abc"), ["x"] * 3, [0] * 3, [(0, 1), (1, 2)]), folder)
+    edges = {"source": ["a", "b"], "target": ["b", "c"], **columns}
+    pq.write_table(pa.table(edges), folder / "edges.parquet")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (["1", "heavy"], "expected a number in every row of 'weight', found .*heavy"),
+        ([1.0, None], "expected a number in every row of 'weight'"),
+        ([1.0, -2.0], "expected finite weights of edges >= 0, found -2.0 in row 2"),
+        ([1.0, float("inf")], "found inf in row 2"),
+    ],
+)
+def test_a_weight_that_is_none_is_refused(tmp_path, weights, message):
+    with pytest.raises(DataError, match=message):
+        read_folder(table(tmp_path, weight=weights))
+
+
+def test_columns_of_a_csv_file_are_an_option_of_the_import(tmp_path):
+    folder = table(tmp_path, text=["is", None], weight=[1, 2])
+    assert weighted(read_folder(folder)) == {(0, 1): 1.0, (1, 2): 2.0}
+    assert listed(read_folder(folder).edge_texts) == [(0, 1, "is")]
+    (folder / "edges.parquet").unlink()
+    (folder / "edges.csv").write_text("source,target,weight,text\na,b,1,is\nb,c,2,\n")
+    with pytest.warns(UserWarning, match="left out: the (weight|description) of"):
+        graph = read_graph(folder)
+    kept = read_graph(folder, edge_text="append", edge_weight="weight")
+    assert weighted(kept) == {(0, 1): 1.0, (1, 2): 2.0}
+    assert listed(kept.edge_texts) == [(0, 1, "is")]
+    assert graph.weights is None and graph.edge_texts is None and graph.num_edges == 2
+
+
+def test_texts_of_nodes_that_are_not_there_are_refused():
+    graph = text_graph("g", list("ab"), ["x"] * 2, [0] * 2, [(0, 1)])
+    with pytest.raises(DataError, match=r"expected two nodes in 0..1 for each of 1 texts of edges"):
+        replace(graph, edge_texts=EdgeTexts(np.array([0]), np.array([2]), ("x",)))

@@ -1,0 +1,123 @@
+"""Tables in text files: any encoding, delimiter and quoting is read back as written, or refused."""
+
+import csv
+import gzip
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dance_flwr.data.imports.delimited import CsvTable
+from dance_flwr.data.imports.importer import read_graph
+from dance_flwr.data.imports.json_files import JsonLinesTable
+from dance_flwr.errors import DataError
+
+# Without "\r" at the end of a row, which csv does not quote and nobody can tell from a line end.
+CELL = st.text(
+    st.one_of(
+        st.sampled_from(",;\t|\"\n '#-17aé"),
+        st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\ufeff"),
+    ),
+    max_size=6,
+)
+NAME = st.one_of(CELL.filter(bool), st.sampled_from(["id", "text", "label", "source", "NaN", "01"]))
+
+
+@st.composite
+def frames(draw):
+    names = draw(st.lists(NAME, min_size=2, max_size=4, unique=True))
+    rows = draw(st.lists(st.lists(CELL, min_size=len(names), max_size=len(names)), max_size=5))
+    return pd.DataFrame(rows, columns=names, dtype=str)
+
+
+@settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(
+    frame=frames(),
+    mark=st.sampled_from(",;\t|"),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
+    line_end=st.sampled_from(["\n", "\r\n"]),
+    packed=st.booleans(),
+)
+def test_a_table_of_pandas_is_read_back_or_refused(
+    tmp_path_factory, frame, mark, encoding, quoting, line_end, packed
+):
+    path = tmp_path_factory.mktemp("frame") / ("t.csv.gz" if packed else "t.csv")
+    options = {"encoding": encoding, "quoting": quoting, "lineterminator": line_end}
+    frame.to_csv(path, index=False, sep=mark, **options)
+    try:
+        table = CsvTable(path)
+        columns = table.read(table.names)
+    except DataError as error:
+        assert "\n" not in str(error)
+        table = CsvTable(path, delimiter=mark)
+        columns = table.read(table.names)
+    assert table.names == list(frame.columns)
+    assert {n: c.to_pylist() for n, c in columns.items()} == frame.to_dict("list")
+
+
+@pytest.mark.parametrize(
+    ("mark", "name"), [(",", "comma"), (";", "semicolon"), ("\t", "tab"), ("|", "bar")]
+)
+def test_the_delimiter_is_found_and_named(tmp_path, mark, name):
+    rows = ["id|text|label".replace("|", mark), f'007{mark}"one{mark} two"{mark}x']
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    table = CsvTable(tmp_path / "t.csv")
+    assert table.facts == {"encoding": "utf-8", "delimiter": name}
+    assert table.read(["id", "text"])["text"].to_pylist() == [f"one{mark} two"]
+
+
+def test_two_delimiters_that_fit_are_a_question(tmp_path):
+    (tmp_path / "t.csv").write_text("a;b,c;d\n1;2,3;4\n")
+    with pytest.raises(DataError, match="that comma and semicolon both fit; name it"):
+        CsvTable(tmp_path / "t.csv")
+    assert CsvTable(tmp_path / "t.csv", delimiter=",").names == ["a;b", "c;d"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
+def test_byte_order_marks_decide(tmp_path, suffix, encoding):
+    text = 'id,text\n1,"žluťoučký 猫 🐈"\n' if suffix == "csv" else '{"text": "žluťoučký 猫 🐈"}\n'
+    data = ("\ufeff" if encoding == "utf-16-be" else "") + text
+    (tmp_path / "t").write_bytes(data.encode(encoding))
+    table = (CsvTable if suffix == "csv" else JsonLinesTable)(tmp_path / "t")
+    assert table.read(["text"])["text"].to_pylist() == ["žluťoučký 猫 🐈"]
+    assert table.facts["encoding"] == encoding.removesuffix("-sig").removesuffix("-be")
+
+
+def test_bytes_that_are_not_utf_8_are_shown_and_never_guessed(tmp_path):
+    (tmp_path / "edges.csv").write_text("source,target\n")
+    nodes = 'id,text,label\na,"two\nlines",x\nb,café,y\n'
+    (tmp_path / "nodes.csv").write_bytes(nodes.encode("latin-1"))
+    message = (
+        r"nodes.csv line 4: expected UTF-8, found other bytes in 'b,caf\\xe9,y'; save it as UTF-8, "
+        "or give its encoding, for example --encoding latin-1"
+    )
+    with pytest.raises(DataError, match=message):
+        read_graph(tmp_path)
+    assert read_graph(tmp_path, encoding="latin-1").texts == ["two\nlines", "café"]
+    with pytest.raises(DataError, match="--encoding: expected an encoding such as latin-1"):
+        read_graph(tmp_path, encoding="klingon")
+    for name, content in (("nodes", nodes), ("edges", "source,target\n")):
+        (tmp_path / f"{name}.csv").write_bytes(content.encode("utf-16-le"))
+    with pytest.raises(DataError, match="UTF-16 without a byte-order mark; give --encoding"):
+        read_graph(tmp_path)
+    assert read_graph(tmp_path, encoding="utf-16-le").texts == ["two\nlines", "café"]
+
+
+def test_a_damaged_or_swollen_gzip_file_is_refused(tmp_path):
+    whole = gzip.compress(b"id,text\n" + b"1,word\n" * 10_000)
+    for content in (whole[: len(whole) // 2], b"id,text\n1,a\n", whole[:-8] + bytes(8)):
+        (tmp_path / "t.csv.gz").write_bytes(content)
+        with pytest.raises(DataError, match=r"t\.csv\.gz: expected a complete gzip file"):
+            CsvTable(tmp_path / "t.csv.gz").read(["text"])
+    (tmp_path / "t.csv.gz").write_bytes(
+        gzip.compress(b"id,text\n" + (b"1," + b"x" * 10_000 + b"\n") * 8_000)
+    )
+    with pytest.raises(DataError, match="bytes unpacked"):
+        CsvTable(tmp_path / "t.csv.gz").read(["text"])
