@@ -1,5 +1,6 @@
 """What a run listens on: this machine alone, and for nobody without its credentials."""
 
+import json
 import os
 import signal
 import subprocess
@@ -33,9 +34,11 @@ except urllib.error.HTTPError as error:
 
 @pytest.mark.flower
 @pytest.mark.xdist_group("engine")
-def test_a_run_listens_on_this_machine_alone_and_asks_for_its_token(run_config, dance, tmp_path):
-    root = dance.partition.parent.parent
-    config = run_config(rounds=5000, out=str(tmp_path / "out"), data_root=str(root))
+def test_a_run_listens_on_this_machine_alone_and_asks_for_its_token(run, run_config, tmp_path):
+    """The run masks its updates, which changes no number of its rounds."""
+    here = run()
+    keys = {"rounds": 5000, "data_root": str(here.partition.parent.parent)}
+    config = run_config(out=str(tmp_path / "out"), privacy_secure_aggregation=True, **keys)
     (tmp_path / "config.toml").write_text(to_toml(config))
     started = Started(["dance-flwr", "run", "--config", tmp_path / "config.toml"], tmp_path)
     try:
@@ -52,8 +55,13 @@ def test_a_run_listens_on_this_machine_alone_and_asks_for_its_token(run_config, 
             assert "it ran" not in done.stdout
             assert "nauthenticated" in done.stderr or "InvalidAuthToken" in done.stderr
         started.process.send_signal(signal.SIGTERM)
-        assert started.left(15) == []
-        assert started.process.wait(5) == 130
+        assert started.left(120) == []
+        assert started.process.wait(120) == 130
+        history = (tmp_path / "out" / "history.jsonl").read_text().splitlines()
+        for row, plain in zip(map(json.loads, history), here.result["history"], strict=False):
+            for name in ("val_accuracy", "val_macro_f1", "views", "counts", "absent"):
+                assert row[name] == plain[name], (name, row["round"])
+            assert row["loss"] == pytest.approx(plain["loss"], abs=1e-5)
     finally:
         started.kill()
 
