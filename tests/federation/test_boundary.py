@@ -9,6 +9,7 @@ from copy import copy, deepcopy
 import numpy as np
 import pytest
 import torch
+import urllib3.util.connection  # noqa: F401  # its first import binds a socket to try IPv6
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.common.serde import message_to_proto
 from support.accesses import READ
