@@ -5,19 +5,23 @@ import sys
 import tempfile
 from pathlib import Path
 
+from jaxtyping import config as checks
 from jaxtyping import install_import_hook
 
-# Before these modules are imported: shapes and types are checked at every call.
+# Before these modules are imported: shapes and types are checked at every call, but in whole runs,
+# of which the checks take a third and which make no call that others do not make.
 CHECKED = [
     *("nn.hops", "nn.kmeans", "nn.model", "nn.neighbourhood", "nn.propagation", "nn.ragged"),
     *("nn.sampling", "client_data.text_table"),
     *("dance.algorithm", "dance.losses", "dance.model"),
     *("dance.nodes", "dance.selection", "dance.text", "dance.topology", "dance.weighing"),
 ]
+WHOLE_RUNS = {"cli", "deploy", "federation", "redteam", "runs"}
 install_import_hook([f"dance_flwr.{name}" for name in CHECKED], "beartype.beartype")
 
 from support.graphs import EVERY_ROUND, SMALL, WORDS, node_id, sentences, text_graph  # noqa: E402
 from support.project import PROJECT  # noqa: E402
+from support.quick import examples  # noqa: E402
 from support.small_encoder import write_small_encoder  # noqa: E402
 
 # Before Flower and the model libraries are imported: nothing goes over the network, nothing lands
@@ -53,7 +57,8 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-settings.register_profile("suite", deadline=None)  # a busy machine is no failure
+# Without a deadline, as a busy machine is no failure.
+settings.register_profile("suite", deadline=None, max_examples=examples(100))
 settings.load_profile("suite")
 
 
@@ -70,6 +75,12 @@ def pytest_collection_modifyitems(items):
     from support.scheduling import schedule
 
     schedule(items)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the fixtures, which start runs
+def pytest_runtest_setup(item):
+    folder = item.path.relative_to(item.config.rootpath / "tests").parts[0]
+    checks.update("jaxtyping_disable", folder in WHOLE_RUNS)
 
 
 def pytest_sessionfinish():

@@ -48,7 +48,8 @@ def list_(data_root: DataRoot = None) -> None:
     from rich.table import Table
 
     from dance_flwr.config.plugins import DATASETS
-    from dance_flwr.data.graphs.catalogue import BUILT_IN, CATALOGUE, BuiltIn
+    from dance_flwr.data.graphs.built_in import BUILT_IN, BuiltIn
+    from dance_flwr.data.graphs.catalogue import CATALOGUE
     from dance_flwr.data.imports.imported import read_report
     from dance_flwr.data.imports.loading import imported_graphs
 

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import bombs
 from support.project import PROJECT
+from support.quick import examples
 
 from dance_flwr.data.graphs.folder import CLASSES_KEY
 from dance_flwr.data.graphs.limits import VARIABLE, Meter, limits
@@ -327,7 +328,10 @@ PLACES = {
 @pytest.mark.filterwarnings("ignore:.*empty text")
 @pytest.mark.parametrize("place", PLACES)
 @settings(
-    max_examples=100, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(100),
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
 )
 @given(how=st.lists(changes, min_size=1, max_size=3))
 def test_a_damaged_file_is_a_graph_or_one_line(tmp_path_factory, place, how):

@@ -9,6 +9,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.quick import examples
 
 import server_app
 from dance_flwr import PROTOCOL
@@ -159,7 +160,7 @@ def federation(run_config, tmp_path_factory):
 
 
 @pytest.mark.long
-@settings(max_examples=250, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(250), derandomize=True, suppress_health_check=list(HealthCheck))
 @given(kind=st.sampled_from(KINDS), alter=alterations())
 def test_no_altered_reply_ends_a_run_or_falsifies_it(federation, kind, alter):
     result = federation(kind, alter)
@@ -201,7 +202,7 @@ def asked(run_config):
     assert sum(len(names) for row in log.rows() for names in row["keys"].values()) < 60
 
 
-@settings(max_examples=750, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(750), derandomize=True, suppress_health_check=list(HealthCheck))
 @given(kind=st.sampled_from(KINDS), alter=alterations())
 def test_what_the_checks_let_pass_can_be_read(asked, kind, alter):
     reply, side = asked(kind, alter)
@@ -227,7 +228,7 @@ def test_what_the_checks_let_pass_can_be_read(asked, kind, alter):
         assert all(0 <= score <= 1 if counts.total else score is None for score in scores)
 
 
-@settings(max_examples=30, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), derandomize=True, suppress_health_check=list(HealthCheck))
 @given(alter=alterations())
 def test_an_altered_greeting_is_one_line_or_nothing(federation, alter):
     try:

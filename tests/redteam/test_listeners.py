@@ -1,5 +1,6 @@
 """What a run listens on: this machine alone, and for nobody without its credentials."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from support.killing import Killed, asks
 from support.processes import Started, is_public
 
 from dance_flwr.config.text import to_toml
@@ -33,9 +35,15 @@ except urllib.error.HTTPError as error:
 
 @pytest.mark.flower
 @pytest.mark.xdist_group("engine")
-def test_a_run_listens_on_this_machine_alone_and_asks_for_its_token(run_config, dance, tmp_path):
-    root = dance.partition.parent.parent
-    config = run_config(rounds=5000, out=str(tmp_path / "out"), data_root=str(root))
+def test_a_run_listens_on_this_machine_alone_and_asks_for_its_token(
+    run, run_config, dance, tmp_path
+):
+    """The run masks its updates, which changes no number of its rounds."""
+    with pytest.raises(Killed):
+        run(folder=tmp_path / "here", rounds=5000, on_message=asks("train", 4))
+    root = dance.partition.parent.parent  # of the same client folders
+    keys = {"rounds": 5000, "data_root": str(root), "privacy_secure_aggregation": True}
+    config = run_config(out=str(tmp_path / "out"), **keys)
     (tmp_path / "config.toml").write_text(to_toml(config))
     started = Started(["dance-flwr", "run", "--config", tmp_path / "config.toml"], tmp_path)
     try:
@@ -52,10 +60,20 @@ def test_a_run_listens_on_this_machine_alone_and_asks_for_its_token(run_config, 
             assert "it ran" not in done.stdout
             assert "nauthenticated" in done.stderr or "InvalidAuthToken" in done.stderr
         started.process.send_signal(signal.SIGTERM)
-        assert started.left(15) == []
-        assert started.process.wait(5) == 130
+        assert started.left(120) == []
+        assert started.process.wait(120) == 130
+        rows = zip(*(rows_of(tmp_path / name) for name in ("here", "out")), strict=False)
+        for open_, masked in rows:
+            for name in ("val_accuracy", "val_macro_f1", "views", "counts", "absent"):
+                assert open_[name] == masked[name], (name, masked["round"])
+            assert open_["loss"] == pytest.approx(masked["loss"], abs=1e-5)
     finally:
         started.kill()
+
+
+def rows_of(folder):
+    """The history of a run."""
+    return map(json.loads, (folder / "history.jsonl").read_text().splitlines())
 
 
 def intrude(address, secret):

@@ -16,7 +16,7 @@ from dance_flwr.federation.flower import SecAggStage as Stage
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
 
-SECURE = {"privacy_secure_aggregation": True, "clients": 5, "rounds": 1}
+SECURE = {"method": "fedavg-full", "clients": 5, "rounds": 1, "privacy_secure_aggregation": True}
 CLIENTS, THRESHOLD = 5, 3
 
 
@@ -235,7 +235,7 @@ def test_a_model_that_breaks_an_answer_is_asked_once(run, poison):
             kept[client] = victim.state.config_records[name]
         return client_app.app(message, context)
 
-    run(app=app, **SECURE | {"rounds": 3, "method": "fedavg-full"})
+    run(app=app, **SECURE | {"rounds": 3})
     assert seen and all(found == [True] * 3 for found in seen.values())
 
 

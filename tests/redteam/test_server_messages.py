@@ -11,6 +11,7 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.quick import examples
 from support.sums import nodes_with_keys
 
 import client_app
@@ -112,7 +113,7 @@ def test_messages_that_are_not_altered_are_answered(moments, by_node):
 
 
 @pytest.mark.parametrize("by_node", [False, True], ids=["the run asks", "the node asks"])
-@settings(max_examples=500, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(500), database=None, suppress_health_check=list(HealthCheck))
 @given(asked=places, state=places, changes=alterations)
 def test_altered_messages_are_refused_in_one_sentence_or_answered_as_the_protocol_says(
     moments, by_node, asked, state, changes

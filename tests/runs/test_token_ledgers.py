@@ -46,7 +46,7 @@ def test_evidence_is_what_the_rounds_counted_and_each_chunk_once(dance):
         assert row["distinct_tokens"] == sum(tokens.values()) < row["tokens"]
 
 
-@pytest.mark.parametrize("every", [1, 2, 10])
+@pytest.mark.parametrize("every", [1, 2])
 def test_evidence_is_counted_whatever_packs_are_kept(run, every):
     kept, final = (
         run(dance_text_refresh_every=every, dance_evidence_keep=keep).result["tokens"]["evidence"]

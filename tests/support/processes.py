@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 MARK = "DANCE_FLWR_TEST_MARK"
-LOOK_SECONDS = 0.25  # a look reads every process of the machine
+LOOK_SECONDS = 0.5  # a look reads every process of the machine
 
 
 class Started:

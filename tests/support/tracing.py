@@ -68,7 +68,7 @@ class Traced:
         self.loading = list(accesses(self._until(READY)))
 
     def close(self):
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=600)
 
     def forget(self):
         self.seen, self.refused = [], []
@@ -96,11 +96,13 @@ class Traced:
 
     def _until(self, mark):
         """The lines of the log from the last mark up to this one."""
-        deadline, line = time.monotonic() + 120, re.compile(rb'"%b".*\n' % mark.encode())
+        deadline, line = time.monotonic() + 600, re.compile(rb'"%b".*\n' % mark.encode())
+        pause = 0.002  # seconds; longer while libraries are loaded, which fills the log
         while not (found := line.search(text := self._unread())):
             alive = self.process.poll() is None and time.monotonic() < deadline
             assert alive, self._errors.read_text()[-3000:]
-            time.sleep(0.002)
+            time.sleep(pause)
+            pause = min(2 * pause, 0.2)
         self._read += found.end()
         return text[: found.start()].decode("utf-8", "replace").splitlines()[:-1]
 

@@ -1,29 +1,12 @@
-"""Graphs by name: what builds one on this machine, and published graphs that can be fetched.
+"""Published graphs that can be fetched by name: their counts, splits and files.
 
 Every published graph is checked when it is imported: the counts must match the paper's table.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.errors import DataError
-
-
-@dataclass(frozen=True)
-class GraphSource:
-    """A data set that is built on this machine, registered in `dance_flwr.datasets`.
-
-    Attributes
-    ----------
-    build : returns the graph
-    identity : returns a string that changes with the graph, without building the graph
-    """
-
-    build: Callable[[], TextGraph]
-    identity: Callable[[], str]
-
 
 # Papers count edges in three ways, and each table in one of them.
 BOTH_WAYS, ONE_WAY, ARCS = "both ways", "one way", "arcs"
@@ -290,34 +273,3 @@ def recommended_settings(name: str) -> dict[str, float | str]:
     if row.official:
         return mode
     return dict(zip(("train-ratio", "val-ratio", "test-ratio"), row.split, strict=True)) | mode
-
-
-@dataclass(frozen=True)
-class BuiltIn:
-    """What `data list` says of a graph that is made from installed packages, without a network.
-
-    Attributes
-    ----------
-    text : content of a node's text
-    licence : licence of the packages, under which the texts are
-    origin : names of the packages
-    """
-
-    text: str
-    licence: str = "BSD-3-Clause"
-    origin: str = "installed numpy, scipy, scikit-learn, networkx"
-
-
-BUILT_IN = {
-    "pydocs": BuiltIn("docstring"),
-    "pydocs-full": BuiltIn("docstring"),
-    "pydocs-citations": BuiltIn("docstring, reference"),
-    "pydocs-relations": BuiltIn(
-        "docstring; relations", origin="installed scipy, scikit-learn, networkx"
-    ),
-    "pydocs-sites": BuiltIn(
-        "docstring",
-        "BSD-3-Clause; MIT (torch-geometric)",
-        "installed networkx, numpy, scikit-learn, scipy, torch, torch-geometric",
-    ),
-}

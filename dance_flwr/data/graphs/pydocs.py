@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from dance_flwr.data.graphs import docstrings
-from dance_flwr.data.graphs.catalogue import GraphSource
+from dance_flwr.data.graphs.built_in import GraphSource
 from dance_flwr.data.graphs.graph import NO_SPLIT, TextGraph, csr_from_pairs, summary
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import code_hash

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dance_flwr.data.graphs import documented, pydocs, pydocs_small
-from dance_flwr.data.graphs.catalogue import GraphSource
+from dance_flwr.data.graphs.built_in import GraphSource
 from dance_flwr.data.graphs.documented import Documents, area, objects_of, plain_text, sections
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.fingerprint import code_hash

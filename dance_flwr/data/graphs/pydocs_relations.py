@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs import documented, pydocs, pydocs_small
-from dance_flwr.data.graphs.catalogue import GraphSource
+from dance_flwr.data.graphs.built_in import GraphSource
 from dance_flwr.data.graphs.documented import (
     Documents,
     Names,

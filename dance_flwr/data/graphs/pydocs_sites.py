@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from dance_flwr.data.graphs import docstrings, documented, pydocs_small
-from dance_flwr.data.graphs.catalogue import GraphSource
+from dance_flwr.data.graphs.built_in import GraphSource
 from dance_flwr.data.graphs.documented import Documents, Names, plain_text
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.graphs.pydocs import MIN_TEXT

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs import pydocs
-from dance_flwr.data.graphs.catalogue import GraphSource
+from dance_flwr.data.graphs.built_in import GraphSource
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.fingerprint import code_hash
 

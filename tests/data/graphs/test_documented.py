@@ -12,7 +12,7 @@ import pytest
 
 from dance_flwr.config.plugins import DATASETS
 from dance_flwr.data.graphs import pydocs, pydocs_citations, pydocs_relations, pydocs_sites
-from dance_flwr.data.graphs.catalogue import BUILT_IN
+from dance_flwr.data.graphs.built_in import BUILT_IN
 from dance_flwr.data.graphs.documented import MIN_CLASS, Documents, Names, plain_text, sections
 from dance_flwr.data.graphs.graph import UNLABELLED
 from dance_flwr.data.graphs.pydocs_small import MAX_TEXT

@@ -26,6 +26,7 @@ from dance_flwr.federation.secagg.vectors import MAX_VALUE, MetricLayout
 from dance_flwr.runs.reader import load_model
 
 DP = {
+    "method": "fedavg-full",
     "clients": 5,
     "rounds": 2,
     "privacy_seeded": True,
@@ -135,7 +136,7 @@ def test_sampled_sigma_agrees_with_another_accountant():
     sigma = noise_for(3.0, 1e-5, 20, 0.4)
     other = PRVAccountant()
     other.history = [(sigma, 0.4, 20)]
-    assert other.get_epsilon(1e-5, eps_error=1e-3) == pytest.approx(3.0, rel=0.01)
+    assert other.get_epsilon(1e-5, eps_error=5e-3) == pytest.approx(3.0, rel=0.01)
     assert sigma < noise_for(3.0, 1e-5, 20, 1.0)
 
 
@@ -259,7 +260,6 @@ ROUNDED = [("central", False, "int8"), ("central", False, "float16"), ("central"
 @pytest.mark.parametrize(("dp", "secure", "precision"), [*ROUNDED, ("local", True, "int8")])
 def test_noise_and_rounding_together_run(run, dp, secure, precision):
     finished = run(
-        method="fedavg-full",
         privacy_dp=dp,
         privacy_secure_aggregation=secure,
         upload_precision=precision,
@@ -275,7 +275,7 @@ def test_what_a_client_rounds_is_no_longer_than_the_norm(run, precision):
     from dance_flwr.federation.wire import messages
 
     keys = DP | {"rounds": 4, "privacy_clipping_norm": 0.05, "privacy_dp": "central"}
-    finished = run(method="fedavg-full", upload_precision=precision, **keys)
+    finished = run(upload_precision=precision, **keys)
     lengths = []
     for reply in finished.replies("train"):
         sent = Quantised(messages.model_of(reply), messages.scales_of(reply))

@@ -50,7 +50,7 @@ def under_flower(config, folder):
         str(folder / "config.toml"),
     ]
     done = subprocess.run(
-        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=240
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=600
     )
     left = marked(mark)
     names = [process.name() for process in left]
@@ -99,22 +99,6 @@ def test_the_engine_and_this_process_give_the_same_run(run, run_config, tmp_path
         here.partition / "client-4" / "runs" / there["run"] / "evidence" / "final.npz"
     ).is_file()
     assert f"{there['test_accuracy']:.4f}" in done.stdout
-
-
-@pytest.mark.flower
-def test_masks_under_the_engine_change_no_bit(run, run_config, tmp_path):
-    here = run(clients=3, rounds=1)
-    keys = {"clients": 3, "rounds": 1, "privacy_secure_aggregation": True}
-    config = run_config(
-        out=str(tmp_path / "out"), data_root=str(here.partition.parent.parent), **keys
-    )
-    done, left = under_flower(config, tmp_path)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert left == []
-    there = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert there["privacy"]["secure_aggregation"] is True and there["clients"] == []
-    assert there["model_fingerprint"] == here.result["model_fingerprint"]
-    assert there["test_accuracy"] == here.result["test_accuracy"]
 
 
 @pytest.mark.flower

@@ -23,6 +23,7 @@ from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import accuracy, count
 from dance_flwr.runs.reader import load_model
 
+PLAIN = {"method": "fedavg-full"}
 TOP = {
     *(
         "schema",
@@ -229,32 +230,25 @@ def test_a_round_that_is_asked_twice_is_answered_twice(dance, keys):
         )
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_strategy_runs(run, strategy):
-    finished = run(
-        strategy=strategy, rounds=2, server_learning_rate=0.01 if strategy != "fedavgm" else 1.0
-    )
-    assert finished.result["strategy"] == strategy
-    model = load_model(finished.folder)
-    assert all(
-        torch.isfinite(tensor).all() and tensor.dtype == torch.float32 for tensor in model.values()
-    )
-    first, second = (row["bytes_down"]["0"] for row in finished.result["history"])
-    assert second == pytest.approx(
-        first, rel=0.01
-    )  # an optimiser's numbers make no model larger on the wire
-
-
-def test_every_strategy_is_another_computation(run):
-    prints = {
-        name: run(strategy=name, rounds=2, evaluate_every=2).result["model_fingerprint"]
-        for name in ("fedavg", "fedavgm", "fedprox", "fedadam", "fedyogi", "fedadagrad")
-    }
-    assert len(set(prints.values())) == len(prints)
+def test_every_strategy_runs_and_is_another_computation(run):
+    prints = set()
+    for strategy in STRATEGIES:
+        rate = 0.01 if strategy != "fedavgm" else 1.0
+        # Of five clients, as a trimmed mean of three is their median or their mean.
+        keys = {"strategy": strategy, "clients": 5, "rounds": 2, **PLAIN}
+        finished = run(server_learning_rate=rate, **keys)
+        assert finished.result["strategy"] == strategy
+        prints.add(finished.result["model_fingerprint"])
+        for tensor in load_model(finished.folder).values():
+            assert torch.isfinite(tensor).all() and tensor.dtype == torch.float32
+        first, second = (row["bytes_down"]["0"] for row in finished.result["history"])
+        # An optimiser's numbers make no model larger on the wire.
+        assert second == pytest.approx(first, rel=0.01), strategy
+    assert len(prints) == len(STRATEGIES)
 
 
 def test_a_fraction_of_the_clients_trains_and_the_choice_repeats(run):
-    first, again = (run(client_fraction=0.67, rounds=4) for _ in range(2))
+    first, again = (run(client_fraction=0.67, rounds=4, **PLAIN) for _ in range(2))
 
     def trained(finished):
         return [
@@ -271,7 +265,7 @@ def test_a_fraction_of_the_clients_trains_and_the_choice_repeats(run):
 
 
 def test_evaluation_every_second_round_and_after_the_last(run):
-    finished = run(evaluate_every=2, rounds=5)
+    finished = run(evaluate_every=2, rounds=5, **PLAIN)
     assert [accuracy is not None for accuracy in validations(finished)] == [
         False,
         True,
@@ -288,7 +282,7 @@ def test_evaluation_every_second_round_and_after_the_last(run):
         pytest.param(0, 0, 3, [1], id="static"),
         pytest.param(1, 0, 3, [1, 2, 3], id="core-only"),
         pytest.param(0, 1, 3, [1, 2, 3], id="text-only"),
-        pytest.param(10, 10, 11, [1, 11], id="every-10"),
+        pytest.param(3, 3, 4, [1, 4], id="every-3"),
         pytest.param(2, 3, 5, [1, 3, 4, 5], id="core-2-text-3"),
     ],
 )
@@ -364,7 +358,7 @@ def test_second_preparation_encodes_nothing(run_config, dance):
 
 @pytest.mark.parametrize("weight", ["nodes", "labelled"])
 def test_weight_of_a_client_is_what_was_asked_for(run, weight):
-    finished = run(aggregate_weight=weight, rounds=1)
+    finished = run(aggregate_weight=weight, rounds=1, **PLAIN)
     sites = [finished.data(client) for client in range(3)]
     held = {
         "nodes": [data.num_nodes for data in sites],
@@ -376,7 +370,7 @@ def test_weight_of_a_client_is_what_was_asked_for(run, weight):
 
 
 def test_aggregate_is_the_weighted_mean_of_the_uploads(run):
-    finished = run(rounds=1)
+    finished = run(rounds=1, **PLAIN)
     replies = finished.replies("train")
     weights = [metrics_of(reply.content)["num-examples"] for reply in replies]
     states = [reply.content.array_records["arrays"].to_torch_state_dict() for reply in replies]
