@@ -47,14 +47,17 @@ import shutil  # noqa: E402
 import subprocess  # noqa: E402
 import warnings  # noqa: E402
 from dataclasses import dataclass  # noqa: E402
+from functools import cache  # noqa: E402
 from types import SimpleNamespace  # noqa: E402
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-settings.register_profile("suite", deadline=None)  # a busy machine is no failure
-settings.load_profile("suite")
+# A busy machine is no failure. HYPOTHESIS_PROFILE=deep looks longer where a test names no number.
+settings.register_profile("suite", deadline=None, max_examples=25)
+settings.register_profile("deep", deadline=None, max_examples=400)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 
 def pytest_addoption(parser):
@@ -198,6 +201,12 @@ def run(run_config, tmp_path_factory):
         return Finished(read_result(folder), folder, config, messages)
 
     return start
+
+
+@pytest.fixture(scope="session")
+def reference(run):
+    """A function that returns a finished run of these keys, made once, to be read only."""
+    return cache(run)
 
 
 @pytest.fixture(scope="session")

@@ -197,7 +197,7 @@ def test_output_and_gradients_are_finite(name, kind):
 
 
 @every_backbone
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**20), n=st.integers(1, 14), density=st.sampled_from([0.0, 0.1, 0.4]))
 def test_numbering_the_nodes_anew_changes_nothing(name, seed, n, density):
     backbone = build(name)
