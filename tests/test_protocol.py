@@ -243,7 +243,7 @@ from dance_flwr.config.tree import parse
 from dance_flwr.runs.simulation.engine import run_in_process
 assert Path(dance_flwr.__file__).is_relative_to(sys.argv[1]), dance_flwr.__file__
 config = parse(json.loads(sys.argv[2]))
-run_in_process(config, Path(config.out))
+run_in_process(config, Path(config.out), lambda row: None)
 """
 
 

@@ -116,7 +116,7 @@ def test_faithfulness_is_the_same_with_and_without(off, core, tmp_path):
     for finished in (off, core):
         shutil.copytree(finished.folder, folder := tmp_path / finished.result["run"])
         with quick_masks():
-            found.append(analyse(folder, finished.config, finished.partition, nodes=12, draws=1))
+            found.append(analyse(folder, finished.config, finished.partition, nodes=2, draws=1))
     assert found[0] == found[1]
 
 
