@@ -28,14 +28,16 @@ _SLOW_MARKS = ("flower", "cora", "llm", "long")
 _SLOW_FOLDERS = ("api", "cli", "deploy", "pages", "redteam", "runs", "study")
 # Files that take seconds, measured: `make test-quick` ends within 90 s on two cores.
 _SLOW_FILES = (
-    *(
-        "baselines/condensation/",
-        "baselines/llata/",
-        "data/graphs/test_import",
-        "llm/test_model_file",
-    ),
-    *("data/graphs/test_pydocs", "data/text/test_bank", "evidence/test_faithfulness"),
-    *("evidence/test_summaries", "federation/privacy/test_dp", "federation/server/test_round"),
+    "baselines/condensation/",
+    "baselines/llata/",
+    "data/graphs/test_import",
+    "data/graphs/test_pydocs",
+    "data/text/test_bank",
+    "evidence/test_faithfulness",
+    "evidence/test_summaries",
+    "federation/privacy/test_dp",
+    "federation/server/test_round",
+    "llm/test_model_file",
 )
 
 
