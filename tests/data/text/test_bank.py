@@ -259,10 +259,11 @@ PROCESSES.set_forkserver_preload(["sentence_transformers", "support.encoding"])
 @pytest.fixture
 def encode_in_processes(tmp_path):
     """Start one process per range of MANY, let all of them go at once, and return them."""
-    started = []
+    started, barriers = [], []
 
     def start(*ranges):
         together = PROCESSES.Barrier(len(ranges))
+        barriers.append(together)  # one that is collected is gone before a process opens it
         for number, (first, last) in enumerate(ranges):
             arguments = (tmp_path, MANY[first:last], together, tmp_path / f"written-{number}")
             started.append(PROCESSES.Process(target=encode, args=arguments))
@@ -289,7 +290,7 @@ def check_whole(bank, encoder, number):
 def test_two_processes_encode_at_once(bank, encoder, encode_in_processes, tmp_path):
     """Half of the texts of each are the other's too: both write, and none twice."""
     for process in encode_in_processes((0, 60), (30, 90)):
-        process.join(300)
+        process.join()
         assert process.exitcode == 0
     written = [int((tmp_path / f"written-{number}").read_text()) for number in (0, 1)]
     assert sum(written) == 90 and min(written) >= 30
@@ -302,7 +303,7 @@ def test_a_killed_process_leaves_a_whole_bank_to_the_other(bank, encoder, encode
     while not index.is_file() or index.read_bytes().count(b"\n") < 15:
         time.sleep(0.005)
     killed.kill()
-    other.join(300)
+    other.join()
     assert other.exitcode == 0
     kept = keys_of(bank)
     assert {text_key(text) for text in MANY[40:]} <= kept
