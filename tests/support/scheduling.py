@@ -30,6 +30,9 @@ _SLOW_FOLDERS = ("api", "cli", "deploy", "pages", "redteam", "runs", "study")
 _SLOW_FILES = (
     "baselines/condensation/",
     "baselines/llata/",
+    "client_data/test_probe",
+    "dance/test_theory",
+    "dance/test_topology",
     "data/graphs/test_import",
     "data/graphs/test_pydocs",
     "data/text/test_bank",
@@ -38,6 +41,9 @@ _SLOW_FILES = (
     "federation/privacy/test_dp",
     "federation/server/test_round",
     "llm/test_model_file",
+    "nn/test_blocks",
+    "nn/test_lasso",
+    "nn/test_neighbourhood",
 )
 
 
