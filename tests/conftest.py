@@ -51,6 +51,7 @@ import shutil  # noqa: E402
 import subprocess  # noqa: E402
 import warnings  # noqa: E402
 from dataclasses import dataclass  # noqa: E402
+from functools import cache  # noqa: E402
 from types import SimpleNamespace  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -58,7 +59,7 @@ import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 # Without a deadline, as a busy machine is no failure.
-settings.register_profile("suite", deadline=None, max_examples=examples(100))
+settings.register_profile("suite", deadline=None, max_examples=examples(75))
 settings.load_profile("suite")
 
 
@@ -209,6 +210,12 @@ def run(run_config, tmp_path_factory):
         return Finished(read_result(folder), folder, config, messages)
 
     return start
+
+
+@pytest.fixture(scope="session")
+def reference(run):
+    """A function that returns a finished run of these keys, made once, to be read only."""
+    return cache(run)
 
 
 @pytest.fixture(scope="session")

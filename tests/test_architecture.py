@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -69,9 +70,15 @@ def module_of(path: Path) -> str:
 MODULES = {module_of(path): path for path in SOURCES}
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """The syntax tree of a file, node by node."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def imports_of(path: Path) -> Iterator[str]:
     """Every module that a file imports, anywhere in it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -142,16 +149,14 @@ SERVICES = ("sqlalchemy", "alembic", "fastapi")  # what Flower's SuperLink is ma
 
 
 @pytest.mark.parametrize(
-    ("module", "heavy"),
+    ("modules", "heavy"),
     [
-        ("client_app", LEARNING + SERVICES),
-        ("dance_flwr.cli.main", LEARNING + SERVICES),
-        ("dance_flwr.config.tree", LEARNING + SERVICES),
+        ("client_app, dance_flwr.cli.main, dance_flwr.config.tree", LEARNING + SERVICES),
         ("server_app", SERVICES),
     ],
 )
-def test_what_starts_often_starts_without_heavy_libraries(module, heavy):
-    code = f"import {module}, sys; print([name for name in {heavy} if name in sys.modules])"
+def test_what_starts_often_starts_without_heavy_libraries(modules, heavy):
+    code = f"import {modules}, sys; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True
     )
@@ -162,7 +167,7 @@ def test_keys_of_messages_are_written_in_one_place():
     for path in SOURCES:
         strings = {
             node.value
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            for node in nodes_of(path)
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
         }
         assert name_of(path).startswith("federation/wire/") or not strings & WORDS_OF_THE_WIRE, path
@@ -172,7 +177,7 @@ def test_files_and_functions_stay_small():
     for path in [*SOURCES, *APPS]:
         text = path.read_text(encoding="utf-8")
         assert len(text.splitlines()) <= (110 if path in APPS else 300), path
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes_of(path):
             if isinstance(node, ast.FunctionDef):
                 documented = ast.get_docstring(node, clean=False)
                 size = node.end_lineno - node.lineno

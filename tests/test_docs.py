@@ -150,16 +150,19 @@ def test_the_search_works_in_a_page_that_was_opened_as_a_file(site, tmp_path):
     assert ":CONSOLE" not in done.stderr
 
 
-@pytest.fixture
-def copy(tmp_path):
-    """A copy of the documents to modify; the figures are left out."""
-    project = tmp_path / "project"
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    """A copy of the documents without figures and reference, and what its build complains of."""
+    project = tmp_path_factory.mktemp("documents") / "project"
     shutil.copytree(
         PROJECT / "docs", project / "docs", ignore=shutil.ignore_patterns("reproduction", "*.png")
     )
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "mkdocs.yml"):
         shutil.copy(PROJECT / name, project)
-    return project
+    for page in (project / "docs" / "reference").glob("*.md"):
+        page.write_text("# Reference\n", encoding="utf-8")
+    (project / "docs" / "reproduction.md").write_text("# Gone\n", encoding="utf-8")
+    return project, build(project, project.parent / "site").stderr
 
 
 @pytest.mark.parametrize(
@@ -172,13 +175,10 @@ def copy(tmp_path):
         ("docs/decisions/orphan.md", "# A page that no menu names", "orphan.md"),
     ],
 )
-def test_what_leads_nowhere_fails_the_build(copy, tmp_path, file, text, complaint):
-    for page in (copy / "docs" / "reference").glob("*.md"):
-        page.write_text("# Reference\n", encoding="utf-8")
-    (copy / "docs" / "reproduction.md").write_text("# Gone\n", encoding="utf-8")
-    before = build(copy, tmp_path / "before").stderr
-    path = copy / file
+def test_what_leads_nowhere_fails_the_build(documents, tmp_path, file, text, complaint):
+    project, before = documents
+    path = shutil.copytree(project, tmp_path / "project") / file
     earlier = path.read_text(encoding="utf-8") if path.exists() else ""
     path.write_text(f"{earlier}\n{text}\n", encoding="utf-8")
-    done = build(copy, tmp_path / "after")
+    done = build(tmp_path / "project", tmp_path / "site")
     assert done.returncode == 1 and complaint in done.stderr and complaint not in before

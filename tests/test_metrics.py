@@ -5,7 +5,7 @@ from math import cos, pi, sqrt
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score
 
@@ -15,7 +15,6 @@ from dance_flwr.nn.proximal import proximal_term
 from dance_flwr.nn.training import learning_rate, train_epochs
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**20),
     n=st.integers(1, 40),

@@ -1,6 +1,7 @@
 """What another package brings through entry points, as CONTRIBUTING tells its author."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.forking import Forking
 from support.project import PROJECT
 
 OUTSIDE = PROJECT / "tests" / "support" / "outside"
@@ -46,21 +48,23 @@ def installed(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
-def outside(installed, tmp_path, monkeypatch):
+def with_packages(*folders):
+    """The environment of a process that finds these packages and the checkout."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (*folders, PROJECT)))}
+
+
+@pytest.fixture(scope="module")
+def outside(installed, tmp_path_factory):
     """A function that runs the command line where the other package is installed."""
-    monkeypatch.setenv("PYTHONPATH", f"{installed}:{PROJECT}")
-
-    def call(*arguments):
-        command = [sys.executable, "-c", "from dance_flwr.cli.main import main; main()", *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-
-    return call
+    work = tmp_path_factory.mktemp("work")
+    forking = Forking(sys.executable, work, with_packages(installed))
+    yield forking
+    forking.close()
 
 
-def test_a_method_is_one_file(outside, tmp_path):
+def test_a_method_is_one_file(outside):
     """The printed list is the one in CONTRIBUTING: the file, and its entry point."""
-    out = tmp_path / "run"
+    out = outside.folder / "run"
     keys = ["method=toy-method", "toy.shrink=0.25", "toy.rounds-off=1"]
     done = outside(
         *("run", "--in-process", "--data", "toy-data", "--out", str(out)),
@@ -77,7 +81,7 @@ def test_a_method_is_one_file(outside, tmp_path):
     print(f"  toy_method.py  {len((OUTSIDE / 'toy_method.py').read_text().splitlines())} lines")
 
 
-def test_its_keys_are_checked_listed_and_searched(outside):
+def test_its_keys_are_checked_listed_and_searched(outside, installed):
     wrong = outside("run", "--in-process", "--set=method=toy-method", "--set=toy.shrink=2")
     assert wrong.returncode == 2
     assert "toy.shrink: expected > 0 and <= 1, found 2" in wrong.stderr
@@ -91,12 +95,14 @@ def test_its_keys_are_checked_listed_and_searched(outside):
         "from dance_flwr.study.engine.tune import Search;"
         "print(Search('cora', 'toy-method', 2, 2, (0,), {}).space['toy.shrink'])"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=with_packages(installed), capture_output=True, text=True
+    )
     assert found.stdout.strip() == "(0.25, 0.5)", found.stderr
 
 
-def test_a_strategy_a_partitioner_a_data_set_and_a_tracker_are_one_object_each(outside, tmp_path):
-    out = tmp_path / "run"
+def test_a_strategy_a_partitioner_a_data_set_and_a_tracker_are_one_object_each(outside):
+    out = outside.folder / "another"
     done = outside(
         *("run", "--in-process", "--data", "toy-data", "--out", str(out)),
         *("--set=method=fedavg-full", "--set=strategy=toy-strategy"),
@@ -106,27 +112,33 @@ def test_a_strategy_a_partitioner_a_data_set_and_a_tracker_are_one_object_each(o
     result = json.loads((out / "result.json").read_text())
     assert result["strategy"] == "toy-strategy"
     assert result["nodes_per_client"] == [10, 10, 10]
-    kept = json.loads((tmp_path / "toy.json").read_text())
+    kept = json.loads((outside.folder / "toy.json").read_text())
     assert [row["loss"] for row in kept["rounds"]] == [row["loss"] for row in result["history"]]
     assert kept["final"]["final/test_accuracy"] == result["test_accuracy"]
 
 
-def test_an_experiment_is_one_file(outside, tmp_path):
+def test_an_experiment_is_one_file(outside):
     command = ["experiment", "toy-experiment", "--datasets", "toy-data", "--seeds", "0"]
     done = outside(*command, "--out", "study", *SMALL)
     assert done.returncode == 0, done.stderr
     assert "toy-experiment" in outside("experiment", "--help").stdout
     report = outside("report", "study")
     assert report.returncode == 0, report.stderr
-    assert "1 rows" in (tmp_path / "study" / "report" / "toy-experiment.md").read_text()
+    assert "1 rows" in (outside.folder / "study" / "report" / "toy-experiment.md").read_text()
 
 
-def test_a_name_that_is_taken_is_refused_in_one_line(outside, installed, tmp_path, monkeypatch):
+def test_a_name_that_is_taken_is_refused_in_one_line(installed, tmp_path):
     folder = tmp_path / "clash" / "clash-1.0.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: clash\nVersion: 1.0\n")
     (folder / "entry_points.txt").write_text("[dance_flwr.methods]\ndance = toy_method:METHOD\n")
-    monkeypatch.setenv("PYTHONPATH", f"{folder.parent}:{installed}:{PROJECT}")
-    done = outside("run", "--in-process")
+    code = "from dance_flwr.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "--in-process"],
+        env=with_packages(folder.parent, installed),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and "'dance'" in done.stderr

@@ -16,6 +16,7 @@ from flwr.proto.message_pb2 import Message as ProtoMessage
 from support import schema
 from support.checkouts import changed, copied
 from support.graphs import EVERY_ROUND
+from support.killing import Killed, asks
 from support.project import PROJECT
 
 import dance_flwr
@@ -26,6 +27,7 @@ GOLDEN = PROJECT / "tests" / "golden" / "schema.json"
 UPDATE = "python -m pytest tests/test_protocol.py --update-golden"
 BASE = "fedavg-full"  # what others add or lack stands with them
 
+FAST = {"rounds": 2, "local_epochs": 1, "condense_steps": 2}
 ADAPTIVE = {"privacy_dp": "central", "privacy_clipping": "adaptive"}
 NOISE = {"privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0}
 RUNS = {
@@ -58,7 +60,7 @@ def schema_of(run, folder, **keys):
         if config.get("final") and not kept:
             kept.update(schema.of_file(folder / "checkpoint.safetensors"))
 
-    finished = run(rounds=2, folder=folder, on_message=see, **keys)
+    finished = run(**FAST, folder=folder, on_message=see, **keys)
     parts = {"messages": schema.of_messages(finished.messages), "state": kept, "packs": set()}
     for client in range(finished.config.clients):
         home = finished.partition / f"client-{client}" / "runs" / finished.result["run"]
@@ -217,10 +219,15 @@ def with_node(run, tmp_path):
     return start
 
 
+@pytest.fixture(scope="module")
+def other_docstrings(tmp_path_factory):
+    """The sources with other docstrings."""
+    return changed(copied(tmp_path_factory.mktemp("other")), "docstrings")
+
+
 @pytest.mark.long
-def test_a_node_of_another_docstring_joins(with_node, run, tmp_path):
-    sources = changed(copied(tmp_path / "other"), "docstrings")
-    finished = with_node(sources, method=BASE)
+def test_a_node_of_another_docstring_joins(with_node, run, other_docstrings):
+    finished = with_node(other_docstrings, method=BASE)
     assert len(finished.replies("train")) == 6
     assert (
         finished.result["model_fingerprint"]
@@ -229,41 +236,39 @@ def test_a_node_of_another_docstring_joins(with_node, run, tmp_path):
 
 
 RUN = """
-import json, os, sys
+import json, sys
 from pathlib import Path
 import dance_flwr
 from dance_flwr.config.tree import parse
 from dance_flwr.runs.simulation.engine import run_in_process
 assert Path(dance_flwr.__file__).is_relative_to(sys.argv[1]), dance_flwr.__file__
 config = parse(json.loads(sys.argv[2]))
-run_in_process(config, Path(config.out), lambda row: os._exit(9) if row["round"] == 2 else None)
+run_in_process(config, Path(config.out), lambda row: None)
 """
 
 
 @pytest.mark.long
-def test_a_run_begun_before_a_changed_docstring_resumes_after_it(run, run_config, tmp_path):
-    """In another process, where a kill ended it after round 2 of 3."""
+def test_a_run_begun_before_a_changed_docstring_resumes_after_it(
+    run, run_config, other_docstrings, tmp_path
+):
+    """Killed in round 3, and resumed by a process of the other sources."""
     from dance_flwr.config.tree import flatten
     from dance_flwr.fingerprint import provenance
     from dance_flwr.runs.reader import read_result
 
-    sources, out = copied(tmp_path / "sources"), tmp_path / "run"
-
-    def go(**keys):
-        config = flatten(run_config(out=str(out), method=BASE, **keys))
-        return subprocess.run(
-            [sys.executable, "-c", RUN, sources, json.dumps(config)],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(sources)},
-            capture_output=True,
-            text=True,
-        )
-
-    first = go()
-    assert first.returncode == 9 and (out / "checkpoint.safetensors").is_file(), first.stderr
-    changed(sources, "docstrings")
-    second = go(resume=True)
-    assert second.returncode == 0, second.stderr
+    out = tmp_path / "run"
+    with pytest.raises(Killed):
+        run(folder=out, on_message=asks("train", 3), method=BASE)
+    assert (out / "checkpoint.safetensors").is_file()
+    config = flatten(run_config(out=str(out), method=BASE, resume=True))
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, other_docstrings, json.dumps(config)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(other_docstrings)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
     result, whole = read_result(out), run(method=BASE).result
     assert (result["resumed_after"], len(result["history"])) == ([2], 3)
     assert result["model_fingerprint"] == whole["model_fingerprint"]

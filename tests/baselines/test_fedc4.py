@@ -33,7 +33,6 @@ WIDE = {"fedc4_groups": 1, "fedc4_threshold": -1.0}  # every client is sent all 
 # Groups of clients
 
 
-@settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=6), min_size=2, max_size=4))
 def test_distances_are_areas_between_distribution_functions(samples):
     actual = wasserstein_distances([np.array(own, np.float32) for own in samples])
@@ -75,7 +74,6 @@ def test_a_client_without_nodes_is_in_no_group():
 # Choice of nodes
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.sampled_from([-1.0, 0.0, 0.4, 1.0]))
 def test_chosen_nodes_are_those_of_the_loop(seed, threshold):
     own = {client: torch.randn(1 + client, 3, generator=draw(seed + client)) for client in range(4)}
@@ -186,7 +184,6 @@ def test_constant_rows_have_no_edge():
     assert rebuild_graph(torch.ones(4, 3), 0.0, 0.0, 5).equal(torch.zeros(4, 4))
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 12), st.integers(0, 10**6))
 def test_a_rebuilt_graph_is_symmetric_finite_and_without_loops(rows, seed):
     features = torch.randn(rows, 4, generator=draw(seed))

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.blocks import draw
 from support.condensed import CLASSES, DIM, graph, payloads, rows, uploads
@@ -67,7 +67,6 @@ def theta(seed=0, dim=DIM, classes=CLASSES):
 # The algorithm
 
 
-@settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_pooled_gradients_are_those_of_the_pooled_nodes(sizes):
     """With counts of real nodes, it is the mean over the nodes of a class at all clients."""
@@ -178,7 +177,6 @@ def test_a_class_without_a_gradient_moves_nothing():
     assert same[0].graph is alone and loss == 0 and not same[0].moments
 
 
-@settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=4),
     st.sampled_from(["gcn", "mean", "sum", "loops"]),

@@ -77,7 +77,6 @@ def graph(sizes, seed=0, density=0.4, dim=12):
 # Condensation
 
 
-@settings(max_examples=30)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.integers(0, 10**6))
 def test_class_statistics_are_those_of_the_loops(sizes, seed):
     labels = labels_of(*sizes)
@@ -97,7 +96,6 @@ def test_equal_rows_have_a_slope():
     assert torch.isfinite(torch.autograd.grad(deviation.sum(), values)[0]).all()
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 10**6))
 def test_losses_are_those_of_the_loops(seed):
     ours, theirs = labels_of(2, 1, 0, 3), labels_of(5, 4, 0, 1)

@@ -586,8 +586,12 @@ def test_an_unusable_answer_is_skipped(run, step, change, reason):
     assert all(torch.isfinite(tensor).all() for tensor in load_model(finished.folder).values())
     if step == 0:
         assert sorted(exchanges(finished)[2]) == [0, 2]
-        with pytest.raises(QuorumError, match="in an exchange"):
-            run(**{**FAST, "rounds": 1}, app=app)
+
+
+def test_too_few_usable_answers_end_the_run(run):
+    app = Broken(0, lambda state: state | {"5.bias": torch.zeros(3)})
+    with pytest.raises(QuorumError, match="in an exchange"):
+        run(**{**FAST, "rounds": 1}, app=app)
 
 
 def test_a_repeated_step_is_answered_with_the_same_tensors(finished):

@@ -515,8 +515,8 @@ def test_a_refined_graph_is_its_naive_twin(run_config, seed, monkeypatch):
         {"backbone": "sage", "edge_gates": "agreement"},
     ],
 )
-def test_with_every_edge_kept_and_none_added_it_is_fedavg(run, method, keys):
-    full = run(method="fedavg-full", **FAST, **keys)
+def test_with_every_edge_kept_and_none_added_it_is_fedavg(run, reference, method, keys):
+    full = reference(method="fedavg-full", **FAST, **keys)
     own = run(method=method, **FAST, **PLAIN, **keys)
     ours, theirs = models(own), models(full)
     assert all(equal(a, b) for k in range(3) for a, b in zip(ours[k], theirs[k], strict=True))

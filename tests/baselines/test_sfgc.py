@@ -99,7 +99,6 @@ def test_an_expert_is_plain_gradient_descent(blocks):
 # The student
 
 
-@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 6), st.integers(0, 4))
 def test_the_unrolled_student_is_that_of_autograd(seed, rows, dim, steps):
     """With more rows than dimensions and fewer; gradients of X' and of the rate too."""

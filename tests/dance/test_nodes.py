@@ -27,7 +27,6 @@ from dance_flwr.dance.nodes import (
 from dance_flwr.nn.ragged import Ragged
 
 CLASSES = 4
-QUICK = settings(max_examples=60, deadline=None)
 
 
 def quarters(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -59,7 +58,6 @@ def pool(labels, times=None):
     return Pool(labels, torch.zeros_like(labels) if times is None else times, visible)
 
 
-@QUICK
 @given(**worlds)
 def test_pseudo_labels_follow_the_equation(seed, n, known, present, tau):
     rng = np.random.default_rng(seed)
@@ -80,7 +78,6 @@ def test_pseudo_labels_by_hand():
     ).tolist() == [0, 0, 1]
 
 
-@QUICK
 @given(seed=st.integers(0, 2**20), n=st.integers(1, 25))
 def test_difficulty_is_the_entropy(seed, n):
     probs = quarters(np.random.default_rng(seed), n)
@@ -94,7 +91,6 @@ def test_difficulty_by_hand():
     assert prediction.difficulty.tolist() == pytest.approx([0.0, log(2)])
 
 
-@QUICK
 @given(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8), budget=st.integers(0, 120))
 def test_quotas_are_largest_remainders(sizes, budget):
     quota = class_quotas(torch.tensor(sizes), budget).tolist()
@@ -139,13 +135,12 @@ def test_node_budget_rounds_up_the_written_ratio(n, ratio, expected):
     assert node_budget(n, ratio) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(n=st.integers(1, 200_000), percent=st.integers(1, 100))
 def test_node_budget_is_the_exact_ceiling(n, percent):
     assert node_budget(n, percent / 100) == oracle.node_budget(n, percent / 100)
 
 
-@QUICK
 @given(
     **worlds,
     ratio=st.sampled_from([0.08, 0.3, 0.5, 1.0]),
@@ -196,7 +191,6 @@ def test_the_core_is_that_of_the_loops(
     assert core.tolist() == expected
 
 
-@QUICK
 @given(**worlds, ratio=st.sampled_from([0.08, 0.3, 1.0]))
 def test_the_core_with_real_prototypes_fills_every_quota(seed, n, known, present, tau, ratio):
     rng = np.random.default_rng(seed)
@@ -232,7 +226,6 @@ def queues(draw):
     return queue_of(sizes, [draw(st.integers(0, size)) for size in sizes])
 
 
-@QUICK
 @given(queue=queues(), turns=st.integers(0, 12))
 def test_cores_of_a_queue_are_those_of_the_loops(queue, turns):
     parts, quotas = lists(Ragged(queue.ptr, queue.nodes)), queue.quotas.tolist()
@@ -242,7 +235,6 @@ def test_cores_of_a_queue_are_those_of_the_loops(queue, turns):
     assert queue.times(turns).tolist() == counted
 
 
-@QUICK
 @given(queue=queues())
 def test_successive_cores_cover_a_class_before_they_repeat(queue):
     """After t cores a class's nodes were in floor(t K_c / m_c) or one more; so all of them were in
@@ -276,7 +268,6 @@ def test_cores_move_under_the_coverage_penalty_alone(rule):
             assert torch.isin(again.core(0), cores[0]).any() == (penalty == 0)
 
 
-@QUICK
 @given(**worlds, ratio=st.sampled_from([0.3, 0.5]), most=st.integers(0, 6))
 def test_a_batch_is_at_most_as_large_as_asked(seed, n, known, present, tau, ratio, most):
     rng = np.random.default_rng(seed)

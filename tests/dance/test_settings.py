@@ -258,9 +258,9 @@ def test_without_the_key_there_is_no_label_head(run):
     ],
     ids=str,
 )
-def test_every_variant_runs_and_leaves_evidence_that_verifies(run, cli, keys):
-    finished = run(rounds=2, **keys)
-    full = run(rounds=2)
+def test_every_variant_runs_and_leaves_evidence_that_verifies(run, reference, cli, keys):
+    few = {"rounds": 2, "local_epochs": 1}
+    finished, full = run(**few, **keys), reference(**few)
     assert finished.result["history"][1]["loss"] != full.result["history"][1]["loss"]
     assert cli("evidence", "verify", finished.folder).code == 0
 

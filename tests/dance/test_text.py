@@ -6,7 +6,7 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from oracles import evidence as oracle
 from support.builders import (
     ATTENTION_DIM,
@@ -31,8 +31,6 @@ from dance_flwr.dance.text import (
 )
 from dance_flwr.nn.hops import Hops
 from dance_flwr.nn.model import ModelShape
-
-QUICK = settings(max_examples=40, deadline=None)
 
 
 def maps(model: DanceModel) -> dict[str, torch.Tensor]:
@@ -81,7 +79,6 @@ def assert_same(found: dict[int, float], wanted: dict[int, float]) -> None:
     assert found == pytest.approx(wanted, abs=1e-9)
 
 
-@QUICK
 @given(client=clients())
 def test_evidence_is_that_of_the_loops(client):
     selection = client.select()
@@ -103,7 +100,6 @@ def test_evidence_is_that_of_the_loops(client):
             np.testing.assert_allclose(values[row].numpy(), twin[name], atol=1e-9)
 
 
-@QUICK
 @given(client=clients())
 def test_pooling_is_softmax_attention_of_the_mean_chunk(client):
     chunks, ptr = client.table.chunks, client.table.chunks_of.ptr.tolist()
@@ -161,7 +157,6 @@ def test_an_isolated_node_rests_on_its_own_text_alone():
     )
 
 
-@QUICK
 @given(client=clients())
 def test_frozen_candidates_are_the_selection_and_select_themselves_again(client):
     selection = client.select()
@@ -175,7 +170,6 @@ def test_frozen_candidates_are_the_selection_and_select_themselves_again(client)
     assert all(bool((weights > 0).all()) for weights in (*again.gates, again.chunk_weights))
 
 
-@QUICK
 @given(client=clients())
 def test_rows_taken_from_candidates_carry_their_own_evidence(client):
     whole = client.select()
@@ -185,7 +179,6 @@ def test_rows_taken_from_candidates_carry_their_own_evidence(client):
         torch.testing.assert_close(client.texts(part)[1], fused, atol=1e-12, rtol=0)
 
 
-@QUICK
 @given(client=clients())
 def test_evidence_of_a_node_does_not_depend_on_who_is_asked_beside_it(client):
     together = client.texts(client.select())[1]

@@ -5,7 +5,7 @@ of its solver.
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.builders import clients, objective, split
 
@@ -19,14 +19,11 @@ from dance_flwr.dance.topology import (
 )
 from dance_flwr.nn.ragged import entmax_rows, project_budget, rank_in_row, weighted_rows
 
-QUICK = settings(max_examples=40, deadline=None)
-
 
 def one_row(length: int) -> torch.Tensor:
     return torch.tensor([0, length])
 
 
-@QUICK
 @given(client=clients())
 def test_proposition_hard_budgets(client):
     """At most B_l neighbours per hop and B_tok chunks per node, hence at most K B_tok chunks in
@@ -50,7 +47,6 @@ def test_proposition_hard_budgets(client):
     assert int(offered.max()) <= sum(budgets) * widest
 
 
-@QUICK
 @given(
     seed=st.integers(0, 2**20),
     n=st.integers(1, 20),
@@ -75,7 +71,6 @@ def test_the_truncation_bound_is_tight():
     assert (project_budget(p, p, one_row(2), 1) @ e - p @ e).item() == pytest.approx(2 * 0.25)
 
 
-@QUICK
 @given(client=clients())
 def test_theorem_truncation_bound_for_the_evidence_itself(client):
     """Chunks have unit norm, so M = 1; the untruncated weights come from the same scores."""
@@ -92,7 +87,6 @@ def test_theorem_truncation_bound_for_the_evidence_itself(client):
         assert float((text[row] - full[row]).norm()) <= 2 * tail + 1e-9
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**20),
     n=st.integers(2, 20),
@@ -172,7 +166,6 @@ def after(steps: int, alpha: float, beta: float) -> DanceConfig:
     return DanceConfig(alpha=alpha, beta=beta, inner_iterations=steps, inner_tolerance=0.0)
 
 
-@QUICK
 @given(**problems, **weights)
 def test_the_objective_falls_at_the_accelerated_rate(seed, size, most, alpha, beta):
     """After L steps from 0 the objective exceeds its minimum by at most sum_i 2 L_i ||z_i||^2 /
@@ -193,7 +186,6 @@ def test_the_objective_falls_at_the_accelerated_rate(seed, size, most, alpha, be
         assert least - 1e-9 <= value <= least + 2 * distance / (steps + 1) ** 2 + 1e-9
 
 
-@QUICK
 @given(**problems, **weights, size_of_move=st.sampled_from([0.01, 0.1, 1.0]))
 def test_the_solution_beats_other_points_of_the_same_support(
     seed, size, most, alpha, beta, size_of_move
@@ -211,7 +203,6 @@ def test_the_solution_beats_other_points_of_the_same_support(
             assert best <= other * (1 + config.inner_tolerance) + 1e-9
 
 
-@QUICK
 @given(**problems)
 def test_the_prior_is_symmetric_and_bounded_even_in_float32(seed, size, most):
     """Rounding may push <t_i, t_i> above 1 and chunks may point away from one another; the clip

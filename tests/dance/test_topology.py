@@ -25,7 +25,6 @@ from dance_flwr.dance.topology import (
     synthesise_adjacency,
 )
 
-QUICK = settings(max_examples=40, deadline=None)
 cores = {"seed": st.integers(0, 2**20), "size": st.integers(1, 12), "most": st.integers(1, 5)}
 
 
@@ -60,7 +59,6 @@ def draw_core(
 def test_candidate_sets_are_those_of_the_loops(block):
     """Features and evidence in coarse steps make products exact and ties common."""
 
-    @QUICK
     @given(**cores)
     def check(seed, size, most):
         rng = np.random.default_rng(seed)
@@ -92,7 +90,6 @@ class Largest(TorchDispatchMode):
         return out
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**20),
     size=st.integers(1, 40),
@@ -190,7 +187,6 @@ def test_the_key_chooses_the_search():
         assert bool((classes[rows] == classes[cols]).all()) == in_class and rows.numel()
 
 
-@QUICK
 @given(client=clients())
 def test_the_prior_is_the_double_sum_over_selected_chunks(client):
     selection = client.select()
@@ -214,7 +210,6 @@ def test_the_prior_is_the_double_sum_over_selected_chunks(client):
 def test_self_expression_is_that_of_the_loops(block):
     """The stopping rule holds what it promises, and without it the minimisers are the same."""
 
-    @QUICK
     @given(
         **cores,
         alpha=st.sampled_from([1.0, 4.0, 12.0]),
@@ -247,7 +242,7 @@ def long(alpha: float, beta: float) -> DanceConfig:
     return DanceConfig(alpha=alpha, beta=beta, inner_iterations=4000, inner_tolerance=0.0)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(**cores, alpha=st.sampled_from([1.0, 8.0]), beta=st.sampled_from([0.0, 3.0]))
 def test_a_converged_solution_meets_the_optimality_conditions(seed, size, most, alpha, beta):
     """0 lies in the subdifferential: with r = 2 alpha x_j^T (x_i - X z_i) and w = beta + 1 - S_ij,
@@ -322,7 +317,6 @@ def test_one_node_has_no_candidates_and_no_edges():
     assert [part.tolist() for part in synthesise_adjacency(z, 3)] == [[], [], []]
 
 
-@QUICK
 @given(seed=st.integers(0, 2**20), size=st.integers(1, 12), most=st.integers(1, 4))
 def test_the_adjacency_is_that_of_the_loops(seed, size, most):
     """Coefficients in steps of 1/4 make ties exact; zeros inside the support are no edges."""

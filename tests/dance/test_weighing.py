@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import SHAPE, clients, make_client
 
@@ -13,8 +13,6 @@ from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import neighbour_labels
 from dance_flwr.dance.weighing import DenseSelection, weigh
-
-QUICK = settings(max_examples=40, deadline=None)
 
 
 def one_hot(client):
@@ -34,7 +32,6 @@ def trained(client, rule, selection=None, hidden=None):
     return SimpleNamespace(fused_text=texts[:, 0], text=texts[:, 1], labels=labels)
 
 
-@QUICK
 @given(client=clients(), own=st.booleans())
 def test_all_candidates_weigh_what_the_selection_weighs(client, own):
     """Also the labels of the neighbours, and under the ablation without text condensation."""
@@ -47,7 +44,6 @@ def test_all_candidates_weigh_what_the_selection_weighs(client, own):
     torch.testing.assert_close(found.labels, neighbour_labels(selection, one_hot(client)))
 
 
-@QUICK
 @given(client=clients())
 def test_the_selection_alone_weighs_the_same_where_no_budget_binds(client):
     wide = replace(client.config, hop1_budget=99, hop2_budget=99, hop2_pool=99, chunk_budget=999)
@@ -57,7 +53,6 @@ def test_the_selection_alone_weighs_the_same_where_no_budget_binds(client):
         torch.testing.assert_close(getattr(found, name), getattr(wanted, name))
 
 
-@QUICK
 @given(client=clients())
 def test_the_selection_alone_stays_within_its_budgets_and_chunks(client):
     """Weights are normalised again among the selected; none is lost and none is new."""

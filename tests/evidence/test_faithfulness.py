@@ -13,6 +13,7 @@ import pytest
 import torch
 from oracles import interventions as oracle
 from support.builders import ATTENTION_DIM, CPU, SHAPE, lists, ragged, random_csr, rows_of
+from support.quick import quick_masks
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
@@ -181,7 +182,9 @@ def test_replicas_predict_what_the_whole_client_predicts(
     data, model = random_site(seed, density=density), random_model(seed, backbone)
     views = ["plain+core+fused", "core", "fused", "plain"][(seed + (trained == "core")) % 4]
     settings = replace(SETTINGS, views=views, plain_weight=float(trained == "plain"))
-    targets = torch.tensor([*range(data.num_nodes), 3, 3])
+    # Not every node, as the oracle predicts a whole client for each; others in each case.
+    first = 2 * (trained == "core") + texts_elsewhere
+    targets = torch.tensor([*range(first, data.num_nodes, 4), first, first])
     rng = np.random.default_rng(seed)
     kept = [[c for c in sorted(oracle.pool(data, int(v))) if rng.random() < 0.6] for v in targets]
     found = repredict(
@@ -194,7 +197,7 @@ def test_replicas_predict_what_the_whole_client_predicts(
     torch.testing.assert_close(found, torch.stack(wanted), atol=2e-5, rtol=0)
     assert (
         found - predict(Reader(model, data, settings, data.graph))["deployed"][targets]
-    ).abs().max() > 0.05
+    ).abs().max() > 0.01
 
 
 def pooled_by_loops(data, left, contexts):
@@ -228,10 +231,10 @@ def agreeing_site(seed):
 @pytest.mark.parametrize("seed", range(4))
 def test_texts_pooled_by_agreement_are_pooled_again_around_the_same_contexts(seed):
     (data, contexts), model = agreeing_site(seed), random_model(seed)
-    targets, rng = torch.arange(data.num_nodes), np.random.default_rng(seed)
+    targets, rng = torch.arange(seed, data.num_nodes, 4), np.random.default_rng(seed)
     kept = [[c for c in sorted(oracle.pool(data, int(v))) if rng.random() < 0.6] for v in targets]
     found = repredict(at(model, data), targets, ragged(kept))
-    for v, chosen in zip(targets.tolist(), kept, strict=True):
+    for row, (v, chosen) in enumerate(zip(targets.tolist(), kept, strict=True)):
         gone = oracle.pool(data, v) - set(chosen)
         left = [[c for c in row if c not in gone] for row in lists(data.table.chunks_of)]
         nodes = pooled_by_loops(data, left, contexts)
@@ -243,9 +246,9 @@ def test_texts_pooled_by_agreement_are_pooled_again_around_the_same_contexts(see
             label_table=data.label_table,
         )
         wanted = predict(Reader(model, client, SETTINGS, client.graph))["deployed"][v]
-        torch.testing.assert_close(found[v], wanted, atol=2e-5, rtol=0)
+        torch.testing.assert_close(found[row], wanted, atol=2e-5, rtol=0)
     assert (
-        found - predict(Reader(model, data, SETTINGS, data.graph))["deployed"]
+        found - predict(Reader(model, data, SETTINGS, data.graph))["deployed"][targets]
     ).abs().max() > 0.01
 
 
@@ -405,6 +408,12 @@ def test_heaviest_and_prefix():
     assert lists(prefix(rows, torch.tensor([1, 1, 0]))) == [[10], [], []]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def masks():
+    with quick_masks():
+        yield
+
+
 @pytest.fixture(scope="module")
 def analysed(dance, tmp_path_factory):
     folder = tmp_path_factory.mktemp("analysis") / "run"
@@ -438,9 +447,9 @@ def test_analysis_of_a_run_is_of_its_deployed_predictor(dance, analysed):
 def test_analysis_draws_as_many_nodes_as_asked_and_the_same_ones_again(dance, analysed):
     folder, _ = analysed
     first, second = (
-        analyse(folder, dance.config, dance.partition, nodes=5, draws=1) for _ in range(2)
+        analyse(folder, dance.config, dance.partition, nodes=2, draws=1) for _ in range(2)
     )
-    assert first["nodes"] == 5 and first == second
+    assert first["nodes"] == 2 and first == second
 
 
 def test_analysis_wants_a_method_with_evidence(dance, tmp_path):

@@ -344,7 +344,7 @@ def test_verify_passes_on_a_fresh_run_and_says_what_it_read(dance, cli, copy):
 )
 def test_verify_passes_whatever_the_settings(run, keys):
     said = []
-    verify_evidence(run(**keys).folder, None, said.append)
+    verify_evidence(run(rounds=2, **keys).folder, None, said.append)
     assert said[-1] == "evidence verified"
     assert not any(" 0 spans" in line or "weights of 0 packs" in line for line in said)
 
@@ -358,15 +358,14 @@ def test_verify_loads_the_encoder_once_for_all_clients(dance, monkeypatch):
 
 
 @pytest.mark.parametrize("alter", ALTERATIONS.values(), ids=ALTERATIONS)
-@pytest.mark.parametrize("record", ["genuine", "forged"])
-def test_verify_fails_on_a_single_alteration(copy, alter, record):
+def test_verify_fails_on_a_single_alteration(copy, alter):
     """Also where someone forged the record of the run: the links below it hold by themselves."""
     alter(copy)
-    if record == "forged":
-        copy.forge_record()
-    with pytest.raises(UserError) as error:
-        verify_evidence(copy.run, None, lambda line: None)
-    assert "\n" not in str(error.value)
+    for forge in (lambda: None, copy.forge_record):
+        forge()
+        with pytest.raises(UserError) as error:
+            verify_evidence(copy.run, None, lambda line: None)
+        assert "\n" not in str(error.value)
 
 
 def without_a_node(packs):

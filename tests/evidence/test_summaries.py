@@ -9,8 +9,10 @@ from collections import Counter
 import numpy as np
 import pytest
 from flwr.common.serde import message_to_proto
+from support.graphs import SMALL
 from support.project import PROJECT
 from support.prompts import with_llm
+from support.quick import quick_masks
 from support.searching import secrets_of
 
 from dance_flwr.config.paths import RESULT
@@ -113,7 +115,8 @@ def test_faithfulness_is_the_same_with_and_without(off, core, tmp_path):
     found = []
     for finished in (off, core):
         shutil.copytree(finished.folder, folder := tmp_path / finished.result["run"])
-        found.append(analyse(folder, finished.config, finished.partition, nodes=12, draws=1))
+        with quick_masks():
+            found.append(analyse(folder, finished.config, finished.partition, nodes=2, draws=1))
     assert found[0] == found[1]
 
 
@@ -320,12 +323,14 @@ def test_an_author_cannot_forge_a_line():
 
 def test_without_summaries_no_language_model_is_imported(tiny, tmp_path):
     """A whole run and `evidence show` in a process of its own."""
+    small = {**SMALL, "rounds": 1, "local-epochs": 1}
+    pairs = [f"--set={key}={value}" for key, value in small.items() if "ratio" not in key]
+    pairs = [pair for pair in pairs if "llm." not in pair]
     code = f"""
 import sys
 from dance_flwr.cli.main import main
 for arguments in (
-    ["run", "--in-process", "--data", {str(tiny)!r}, "--out", {str(tmp_path / "run")!r},
-     "--clients", "3", "--set", "rounds=1"],
+    ["run", "--in-process", "--data", {str(tiny)!r}, "--out", {str(tmp_path / "run")!r}, *{pairs}],
     ["evidence", "show", {str(tmp_path / "run")!r}],
 ):
     sys.argv = ["dance-flwr", *arguments]

@@ -183,14 +183,6 @@ def test_a_method_of_sums_may_not_send_statistics(dance, run_config, monkeypatch
 
 
 @pytest.mark.parametrize("method", OWN_SERVER)
-def test_the_seed_decides(run, method):
-    prints = [
-        run(method=method, rounds=2, seed=seed).result["model_fingerprint"] for seed in (0, 0, 1)
-    ]
-    assert prints[0] == prints[1] != prints[2]
-
-
-@pytest.mark.parametrize("method", OWN_SERVER)
 @pytest.mark.parametrize(
     "case", ["no labelled node", "no edges", "a class is missing at one client"]
 )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracles.evidence import distances, hop
 from support.builders import lists, ragged, random_csr, rows_of
@@ -23,7 +23,6 @@ def test_both_hops_match_breadth_first_search(monkeypatch, most_cached, at_once)
     monkeypatch.setattr(module, "_MAX_CACHED_PAIRS", most_cached)
     monkeypatch.setattr(module, "_ROWS_AT_ONCE", at_once)
 
-    @settings(max_examples=40, deadline=None)
     @given(
         seed=st.integers(0, 2**20),
         n=st.integers(1, 25),
@@ -59,7 +58,6 @@ def test_no_rows_asked_for():
     assert lists(hops.zero(none)) == lists(hops.one(none)) == lists(hops.two(none)) == []
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**20),
     n=st.integers(1, 25),
@@ -93,7 +91,6 @@ def test_a_row_costs_the_fan_out_and_not_the_degree():
     assert hops.two(torch.tensor([7])).index.numel() <= 4
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**20), sizes=st.lists(st.integers(0, 9), min_size=1, max_size=8))
 def test_bisection_finds_what_is_in_a_row(seed, sizes):
     rng = np.random.default_rng(seed)
@@ -104,7 +101,6 @@ def test_bisection_finds_what_is_in_a_row(seed, sizes):
     assert found == [e in members[r] for r, e in zip(row.tolist(), entry.tolist(), strict=True)]
 
 
-@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**20), density=st.sampled_from([0.0, 0.1, 0.3]))
 def test_balls_are_what_breadth_first_search_reaches(seed, density):
     rng = np.random.default_rng(seed)

@@ -2,14 +2,12 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import MiniBatchKMeans
 
 from dance_flwr.nn import kmeans as module
 from dance_flwr.nn.kmeans import cluster_by_class
-
-QUICK = settings(max_examples=30, deadline=None)
 
 
 def cluster(points, classes, num_classes, most, seed=0):
@@ -44,7 +42,6 @@ def inertia(points, centroids) -> float:
     return float(torch.cdist(points, centroids).min(dim=1).values.square().sum())
 
 
-@QUICK
 @given(
     seed=st.integers(0, 2**20),
     n=st.integers(1, 40),
@@ -64,7 +61,6 @@ def test_a_class_has_as_many_prototypes_as_it_can_fill_and_nan_rows_for_the_rest
         assert bool(nan[filled:].all())
 
 
-@QUICK
 @given(
     seed=st.integers(0, 2**20),
     n=st.integers(1, 40),
@@ -80,7 +76,6 @@ def test_prototypes_lie_in_the_bounding_box_of_their_class(seed, n, num_classes,
         assert bool((filled <= members.max(0).values + 1e-5).all())
 
 
-@QUICK
 @given(seed=st.integers(0, 2**20), n=st.integers(1, 40), most=st.integers(1, 6))
 def test_the_generator_alone_decides(seed, n, most):
     points, classes = draw(seed, n, 3)
@@ -94,7 +89,6 @@ def test_another_generator_gives_other_prototypes():
     assert not torch.equal(cluster(points, classes, 1, 3, 0), cluster(points, classes, 1, 3, 1))
 
 
-@QUICK
 @given(seed=st.integers(0, 2**20), size=st.integers(1, 6), scale=st.sampled_from([1.0, 1e-8]))
 def test_a_class_no_larger_than_the_cap_is_its_own_prototypes(seed, size, scale):
     """P_c = |V_c|: seeding takes distinct points however close, and each then is the mean of itself

@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import Lasso
 
 from dance_flwr.nn.lasso import Lassos, solve_lassos
-
-QUICK = settings(max_examples=40, deadline=None)
 
 
 def draw(seed: int, problems: int, width: int, rows: int = 6, shared: float = 1.0):
@@ -35,7 +33,6 @@ def objective(A, x, w, z) -> np.ndarray:
     )
 
 
-@QUICK
 @given(
     seed=st.integers(0, 2**20),
     problems=st.integers(1, 6),
@@ -55,7 +52,6 @@ def test_the_objective_is_within_the_tolerance_of_scikit_learn(seed, problems, w
     assert steps % 10 == 0 and steps < 3000
 
 
-@QUICK
 @given(
     seed=st.integers(0, 2**20),
     width=st.integers(1, 8),

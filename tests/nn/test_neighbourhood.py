@@ -52,7 +52,7 @@ def ball_of(kind, rows, targets, steps, most=0, generator=None):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**20),
     n=st.integers(1, 20),

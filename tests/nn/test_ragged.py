@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from entmax import entmax_bisect
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import lists, ragged, random_sizes, split
 
@@ -25,8 +25,6 @@ from dance_flwr.nn.ragged import (
     weighted_rows,
 )
 
-QUICK = settings(max_examples=40, deadline=None)
-
 
 def normal(total: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(total, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -39,7 +37,6 @@ def ptr_of(sizes) -> torch.Tensor:
 tables = st.lists(st.lists(st.integers(0, 20), max_size=6), min_size=1, max_size=7)
 
 
-@QUICK
 @given(table=tables, data=st.data())
 def test_take_returns_the_rows_asked_for_in_that_order(table, data):
     rows = data.draw(st.lists(st.integers(0, len(table) - 1), max_size=9))
@@ -47,7 +44,6 @@ def test_take_returns_the_rows_asked_for_in_that_order(table, data):
     assert lists(taken) == [table[row] for row in rows]
 
 
-@QUICK
 @given(table=tables)
 def test_keep_drops_entries_and_never_rows(table):
     kept = ragged(table).keep(
@@ -56,13 +52,11 @@ def test_keep_drops_entries_and_never_rows(table):
     assert lists(kept) == [[entry for entry in row if entry % 2 == 0] for row in table]
 
 
-@QUICK
 @given(table=tables)
 def test_rows_names_the_row_of_every_entry(table):
     assert ragged(table).rows().tolist() == [i for i, row in enumerate(table) for _ in row]
 
 
-@QUICK
 @given(
     rows=st.lists(
         st.tuples(*[st.lists(st.integers(0, 20), max_size=4)] * 3), min_size=1, max_size=6
@@ -73,7 +67,6 @@ def test_concat_rows_joins_row_by_row(rows):
     assert lists(concat_rows(parts)) == [[*a, *b, *c] for a, b, c in rows]
 
 
-@QUICK
 @given(table=st.lists(st.lists(st.integers(-2, 2), max_size=8), min_size=1, max_size=6))
 def test_rank_in_row_is_by_descending_score_then_by_position(table):
     rows = ragged(table)
@@ -106,7 +99,6 @@ def test_entmax_rows_is_entmax_of_each_row(sizes, scale):
             torch.testing.assert_close(probs[start:end], alone, atol=1e-9, rtol=0)
 
 
-@QUICK
 @given(sizes=random_sizes(), level=st.floats(-1e4, 1e4))
 def test_entmax_of_equal_scores_is_uniform_at_any_level_in_float32(sizes, level):
     probs = entmax_rows(torch.full((sum(sizes),), level), ptr_of(sizes))
@@ -142,7 +134,6 @@ def test_entmax_rows_has_the_gradient_of_entmax(sizes):
     assert torch.autograd.gradcheck(lambda s: entmax_rows(s, ptr), (scores,), fast_mode=True)
 
 
-@QUICK
 @given(
     sizes=random_sizes(), budget=st.integers(0, 6), seed=st.integers(0, 1000), coarse=st.booleans()
 )
@@ -191,7 +182,6 @@ def test_scores_decide_where_rounding_makes_weights_equal():
     assert (project_budget(probs, scores, ptr, 2) > 0).tolist() == [False, True, True]
 
 
-@QUICK
 @given(sizes=random_sizes(), budget=st.integers(0, 4), seed=st.integers(0, 1000))
 def test_the_gradient_passes_straight_through_the_budget(sizes, budget, seed):
     ptr = ptr_of(sizes)
@@ -235,7 +225,6 @@ def test_the_gradient_reaches_entries_that_the_budget_dropped():
     assert scores.grad[2] > 0 > scores.grad[0]
 
 
-@QUICK
 @given(sizes=random_sizes(), seed=st.integers(0, 1000), trained=st.booleans())
 def test_weighted_rows_is_the_sum_over_each_row(sizes, seed, trained):
     rng = np.random.default_rng(seed)

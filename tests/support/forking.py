@@ -12,6 +12,7 @@ from importlib import import_module
 from types import SimpleNamespace
 
 LIBRARIES = ("flwr.app", "flwr.clientapp", "flwr.serverapp", "scipy.stats", "sklearn", "torch")
+LIBRARIES += ("sentence_transformers",)
 
 
 class Forking:

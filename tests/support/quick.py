@@ -1,6 +1,9 @@
-"""Settings of the suite that hold in every process of it."""
+"""Settings of the suite: fewer steps where the number of them is not what is tested."""
 
 import os
+from contextlib import contextmanager
+from functools import partial
+from unittest.mock import patch
 
 
 def examples(deep: int) -> int:
@@ -15,3 +18,12 @@ def quick_checks():
     from dance_flwr.baselines.condensation import client
 
     client._STEPS = 20
+
+
+@contextmanager
+def quick_masks():
+    """GNNExplainer optimises the masks of an analysis in 3 steps, not 100."""
+    from dance_flwr.study.protocols.faithfulness import protocol
+
+    with patch.object(protocol, "masked_chunks", partial(protocol.masked_chunks, steps=3)):
+        yield

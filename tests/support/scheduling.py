@@ -26,14 +26,35 @@ def schedule(items: list[pytest.Item]) -> None:
 _SLOW_FIXTURES = {"run", "cli", "browser", "page", "mounted", "traced"}
 _SLOW_MARKS = ("flower", "cora", "llm", "long")
 _SLOW_FOLDERS = ("api", "cli", "deploy", "pages", "redteam", "runs", "study")
+# Files that take seconds, measured: `make test-quick` ends within 90 s on two cores.
+_SLOW_FILES = (
+    "baselines/condensation/",
+    "baselines/llata/",
+    "client_data/test_probe",
+    "dance/test_theory",
+    "dance/test_topology",
+    "data/graphs/test_import",
+    "data/graphs/test_pydocs",
+    "data/text/test_bank",
+    "evidence/test_faithfulness",
+    "evidence/test_summaries",
+    "federation/privacy/test_dp",
+    "federation/server/test_round",
+    "llm/test_model_file",
+    "nn/test_blocks",
+    "nn/test_lasso",
+    "nn/test_neighbourhood",
+)
 
 
 def is_quick(item: pytest.Item) -> bool:
     """Whether a test is part of `make test-quick`, which runs while code is being written."""
-    folder = item.path.relative_to(item.config.rootpath / "tests").parts[0]
+    path = item.path.relative_to(item.config.rootpath / "tests")
+    folder = path.parts[0]
     fixtures = set(getattr(item, "fixturenames", ()))
     return not (
         folder in _SLOW_FOLDERS
+        or path.as_posix().startswith(_SLOW_FILES)
         or (folder.endswith(".py") and folder != "test_architecture.py")
         or fixtures & _SLOW_FIXTURES
         or any(item.get_closest_marker(mark) for mark in _SLOW_MARKS)

@@ -57,7 +57,6 @@ def test_quotas_by_hand():
     assert training_quotas(torch.full((5,), -1), 5, 3, 0.5).tolist() == [0, 0, 0]
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8),
     unknown=st.integers(0, 80),
@@ -384,7 +383,7 @@ def test_arrays_are_computed_once_and_again_for_other_settings(tmp_path):
     assert {path.name for path in (tmp_path / "runs" / "run").iterdir()} == {"state.npz"}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     sizes=st.lists(st.integers(0, 3), min_size=2, max_size=4).filter(any), seed=st.integers(0, 99)
 )

@@ -87,7 +87,7 @@ def test_every_pair_of_a_community_can_be_drawn_and_no_more():
 
 
 def test_the_chances_are_those_of_the_two_steps(monkeypatch):
-    """Of 4000 first draws: the community in proportion to its entropy, then the softmax."""
+    """Of 2000 first draws: the community in proportion to its entropy, then the softmax."""
     monkeypatch.setattr(edges, "_PASSES", 1)
     pairs = pairs_of([(0, 1), (1, 2), (3, 4), (4, 5), (5, 6), (3, 6)])
     tree = Tree([torch.tensor([0, 0, 0, 1, 1, 1, 1])])
@@ -99,7 +99,7 @@ def test_the_chances_are_those_of_the_two_steps(monkeypatch):
         -sum(degree[v] / 12 * math.log2(degree[v] / volume) for v in members)
         for members, volume in (((0, 1, 2), 4), ((3, 4, 5, 6), 8))
     ]
-    tau, counts, repeats = 0.5, {}, 4000
+    tau, counts, repeats = 0.5, {}, 2000
     generator = draws(3)
     for _ in range(repeats):
         ((a, b),) = sampled_pairs(tree, pairs, labels, 1, tau, generator).tolist() or [(-1, -1)]

@@ -56,8 +56,10 @@ def site_of(run_config):
 
 @pytest.mark.parametrize("split_mode", ["transductive", "inductive"])
 @pytest.mark.parametrize("method", METHODS)
-def test_without_moves_samples_and_drops_it_is_fedavg_bit_by_bit(run, method, split_mode):
-    full = run(method="fedavg-full", split_mode=split_mode, **FAST)
+def test_without_moves_samples_and_drops_it_is_fedavg_bit_by_bit(
+    run, reference, method, split_mode
+):
+    full = reference(method="fedavg-full", split_mode=split_mode, **FAST)
     own = run(method=method, split_mode=split_mode, **FAST, **NOTHING)
     assert same_models(full, own)
     accuracy = [finished.result["test_accuracy"] for finished in (full, own)]

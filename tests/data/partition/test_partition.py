@@ -7,7 +7,7 @@ from dataclasses import replace
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.partitions import SPEC, cliques, graph_and_clients, make_graph
 from support.project import PROJECT
@@ -35,7 +35,6 @@ METHODS = sorted(
 )  # those that need neither sites nor an extra
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     case=graph_and_clients(), seed=st.integers(0, 5), resolution=st.sampled_from([0.1, 1.0, 3.0])
 )
@@ -53,7 +52,6 @@ def test_louvain_covers_and_balances(case, seed, resolution):
     assert np.array_equal(assignment, louvain_assignment(graph, clients, seed, resolution))
 
 
-@settings(max_examples=30, deadline=None)
 @given(case=graph_and_clients(), method=st.sampled_from(METHODS), seed=st.integers(0, 3))
 def test_client_parts_are_disjoint_and_cover(case, method, seed):
     graph, clients = case
@@ -131,7 +129,6 @@ def test_an_unknown_partitioner_is_refused_with_the_choices():
     assert str(caught.value) == f"partition: expected one of {names}, found 'best'"
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     labels=st.lists(st.integers(-1, 2), min_size=1, max_size=60),
     clients=st.integers(1, 4),

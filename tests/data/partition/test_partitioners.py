@@ -8,7 +8,7 @@ from dataclasses import replace
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.partitions import SPEC, cliques, graph_and_clients, make_graph
 from support.project import PROJECT
@@ -35,7 +35,6 @@ def one_line(error) -> str:
     return str(error.value)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     case=graph_and_clients(), seed=st.integers(0, 5), alpha=st.sampled_from([1e-6, 0.1, 1.0, 1e4])
 )
@@ -147,7 +146,6 @@ def test_a_partitioner_that_leaves_a_client_empty_is_refused(monkeypatch):
     assert "expected 2 clients with nodes, found 1" in one_line(caught)
 
 
-@settings(max_examples=60, deadline=None)
 @given(assigned=st.lists(st.integers(0, 7), min_size=8, max_size=30))
 def test_empty_clients_are_filled_and_others_disturbed_least(assigned):
     before = np.array(assigned, np.int64)
@@ -156,7 +154,6 @@ def test_empty_clients_are_filled_and_others_disturbed_least(assigned):
     assert (before != after).sum() == 8 - len(np.unique(before))
 
 
-@settings(max_examples=30, deadline=None)
 @given(case=graph_and_clients(), seed=st.integers(0, 3))
 def test_metis_leaves_no_client_empty(case, seed):
     pytest.importorskip("pymetis")

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.partitions import cliques, graph_and_clients, make_graph
 
@@ -21,7 +21,6 @@ def pairs_of(graph: TextGraph) -> set[tuple[int, int]]:
     return {(i, j) for i, j in entries if i < j}
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     case=graph_and_clients(),
     ratio=st.sampled_from([0.0, 0.25, 0.5, 1.0, 3.0, 100.0]),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.partitions import SPEC, cliques, make_graph
 
@@ -28,7 +28,6 @@ CHANGES = [
 ]
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     nodes=st.lists(st.tuples(st.integers(-1, 3), st.sampled_from([0, 1, 2, 3])), max_size=60),
     per_class=st.integers(1, 6),

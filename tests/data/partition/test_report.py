@@ -6,7 +6,7 @@ from dataclasses import replace
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.partitions import SPEC, cliques, graph_and_clients, make_graph
 
@@ -15,7 +15,6 @@ from dance_flwr.data.partition.report import total_variation
 from dance_flwr.errors import DataError
 
 
-@settings(max_examples=60, deadline=None)
 @given(case=graph_and_clients(), method=st.sampled_from(["louvain", "random"]))
 def test_figures_are_those_of_networkx(case, method):
     graph, clients = case
@@ -39,7 +38,6 @@ def test_figures_are_those_of_networkx(case, method):
     assert json.loads(json.dumps(figures)) == figures
 
 
-@settings(max_examples=60, deadline=None)
 @given(counts=st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1, max_size=6))
 def test_total_variation_is_the_textbook_one(counts):
     table = np.array(counts, np.int64)

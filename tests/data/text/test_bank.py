@@ -1,12 +1,12 @@
 import json
-import subprocess
-import sys
+import multiprocessing
 import threading
 import time
 
 import numpy as np
 import pytest
 from filelock import FileLock
+from support.encoding import encode
 
 from dance_flwr.data.text import bank as module
 from dance_flwr.data.text.bank import (
@@ -252,46 +252,30 @@ def stats_of_one_text(bank, text):
     return int(bank.gather([text]).ptr[-1])
 
 
-# Encodes texts first..last into a bank with small blocks, a block at a time.
-ENCODE = """
-import sys
-from pathlib import Path
-from dance_flwr.data.text import bank
-from dance_flwr.data.text.encoder import DEFAULT_ENCODER, TextEncoder
-root, first, last = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-bank.BLOCK_CHUNKS = 16
-text = "Paper {0} studies graphs. It has {0} theorems. Its proofs are short."
-texts = [text.format(i) for i in range(300)]
-encoder = TextEncoder.load(DEFAULT_ENCODER, precision="float32")
-print("ready", flush=True)
-sys.stdin.readline()
-stats = bank.TextBank(root, encoder, 24, 4).ensure(texts[first:last], progress=False)
-print(stats.texts_encoded, flush=True)
-"""
-MANY = [f"Paper {i} studies graphs. It has {i} theorems. Its proofs are short." for i in range(300)]
+MANY = [f"Paper {i} studies graphs. It has {i} theorems. Its proofs are short." for i in range(120)]
+# A server of forks, whose processes begin with the libraries loaded.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["sentence_transformers", "support.encoding"])
 
 
 @pytest.fixture
 def encode_in_processes(tmp_path):
     """Start one process per range of MANY, let all of them go at once, and return them."""
-    started = []
+    started, barriers = [], []
 
     def start(*ranges):
-        for first, last in ranges:
-            command = [sys.executable, "-c", ENCODE, str(tmp_path), str(first), str(last)]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            started.append(subprocess.Popen(command, **pipes))
-        for process in started:
-            assert process.stdout.readline() == "ready\n"
-        for process in started:
-            process.stdin.write("go\n")
-            process.stdin.flush()
+        together = PROCESSES.Barrier(len(ranges))
+        barriers.append(together)  # one that is collected is gone before a process opens it
+        for number, (first, last) in enumerate(ranges):
+            arguments = (tmp_path, MANY[first:last], together, tmp_path / f"written-{number}")
+            started.append(PROCESSES.Process(target=encode, args=arguments))
+            started[-1].start()
         return started
 
     yield start
     for process in started:
         process.kill()
-        process.communicate()
+        process.join()
 
 
 def check_whole(bank, encoder, number):
@@ -305,27 +289,29 @@ def check_whole(bank, encoder, number):
         np.testing.assert_allclose(part.embeddings[rows], encoder.encode(chunks), atol=2e-3)
 
 
-def test_two_processes_encode_at_once(bank, encoder, encode_in_processes):
+def test_two_processes_encode_at_once(bank, encoder, encode_in_processes, tmp_path):
     """Half of the texts of each are the other's too: both write, and none twice."""
-    processes = encode_in_processes((0, 200), (100, 300))
-    written = [int(process.communicate(timeout=60)[0]) for process in processes]
-    assert sum(written) == 300 and min(written) >= 100
-    check_whole(bank, encoder, 300)
+    for process in encode_in_processes((0, 60), (30, 90)):
+        process.join()
+        assert process.exitcode == 0
+    written = [int((tmp_path / f"written-{number}").read_text()) for number in (0, 1)]
+    assert sum(written) == 90 and min(written) >= 30
+    check_whole(bank, encoder, 90)
 
 
 def test_a_killed_process_leaves_a_whole_bank_to_the_other(bank, encoder, encode_in_processes):
-    killed, other = encode_in_processes((0, 150), (100, 300))
+    killed, other = encode_in_processes((0, 60), (40, 120))
     index = bank.folder / "index.jsonl"
-    while not index.is_file() or index.read_bytes().count(b"\n") < 40:
+    while not index.is_file() or index.read_bytes().count(b"\n") < 15:
         time.sleep(0.005)
     killed.kill()
-    killed.wait()
-    assert other.wait(60) == 0
+    other.join()
+    assert other.exitcode == 0
     kept = keys_of(bank)
-    assert {text_key(text) for text in MANY[100:]} <= kept
+    assert {text_key(text) for text in MANY[40:]} <= kept
     done = bank.ensure(MANY, progress=False)
-    assert done.texts_encoded == 300 - len(kept)
-    check_whole(bank, encoder, 300)
+    assert done.texts_encoded == 120 - len(kept)
+    check_whole(bank, encoder, 120)
 
 
 def test_progress_goes_to_stderr(bank, capsys):

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dance_flwr.data.text.bank_slice import BankSlice
@@ -67,7 +67,6 @@ CASES = {
 }
 
 
-@settings(max_examples=80, deadline=None)
 @given(**CASES)
 def test_the_mixture_is_that_of_the_loop_in_another_order(counts, ratio, seed):
     _, part = made_up(counts)
@@ -79,7 +78,6 @@ def test_the_mixture_is_that_of_the_loop_in_another_order(counts, ratio, seed):
         assert sorted(found.rows[a:b][found.foreign[a:b]].tolist()) == sorted(foreign)
 
 
-@settings(max_examples=60, deadline=None)
 @given(**CASES)
 def test_spans_reproduce_the_chunks_and_everything_else_is_copied(counts, ratio, seed):
     texts, part = made_up(counts)
