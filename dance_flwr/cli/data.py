@@ -38,6 +38,7 @@ Encoding = Annotated[
     str, typer.Option(help="of text files that are not UTF-8 or UTF-16, such as latin-1")
 ]
 Delimiter = Annotated[str, typer.Option(help="of CSV files; detected by default")]
+_UNLABELLED = ",".join(UNLABELLED_VALUES)
 _EXAMPLE_CHARACTERS = 240
 
 
@@ -120,7 +121,7 @@ def import_(
     edge_weight: EdgeWeight = "",
     edge_text: EdgeText = "",
     dangling: Dangling = "refuse",
-    unlabelled: Unlabelled = ",".join(UNLABELLED_VALUES),
+    unlabelled: Unlabelled = _UNLABELLED,
     encoding: Encoding = "",
     delimiter: Delimiter = "",
     split_index: Annotated[

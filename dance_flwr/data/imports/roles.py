@@ -83,6 +83,14 @@ def ends_of(names: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
+def has_ends(names: Sequence[str], options: Options) -> bool:
+    """Return whether a table with these columns is one of edges."""
+    ends = (options.source, options.target)
+    if all(ends):
+        return all(_recognised(names, (end, plain_name(end))) for end in ends)
+    return ends_of(names) is not None
+
+
 def dialect(nodes: Sequence[str], edges: Sequence[str]) -> tuple[str, dict[str, str]]:
     """Return the tool that writes tables with these columns, and the roles that it declares.
 
