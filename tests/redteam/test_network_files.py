@@ -157,12 +157,12 @@ def json_repeated_keys(folder):
     return folder / "g.json"
 
 
-OWN = {
+NETWORKS = {
     name: make
     for name, make in list(globals().items())
     if name.startswith(("graphml_", "gexf_", "json_"))
 }
-OLD = {
+SHARED = {
     name: make
     for name, make in bombs.BOMBS.items()
     if name.startswith(("node_", "graphml_", "pt_", "saved_"))
@@ -215,9 +215,9 @@ def measurer():
 
 
 @linux
-@pytest.mark.parametrize("bomb", [*OLD, *OWN])
+@pytest.mark.parametrize("bomb", [*SHARED, *NETWORKS])
 def test_a_small_network_takes_little_memory_and_is_refused(tmp_path, small, measurer, bomb):
-    path = {**OLD, **OWN}[bomb](tmp_path)
+    path = {**SHARED, **NETWORKS}[bomb](tmp_path)
     kind = bomb.split("_")[0]
     measurer.stdin.write(f"{path}\t{small[{'node': 'json'}.get(kind, kind)]}\n")
     taken, line = measurer.stdout.readline().rstrip("\n").split("\t")
