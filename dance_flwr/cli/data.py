@@ -39,6 +39,7 @@ Encoding = Annotated[
     str, typer.Option(help="of text files that are not UTF-8 or UTF-16, such as latin-1")
 ]
 Delimiter = Annotated[str, typer.Option(help="of CSV files; detected by default")]
+_UNLABELLED = ",".join(UNLABELLED_VALUES)
 _EXAMPLE_CHARACTERS = 240
 
 

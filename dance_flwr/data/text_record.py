@@ -11,13 +11,10 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dance_flwr.data.card import EDGE_TEXTS, ClientCard
 from dance_flwr.data.graphs.edges import EdgeTexts
-from dance_flwr.data.graphs.tables import Table
 from dance_flwr.data.text.bank import TextBank
 from dance_flwr.data.text.bank_slice import BankSlice
 from dance_flwr.errors import DataError
@@ -64,6 +61,9 @@ class EdgeSpans:
 
     def write(self, folder: Path, ids: Sequence[str]) -> None:
         """Write `edge_texts.parquet`, with the id of the other end beside its row."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         columns = {name: pa.array(getattr(self, name)) for name in _NUMBERS}
         columns["other_id"] = pa.array([ids[row] for row in self.other.tolist()], pa.string())
         pq.write_table(pa.table(columns), folder / EDGE_TEXTS)
@@ -76,6 +76,11 @@ class EdgeSpans:
         ------
         DataError : the file is missing or damaged
         """
+        # Whoever reads no text of an edge does not wait for pyarrow.
+        import pyarrow as pa
+
+        from dance_flwr.data.graphs.tables import Table
+
         try:
             table = Table(folder / EDGE_TEXTS, "edges").read(_NUMBERS)
             return cls(**{name: table[name].cast(pa.int64()).to_numpy() for name in _NUMBERS})

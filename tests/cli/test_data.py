@@ -116,7 +116,7 @@ def test_options_reach_the_reader(call, tmp_path):
     (tmp_path / "e.csv").write_text("one,two,w,is\n1,2,3,near\n1,9,1,far\n")
     names = (*names, "--source", "one", "--target", "two", "--edge-weight", "w")
     names = (*names, "--dangling", "drop", "--encoding", "latin-1", "--unlabelled", "?,")
-    output = call("import", tmp_path / "e.csv", tmp_path / "n.csv", "--name", "h", *names[2:])
+    output = call("import", tmp_path / "e.csv", tmp_path / "n.csv", "--name", "h", *names)
     lines = [" ".join(line.split()) for line in output.splitlines()]
     for line in ("1 -1 (rare)", "weight w", "1 dropped, as an end of them is no node"):
         assert line in lines, output

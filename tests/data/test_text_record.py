@@ -59,33 +59,33 @@ def bank(tmp_path_factory):
     return TextBank(tmp_path_factory.mktemp("bank"), spec, config.chunk_tokens, config.max_chunks)
 
 
-WORDS_ = st.sampled_from(["Ada", "knows.", "\n\n", " ", "café", "🜁", "the engine", "."])
-TEXT = st.lists(WORDS_, max_size=30).map(" ".join)
+PIECES = st.sampled_from(["Ada", "knows.", "\n\n", " ", "café", "🜁", "the engine", "."])
+TEXT = st.lists(PIECES, max_size=30).map(" ".join)
 
 
 @st.composite
 def records(draw):
     nodes = draw(st.lists(TEXT, min_size=2, max_size=4))
     node = st.integers(0, len(nodes) - 1)
-    said = TEXT.filter(lambda text: text.strip())
+    relation = TEXT.filter(lambda text: text.strip())
     pairs = st.tuples(node, node).filter(lambda pair: pair[0] != pair[1])
-    rows = draw(st.lists(st.tuples(pairs, said), min_size=1, max_size=12))
+    rows = draw(st.lists(st.tuples(pairs, relation), min_size=1, max_size=12))
     return nodes, edges(*((a, b, text) for (a, b), text in rows))
 
 
 @settings(max_examples=80)
 @given(records())
 def test_texts_of_edges_stand_as_given_and_no_chunk_holds_both(bank, case):
-    nodes, given = case
-    record = TextRecord.of(nodes, given)
+    nodes, relations = case
+    record = TextRecord.of(nodes, relations)
     texts, spans = record.texts, record.spans
-    assert sorted(spans.edge.tolist()) == sorted(2 * list(range(len(given))))
+    assert sorted(spans.edge.tolist()) == sorted(2 * list(range(len(relations))))
     for node, start, end, other, edge in zip(
         *(getattr(spans, name).tolist() for name in ("node", "start", "end", "other", "edge")),
         strict=True,
     ):
-        assert texts[node][start:end] == given.texts[edge]
-        assert {node, other} == {int(given.source[edge]), int(given.target[edge])}
+        assert texts[node][start:end] == relations.texts[edge]
+        assert {node, other} == {int(relations.source[edge]), int(relations.target[edge])}
     again = TextRecord.split(texts, spans)
     assert (list(again.node_texts), list(again.edge_texts)) == (nodes, record.edge_texts)
     bank.ensure(record.encoded, progress=False)

@@ -132,11 +132,6 @@ def graph_of(
     )
 
 
-def folder_identity(path: Path) -> str:
-    """Return the sha256 hex of the two tables, which decide the result of `read_folder`."""
-    return "+".join(file_sha256(path / name) for name in (NODES, EDGES))
-
-
 def write_folder(graph: TextGraph, path: Path) -> None:
     """Write `nodes.parquet` and `edges.parquet`, each undirected edge once, for `read_folder`.
 

@@ -25,6 +25,7 @@ class ArrowTable(Table):
             self._types = dict(zip(reader.schema.names, reader.schema.types, strict=True))
 
     def _record_batches(self, columns: list[str], meter: Meter) -> Iterator[Any]:
+        # Why (decision 28): pandas compresses Feather files, so they are measured, not refused.
         meter.memory(unpacked_size(self.file), declared=True)
         with _stream(self.file) as source, pa.ipc.open_stream(source) as reader:
             for batch in reader:

@@ -13,13 +13,13 @@ from dance_flwr.data.graphs.tables import join
 from dance_flwr.data.imports.imported import COLUMNS, Incoming
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.report import ImportReport
-from dance_flwr.data.imports.roles import EdgeRoles, NodeRoles, edge_roles, node_roles
+from dance_flwr.data.imports.roles import EdgeRoles, NodeRoles, edge_roles, node_roles, plain_name
 from dance_flwr.data.imports.rules import is_empty, without_missing
 from dance_flwr.data.imports.source import Columns, GraphFile
 from dance_flwr.errors import DataError
 
 _EXAMPLES = 3
-# LightRAG and GraphRAG join the descriptions of an edge with it.
+# LightRAG joins the descriptions of a node or an edge with it.
 _SENTENCE_BREAK = "<SEP>"
 
 
@@ -94,7 +94,8 @@ def _rows(
     )
     for batch in nodes.batches(list(used)):
         empty = pa.repeat(pa.scalar("", pa.large_string()), len(batch[roles.id]))
-        row = {"id": batch[roles.id], "text": _join_texts([batch[name] for name in roles.text])}
+        texts = [_texts(batch[name], name) for name in roles.text]
+        row = {"id": batch[roles.id], "text": _join_texts(texts)}
         row |= {
             role: batch[name] if (name := getattr(roles, role)) else empty
             for role in ("label", "split", "site")
@@ -118,6 +119,12 @@ def _check_single(labels: Any, column: str, where: str) -> None:
             f"{where}: expected one label per node in {column!r}, found "
             f"{labels[several].as_py()!r}; keep one, or name another column with --label"
         )
+
+
+def _texts(values: Any, column: str) -> Any:
+    """Return texts with a line break where LightRAG joined two descriptions."""
+    is_description = plain_name(column) == "description"
+    return pc.replace_substring(values, _SENTENCE_BREAK, "\n") if is_description else values
 
 
 def _join_texts(texts: list[Any]) -> Any:

@@ -165,7 +165,7 @@ def _detect(samples: dict[str, list[list[str]]], file: Path) -> str:
     """
     widths = {mark: [len(row) for row in rows] for mark, rows in samples.items()}
     even = [mark for mark, width in widths.items() if len(set(width)) == 1 and width[0] > 1]
-    # Why: a wrong guess would read other values than were written, and no test would show it.
+    # Why (decision 28): a wrong guess reads other values than were written, and nothing shows it.
     if len(even) > 1:
         marks = " and ".join(DELIMITER_NAMES[mark] for mark in even)
         raise DataError(

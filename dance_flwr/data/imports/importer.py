@@ -22,8 +22,8 @@ from dance_flwr.data.imports.tables import is_table, lone_table, read_tables, ta
 from dance_flwr.errors import DataError
 
 _KNOWN = (
-    "a folder with nodes.* and edges.*, a node and an edge table, .pt, .graphml, .json, "
-    "or a saved data set"
+    "a folder with nodes.* and edges.*, a node and an edge table (.csv, .tsv, .jsonl, .parquet, "
+    ".arrow), .graphml, .gexf, .json, .pt, or a saved data set"
 )
 
 

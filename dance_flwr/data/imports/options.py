@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from dance_flwr.errors import UserError
 
 NO_LABELS = "none"
-# Why (docs/datasets.md, "Labels"): tools write a missing class in these ways, and none is a class.
+# Why (decision 28): tools write a missing class in these ways; a class of such a name is rarer.
 UNLABELLED_VALUES = ("", "-1", "-1.0", "nan", "none", "null")
 
 

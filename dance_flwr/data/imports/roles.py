@@ -9,6 +9,7 @@ from dance_flwr.data.imports.options import NO_LABELS, Options
 from dance_flwr.errors import DataError
 
 # Names by which a column is recognised, in lower case and without the type after a colon.
+# Why (decision 28): short lists, since a column that is taken for another changes the graph.
 IDS = ("id", "~id", "node_id", "nodeid")
 TEXTS = ("text", "texts", "raw_text", "raw_texts", "content", "description")
 LABELS = ("label", "class", "category")
@@ -83,6 +84,14 @@ def ends_of(names: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
+def has_ends(names: Sequence[str], options: Options) -> bool:
+    """Return whether a table with these columns is one of edges."""
+    ends = (options.source, options.target)
+    if all(ends):
+        return all(_recognised(names, (end, plain_name(end))) for end in ends)
+    return ends_of(names) is not None
+
+
 def dialect(nodes: Sequence[str], edges: Sequence[str]) -> tuple[str, dict[str, str]]:
     """Return the tool that writes tables with these columns, and the roles that it declares.
 
@@ -98,7 +107,8 @@ def dialect(nodes: Sequence[str], edges: Sequence[str]) -> tuple[str, dict[str, 
         return "Neptune tables", roles | ({"relation": "~label"} if "~label" in edges else {})
     is_gephi = list(nodes[:2]) == ["Id", "Label"] or {"Source", "Target", "Type"} <= {*edges}
     if is_gephi and "Id" in nodes:
-        # Gephi draws `Label` beside a node: a name, not a class. `Type` says "Directed".
+        # Why (decision 28): Gephi draws `Label` beside a node, so it is no class. `Type` of an edge
+        # says whether it is directed.
         roles = {"label": "", "relation": "Label" if "Label" in edges else ""}
         has_text = _recognised(nodes, TEXTS)
         return "Gephi tables", roles | (

@@ -9,7 +9,7 @@ from dance_flwr.data.imports.arrow_files import ArrowTable
 from dance_flwr.data.imports.delimited import EDGE_LISTS, CsvTable
 from dance_flwr.data.imports.json_files import JsonLinesTable
 from dance_flwr.data.imports.options import DEFAULTS, Options
-from dance_flwr.data.imports.roles import dialect, ends_of, known_names
+from dance_flwr.data.imports.roles import dialect, has_ends, known_names
 from dance_flwr.data.imports.source import GraphFile
 from dance_flwr.data.imports.text_files import suffix_of
 from dance_flwr.errors import DataError
@@ -64,8 +64,7 @@ def read_tables(first: Path, second: Path, options: Options) -> GraphFile:
     DataError : a file cannot be parsed
     """
     nodes, edges = open_table(first, options), open_table(second, options, "edges")
-    # Swapped only where both are clear: ends may have any name that the options give.
-    if ends_of(nodes.names) and not ends_of(edges.names) and not options.source:
+    if has_ends(nodes.names, options) and not has_ends(edges.names, options):
         first, second = second, first
         nodes, edges = open_table(first, options), open_table(second, options, "edges")
     kind, roles = dialect(nodes.names, edges.names)
@@ -84,7 +83,7 @@ def lone_table(path: Path, options: Options) -> DataError:
     ------
     DataError : the file cannot be parsed
     """
-    is_edges = options.source or ends_of(open_table(path, options).names)
+    is_edges = has_ends(open_table(path, options).names, options)
     kind, other = ("edges", "node table with the texts") if is_edges else ("nodes", "edge table")
     return DataError(
         f"{path}: expected a node table and an edge table, found a table of {kind} alone; "

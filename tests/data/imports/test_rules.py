@@ -170,6 +170,11 @@ def test_texts_and_weights_of_edges_on_request(tmp_path):
         assert graph.weights.tolist() == [2.5, 2.5, 1, 1]
 
 
+def test_joined_descriptions_of_nodes_are_lines(tmp_path):
+    nodes = "id,description\na,first<SEP>second\n"
+    assert graph_in(tmp_path, nodes, "source,target\n").texts == ["first\nsecond"]
+
+
 @pytest.mark.parametrize("weight", ["heavy", "-1", "nan", "inf", ""])
 def test_a_weight_that_is_none_is_refused(tmp_path, weight):
     edges = f"source,target,weight\na,b,1\nb,c,{weight}\n"
