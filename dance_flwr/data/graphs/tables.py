@@ -1,5 +1,6 @@
 """Tables on disk, read in batches so that a large text column is never held twice."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ _PORTION_ROWS = 1 << 16
 _REPEATING = (pa.types.is_dictionary, pa.types.is_string_view, pa.types.is_binary_view)
 
 
-class Table:
+class Table(ABC):
     """A table that is read in batches of strings; a subclass reads one format.
 
     Parameters
@@ -48,13 +49,13 @@ class Table:
             self._open(meter)
         meter.columns(len(self.names))
 
+    @abstractmethod
     def _open(self, meter: Meter) -> None:
         """Set `names` and, if the format has them, `metadata` and the types of the columns."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _record_batches(self, columns: list[str], meter: Meter) -> Iterator[Any]:
         """Yield Arrow record batches of these columns."""
-        raise NotImplementedError
 
     def batches(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield column name -> large_string array of a few MiB, in row order; null becomes "".
@@ -88,6 +89,7 @@ class Table:
 class ParquetTable(Table):
     """A Parquet file."""
 
+    @abstractmethod
     def _open(self, meter: Meter) -> None:
         schema = parquet.read_schema(self.file)
         self.names, self.metadata = list(schema.names), dict(schema.metadata or {})
