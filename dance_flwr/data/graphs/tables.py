@@ -89,7 +89,6 @@ class Table(ABC):
 class ParquetTable(Table):
     """A Parquet file."""
 
-    @abstractmethod
     def _open(self, meter: Meter) -> None:
         schema = parquet.read_schema(self.file)
         self.names, self.metadata = list(schema.names), dict(schema.metadata or {})
