@@ -22,7 +22,7 @@ from dance_flwr.fingerprint import code_hash
 
 MIN_LETTERS = 15  # of an entry without its links; shorter ones ("Wikipedia") name no work
 
-_MARK = re.compile(r"^\s*(?:\.\. )?\[[^\]\n]{1,20}\]_?:?\s", re.MULTILINE)  # `.. [1] `
+_MARK = re.compile(r"^[^\S\n]*+(?:\.\. )?\[[^\]\n]{1,20}\]_?:?\s", re.MULTILINE)  # `.. [1] `
 _LINK = re.compile(r"https?://\S+|:?doi:?\s*`?\S+|:arXiv:`[^`]*`", re.IGNORECASE)
 _PLACE = re.compile(r"\b(?:chapter|section|pages?|pp?|vol|no|ed)\b")
 _WORD = re.compile(r"[^\W\d_]+")

@@ -9,15 +9,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 # Part of every bank fingerprint: increase it whenever the spans of a text would change.
 CHUNKER_VERSION = 1
 
 # Offsets of all texts at once would take more memory than the texts.
 _TOKENISE_BATCH = 512
+# Of a long text the beginning is tokenised that certainly gives all chunks: words of most languages
+# have four to six characters a token.
+_CHARACTERS_PER_TOKEN, _LONGEST_WORD = 16, 256
+# Possessive, and tried once per run of marks: without a space behind it, a run of n marks would
+# otherwise be read n^2 / 2 times.
 _SENTENCE_END = re.compile(
-    r"""[.!?\u2026]+["'\u2019\u201d)\]]*(?=\s)"""  # end punctuation, closing quotes, white space
-    r"""|[\u3002\uff01\uff1f]+["'\u2019\u201d\u300d)\]]*"""  # CJK end marks stand without a space
+    # End punctuation, closing quotes, white space.
+    r"""(?<![.!?\u2026])[.!?\u2026]++["'\u2019\u201d)\]]*+(?=\s)"""
+    r"""|[\u3002\uff01\uff1f]++["'\u2019\u201d\u300d)\]]*+"""  # CJK end marks need no space
     r"""|\n\s*\n"""  # blank line
     r"""|\n(?=[^\S\n]*(?:[-*\u2022\u2013]|\(?\d{1,3}[.)]|\(?[a-z]\))\s)"""  # next item of a list
 )
@@ -78,10 +85,20 @@ def chunk_texts(texts: Sequence[str], tokenizer: Any, max_tokens: int, max_chunk
         )
     rows: list[tuple[int, int, int]] = []
     ptr, truncated = [0], []
-    for first in range(0, len(texts), _TOKENISE_BATCH):
-        batch = [replace_surrogates(text) for text in texts[first : first + _TOKENISE_BATCH]]
-        for text, starts in zip(batch, _token_starts(batch, tokenizer), strict=True):
-            chunks = _chunk_one(text, starts, max_tokens)
+    # Two chunks more than are kept: the text behind them changes none of those.
+    needed, limit = max_chunks + 2, _CHARACTERS_PER_TOKEN * max_tokens * (max_chunks + 2)
+    # Progress is shown where it takes seconds, on a terminal.
+    for first in tqdm(
+        range(0, len(texts), _TOKENISE_BATCH), "splitting texts", disable=None, delay=2, leave=False
+    ):
+        whole = texts[first : first + _TOKENISE_BATCH]
+        batch = [replace_surrogates(_beginning(text, limit)) for text in whole]
+        for full, text, starts in zip(whole, batch, _token_starts(batch, tokenizer), strict=True):
+            chunks, size = _chunk_one(text, starts, max_tokens), limit
+            while len(chunks) < needed and len(text) < len(full):
+                size *= 8
+                text = replace_surrogates(_beginning(full, size))
+                chunks = _chunk_one(text, _token_starts([text], tokenizer)[0], max_tokens)
             rows.extend(chunks[:max_chunks])
             ptr.append(len(rows))
             truncated.append(len(chunks) > max_chunks)
@@ -92,6 +109,15 @@ def chunk_texts(texts: Sequence[str], tokenizer: Any, max_tokens: int, max_chunk
         ptr=np.array(ptr, np.int64),
         truncated=np.array(truncated, np.bool_),
     )
+
+
+def _beginning(text: str, limit: int) -> str:
+    """Return the text up to the last white space before `limit`; whole where there is none."""
+    if len(text) <= limit:
+        return text
+    # Tokenizers split at white space first, so that the tokens in front of it stay the same.
+    gap = _last_gap(text, limit - _LONGEST_WORD, limit)
+    return text[:gap] if text[gap - 1].isspace() else text
 
 
 def replace_surrogates(text: str) -> str:

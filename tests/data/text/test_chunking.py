@@ -1,3 +1,7 @@
+import importlib
+import pkgutil
+import re
+import signal
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -7,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import dance_flwr
+from dance_flwr.data.text import chunking
 from dance_flwr.data.text.chunking import Chunks, chunk_texts, split_sentences
 
 
@@ -168,3 +174,83 @@ def test_batching_does_not_change_chunks(tokenizer):
 def test_limits_below_one_are_refused(tokenizer, limits):
     with pytest.raises(ValueError, match="max_tokens >= 1"):
         chunk_texts(["a"], tokenizer, *limits)
+
+
+@given(batch=st.lists(texts, min_size=1, max_size=2), max_chunks=st.integers(1, 6))
+def test_the_beginning_of_a_long_text_gives_the_chunks_of_the_whole(tokenizer, batch, max_chunks):
+    batch = [text * 40 for text in batch]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunking, "_CHARACTERS_PER_TOKEN", 2)  # some beginnings are too short
+        patch.setattr(chunking, "_LONGEST_WORD", 40)
+        chunks = chunk_texts(batch, tokenizer, 8, max_chunks)
+        patch.setattr(chunking, "_CHARACTERS_PER_TOKEN", 10**9)
+        whole = chunk_texts(batch, tokenizer, 8, max_chunks)
+    for field in ("spans", "tokens", "ptr", "truncated"):
+        assert np.array_equal(getattr(chunks, field), getattr(whole, field))
+
+
+def test_of_30_megabytes_the_beginning_is_tokenised(tokenizer):
+    lengths = []
+
+    def counting(texts, **options):
+        lengths.extend(map(len, texts))
+        return tokenizer(texts, **options)
+
+    chunks = chunk_texts(["All of it is text. " * 1_600_000], counting, 64, 4)
+    assert len(chunks.spans) == 4 and chunks.truncated.all() and sum(lengths) < 10_000
+
+
+HARD = [
+    "!",
+    ".",
+    "\u3002",
+    '"',
+    ")",
+    '!"',
+    ".)",
+    "\n",
+    " ",
+    "\n ",
+    "[A",
+    "<|",
+    "relevance ",
+    "1.",
+    "-",
+    "`",
+]
+HARD += ["e.g", "a:", "(1)", "\n- ", "~i", ":x:`", "[1", "&#", "\\", "'a"]
+
+
+def patterns():
+    """Name, pattern and use of every compiled pattern at the top of a module of the package."""
+    for _, name, _ in pkgutil.walk_packages(dance_flwr.__path__, "dance_flwr."):
+        source = Path(importlib.util.find_spec(name).origin).read_text("utf-8")
+        if "re.compile(" in source:
+            for key, value in vars(importlib.import_module(name)).items():
+                if isinstance(value, re.Pattern):
+                    whole = f"{key}.fullmatch(" in source
+                    yield f"{name}.{key}", value, value.fullmatch if whole else value.findall
+
+
+def test_no_pattern_takes_the_square_of_a_text():
+    """100 kB of each pattern's worst take milliseconds, and minutes where it is quadratic."""
+    found = list(patterns())
+    assert len(found) > 20
+
+    def late(number, frame):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        for name, pattern, use in found:
+            for part in HARD:
+                text = part * (100_000 // len(part))
+                text = text.encode() if isinstance(pattern.pattern, bytes) else text
+                signal.alarm(30)
+                try:
+                    use(text)
+                except TimeoutError:
+                    pytest.fail(f"{name} takes the square of {part!r}")
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
