@@ -6,10 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from dance_flwr.cli.options import DataRoot
-from dance_flwr.data.imports.options import UNLABELLED_VALUES
 from dance_flwr.errors import DataError
 
-_UNLABELLED = ",".join(UNLABELLED_VALUES)
 app = typer.Typer(
     name="data", no_args_is_help=True, help="List, fetch, import, show and check graphs."
 )
@@ -34,12 +32,14 @@ EdgeText = Annotated[
     str, typer.Option(help="`append` keeps relation and description of edges as texts")
 ]
 Dangling = Annotated[str, typer.Option(help="edges of which an end is no node: refuse or drop")]
-Unlabelled = Annotated[str, typer.Option(help="labels that mean no label, separated by commas")]
+Unlabelled = Annotated[
+    str | None,
+    typer.Option(help="labels that mean no label, separated by commas; default: -1,nan,none,null"),
+]
 Encoding = Annotated[
     str, typer.Option(help="of text files that are not UTF-8 or UTF-16, such as latin-1")
 ]
 Delimiter = Annotated[str, typer.Option(help="of CSV files; detected by default")]
-_UNLABELLED = ",".join(UNLABELLED_VALUES)
 _EXAMPLE_CHARACTERS = 240
 
 
@@ -125,7 +125,7 @@ def import_(
     edge_weight: EdgeWeight = "",
     edge_text: EdgeText = "",
     dangling: Dangling = "refuse",
-    unlabelled: Unlabelled = _UNLABELLED,
+    unlabelled: Unlabelled = None,
     encoding: Encoding = "",
     delimiter: Delimiter = "",
     split_index: Annotated[
@@ -140,7 +140,7 @@ def import_(
     """
     from dance_flwr.config.plugins import DATASETS
     from dance_flwr.data.imports.importer import import_graph
-    from dance_flwr.data.imports.options import Options
+    from dance_flwr.data.imports.options import UNLABELLED_VALUES, Options
     from dance_flwr.data.imports.report import summary_lines
 
     root = _root(data_root)
@@ -153,7 +153,7 @@ def import_(
         edge_weight=edge_weight,
         edge_text=edge_text,
         dangling=dangling,
-        unlabelled=tuple(unlabelled.split(",")),
+        unlabelled=UNLABELLED_VALUES if unlabelled is None else tuple(unlabelled.split(",")),
         encoding=encoding,
         delimiter=delimiter,
         split_index=split_index,

@@ -133,20 +133,21 @@ def start_run(
     Parameters
     ----------
     values : flat keys of the configuration
-    in_process : run the clients in this process instead of Flower's simulation engine
-    dry_run : print the plan, and run nothing; track : names of trackers
+    in_process : without Flower's engine; dry_run : only print the plan; track : names of trackers
 
     Raises
     ------
     UserError : the configuration cannot be used, or the run fails
     """
+    from dance_flwr.config.outputs import check_folder
     from dance_flwr.config.tree import parse
     from dance_flwr.data.prepare import load_new, prepare
     from dance_flwr.runs.tracking import check_trackers
 
     check_trackers(track)
     config = parse(values)
-    # Before anything imports torch, which takes longer than to read a graph without labels.
+    check_folder(Path(config.out), "`out`")
+    # Before torch is imported, which takes longer than to read a graph without labels.
     graph = None if dry_run else load_new(config, print)
 
     from dance_flwr.federation.privacy.dp import affordable_rounds

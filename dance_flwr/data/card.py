@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,6 +106,24 @@ def read_texts(folder: Path) -> list[str]:
     DataError : the node table is missing or damaged
     """
     return _column(folder, "text")
+
+
+def read_array(folder: Path, name: str) -> NDArray[Any]:
+    """Return an array of a client, such as `labels`.
+
+    Raises
+    ------
+    DataError : it is missing or damaged
+    """
+    path = folder / "arrays" / f"{name}.npy"
+    try:
+        array: NDArray[Any] = np.load(path)
+        return array
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(
+            f"{path}: expected the file that {CARD} describes, found {error}; prepare the "
+            "partition again"
+        ) from None
 
 
 def first_texts(folder: Path, limit: int) -> list[str]:

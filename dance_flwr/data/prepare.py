@@ -17,7 +17,7 @@ from dance_flwr.config.outputs import check_folder
 from dance_flwr.config.paths import MANIFEST, PROJECT, data_root
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.data import checks
-from dance_flwr.data.card import FOLDER_FORMAT, first_texts
+from dance_flwr.data.card import FOLDER_FORMAT, first_texts, read_array
 from dance_flwr.data.client_folder import Log, check, write_partition
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.imports.loading import load_graph, source_identity
@@ -88,9 +88,9 @@ def load_new(config: DataConfig, log: Log = lambda line: None) -> TextGraph | No
     ------
     DataError : the graph is missing or damaged, or `check_graph` refuses it
     """
-    # By names alone: the hash at their end needs the encoder, and with it torch, for which nobody
-    # should wait to read that a graph has no labels.
-    made = (data_root(config) / "partitions").glob(f"{glob.escape(_name(config))}-*")
+    # By names alone: for their hash, torch is imported, too late for a graph without labels.
+    check_folder(root := data_root(config), "`data-root`")
+    made = (root / "partitions").glob(f"{glob.escape(_name(config))}-*")
     return None if any(made) else _load(config, log)
 
 
@@ -176,7 +176,7 @@ def _existing(folder: Path, bank: TextBank, log: Log) -> Prepared:
     clients = [folder / f"client-{k}" for k in range(len(content["clients"]))]
     splits = np.zeros((len(content["class_names"]), checks.SPLITS), np.int64)
     for client in clients:
-        labels, split = (np.load(client / "arrays" / f"{name}.npy") for name in ("labels", "split"))
+        labels, split = (read_array(client, name) for name in ("labels", "split"))
         splits += checks.class_splits(labels, split, len(splits))
     _log_warnings(content, splits, log)
     limit = -(-checks.SAMPLE // len(clients))

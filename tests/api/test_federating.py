@@ -59,9 +59,9 @@ def test_data_that_cannot_be_prepared_leave_no_folder(tmp_path):
     (tmp_path / "empty").mkdir()
     graph = institution(["a"], [0])
     for name in ("new/run", "empty"):
-        with pytest.raises(UserError, match="partition clients"):
+        with pytest.raises(UserError, match="one node per client"):
             federate(graph, {"clients": 3}, out=tmp_path / name, progress=False)
-    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["empty", "new"]
+    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["empty"]
 
 
 def test_a_file_is_no_folder_of_a_run(tiny, tmp_path):
@@ -163,7 +163,7 @@ def test_institutions_keep_their_numbers_beyond_ten():
         (iter(()), None, "expected a TextGraph or a list"),
         ([object()], None, "found object"),
         ("nowhere", None, "nowhere"),
-        (institution(["a"], [0]), {"clients": 3}, "partition clients: expected"),
+        (institution(["a"], [0]), {"clients": 3}, "at least one node per client"),
         (institution(["a"], [0]), {"method": "nothing"}, "method"),
         (institution(["a"], [0]), {"resume": True, "out": "x"}, "leave it out"),
         (institution(["a"], [0]), {"rounds": 1.5}, "rounds: expected int"),

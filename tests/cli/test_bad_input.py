@@ -82,7 +82,7 @@ def test_a_good_run_says_nothing_of_the_kind(start, tmp_path):
         ("encoder-sha256=abc", ["/encoder'", "sha256 abc"]),
         ("encoder=no-such-encoder", ["'no-such-encoder'"]),
         ("chunk-tokens=400", ["chunk_tokens", "400"]),
-        ("clients=100", ["1..72", "found 100"]),
+        ("clients=100", ["72 nodes for 100 clients"]),
     ],
 )
 def test_wrong_value_is_named(start, tmp_path, pair, words):

@@ -18,7 +18,11 @@ COMMANDS = {
     "config": {"--all", "--method", "--schema"},
     "data check": {"--data-root"},
     "data fetch": {"--data-root", "--split-index"},
-    "data import": {"--name", "--text", "--label", "--id", "--split-index", "--data-root"},
+    "data import": {
+        *("--name", "--text", "--label", "--id", "--source", "--target", "--split-index"),
+        *("--edge-weight", "--edge-text", "--dangling", "--unlabelled", "--encoding"),
+        *("--delimiter", "--data-root"),
+    },
     "data list": {"--data-root"},
     "data show": {"--data-root"},
     "deploy agree": {"--from", "--out"},
@@ -35,7 +39,7 @@ COMMANDS = {
     },
     "evidence show": {"--client", "--node", "--client-folder", "--data"},
     "evidence summaries": {"--client-folder"},
-    "evidence verify": {"--client-folder", "--encode", "--data", "--evidence"},
+    "evidence verify": {"--client-folder", "--encode", "--data", "--evidence", "--predictions"},
     "export": {"--out", "--client-folder"},
     "predict": {"--data", "--out", "--evidence"},
     "experiment": {

@@ -545,6 +545,11 @@ def other_manifest(w):
     return altered(w)
 
 
+def open_texts(w):
+    (folder := w.client()).joinpath("nodes.parquet").chmod(0o644)
+    return w.node(data=folder)
+
+
 def read_only(w):
     w.patch.setattr("dance_flwr.deploy.check_data.os.access", lambda *_: False)
     return w.good
@@ -726,6 +731,7 @@ BAD = [
     ("data", "PROBLEM", "labels from -1 to 2", foreign_label),
     ("data", "PROBLEM", "one of another", other_manifest),
     ("data", "PROBLEM", "is read-only", read_only),
+    ("permissions", "PROBLEM", "files and folders open to others", open_texts),
     ("data", "PROBLEM", "run `dance-flwr encode", without("text", "bank.json")),
     ("data", "PROBLEM", "chunk_tokens.npy that opens", without("text", "chunk_tokens.npy")),
     ("encoder", "PROBLEM", "expected encoded texts, found none", without("text", "bank.json")),

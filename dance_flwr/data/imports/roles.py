@@ -160,7 +160,8 @@ def edge_roles(
     ------
     DataError : a column is missing
     """
-    usual = ends_of(names) or ("", "")
+    # One end of a pair alone, so that the message names the other.
+    usual = ends_of(names) or tuple(_recognised(names, (end,)) for end in ("source", "target"))
     ends = []
     for role, given, name in zip(
         ("source", "target"), (options.source, options.target), usual, strict=True
