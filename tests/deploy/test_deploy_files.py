@@ -33,7 +33,7 @@ SERVICE_KEYS = {
         "profiles",
         "command",
     ),
-    *("ports", "volumes", "healthcheck", "depends_on", "environment"),
+    *("ports", "volumes", "healthcheck", "depends_on", "environment", "ulimits"),
 }
 
 
@@ -49,6 +49,20 @@ def unit(path):
     parser.optionxform = str
     parser.read_string(path.read_text(encoding="utf-8").replace("\\\n", " "))
     return parser
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.rehearsal.yaml"])
+def test_nothing_outside_a_container_reaches_the_tasks_of_its_node(name):
+    """Its Runtime API is a Unix socket in its own /tmp; nothing of the host is shared with it."""
+    services = yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))["services"]
+    nodes = [each for each in services.values() if each.get("command", [])[:1] == ["dance-flwr"]]
+    assert nodes
+    for node in nodes:
+        assert set(node) <= SERVICE_KEYS  # no network_mode, pid or ipc of the host
+        assert "ports" not in node
+        assert node["tmpfs"] == ["/tmp"]
+        assert not any("/tmp" in mount for mount in node["volumes"])
+        assert "/tmp/dance-flwr-*/socket" in node["healthcheck"]["test"][-1]
 
 
 def flower_parser(program):
@@ -73,6 +87,7 @@ def test_compose_has_tls_authentication_health_and_no_secrets():
         assert set(service) <= SERVICE_KEYS, name
         assert service["healthcheck"]["test"][0].startswith("CMD")
         assert "no-new-privileges:true" in service["security_opt"]
+        assert name == "gate" or service["ulimits"] == {"core": 0}
     assert "--enable-supernode-auth" in found["superlink"]["command"]
     assert not any(
         "insecure" in part for name in ("superlink", "supernode") for part in found[name]["command"]
@@ -152,6 +167,7 @@ def test_what_the_gate_keeps_out_is_under_other_paths():
 def test_units_are_hardened_and_start_programs_with_flags_that_flower_has(path):
     service = unit(path)["Service"]
     for key, value in {
+        "LimitCORE": "0",
         "NoNewPrivileges": "yes",
         "ProtectSystem": "strict",
         "ProtectHome": "yes",
@@ -164,6 +180,8 @@ def test_units_are_hardened_and_start_programs_with_flags_that_flower_has(path):
     program, *arguments = service["ExecStart"].split()
     assert program.startswith("/opt/dance-flwr/bin/")
     assert "--insecure" not in arguments
+    if "supernode" in path.name:
+        assert (service["IPAddressDeny"], service["IPAddressAllow"]) == ("any", "localhost")
     assert_flower_takes([program.rpartition("/")[2], *arguments])
 
 
@@ -198,8 +216,7 @@ def test_env_files_set_what_compose_and_units_read(name):
         else "dance-flwr-superlink.service"
     )
     wanted = set(re.findall(r"\$\{(\w+)\}", unit(path)["Service"]["ExecStart"]))
-    preset = {"PORT"} if name.startswith("node") else set()
-    assert wanted - preset <= set(values)
+    assert wanted <= set(values)
     if name.startswith("node"):
         assert set(re.findall(r"\$\{(\w+)", str(services()["supernode"]["command"]))) <= set(values)
 
