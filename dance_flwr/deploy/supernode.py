@@ -15,7 +15,7 @@ from dance_flwr.federation import flower
 from dance_flwr.runs.simulation.superlink import private_folder
 
 # Options of Flower's command that are settled here: who computes, and where tasks are asked for.
-_SETTLED = (
+SETTLED = (
     *("--isolation", "--host", "--port", "--superexec-auth-secret-file"),
     *("--ssl-certfile", "--ssl-keyfile", "--ssl-ca-certfile"),
     *("--allow-runtime-dependency-installation", "--disable-runtime-dependency-installation"),
@@ -34,7 +34,7 @@ def run_supernode(arguments: Sequence[str], accepted: Collection[str] = ()) -> N
     ------
     UserError : an option that this command settles itself
     """
-    if settled := [word for word in arguments if word.partition("=")[0] in _SETTLED]:
+    if settled := [word for word in arguments if word.partition("=")[0] in SETTLED]:
         raise UserError(
             f"expected no {settled[0]}, which `dance-flwr supernode` settles itself, found it; "
             "leave it out"

@@ -16,6 +16,8 @@ import typer
 import yaml
 from support.project import PROJECT
 
+from dance_flwr.deploy.supernode import SETTLED
+
 DEPLOY = PROJECT / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
 COMPOSE = DEPLOY / "compose.yaml"
@@ -76,6 +78,10 @@ def assert_flower_takes(command):
     program, *arguments = command
     if [program, *arguments[:1]] == ["dance-flwr", "supernode"]:
         program, arguments = "flower-supernode", arguments[1:]
+        if "--accept-code" in arguments:  # the one option that is not Flower's
+            place = arguments.index("--accept-code")
+            del arguments[place : place + 2]
+        assert not {word.partition("=")[0] for word in arguments} & set(SETTLED)
     parser: argparse.ArgumentParser = flower_parser(program)
     parser.parse_args([re.sub(r"^\$\{PORT\}$", "8000", argument) for argument in arguments])
 

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from support.project import PROJECT
 
+from dance_flwr.deploy import supernode as module
 from dance_flwr.deploy.supernode import run_supernode
 from dance_flwr.errors import UserError
 from dance_flwr.runs.simulation.process_tree import start, stop
@@ -111,3 +112,15 @@ def test_the_options_are_those_of_flower(tmp_path):
 def test_what_is_settled_is_no_option(option):
     with pytest.raises(UserError, match="settles itself"):
         run_supernode(["--superlink", "127.0.0.1:1", option])
+
+
+@pytest.mark.parametrize("environment", ["", "0a 0b"])
+def test_accepted_differences_are_options_or_of_the_environment(cli, monkeypatch, environment):
+    calls = []
+    monkeypatch.setattr(module, "run_supernode", lambda *arguments: calls.append(arguments))
+    monkeypatch.setenv("DANCE_FLWR_ACCEPT_CODE", environment)
+    options = ["--superlink", "host:1", "--node-config", "partition-id=0"]
+    named = [] if environment else ["--accept-code", "0a", "--accept-code=0b"]
+    assert cli("supernode", *options[:2], *named, *options[2:]).code == 0
+    ((arguments, accepted),) = calls
+    assert (list(arguments), list(accepted)) == (options, ["0a", "0b"])

@@ -41,6 +41,8 @@ for door in sys.argv[1:]:
         except (urllib.error.URLError, OSError):
             pass
 """
+# What the honest run asks for, and no more.
+TERMS = {"methods": "fedavg-full", "max-rounds": 2, "max-trainings": 4, "max-local-epochs": 2}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
@@ -105,7 +107,7 @@ def test_nodes_run_their_own_code_for_nobody_but_their_server(run_config, tmp_pa
             code.write(f"\nfrom pathlib import Path\nPath({str(trace)!r}).write_text('ran')\n")
         return app
 
-    with local_deployment(tmp_path / "deployment", folders) as deployment:
+    with local_deployment(tmp_path / "deployment", folders, TERMS) as deployment:
         with monkeypatch.context() as other:
             other.setattr(superlink, "submitted_app", altered)
             other_run = deployment.link.submit(run_config(out=str(tmp_path / "altered"), **keys))
