@@ -50,26 +50,20 @@ def provenance(package: Path = Path(__file__).parent) -> str:
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package)
         if name.parts[0] not in _NOT_COMPUTING:
-            parts = [name.as_posix(), *syntax(path.read_bytes())]
-            digest.update("\n".join(parts).encode())
+            digest.update("\n".join([name.as_posix(), *_syntax(path)]).encode())
     return digest.hexdigest()[:16]
 
 
 def code_hash(*files: str | Path) -> str:
     """Return 12 hex digits of sha256 over the syntax trees of these files, as in `provenance`."""
-    trees = ("\n".join(syntax(Path(file).read_bytes())) for file in files)
+    trees = ("\n".join(_syntax(Path(file))) for file in files)
     return hashlib.sha256("\n\n".join(trees).encode()).hexdigest()[:12]
 
 
-def syntax(source: bytes) -> list[str]:
-    """Return the types and values of the syntax tree of a file in order, as `provenance` counts.
-
-    Raises
-    ------
-    SyntaxError, ValueError, RecursionError, MemoryError : what `ast.parse` raises for other bytes
-    """
+def _syntax(path: Path) -> list[str]:
+    """Return the types and values of a file's syntax tree in order."""
     parts: list[str] = []
-    _write(ast.parse(source), parts)
+    _write(ast.parse(path.read_bytes()), parts)
     return parts
 
 

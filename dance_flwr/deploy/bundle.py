@@ -1,5 +1,6 @@
 """Compare the bundle of a run with the installed app, without unpacking or importing it."""
 
+import ast
 import hashlib
 import json
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from dance_flwr.errors import UserError
-from dance_flwr.fingerprint import VERSION, syntax
+from dance_flwr.fingerprint import VERSION
 from dance_flwr.runs.simulation.app_folder import PYPROJECT, app_files
 
 # Files that no code reads at a node, and Flower's list of hashes.
@@ -49,8 +50,8 @@ def refusal(bundle: bytes, accepted: Collection[str]) -> str:
 def differences(bundle: bytes) -> dict[str, bytes]:
     """Return the files of a bundle whose code is not that of the installed app.
 
-    Python counts by its syntax tree, as in `provenance`; pyproject.toml without the keys of a run;
-    documents and partitions do not count. Any other file is compared by its bytes.
+    Python counts by its syntax tree, pyproject.toml without the keys of a run; documents and
+    partitions do not count. Any other file is compared by its bytes.
 
     Returns
     -------
@@ -82,7 +83,8 @@ def _code(name: str, content: bytes) -> bytes:
     """Return what counts of a file."""
     try:
         if name.endswith(".py"):
-            return "\n".join(syntax(content)).encode()
+            # Why (decision 27): all of the tree, unlike `provenance`. An annotation runs, too.
+            return ast.dump(ast.parse(content)).encode()
         if name == PYPROJECT:
             settings = tomllib.loads(content.decode())
             del settings["tool"]["flwr"]["app"]["config"]  # data, which differ by plug-ins

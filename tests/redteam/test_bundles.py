@@ -45,6 +45,15 @@ ALTERED = {
         "def _digest(values):\n    return '0' * 64",
     ),
     "writer of files": ("dance_flwr/disk.py", None, "def write_new(files):\n    pass"),
+    "annotation that runs": (
+        *("dance_flwr/evidence/seal.py", None),
+        "def later() -> __import__('ftplib'):\n    pass",
+    ),
+    "annotation of the same code": (
+        "dance_flwr/disk.py",
+        "def write_json(path: Path,",
+        "def write_json(path: print('ran'),",
+    ),
     "import of a foreign module": ("dance_flwr/__init__.py", None, "import ftplib"),
     "client app": (APP, None, "app = ClientApp()"),
     "component": (PROJECT, *COMPONENT),
@@ -142,9 +151,9 @@ def test_a_second_file_of_one_name_is_seen(honest, installed):
 
 
 def test_what_is_no_code_may_differ(honest, installed):
-    """Comments, docstrings, documents, partitions, and keys of a run with their values."""
+    """Comments, layout, documents, partitions, and keys of a run with their values."""
     other = {
-        TERMS: b'"""Terms."""\n# of a node\n' + honest[TERMS].partition(b'"""\n')[2],
+        TERMS: b"# a comment\n\n" + honest[TERMS].replace(b"\n", b"\r\n"),
         "README.md": b"",
         "partitions/mine.json": b"{}",
         PROJECT: honest[PROJECT] + b"\n[tool.flwr.app.config.plugin]\nkey = 1\n",
