@@ -29,7 +29,7 @@ from dance_flwr.federation import flower
 from dance_flwr.federation.wire import messages
 
 LOG = logging.getLogger("flwr")
-SOCKET = "socket"  # of the SuperNode's Runtime API, in a folder of its user alone
+SOCKET = "supernode"  # of the SuperNode's Runtime API, in a folder of its user alone
 # What a task imports late (torch._dynamo: the first optimiser of a process does); checked by
 # tests/deploy/test_prefork.py.
 LIBRARIES = ("dance_flwr.federation.client.handlers", "torch._dynamo", "entmax")

@@ -64,7 +64,7 @@ def test_nothing_outside_a_container_reaches_the_tasks_of_its_node(name):
         assert "ports" not in node
         assert node["tmpfs"] == ["/tmp"]
         assert not any("/tmp" in mount for mount in node["volumes"])
-        assert "/tmp/dance-flwr-*/socket" in node["healthcheck"]["test"][-1]
+        assert "/tmp/dance-flwr-*/supernode" in node["healthcheck"]["test"][-1]
 
 
 def flower_parser(program):

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from support.project import PROJECT
 
+from dance_flwr.deploy import prefork
 from dance_flwr.deploy import supernode as module
 from dance_flwr.deploy.supernode import run_supernode
 from dance_flwr.errors import UserError
@@ -66,7 +67,7 @@ def wait(done, seconds=60.0):
 
 def test_its_socket_is_of_its_user_alone_and_a_crash_leaves_no_memory(supernode):
     process, tasks, folder = supernode
-    assert (folder / "socket").is_socket()
+    assert (folder / prefork.SOCKET).is_socket()
     assert (folder.stat().st_uid, folder.stat().st_mode & 0o777) == (os.getuid(), 0o700)
     for each in (psutil.Process(process.pid), tasks):
         assert each.rlimit(psutil.RLIMIT_CORE) == (0, 0)
