@@ -2,11 +2,13 @@
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Collection, Sequence
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 from dance_flwr.deploy import prefork
@@ -49,17 +51,22 @@ def run_supernode(arguments: Sequence[str], accepted: Collection[str] = ()) -> N
         # A process with threads must not fork. What the operator has set stays.
         env={"OPENBLAS_NUM_THREADS": "1"} | os.environ,
     )
-    threading.Thread(target=_end_with, args=(tasks,), daemon=True).start()
+    threading.Thread(target=_end_with, args=(tasks, folder), daemon=True).start()
     uvicorn = flower.uvicorn
     server = partial(uvicorn.Config, uds=str(folder / prefork.SOCKET))
     flower.replace("uvicorn", SimpleNamespace(Server=uvicorn.Server, Config=server))
     sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]
-    flower.flower_supernode()
+    try:
+        flower.flower_supernode()
+    finally:
+        # As the other process does, where this one is killed.
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _end_with(tasks: subprocess.Popen[bytes]) -> None:
+def _end_with(tasks: subprocess.Popen[bytes], folder: Path) -> None:
     """End this process when the one that takes its tasks has ended: it could not answer."""
     code = tasks.wait()
+    shutil.rmtree(folder, ignore_errors=True)
     print(
         f"the process of the ClientApps ended with {code}, so the SuperNode ends", file=sys.stderr
     )

@@ -83,9 +83,10 @@ def test_both_processes_end_together_and_leave_nothing(supernode, number):
 
 
 def test_a_supernode_whose_tasks_nobody_takes_ends(supernode):
-    process, tasks, _ = supernode
+    process, tasks, folder = supernode
     tasks.kill()
     assert process.wait(60) == 1
+    assert not folder.exists()
 
 
 def test_a_signal_to_all_ends_the_supernode_in_order(supernode, tmp_path):
