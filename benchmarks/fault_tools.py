@@ -83,7 +83,7 @@ def mode():
     return file.read_text() if file.is_file() else ""
 
 
-if "flwr-clientapp" in program or "prefork.py serve" in program:
+if "dance_flwr.deploy.prefork" in program:
     import numpy as np
     from flwr.app import Array, ArrayRecord
     from flwr.supernode.runtime import run_clientapp
@@ -98,8 +98,8 @@ if "flwr-clientapp" in program or "prefork.py serve" in program:
 
     def push_corrupted(client, message, context):
         if mode() in ("nan", "shapes") and message.metadata.message_type == "train":
-            # The run's own module, loaded with its app.
-            serialization = sys.modules["dance_flwr.federation.wire.serialization"]
+            from dance_flwr.federation.wire import serialization
+
             message = serialization.unpack(message)
             for name, record in list(message.content.array_records.items()):
                 corrupted = {key: corrupt(array) for key, array in record.items()}
@@ -109,7 +109,7 @@ if "flwr-clientapp" in program or "prefork.py serve" in program:
 
     run_clientapp.push_message = push_corrupted
 
-if "flower-supernode" in program:
+if "dance-flwr supernode" in program:
     from flwr.supernode.fleet_http_client import FleetHttpClient
 
     push_once, sent = FleetHttpClient.PushMessages, []

@@ -35,6 +35,7 @@ from dance_flwr.config.text import to_toml
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.digests import data_digests
 from dance_flwr.data.prepare import prepare
+from dance_flwr.deploy import prefork
 from dance_flwr.deploy.certificates import make_certificates, make_key
 from dance_flwr.errors import UserError
 from dance_flwr.runs.reader import read_result
@@ -69,7 +70,7 @@ def killed(*words: str) -> Callable[[Scene], None]:
 def restart(scene: Scene) -> None:
     """SIGKILL of client 0's SuperNode while it trains, and an immediate restart."""
     logged = scene.log("node-0")
-    scene.wait(lambda: logged("Receiving: train") and logged("Start `flwr-clientapp`"))
+    scene.wait(lambda: logged("Receiving: train") and logged("Start ClientApp"))
     scene.deployment.kill_node(0)
     begin = time.monotonic()
     serve_again(scene, 0)
@@ -92,7 +93,7 @@ def _apps(scene: Scene) -> list[psutil.Process]:
     apps = list[psutil.Process]()
     for process in psutil.Process(scene.deployment.nodes[0].pid).children(recursive=True):
         with suppress(psutil.Error):  # ended in the meantime
-            apps += process.children() if "serve" in process.cmdline() else []
+            apps += process.children() if prefork.__name__ in process.cmdline() else []
     return apps
 
 
@@ -225,7 +226,7 @@ FAULTS: dict[str, Callable[[Scene], None]] = {
     "none": no_fault,
     "kill-wait": killed("Sent successfully"),
     "kill-receive": killed("Receiving: train"),
-    "kill-train": killed("Receiving: train", "Start `flwr-clientapp`"),
+    "kill-train": killed("Receiving: train", "Start ClientApp"),
     "restart": restart,
     "kill-app": kill_app,
     "kill-send": killed("Sending: train"),

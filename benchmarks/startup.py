@@ -3,30 +3,37 @@
     python benchmarks/startup.py [--repeats 5]
 
 Cold: `flwr-clientapp` as Flower starts it, then the imports of the app up to the task of a TRAIN
-message and its first optimiser. Forked: the same in a child of `dance_flwr/deploy/prefork.py`.
+message and its first optimiser. Forked: the same in a child of `dance_flwr/deploy/prefork.py`,
+with the comparison of the bundle, which is also listed alone, for a bundle of this release and for
+one whose files all differ in their last comment.
 Processor seconds, because the nodes of one machine share it; the median of the repeats, all in one
 run.
 """
 
 import argparse
 import os
-import runpy
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+from flwr.cli.build import build_fab_from_disk
+
 from dance_flwr.deploy import prefork
+from dance_flwr.runs.simulation.app_folder import submitted_app
 
 PROJECT = Path(__file__).resolve().parent.parent
 TORCH = "import torch"
-APP = (
-    "import client_app; from dance_flwr.federation.client import handlers; "
+WORK = (
     "from dance_flwr.methods import get_spec; get_spec('dance').make_client(); "
     "import torch; torch.optim.Adam([torch.zeros(1, requires_grad=True)])"
 )
-COLD = f"from flwr.supernode.cli import flwr_clientapp; {APP}"
+COLD = (
+    "from flwr.supernode.cli import flwr_clientapp; import client_app; "
+    f"from dance_flwr.federation.client import handlers; {WORK}"
+)
 
 
 def of_command(code: str) -> float:
@@ -38,15 +45,24 @@ def of_command(code: str) -> float:
     return used.ru_utime + used.ru_stime
 
 
-def of_fork() -> float:
-    """Return the processor seconds of a fork of this process that imports the app."""
+def of_fork(task: Callable[[], object]) -> float:
+    """Return the processor seconds of a fork of this process that runs `task`."""
     child = os.fork()
     if not child:
-        sys.path.insert(0, str(PROJECT))
-        exec(APP)
+        task()
         os._exit(0)
     _, _, used = os.wait4(child, 0)
     return used.ru_utime + used.ru_stime
+
+
+def bundles() -> tuple[bytes, bytes]:
+    """Return the bundle of this app as Flower builds it, and one with a comment in every file."""
+    with tempfile.TemporaryDirectory() as scratch:
+        app = submitted_app(Path(scratch))
+        same = build_fab_from_disk(app)
+        for file in app.rglob("*.py"):
+            file.write_bytes(file.read_bytes() + b"# comment\n")
+        return same, build_fab_from_disk(app)
 
 
 def main() -> None:
@@ -61,13 +77,20 @@ def main() -> None:
         return median(measure() for _ in range(repeats))
 
     torch, cold = typical(lambda: of_command(TORCH)), typical(lambda: of_command(COLD))
-    for name in [name for name in sys.modules if name.split(".")[0] == "dance_flwr"]:
-        del sys.modules[name]  # a fork of prefork.py has not loaded the app
-    runpy.run_path(str(Path(prefork.__file__)))["_load"]()
-    forked = typical(of_fork)
+    same, commented = bundles()
+    app = prefork.InstalledApp(prefork.load(), ())
+
+    def task() -> None:
+        app.install(same)
+        exec(WORK)
+
+    forked = typical(lambda: of_fork(task))
+    compared = typical(lambda: of_fork(lambda: app.install(same)))
+    parsed = typical(lambda: of_fork(lambda: app.install(commented)))
     print(f"import torch            {torch:6.2f} s")
     print(f"cold ClientApp          {cold:6.2f} s, {cold - torch:.2f} s beyond torch")
     print(f"forked ClientApp        {forked:6.2f} s, torch included")
+    print(f"comparison of a bundle  {compared:6.2f} s, {parsed:.2f} s if every file is parsed")
 
 
 if __name__ == "__main__":

@@ -22,15 +22,26 @@ app.add_typer(site)
 
 # The options are those of Flower's command, to which they are passed on.
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def supernode(context: typer.Context) -> None:
-    """Start a SuperNode that keeps the libraries of its ClientApps loaded.
+def supernode(
+    context: typer.Context,
+    accept_code: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DIGEST",
+            envvar="DANCE_FLWR_ACCEPT_CODE",
+            help="take part in runs whose code differs so, as a refusal says; repeatable",
+        ),
+    ] = None,
+) -> None:
+    """Start a SuperNode that runs the installed code, whatever code a server sends.
 
-    Takes the options of `flower-supernode`. Each message still runs in a process of its own, but
-    without the seconds that importing the libraries takes.
+    Takes the options of `flower-supernode` but those of its Runtime API. A run with other code is
+    refused. Each message is answered in a process of its own, without the seconds that importing
+    the libraries takes.
     """
-    from dance_flwr.deploy.supernode import become_supernode
+    from dance_flwr.deploy.supernode import run_supernode
 
-    become_supernode(context.args)
+    run_supernode(context.args, accept_code or ())
 
 
 @deploy.command()

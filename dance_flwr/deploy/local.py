@@ -148,7 +148,6 @@ class LocalDeployment:
             "--superlink",
             superlink or self.superlinks.get(client, self.address),
         ]
-        command += ["--host", HOST, "--port", str(free_port())]
         command += [
             "--root-certificates",
             str(root_certificates or self.certificates.ca),

@@ -1,123 +1,160 @@
-"""Fork a process per message from one that has imported the libraries already.
+"""Take the tasks of a SuperNode, and run the installed ClientApp for each in a fork.
 
-Flower starts a new `flwr-clientapp` for every message, and importing torch, PyTorch Geometric and
-Flower takes most of a short task's time. Here, one process imports them, waits at a Unix socket,
-and forks for each message. The child runs Flower's own command with Flower's arguments. Nothing
-else is shared: each child imports the app's code itself, from the run's own bundle, and keeps no
-state after it exits.
+    python -P -m dance_flwr.deploy.prefork FOLDER [ACCEPTED...]
 
-    python -P prefork.py serve FOLDER
-        fork for each sender until the parent process has exited, then remove FOLDER
-    python -I -S prefork.py send FOLDER ARG...
-        replaces `flwr-clientapp ARG...`
+Takes the place of Flower's `flower-superexec`, which starts a process for every message that
+imports everything, and runs the app of the bundle that the server has sent. Here, one process
+imports the libraries and the app once, asks the SuperNode for tasks at the socket in FOLDER, and
+forks. It ends with the process that started it, and removes FOLDER.
 
-This file is run by path and never imported by the app: `dance_flwr` must not be loaded before the
-run's bundle. It uses the standard library only until `serve`, so that `send` takes milliseconds.
+ACCEPTED are digests of differences between a bundle and the installed app, see `deploy.bundle`.
 """
 
+import gc
+import logging
 import os
-import socket
+import shutil
+import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
 
-COMMAND, SOCKET = "flwr-clientapp", "socket"
-# Libraries that a ClientApp imports for training (torch._dynamo: the first optimiser of a process
-# does); checked by tests/deploy/test_prefork.py.
-LIBRARIES = (
-    *(
-        "numpy",
-        "filelock",
-        "scipy.sparse",
-        "torch",
-        "torch._dynamo",
-        "entmax",
-        "safetensors.torch",
-        "cryptography.fernet",
-    ),
-    *("flwr.app", "flwr.clientapp", "flwr.supernode.cli", "jaxtyping", "typer", "tqdm", "psutil"),
-)
-_POLL_SECONDS = 0.5
+from dance_flwr.config.paths import PROJECT
+from dance_flwr.deploy.bundle import refusal
+from dance_flwr.federation import flower
+from dance_flwr.federation.wire import messages
 
+LOG = logging.getLogger("flwr")
+SOCKET = "supernode"  # of the SuperNode's Runtime API, in a folder of its user alone
+# What a task imports late (torch._dynamo: the first optimiser of a process does); checked by
+# tests/deploy/test_prefork.py.
+LIBRARIES = ("dance_flwr.federation.client.handlers", "torch._dynamo", "entmax")
+# Why (decision 29): a server may call its run's app an agent, for which Flower would start another
+# program with the bundle's code. Either kind of task gets the installed ClientApp.
+_TASKS = ("flwr-clientapp", "flwr-agentapp")
+# A shorter interval costs a few percent of a core, a longer one delays messages.
+_POLL_SECONDS = 0.25
+_HOST = "supernode"  # in URLs; a Unix socket needs none
 
-def send(folder: str, arguments: Sequence[str]) -> None:
-    """Send the arguments; without a listener, become Flower's own command."""
-    try:
-        with socket.socket(socket.AF_UNIX) as link:
-            link.connect(f"{folder}/{SOCKET}")
-            link.sendall("\0".join([*arguments, ""]).encode())
-    except OSError:
-        # Why (decision 10): without the process that forks, a message is slower, and not lost.
-        os.execv(f"{sys.executable.rpartition('/')[0]}/{COMMAND}", [COMMAND, *arguments])
+App = Callable[[Any, Any], Any]  # (message, context) -> reply
 
 
-def serve(folder: str) -> None:
-    """Import the libraries, then fork for each sender; the child runs Flower's command."""
-    import shutil
-    import signal
+class InstalledApp:
+    """The installed ClientApp in the place of the one that Flower would load from a bundle.
 
+    Parameters
+    ----------
+    app : the installed ClientApp
+    accepted : digests of differences that the node's operator accepts
+    """
+
+    def __init__(self, app: App, accepted: Collection[str]) -> None:
+        self._app, self._accepted = app, accepted
+        self._refusal = "expected a bundle to compare with the installed code, found none"
+
+    def install(self, bundle: bytes, **_: Any) -> None:
+        """Compare a bundle with the installed code; nothing of it is written or imported."""
+        self._refusal = refusal(bundle, self._accepted)
+
+    def loader(self, **_: Any) -> Callable[..., App]:
+        """Return what Flower calls for the ClientApp of a bundle."""
+        return lambda *_: self.answer
+
+    def answer(self, message: Any, context: Any) -> Any:
+        """Answer a message by the installed code, or refuse the bundle of its run."""
+        if self._refusal:
+            LOG.warning("%s", self._refusal)
+            return messages.error_reply(message, self._refusal)
+        return self._app(message, context)
+
+
+def serve(folder: Path, accepted: Collection[str]) -> None:
+    """Fork for each task of the SuperNode that is the parent process, until that has exited."""
     parent, server = os.getppid(), os.getpid()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal; the parent decides when to stop
+    # From a terminal or a service manager; the SuperNode decides when to stop.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     try:
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(f"{folder}/{SOCKET}")
-        listener.listen(64)  # messages wait here until the imports are done
-        command = _load()
-        for arguments in _requests(listener, parent):
+        app = InstalledApp(load(), accepted)
+        connecting = client_class(folder / SOCKET)
+        flower.replace("RuntimeHttpClient", connecting)
+        flower.replace("install_from_fab", app.install)
+        flower.replace("get_load_client_app_fn", app.loader)
+        client = connecting(f"http://{_HOST}")
+        # Another parent means that the SuperNode is gone.
+        while os.getppid() == parent:
+            _reap()
             # Why (decision 10): a fork ends with its message, and what it knew ends with it.
-            if os.fork() == 0:
-                listener.close()
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-                sys.argv = [COMMAND, *arguments]
-                command()
+            if (token := acquire(client)) and os.fork() == 0:
+                _run_task(token, server)
                 return
+            time.sleep(_POLL_SECONDS)
     finally:
         # A child passes through here as well, and must leave the socket to the others.
         if os.getpid() == server:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _load() -> Callable[[], None]:
-    """Import the shared libraries; return Flower's command."""
-    import gc
-    from importlib import import_module
-    from importlib.metadata import entry_points
-
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads must not fork
+def load() -> App:
+    """Import what tasks need; return the installed ClientApp."""
     for name in LIBRARIES:
         import_module(name)
-    # Flower documents the command's name and entry point; nothing else is relied on.
-    (entry_point,) = entry_points(group="console_scripts", name=COMMAND)
-    command: Callable[[], None] = entry_point.load()
+    # By its file: no folder on the path, such as one that a bundle was unpacked to, can shadow it.
+    spec = spec_from_file_location("client_app", PROJECT / "client_app.py")
+    assert spec and spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
     gc.collect()
     gc.freeze()  # garbage collection in a child would copy every page
-    return command
+    app: App = module.app
+    return app
 
 
-def _requests(listener: socket.socket, parent: int) -> Iterator[list[str]]:
-    """Yield the arguments of each sender until `parent` has exited; reap exited children."""
-    listener.settimeout(_POLL_SECONDS)
-    # Another parent means that the SuperNode is gone.
-    while os.getppid() == parent:
-        try:
-            # Ended children are reaped here, or they would stay as zombies.
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
+def client_class(socket: Path) -> Any:
+    """Return Flower's client of the Runtime API, which connects to a Unix socket."""
+
+    class SocketClient(flower.RuntimeHttpClient):
+        def __init__(self, base_url: str, **options: Any) -> None:
+            super().__init__(base_url, **options)
+            transport = flower.httpx.HTTPTransport(uds=str(socket))
+            self._client = flower.httpx.Client(transport=transport, timeout=self._client.timeout)
+
+    return SocketClient
+
+
+def acquire(client: Any) -> str:
+    """Return the token of a task that waits; "" if there is none, or no SuperNode yet."""
+    try:
+        answer = client.AcquireTask(flower.AcquireTaskRequest(supported_task_types=_TASKS))
+    except flower.httpx.TransportError:
+        return ""
+    token: str = answer.token
+    return token
+
+
+def _reap() -> None:
+    """Collect the children that have ended, or they would stay as zombies."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-        try:
-            link, _ = listener.accept()
-        except TimeoutError:
-            continue
-        with link, link.makefile("rb") as file:
-            *arguments, rest = file.read().decode().split("\0")
-        if not rest and arguments:  # else the sender died before the end
-            yield arguments
+    except ChildProcessError:
+        pass
+
+
+def _run_task(token: str, server: int) -> None:
+    """Run Flower's ClientApp process, which ends this one."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    LOG.info("Start ClientApp")
+    # Dependencies that a bundle names would be other code, too.
+    flower.run_clientapp(
+        _HOST, token, insecure=True, parent_pid=server, runtime_dependency_install=False
+    )
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "serve":
-        serve(sys.argv[2])
-    else:
-        send(sys.argv[2], sys.argv[3:])
+    serve(Path(sys.argv[1]), sys.argv[2:])

@@ -1,52 +1,73 @@
-"""`dance-flwr supernode`: Flower's SuperNode with a process that preloads the libraries."""
+"""`dance-flwr supernode`: Flower's SuperNode, for whose runs the installed code alone computes."""
 
 import os
-import shlex
+import resource
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 from dance_flwr.deploy import prefork
-from dance_flwr.disk import write_text
-from dance_flwr.runs.simulation.process_tree import tool
+from dance_flwr.errors import UserError
+from dance_flwr.federation import flower
+from dance_flwr.runs.simulation.superlink import private_folder
 
-# Flower's SuperExec asks for tasks every second by default. A shorter interval costs a few percent
-# of a core, a longer one delays messages.
-POLL, POLL_SECONDS = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.25"
+# Options of Flower's command that are settled here: who computes, and where tasks are asked for.
+SETTLED = (
+    *("--isolation", "--host", "--port", "--superexec-auth-secret-file"),
+    *("--ssl-certfile", "--ssl-keyfile", "--ssl-ca-certfile"),
+    *("--allow-runtime-dependency-installation", "--disable-runtime-dependency-installation"),
+)
 
 
-def become_supernode(arguments: Sequence[str]) -> None:
-    """Replace this process by `flower-supernode ARGUMENTS`, with ClientApps forked by `prefork`.
+def run_supernode(arguments: Sequence[str], accepted: Collection[str] = ()) -> None:
+    """Run Flower's SuperNode in this process, and a process that takes its tasks.
 
-    Flower finds the command `flwr-clientapp` on PATH. A temporary folder is put first on PATH, in
-    which that name is a script that sends its arguments to the process that forks.
+    Parameters
+    ----------
+    arguments : options of `flower-supernode`
+    accepted : digests of bundles' differences from the installed code that the operator accepts
+
+    Raises
+    ------
+    UserError : an option that this command settles itself
     """
-    # A value that the operator has set comes last, and stays.
-    environment = {POLL: POLL_SECONDS} | dict(os.environ)
-    folder = Path(tempfile.mkdtemp(prefix="dance-flwr-prefork-"))
-    code = str(Path(prefork.__file__).resolve())
-    if _write_script(folder, [sys.executable, "-I", "-S", code, "send", str(folder)]):
-        subprocess.Popen([sys.executable, "-P", code, "serve", str(folder)], env=environment)
-        environment["PATH"] = f"{folder}{os.pathsep}{environment.get('PATH', '')}"
-    else:
-        shutil.rmtree(folder)
-        print(
-            "warning: expected a temporary folder that allows programs to run, "
-            f"found {folder.parent}; every message waits for its imports; "
-            "set TMPDIR to another folder",
-            file=sys.stderr,
+    if settled := [word for word in arguments if word.partition("=")[0] in SETTLED]:
+        raise UserError(
+            f"expected no {settled[0]}, which `dance-flwr supernode` settles itself, found it; "
+            "leave it out"
         )
-    program = str(tool("flower-supernode"))
-    os.execve(program, [program, *arguments], environment)
+    # No key and no text in a file that a crash leaves.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Why (decision 29): of mode 0700, so the kernel keeps other users away from both ends. A port
+    # on loopback is everybody's, to ask and, while the node is down, to answer.
+    folder = private_folder()
+    tasks = subprocess.Popen(
+        [sys.executable, "-P", "-m", prefork.__name__, str(folder), *accepted],
+        # A process with threads must not fork. What the operator has set stays.
+        env={"OPENBLAS_NUM_THREADS": "1"} | os.environ,
+    )
+    threading.Thread(target=_end_with, args=(tasks, folder), daemon=True).start()
+    uvicorn = flower.uvicorn
+    server = partial(uvicorn.Config, uds=str(folder / prefork.SOCKET))
+    flower.replace("uvicorn", SimpleNamespace(Server=uvicorn.Server, Config=server))
+    sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]
+    try:
+        flower.flower_supernode()
+    finally:
+        # As the other process does, where this one is killed.
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_script(folder: Path, command: Sequence[str]) -> bool:
-    """Write a script that runs `command` with the script's arguments; return whether it can run."""
-    script = folder / prefork.COMMAND
-    write_text(script, f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
-    # Checked after the mode is set: a file system may still forbid programs.
-    script.chmod(0o700)
-    return os.access(script, os.X_OK)
+def _end_with(tasks: subprocess.Popen[bytes], folder: Path) -> None:
+    """End this process when the one that takes its tasks has ended: it could not answer."""
+    code = tasks.wait()
+    shutil.rmtree(folder, ignore_errors=True)
+    print(
+        f"the process of the ClientApps ended with {code}, so the SuperNode ends", file=sys.stderr
+    )
+    os._exit(1)

@@ -16,6 +16,8 @@ _SERVER_MASKS = f"{_WORKFLOW}.secure_aggregation.secaggplus_workflow"
 MASK_USERS = (_CLIENT_MASKS, _SERVER_MASKS)
 SUPERLINK = "flwr.superlink.main"  # creates the SuperLink's app
 _CLI = "flwr.cli.constant"
+_SUPERNODE = "flwr.supernode"
+_TASK = f"{_SUPERNODE}.runtime.run_clientapp"
 
 # Keys that Flower spells out where it uses them, without a constant to import.
 SECAGG_STATE_STAGE = "current_stage"
@@ -27,6 +29,15 @@ FITRES = {
 }
 
 PRIVATE = {
+    # A SuperNode and its tasks. By module, as packages export functions of these names, too.
+    "flower_supernode": f"{_SUPERNODE}.cli.flower_supernode:flower_supernode",
+    "uvicorn": f"{_SUPERNODE}.cli.flower_supernode:uvicorn",
+    "run_clientapp": f"{_TASK}:run_clientapp",
+    "RuntimeHttpClient": f"{_TASK}:RuntimeHttpClient",
+    "install_from_fab": f"{_TASK}:install_from_fab",
+    "get_load_client_app_fn": f"{_TASK}:get_load_client_app_fn",
+    "AcquireTaskRequest": "flwr.proto.runtime_pb2:AcquireTaskRequest",
+    "httpx": "flwr.supercore.protobuf.client:httpx",
     # A private SuperLink, and where `flwr` finds the token of an account.
     "flower_superlink": "flwr.superlink.cli:flower_superlink",
     "create_app": f"{SUPERLINK}:create_app",
@@ -108,6 +119,7 @@ if TYPE_CHECKING:
     from flwr.supercore.error import FlowerError as FlowerError
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes as public_key_to_bytes
     from flwr.supercore.run import Run as Run
+    from flwr.supercore.runtime import RuntimeHttpClient as RuntimeHttpClient
     from flwr.supercore.task_identity import TaskIdentity as TaskIdentity
     from flwr.superlink.grid import HttpGrid as HttpGrid
     from flwr.supernode.fleet_http_client import FleetHttpClient as FleetHttpClient
@@ -123,3 +135,16 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(module), attribute)
     globals()[name] = value
     return value
+
+
+def replace(name: str, value: object) -> None:
+    """Put `value` in the place of a private name, in the module that uses it.
+
+    Raises
+    ------
+    ImportError, AttributeError : Flower has no such name there, so nothing would be replaced
+    """
+    module, _, attribute = PRIVATE[name].partition(":")
+    user = import_module(module)
+    getattr(user, attribute)
+    setattr(user, attribute, value)

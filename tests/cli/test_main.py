@@ -71,7 +71,7 @@ COMMANDS = {
     },
     "site prepare": {"--agreed", "--client", "--clients", "--out", "--encoder", "--seed"},
     "status": {"--json"},
-    "supernode": set(),
+    "supernode": {"--accept-code"},
     "tune": {
         *("--dataset", "--method", "--trials", "--rounds", "--seeds", "--set", "--jobs", "--out"),
         "--write",

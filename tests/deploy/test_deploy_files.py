@@ -16,6 +16,8 @@ import typer
 import yaml
 from support.project import PROJECT
 
+from dance_flwr.deploy.supernode import SETTLED
+
 DEPLOY = PROJECT / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
 COMPOSE = DEPLOY / "compose.yaml"
@@ -33,7 +35,7 @@ SERVICE_KEYS = {
         "profiles",
         "command",
     ),
-    *("ports", "volumes", "healthcheck", "depends_on", "environment"),
+    *("ports", "volumes", "healthcheck", "depends_on", "environment", "ulimits"),
 }
 
 
@@ -51,6 +53,20 @@ def unit(path):
     return parser
 
 
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.rehearsal.yaml"])
+def test_nothing_outside_a_container_reaches_the_tasks_of_its_node(name):
+    """Its Runtime API is a Unix socket in its own /tmp; nothing of the host is shared with it."""
+    services = yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))["services"]
+    nodes = [each for each in services.values() if each.get("command", [])[:1] == ["dance-flwr"]]
+    assert nodes
+    for node in nodes:
+        assert set(node) <= SERVICE_KEYS  # no network_mode, pid or ipc of the host
+        assert "ports" not in node
+        assert node["tmpfs"] == ["/tmp"]
+        assert not any("/tmp" in mount for mount in node["volumes"])
+        assert "/tmp/dance-flwr-*/supernode" in node["healthcheck"]["test"][-1]
+
+
 def flower_parser(program):
     name = program.removeprefix("flower-")
     module = import_module(f"flwr.{name}.cli.flower_{name}")
@@ -62,6 +78,10 @@ def assert_flower_takes(command):
     program, *arguments = command
     if [program, *arguments[:1]] == ["dance-flwr", "supernode"]:
         program, arguments = "flower-supernode", arguments[1:]
+        if "--accept-code" in arguments:  # the one option that is not Flower's
+            place = arguments.index("--accept-code")
+            del arguments[place : place + 2]
+        assert not {word.partition("=")[0] for word in arguments} & set(SETTLED)
     parser: argparse.ArgumentParser = flower_parser(program)
     parser.parse_args([re.sub(r"^\$\{PORT\}$", "8000", argument) for argument in arguments])
 
@@ -73,6 +93,7 @@ def test_compose_has_tls_authentication_health_and_no_secrets():
         assert set(service) <= SERVICE_KEYS, name
         assert service["healthcheck"]["test"][0].startswith("CMD")
         assert "no-new-privileges:true" in service["security_opt"]
+        assert name == "gate" or service["ulimits"] == {"core": 0}
     assert "--enable-supernode-auth" in found["superlink"]["command"]
     assert not any(
         "insecure" in part for name in ("superlink", "supernode") for part in found[name]["command"]
@@ -152,6 +173,7 @@ def test_what_the_gate_keeps_out_is_under_other_paths():
 def test_units_are_hardened_and_start_programs_with_flags_that_flower_has(path):
     service = unit(path)["Service"]
     for key, value in {
+        "LimitCORE": "0",
         "NoNewPrivileges": "yes",
         "ProtectSystem": "strict",
         "ProtectHome": "yes",
@@ -164,6 +186,8 @@ def test_units_are_hardened_and_start_programs_with_flags_that_flower_has(path):
     program, *arguments = service["ExecStart"].split()
     assert program.startswith("/opt/dance-flwr/bin/")
     assert "--insecure" not in arguments
+    if "supernode" in path.name:
+        assert (service["IPAddressDeny"], service["IPAddressAllow"]) == ("any", "localhost")
     assert_flower_takes([program.rpartition("/")[2], *arguments])
 
 
@@ -198,8 +222,7 @@ def test_env_files_set_what_compose_and_units_read(name):
         else "dance-flwr-superlink.service"
     )
     wanted = set(re.findall(r"\$\{(\w+)\}", unit(path)["Service"]["ExecStart"]))
-    preset = {"PORT"} if name.startswith("node") else set()
-    assert wanted - preset <= set(values)
+    assert wanted <= set(values)
     if name.startswith("node"):
         assert set(re.findall(r"\$\{(\w+)", str(services()["supernode"]["command"]))) <= set(values)
 

@@ -1,58 +1,60 @@
-"""ClientApps of a SuperNode forked from one process that has loaded the libraries."""
+"""`dance-flwr supernode`: Flower's SuperNode, and the process that forks for its tasks."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
+from support.project import PROJECT
 
 from dance_flwr.deploy import prefork
-from dance_flwr.runs.simulation.process_tree import ProcessTree, start, stop, tool
+from dance_flwr.deploy import supernode as module
+from dance_flwr.deploy.supernode import run_supernode
+from dance_flwr.errors import UserError
+from dance_flwr.runs.simulation.process_tree import start, stop
+from dance_flwr.runs.simulation.superlink import flower_environment, free_port
 
-CODE = str(Path(prefork.__file__))
-SEND = [sys.executable, "-I", "-S", CODE, "send"]
-SAYS = "Run a Flower ClientApp"
-
-# `serve` must load all libraries that a task needs and nothing of the app; it must have one thread,
-# or forking is not safe.
-LOADED = f"""
-import os, runpy, sys
-prefork = runpy.run_path({CODE!r})
-prefork["_load"]()
+# `load` must import all libraries that a task needs; it must leave one thread, or forking is not
+# safe.
+LOADED = """
+import os, sys
+from dance_flwr.deploy import prefork
+app = prefork.load()
 threads = len(os.listdir("/proc/self/task"))
-packages = lambda: {{name.split(".")[0] for name in sys.modules}}
+packages = lambda: {name.split(".")[0] for name in sys.modules}
 before = packages()
-own = sorted(before & {{"dance_flwr", "client_app", "server_app"}})
-import client_app
-from dance_flwr.federation.client import handlers
 from dance_flwr.methods import get_spec
 get_spec("dance").make_client()
 torch = sys.modules["torch"]
 torch.optim.Adam([torch.zeros(1, requires_grad=True)])
-new = packages() - before
-print(threads, own, sorted(new - set(sys.stdlib_module_names) - {{"dance_flwr", "client_app"}}))
+print(threads, type(app).__name__, sorted(packages() - before - set(sys.stdlib_module_names)))
 """
 
 
-def test_the_libraries_of_a_task_are_loaded_and_nothing_of_the_app():
+def test_all_that_a_task_needs_is_loaded_in_one_thread():
     done = subprocess.run(
-        [sys.executable, "-c", LOADED], capture_output=True, text=True, cwd=Path(CODE).parents[2]
+        [sys.executable, "-P", "-c", LOADED],
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
     )
-    assert done.stdout.split("\n")[0] == "1 [] []", done.stdout + done.stderr
+    assert done.stdout == "1 ReticentApp []\n", done.stdout + done.stderr
 
 
 @pytest.fixture
-def served(tmp_path):
-    """A process that forks, below one that stands for the SuperNode; its folder and its output."""
-    folder, log = tmp_path / "prefork", tmp_path / "log"
-    folder.mkdir()
-    command = f"[sys.executable, '-P', {CODE!r}, 'serve', {str(folder)!r}]"
-    above = f"import subprocess, sys; subprocess.run({command})"
-    process = ProcessTree([sys.executable, "-c", above], os.environ, tmp_path, log)
-    wait(lambda: (folder / prefork.SOCKET).exists())
-    yield folder, log, process
+def supernode(tmp_path):
+    """A SuperNode that has no SuperLink yet, the process of its tasks, and their private folder."""
+    command = ["dance-flwr", "supernode", "--insecure", "--superlink", f"127.0.0.1:{free_port()}"]
+    log = tmp_path / "log"
+    process = start(command, flower_environment(tmp_path), tmp_path, log)
+    wait(lambda: "running on unix socket" in log.read_text())
+    (tasks,) = psutil.Process(process.pid).children()
+    yield process, tasks, Path(tasks.cmdline()[-1])
     stop(process)
 
 
@@ -63,56 +65,64 @@ def wait(done, seconds=60.0):
         time.sleep(0.05)
 
 
-def test_every_sender_gets_a_process_that_runs_flowers_command(served):
-    folder, log, _ = served
-    for _ in range(3):
-        subprocess.run([*SEND, str(folder), "--help"], check=True)
-    wait(lambda: log.read_text().count(SAYS) == 3)
-    subprocess.run(
-        [*SEND, str(folder), "--no-such-option"], check=True
-    )  # the child fails, the next one does not
-    wait(lambda: "flwr-clientapp: error:" in log.read_text())
-    subprocess.run([*SEND, str(folder), "--help"], check=True)
-    wait(lambda: log.read_text().count(SAYS) == 4)
+def test_its_socket_is_of_its_user_alone_and_a_crash_leaves_no_memory(supernode):
+    process, tasks, folder = supernode
+    assert (folder / prefork.SOCKET).is_socket()
+    assert (folder.stat().st_uid, folder.stat().st_mode & 0o777) == (os.getuid(), 0o700)
+    for each in (psutil.Process(process.pid), tasks):
+        assert each.rlimit(psutil.RLIMIT_CORE) == (0, 0)
 
 
-def test_it_ends_with_the_process_above_it_and_leaves_nothing(served):
-    folder, _, process = served
-    process.kill()
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_both_processes_end_together_and_leave_nothing(supernode, number):
+    process, tasks, folder = supernode
+    process.send_signal(number)
     process.wait()
-    wait(lambda: not folder.exists())
+    wait(lambda: not tasks.is_running() or tasks.status() == psutil.STATUS_ZOMBIE)
+    assert not folder.exists()
 
 
-def test_where_nobody_listens_flowers_own_command_runs(tmp_path):
-    done = subprocess.run(
-        [*SEND, str(tmp_path), "--help"], capture_output=True, text=True, check=True
-    )
-    assert SAYS in done.stdout
+def test_a_supernode_whose_tasks_nobody_takes_ends(supernode):
+    process, tasks, folder = supernode
+    tasks.kill()
+    assert process.wait(60) == 1
+    assert not folder.exists()
 
 
-def test_where_no_program_may_be_run_flowers_own_way_is_left(tmp_path):
-    temporary = tmp_path / "noexec"
-    temporary.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "noexec", "none", temporary], capture_output=True
-    ).returncode:
-        pytest.skip("mounting a file system is not permitted")
+def test_a_signal_to_all_ends_the_supernode_in_order(supernode, tmp_path):
+    """As a service manager sends it: the process of the tasks waits for the SuperNode."""
+    process, tasks, _ = supernode
+    tasks.terminate()
+    time.sleep(1)
+    assert process.poll() is None
+    process.terminate()
+    assert process.wait(60) == 0
+    assert "SuperNode terminated gracefully" in (tmp_path / "log").read_text()
+
+
+def test_the_options_are_those_of_flower(tmp_path):
     log = tmp_path / "log"
-    try:
-        environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(temporary)}
-        process = start(["dance-flwr", "supernode", "--no-such-option"], environment, tmp_path, log)
-        assert process.wait(60) == 2
-        assert not list(temporary.iterdir())
-    finally:
-        subprocess.run(["umount", temporary], check=True)
-    assert f"found {temporary}; every message waits for its imports" in log.read_text()
-
-
-def test_a_supernode_is_flowers_with_our_command_before_flowers(tmp_path):
-    log = tmp_path / "log"
-    process = start(
-        ["dance-flwr", "supernode", "--no-such-option"], {"PATH": "/usr/bin:/bin"}, tmp_path, log
-    )
+    command = ["dance-flwr", "supernode", "--no-such-option"]
+    process = start(command, flower_environment(tmp_path), tmp_path, log)
     assert process.wait(60) == 2
     assert "flower-supernode: error: unrecognized arguments: --no-such-option" in log.read_text()
-    assert tool(prefork.COMMAND).is_file()
+
+
+@pytest.mark.parametrize(
+    "option", ["--isolation=subprocess", "--port", "--allow-runtime-dependency-installation"]
+)
+def test_what_is_settled_is_no_option(option):
+    with pytest.raises(UserError, match="settles itself"):
+        run_supernode(["--superlink", "127.0.0.1:1", option])
+
+
+@pytest.mark.parametrize("environment", ["", "0a 0b"])
+def test_accepted_differences_are_options_or_of_the_environment(cli, monkeypatch, environment):
+    calls = []
+    monkeypatch.setattr(module, "run_supernode", lambda *arguments: calls.append(arguments))
+    monkeypatch.setenv("DANCE_FLWR_ACCEPT_CODE", environment)
+    options = ["--superlink", "host:1", "--node-config", "partition-id=0"]
+    named = [] if environment else ["--accept-code", "0a", "--accept-code=0b"]
+    assert cli("supernode", *options[:2], *named, *options[2:]).code == 0
+    ((arguments, accepted),) = calls
+    assert (list(arguments), list(accepted)) == (options, ["0a", "0b"])

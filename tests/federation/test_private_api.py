@@ -9,8 +9,6 @@ from support.project import PROJECT
 from dance_flwr.federation import flower
 
 PUBLIC = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy"}
-# This one runs by path, without the package, and so cannot import `flower`.
-ALONE = {"prefork.py": {"flwr.supernode.cli"}}
 SOURCES = [
     *sorted((PROJECT / "dance_flwr").rglob("*.py")),
     PROJECT / "client_app.py",
@@ -45,6 +43,17 @@ def test_names_are_resolved_when_they_are_used():
     )
     with pytest.raises(AttributeError, match="NoSuchName"):
         _ = flower.NoSuchName
+
+
+def test_only_a_name_that_is_there_is_replaced(monkeypatch):
+    module = import_module("flwr.supernode.runtime.run_clientapp")
+    monkeypatch.setattr(module, "install_from_fab", module.install_from_fab)
+    flower.replace("install_from_fab", len)
+    assert module.install_from_fab is len
+    monkeypatch.setitem(flower.PRIVATE, "Gone", "flwr.supernode.runtime.run_clientapp:gone")
+    with pytest.raises(AttributeError, match="gone"):
+        flower.replace("Gone", len)
+    assert not hasattr(module, "gone")
 
 
 def test_every_private_name_is_used():
@@ -83,4 +92,4 @@ def test_only_one_module_names_private_modules_of_flower():
     for path in SOURCES:
         if path != PROJECT / "dance_flwr" / "federation" / "flower.py":
             names = flower_modules(path) - PUBLIC - {"flwr"}
-            assert names == ALONE.get(path.name, set()), path
+            assert names == set(), path

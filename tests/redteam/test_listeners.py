@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -30,6 +31,11 @@ try:
     print(urllib.request.urlopen(sys.argv[1], timeout=10).status)
 except urllib.error.HTTPError as error:
     print(error.code)
+"""
+HANGS_UP = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
+    connection.sendall(b"POST")
 """
 
 
@@ -155,6 +161,19 @@ def test_another_user_is_refused_at_every_door(url):
             text=True,
         )
         assert done.stdout.strip() == expected, done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the kernel's table of connections")
+def test_another_user_that_hangs_up_is_not_taken_for_root():
+    """A request may be sent and its connection closed before anyone looks whose it is."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        command = ["/usr/bin/env", "python3", "-I", "-c", HANGS_UP, str(server.getsockname()[1])]
+        subprocess.run(command, user=NOBODY, env={"PATH": os.defpath}, check=True)
+        connection, client = server.accept()
+        with connection:
+            assert connection.recv(4) == b"POST"
+            assert sender(client, server.getsockname()) == -1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the kernel's table of connections")

@@ -27,8 +27,7 @@ def main():
     optimiser, asks who the user is and makes a folder for what it would compile. So is the text
     encoder's, which some methods use, with the lock of the progress bar that it does not show.
     """
-    libraries = ("dance_flwr.federation.client.handlers", "sentence_transformers")
-    for library in (*prefork.LIBRARIES, *libraries):
+    for library in (*prefork.LIBRARIES, "sentence_transformers"):
         import_module(library)
     tqdm.get_lock()
     quick_checks()

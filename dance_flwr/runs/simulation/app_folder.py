@@ -11,7 +11,7 @@ from dance_flwr.config.paths import CODE, PROJECT
 from dance_flwr.config.text import toml_block
 from dance_flwr.errors import UserError
 
-_PYPROJECT, _PACKAGE = "pyproject.toml", "dance_flwr"
+PYPROJECT, _PACKAGE = "pyproject.toml", "dance_flwr"
 # From the first table of keys to the next table that is none, or the end.
 _BLOCK = re.compile(
     r"^\[tool\.flwr\.app\.config\].*?(?=^\[(?!tool\.flwr\.app\.config)|\Z)", re.M | re.S
@@ -25,11 +25,11 @@ def app_dir() -> Path:
     ------
     UserError : the package was installed without it
     """
-    path = PROJECT / _PYPROJECT
+    path = PROJECT / PYPROJECT
     if path.is_file() and _read(path)["project"]["name"] == "dance-flwr":
         return PROJECT
     raise UserError(
-        f"expected the app's {_PYPROJECT} in {PROJECT}, found none; install dance-flwr again, from "
+        f"expected the app's {PYPROJECT} in {PROJECT}, found none; install dance-flwr again, from "
         "a wheel or with `pip install -e .`, or add --in-process"
     )
 
@@ -60,22 +60,35 @@ def submitted_app(scratch: Path) -> Path:
     ------
     UserError : the package was installed without its app
     """
-    app = app_dir()
     copy = scratch / "app"
-    # The files that Flower bundles, by the patterns of the project itself.
-    for pattern in _read(app / _PYPROJECT)["tool"]["flwr"]["app"]["fab-include"]:
+    for name, file in app_files().items():
+        target = copy / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
+    text = (copy / PYPROJECT).read_text(encoding="utf-8")
+    # Flower refuses keys that are not declared; those of plug-ins are known here only.
+    declared = _BLOCK.sub(lambda _: toml_block() + "\n\n", text)
+    (copy / PYPROJECT).write_text(declared, encoding="utf-8")
+    return copy
+
+
+def app_files() -> dict[str, Path]:
+    """Return the installed files that Flower bundles: path in the bundle -> file.
+
+    Raises
+    ------
+    UserError : the package was installed without its app
+    """
+    app = app_dir()
+    files = {PYPROJECT: app / PYPROJECT}
+    # By the patterns of the project itself.
+    for pattern in _read(app / PYPROJECT)["tool"]["flwr"]["app"]["fab-include"]:
         base = CODE if pattern.startswith(f"{_PACKAGE}/") else app
         for file in base.glob(pattern):
             if app != CODE and base == CODE and app in file.parents:
                 continue  # the app's own files, inside the package of a wheel
-            target = copy / file.relative_to(base)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target)
-    text = (app / _PYPROJECT).read_text(encoding="utf-8")
-    # Flower refuses keys that are not declared; those of plug-ins are known here only.
-    declared = _BLOCK.sub(lambda _: toml_block() + "\n\n", text)
-    (copy / _PYPROJECT).write_text(declared, encoding="utf-8")
-    return copy
+            files[file.relative_to(base).as_posix()] = file
+    return files
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def private_superlink(log: Path) -> Iterator[SuperLink]:
     Its working directory is its empty home, which other users can neither read nor write. Ray
     workers import from there first, so another directory could shadow this app's `client_app.py`.
     """
-    home = _private_folder()
+    home = private_folder()
     port = free_port()
     (home / "config.toml").write_text(
         f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\n'
@@ -112,7 +112,7 @@ def private_superlink(log: Path) -> Iterator[SuperLink]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _private_folder() -> Path:
+def private_folder() -> Path:
     """Return a new folder of this user alone, short enough for the paths of Ray's sockets."""
     short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_PARENT
     # Mode 0700. Why (decision 2): Ray's default below /tmp/ray is writable by every user.

@@ -26,7 +26,8 @@ from dance_flwr.federation import flower
 from dance_flwr.runs.simulation.superlink import HOST
 
 _TABLE = Path("/proc/net/tcp")
-_LOCAL, _PEER, _UID = 1, 2, 7  # columns of the kernel's table
+_LOCAL, _PEER, _STATE, _UID = 1, 2, 3, 7  # columns of the kernel's table
+_ESTABLISHED = "01"
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -69,11 +70,14 @@ class Guard:
 
 
 def sender(client: tuple[str, int], server: tuple[str, int]) -> int:
-    """Return the user of the process at the other end of a connection, -1 for an unknown one."""
+    """Return the user of the process at the other end of a connection, -1 for an unknown one.
+
+    Of a connection that this process has closed, the kernel lists root as the user, whoever it was.
+    """
     ends = [_in_table(*client), _in_table(*server)]
     for line in _TABLE.read_text().splitlines()[1:]:
         row = line.split()
-        if [row[_LOCAL], row[_PEER]] == ends:
+        if [row[_LOCAL], row[_PEER]] == ends and row[_STATE] == _ESTABLISHED:
             return int(row[_UID])
     return -1
 
