@@ -107,6 +107,14 @@ def atomic_file(
         yield file
 
 
+def private_lock(path: Path, timeout: float = -1) -> "FileLock":
+    """Return a lock whose file, and whose folder if it is missing, are of this user alone."""
+    from filelock import FileLock
+
+    create_folder(path.parent)
+    return FileLock(path, timeout=timeout, mode=PRIVATE_FILE)
+
+
 def append_to(path: Path) -> BinaryIO:
     """Open a file of this user alone to append bytes; its folder must exist."""
     return open(path, "ab", opener=partial(os.open, mode=PRIVATE_FILE))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from numpy.typing import NDArray
 
 from dance_flwr.config.outputs import check_folder
@@ -33,7 +33,7 @@ from dance_flwr.data.partition import (
 from dance_flwr.data.text.bank import BankStats, TextBank
 from dance_flwr.data.text.encoder import resolve_encoder
 from dance_flwr.data.text.encoder_files import TOKENIZER
-from dance_flwr.disk import PRIVATE_FILE, create_folder
+from dance_flwr.disk import create_folder, private_lock
 from dance_flwr.errors import DataError
 
 WARNING = "warning     "  # how a warning begins among the lines of `prepare`
@@ -218,7 +218,7 @@ def _first_texts(graph: TextGraph, partition: Partition) -> list[str]:
 @contextmanager
 def _exclusive(folder: Path, log: Log) -> Iterator[None]:
     """Hold the lock of a partition that is made; say so where another run holds it."""
-    lock = FileLock(folder.parent / f".{folder.name}.lock", mode=PRIVATE_FILE)
+    lock = private_lock(folder.parent / f".{folder.name}.lock")
     try:
         lock.acquire(timeout=0)
     except Timeout:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Self, TypeVar
 
-from dance_flwr.disk import PRIVATE_FILE, create_folder, write_json
+from dance_flwr.disk import create_folder, private_lock, write_json
 
 T = TypeVar("T")
 _NAMES = ("model", "counted_by")
@@ -116,13 +116,12 @@ class SharedCallCounts:
         """
         if self._path is None:
             return change(self.counts)
-        from filelock import FileLock
 
         create_folder(self._lock.parent)
         # Read again under the lock: another process of this client may have written in the
         # meantime. Only what this process has counted since its last write is added, so that no
         # count of another is lost.
-        with FileLock(self._lock, mode=PRIVATE_FILE):
+        with private_lock(self._lock):
             now = CallCounts.load(self._path)
             now.change(self.counts, 1)
             now.change(self._written, -1)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
-from dance_flwr.disk import PRIVATE_FILE, create_folder
+from dance_flwr.disk import create_folder, private_lock
 from dance_flwr.errors import UserError
 
 SERVER = "the server of a run"
@@ -29,7 +29,7 @@ def exclusive(folder: Path, other: str) -> Iterator[None]:
     """
     create_folder(folder)
     # A lock of the system, which ends with its process however that dies.
-    lock = FileLock(folder / _LOCK, timeout=_PATIENCE_SECONDS, mode=PRIVATE_FILE)
+    lock = private_lock(folder / _LOCK, timeout=_PATIENCE_SECONDS)
     try:
         lock.acquire()
     except Timeout:
@@ -68,6 +68,6 @@ def is_locked(folder: Path) -> bool:
 
 
 def _free(folder: Path) -> bool:
-    with suppress(Timeout), FileLock(folder / _LOCK, timeout=0, mode=PRIVATE_FILE):
+    with suppress(Timeout), private_lock(folder / _LOCK, timeout=0):
         return True
     return False

@@ -20,7 +20,7 @@ from dance_flwr.data.graphs.catalogue import (
 from dance_flwr.data.imports.imported import read_report, save
 from dance_flwr.data.imports.json_files import read_object
 from dance_flwr.data.imports.layouts import read_layout
-from dance_flwr.disk import PRIVATE_FILE, atomic_path, create_folder, write_json
+from dance_flwr.disk import atomic_path, create_folder, private_lock, write_json
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
 
@@ -49,7 +49,6 @@ def fetch(
     if (graphs_folder(root) / name).is_dir():
         log(f"{name} is already at {graphs_folder(root) / name}")
         return read_report(graphs_folder(root) / name)
-    from filelock import FileLock
 
     row, folder = CATALOGUE[name], downloads_folder(root, name)
     try:
@@ -60,7 +59,7 @@ def fetch(
             "choose another data root or change its owner (chown)"
         ) from error
     # Two commands at once would append to the same partial download.
-    with FileLock(folder / ".busy", mode=PRIVATE_FILE):
+    with private_lock(folder / ".busy"):
         records = read_lock(folder)
         for file in row.files:
             records[file.name] = _obtain(row, file, folder, records.get(file.name, {}), log)

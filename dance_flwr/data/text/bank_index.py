@@ -9,10 +9,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from dance_flwr.data.text.chunking import Chunks
-from dance_flwr.disk import PRIVATE_FILE, append_to
+from dance_flwr.disk import append_to, private_lock
 from dance_flwr.errors import DataError
 
 DATA, INDEX = "embeddings.f16", "index.jsonl"
@@ -131,7 +131,7 @@ def append(path: Path, data: bytes) -> None:
 @contextmanager
 def one_writer(folder: Path) -> Iterator[None]:
     """Hold the lock of a bank for a write; says so on stderr if it has to wait for long."""
-    lock = FileLock(folder.with_suffix(".lock"), mode=PRIVATE_FILE)
+    lock = private_lock(folder.with_suffix(".lock"))
     try:
         lock.acquire(timeout=_PATIENCE)
     except Timeout:
@@ -146,7 +146,7 @@ def one_writer(folder: Path) -> Iterator[None]:
 @contextmanager
 def first_writer(folder: Path) -> Iterator[bool]:
     """Tell whether no other process is encoding for this bank, from start to end of the block."""
-    lock = FileLock(folder.with_suffix(".encoding.lock"), mode=PRIVATE_FILE)
+    lock = private_lock(folder.with_suffix(".encoding.lock"))
     with suppress(Timeout):
         lock.acquire(timeout=0)
     try:

@@ -12,10 +12,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
 from flwr.app import Message
 
-from dance_flwr.disk import PRIVATE_FILE, atomic_file
+from dance_flwr.disk import atomic_file, private_lock
 from dance_flwr.errors import UserError, disk_of
 from dance_flwr.federation.node_config import NodeTerms
 from dance_flwr.federation.wire import keys, messages
@@ -47,7 +46,7 @@ def count_training(message: Message, folder: Path, terms: NodeTerms) -> None:
     # Each message has a process of its own, and two may train at once.
     with (
         disk_of(folder),
-        FileLock(folder / f".{TRAININGS}.lock", timeout=_SECONDS, mode=PRIVATE_FILE),
+        private_lock(folder / f".{TRAININGS}.lock", timeout=_SECONDS),
     ):
         runs = _read(path)
         counts = runs.setdefault(run, {_TRAININGS: [], _REPEATED: 0})

@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 from math import isfinite, sqrt
 from pathlib import Path
 
-from filelock import FileLock
-
-from dance_flwr.disk import PRIVATE_FILE, atomic_file
+from dance_flwr.disk import atomic_file, private_lock
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.accounting import epsilon_spent
 
@@ -53,9 +51,7 @@ class PrivacyAccount:
         UserError : it is too much, and nothing was written; or the file is damaged
         """
         # Written before the answer leaves: a crash between the two costs budget, never privacy.
-        with FileLock(
-            self._path.with_name(f".{ACCOUNT}.lock"), timeout=_SECONDS, mode=PRIVATE_FILE
-        ):
+        with private_lock(self._path.with_name(f".{ACCOUNT}.lock"), timeout=_SECONDS):
             runs = self.read()
             # Squares of inverse multipliers add up over rounds and runs, epsilons do not.
             runs[run] = runs.get(run, 0.0) + noise_multiplier**-2

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 from flwr.app import ConfigRecord, Context, Message
 
-from dance_flwr.disk import PRIVATE_FILE, atomic_file
+from dance_flwr.disk import atomic_file, private_lock
 from dance_flwr.errors import UserError
 from dance_flwr.federation.flower import (
     SECAGG_CONFIGS,
@@ -90,7 +89,7 @@ def _is_first_set(nodes: list[int], context: Context) -> bool:
         return bool(first[_FIRST] == members)
     folder = Path(str(path))
     # A deployed node answers each message in a process of its own.
-    with FileLock(folder / f".{PARTNERS}.lock", timeout=_SECONDS, mode=PRIVATE_FILE):
+    with private_lock(folder / f".{PARTNERS}.lock", timeout=_SECONDS):
         sets = _read(folder / PARTNERS)
         if name not in sets:
             # On the device before the answer leaves: a set lost with the power would let a second

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from filelock import FileLock
 from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
@@ -20,7 +19,7 @@ from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data.imports.loading import absolute_source
 from dance_flwr.data.prepare import prepare
-from dance_flwr.disk import PRIVATE_FILE
+from dance_flwr.disk import private_lock
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.client.device import pick_device
 from dance_flwr.fingerprint import model_fingerprint
@@ -116,7 +115,7 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
     folder = prepare(config).folder
     run = f"attacks-{sha256(json.dumps(dict(labels), sort_keys=True).encode()).hexdigest()[:12]}"
     # Two measurements with these labels would share the folders at the clients.
-    with FileLock(folder / f".{run}.lock", mode=PRIVATE_FILE):
+    with private_lock(folder / f".{run}.lock"):
         # What a killed measurement left.
         _clean(folder, run)
         try:
