@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import networkx as nx
@@ -291,3 +292,19 @@ def test_a_damaged_network_is_a_graph_or_one_line(tmp_path_factory, small, kind,
     except UserError as error:
         assert isinstance(error, DataError)
         assert "\n" not in str(error) and len(str(error)) < 2_000
+
+
+def test_no_flipped_bit_of_a_parquet_file_ends_the_process(small, tmp_path):
+    """Arrow's objects of columns call `terminate` where a histogram of statistics is damaged."""
+    folder = tmp_path / "graphrag"
+    shutil.copytree(small["graphrag"], folder)
+    content = (folder / "entities.parquet").read_bytes()
+    if not (child := os.fork()):
+        for place in range(len(content)):
+            bit = 1 << place % 8
+            flipped = content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :]
+            (folder / "entities.parquet").write_bytes(flipped)
+            with suppress(UserError):
+                values(read_network(folder).nodes)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0

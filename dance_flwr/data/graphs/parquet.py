@@ -17,6 +17,12 @@ _DICTIONARY_PAGE = 2
 _HEADERS = {0: 5, 3: 8}  # kind of a data page -> field of its own header
 _ENCODING = {0: 2, 3: 4}  # kind of a data page -> field of the encoding in that header
 _DELTA_BYTE_ARRAY = 7
+# Fields of the footer, and the type of strings of a fixed length.
+_ROW_GROUPS, _COLUMNS, _COLUMN = 4, 1, 3
+_TYPE, _VALUES, _DATA_OFFSET, _DICTIONARY_OFFSET = 1, 5, 9, 11
+_FIXED_LENGTH = 7
+_FOOTER = 64  # bytes in memory for a byte of the footer
+_DAMAGED = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
 
 
 @dataclass
@@ -59,7 +65,7 @@ def batches(file: Path, columns: Sequence[str], meter: Meter) -> Iterator[Any]:
         meta = table.metadata
         meter.rows(meta.num_rows, declared=True)
         groups = _measure(file, meta, columns, meter)
-        size = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+        size = sum(sum(pages.sizes) for group in groups for pages in group.values())
         # From declared sizes, which may lie; `_safe_rows` corrects them.
         usual = min(_BATCH_ROWS, max(1, meta.num_rows * _BATCH_BYTES // max(size, 1)))
         for number, group in enumerate(groups):
@@ -79,20 +85,34 @@ def _measure(
     places = {meta.schema.column(i).path: i for i in range(meta.num_columns)}
     groups, total = [], 0
     with file.open("rb") as stream:
-        for number in range(meta.num_row_groups):
+        # Arrow's own objects of columns end the process where statistics are damaged.
+        for row_group in _row_groups(stream, meter):
             group: dict[str, _Pages] = {}
             for name in columns:
-                chunk = meta.row_group(number).column(places[name])
                 try:
+                    chunk = row_group[_COLUMNS][places[name]][_COLUMN]
                     group[name] = _pages(stream, chunk)
-                except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+                except _DAMAGED as error:
                     raise pa.ArrowInvalid(f"a damaged page header of {name!r}") from error
-                if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
+                if chunk[_TYPE] == _FIXED_LENGTH:
                     group[name].longest = max(0, meta.schema.column(places[name]).length)
                 total += group[name].dictionary + sum(group[name].sizes)
                 meter.memory(total, declared=True)
             groups.append(group)
     return groups
+
+
+def _row_groups(stream: BinaryIO, meter: Meter) -> list[dict[int, Any]]:
+    """Return the structures of the row groups, from the footer of a file."""
+    try:
+        stream.seek(-8, 2)  # its length and the mark of Parquet
+        length = int.from_bytes(stream.read(4), "little")
+        meter.memory(_FOOTER * length, declared=True)
+        stream.seek(-8 - length, 2)
+        groups: list[dict[int, Any]] = _structure(stream)[_ROW_GROUPS]
+        return groups
+    except (OSError, *_DAMAGED) as error:
+        raise pa.ArrowInvalid("a damaged footer") from error
 
 
 def _safe_rows(pages: _Pages, probe: Any, group: int, name: str) -> int:
@@ -115,12 +135,12 @@ def _safe_rows(pages: _Pages, probe: Any, group: int, name: str) -> int:
     return rows
 
 
-def _pages(stream: BinaryIO, chunk: Any) -> _Pages:
+def _pages(stream: BinaryIO, chunk: dict[int, Any]) -> _Pages:
     """Walk over the page headers of a column as a reader would, without unpacking a page."""
-    first = chunk.dictionary_page_offset if chunk.has_dictionary_page else None
-    stream.seek(min(first or chunk.data_page_offset, chunk.data_page_offset))
+    first = chunk.get(_DICTIONARY_OFFSET)
+    stream.seek(min(first or chunk[_DATA_OFFSET], chunk[_DATA_OFFSET]))
     pages, seen = _Pages([], []), 0
-    while seen < chunk.num_values:
+    while seen < chunk[_VALUES]:
         header = _structure(stream)
         kind, unpacked, packed = header[1], header[2], header[3]
         # A negative size would lead back over the same pages.
@@ -151,13 +171,20 @@ def _structure(stream: BinaryIO) -> dict[int, Any]:
 
 
 def _value(stream: BinaryIO, kind: int) -> Any:
-    # The types of the protocol that page headers use; any other is damage.
+    # The types of the protocol that footers and page headers use; any other is damage.
     if kind in (1, 2):
         return kind == 1
+    if kind == 3:
+        return stream.read(1)[0]
     if kind in (4, 5, 6):
         return _number(stream)
     if kind == 8:  # bytes, which no caller needs
         return stream.seek(_varint(stream), 1)
+    if kind == 9:
+        size, inner = divmod(stream.read(1)[0], 16)
+        size = _varint(stream) if size == 15 else size
+        # A truth value in a list has a byte of its own.
+        return [_value(stream, 3 if inner in (1, 2) else inner) for _ in range(size)]
     if kind == 12:
         return _structure(stream)
     raise ValueError
