@@ -76,7 +76,7 @@ ROW = {
         "train_seconds",
         "round_seconds",
     ),
-    *("counts", "bytes_down", "bytes_up", "epsilon", "absent"),
+    *("counts", "bytes_down", "bytes_up", "epsilon", "absent", "skipped"),
 }
 VERSIONS = {
     *(
