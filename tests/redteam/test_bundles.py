@@ -37,8 +37,8 @@ ALTERED = {
         "def epsilon_of(cost, delta):\n    return 0.0",
     ),
     "ledger of trainings": (
-        *("dance_flwr/federation/client/trainings.py", None),
-        "def count_training(message, folder, terms):\n    pass",
+        *("dance_flwr/federation/client/task_counts.py", None),
+        "def count_task(message, task, folder, terms, fraction):\n    pass",
     ),
     "writer of evidence": (
         *("dance_flwr/evidence/pack.py", None),

@@ -13,7 +13,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 import client_app
 from dance_flwr.data.card import run_folder
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.trainings import TRAININGS, count_training
+from dance_flwr.federation.client.task_counts import TRAININGS, count_task
 from dance_flwr.federation.node_config import terms_of
 from dance_flwr.federation.privacy.account import ACCOUNT
 from dance_flwr.federation.wire import keys, messages
@@ -121,6 +121,33 @@ def test_other_names_of_runs_are_other_runs_up_to_the_bound_of_the_node(client):
     assert len(json.loads((client.folder / TRAININGS).read_text())["runs"]) == 4
 
 
+def test_crafted_models_are_not_validated_without_end(client):
+    """One validation more than trainings, of the final model; each repeated up to the bound."""
+    term, other = {keys.MAX_ROUNDS: 3}, models(client)
+
+    def validates(**values):
+        return client(term, task=keys.EVALUATE, model=next(other), **values)
+
+    assert not validates().has_error()  # a run may begin with one
+    assert reason(validates()).startswith(
+        f"{keys.MAX_ROUNDS}: expected at most 1 validations in run "
+    )
+    assert not client(term, model=next(other)).has_error()
+    assert not validates().has_error()
+    assert "one more than trainings" in reason(validates())
+    lie = {"client-fraction": 0.5}  # of a server that hides behind sampling
+    answered = [
+        client(term, lie, task=keys.EVALUATE, model=next(other)).has_error() for _ in range(6)
+    ]
+    assert answered == [False, False, True, True, True, True]  # rounds and one
+
+
+def test_one_model_is_validated_again_up_to_the_bound(client):
+    term = {keys.MAX_ROUNDS: 2}
+    refused = [client(term, task=keys.EVALUATE).has_error() for _ in range(6)]
+    assert refused == [False] * 4 + [True] * 2
+
+
 def test_a_node_without_a_bound_counts_nothing(client):
     assert not client().has_error() and not (client.folder / TRAININGS).exists()
 
@@ -137,7 +164,8 @@ def test_trainings_that_begin_at_once_share_the_bound(asked, client):
     def begin(model):
         records = dict(asked[0].content) | {keys.ARRAYS: arrays_of(model)}
         try:
-            count_training(Message(RecordDict(records), 1, keys.TRAIN), client.folder, terms)
+            message = Message(RecordDict(records), 1, keys.TRAIN)
+            count_task(message, keys.TRAIN, client.folder, terms, 1.0)
         except UserError:
             return False
         return True
@@ -176,18 +204,19 @@ def test_a_run_that_is_interrupted_stays_within_the_terms_of_its_nodes(run, boun
     finished = run(resume=True, **options)
     assert [row["round"] for row in finished.result["history"]] == [1, 2, 3]
     assert [len(own["trainings"]) for own in counted(bounded)] == [3, 3, 3]
-    repeated = sum(own["repeated"] for own in counted(bounded))
-    assert repeated == 1 + 3 + 2  # had trained before a stop
+    repeated = [sum(own["trainings"].values()) - 3 for own in counted(bounded)]
+    assert sum(repeated) == 1 + 3 + 2  # had trained before a stop
+    assert all(1 <= len(own["validations"]) <= 4 for own in counted(bounded))
 
 
-def test_a_masked_run_counts_its_trainings_alone(run, bounded):
+def test_a_masked_run_counts_its_trainings_and_validations(run, bounded):
     """Weights and validations are stages of sums, too, in messages to train."""
     masked = {"method": "fedavg-full", "privacy_secure_aggregation": True}
     run(node_configs=bounded, **masked)
-    assert counted(bounded) == [
-        {"trainings": own["trainings"], "repeated": 0} for own in counted(bounded)
-    ]
-    assert [len(own["trainings"]) for own in counted(bounded)] == [3, 3, 3]
+    for own in counted(bounded):
+        assert list(own["trainings"].values()) == [1, 1, 1]
+        # One of each round, and of the best model at the end.
+        assert len(own["validations"]) in (3, 4) and sum(own["validations"].values()) == 4
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), True, "many"])

@@ -31,7 +31,7 @@ def asker(asked, folder):
     """A function that asks a client, whose data are copied to `folder`, and returns its reply.
 
     `asked` is what `first_training` returned. The function takes entries of the node's and the
-    run's configuration, entries of the message's own configuration by name, and another model.
+    run's configuration, entries of the message's own configuration by name, another model and task.
     """
     message, context = asked
     config = dict(message.content.config_records[keys.CONFIG])
@@ -39,14 +39,14 @@ def asker(asked, folder):
     shutil.copytree(f"{config[keys.PARTITION_DIR]}/client-{partition}", folder)
     (folder / ACCOUNT).unlink(missing_ok=True)
 
-    def ask(node=None, run_config=None, *, model=None, **values):
+    def ask(node=None, run_config=None, *, model=None, task=keys.TRAIN, **values):
         at = deepcopy(context)
         at.node_config |= {keys.DATA_PATH: str(folder), **(node or {})}
         at.run_config |= run_config or {}
         named = {name.replace("_", "-"): value for name, value in values.items()}
         records = dict(message.content) | {keys.CONFIG: ConfigRecord(config | named)}
         records |= {} if model is None else {keys.ARRAYS: arrays_of(model)}
-        lie = Message(RecordDict(records), message.metadata.dst_node_id, keys.TRAIN)
+        lie = Message(RecordDict(records), message.metadata.dst_node_id, task)
         return client_app.app(lie, at)
 
     ask.folder, ask.model = folder, messages.model_of(message)

@@ -88,6 +88,13 @@ class TextGraph:
             )
         check_attributes(self.weights, self.edge_texts, (n, len(self.indices)), self.name)
 
+    def __repr__(self) -> str:
+        # Without its texts, which would be copied into logs and saved notebooks.
+        return (
+            f"TextGraph({self.name!r}: {self.num_nodes:,} nodes, {self.num_edges:,} edges, "
+            f"{len(self.class_names)} classes)"
+        )
+
     @classmethod
     def from_pyg(
         cls,
@@ -248,22 +255,6 @@ def edge_homophily(graph: TextGraph) -> float:
     source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
     same = graph.labels[source] == graph.labels[graph.indices]
     return float(same.mean()) if len(same) else 0.0
-
-
-def summary(graph: TextGraph) -> str:
-    """Return the counts of a graph as lines `name value`, then one line per class."""
-    counts = np.bincount(graph.labels, minlength=len(graph.class_names))
-    return "\n".join(
-        [
-            f"nodes {graph.num_nodes}",
-            f"edges {graph.num_edges}",
-            f"classes {len(graph.class_names)}",
-            f"edge homophily {edge_homophily(graph):.3f}",
-            f"isolated nodes {int((np.diff(graph.indptr) == 0).sum())}",
-            f"characters {sum(map(len, graph.texts))}",
-            *(f"  {name} {count}" for name, count in zip(graph.class_names, counts, strict=True)),
-        ]
-    )
 
 
 def ids_digest(ids: Iterable[str]) -> str:

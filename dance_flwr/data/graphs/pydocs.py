@@ -28,7 +28,7 @@ import numpy as np
 
 from dance_flwr.data.graphs import docstrings
 from dance_flwr.data.graphs.built_in import GraphSource
-from dance_flwr.data.graphs.graph import NO_SPLIT, TextGraph, csr_from_pairs, summary
+from dance_flwr.data.graphs.graph import NO_SPLIT, TextGraph, csr_from_pairs
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import code_hash
 
@@ -255,10 +255,6 @@ def _resolve(
     if holder and holder not in PACKAGES:
         return _resolve(holder, entry, by_path, by_last)
     return None
-
-
-if __name__ == "__main__":
-    print(summary(build()))
 
 
 DATASET = GraphSource(build, identity)

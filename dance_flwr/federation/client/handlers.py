@@ -20,7 +20,7 @@ from dance_flwr.errors import disk_of
 from dance_flwr.federation.client.budget import Budget, admit
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
-from dance_flwr.federation.client.trainings import count_training
+from dance_flwr.federation.client.task_counts import count_task
 from dance_flwr.federation.client.uploads import as_upload, noise_step
 from dance_flwr.federation.node_config import client_number, refuse_beyond, run_config_of, terms_of
 from dance_flwr.federation.privacy.dp import ClientMechanism
@@ -74,9 +74,10 @@ def work(message: Message, context: Context) -> Message:
     check_run(str(messages.config_of(message).get(keys.RUN)))
     # What the message is, what its run may be called, what the node allows; the data come last.
     budget = admit(task, message, context)
+    # Counted before it begins: a client that is killed while it trains has trained.
+    fraction = run_config_of(context).client_fraction
+    count_task(message, task, _folder(message, context), budget.terms, fraction)
     if task == keys.TRAIN:
-        # Counted before it begins: a client that is killed while it trains has trained.
-        count_training(message, _folder(message, context), budget.terms)
         return _do(partial(_train, budget=budget), message, context)
     return _do(_TASKS[task], message, context)
 

@@ -225,10 +225,11 @@ def test_a_mention_resolves_to_exactly_one_node(mention, node):
     assert pydocs._links(entries) == expected
 
 
-def test_summary_lists_counts(graph):
-    lines = pydocs.summary(graph).splitlines()
-    assert lines[0] == f"nodes {graph.num_nodes}"
-    assert len(lines) == 6 + len(graph.class_names)
+def test_a_graph_prints_counts_and_no_text(graph):
+    assert repr(graph) == (
+        f"TextGraph({graph.name!r}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
+        f"{len(graph.class_names)} classes)"
+    )
 
 
 def test_homophily_of_a_graph_without_edges_is_zero(graph):
