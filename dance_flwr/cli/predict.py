@@ -26,10 +26,11 @@ def export(
     bundle = write(run, out, client_folder)
     fitted = bundle.calibration
     typer.echo(f"bundle      {out}, model {bundle.model_id}")
-    typer.echo(
-        f"calibration temperature {fitted.temperature:.3f} by {fitted.nodes:,} validation nodes, "
-        f"expected error {fitted.error_before:.4f} before, {fitted.error_after:.4f} after"
-    )
+    if fitted.nodes:
+        typer.echo(
+            f"calibration temperature {fitted.temperature:.3f} by {fitted.nodes:,} nodes, "
+            f"expected error {fitted.error_before:.4f} before, {fitted.error_after:.4f} after"
+        )
 
 
 @app.command()

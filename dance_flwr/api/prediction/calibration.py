@@ -1,5 +1,6 @@
 """Temperature scaling of the deployed probabilities (Guo et al. 2017)."""
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import exp, log
@@ -14,6 +15,7 @@ from dance_flwr.methods.contract import RoundInfo
 
 _MIN_PROB = 1e-12  # so that a probability of 0 has a logarithm
 MAX_TEMPERATURE = 10.0  # its inverse is the smallest temperature
+MIN_NODES = 100  # to fit a temperature on
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class Calibration:
     ----------
     temperature : T; 1 = as they are
     nodes : validation nodes that T was fitted on; 0 = none
-    error_before, error_after : expected calibration error on them, 15 bins of equal width
+    error_before, error_after : expected calibration error on them, 15 bins of equal width; after by
+        the T of the other half of them
     """
 
     temperature: float = 1.0
@@ -34,29 +37,52 @@ class Calibration:
 
     @classmethod
     def fit(cls, clients: Iterable[Client]) -> "Calibration":
-        """Return the T with the least negative log-likelihood of all validation nodes together."""
+        """Return the T with the least negative log-likelihood of all validation nodes together.
+
+        T = 1, with a warning, below `MIN_NODES`: the best T of a few nodes is far from that of
+        others. T at its bound is a warning, too.
+        """
         parts = [_validation(client) for client in clients]
         probs = torch.cat([part for part, _ in parts])
         labels = torch.cat([part for _, part in parts])
-        # T = 1 changes nothing.
-        if not len(labels):
+        if len(labels) < MIN_NODES:
+            warnings.warn(
+                f"calibration: expected at least {MIN_NODES} labelled validation nodes, found "
+                f"{len(labels)}; probabilities stay as they are (temperature 1)",
+                stacklevel=2,
+            )
             return cls()
-
-        def loss(exponent: float) -> float:
-            scaled = cls(exp(exponent)).apply(probs)
-            return float(-scaled.gather(1, labels[:, None]).clamp(min=_MIN_PROB).log().mean())
-
-        # On a logarithmic scale T and 1 / T are equally far from 1.
-        bound = log(MAX_TEMPERATURE)
-        best = exp(minimize_scalar(loss, bounds=(-bound, bound), method="bounded").x)
-        before, after = (calibration_error(cls(t).apply(probs), labels) for t in (1.0, best))
-        return cls(best, len(labels), before, after)
+        best, half = _fitted(probs, labels), torch.arange(len(labels)) % 2 == 0
+        if max(best, 1 / best) > 0.99 * MAX_TEMPERATURE:
+            warnings.warn(
+                f"calibration: the temperature ends at its bound, {best:.3g}; the validation nodes "
+                "do not tell how sure the model may be, so check a sample by hand",
+                stacklevel=2,
+            )
+        # An error on the nodes that fitted T would be too small.
+        across = torch.empty_like(probs, dtype=torch.float64)
+        for fit, rest in ((half, ~half), (~half, half)):
+            across[rest] = cls(_fitted(probs[fit], labels[fit])).apply(probs[rest]).double()
+        errors = (calibration_error(rows, labels) for rows in (probs, across))
+        return cls(best, len(labels), *errors)
 
     def apply(self, probs: Tensor) -> Tensor:
         """Return [m, C] calibrated probabilities; the predicted classes stay."""
         if self.temperature == 1:
             return probs
         return torch.softmax(probs.double().clamp(min=_MIN_PROB).log() / self.temperature, dim=1)
+
+
+def _fitted(probs: Tensor, labels: Tensor) -> float:
+    """Return the T that gives these labels the least negative log-likelihood."""
+
+    def loss(exponent: float) -> float:
+        scaled = Calibration(exp(exponent)).apply(probs)
+        return float(-scaled.gather(1, labels[:, None]).clamp(min=_MIN_PROB).log().mean())
+
+    # On a logarithmic scale T and 1 / T are equally far from 1.
+    bound = log(MAX_TEMPERATURE)
+    return float(exp(minimize_scalar(loss, bounds=(-bound, bound), method="bounded").x))
 
 
 def calibration_error(probs: Tensor, labels: Tensor, bins: int = 15) -> float:

@@ -1,5 +1,6 @@
 """Temperature scaling: hand-computed errors, a known temperature found again, classes that stay."""
 
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -42,10 +43,36 @@ def test_a_known_temperature_is_found_again(temperature):
 
 
 def test_only_validation_nodes_with_a_label_count():
-    probs, labels = torch.full((3, 2), 0.5), torch.tensor([0, -1, 1])
-    split = torch.tensor([VAL, VAL, TRAIN])
-    assert Calibration.fit([client(probs, labels, split)]).nodes == 1
-    assert Calibration.fit([client(probs, labels, torch.full((3,), TRAIN))]) == Calibration()
+    probs, labels = torch.rand(300, 2), torch.tensor([0, -1, 1]).repeat(100)
+    probs = probs / probs.sum(dim=1, keepdim=True)
+    split = torch.tensor([VAL, VAL, TRAIN]).repeat(100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of labels that tell nothing
+        assert Calibration.fit([client(probs, labels, split)]).nodes == 100
+
+
+@pytest.mark.parametrize("nodes", [0, 1, 99])
+def test_a_few_nodes_do_not_change_a_probability(nodes):
+    probs = torch.tensor([[0.6, 0.4]]).expand(nodes, 2)
+    with pytest.warns(UserWarning, match=f"at least 100 labelled .* found {nodes};"):
+        assert Calibration.fit([client(probs, torch.zeros(nodes, dtype=int))]) == Calibration()
+
+
+def test_a_temperature_at_its_bound_is_a_warning():
+    probs = torch.tensor([[0.6, 0.4]]).expand(200, 2)  # never wrong, never sure
+    with pytest.warns(UserWarning, match=r"ends at its bound, 0\.1;"):
+        assert Calibration.fit([client(probs, torch.zeros(200, dtype=int))]).nodes == 200
+
+
+def test_the_error_is_that_of_nodes_that_did_not_fit():
+    """Half of the nodes are always right, the other half always wrong: no T helps across."""
+    probs = torch.tensor([[0.9, 0.1]]).expand(400, 2)
+    labels = torch.arange(400) % 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = Calibration.fit([client(probs, labels)])
+    assert fitted.error_before == pytest.approx(0.4, abs=1e-6)
+    assert fitted.error_after > 0.4
 
 
 @given(
