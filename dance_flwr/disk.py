@@ -13,7 +13,6 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from zipfile import BadZipFile, ZipFile
@@ -115,9 +114,22 @@ def private_lock(path: Path, timeout: float = -1) -> "FileLock":
     return FileLock(path, timeout=timeout, mode=PRIVATE_FILE)
 
 
-def append_to(path: Path) -> BinaryIO:
-    """Open a file of this user alone to append bytes; its folder must exist."""
-    return open(path, "ab", opener=partial(os.open, mode=PRIVATE_FILE))
+def append_to(path: Path, *, new: bool = True) -> BinaryIO:
+    """Open a file of this user alone to append bytes; its folder must exist.
+
+    Parameters
+    ----------
+    new : whether it may be created
+
+    Raises
+    ------
+    FileNotFoundError : it is not there
+    """
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags if new else flags & ~os.O_CREAT, PRIVATE_FILE)
+
+    return open(path, "ab", opener=opener)
 
 
 @contextmanager

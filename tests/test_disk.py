@@ -142,6 +142,12 @@ def umask_0():
     os.umask(before)
 
 
+def test_lines_of_a_file_that_is_gone_do_not_begin_another(tmp_path):
+    with pytest.raises(FileNotFoundError), append_to(tmp_path / "lines", new=False):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
 def test_two_writers_of_a_file_do_not_share_a_draft(tmp_path):
     path = tmp_path / "file"
     with atomic_path(path) as first, atomic_path(path) as second:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.documents import commands_of
+from support.files_of_tools import write_files_of_tools
 from support.forking import Forking
 from support.graphs import SMALL
 from support.project import PROJECT
@@ -117,6 +118,7 @@ def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny)
     commands = sorted(commands_of(PROJECT / "README.md"), key=lambda words: words[0] != "run")
     mine, run = installed.work / "mine", "results/mine"
     shutil.copytree(tiny, mine)
+    write_files_of_tools(installed.work)
     pairs = [f"{key}={value}" for key, value in SMALL.items() if "ratio" not in key]
     places = {"RUN": run, "$RUN": run, "path/to/folder": str(mine), "FILE_OR_FOLDER": str(mine)}
     places |= {"cora": str(mine), "citeseer": str(mine), "rounds=100": "rounds=1"}

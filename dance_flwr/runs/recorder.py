@@ -165,7 +165,8 @@ class Recorder:
         # names. A crash between any two leaves what `resume` can continue from.
         self.history.append(row)
         self.checkpoint.history.append(json_text(asdict(row)))
-        with append_to(self.folder / HISTORY) as file:
+        # Never created anew: files of a folder that was removed may have brought it back.
+        with append_to(self.folder / HISTORY, new=len(self.history) == 1) as file:
             file.write((self.checkpoint.history[-1] + "\n").encode())
         self.checkpoint.round, self.checkpoint.best_round = round_, self.best_round
         self.checkpoint.seconds = time.perf_counter() - self._start

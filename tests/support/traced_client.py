@@ -25,9 +25,10 @@ def main():
 
     As on a SuperNode, libraries are loaded before: torch's compiler, which comes with the first
     optimiser, asks who the user is and makes a folder for what it would compile. So is the text
-    encoder's, which some methods use, with the lock of the progress bar that it does not show.
+    encoder's, which some methods use, with the lock of the progress bar that it does not show, and
+    urllib3, which comes with a layer of torch-geometric and binds a socket to try IPv6.
     """
-    for library in (*prefork.LIBRARIES, "sentence_transformers"):
+    for library in (*prefork.LIBRARIES, "sentence_transformers", "urllib3.util.connection"):
         import_module(library)
     tqdm.get_lock()
     quick_checks()
