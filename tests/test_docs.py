@@ -97,7 +97,7 @@ def test_the_readme_is_the_first_page_and_tables_are_tables(pages, site):
     text = (site / "index.html").read_text(encoding="utf-8")
     readme = (PROJECT / "README.md").read_text(encoding="utf-8")
     tables = len(re.findall(r"^\|[ :|-]+\|$", readme, re.MULTILINE))
-    assert text.count("<table") == tables > 1
+    assert text.count("<table") == tables > 0
     assert not [path for path in site.rglob("*") if path.suffix in (".py", ".pyc")]
     assert "condensation-ratio" in text and "<h1" in text and "docs/llm.md" not in text
     assert {"contributing.html", "changelog.html", "decisions/index.html"} <= set(pages)
