@@ -112,12 +112,15 @@ def chunk_texts(texts: Sequence[str], tokenizer: Any, max_tokens: int, max_chunk
 
 
 def _beginning(text: str, limit: int) -> str:
-    """Return the text up to the last white space before `limit`; whole where there is none."""
+    """Return the text up to the last space or line break before `limit`; whole where none is near.
+
+    Tokenizers split there first, so that the tokens in front stay the same. Other white space, such
+    as a vertical tab, they may remove, which joins the words around it.
+    """
     if len(text) <= limit:
         return text
-    # Tokenizers split at white space first, so that the tokens in front of it stay the same.
-    gap = _last_gap(text, limit - _LONGEST_WORD, limit)
-    return text[:gap] if text[gap - 1].isspace() else text
+    gap = max(text.rfind(mark, limit - _LONGEST_WORD, limit) for mark in " \n\t")
+    return text[: gap + 1] if gap > 0 else text
 
 
 def replace_surrogates(text: str) -> str:

@@ -176,6 +176,7 @@ def test_limits_below_one_are_refused(tokenizer, limits):
         chunk_texts(["a"], tokenizer, *limits)
 
 
+@settings(max_examples=100)
 @given(batch=st.lists(texts, min_size=1, max_size=2), max_chunks=st.integers(1, 6))
 def test_the_beginning_of_a_long_text_gives_the_chunks_of_the_whole(tokenizer, batch, max_chunks):
     batch = [text * 40 for text in batch]
