@@ -2,18 +2,20 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.feather
 import pytest
+from support.project import PROJECT
 
 from dance_flwr.data.imports.importer import import_graph, read_graph
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.report import summary_lines
 from dance_flwr.errors import DataError
 
-REAL = Path("/work/shared/data/real")
+REAL = Path(os.environ.get("DANCE_FLWR_REAL", PROJECT.parent / "shared" / "data" / "real"))
 NODES = "id,text,label\na,one,x\nb,two,y\nc,three,y\n"
 
 
