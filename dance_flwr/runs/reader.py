@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # reading the status of a run needs no torch
     from torch import Tensor
 
 # What every reader of a result uses; other entries may be absent in earlier versions.
-_NEEDED = ("method", "config")
+_NEEDED = ("model_fingerprint", "method", "config")
 _AGAIN = "copy the run's folder again, or run again"
 NO_VALIDATION = "no client has validation nodes: the last model is kept"
 
