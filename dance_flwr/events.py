@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from dance_flwr.disk import create_folder
+from dance_flwr.disk import append_to, create_folder
 from dance_flwr.escaping import EscapingFilter
 
 VARIABLE, FILE = "DANCE_FLWR_LOG", "events.jsonl"
@@ -94,6 +94,7 @@ def log_to(folder: Path, append: bool) -> Iterator[None]:
         return
     # The first events come before the files of the run.
     create_folder(folder)
+    append_to(folder / FILE).close()  # of this user alone, which the handler would not make it
     file = logging.FileHandler(folder / FILE, "a" if append else "w", encoding="utf-8")
     file.setLevel(logging.INFO)
     file.setFormatter(_Format())

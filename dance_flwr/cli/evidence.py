@@ -75,18 +75,13 @@ def verify(
     """
     if data is not None or evidence is not None or predictions is not None:
         from dance_flwr.api.prediction.bundle import Bundle
-        from dance_flwr.api.prediction.predicting import verify_file
-        from dance_flwr.api.prediction.table import verify_table
+        from dance_flwr.api.prediction.table import verify as verify_files
 
         if data is None or (evidence is None and predictions is None):
             raise UserError(
                 "expected --data beside --evidence or --predictions, found one without the other"
             )
-        bundle = Bundle.open(run)
-        if predictions is not None:
-            verify_table(bundle, data, predictions, typer.echo)
-        if evidence is not None:
-            verify_file(bundle, data, evidence, typer.echo)
+        verify_files(Bundle.open(run), data, predictions, evidence, typer.echo)
         return
     from dance_flwr.runs.inspection import verify_evidence
 

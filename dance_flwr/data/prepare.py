@@ -33,7 +33,7 @@ from dance_flwr.data.partition import (
 from dance_flwr.data.text.bank import BankStats, TextBank
 from dance_flwr.data.text.encoder import resolve_encoder
 from dance_flwr.data.text.encoder_files import TOKENIZER
-from dance_flwr.disk import create_folder, private_lock
+from dance_flwr.disk import private_lock
 from dance_flwr.errors import DataError
 
 WARNING = "warning     "  # how a warning begins among the lines of `prepare`
@@ -123,7 +123,6 @@ def prepare(
     partition, content = checked_partition(graph, spec, log)
     _warn_unread(_first_texts(graph, partition), bank, log)
     _compare_committed(content)
-    create_folder(folder.parent)
     # Two runs that start together encode once.
     with _exclusive(folder, log):
         if (folder / MANIFEST).is_file():

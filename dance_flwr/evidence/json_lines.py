@@ -28,12 +28,12 @@ def evidence_lines(
 ) -> Iterator[Mapping[str, Any]]:
     """Yield one object per pack: what is predicted, and the spans that it rests on.
 
+    `spans` are characters of the source text of a node of this graph, heaviest first, with the
+    sha256 of their UTF-8 text; `neighbours` are the nodes that the prediction draws on.
+
     Parameters
     ----------
     bundle : sha256 of the bundle that predicts; "" for the model of a run
-
-    `spans` are characters of the source text of a node of this graph, heaviest first, with the
-    sha256 of their UTF-8 text; `neighbours` are the nodes that the prediction draws on.
     """
     for row, node in enumerate(packs.nodes):
         near, spans = packs.neighbours_of(row), packs.chunks_of(row)

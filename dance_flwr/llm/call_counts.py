@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Self, TypeVar
 
-from dance_flwr.disk import create_folder, private_lock, write_json
+from dance_flwr.disk import private_lock, write_json
 
 T = TypeVar("T")
 _NAMES = ("model", "counted_by")
@@ -117,7 +117,6 @@ class SharedCallCounts:
         if self._path is None:
             return change(self.counts)
 
-        create_folder(self._lock.parent)
         # Read again under the lock: another process of this client may have written in the
         # meantime. Only what this process has counted since its last write is added, so that no
         # count of another is lost.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import Timeout
 
-from dance_flwr.disk import create_folder, private_lock
+from dance_flwr.disk import private_lock
 from dance_flwr.errors import UserError
 
 SERVER = "the server of a run"
@@ -27,7 +27,6 @@ def exclusive(folder: Path, other: str) -> Iterator[None]:
     ------
     UserError : another process holds the lock
     """
-    create_folder(folder)
     # A lock of the system, which ends with its process however that dies.
     lock = private_lock(folder / _LOCK, timeout=_PATIENCE_SECONDS)
     try:

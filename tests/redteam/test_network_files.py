@@ -63,6 +63,13 @@ for job in sys.stdin:
 linux = pytest.mark.skipif(
     not Path("/proc/self/status").is_file(), reason="needs the peak memory that Linux reports"
 )
+
+
+def without_lists(table):
+    """The columns of a table but the one of GraphRAG that holds lists."""
+    return [name for name in table.names if name != "text_unit_ids"]
+
+
 NODES = "".join(f'<node id="{i}"/>' for i in range(bombs.MANY))
 
 
@@ -243,8 +250,8 @@ def test_the_user_sets_the_bounds_of_every_network(small, monkeypatch, bounds, w
             continue  # it has one
         with pytest.raises(UserError) as caught:
             file = read_network(path)
-            values(file.nodes)
-            values(file.edges)
+            for table in (file.nodes, file.edges):
+                values(table, without_lists(table))
         assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
@@ -287,7 +294,7 @@ def test_a_damaged_network_is_a_graph_or_one_line(tmp_path_factory, small, kind,
     try:
         read = read_network(path)
         for table in (read.nodes, read.edges):
-            for name in table.names:
+            for name in without_lists(table):
                 values(table, [name])
     except UserError as error:
         assert isinstance(error, DataError)
@@ -305,6 +312,7 @@ def test_no_flipped_bit_of_a_parquet_file_ends_the_process(small, tmp_path):
             flipped = content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :]
             (folder / "entities.parquet").write_bytes(flipped)
             with suppress(UserError):
-                values(read_network(folder).nodes)
+                nodes = read_network(folder).nodes
+                values(nodes, without_lists(nodes))
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0

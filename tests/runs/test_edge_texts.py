@@ -12,8 +12,8 @@ import pytest
 from support.graphs import knowledge_graph
 
 from dance_flwr.api.prediction.bundle import export
-from dance_flwr.api.prediction.predicting import show_node, verify_file
-from dance_flwr.api.prediction.table import predict
+from dance_flwr.api.prediction.predicting import show_node
+from dance_flwr.api.prediction.table import predict, verify
 from dance_flwr.data.card import read_card
 from dance_flwr.data.digests import write_card
 from dance_flwr.data.graphs.folder import read_folder, write_folder
@@ -74,7 +74,7 @@ def test_a_new_graph_is_read_alike(finished, tmp_path):
     bundle = export(finished.folder, tmp_path / "bundle")
     lines = tmp_path / "evidence.jsonl"
     predict(bundle, graph, tmp_path / "table.parquet", lines, log=said.append)
-    verify_file(bundle, graph, lines, said.append)
+    verify(bundle, graph, evidence=lines, log=said.append)
     assert "evidence verified" in said[-1]
     text = show_node(bundle, graph, read_folder(Path(graph)).ids[0], said.append)
     assert ", from the edge" in text

@@ -38,6 +38,7 @@ FACTS, AGREED, CARD = "bundle.json", "federation.toml", "README.md"
 FORMAT = 1
 _MAX_BYTES = 16 << 20  # of bundle.json, which is read whole
 _SHARE = {"type": "number", "minimum": 0, "maximum": 1}
+_SCORE = _SHARE | {"type": ["number", "null"]}  # null = not measured
 _COUNT = {"type": "integer", "minimum": 0}
 _NAME = {"type": "string", "maxLength": 200}
 # What the commands read. A bundle comes from another institution, so nothing is believed.
@@ -56,6 +57,7 @@ _SCHEMA = {
         "best_round": _COUNT,
         "validated": {"type": "boolean"},
         "test_nodes": _COUNT,
+        **dict.fromkeys(("test_accuracy", "test_macro_f1", "val_accuracy"), _SCORE),
         "calibration": {
             "type": "object",
             "additionalProperties": False,

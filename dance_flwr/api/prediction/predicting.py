@@ -20,7 +20,6 @@ from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.institution import make_folder
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.explain import Explainer
-from dance_flwr.evidence.json_lines import read_lines, verify_lines
 from dance_flwr.evidence.render import render
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.client.smoothing import smoothing_of
@@ -100,23 +99,6 @@ def show_node(bundle: Bundle, data: str, node: str, log: Log) -> str:
             raise UserError(f"--node: expected the id of a node of {data}, found {node!r}")
         packs = explainer_of(bundle, client).explain(torch.tensor([ids.index(node)]))
         return render(client.data, packs, 0)
-
-
-def verify_file(bundle: Bundle, data: str, path: Path, log: Log) -> None:
-    """Verify a file of evidence that `predict` wrote, as `evidence.json_lines.verify_lines`.
-
-    Parameters
-    ----------
-    data : what was predicted, as in `predict`
-
-    Raises
-    ------
-    UserError : names the first line, span, weight or prediction that does not agree
-    """
-    lines = read_lines(path)  # before texts are encoded
-    with open_data(bundle, data, log) as client:
-        spans = verify_lines(explainer_of(bundle, client), lines, path, bundle.digest)
-    log(f"evidence verified: {spans:,} spans of {len(lines):,} nodes, model {bundle.model_id}")
 
 
 def known_labels(data: str, client: Client) -> Iterator[tuple[str, Tensor, dict[str, int]]]:

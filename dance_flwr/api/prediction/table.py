@@ -25,7 +25,7 @@ from dance_flwr.config.outputs import check_out
 from dance_flwr.disk import atomic_file, atomic_path
 from dance_flwr.errors import UserError
 from dance_flwr.escaping import one_line
-from dance_flwr.evidence.json_lines import evidence_lines
+from dance_flwr.evidence.json_lines import evidence_lines, read_lines, verify_lines
 from dance_flwr.evidence.pack import FUSED
 from dance_flwr.federation.client.client import Client
 from dance_flwr.methods import get_spec
@@ -95,19 +95,49 @@ def predict(
     log(f"predictions {out}: {len(probs):,} nodes, model {bundle.model_id}")
 
 
-def verify_table(bundle: Bundle, data: str, path: Path, log: Log) -> None:
-    """Predict again and compare every row of a table that `predict` wrote.
+def verify(
+    bundle: Bundle,
+    data: str,
+    predictions: Path | None = None,
+    evidence: Path | None = None,
+    log: Log = print,
+) -> None:
+    """Predict again, and compare every row of a table and every line of evidence.
+
+    Parameters
+    ----------
+    data : what was predicted, as in `predict`
+    predictions, evidence : files that `predict` wrote; None = not compared
 
     Raises
     ------
-    UserError : the file is no such table, or names the first node whose row does not agree
+    UserError : a file is none of these, or names the first row, line, span or weight that does not
+        agree
     """
-    _check_suffix("--predictions", path)
-    rows = _read_rows(path)  # before texts are encoded
+    # Both before texts are encoded.
+    rows = None if predictions is None else _read_rows(predictions)
+    lines = None if evidence is None else read_lines(evidence)
     with open_data(bundle, data, log) as client:
-        probs = predict_proba(bundle, client)
-        blocks = (pa.table(block).to_pylist() for block in _blocks(None, bundle, client, probs))
-        expected = [row for block in blocks for row in block]
+        if predictions is not None and rows is not None:
+            _verify_rows(bundle, client, rows, predictions)
+            log(f"predictions verified: {len(rows):,} nodes, model {bundle.model_id}")
+        if evidence is not None and lines is not None:
+            spans = verify_lines(explainer_of(bundle, client), lines, evidence, bundle.digest)
+            log(
+                f"evidence verified: {spans:,} spans of {len(lines):,} nodes, "
+                f"model {bundle.model_id}"
+            )
+
+
+def _verify_rows(bundle: Bundle, client: Client, rows: list[dict[str, Any]], path: Path) -> None:
+    """Compare every row of a table with what the bundle predicts.
+
+    Raises
+    ------
+    UserError : names the first row that does not agree
+    """
+    blocks = _blocks(None, bundle, client, predict_proba(bundle, client))
+    expected = [row for block in blocks for row in pa.table(block).to_pylist()]
     if len(rows) != len(expected):
         raise UserError(
             f"{path}: expected a row for each of the {len(expected):,} nodes of the data, found "
@@ -122,7 +152,6 @@ def verify_table(bundle: Bundle, data: str, path: Path, log: Log) -> None:
                 f"{path}: expected {right} of the bundle, found {row}; the table, the texts, the "
                 "edges or the bundle were altered"
             )
-    log(f"predictions verified: {len(rows):,} nodes, model {bundle.model_id}")
 
 
 def _check_suffix(option: str, path: Path) -> None:
@@ -154,6 +183,7 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
     ------
     UserError : the file cannot be read, or a row lacks a column or has a value of another type
     """
+    _check_suffix("--predictions", path)
     try:
         if path.suffix == ".jsonl":
             records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]

@@ -60,7 +60,7 @@ def edge_list(
 def attributed_table(graph: TextGraph, ids: Any) -> Any:
     """Return the Arrow table of a graph's edges with what it has of weights and texts.
 
-    Texts come first, in their order and one a row; then the edges without one. `read_attributes`
+    Texts come first, in their order and one a row; then the edges without one. `edge_list`
     gives the same weights and texts again.
 
     Parameters

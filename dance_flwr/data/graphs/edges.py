@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from dance_flwr.errors import DataError
 
 Nodes = NDArray[np.int64]
-
-
 # (indptr, indices), the neighbour lists of a graph.
 Csr = tuple[Nodes, Nodes]
 # [2E] in the order of `indices`; None = all 1.

@@ -28,30 +28,23 @@ def assemble(source: GraphFile, options: Options) -> Incoming:
 
     Raises
     ------
-    DataError : there is no table of nodes or of edges, or a column is missing; reading the batches
-        may raise it too
+    DataError : a column is missing; reading the batches may raise it too
     """
-    where = str(source.files[0])
-    if source.nodes is None:
-        raise DataError(
-            f"{where}: expected nodes with texts, found edges only; give a table of nodes with "
-            "ids and texts, too"
-        )
     nodes, edges = source.nodes, source.edges
-    if edges is None:
-        raise DataError(f"{where}: expected edges, found nodes only; give a table of edges, too")
     # Before any row is read.
     node_columns = node_roles(nodes.names, source.roles, options, nodes.where)
     edge_columns = edge_roles(edges.names, source.roles, options, edges.where)
     report = ImportReport(dict(source.facts), directed=source.directed)
     _report_columns(report, source, node_columns, edge_columns, options)
     columns = (*COLUMNS, "site") if node_columns.site else COLUMNS
+    # Of another column than the file's own, its classes say nothing.
+    is_declared = node_columns.label == source.roles.get("label", "label")
     return Incoming(
         source.kind,
         source.files,
         _rows(nodes, node_columns, options, columns),
         lambda ids: _edges(edges, edge_columns, options, report, (ids, nodes.where)),
-        source.classes,
+        source.classes if is_declared else (),
         columns,
         report,
     )
@@ -74,9 +67,7 @@ def _report_columns(
         ("edges", source.edges, of_edges),
     ):
         names = {name for role in roles.values() for name in role}
-        report.columns_left_out[table] = (
-            [n for n in columns.names if n not in names] if columns else []
-        )
+        report.columns_left_out[table] = [n for n in columns.names if n not in names]
     if nodes.text == ("Label",) and not options.text:
         report.warnings.append(
             f"{source.kind}: no column of texts; the names in 'Label' are the texts (--text names "

@@ -1,4 +1,4 @@
-"""`Columns` of tables on disk, and of rows that a parser has read into memory."""
+"""`Columns` of rows that a parser has read into memory."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,43 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dance_flwr.data.graphs import parquet
 from dance_flwr.data.graphs.limits import PORTION, Meter
-from dance_flwr.data.graphs.tables import counted, readable, require
-from dance_flwr.data.imports.tables import open_table
+from dance_flwr.data.graphs.tables import counted, require
 from dance_flwr.errors import DataError
 
 _ROWS = 4096  # of a batch
 # Bytes in memory without the texts: of a place in a list, a row's attributes, and one of them.
 _PLACE, _RECORD, _VALUE = 16, 256, 64
 _NO_ATTRIBUTES: dict[str, Any] = {}  # of all rows without any, never written to
-
-
-class TableColumns:
-    """A table on disk; columns of lists in a Parquet file are none of its columns.
-
-    Attributes
-    ----------
-    lists : names of the columns of lists and of objects
-    """
-
-    def __init__(self, file: Path, rows: str) -> None:
-        self.where, self.lists = str(file), list[str]()
-        self._table = open_table(file, rows=rows)
-        if file.suffix == ".parquet":
-            with readable(file):
-                schema = parquet.read_schema(file)
-            self.lists = [field.name for field in schema if pa.types.is_nested(field.type)]
-        self.names = [name for name in self._table.names if name not in self.lists]
-
-    def batches(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield column name -> large_string array, in row order; a missing value is "".
-
-        Raises
-        ------
-        DataError : a column is missing or one of lists, or the table passes a bound
-        """
-        return self._table.batches(columns)
 
 
 class MemoryColumns:
@@ -134,6 +105,18 @@ class MemoryColumns:
             return str(value).lower()
         # Data frames turn integers into floats where a column has a gap.
         return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def rows_of(where: Path | str, **columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield batches of nodes that are in memory: name -> large_string array.
+
+    Raises
+    ------
+    DataError : a string is not valid Unicode, or the nodes pass a bound
+    """
+    size = len(next(iter(columns.values())))
+    values = {name: column.__getitem__ for name, column in columns.items()}
+    return MemoryColumns(where, "nodes", size, values).batches(list(columns))
 
 
 class Rows:

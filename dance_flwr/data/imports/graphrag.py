@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dance_flwr.data.imports.columns import TableColumns
+from dance_flwr.data.graphs.tables import ParquetTable
 from dance_flwr.data.imports.source import GraphFile
 from dance_flwr.errors import DataError
 
@@ -31,18 +31,14 @@ def read_graphrag(folder: Path) -> GraphFile:
             f"{folder}: expected entities.parquet and relationships.parquet of GraphRAG, "
             "found none; give its output folder"
         )
-    nodes, edges = (
-        TableColumns(file, rows) for file, rows in zip(files, ("nodes", "edges"), strict=True)
-    )
-    left_out = dict.fromkeys([*nodes.lists, *edges.lists])
+    nodes, edges = ParquetTable(files[0]), ParquetTable(files[1], "edges")
     # The title was the name until version 0.4.
     title = "title" if "title" in nodes.names else "name"
     roles = {"id": title, "source": "source", "target": "target"}
     roles |= {"text": "description"} if "description" in nodes.names else {}
     roles |= {name: name for name in ("description", "weight") if name in edges.names}
-    facts = {"lists left out": ", ".join(left_out)} if left_out else {}
     # `merge_graph` of GraphRAG builds an undirected graph.
-    return GraphFile("output of GraphRAG", files, nodes, edges, roles, facts, directed=False)
+    return GraphFile("output of GraphRAG", files, nodes, edges, roles, directed=False)
 
 
 def _tables(folder: Path) -> tuple[Path, Path] | None:

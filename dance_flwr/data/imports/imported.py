@@ -4,7 +4,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from dance_flwr.data.graphs.folder import (
     graph_of,
 )
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph, csr_from_pairs
-from dance_flwr.data.graphs.limits import PORTION, Meter
 from dance_flwr.data.imports.json_files import read_object
 from dance_flwr.data.imports.report import (
     ImportReport,
@@ -42,7 +41,6 @@ COLUMNS = ("id", "text", "label", "split")
 REPORT = "import.json"
 # Readers take a row group at a time.
 _ROW_GROUP = 8 << 20  # bytes
-_ROWS = 4096  # of a batch
 Ends = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -119,7 +117,7 @@ def save(
                 "kind": incoming.kind,
                 "files": {file.name: file_sha256(file) for file in incoming.files},
                 "tables": {file: file_sha256(draft / file) for file in (NODES, EDGES)},
-                **incoming.report.to_json(),
+                **asdict(incoming.report),
                 "split": {"official": bool(published and published.official), **_shares(published)},
                 "inductive": bool(published and published.inductive),
                 "licence": published.licence if published else "not known here",
@@ -247,39 +245,3 @@ def ends_of(edge_index: NDArray[np.int64], num_nodes: int, where: str) -> Ends:
             f"found {edge_index.min()}..{edge_index.max()}; correct the edges"
         )
     return edge_index[0], edge_index[1]
-
-
-def rows_of(
-    meter: Meter, ids: list[str], texts: list[str], labels: list[str], split: list[str]
-) -> Iterator[dict[str, Any]]:
-    """Yield batches of nodes that are already in memory, short where texts are long.
-
-    A list may hold one long text many times, which takes no memory before it is written.
-
-    Raises
-    ------
-    DataError : a string is not valid Unicode, or the nodes pass a bound
-    """
-    columns = dict(zip(COLUMNS, (ids, texts, labels, split), strict=True))
-    lengths = [np.fromiter(map(len, values), np.int64, len(values)) for values in columns.values()]
-    meter.rows(len(ids))
-    for values in lengths:
-        meter.characters(int(values.max(initial=0)))
-    ends = np.cumsum(sum(lengths))
-    meter.memory(int(ends[-1]) if len(ends) else 0)
-    start = 0
-    while start < len(ids):
-        # A character has up to four bytes in UTF-8.
-        full = np.searchsorted(ends, (ends[start - 1] if start else 0) + PORTION // 4)
-        stop = min(start + _ROWS, max(start + 1, int(full)))
-        try:
-            yield {
-                name: pa.array(values[start:stop], pa.large_string())
-                for name, values in columns.items()
-            }
-        except UnicodeEncodeError as error:
-            raise DataError(
-                f"nodes {start + 1} to {stop}: expected Unicode text, "
-                f"found half a character ({error.reason}); correct the text"
-            ) from error
-        start = stop

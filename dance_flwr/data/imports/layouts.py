@@ -17,8 +17,9 @@ from dance_flwr.data.graphs.limits import Meter
 from dance_flwr.data.graphs.tables import readable
 from dance_flwr.data.imports import node_arrays, pickles
 from dance_flwr.data.imports.archives import check_zip
+from dance_flwr.data.imports.columns import rows_of
 from dance_flwr.data.imports.delimited import CsvTable
-from dance_flwr.data.imports.imported import Ends, Incoming, ends_of, rows_of
+from dance_flwr.data.imports.imported import Ends, Incoming, ends_of
 from dance_flwr.data.imports.json_files import read_object
 from dance_flwr.errors import DataError
 
@@ -91,7 +92,7 @@ def _wikics(files: tuple[Path, ...], split_index: int) -> Incoming:
     return Incoming(
         "Wiki-CS",
         files,
-        rows_of(Meter(where), list(map(str, range(n))), texts, node_labels, split),
+        rows_of(where, id=list(map(str, range(n))), text=texts, label=node_labels, split=split),
         lambda ids: EdgeList(*ends),
         tuple(schema),
     )
@@ -117,7 +118,8 @@ def _ogbn(files: tuple[Path, ...], split_index: int) -> Incoming:
         raise DataError(f"{where}: expected {n} paper ids, found {len(papers)}; download it again")
     texts = _titles(files[1], papers)
     node_labels, schema = node_arrays.label_names(labels, [], n, where)
-    rows = rows_of(Meter(where), list(map(str, range(n))), texts, node_labels, split.tolist())
+    ids = list(map(str, range(n)))
+    rows = rows_of(where, id=ids, text=texts, label=node_labels, split=split.tolist())
     checked: Ends = ends_of(ends, n, where)
     return Incoming("OGB", files, rows, lambda ids: EdgeList(*checked), tuple(schema))
 

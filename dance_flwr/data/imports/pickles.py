@@ -13,7 +13,8 @@ import torch
 from dance_flwr.data.graphs.edges import EdgeList
 from dance_flwr.data.graphs.limits import Meter, listed
 from dance_flwr.data.imports.archives import check_pickles, check_zip
-from dance_flwr.data.imports.imported import Incoming, ends_of, rows_of
+from dance_flwr.data.imports.columns import rows_of
+from dance_flwr.data.imports.imported import Ends, Incoming, ends_of
 from dance_flwr.data.imports.node_arrays import integers, label_names, split_names
 from dance_flwr.errors import DataError
 
@@ -109,8 +110,8 @@ def assemble(
     ------
     DataError : a value is missing, out of range, or of the wrong shape or type
     """
-    where, n, meter = str(files[0]), len(texts), Meter(files[0])
-    meter.rows(n, declared=True)
+    where, n = str(files[0]), len(texts)
+    Meter(where).rows(n, declared=True)
     key = label or "y"
     if key not in data:
         raise DataError(
@@ -122,17 +123,29 @@ def assemble(
     labels, schema = label_names(
         integers(data[key], key, where), [str(c) for c in classes], n, where
     )
-    edge_index = integers(data.get("edge_index"), "edge_index", where)
-    if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+    ends = ends_of_index(data.get("edge_index"), n, where)
+    split = split_names(data, n, split_index, where)
+    rows = rows_of(where, id=list(map(str, range(n))), text=list(texts), label=labels, split=split)
+    return Incoming(kind, files, rows, lambda ids: EdgeList(*ends), tuple(schema))
+
+
+def ends_of_index(values: Any, num_nodes: int, where: str) -> Ends:
+    """Return the two ends of each edge of an `edge_index`, [m] int64 each.
+
+    Raises
+    ------
+    DataError : it is no tensor [2, m] of numbers of nodes, or has more edges than the bound
+    """
+    ends = integers(values, "edge_index", where)
+    if tuple(values.shape) == (2, 1):  # one edge, and no column of two numbers
+        ends = ends[:, None]
+    if ends.ndim != 2 or ends.shape[0] != 2:
         raise DataError(
-            f"{where}: expected 'edge_index' of shape [2, m], found {list(edge_index.shape)}; "
+            f"{where}: expected 'edge_index' of shape [2, m], found {list(ends.shape)}; "
             "transpose it"
         )
-    Meter(where, "edges").rows(edge_index.shape[1])
-    ends = ends_of(edge_index, n, where)
-    split = split_names(data, n, split_index, where)
-    rows = rows_of(meter, [str(i) for i in range(n)], list(texts), labels, split)
-    return Incoming(kind, files, rows, lambda ids: EdgeList(*ends), tuple(schema))
+    Meter(where, "edges").rows(ends.shape[1])
+    return ends_of(ends, num_nodes, where)
 
 
 def as_mapping(content: Any, file: Path) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """What an import did with a graph's files: one summary, printed and stored as `import.json`."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,10 +43,6 @@ class ImportReport:
     edges_left_out: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     directed: bool | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as `import.json` stores it."""
-        return asdict(self)
 
 
 class NodeCounter:

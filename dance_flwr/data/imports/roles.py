@@ -146,7 +146,9 @@ def node_roles(
     label = ""
     if options.label != NO_LABELS or NO_LABELS in names:
         label = _named(names, options.label, "--label", where)
-        label = label or _role(names, declared, "label", LABELS)
+        # A name on the screen that is the text is no class, unless somebody says so.
+        others = [name for name in names if name not in texts]
+        label = label or _role(others, declared, "label", LABELS)
     split, site = (_role(names, declared, role, (role,)) for role in ("split", "site"))
     return NodeRoles(key, texts, label, split, site)
 

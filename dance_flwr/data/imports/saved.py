@@ -11,11 +11,11 @@ from dance_flwr.data.graphs.graph import SPLIT_NAMES
 from dance_flwr.data.graphs.limits import Meter
 from dance_flwr.data.graphs.tables import require
 from dance_flwr.data.imports import pickles
-from dance_flwr.data.imports.columns import MemoryColumns, TableColumns
-from dance_flwr.data.imports.imported import ends_of
+from dance_flwr.data.imports.columns import MemoryColumns
 from dance_flwr.data.imports.node_arrays import integers, label_names, split_names
 from dance_flwr.data.imports.saved_datasets import NEIGHBOUR_COLUMNS, SavedDataset, open_saved
 from dance_flwr.data.imports.source import Columns, GraphFile
+from dance_flwr.data.imports.tables import open_table
 from dance_flwr.errors import DataError
 
 _EDGE_FILES = ("edges.parquet", "edges.csv")
@@ -49,7 +49,7 @@ def read_saved_dataset(folder: Path, key: str = "") -> GraphFile:
     column = next((name for name in NEIGHBOUR_COLUMNS if name in source.names), "")
     edges: Columns
     if table:
-        edges, files = TableColumns(table, "edges"), (*files, table)
+        edges, files = open_table(table, rows="edges"), (*files, table)
     elif column:
         ends = source.neighbours(column, key)
         edges = MemoryColumns(
@@ -157,15 +157,9 @@ def read_pyg(file: Path, split_index: int = 0) -> GraphFile:
 
 def _edges(data: Mapping[str, Any], num_nodes: int, file: Path) -> MemoryColumns:
     """Return the columns of `edge_index`, [2, m]."""
-    ends = integers(data.get("edge_index"), "edge_index", str(file))
-    if ends.ndim != 2 or ends.shape[0] != 2:
-        raise DataError(
-            f"{file}: expected 'edge_index' of shape [2, m], found {list(ends.shape)}; transpose it"
-        )
-    Meter(file, "edges").rows(ends.shape[1])
-    source, target = ends_of(ends, num_nodes, str(file))
+    source, target = pickles.ends_of_index(data.get("edge_index"), num_nodes, str(file))
     columns = {"source": _rows_of(lambda: source), "target": _rows_of(lambda: target)}
-    return MemoryColumns(file, "edges", ends.shape[1], columns)
+    return MemoryColumns(file, "edges", len(source), columns)
 
 
 def _labels(values: Any, key: str, classes: Sequence[str], n: int, where: str) -> list[str]:

@@ -36,18 +36,18 @@ class GraphFile:
     ----------
     kind : format and dialect, as in "GraphML of yEd"; printed, and stored in `import.json`
     files : every file that is read
-    nodes, edges : the two tables; without `nodes` the ids are the ends of the edges
+    nodes, edges : the two tables
     roles : column that the format itself declares for a role: `id`, `text`, `label`, `split`,
         `site`, `source`, `target`, `relation`, `weight`, `description`; "" = the format has none
     facts : what was recognised, as in {"encoding": "utf-16", "delimiter": ";"}
-    classes : classes that the file declares, in any order
+    classes : classes that the file declares for its own column of labels, in any order
     directed : whether the format says that edges have a direction; None if it does not say
     """
 
     kind: str
     files: tuple[Path, ...]
-    nodes: Columns | None
-    edges: Columns | None
+    nodes: Columns
+    edges: Columns
     roles: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     classes: tuple[str, ...] = ()

@@ -13,9 +13,8 @@ from dance_flwr.api.prediction.predicting import (
     open_data,
     predict_proba,
     show_node,
-    verify_file,
 )
-from dance_flwr.api.prediction.table import predict, verify_table
+from dance_flwr.api.prediction.table import predict, verify
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.json_lines import _compare
@@ -89,7 +88,7 @@ def test_a_table_of_nodes_without_labels(bundle, data, tmp_path):
         assert row["evidence_probability"] == pytest.approx(max(fused.values()))
         assert sum(span["weight"] for span in line["spans"]) == pytest.approx(1, abs=1e-4)
     assert not any("accuracy" in line for line in lines)
-    verify_file(bundle, str(data), tmp_path / "e.jsonl", lines.append)
+    verify(bundle, str(data), evidence=tmp_path / "e.jsonl", log=lines.append)
     assert lines[-1].startswith("evidence verified")
 
 
@@ -224,7 +223,7 @@ def test_altered_evidence_is_found(bundle, data, tmp_path, change):
     predict(bundle, str(data), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
     damaged(tmp_path / "e.jsonl", change)
     with pytest.raises(UserError, match=r"e\.jsonl"):
-        verify_file(bundle, str(data), tmp_path / "e.jsonl", quiet)
+        verify(bundle, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
 
 
 def test_a_key_that_stands_twice_is_found(bundle, data, tmp_path):
@@ -233,7 +232,7 @@ def test_a_key_that_stands_twice_is_found(bundle, data, tmp_path):
     text = (tmp_path / "e.jsonl").read_text("utf-8")
     (tmp_path / "e.jsonl").write_text(text.replace('"weight"', '"weight": 0.99, "weight"', 1))
     with pytest.raises(UserError, match=r"e\.jsonl line 1: expected evidence .* 'weight' twice"):
-        verify_file(bundle, str(data), tmp_path / "e.jsonl", quiet)
+        verify(bundle, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
 
 
 @pytest.mark.parametrize("place", [0, -1])
@@ -243,13 +242,13 @@ def test_evidence_that_lacks_a_node_is_found(bundle, data, tmp_path, place):
     lacking = json.loads(lines.pop(place))["id"]
     (tmp_path / "e.jsonl").write_text("".join(lines), "utf-8")
     with pytest.raises(UserError) as error:
-        verify_file(bundle, str(data), tmp_path / "e.jsonl", quiet)
+        verify(bundle, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
     assert f"expected evidence of all {len(lines) + 1} nodes" in str(error.value)
     assert f"found none of {lacking!r};" in str(error.value)
     del lines[1:4]
     (tmp_path / "e.jsonl").write_text("".join(lines), "utf-8")
     with pytest.raises(UserError, match="and 3 more;"):
-        verify_file(bundle, str(data), tmp_path / "e.jsonl", quiet)
+        verify(bundle, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
 
 
 def test_evidence_of_a_node_that_stands_twice_is_found(bundle, data, tmp_path):
@@ -259,13 +258,13 @@ def test_evidence_of_a_node_that_stands_twice_is_found(bundle, data, tmp_path):
     for lines in ([first, *rest, first], [first, first, *rest[1:]]):
         (tmp_path / "e.jsonl").write_text("".join(lines), "utf-8")
         with pytest.raises(UserError, match=re.escape(f"found node {name!r} twice")):
-            verify_file(bundle, str(data), tmp_path / "e.jsonl", quiet)
+            verify(bundle, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
 
 
 def test_an_empty_file_is_no_evidence(bundle, data, tmp_path):
     (tmp_path / "e.jsonl").touch()
     with pytest.raises(UserError, match=r"e\.jsonl: expected evidence .* found no line"):
-        verify_file(bundle, str(data), tmp_path / "e.jsonl", quiet)
+        verify(bundle, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
 
 
 def span(node, weight):
@@ -309,7 +308,7 @@ def test_one_altered_character_of_a_text_is_found(bundle, data, tmp_path):
     texts[place] = texts[place][:at] + "~" + texts[place][at + 1 :]
     pq.write_table(table.set_column(1, "text", [texts]), data / "nodes.parquet")
     with pytest.raises(UserError, match="altered"):
-        verify_file(bundle, str(data), tmp_path / "e.jsonl", quiet)
+        verify(bundle, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
 
 
 def test_any_node_is_shown(bundle, data):
@@ -380,9 +379,9 @@ def test_evidence_is_that_of_everything_in_the_bundle(bundle, data, tmp_path):
     predict(bundle, str(data), tmp_path / "p.csv", tmp_path / "e.jsonl", quiet)
     other = Bundle.open(forged(bundle, tmp_path / "other", calibration__temperature=9.0))
     with pytest.raises(UserError, match="found evidence of bundle"):
-        verify_file(other, str(data), tmp_path / "e.jsonl", quiet)
+        verify(other, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
     with pytest.raises(UserError, match=r"the table, the texts, the edges or the bundle"):
-        verify_table(other, str(data), tmp_path / "p.csv", quiet)
+        verify(other, str(data), tmp_path / "p.csv", log=quiet)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
@@ -391,17 +390,17 @@ def test_the_suffix_decides_the_format_and_every_row_is_verified(bundle, data, t
     predict(bundle, str(data), path, log=quiet)
     content = path.read_bytes()
     assert content.startswith({"parquet": b"PAR1", "csv": b'"id",', "jsonl": b'{"id": '}[suffix])
-    verify_table(bundle, str(data), path, lines.append)
+    verify(bundle, str(data), path, log=lines.append)
     assert lines[-1].startswith("predictions verified")
     if suffix == "parquet":
         return
     rows = content.splitlines(keepends=True)
     path.write_bytes(b"".join(rows[:-1]))
     with pytest.raises(UserError, match="expected a row for each"):
-        verify_table(bundle, str(data), path, quiet)
+        verify(bundle, str(data), path, log=quiet)
     path.write_bytes(b"".join(rows[:-2] + rows[-1:] + rows[-2:-1]))
     with pytest.raises(UserError, match=r"expected .* of the bundle, found"):
-        verify_table(bundle, str(data), path, quiet)
+        verify(bundle, str(data), path, log=quiet)
 
 
 def test_other_suffixes_are_refused(bundle, data, tmp_path):

@@ -66,12 +66,10 @@ def test_relationships_name_entities_by_title(tmp_path, name):
     }
 
 
-def test_lists_are_no_columns_and_named(tmp_path):
+def test_a_list_is_refused_where_it_is_asked_for(tmp_path):
     file = read_network(output(tmp_path))
-    lists = {"text_unit_ids"}
-    assert file.facts == {"lists left out": "text_unit_ids"}
-    assert set(file.nodes.names) == ENTITIES.keys() - lists
-    assert set(file.edges.names) == RELATIONSHIPS.keys() - lists
+    assert set(file.nodes.names) == ENTITIES.keys()
+    assert set(file.edges.names) == RELATIONSHIPS.keys()
     with pytest.raises(DataError, match="'text_unit_ids'"):
         values(file.nodes, ["text_unit_ids"])
 

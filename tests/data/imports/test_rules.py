@@ -4,6 +4,8 @@ import json
 import unicodedata
 
 import pytest
+import torch
+from torch_geometric.data import Data
 
 from dance_flwr.data.imports.importer import import_graph, read_graph
 from dance_flwr.data.imports.options import Options
@@ -195,3 +197,22 @@ def test_a_folder_of_ours_is_read_as_it_stands(tmp_path):
         again = read_graph(path)
         assert again.class_names == ("-1", "none")
         assert again.labels.tolist() == graph.labels.tolist()
+
+
+def test_a_name_that_is_the_text_is_no_class(tmp_path):
+    """yEd and Gephi draw `label` beside a node: as text it is none of its classes."""
+    nodes, edges = tmp_path / "nodes.csv", tmp_path / "edges.csv"
+    nodes.write_text("id,label,topic\na,one,x\nb,two,y\n")
+    edges.write_text("source,target\na,b\n")
+    assert read_graph([nodes, edges], text="label").class_names == ()
+    assert read_graph([nodes, edges], text="label", label="label").class_names == ("one", "two")
+    assert read_graph([nodes, edges], text="label", label="topic").class_names == ("x", "y")
+
+
+@pytest.mark.parametrize(("label", "classes"), [("", ("x", "y", "z")), ("topic", ("u", "v"))])
+def test_declared_classes_are_those_of_the_files_own_labels(tmp_path, label, classes):
+    data = Data(edge_index=torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+    data.raw_texts, data.topic, data.label_names = ["one", "two"], ["u", "v"], ["x", "y", "z"]
+    torch.save(data, tmp_path / "g.pt")
+    assert read_graph(tmp_path / "g.pt", label=label).class_names == classes
+    assert read_graph(tmp_path / "g.pt", label="none").class_names == ()
