@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import bombs
+from support.measuring import measured, measuring
 from support.project import PROJECT
 from support.quick import examples
 
@@ -107,25 +107,8 @@ def small(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def measurer():
-    environment = {**os.environ, VARIABLE: EARLY_BOUNDS, "OMP_NUM_THREADS": "1"}
-    command, pipe = [sys.executable, "-c", MEASURE], subprocess.PIPE
-    process = subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, text=True, bufsize=1, cwd=PROJECT, env=environment
-    )
-    yield process
-    process.stdin.close()
-    assert process.wait() == 0
-
-
-def measured(measurer, *job):
-    """What an import of a file takes above that of a small one, and the line with which it ends.
-
-    `job` is the data root, the name, the file and the small one.
-    """
-    measurer.stdin.write("\t".join(map(str, job)) + "\n")
-    taken, line = measurer.stdout.readline().rstrip("\n").split("\t")
-    print(f"{job[2].name}: {int(taken) >> 20} MiB, {line}")
-    return int(taken), line
+    with measuring(MEASURE, EARLY_BOUNDS) as process:
+        yield process
 
 
 @linux

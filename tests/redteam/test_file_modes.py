@@ -21,13 +21,17 @@ def open_to_others(folder):
     return {path for path in (folder, *folder.rglob("*")) if path.stat().st_mode & 0o077}
 
 
-def test_no_other_user_can_open_a_file_of_a_run(run, run_config, tmp_path, usual_umask):
+def test_no_other_user_can_open_a_file_of_a_run(
+    run, run_config, tmp_path, usual_umask, monkeypatch
+):
+    monkeypatch.setenv("DANCE_FLWR_LOG", "json")  # with the lines of its log
     root = tmp_path / "home"
     keys = {"rounds": 1, "data_root": str(root)}
     folder = prepare(run_config(**keys)).folder
     finished = run(folder=tmp_path / "out", privacy_secure_aggregation=True, **keys)
     files = [path for path in (root, finished.folder) for path in path.rglob("*") if path.is_file()]
     assert finished.partition == folder and len(files) > 60
+    assert (finished.folder / "events.jsonl").is_file()
     assert not open_to_others(root) | open_to_others(finished.folder)
 
 

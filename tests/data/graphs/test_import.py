@@ -15,6 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import torch
+from support.files_of_tools import saved
 from support.project import PROJECT
 from torch_geometric.data import Data
 
@@ -422,29 +423,14 @@ def test_bad_networks_are_refused(tmp_path, root):
         assert part in message
 
 
-def saved(folder, table, classes=None):
-    """A folder as `save_to_disk` of the datasets library writes it."""
-    folder.mkdir(parents=True)
-    with (
-        pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as sink,
-        pa.ipc.new_stream(sink, table.schema) as out,
-    ):
-        for batch in table.to_batches(max_chunksize=2):
-            out.write_batch(batch)
-    state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_split": None}
-    (folder / "state.json").write_text(json.dumps(state))
-    features = {"text": {"dtype": "string", "_type": "Value"}}
-    features |= {"label": {"names": classes, "_type": "ClassLabel"}} if classes else {}
-    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
-    return folder
-
-
 def test_a_saved_data_set_with_class_labels_and_neighbours(tmp_path, root):
     columns = {"text": ["first", "second", "third", "fourth"], "label": [0, -1, 1, 0]}
     columns |= {"neighbors": [[1], [0], [2], [0]], "split": ["train", "val", "", "test"]}
-    is_the_toy(take(saved(tmp_path / "one", pa.table(columns), ["x", "y"]), root)[0])
+    is_the_toy(take(saved(tmp_path / "one", pa.table(columns), {"label": ["x", "y"]}), root)[0])
     columns["label"] = [0, 1, 2, 0]
-    assert "0..2" in refused(saved(tmp_path / "two", pa.table(columns), ["x", "y"]), root / "other")
+    assert "0..2" in refused(
+        saved(tmp_path / "two", pa.table(columns), {"label": ["x", "y"]}), root / "other"
+    )
 
 
 def test_a_saved_dict_of_data_sets_with_an_edge_table_beside(tmp_path, root):

@@ -5,28 +5,12 @@ import json
 import pyarrow as pa
 import pytest
 import torch
+from support.files_of_tools import saved
 from support.tables import of_roles, values
 from torch_geometric.data import Data
 
 from dance_flwr.data.imports.networks import read_network
 from dance_flwr.errors import DataError
-
-
-def saved(folder, table, classes=None):
-    """A folder as `save_to_disk` of the datasets library writes it."""
-    folder.mkdir(parents=True)
-    with (
-        pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as sink,
-        pa.ipc.new_stream(sink, table.schema) as out,
-    ):
-        for batch in table.to_batches(max_chunksize=2):
-            out.write_batch(batch)
-    state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_split": None}
-    (folder / "state.json").write_text(json.dumps(state))
-    features = {"text": {"dtype": "string", "_type": "Value"}}
-    features |= {k: {"names": v, "_type": "ClassLabel"} for k, v in (classes or {}).items()}
-    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
-    return folder
 
 
 def test_row_numbers_are_ids_and_neighbours_edges(tmp_path):
