@@ -17,10 +17,13 @@ from dance_flwr.data.graphs.limits import Meter
 from dance_flwr.data.graphs.tables import readable
 from dance_flwr.data.imports import node_arrays, pickles
 from dance_flwr.data.imports.archives import check_zip
+from dance_flwr.data.imports.assemble import assemble
 from dance_flwr.data.imports.columns import rows_of
 from dance_flwr.data.imports.delimited import CsvTable
 from dance_flwr.data.imports.imported import Ends, Incoming, ends_of
 from dance_flwr.data.imports.json_files import read_object
+from dance_flwr.data.imports.options import DEFAULTS
+from dance_flwr.data.imports.saved import pyg_data, read_pyg
 from dance_flwr.errors import DataError
 
 
@@ -33,7 +36,7 @@ def read_layout(row: Dataset, folder: Path, split_index: int = 0) -> Incoming:
     """
     files = tuple(folder / file.name for file in row.files)
     if row.layout == "pyg":
-        return pickles.pyg_graph(files[0], split_index)
+        return assemble(read_pyg(files[0], split_index), DEFAULTS)
     readers = {"pyg+texts": _texts_beside, "tape": _tape, "wikics": _wikics, "ogbn": _ogbn}
     return readers[row.layout](files, split_index)
 
@@ -45,7 +48,8 @@ def _texts_beside(files: tuple[Path, ...], split_index: int) -> Incoming:
     table = CsvTable(files[2], delimiter=",")
     column = next((name for name in ("name", "category", "label_name") if name in table.names), "")
     names = table.read([column])[column].to_pylist() if column else []
-    return pickles.assemble(data, texts, files, split_index, names=names)
+    beside = {"raw_texts": texts} | ({"label_name": names} if names else {})
+    return assemble(pyg_data({**data, **beside}, files, split_index), DEFAULTS)
 
 
 def _tape(files: tuple[Path, ...], split_index: int) -> Incoming:
@@ -55,7 +59,9 @@ def _tape(files: tuple[Path, ...], split_index: int) -> Incoming:
     texts = pc.binary_join_element_wise(
         papers["title"], papers["abstract"], pa.scalar("\n", pa.large_string())
     )
-    return pickles.assemble(data, texts.to_pylist(), files, split_index)
+    return assemble(
+        pyg_data({**data, "raw_texts": texts.to_pylist()}, files, split_index), DEFAULTS
+    )
 
 
 def _wikics(files: tuple[Path, ...], split_index: int) -> Incoming:

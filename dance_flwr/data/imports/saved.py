@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from dance_flwr.data.graphs.graph import SPLIT_NAMES
-from dance_flwr.data.graphs.limits import Meter
+from dance_flwr.data.graphs.limits import Meter, listed
 from dance_flwr.data.graphs.tables import require
 from dance_flwr.data.imports import pickles
 from dance_flwr.data.imports.columns import MemoryColumns
+from dance_flwr.data.imports.imported import Ends, ends_of
 from dance_flwr.data.imports.node_arrays import integers, label_names, split_names
 from dance_flwr.data.imports.saved_datasets import NEIGHBOUR_COLUMNS, SavedDataset, open_saved
 from dance_flwr.data.imports.source import Columns, GraphFile
@@ -120,10 +121,23 @@ def read_pyg(file: Path, split_index: int = 0) -> GraphFile:
     ------
     DataError : the file is damaged or holds other objects, or has no texts or no edges
     """
-    data, where = pickles.as_mapping(pickles.load(file), file), str(file)
+    return pyg_data(pickles.as_mapping(pickles.load(file), file), (file,), split_index)
+
+
+def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int = 0) -> GraphFile:
+    """Return the graph of a PyG `Data` object as a mapping, see `read_pyg`.
+
+    Parameters
+    ----------
+    files : that it was read from; the first is named in messages
+    """
+    file, where = files[0], str(files[0])
     texts = next((key for key in (*pickles.TEXT_KEYS, *data) if _is_texts(key, data.get(key))), "")
     if not texts:
-        pickles.find_texts(data, file)
+        raise DataError(
+            f"{where}: expected node texts in {' or '.join(pickles.TEXT_KEYS)!r}, found "
+            f"{listed(data)}; name the key with --text"
+        )
     n = len(data[texts])
     Meter(file).rows(n, declared=True)
     columns: dict[str, Callable[[], Any]] = {_unused("row", data): lambda: range(n)}
@@ -147,7 +161,7 @@ def read_pyg(file: Path, split_index: int = 0) -> GraphFile:
         columns[roles["split"]] = cache(lambda: split_names(data, n, split_index, where))
     return GraphFile(
         "PyG Data",
-        (file,),
+        files,
         MemoryColumns(file, "nodes", n, {key: _rows_of(values) for key, values in columns.items()}),
         _edges(data, n, file),
         roles,
@@ -157,9 +171,28 @@ def read_pyg(file: Path, split_index: int = 0) -> GraphFile:
 
 def _edges(data: Mapping[str, Any], num_nodes: int, file: Path) -> MemoryColumns:
     """Return the columns of `edge_index`, [2, m]."""
-    source, target = pickles.ends_of_index(data.get("edge_index"), num_nodes, str(file))
+    source, target = _ends(data.get("edge_index"), num_nodes, str(file))
     columns = {"source": _rows_of(lambda: source), "target": _rows_of(lambda: target)}
     return MemoryColumns(file, "edges", len(source), columns)
+
+
+def _ends(values: Any, num_nodes: int, where: str) -> Ends:
+    """Return the two ends of each edge of an `edge_index`, [m] int64 each.
+
+    Raises
+    ------
+    DataError : it is no tensor [2, m] of numbers of nodes, or has more edges than the bound
+    """
+    ends = integers(values, "edge_index", where)
+    if tuple(values.shape) == (2, 1):  # one edge, and no column of two numbers
+        ends = ends[:, None]
+    if ends.ndim != 2 or ends.shape[0] != 2:
+        raise DataError(
+            f"{where}: expected 'edge_index' of shape [2, m], found {list(ends.shape)}; "
+            "transpose it"
+        )
+    Meter(where, "edges").rows(ends.shape[1])
+    return ends_of(ends, num_nodes, where)
 
 
 def _labels(values: Any, key: str, classes: Sequence[str], n: int, where: str) -> list[str]:
