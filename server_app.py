@@ -19,6 +19,7 @@ from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.federation.server.ending import final_counts, hashes
 from dance_flwr.federation.server.membership import describe, join
 from dance_flwr.federation.server.message_log import MessageLog
+from dance_flwr.federation.server.reading import chosen_reading
 from dance_flwr.federation.server.round import initial_arrays
 from dance_flwr.federation.server.secure_grid import federate
 from dance_flwr.federation.server.strategies import make_round, strategy_name
@@ -84,6 +85,9 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     rec = Recorder(folder, checkpoint, federation.traffic.take, federation.take_absent, on_round)
     strategy = make_round(config, shape, rec.on_train, rec.on_validation)
     checkpoint.sizes = federation.sizes(checkpoint.sizes, schemas, common, timeout)
+    # Once in a run: a client that is absent at one start changes nothing for the others.
+    checkpoint.reading = checkpoint.reading or chosen_reading(config, federation.votes)
+    common |= messages.reading_settings(checkpoint.reading)
     initial = initial_arrays(strategy.side, initial_model(shape, config).state_dict())
     start = progress.restore(strategy, federation, checkpoint, initial)
 
@@ -103,6 +107,7 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     facts |= {"method": config.method, "seed": config.seed, "run": checkpoint.run}
     facts |= {"partition_dir": str(prepared.folder) if prepared else None}
     facts |= {"devices": [s.device for s in schemas], "class_names": list(schemas[0].class_names)}
+    facts |= {"reading": checkpoint.reading}
     facts |= {"tokens": token_ledgers(tokens, checkpoint.sizes)}
     facts |= hashes(federation, schemas, common, timeout, evidence=spec.keeps_evidence)
     rec.write(clients, facts | {"messages": log.rows()})

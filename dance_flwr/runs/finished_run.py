@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.sections import reading_of
-from dance_flwr.config.tree import RunConfig, parse
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.state import RunFolder
@@ -20,7 +20,7 @@ from dance_flwr.evidence.explain import Explainer
 from dance_flwr.federation.client.client import load_at, shape_of
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.methods import get_spec
-from dance_flwr.runs.reader import load_model, read_result
+from dance_flwr.runs.reader import config_of, load_model, read_result
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class FinishedRun:
             )
         try:
             # Read as a run of this version: what it does not know would change what is computed.
-            config = parse(result["config"])
+            config = config_of(result)
         except ConfigError as error:
             raise UserError(
                 f"{folder}: expected the configuration of a run of this version, found {error}; "

@@ -32,7 +32,7 @@ from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.client.client import Client, shape_of
 from dance_flwr.fingerprint import VERSION, file_sha256
 from dance_flwr.methods import get_spec
-from dance_flwr.runs.reader import load_model, read_result, validated
+from dance_flwr.runs.reader import config_of, load_model, read_result, validated
 
 FACTS, AGREED, CARD = "bundle.json", "federation.toml", "README.md"
 FORMAT = 1
@@ -231,7 +231,9 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
         raise UserError(f"--out: expected a new folder, found {out}; choose another or remove it")
     check_out(out)
     folders = _folders(run, result, client_folder)
-    config = {key: value for key, value in result["config"].items() if key not in _LOCAL}
+    # With the reading that the run's clients chose: a bundle leaves nothing open.
+    settled = flatten(config_of(result))
+    config = {key: value for key, value in settled.items() if key not in _LOCAL}
     facts = {
         "format": FORMAT,
         "dance_flwr": VERSION,

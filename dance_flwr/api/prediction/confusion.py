@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.sections import reading_of
-from dance_flwr.config.tree import RunConfig, parse
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.errors import ConfigError, UserError
@@ -23,7 +23,7 @@ from dance_flwr.federation.client.client import Client, shape_of
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.federation.wire.keys import DATA_SHA256
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.reader import config_of, load_model
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def confusion_matrix(run: Path, result: Mapping[str, Any]) -> Confusion:
     if not partition or not Path(partition).is_dir():
         raise UserError("Not known here: the clients' folders are not on this machine.")
     try:
-        config = parse(result["config"])
+        config = config_of(result)
     except ConfigError as error:
         raise UserError(f"Not known here: the run is of another version: {error}.") from None
     weights = load_model(run, str(result["model_fingerprint"]))

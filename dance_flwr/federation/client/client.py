@@ -116,6 +116,11 @@ class Client:
             return int((self.data.train_labels >= 0).sum())
         return self.data.num_nodes
 
+    def reading_votes(self) -> list[int]:
+        """Return `ClientData.reading_votes`; empty under differential privacy."""
+        # Why (decision 18): votes count validation nodes exactly, and no budget covers them.
+        return [] if self.config.privacy.dp != "none" else self.data.reading_votes()
+
     def predict(self, info: RoundInfo, nodes: Tensor) -> dict[str, Tensor]:
         """Return [m, C] probabilities of nodes per view: the method's, smoothed as configured.
 

@@ -12,6 +12,7 @@ import torch
 from flwr.app import Context, Message
 
 from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.client_data.reading_probe import with_choice
 from dance_flwr.config.paths import LEDGER
 from dance_flwr.data.card import check_run, inside, run_folder
 from dance_flwr.data.digests import check_files, data_commitment
@@ -53,7 +54,7 @@ def describe(message: Message, context: Context) -> Message:
     # The size of a single client is what a masked sum hides.
     sizes = not demands_masks(context)
     return _do(
-        lambda request, client: messages.schema_reply(request, _schema_of(client.data, sizes)),
+        lambda request, client: messages.schema_reply(request, _schema_of(client, sizes)),
         message,
         context,
     )
@@ -89,7 +90,9 @@ def _do(task: Task, message: Message, context: Context) -> Message:
     ------
     UserError : the node has no such device or too little of its memory, its disk is full or closed
     """
-    folder, config = _folder(message, context), run_config_of(context)
+    # Why one reading for all (decision 18): averaged models must have the same inputs.
+    config = with_choice(run_config_of(context), messages.config_of(message))
+    folder = _folder(message, context)
     device = pick_device(config, context.node_config)
     with disk_of(folder), claim(device, memory_ratio(context.node_config)):
         try:
@@ -180,7 +183,8 @@ def _tokens_of(data: ClientData, run: str) -> Tokens:
 
 def _weigh(message: Message, client: Client) -> Message:
     tokens = int(client.data.bank.tokens.sum())
-    return messages.weigh_reply(message, client.weight, client.data.num_nodes, tokens)
+    size = client.data.num_nodes
+    return messages.weigh_reply(message, client.weight, size, tokens, client.reading_votes())
 
 
 def _exchange(message: Message, client: Client) -> Message:
@@ -197,8 +201,9 @@ _TASKS: dict[str, Task] = {
 }
 
 
-def _schema_of(data: ClientData, sizes: bool) -> messages.Schema:
-    """Return what the data requires of the global model; without `sizes` its counts are 0."""
+def _schema_of(client: Client, sizes: bool) -> messages.Schema:
+    """Return what the data requires of the global model; without `sizes` no count of it."""
+    data = client.data
     card = data.card
     return messages.Schema(
         class_names=card.class_names,
@@ -209,4 +214,5 @@ def _schema_of(data: ClientData, sizes: bool) -> messages.Schema:
         encoder_tokens=int(data.bank.tokens.sum()) if sizes else 0,
         device=device_label(data.device),
         data_sha256=data_commitment(card),
+        reading_votes=tuple(client.reading_votes()) if sizes else (),
     )

@@ -11,12 +11,14 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
+from dance_flwr.client_data.reading_probe import MAX_PROBED
 from dance_flwr.config.sections import INT8
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.checks import MAX_CLASS_NAME, MAX_CLASSES
 from dance_flwr.federation.flower import SECAGG_CONFIGS
 from dance_flwr.federation.secagg.reply_checks import SIGNED, masked_fault, unlike_faults
 from dance_flwr.federation.server.count_checks import MAX_TOKENS, CountRules
+from dance_flwr.federation.server.reading import vote_size
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.rules import (
     MAX_NUMBER,
@@ -45,6 +47,7 @@ _BY_TYPE: dict[str, Rule] = {
     "bool": Flag(),
     "str": Text(_NAME),
     "tuple[str, ...]": ListOf(Text(MAX_CLASS_NAME), 1, MAX_CLASSES),
+    "tuple[int, ...]": ListOf(Whole(0, MAX_PROBED), 0, 0),
 }
 _NAMES: dict[str, Rule] = dict.fromkeys((keys.LLM, keys.TOKENISER), Text(_NAME))
 _SEAL: dict[str, Rule] = {keys.EVIDENCE_SHA256: Text(64)}
@@ -78,6 +81,9 @@ class ReplyChecks:
 
     def __init__(self, config: RunConfig) -> None:
         self._config, spec = config, get_spec(config.method)
+        # Under masks their sum alone is known, as that of the sizes.
+        votes = 0 if config.privacy.secure_aggregation else vote_size(config)
+        self._schema_rules = _SCHEMA | {"reading_votes": ListOf(Whole(0, MAX_PROBED), votes, votes)}
         self._views = (*spec.views, "deployed")
         self._reads_each = spec.uplink is Uplink.EACH
         self._nodes: dict[int, int] = {}
@@ -112,7 +118,7 @@ class ReplyChecks:
             return _greeting_fault(content)
         if kind == keys.DESCRIBE:
             return records_fault(content, {keys.CONFIG: ConfigRecord}) or entries_fault(
-                messages.config_of(reply), _SCHEMA
+                messages.config_of(reply), self._schema_rules
             )
         if kind == keys.SEAL:
             return records_fault(content, {keys.CONFIG: ConfigRecord}) or entries_fault(
@@ -214,7 +220,11 @@ def total_fault(
     """
     if task == keys.WEIGH:
         names = (keys.WEIGHT, keys.NODES, keys.ENCODER_TOKENS)
-        return entries_fault(metrics, dict.fromkeys(names, Whole()) | {keys.WEIGHT: Whole(1)})
+        sums: dict[str, Rule] = dict.fromkeys(names, Whole())
+        sums[keys.WEIGHT] = Whole(1)
+        if votes := vote_size(config):
+            sums[keys.READING_VOTES] = ListOf(Whole(0, config.clients * MAX_PROBED), votes, votes)
+        return entries_fault(metrics, sums)
     if task == keys.TRAIN:
         # Bounded for all clients together: under masks nobody sees whose number is false.
         table = _training_table() | {keys.WEIGHT: Whole(1, largest)}
