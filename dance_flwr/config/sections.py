@@ -112,14 +112,14 @@ class ReadingConfig:
     text_pooling: str = option(
         AUTO,
         "how a node's chunks become one embedding: around their mean (attention), by "
-        "agreement with the neighbours' texts, or whichever a probe finds better; auto = as "
-        "the method prefers",
+        "agreement with the neighbours' texts, or as a vote of the clients' probes decides; "
+        "auto = as the method prefers",
         choices=(AUTO, ATTENTION, AGREEMENT, PROBE),
     )
     edge_gates: str = option(
         AUTO,
         "weights of the edges: 1 (none), by agreement of the texts at both ends, or by a "
-        "probe; they multiply those of the graph; auto = as the method prefers",
+        "vote; they multiply those of the graph; auto = as the method prefers",
         choices=(AUTO, NONE, AGREEMENT, PROBE),
     )
     class_prior: str = option(
