@@ -99,7 +99,7 @@ class BudgetConfig:
     )
 
 
-AUTO, PROBE, NONE = "auto", "probe", "none"
+AUTO, PROBE, NONE, MIX = "auto", "probe", "none", "mix"
 ATTENTION, AGREEMENT, LABELS = "attention", "agreement", "labels"
 
 
@@ -220,6 +220,12 @@ class FederationConfig:
         FLOAT32,
         "type of uploaded updates; the next update corrects the rounding",
         choices=(FLOAT32, FLOAT16, INT8),
+    )
+    personal: str = option(
+        "off",
+        "what a client deploys: the global model (off), or its mixture with a model that it "
+        "trains alone after the rounds (mix)",
+        choices=("off", MIX),
     )
     smoothing: str = option(
         "none",

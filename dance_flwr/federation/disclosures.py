@@ -119,7 +119,8 @@ def disclosure(record: str, key: str) -> Disclosure:
 
 def _metrics() -> dict[tuple[str, str], Disclosure]:
     # The views of every method, as a report reads runs of any of them.
-    views = {"deployed", *(view for spec in METHODS.all().values() for view in spec.views)}
+    views = {view for spec in METHODS.all().values() for view in spec.views}
+    views |= {"deployed", "global", "own"}
     scored: set[str] = set()
     for split in ("val", "test"):
         scored |= {keys.total_of(split), *(keys.per_class(split, name) for name in PER_CLASS)}
@@ -140,6 +141,9 @@ def _metrics() -> dict[tuple[str, str], Disclosure]:
             Disclosure("numbers of nodes and of encoded tokens", _SERVER, _EXACT),
         ),
         (keys.METRICS, keys.READING_VOTES): _VOTES,
+        (keys.METRICS, keys.LOSSES): Disclosure(
+            "losses on validation nodes of mixtures with the client's own model", _SERVER, _EXACT
+        ),
         **_each(keys.METRICS, COUNTS, _TRAINED_ON),
         **_each(keys.METRICS, scored, _SCORED),
         **_each(keys.METRICS, map(keys.tokens_of, TOKEN_COUNTS), _TOKENS),
@@ -151,6 +155,7 @@ def _config() -> dict[tuple[str, str], Disclosure]:
         *(keys.RUN, keys.PARTITION_DIR, keys.ROUND, keys.FINAL, keys.STEP),
         *(keys.CLIPPING_NORM, keys.NEEDS_INITIAL_UPLOAD, keys.PROXIMAL_MU),
         *(keys.TEXT_POOLING, keys.EDGE_GATES),
+        *(keys.PERSONALISE, keys.LOSSES, keys.SCORED_NODES),
     ]
     # Under masks a client answers 0 here, and its numbers enter a masked sum.
     nodes = Disclosure("number of local nodes (0 where it is withheld)", _SERVER)

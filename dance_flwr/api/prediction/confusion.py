@@ -20,6 +20,7 @@ from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.client.client import Client, shape_of
+from dance_flwr.federation.client.own_model import deployed_own
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.federation.wire.keys import DATA_SHA256
 from dance_flwr.methods.contract import RoundInfo
@@ -99,6 +100,7 @@ def _client_counts(
     """Return [C, C] counts of a client's test nodes, by class and prediction."""
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
         client = load_client(folder, config, weights, Path(scratch))
+        client.own = deployed_own(folder, str(result["run"]), config)
         data, classes = client.data, len(client.data.card.class_names)
         labelled = data.labels >= 0
         parts = [torch.nonzero((data.split == s) & labelled).flatten() for s in (VAL, TEST)]

@@ -14,6 +14,7 @@ from flwr.app import Context, Message
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.reading_probe import with_choice
 from dance_flwr.config.paths import LEDGER
+from dance_flwr.config.sections import MIX
 from dance_flwr.data.card import check_run, inside, run_folder
 from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.data.text.usage import usage_of
@@ -21,6 +22,7 @@ from dance_flwr.errors import disk_of
 from dance_flwr.federation.client.budget import Budget, admit
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
+from dance_flwr.federation.client.personal import own_losses, personalise
 from dance_flwr.federation.client.task_counts import count_task
 from dance_flwr.federation.client.uploads import as_upload, noise_step
 from dance_flwr.federation.node_config import client_number, refuse_beyond, run_config_of, terms_of
@@ -142,8 +144,14 @@ def _train(message: Message, client: Client, budget: Budget) -> Message:
 
 def _evaluate(message: Message, client: Client) -> Message:
     state = messages.model_of(message)
-    info = _info(message, state)
-    if messages.config_of(message).get(keys.FINAL, False):
+    info, config = _info(message, state), messages.config_of(message)
+    client.own = None  # that of another run, which this process answered for
+    if config.get(keys.PERSONALISE, False):
+        return messages.losses_reply(message, *own_losses(client, state, info))
+    if config.get(keys.FINAL, False):
+        if client.config.personal == MIX:
+            sums = config.get(keys.LOSSES, []), config.get(keys.SCORED_NODES, 0)
+            client.own = personalise(client, state, info, *sums)
         counts = client.finish(state, info)
         # After the method's end, which may still ask its language model.
         return messages.evaluate_reply(message, counts, _tokens_of(client.data, info.run))

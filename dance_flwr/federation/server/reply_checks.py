@@ -34,9 +34,10 @@ from dance_flwr.federation.wire.rules import (
 )
 from dance_flwr.federation.wire.tensors import array_fault
 from dance_flwr.fingerprint import PROTOCOL
-from dance_flwr.methods import get_spec
+from dance_flwr.methods import final_views, get_spec
 from dance_flwr.methods.contract import Uplink
 from dance_flwr.metrics import COUNTS, PHASES
+from dance_flwr.nn.mixture import MAX_LOSS, SHARES
 
 MAX_NODES = 2**31 - 1  # of one client
 _MAX_ARRAYS, _NAME = 100_000, 200  # _NAME: characters
@@ -84,7 +85,7 @@ class ReplyChecks:
         # Under masks their sum alone is known, as that of the sizes.
         votes = 0 if config.privacy.secure_aggregation else vote_size(config)
         self._schema_rules = _SCHEMA | {"reading_votes": ListOf(Whole(0, MAX_PROBED), votes, votes)}
-        self._views = (*spec.views, "deployed")
+        self._views = (*final_views(config), "deployed")
         self._reads_each = spec.uplink is Uplink.EACH
         self._nodes: dict[int, int] = {}
         self._classes = 0
@@ -128,6 +129,10 @@ class ReplyChecks:
             return records_fault(content, {keys.EXCHANGED: ArrayRecord})
         if kind == keys.TRAIN:
             return self._training_fault(content, node)
+        if kind == keys.EVALUATE and messages.config_of(request).get(keys.PERSONALISE, False):
+            return records_fault(content, {keys.METRICS: MetricRecord}) or losses_fault(
+                messages.metrics_of(content), self._nodes.get(node, MAX_NODES)
+            )
         if kind == keys.EVALUATE:
             final = messages.config_of(request).get(keys.FINAL, False)
             return self._counts_fault(content, node, ("val", "test") if final else ("val",))
@@ -231,9 +236,19 @@ def total_fault(
         if config.privacy.dp != "none" and config.privacy.clipping == "adaptive":
             table[keys.UNCLIPPED] = Real()
         return entries_fault(metrics, table)
-    views = (*get_spec(config.method).views, "deployed")
+    if keys.LOSSES in metrics:
+        return losses_fault(metrics, largest)
+    views = (*final_views(config), "deployed")
     splits = [split for split in ("val", "test") if keys.total_of(split) in metrics]
     return CountRules(views, Whole(0, largest)).fault(metrics, splits or ["val"])
+
+
+def losses_fault(metrics: Mapping[str, Any], nodes: int) -> str:
+    """Return what is wrong with the losses of mixtures on at most so many nodes."""
+    scored = metrics.get(keys.WEIGHT)
+    largest = MAX_LOSS * (scored if isinstance(scored, int) else 0)
+    each = ListOf(Whole(0, largest), len(SHARES), len(SHARES))
+    return entries_fault(metrics, {keys.WEIGHT: Whole(0, nodes), keys.LOSSES: each})
 
 
 def _training_table() -> dict[str, Rule]:

@@ -21,6 +21,8 @@ PARTITION, PROTOCOL = "partition", "protocol"
 # Config of a message to a client.
 RUN, PARTITION_DIR, ROUND, FINAL, STEP = "run", "partition-dir", "server-round", "final", "step"
 CLIPPING_NORM, NEEDS_INITIAL_UPLOAD = "clipping-norm", "needs-initial-upload"
+# Of personal models: asks for the losses of mixtures; with the final model, their sums.
+PERSONALISE, LOSSES, SCORED_NODES = "personalise", "mixture-losses", "scored-nodes"
 TEXT_POOLING, EDGE_GATES = "text-pooling", "edge-gates"  # the reading that the federation chose
 PROXIMAL_MU = "proximal-mu"  # Flower's own FedProx sends it
 

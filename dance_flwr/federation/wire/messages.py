@@ -92,6 +92,11 @@ def run_config(run: str, partition_dir: str) -> dict[str, Any]:
     return {keys.RUN: run, keys.PARTITION_DIR: partition_dir}
 
 
+def personal_config(common: Mapping[str, Any], round_: int) -> dict[str, Any]:
+    """Return the config of the message that asks for the losses of mixtures."""
+    return {**common, keys.ROUND: round_, keys.PERSONALISE: True}
+
+
 def reading_settings(reading: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of the chosen reading, which join `run_config` once the clients voted."""
     return {key: reading[key] for key in (keys.TEXT_POOLING, keys.EDGE_GATES) if key in reading}
@@ -209,6 +214,12 @@ def evaluate_reply(
         names, numbers = token_entries(tokens)
         metrics, records = metrics | numbers, {keys.CONFIG: ConfigRecord(names)}
     return _reply(message, {keys.METRICS: MetricRecord(metrics), **records})
+
+
+def losses_reply(message: Message, losses: Sequence[int], nodes: int) -> Message:
+    """Answer the question for the losses of mixtures on so many validation nodes."""
+    metrics = MetricRecord({keys.WEIGHT: nodes, keys.LOSSES: list(losses)})
+    return _reply(message, {keys.METRICS: metrics})
 
 
 def error_reply(message: Message, reason: str) -> Message:
