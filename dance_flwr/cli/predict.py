@@ -1,4 +1,4 @@
-"""`dance-flwr export` and `predict`: hand a model on, and use it."""
+"""`dance-flwr export`, `predict` and `worth`: hand a model on, use it, say what it brought."""
 
 from pathlib import Path
 from typing import Annotated
@@ -53,3 +53,38 @@ def predict(
     from dance_flwr.api.prediction.table import predict as write
 
     write(Bundle.open(bundle), data, out, evidence, typer.echo)
+
+
+@app.command()
+def worth(run: FinishedRun, client_folder: ClientFolder = None) -> None:
+    """Say what joining was worth to each client of a run with `personal` models.
+
+    Compares, on the client's own test nodes, the model that it trained alone, the global model, and
+    what it deploys.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from dance_flwr.api.prediction import worth as computed
+    from dance_flwr.runs.reader import read_result
+    from dance_flwr.runs.units import size
+
+    result, names = read_result(run), tuple(computed.MODELS.values())
+    table = Table(box=SIMPLE_HEAD, title="accuracy / macro-F1 on test nodes, in %")
+    for heading in ("client", "test nodes", *names):
+        table.add_column(heading, justify="right")
+    sentences = []
+    for row in computed.worth(run, client_folder):
+        cells = [f"{_percent(row.accuracy[n])} / {_percent(row.macro_f1[n])}" for n in names]
+        table.add_row(str(row.client), str(row.nodes), *cells)
+        seconds, moved = computed.cost_of(result, row.client)
+        cost = f"{size(moved)} of models" + ("" if seconds is None else f", {seconds:.1f} s")
+        sentences.append(f"client {row.client}: {row.sentence}; its rounds cost {cost}")
+    Console().print(table)
+    for sentence in sentences:
+        typer.echo(sentence)
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}"

@@ -11,6 +11,7 @@ from support.killing import Killed, same
 
 from dance_flwr.api.prediction.bundle import Bundle, export
 from dance_flwr.api.prediction.confusion import confusion_matrix
+from dance_flwr.api.prediction.worth import Worth, cost_of, paired_difference, worth
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.client.own_model import OwnModel, own_path
@@ -209,3 +210,40 @@ def test_methods_whose_clients_have_models_of_their_own_are_refused(run):
 
 def test_the_paper_deploys_the_global_model(run_config):
     assert run_config(paper=True, personal="mix").personal == "off"
+
+
+def test_worth_compares_the_three_models_of_each_client(personal, cli):
+    rows = list(worth(personal.folder))
+    assert [row.client for row in rows] == [0, 1, 2]
+    for row, counted in zip(rows, personal.result["clients"], strict=True):
+        hits = counted["correct_by_view"]["test"]
+        expected = {"alone": hits["own"], "federated": hits["global"], "deployed": hits["deployed"]}
+        assert {name: round(row.nodes * share) for name, share in row.accuracy.items()} == expected
+        assert row.difference == pytest.approx((hits["deployed"] - hits["own"]) / row.nodes)
+        assert row.half_width > 0
+    seconds, moved = cost_of(personal.result, 0)
+    assert seconds > 0
+    rounds = personal.result["history"]
+    assert moved == sum(r["bytes_up"]["0"] + r["bytes_down"]["0"] for r in rounds)
+    printed = cli("worth", personal.folder)
+    assert printed.code == 0
+    assert all(f"client {k}: " in printed.out for k in range(3))
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "nodes", "sentence"),
+    [
+        (20, 2, 100, "joining is worth 18.0 ± 8.6 points here"),
+        (2, 20, 100, "joining costs 18.0 ± 8.6 points here"),
+        (3, 2, 100, "no difference that 100 nodes can show (+1.0 ± 4.7)"),
+        (0, 0, 0, "no test nodes, so nothing is known"),
+    ],
+)
+def test_the_sentence_says_no_more_than_the_nodes_can_show(gained, lost, nodes, sentence):
+    row = Worth(0, nodes, {}, {}, *paired_difference(gained, lost, nodes))
+    assert row.sentence == sentence
+
+
+def test_worth_needs_models_that_were_trained_alone(dance):
+    with pytest.raises(UserError, match="run again with --set personal=mix"):
+        list(worth(dance.folder))
