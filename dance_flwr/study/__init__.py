@@ -41,6 +41,10 @@ _BUILTIN = {
         "regimes.protocol:EXPERIMENT",
         "few labels, skew, foreign text and edges, small cores",
     ),
+    "personal": (
+        "personal:EXPERIMENT",
+        "a client's own model mixed with the global one, against alone, in each regime",
+    ),
     "privacy": (
         "privacy:EXPERIMENT",
         "accuracy over noise on features and over epsilon of the updates",

@@ -42,6 +42,7 @@ COMMANDS = {
     "evidence verify": {"--client-folder", "--encode", "--data", "--evidence", "--predictions"},
     "export": {"--out", "--client-folder"},
     "predict": {"--data", "--out", "--evidence"},
+    "worth": {"--client-folder"},
     "experiment": {
         *("--datasets", "--methods", "--ratios", "--seeds", "--rounds", "--set", "--jobs", "--out"),
         *("--dry-run", "--again", "--where", "--known", "--shard"),

@@ -22,6 +22,10 @@ HOW = (
     "is below 0.05; *equivalent*: two one-sided tests at 0.05, not corrected for their number, "
     "reject a difference of 1 point; no word: undecided."
 )
+POWER = (
+    "With five seeds and some fifty comparisons, only a mean difference above six of its standard "
+    "deviations can be called ahead or behind; what is undecided may differ."
+)
 LEVEL = 0.05
 MARGIN = 0.01  # one point: a difference below it is taken for none
 _NO_SPREAD = 1e-12  # standard deviation of equal differences, up to rounding
@@ -138,9 +142,9 @@ class PairedTest:
         return f"{100 * mean:+.2f} [{low:+.2f}, {high:+.2f}]{self.difference.missing}"
 
 
-def paired_test(group: Group, other: Group) -> PairedTest:
+def paired_test(group: Group, other: Group, metric: str = "test_accuracy") -> PairedTest:
     """Compare two groups seed by seed; seeds without a result in either do not count."""
-    mine, theirs = (side.by_seed("test_accuracy") for side in (group, other))
+    mine, theirs = (side.by_seed(metric) for side in (group, other))
     # A seed that one side was never asked for is not a missing one.
     requested = set.intersection(*({row.labels["seed"] for row in g.rows} for g in (group, other)))
     common = sorted(mine.keys() & theirs.keys(), key=int)

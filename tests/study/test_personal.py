@@ -1,0 +1,70 @@
+"""The study of personal models: its family, and what it says of made-up rows."""
+
+from dataclasses import replace
+from functools import cache
+
+from support.rows import cells_of, row_of
+
+from dance_flwr.study.protocols import personal
+from dance_flwr.study.protocols.personal import CELLS, DANCE, RIVALS, VARIANTS
+
+SEEDS = (0, 1, 2, 3, 4)
+
+
+@cache
+def cells():
+    return cells_of("personal", datasets=("cora",), seeds=SEEDS)
+
+
+def section(accuracies):
+    """The section of made-up rows; `accuracies` by (variant, cell), with a little noise by seed."""
+    rows = []
+    for cell in cells():
+        key = cell.labels["variant"], cell.labels["cell"]
+        accuracy = accuracies.get(key, 0.7) + (0.001 if cell.labels["seed"] % 2 else 0.0)
+        if key[0] != DANCE:
+            accuracy += 0.0005 * cell.labels["seed"]  # else all differences are equal
+        row = row_of(cell, accuracy)
+        views = {"deployed": accuracy, "global": accuracy - 0.05}
+        rows.append(replace(row, result=row.result | {"test_accuracy_by_view": views}))
+    return personal.EXPERIMENT.render(rows).parts
+
+
+def test_every_variant_runs_in_every_cell_on_the_same_seeds():
+    assert len(cells()) == len(CELLS) * len(VARIANTS) * len(SEEDS)
+    assert {cell.config.text_pooling for cell in cells()} == {"probe"}
+    mixed = {cell.labels["variant"] for cell in cells() if cell.config.personal == "mix"}
+    assert mixed == {DANCE, "fedavg-full, personal"}
+    sites = cells_of("personal", datasets=("debian",), seeds=(0,))
+    assert {cell.labels["cell"] for cell in sites} == {
+        name for name, (_, by_site) in CELLS.items() if by_site
+    }
+
+
+def test_the_family_is_corrected_together():
+    rows = [row_of(cell, 0.7) for cell in cells()]
+    views = {"test_accuracy_by_view": {"global": 0.6}}
+    rows = [replace(row, result=row.result | views) for row in rows]
+    by_cell = {
+        name: personal._groups([row for row in rows if row.labels["cell"] == name])
+        for name in CELLS
+    }
+    # Accuracy against every rival, macro-F1 where one is recorded.
+    assert len(personal._compared(by_cell)) == len(CELLS) * (len(RIVALS) + len(VARIANTS) - 1)
+
+
+def test_the_global_model_is_read_from_the_runs_of_personal_ones():
+    table = next(part for part in section({}) if part.startswith("| % |"))
+    lines = {line.split(" | ")[0].strip("| "): line for line in table.splitlines()}
+    assert "65.0" in lines["dance, global"]
+    assert "/" not in lines["dance, global"]
+    assert "70.0" in lines[DANCE]
+
+
+def test_who_is_ahead_and_who_behind_is_named():
+    table = section({(DANCE, "standard"): 0.9, ("local-only", "20 clients"): 0.95})[-1]
+    lines = {line.split(" | ")[0].strip("| "): line for line in table.splitlines()}
+    ahead, behind = lines["standard, accuracy"], lines["20 clients, accuracy"]
+    assert "local-only" in ahead and ahead.endswith("| none |")
+    assert behind.endswith("| local-only |")
+    assert "**behind**" in behind
