@@ -48,11 +48,11 @@ ACCURACY, F1 = "accuracy", "macro-F1"
 HOW = (
     "Test accuracy / macro-F1 in %, means over seeds. *personal*: each client deploys the mixture "
     "of a model of its own with the global one (decision 30); *global*: the global model of the "
-    "same runs, whose macro-F1 is not recorded. Every method reads texts and edges as the federation "
-    f"votes. Differences are those of {DANCE} minus the other method in points, paired by seed, "
-    "with the 95 % interval of the t-test with the variance correction of Nadeau and Bengio; "
-    "**ahead** and **behind** after Holm's correction over every comparison of the data set, "
-    f"undecided otherwise. {significance.POWER}"
+    "same runs, whose macro-F1 is not recorded. Every method reads texts and edges as the "
+    f"federation votes. Differences are those of {DANCE} minus the other method in points, paired "
+    "by seed, with the 95 % interval of the t-test with the variance correction of Nadeau and "
+    "Bengio; **ahead** and **behind** after Holm's correction over every comparison of the data "
+    f"set, undecided otherwise. {significance.POWER}"
 )
 
 
