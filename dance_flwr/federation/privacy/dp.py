@@ -133,7 +133,22 @@ def fewest_clients(config: RunConfig) -> int:
     sampled = max(1, int(config.clients * config.client_fraction))
     if config.privacy.secure_aggregation:
         return shares_needed(sampled, config.privacy.threshold)
-    return config.min_valid_replies or sampled
+    return quorum(config, sampled)
+
+
+def quorum(config: RunConfig, clients: int) -> int:
+    """Return how many valid replies of so many clients are enough: `min-valid-replies`.
+
+    By default more than half of them, and three at least. Under masks and differential privacy all:
+    a masked sum is bound to the clients of the first one, and noise is made for a number of them.
+    """
+    if config.min_valid_replies:
+        return min(config.min_valid_replies, clients)
+    if config.privacy.secure_aggregation or config.privacy.dp != "none":
+        return clients
+    # Three: of two updates no median tells which is the outlier, and each client could compute
+    # the other's from the mean.
+    return min(clients, max(3, clients // 2 + 1))
 
 
 def update_bound(config: RunConfig, norm: float) -> float:

@@ -13,9 +13,9 @@ from dance_flwr import events
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.flower import Run
-from dance_flwr.federation.privacy.dp import fewest_clients, repeats_cost
+from dance_flwr.federation.privacy.dp import fewest_clients, quorum, repeats_cost
 from dance_flwr.federation.server.message_log import MessageLog
-from dance_flwr.federation.server.polling import ask, is_lost
+from dance_flwr.federation.server.polling import ADAPTIVE, ask, is_lost
 from dance_flwr.federation.server.reply_checks import ReplyChecks
 from dance_flwr.federation.server.sizes import Sizes, merged_sizes
 from dance_flwr.federation.wire import keys
@@ -50,7 +50,7 @@ class FederationGrid(Grid):
     ----------
     grid : the Grid of the run
     client_of_node : node id -> client number, from the answers to HELLO
-    config : of the run; `min-valid-replies` is the quorum of any batch of messages, 0 = all
+    config : of the run; `min-valid-replies` is the quorum of any batch of messages
     log : records every message
 
     Attributes
@@ -70,6 +70,7 @@ class FederationGrid(Grid):
         self.traffic = Traffic()
         self.total_weight = 0
         self.absent: dict[int, str] = {}
+        self._left_out: dict[int, str] = {}
         self.log = log
         self.checks = ReplyChecks(config)
 
@@ -137,7 +138,8 @@ class FederationGrid(Grid):
     ) -> list[Message]:
         """Send, wait, and return the valid replies ordered by client.
 
-        Below the quorum, clients that lost their connection are asked again once they are back.
+        Below the quorum, or all where `min-valid-replies` names none, clients that lost their
+        connection are asked again if they are back.
 
         Raises
         ------
@@ -145,10 +147,12 @@ class FederationGrid(Grid):
         """
         sent, start = list(messages), time.monotonic()
         expected = self.quorum(len(sent))
+        # The default quorum lets a run go on; it is no reason to do without a node that is back.
+        wanted = expected if self._config.min_valid_replies else len(sent)
         replies = self.exchange(sent, timeout)
         # Why (decision 10): an outage of a minute does not end a run.
         for _ in range(_MAX_RETRIES):
-            if sum(not reply.has_error() for reply in replies) >= expected or not (
+            if sum(not reply.has_error() for reply in replies) >= wanted or not (
                 again := self._retries(sent, replies)
             ):
                 break
@@ -190,9 +194,18 @@ class FederationGrid(Grid):
             )
 
     def take_absent(self) -> dict[int, str]:
-        """Return and clear the clients that have not taken part since the last call, and why."""
-        absent, self.absent = dict(sorted(self.absent.items())), {}
+        """Return and clear the clients that have not taken part since the last call, and why.
+
+        Those that were left out at the start of the run are among them every time.
+        """
+        absent, self.absent = dict(sorted((self._left_out | self.absent).items())), {}
         return absent
+
+    def leave_out(self, client: int, reason: str) -> None:
+        """Record that a client takes no part in this start of the run, and emit an event."""
+        LOG.error("client %d takes no part in this run: %s", client, reason)
+        self.mark_absent("client_left_out", client, reason)
+        self._left_out[client] = self.absent[client]
 
     def client_of(self, reply: Message) -> int:
         """Return the number of the client that sent this reply."""
@@ -200,7 +213,7 @@ class FederationGrid(Grid):
 
     def quorum(self, clients: int) -> int:
         """Return how many valid replies are enough of so many clients."""
-        return min(self._config.min_valid_replies or clients, clients)
+        return quorum(self._config, clients)
 
     @property
     def nodes(self) -> Mapping[int, int]:
@@ -260,9 +273,7 @@ class FederationGrid(Grid):
                 self.mark_absent(event, client, reason)
         answered = {reply.metadata.src_node_id for reply in replies}
         for node in {message.metadata.dst_node_id for message in sent} - answered:
-            self.mark_absent(
-                "client_silent", self._client_of_node[node], f"no reply within {timeout} s"
-            )
+            self.mark_absent("client_silent", self._client_of_node[node], _silence(timeout))
 
     def _retries(self, sent: Sequence[Message], replies: Sequence[Message]) -> list[Message]:
         """Wait for the nodes that Flower gave up; return new messages to those that are back."""
@@ -289,9 +300,13 @@ class FederationGrid(Grid):
         reasons = [
             f"client {self._client_of_node[node]}: {reason}" for node, reason in failed.items()
         ]
-        reasons += [
-            f"client {self._client_of_node[node]}: no reply within {timeout} s" for node in silent
-        ]
+        reasons += [f"client {self._client_of_node[node]}: {_silence(timeout)}" for node in silent]
         valid = len(replies) - len(failed)
         failures = "; ".join(sorted(reasons))
         return f"expected at least {expected} valid replies, found {valid}; {failures}"
+
+
+def _silence(timeout: float | None) -> str:
+    if timeout == ADAPTIVE:
+        return "no reply in ten times the time of most clients"
+    return f"no reply within {timeout} s"

@@ -23,6 +23,7 @@ from dance_flwr.federation.privacy.dp import affordable_rounds, fewest_clients
 from dance_flwr.federation.server.averaging import ModelAverage
 from dance_flwr.federation.server.exchange import GridChannel
 from dance_flwr.federation.server.grid import LOG, FederationGrid
+from dance_flwr.federation.server.polling import timeout_of
 from dance_flwr.federation.server.round_privacy import RoundPrivacy
 from dance_flwr.federation.server.validation import valid_updates
 from dance_flwr.federation.wire import counts, keys, messages
@@ -98,7 +99,7 @@ class Round(Strategy):
             grid,
             arrays,
             num_rounds=max(0, self.last - self.offset),
-            timeout=self.config.round_timeout,
+            timeout=timeout_of(self.config),
             train_config=ConfigRecord(dict(config)),
             evaluate_config=ConfigRecord(dict(config)),
             evaluate_fn=on_end,

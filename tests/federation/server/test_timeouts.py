@@ -51,7 +51,7 @@ def asked(*seconds, timeout=polling.ADAPTIVE):
         for node in range(1, len(seconds) + 1)
     ]
     replies = polling.ask(grid, batch, timeout, MessageLog())
-    return [reply.metadata.src_node_id for reply in replies], time.monotonic() - begin
+    return sorted(reply.metadata.src_node_id for reply in replies), time.monotonic() - begin
 
 
 NEVER = 10**6
