@@ -63,10 +63,11 @@ def join(grid: Grid, config: RunConfig, log: MessageLog) -> list[Member]:
         # Which of two is the right one nobody can say without keys: neither takes part, or
         # whoever is faster would take the place of a client.
         if len(named) > 1:
+            nodes_named = " and ".join(sorted(str(member.node) for member in named))
             faults.append(
                 UserError(
                     f"expected one SuperNode per client, found two with partition-id={client}, "
-                    f"nodes {' and '.join(sorted(str(member.node) for member in named))}; give each its "
+                    f"nodes {nodes_named}; give each its "
                     "own partition-id in --node-config, and set `node-keys`, which shows which "
                     "of them is the client"
                 )
