@@ -202,7 +202,8 @@ def test_the_next_writer_of_a_folder_removes_what_killed_ones_left(tmp_path, wri
     """Two at once are killed in the middle; a third one, which lives, is left alone."""
     code = (
         "import sys, time; from pathlib import Path; from dance_flwr.disk import *\n"
-        f"folder = Path(sys.argv[1])\nwith {WRITERS[writer]}:\n    print(flush=True); time.sleep(60)"
+        f"folder = Path(sys.argv[1])\nwith {WRITERS[writer]}:\n"
+        "    print(flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", code, tmp_path]
     writers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]

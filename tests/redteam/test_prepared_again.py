@@ -1,4 +1,4 @@
-"""A client's folder that is prepared again is that of the same client: what it spent stays spent."""
+"""A client's folder that is prepared again is of the same client, and what it spent is spent."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ from support.asking import asker, first_training, reason
 
 from dance_flwr.config.paths import state_root
 from dance_flwr.errors import UserError
-from dance_flwr.federation.node_config import ledger_folder
+from dance_flwr.federation.secagg.signing import ledger_folder
 from dance_flwr.federation.wire import keys
 
 LOCAL = {"privacy_dp": "local", "privacy_noise_multiplier": 1.0, "privacy_epsilon": 100.0}

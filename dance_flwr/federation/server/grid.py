@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Message, RecordDict
@@ -14,8 +13,8 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.flower import Run
 from dance_flwr.federation.privacy.dp import fewest_clients, quorum, repeats_cost
-from dance_flwr.federation.server.message_log import MessageLog
-from dance_flwr.federation.server.polling import ADAPTIVE, ask, is_lost
+from dance_flwr.federation.server.message_log import MessageLog, Traffic
+from dance_flwr.federation.server.polling import ask, is_lost, silence
 from dance_flwr.federation.server.reply_checks import ReplyChecks
 from dance_flwr.federation.server.sizes import Sizes, merged_sizes
 from dance_flwr.federation.wire import keys
@@ -25,20 +24,6 @@ from dance_flwr.federation.wire.serialization import bytes_of
 LOG = logging.getLogger("flwr")
 POLL_NODES_SECONDS = 0.5
 _MAX_RETRIES = 3  # in one round; a client may itself be what kills its process
-
-
-@dataclass
-class Traffic:
-    """Model bytes between the server and each client since the last `take`."""
-
-    down: dict[int, int] = field(default_factory=dict)
-    up: dict[int, int] = field(default_factory=dict)
-
-    def take(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return (down, up) in bytes per client and start again from zero."""
-        traffic = dict(sorted(self.down.items())), dict(sorted(self.up.items()))
-        self.down, self.up = {}, {}
-        return traffic
 
 
 class FederationGrid(Grid):
@@ -273,7 +258,7 @@ class FederationGrid(Grid):
                 self.mark_absent(event, client, reason)
         answered = {reply.metadata.src_node_id for reply in replies}
         for node in {message.metadata.dst_node_id for message in sent} - answered:
-            self.mark_absent("client_silent", self._client_of_node[node], _silence(timeout))
+            self.mark_absent("client_silent", self._client_of_node[node], silence(timeout))
 
     def _retries(self, sent: Sequence[Message], replies: Sequence[Message]) -> list[Message]:
         """Wait for the nodes that Flower gave up; return new messages to those that are back."""
@@ -300,13 +285,7 @@ class FederationGrid(Grid):
         reasons = [
             f"client {self._client_of_node[node]}: {reason}" for node, reason in failed.items()
         ]
-        reasons += [f"client {self._client_of_node[node]}: {_silence(timeout)}" for node in silent]
+        reasons += [f"client {self._client_of_node[node]}: {silence(timeout)}" for node in silent]
         valid = len(replies) - len(failed)
         failures = "; ".join(sorted(reasons))
         return f"expected at least {expected} valid replies, found {valid}; {failures}"
-
-
-def _silence(timeout: float | None) -> str:
-    if timeout == ADAPTIVE:
-        return "no reply in ten times the time of most clients"
-    return f"no reply within {timeout} s"

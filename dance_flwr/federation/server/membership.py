@@ -269,6 +269,6 @@ def missing_numbers(clients: int) -> str:
     return (
         f"secure aggregation: expected the numbers of all {clients} clients in one sum, found that "
         "one was absent, or that clients were in sums over others before; start the absent ones "
-        "and resume the run, or delete sum-partners.json in the folders of all clients if the "
+        "and resume the run, or delete sum-partners.json in the ledgers of all clients if the "
         "difference of the two sums may be known"
     )

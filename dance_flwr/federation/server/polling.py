@@ -54,6 +54,13 @@ def timeout_of(config: FederationConfig) -> float:
     return config.round_timeout or ADAPTIVE
 
 
+def silence(timeout: float | None) -> str:
+    """Return in words that a client did not reply in time."""
+    if timeout == ADAPTIVE:
+        return "no reply in ten times the time of most clients"
+    return f"no reply within {timeout} s"
+
+
 class Deadline:
     """The end of a batch of messages: after `timeout` seconds, or where most replies put it.
 
