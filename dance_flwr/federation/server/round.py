@@ -118,7 +118,7 @@ class Round(Strategy):
             self.side.before_round(round_, GridChannel(grid, self.config, config))
         # A function of the round alone, so that a resumed run asks the same clients.
         random.seed(derive(self.config.seed, "sampling", round_=round_))
-        # 2. Draw clients by Flower's strategy, or independently where accounting needs (decision 9).
+        # 2. Draw clients: by Flower's strategy, or independently for accounting (decision 9).
         settings = messages.with_clipping_norm(config, self.privacy.norm.value)
         batch = list(self.step.configure_train(round_, arrays, settings, grid))
         if (drawn := self.privacy.sample(list(grid.get_node_ids()), round_)) is not None:
