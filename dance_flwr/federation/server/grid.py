@@ -170,6 +170,9 @@ class FederationGrid(Grid):
         """Record, once per round, that a client does not take part, and emit an event."""
         if client not in self.absent:
             self.absent[client] = one_line = " ".join(reason.split())
+            # People read Flower's log, programs the events. Other events have lines of their own.
+            if event in ("client_failed", "client_silent"):
+                LOG.error("client %d takes no part in this round: %s", client, one_line)
             events.emit(
                 event,
                 f"client {client}: {one_line}",
