@@ -27,7 +27,7 @@ from dance_flwr.disk import atomic_path
 from dance_flwr.errors import ConfigError, ResumeError
 from dance_flwr.federation.wire.keys import SCHEMA_COMMON
 from dance_flwr.fingerprint import PROTOCOL, model_fingerprint, provenance
-from dance_flwr.runs.server_key import key_path, keyed_digest
+from dance_flwr.runs.server_key import is_own, key_path, keyed_digest
 
 if TYPE_CHECKING:  # reading the status of a run needs no torch
     from torch import Tensor
@@ -104,8 +104,8 @@ class Checkpoint:
     best_model: str = ""
 
     @classmethod
-    def load(cls, folder: Path) -> "Checkpoint":
-        """Read the checkpoint of a run's folder.
+    def load(cls, folder: Path, *, own: bool = True) -> "Checkpoint":
+        """Read the checkpoint of a run's folder; `own`: of this server, as to resume it.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class Checkpoint:
             # Why (decision 20): a flipped bit would resume as another run.
             if stored != (digest := _digest(tensors, texts)):
                 raise ValueError("other content than it was written with; it is damaged")
-            if keyed != keyed_digest(digest):
+            if own and not is_own(digest, keyed):
                 raise ResumeError(
                     f"{path}: expected a checkpoint of this server, found one altered, or with the "
                     f"key of another server; copy {key_path()} of that machine, or {RESTART}"

@@ -28,6 +28,21 @@ def keyed_digest(digest: str) -> str:
         with private_lock(path.with_name(f".{path.name}.lock")):  # two servers may start at once
             if not path.is_file():
                 write_new({path: (os.urandom(_BYTES), PRIVATE_FILE)})
+    return _hmac(path, digest)
+
+
+def is_own(digest: str, keyed: str) -> bool:
+    """Whether this server made a keyed digest; without a secret it made none.
+
+    Raises
+    ------
+    ResumeError : the secret is not of this user alone
+    """
+    path = key_path()
+    return path.is_file() and hmac.compare_digest(keyed.encode(), _hmac(path, digest).encode())
+
+
+def _hmac(path: Path, digest: str) -> str:
     facts = path.stat()
     if facts.st_uid != os.geteuid() or facts.st_mode & 0o777 & ~PRIVATE_FILE:
         raise ResumeError(

@@ -13,6 +13,7 @@ from dance_flwr.data.prepare import prepare
 from dance_flwr.disk import read_npz, write_new, write_npz
 from dance_flwr.errors import DataError, ResumeError, UserError
 from dance_flwr.runs.checkpoint import CHECKPOINT, Checkpoint
+from dance_flwr.runs.status import read_status
 
 PLACES = np.linspace(0, 1, 9)  # from the first bit of a file to the last
 
@@ -136,6 +137,8 @@ def test_a_run_that_moved_to_another_machine_needs_the_key(stopped, monkeypatch,
     monkeypatch.setenv("DANCE_FLWR_HOME", str(tmp_path / "new"))
     with pytest.raises(ResumeError, match=r"copy .*checkpoint\.key"):
         Checkpoint.load(folder)
+    assert not state_root().exists(), "to look makes no key"
+    assert read_status(folder).round == 2, "to show it is not to resume it"
     write_new({state_root() / "moved": (secret, 0o600)})
     (state_root() / "moved").replace(state_root() / "checkpoint.key")
     assert Checkpoint.load(folder).round == 2

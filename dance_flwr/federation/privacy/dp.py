@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from dance_flwr.config.privacy import PrivacyConfig
-from dance_flwr.config.tree import RunConfig
+from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.accounting import epsilon_spent, noise_for, rounds_within
 from dance_flwr.federation.privacy.mechanism import State, add_noise, clipped_update, updated
@@ -134,21 +134,6 @@ def fewest_clients(config: RunConfig) -> int:
     if config.privacy.secure_aggregation:
         return shares_needed(sampled, config.privacy.threshold)
     return quorum(config, sampled)
-
-
-def quorum(config: RunConfig, clients: int) -> int:
-    """Return how many valid replies of so many clients are enough: `min-valid-replies`.
-
-    By default more than half of them, and three at least. Under masks and differential privacy all:
-    a masked sum is bound to the clients of the first one, and noise is made for a number of them.
-    """
-    if config.min_valid_replies:
-        return min(config.min_valid_replies, clients)
-    if config.privacy.secure_aggregation or config.privacy.dp != "none":
-        return clients
-    # Three: of two updates no median tells which is the outlier, and each client could compute
-    # the other's from the mean.
-    return min(clients, max(3, clients // 2 + 1))
 
 
 def update_bound(config: RunConfig, norm: float) -> float:

@@ -9,10 +9,10 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from dance_flwr import events
-from dance_flwr.config.tree import RunConfig
+from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.flower import Run
-from dance_flwr.federation.privacy.dp import fewest_clients, quorum, repeats_cost
+from dance_flwr.federation.privacy.dp import fewest_clients, repeats_cost
 from dance_flwr.federation.server.message_log import MessageLog, Traffic
 from dance_flwr.federation.server.polling import ask, is_lost, silence
 from dance_flwr.federation.server.reply_checks import ReplyChecks

@@ -12,9 +12,8 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from dance_flwr import events
-from dance_flwr.config.tree import RunConfig
+from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.errors import ProtocolError, UserError
-from dance_flwr.federation.privacy.dp import quorum
 from dance_flwr.federation.secagg import signatures
 from dance_flwr.federation.server.grid import LOG, POLL_NODES_SECONDS, FederationGrid
 from dance_flwr.federation.server.message_log import MessageLog
