@@ -48,52 +48,66 @@ def join(grid: Grid, config: RunConfig, log: MessageLog) -> list[Member]:
     ProtocolError : too few clients, and one speaks another protocol than the server
     """
     nodes, replies = _greet(grid, config, log)
-    greetings: dict[int, list[Member]] = {}
+    members: list[Member] = []
     faults: list[UserError] = []
     for reply in _authentic(replies, config.node_keys, grid.run.run_id):
         try:
-            member = _member(reply)
+            members.append(_member(reply))
         except UserError as error:  # of a node that the run may not need
             faults.append(error)
-            continue
-        greetings.setdefault(member.client, []).append(member)
-    chosen: list[Member] = []
-    for client, named in sorted(greetings.items()):
-        # Which of two is the right one nobody can say without keys: neither takes part, or
-        # whoever is faster would take the place of a client.
-        if len(named) > 1:
-            nodes_named = " and ".join(sorted(str(member.node) for member in named))
-            faults.append(
-                UserError(
-                    f"expected one SuperNode per client, found two with partition-id={client}, "
-                    f"nodes {nodes_named}; give each its "
-                    "own partition-id in --node-config, and set `node-keys`, which shows which "
-                    "of them is the client"
-                )
-            )
-        elif client < config.clients:
-            chosen += named
-            events.emit(
-                "client_joined", f"client {client} joined", client=client, node=str(named[0].node)
-            )
+    for check in (_one_per_client, _of_same_data):
+        members, refused = check(members)
+        faults += refused
+    members = [member for member in members if member.client < config.clients]
     for fault in faults:
         LOG.error("%s", fault)
         events.emit("greeting_refused", str(fault), logging.ERROR)
-    missing = sorted({*range(config.clients)} - {member.client for member in chosen})
+    missing = sorted({*range(config.clients)} - {member.client for member in members})
     silent = len(nodes) - len(replies)
     # In a simulation, a node that is not there is a setting, and no machine that is down.
-    simulated = not any(member.owns_data for member in chosen) and not faults and not silent
-    if missing and (simulated or len(chosen) < quorum(config, config.clients)):
+    simulated = not any(member.owns_data for member in members) and not faults and not silent
+    if missing and (simulated or len(members) < quorum(config, config.clients)):
         raise _too_few(config, missing, faults, silent)
-    without = [member.client for member in chosen if not member.owns_data]
-    # Clients of one run are parts of one partition, or bring their own data; not some of each.
-    if without and len(without) < len(chosen):
-        raise UserError(
-            "expected a data-path in the node config of every SuperNode or of none, found none "
-            f"for clients {without}; "
-            "start them with --node-config 'data-path=\"/abs/client-K\"'"
+    for each in members:
+        line = f"client {each.client} joined"
+        events.emit("client_joined", line, client=each.client, node=str(each.node))
+    return members
+
+
+def _one_per_client(members: list[Member]) -> tuple[list[Member], list[UserError]]:
+    """Return the members whose number no other has, by number, and why the others are left out."""
+    by_number: dict[int, list[Member]] = {}
+    for member in members:
+        by_number.setdefault(member.client, []).append(member)
+    # Which of two is the right one nobody can say without keys: neither takes part, or whoever is
+    # faster would take the place of a client.
+    faults = [
+        UserError(
+            f"expected one SuperNode per client, found two with partition-id={client}, nodes "
+            f"{' and '.join(sorted(str(member.node) for member in same))}; give each its own "
+            "partition-id in --node-config, and set `node-keys`, which shows which is the client"
         )
-    return chosen
+        for client, same in sorted(by_number.items())
+        if len(same) > 1
+    ]
+    return [same[0] for _, same in sorted(by_number.items()) if len(same) == 1], faults
+
+
+def _of_same_data(members: list[Member]) -> tuple[list[Member], list[UserError]]:
+    """Return the members that bring data as most do, and why the others are left out."""
+    # Clients of one run are parts of one partition, or bring their own data; not some of each.
+    owners = [member for member in members if member.owns_data]
+    others = [member for member in members if not member.owns_data]
+    if not owners or not others:
+        return members, []
+    usual, unusual = (owners, others) if len(owners) > len(others) else (others, owners)
+    named = [member.client for member in unusual]
+    fault = UserError(
+        "expected a data-path in the node config of every SuperNode or of none, found "
+        f"{'none' if unusual is others else 'one'} for clients {named}; "
+        "start them with --node-config 'data-path=\"/abs/client-K\"', or all without"
+    )
+    return usual, [fault]
 
 
 def _too_few(
