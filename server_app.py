@@ -20,6 +20,7 @@ from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.federation.server.ending import final_counts, hashes, mixture_losses
 from dance_flwr.federation.server.membership import describe, join
 from dance_flwr.federation.server.message_log import MessageLog
+from dance_flwr.federation.server.polling import timeout_of
 from dance_flwr.federation.server.reading import chosen_reading
 from dance_flwr.federation.server.round import initial_arrays
 from dance_flwr.federation.server.secure_grid import federate
@@ -77,7 +78,7 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     members = join(grid, config, log := MessageLog())
     prepared = None if members[0].owns_data else checkpoint.prepare_partition()
     federation = federate(grid, members, config, log)
-    timeout = config.round_timeout
+    timeout = timeout_of(config)
     common = messages.run_config(checkpoint.run, str(prepared.folder if prepared else ""))
     described = describe(federation, common, timeout)
     checkpoint.agree(prepared.manifest if prepared else None, described)

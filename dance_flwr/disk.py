@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 # What Python's zip reader and NumPy raise for bytes that are no archive, or of other features.
 _DAMAGED = (BadZipFile, EOFError, KeyError, NotImplementedError, OSError, RuntimeError, ValueError)
+_CLEANED: set[Path] = set()  # folders whose stale drafts this process has removed
 _DRAFT = re.compile(r"(\..+\.draft-[0-9a-f]{8})(?:\.lock)?")
 
 
@@ -38,6 +39,7 @@ def atomic_path(
     """Yield the path of an empty draft to write; on success the draft replaces `path`.
 
     On an error `path` is unchanged and the draft is removed. Missing parent folders are created.
+    The first writer of a process in a folder removes the drafts of killed processes there.
 
     Parameters
     ----------
@@ -46,6 +48,7 @@ def atomic_path(
     mode : permissions of the file before the umask; it has them before its first byte
     """
     create_folder(path.parent)
+    _remove_stale_drafts(path.parent)
     draft, held = _open_draft(path, mode)
     try:
         yield draft
@@ -65,33 +68,29 @@ def atomic_path(
 
 
 def _open_draft(path: Path, mode: int) -> tuple[Path, int]:
-    """Return the path of an empty draft, and its descriptor, which is locked while it is open.
+    """Return the path of an empty draft, and its descriptor, which is locked while it is open."""
+    while True:
+        # Beside the target, as only a rename within one file system is atomic.
+        draft = path.with_name(f".{path.name}.draft-{os.urandom(4).hex()}")
+        # It exists before it is written: libraries that open it by name keep its mode.
+        held = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+        try:
+            if _lock(held, draft):
+                return draft, held
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            os.close(held)
+            raise
+        os.close(held)  # taken for a stale one between its creation and its lock
 
-    The draft of a killed process is taken over by the next writer of the same file.
-    """
-    # Beside the target, as only a rename within one file system is atomic.
-    with suppress(OSError):  # another writer has it, or another user left it
-        draft = path.with_name(f".{path.name}.draft")
-        return draft, _locked(draft, mode)
-    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(2).hex()}.draft")
-    return draft, _locked(draft, mode)
 
-
-def _locked(draft: Path, mode: int) -> int:
-    """Create or take over a draft, and return its descriptor, which holds its lock."""
-    # It exists before it is written: libraries that open it by name keep its mode.
-    held = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode)
+def _lock(held: int, draft: Path) -> bool:
+    """Lock an open draft; whether it was free, and still has its name."""
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The former writer may have renamed it between these two lines.
-        if not os.path.samestat(os.fstat(held), draft.stat()):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(draft))
-        os.fchmod(held, os.fstat(held).st_mode & mode)
-        os.ftruncate(held, 0)
-    except BaseException:
-        os.close(held)
-        raise
-    return held
+        return os.path.samestat(os.fstat(held), draft.stat())
+    except (BlockingIOError, FileNotFoundError):
+        return False
 
 
 @contextmanager
@@ -145,7 +144,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     path : must be absent or an empty folder; missing parent folders are created
     """
     create_folder(path.parent)
-    _remove_stale_drafts(path.parent)
+    _remove_stale_drafts(path.parent, again=True)
     draft, lock = _locked_draft(path)
     try:
         draft.mkdir(PRIVATE_FOLDER)
@@ -177,16 +176,26 @@ def _lock_of(draft: Path) -> Path:
     return draft.with_name(draft.name + ".lock")
 
 
-def _remove_stale_drafts(folder: Path) -> None:
-    """Remove the drafts in a folder whose process is gone, and their locks."""
+def _remove_stale_drafts(folder: Path, again: bool = False) -> None:
+    """Remove the drafts of a folder whose process is gone; where it was done, only `again`."""
+    # Once: a folder of many files is not listed for each of them.
+    if folder in _CLEANED and not again:
+        return
+    _CLEANED.add(folder)
     from filelock import FileLock, Timeout
 
     names = {match[1] for entry in folder.iterdir() if (match := _DRAFT.fullmatch(entry.name))}
     for draft in (folder / name for name in names):
         # A draft or a lock that this user may not touch is another user's.
-        with suppress(Timeout, OSError), FileLock(_lock_of(draft), timeout=0, mode=PRIVATE_FILE):
-            shutil.rmtree(draft, ignore_errors=True)
-            _lock_of(draft).unlink()
+        with suppress(Timeout, OSError):
+            if draft.is_file():
+                with draft.open("rb+") as file:
+                    if _lock(file.fileno(), draft):
+                        draft.unlink()
+                continue
+            with FileLock(_lock_of(draft), timeout=0, mode=PRIVATE_FILE):
+                shutil.rmtree(draft, ignore_errors=True)
+                _lock_of(draft).unlink()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -189,11 +190,42 @@ def test_drafts_of_a_killed_process_are_removed_and_no_others(tmp_path, monkeypa
     assert {path.name for path in tmp_path.iterdir()} == kept
 
 
-def test_a_draft_of_a_killed_process_does_not_block_a_file(tmp_path):
-    stale = tmp_path / ".file.draft"
-    stale.write_bytes(b"half of an older, longer content")
-    write_text(tmp_path / "file", "é")
-    assert content_of(tmp_path) == {"file": "é".encode()}
+WRITERS = {
+    "a checkpoint": "atomic_path(folder / 'checkpoint.safetensors', keep=folder / 'before')",
+    "a file that nobody writes again": "atomic_file(folder / 'round-7.npz', lasting=True)",
+    "a folder": "atomic_folder(folder / 'bundle')",
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_the_next_writer_of_a_folder_removes_what_killed_ones_left(tmp_path, writer):
+    """Two at once are killed in the middle; a third one, which lives, is left alone."""
+    code = (
+        "import sys, time; from pathlib import Path; from dance_flwr.disk import *\n"
+        f"folder = Path(sys.argv[1])\nwith {WRITERS[writer]}:\n"
+        "    print(flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", code, tmp_path]
+    writers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
+    try:
+        for each in writers:
+            each.stdout.readline()
+        for each in writers[:2]:
+            each.kill()
+            each.wait()
+        mine = [tmp_path / ".notes.draft", tmp_path / ".round-7.npz.draft-1", tmp_path / "a.draft"]
+        for path in mine:
+            path.write_text("of a user")
+        drafts = {path for path in tmp_path.iterdir() if path not in mine}
+        assert len(drafts) >= 3
+        write_text(tmp_path / "other", "é")
+        left = drafts & {*tmp_path.iterdir()}
+        assert len(left) == len(drafts) // 3 and all(path.exists() for path in mine)
+    finally:
+        for each in writers:
+            each.kill()
+            each.wait()
+            each.stdout.close()
 
 
 def test_json_is_written_whole_or_not_at_all(tmp_path):

@@ -42,6 +42,16 @@ def data_root(config: DataConfig) -> Path:
     return Path(chosen).expanduser().resolve()
 
 
+def state_root() -> Path:
+    """Return the folder of what outlives runs and data: the server's key, the ledgers of nodes.
+
+    It is $DANCE_FLWR_HOME/state, else ~/.local/state/dance-flwr: never in the folder of a run or of
+    a client, which others may write, replace or pass on. `data-root` has no say, as a run names it.
+    """
+    home = os.environ.get("DANCE_FLWR_HOME")
+    return Path(home, "state").resolve() if home else Path("~/.local/state/dance-flwr").expanduser()
+
+
 def out_dir(config: RunConfig, run: str) -> Path:
     """Return `out`, else runs/<data>-<method>-<run> below the data root, as an absolute path."""
     if config.out:

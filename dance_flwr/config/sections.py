@@ -180,9 +180,17 @@ class FederationConfig:
 
     client_fraction: float = option(1.0, "share of the clients trained per round (rho)", gt=0, le=1)
     min_valid_replies: int = option(
-        0, "minimum number of valid replies per round; 0 = all sampled clients", ge=0
+        0,
+        "minimum number of valid replies per round; 0 = more than half of the sampled clients and "
+        "at least three, under privacy.* all",
+        ge=0,
     )
-    round_timeout: float = option(3600.0, "seconds to wait for the replies of a round", gt=0)
+    round_timeout: float = option(
+        0.0,
+        "seconds to wait for the replies of a round; 0 = ten times as long as most clients take, "
+        "from 300 to 3600",
+        ge=0,
+    )
     node_timeout: float = option(15.0, "seconds to wait for SuperNodes to connect", gt=0)
     node_keys: str = option(
         "", "file of `dance-flwr deploy peer-keys`; clients must sign with these keys"

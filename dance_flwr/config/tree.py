@@ -111,6 +111,21 @@ def common_sections() -> dict[str, FlatFields]:
     return sections | {"Privacy": leaves_of(PrivacyConfig, "privacy.")}
 
 
+def quorum(config: RunConfig, clients: int) -> int:
+    """Return how many valid replies of so many clients are enough: `min-valid-replies`.
+
+    By default more than half of them, and three at least. Under masks and differential privacy all:
+    a masked sum is bound to the clients of the first one, and noise is made for a number of them.
+    """
+    if config.min_valid_replies:
+        return min(config.min_valid_replies, clients)
+    if config.privacy.secure_aggregation or config.privacy.dp != "none":
+        return clients
+    # Three: of two updates no median tells which is the outlier, and each client could compute
+    # the other's from the mean.
+    return min(clients, max(3, clients // 2 + 1))
+
+
 def parse(values: Mapping[str, Value]) -> RunConfig:
     """Build and validate a `RunConfig` from flat keys; missing keys keep their defaults.
 

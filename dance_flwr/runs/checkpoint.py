@@ -5,6 +5,7 @@ text. It exists from the start of a run to its end, whenever a process dies: a n
 name only when it is complete, and meanwhile the previous one has another name. The checkpoint
 holds the best model only if that is the last one. Otherwise the best model is in
 `model.safetensors`, which is written after the checkpoint that names it.
+A digest with a secret of the server shows that it is its own.
 """
 
 import hashlib
@@ -26,6 +27,7 @@ from dance_flwr.disk import atomic_path
 from dance_flwr.errors import ConfigError, ResumeError
 from dance_flwr.federation.wire.keys import SCHEMA_COMMON
 from dance_flwr.fingerprint import PROTOCOL, model_fingerprint, provenance
+from dance_flwr.runs.server_key import is_own, key_path, keyed_digest
 
 if TYPE_CHECKING:  # reading the status of a run needs no torch
     from torch import Tensor
@@ -35,7 +37,7 @@ if TYPE_CHECKING:  # reading the status of a run needs no torch
 CHECKPOINT, BEFORE = "checkpoint.safetensors", "checkpoint-before.safetensors"
 RESTART = "start it again without resume"
 _ROWS = "history"  # the rows as bytes, beside the tensors "<group>/<name>"
-_DIGEST = "sha256"
+_DIGEST, _KEYED = "sha256", "hmac-sha256"
 
 # Why (decision 20): a folder that is prepared again has a new salt, and with it another hash; a
 # node may also compute on another device from now on, where a vote may differ by a node.
@@ -104,12 +106,13 @@ class Checkpoint:
     best_model: str = ""
 
     @classmethod
-    def load(cls, folder: Path) -> "Checkpoint":
-        """Read the checkpoint of a run's folder.
+    def load(cls, folder: Path, *, own: bool = True) -> "Checkpoint":
+        """Read the checkpoint of a run's folder; `own`: of this server, as to resume it.
 
         Raises
         ------
-        ResumeError : there is none, it cannot be read, or one of its bits was flipped
+        ResumeError : there is none, it cannot be read, one of its bits was flipped, or another
+            server wrote it
         """
         path, protocol = folder / CHECKPOINT, PROTOCOL
         # A server that died between the two renames has left only the predecessor.
@@ -123,9 +126,15 @@ class Checkpoint:
             with safe_open(path, "np") as file:
                 texts = dict(file.metadata() or {})
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # no mapping
+            stored, keyed = (texts.pop(name, "") for name in (_DIGEST, _KEYED))
             # Why (decision 20): a flipped bit would resume as another run.
-            if texts.pop(_DIGEST, None) != _digest(tensors, texts):
+            if stored != (digest := _digest(tensors, texts)):
                 raise ValueError("other content than it was written with; it is damaged")
+            if own and not is_own(digest, keyed):
+                raise ResumeError(
+                    f"{path}: expected a checkpoint of this server, found one altered, or with the "
+                    f"key of another server; copy {key_path()} of that machine, or {RESTART}"
+                )
             rows = tensors.pop(_ROWS).tobytes().decode()
             arrays: Groups = {}
             for key in json.loads(texts["order"]):
@@ -133,11 +142,9 @@ class Checkpoint:
                 arrays.setdefault(group, {})[name] = tensors[key]
             facts = json.loads(texts["facts"])
             protocol = facts["protocol"]
-            facts["traffic"] = [
-                {int(client): count for client, count in way.items()} for way in facts["traffic"]
-            ]
+            facts["traffic"] = [{int(k): n for k, n in way.items()} for way in facts["traffic"]]
             for name in ("client_seconds", "described"):
-                facts[name] = {int(client): value for client, value in facts.get(name, {}).items()}
+                facts[name] = {int(k): value for k, value in facts.get(name, {}).items()}
             facts["sizes"] = {
                 name: {None if key == "null" else int(key): size for key, size in by_client.items()}
                 for name, by_client in facts["sizes"].items()
@@ -169,7 +176,8 @@ class Checkpoint:
             "config": _config_text(self.config),
         }
         tensors[_ROWS] = np.frombuffer("\n".join(self.history).encode(), np.uint8)
-        metadata[_DIGEST] = _digest(tensors, metadata)
+        digest = _digest(tensors, metadata)
+        metadata |= {_DIGEST: digest, _KEYED: keyed_digest(digest)}
         # Why (decision 10): renaming the predecessor is faster than replacing it, which waits for
         # the disk. A power failure may cost this round; a dying process does not.
         with atomic_path(folder / CHECKPOINT, keep=folder / BEFORE) as draft:

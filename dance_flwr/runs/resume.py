@@ -96,7 +96,7 @@ def refuse_earlier(config: RunConfig, folder: Path) -> None:
         )
     expected = f"{folder}: expected a folder without a run, found an interrupted run"
     try:
-        checkpoint = Checkpoint.load(folder)
+        checkpoint = Checkpoint.load(folder, own=False)
     except ResumeError:
         # Rounds were computed here. They are not deleted silently, even where they cannot be
         # resumed.

@@ -158,7 +158,7 @@ def checkpoint_of(folder: Path) -> Checkpoint | None:
     # It is renamed while a new one takes its place, which takes less than three looks.
     for _ in range(3):
         with suppress(ResumeError):
-            return Checkpoint.load(folder)
+            return Checkpoint.load(folder, own=False)  # to show it is not to resume it
         time.sleep(0.02)
     return None
 

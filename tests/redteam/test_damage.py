@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from support.killing import Killed
 
-from dance_flwr.config.paths import MODEL, RESULT, STATE
+from dance_flwr.config.paths import MODEL, RESULT, STATE, state_root
 from dance_flwr.data.digests import check_files
 from dance_flwr.data.prepare import prepare
-from dance_flwr.disk import read_npz, write_npz
+from dance_flwr.disk import read_npz, write_new, write_npz
 from dance_flwr.errors import DataError, ResumeError, UserError
 from dance_flwr.runs.checkpoint import CHECKPOINT, Checkpoint
+from dance_flwr.runs.status import read_status
 
 PLACES = np.linspace(0, 1, 9)  # from the first bit of a file to the last
 
@@ -103,6 +104,44 @@ def test_a_run_does_not_go_on_from_a_damaged_checkpoint(stopped, run):
     with pytest.raises(ResumeError, match="start it again without resume"):
         run(resume=True, **keys)
     assert not (folder / RESULT).is_file()
+
+
+def test_a_checkpoint_whose_digest_was_made_again_is_refused(stopped, run, monkeypatch, tmp_path):
+    """Whoever can write the folder can compute a digest, but has not the key of the server."""
+    folder, keys = stopped
+    tampered = Checkpoint.load(folder)
+    tampered.arrays["model"]["head_graph.bias"] += 1
+    monkeypatch.setenv("DANCE_FLWR_HOME", str(tmp_path / "of-somebody-else"))
+    tampered.save(folder)
+    Checkpoint.load(folder)
+    monkeypatch.undo()
+    with pytest.raises(ResumeError, match="altered, or with the key of another server") as error:
+        run(resume=True, **keys)
+    assert "\n" not in str(error.value) and not (folder / RESULT).is_file()
+
+
+def test_the_key_of_checkpoints_is_of_its_user_alone(stopped):
+    folder, _ = stopped
+    key = state_root() / "checkpoint.key"
+    assert key.stat().st_mode & 0o777 == 0o600 and folder not in key.parents
+    key.chmod(0o640)
+    with pytest.raises(ResumeError, match="expected a file of this user alone") as error:
+        Checkpoint.load(folder)
+    key.chmod(0o600)
+    assert "\n" not in str(error.value) and Checkpoint.load(folder).round == 2
+
+
+def test_a_run_that_moved_to_another_machine_needs_the_key(stopped, monkeypatch, tmp_path):
+    folder, _ = stopped
+    secret = (state_root() / "checkpoint.key").read_bytes()
+    monkeypatch.setenv("DANCE_FLWR_HOME", str(tmp_path / "new"))
+    with pytest.raises(ResumeError, match=r"copy .*checkpoint\.key"):
+        Checkpoint.load(folder)
+    assert not state_root().exists(), "to look makes no key"
+    assert read_status(folder).round == 2, "to show it is not to resume it"
+    write_new({state_root() / "moved": (secret, 0o600)})
+    (state_root() / "moved").replace(state_root() / "checkpoint.key")
+    assert Checkpoint.load(folder).round == 2
 
 
 def test_a_damaged_best_model_is_found_on_resume(stopped):

@@ -87,12 +87,12 @@ def test_a_norm_that_clips_nothing_is_refused(client, norm):
 def test_a_run_that_is_void_says_so_and_spends_nothing(client):
     replies = [client(None, {"privacy.seeded": True}, run=f"run-{i}") for i in range(3)]
     assert not any(reply.has_error() for reply in replies)
-    assert not (client.folder / ACCOUNT).exists()
+    assert not (client.ledger / ACCOUNT).exists()
 
 
 def test_a_ledger_that_cannot_be_read_answers_nothing(client):
     assert not client().has_error()
-    path = client.folder / ACCOUNT
+    path = client.ledger / ACCOUNT
     path.write_text(path.read_text()[:-5])
     assert ACCOUNT in reason(client(None, {"privacy.epsilon": 1e6}, run="later"))
 

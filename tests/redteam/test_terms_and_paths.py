@@ -5,7 +5,6 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from itertools import count, islice
-from pathlib import Path
 
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -16,6 +15,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.client.task_counts import TRAININGS, count_task
 from dance_flwr.federation.node_config import terms_of
 from dance_flwr.federation.privacy.account import ACCOUNT
+from dance_flwr.federation.secagg.signing import ledger_folder
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
 from tests.support.asking import asker, first_training, reason
@@ -118,7 +118,7 @@ def test_other_names_of_runs_are_other_runs_up_to_the_bound_of_the_node(client):
     assert not client(term, run="run-3").has_error()
     for name in ("run-3", "run-4"):
         assert reason(client(term, run=name)).startswith(f"{keys.MAX_TRAININGS}: expected at most")
-    assert len(json.loads((client.folder / TRAININGS).read_text())["runs"]) == 4
+    assert len(json.loads((client.ledger / TRAININGS).read_text())["runs"]) == 4
 
 
 def test_crafted_models_are_not_validated_without_end(client):
@@ -149,12 +149,12 @@ def test_one_model_is_validated_again_up_to_the_bound(client):
 
 
 def test_a_node_without_a_bound_counts_nothing(client):
-    assert not client().has_error() and not (client.folder / TRAININGS).exists()
+    assert not client().has_error() and not (client.ledger / TRAININGS).exists()
 
 
 def test_a_damaged_count_of_trainings_is_no_new_one(client):
     assert not client({keys.MAX_ROUNDS: 1}).has_error()
-    (client.folder / TRAININGS).write_text('{"runs": {"a": []}}')
+    (client.ledger / TRAININGS).write_text('{"runs": {"a": []}}')
     assert "restore it from a copy" in reason(client({keys.MAX_ROUNDS: 1}))
 
 
@@ -190,7 +190,7 @@ def bounded(dance, tmp_path):
 
 def counted(nodes):
     """What each client has counted of its one run."""
-    files = [Path(own[keys.DATA_PATH]) / TRAININGS for own in nodes.values()]
+    files = [ledger_folder(own) / TRAININGS for own in nodes.values()]
     return [next(iter(json.loads(file.read_text())["runs"].values())) for file in files]
 
 
@@ -260,7 +260,7 @@ def test_a_run_is_named_before_anything_is_written_of_it(run, tmp_path):
     )
     client = asker(asked, tmp_path / "own")
     assert "run: expected a name" in reason(client(run="x" * 10**6))
-    assert not (client.folder / ACCOUNT).exists()
+    assert not (client.ledger / ACCOUNT).exists()
     assert not client().has_error()
 
 

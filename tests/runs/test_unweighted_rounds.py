@@ -72,6 +72,18 @@ def test_a_round_without_weights_is_skipped_and_the_run_goes_on(run, data, caplo
     assert skipped == [t for t, clients in drawn(finished).items() if 0 not in clients]
 
 
+@pytest.mark.parametrize("weight", ["labelled", "nodes"])
+@pytest.mark.parametrize("privacy", [{}, {"privacy_dp": "distributed", "privacy_epsilon": 900.0}])
+@pytest.mark.parametrize("method", ["fedavg-full", "dance"])
+def test_clients_without_a_label_take_part_under_masks(run, data, weight, method, privacy):
+    """A mean of losses over no node is none: it is nothing to divide by."""
+    masked = {"privacy_secure_aggregation": True, "client_fraction": 1.0, "rounds": 2}
+    keys = KEYS | masked | privacy | {"aggregate_weight": weight, "method": method}
+    finished = run(data=data, **keys)
+    for row in finished.result["history"]:
+        assert not row["absent"] and not row["skipped"] and np.isfinite(row["loss"])
+
+
 class WithoutClient0:
     """The ClientApp, in which client 0 is gone in one of the masked sums."""
 

@@ -597,3 +597,10 @@ def test_a_remembered_command_names_rows_and_no_place():
         "experiment",
         "hyper",
     ]
+
+
+def test_a_run_that_lost_a_client_is_no_result_of_a_study():
+    complete = {"round": 1, "absent": {}}
+    work._refuse_absences({"history": [complete]})
+    with pytest.raises(UserError, match="found none of client 3 in round 2: out of luck"):
+        work._refuse_absences({"history": [complete, {"round": 2, "absent": {"3": "out of luck"}}]})

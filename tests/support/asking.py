@@ -7,6 +7,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 import client_app
 from dance_flwr.federation.privacy.account import ACCOUNT
+from dance_flwr.federation.secagg.signing import ledger_folder
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
 
@@ -50,6 +51,7 @@ def asker(asked, folder):
         return client_app.app(lie, at)
 
     ask.folder, ask.model = folder, messages.model_of(message)
+    ask.ledger = ledger_folder({keys.DATA_PATH: str(folder)})
     return ask
 
 

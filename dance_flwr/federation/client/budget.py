@@ -8,6 +8,7 @@ to the terms of its node.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Message
@@ -16,9 +17,15 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.federation.flower import SECAGG_STATE
-from dance_flwr.federation.node_config import NodeTerms, refuse_beyond, run_config_of, terms_of
+from dance_flwr.federation.node_config import (
+    NodeTerms,
+    refuse_beyond,
+    run_config_of,
+    terms_of,
+)
 from dance_flwr.federation.privacy.account import PrivacyAccount, epsilon_of
 from dance_flwr.federation.privacy.dp import fewest_clients, noise_multiplier
+from dance_flwr.federation.secagg.signing import ledger_folder
 from dance_flwr.federation.secagg.stage_checks import THRESHOLD
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.methods import check_method
@@ -35,12 +42,12 @@ class Budget:
     Attributes
     ----------
     terms : of the node
-    lasting : whether the budget of the run is also that of all runs at this client: where the node
-        has data of its own, whose folder outlives the run
+    ledger : folder of the node's ledgers; None in a simulation. Where there is one, the budget of
+        the run is also that of all runs at this client
     """
 
     terms: NodeTerms
-    lasting: bool
+    ledger: Path | None
 
     def charge(self, config: RunConfig, data: ClientData, run: str) -> None:
         """Write down that an answer will leave; nothing without noise of the client's own.
@@ -61,7 +68,7 @@ class Budget:
             # Why (docs/privacy.md): without a term of the node, the budget of the run bounds all
             # runs.
             if total == inf:
-                total, delta = (settings.epsilon if self.lasting else inf), settings.delta
+                total, delta = (settings.epsilon if self.ledger else inf), settings.delta
             spent = {
                 f"for run {run}": (runs[run], settings.epsilon, settings.delta),
                 "for all runs of this client": (sum(runs.values()), total, delta),
@@ -77,7 +84,7 @@ class Budget:
             return ""
 
         # Sigma as this client computes it, from the settings by which it draws its noise.
-        PrivacyAccount(data.folder).spend(run, noise_multiplier(config), fault)
+        PrivacyAccount(self.ledger or data.folder).spend(run, noise_multiplier(config), fault)
 
 
 def admit(task: str, message: Message, context: Context) -> Budget:
@@ -105,7 +112,7 @@ def admit(task: str, message: Message, context: Context) -> Budget:
         _check_norm(messages.config_of(message).get(keys.CLIPPING_NORM))
         if config.privacy.dp == "distributed":
             _check_sum(config, context)
-    return Budget(terms, lasting=keys.DATA_PATH in context.node_config)
+    return Budget(terms, ledger_folder(context.node_config))
 
 
 def _check_terms(task: str, config: RunConfig, terms: NodeTerms) -> None:

@@ -79,7 +79,8 @@ def work(message: Message, context: Context) -> Message:
     budget = admit(task, message, context)
     # Counted before it begins: a client that is killed while it trains has trained.
     fraction = run_config_of(context).client_fraction
-    count_task(message, task, _folder(message, context), budget.terms, fraction)
+    ledger = budget.ledger or _folder(message, context)
+    count_task(message, task, ledger, budget.terms, fraction)
     if task == keys.TRAIN:
         return _do(partial(_train, budget=budget), message, context)
     return _do(_TASKS[task], message, context)

@@ -1,4 +1,4 @@
-"""Count how often a client has trained and validated, in a file of its folder.
+"""Count how often a client has trained and validated, in a file of its ledgers.
 
 The server numbers the rounds of a run and names the run: one that lies asks for round 1 without
 end, or has crafted models validated until it knows single nodes. A client whose node bounds the
@@ -40,7 +40,7 @@ def count_task(
     ----------
     message : the request, whose run has a plain name
     task : what it asks for
-    folder : of the client
+    folder : of the client's ledgers
     fraction : `client-fraction` of the run
 
     Raises

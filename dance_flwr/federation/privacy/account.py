@@ -1,4 +1,4 @@
-"""Account of the privacy that a client has spent, in a file of its folder.
+"""Account of the privacy that a client has spent, in a file of its ledgers.
 
 The server counts the rounds of a run; a server that lies counts wrong, or starts a run again. So a
 client writes down every answer that cost it something before it sends it, over all runs. Gaussian
@@ -29,7 +29,7 @@ class PrivacyAccount:
 
     Parameters
     ----------
-    folder : of the client, which must exist
+    folder : of the client's ledgers
     """
 
     def __init__(self, folder: Path) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from dance_flwr.config.privacy import PrivacyConfig
-from dance_flwr.config.tree import RunConfig
+from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.accounting import epsilon_spent, noise_for, rounds_within
 from dance_flwr.federation.privacy.mechanism import State, add_noise, clipped_update, updated
@@ -133,7 +133,7 @@ def fewest_clients(config: RunConfig) -> int:
     sampled = max(1, int(config.clients * config.client_fraction))
     if config.privacy.secure_aggregation:
         return shares_needed(sampled, config.privacy.threshold)
-    return config.min_valid_replies or sampled
+    return quorum(config, sampled)
 
 
 def update_bound(config: RunConfig, norm: float) -> float:

@@ -27,7 +27,7 @@ from dance_flwr.federation.flower import (
 )
 from dance_flwr.federation.secagg.masks import masks
 from dance_flwr.federation.secagg.request import options_of
-from dance_flwr.federation.secagg.signing import clients_of
+from dance_flwr.federation.secagg.signing import clients_of, ledger_folder
 from dance_flwr.federation.secagg.vectors import MetricLayout
 from dance_flwr.federation.wire import keys
 
@@ -77,17 +77,16 @@ def hide_numbers(message: Message, reply: Message, context: Context, request: st
 def _is_first_set(nodes: list[int], context: Context) -> bool:
     """Whether a sum is over the clients of the first one; the first is written down.
 
-    Where all clients signed their keys, they are known by number, over all runs of this folder.
+    Where all clients signed their keys, they are known by number, over all runs of this node.
     Elsewhere they are known by node, in one run of Flower.
     """
     clients = clients_of(nodes, context)
     name, members = ("clients", clients) if clients else (f"run {context.run_id}", sorted(nodes))
-    path = context.node_config.get(keys.DATA_PATH)
+    folder = ledger_folder(context.node_config)
     # A simulated client has no folder that outlives the run.
-    if not path:
+    if folder is None:
         first = context.state.config_records.setdefault(_STATE, ConfigRecord({_FIRST: members}))
         return bool(first[_FIRST] == members)
-    folder = Path(str(path))
     # A deployed node answers each message in a process of its own.
     with private_lock(folder / f".{PARTNERS}.lock", timeout=_SECONDS):
         sets = _read(folder / PARTNERS)

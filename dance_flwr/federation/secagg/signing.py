@@ -7,6 +7,7 @@ in the node's configuration: `signing-key` is its own, `peer-keys` those of all 
 without `peer-keys` demands nothing.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, cast
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
+from dance_flwr.config.paths import state_root
 from dance_flwr.errors import UserError
 from dance_flwr.federation.flower import SECAGG_CONFIGS, SECAGG_STATE, SecAggKey
 from dance_flwr.federation.node_config import client_number
@@ -78,6 +80,30 @@ def signer_of(message: Message, context: Context) -> Signer:
             "the keys again with `dance-flwr deploy peer-keys`"
         )
     return Signer(context.run_id, message.metadata.dst_node_id, client, key, peers)
+
+
+def ledger_folder(node_config: Mapping[str, Any]) -> Path | None:
+    """Return the folder of what a node has spent, counted and joined; None for a simulated client.
+
+    It is that of the node's signing key, else of the path of its data: a client's folder that is
+    prepared again is that of the same client, and its ledgers are not in it.
+
+    Raises
+    ------
+    UserError : the signing key is missing or damaged
+    """
+    path = node_config.get(keys.DATA_PATH)
+    # A simulated client is made anew with its partition: its ledgers are in its folder, per run.
+    if not path:
+        return None
+    if key := node_config.get(keys.SIGNING_KEY):
+        name = signatures.fingerprint_of(
+            signatures.load_key(Path(str(key))).public_key()
+        ).removeprefix("SHA256:")
+    else:
+        name = str(Path(str(path)).resolve())
+    digest = hashlib.sha256(name.encode()).hexdigest()[:32]
+    return state_root() / "nodes" / f"{'key' if key else 'path'}-{digest}"
 
 
 def signed_hello(message: Message, context: Context, reply: Message) -> Message:

@@ -10,6 +10,7 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.privacy.dp import fewest_clients
 from dance_flwr.federation.server.grid import LOG, FederationGrid
+from dance_flwr.federation.server.polling import timeout_of
 from dance_flwr.federation.wire import messages
 from dance_flwr.federation.wire.tensors import array_of, state_of
 from dance_flwr.methods.server_side import Answer, State
@@ -54,7 +55,7 @@ class GridChannel:
             messages.exchange(self._nodes[client], self._common, step, _record(inbox))
             for client, inbox in inboxes.items()
         ]
-        replies = self._grid.send_and_receive(batch, timeout=self._config.round_timeout)
+        replies = self._grid.send_and_receive(batch, timeout=timeout_of(self._config))
         valid = 0
         for reply in replies:
             client, packed = self._grid.client_of(reply), messages.exchange_record(reply)

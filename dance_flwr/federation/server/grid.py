@@ -3,19 +3,18 @@
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from dance_flwr import events
-from dance_flwr.config.tree import RunConfig
+from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.flower import Run
 from dance_flwr.federation.privacy.dp import fewest_clients, repeats_cost
-from dance_flwr.federation.server.message_log import MessageLog
-from dance_flwr.federation.server.polling import ask, is_lost
+from dance_flwr.federation.server.message_log import MessageLog, Traffic
+from dance_flwr.federation.server.polling import ask, is_lost, silence
 from dance_flwr.federation.server.reading import summed_votes
 from dance_flwr.federation.server.reply_checks import ReplyChecks
 from dance_flwr.federation.server.sizes import Sizes, merged_sizes
@@ -28,20 +27,6 @@ POLL_NODES_SECONDS = 0.5
 _MAX_RETRIES = 3  # in one round; a client may itself be what kills its process
 
 
-@dataclass
-class Traffic:
-    """Model bytes between the server and each client since the last `take`."""
-
-    down: dict[int, int] = field(default_factory=dict)
-    up: dict[int, int] = field(default_factory=dict)
-
-    def take(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return (down, up) in bytes per client and start again from zero."""
-        traffic = dict(sorted(self.down.items())), dict(sorted(self.up.items()))
-        self.down, self.up = {}, {}
-        return traffic
-
-
 class FederationGrid(Grid):
     """Wrap the Grid of a run, order nodes and replies by client, and enforce a quorum.
 
@@ -51,7 +36,7 @@ class FederationGrid(Grid):
     ----------
     grid : the Grid of the run
     client_of_node : node id -> client number, from the answers to HELLO
-    config : of the run; `min-valid-replies` is the quorum of any batch of messages, 0 = all
+    config : of the run; `min-valid-replies` is the quorum of any batch of messages
     log : records every message
 
     Attributes
@@ -72,6 +57,7 @@ class FederationGrid(Grid):
         self.traffic = Traffic()
         self.total_weight = 0
         self.absent: dict[int, str] = {}
+        self._left_out: dict[int, str] = {}
         self.log = log
         self.checks = ReplyChecks(config)
         self.votes: list[int] = []
@@ -140,7 +126,8 @@ class FederationGrid(Grid):
     ) -> list[Message]:
         """Send, wait, and return the valid replies ordered by client.
 
-        Below the quorum, clients that lost their connection are asked again once they are back.
+        Below the quorum, or all where `min-valid-replies` names none, clients that lost their
+        connection are asked again if they are back.
 
         Raises
         ------
@@ -148,10 +135,12 @@ class FederationGrid(Grid):
         """
         sent, start = list(messages), time.monotonic()
         expected = self.quorum(len(sent))
+        # The default quorum lets a run go on; it is no reason to do without a node that is back.
+        wanted = expected if self._config.min_valid_replies else len(sent)
         replies = self.exchange(sent, timeout)
         # Why (decision 10): an outage of a minute does not end a run.
         for _ in range(_MAX_RETRIES):
-            if sum(not reply.has_error() for reply in replies) >= expected or not (
+            if sum(not reply.has_error() for reply in replies) >= wanted or not (
                 again := self._retries(sent, replies)
             ):
                 break
@@ -184,6 +173,9 @@ class FederationGrid(Grid):
         """Record, once per round, that a client does not take part, and emit an event."""
         if client not in self.absent:
             self.absent[client] = one_line = " ".join(reason.split())
+            # People read Flower's log, programs the events. Other events have lines of their own.
+            if event in ("client_failed", "client_silent"):
+                LOG.error("client %d takes no part in this round: %s", client, one_line)
             events.emit(
                 event,
                 f"client {client}: {one_line}",
@@ -193,9 +185,18 @@ class FederationGrid(Grid):
             )
 
     def take_absent(self) -> dict[int, str]:
-        """Return and clear the clients that have not taken part since the last call, and why."""
-        absent, self.absent = dict(sorted(self.absent.items())), {}
+        """Return and clear the clients that have not taken part since the last call, and why.
+
+        Those that were left out at the start of the run are among them every time.
+        """
+        absent, self.absent = dict(sorted((self._left_out | self.absent).items())), {}
         return absent
+
+    def leave_out(self, client: int, reason: str) -> None:
+        """Record that a client takes no part in this start of the run, and emit an event."""
+        LOG.error("client %d takes no part in this run: %s", client, reason)
+        self.mark_absent("client_left_out", client, reason)
+        self._left_out[client] = self.absent[client]
 
     def client_of(self, reply: Message) -> int:
         """Return the number of the client that sent this reply."""
@@ -203,7 +204,7 @@ class FederationGrid(Grid):
 
     def quorum(self, clients: int) -> int:
         """Return how many valid replies are enough of so many clients."""
-        return min(self._config.min_valid_replies or clients, clients)
+        return quorum(self._config, clients)
 
     @property
     def nodes(self) -> Mapping[int, int]:
@@ -264,9 +265,7 @@ class FederationGrid(Grid):
                 self.mark_absent(event, client, reason)
         answered = {reply.metadata.src_node_id for reply in replies}
         for node in {message.metadata.dst_node_id for message in sent} - answered:
-            self.mark_absent(
-                "client_silent", self._client_of_node[node], f"no reply within {timeout} s"
-            )
+            self.mark_absent("client_silent", self._client_of_node[node], silence(timeout))
 
     def _retries(self, sent: Sequence[Message], replies: Sequence[Message]) -> list[Message]:
         """Wait for the nodes that Flower gave up; return new messages to those that are back."""
@@ -293,9 +292,7 @@ class FederationGrid(Grid):
         reasons = [
             f"client {self._client_of_node[node]}: {reason}" for node, reason in failed.items()
         ]
-        reasons += [
-            f"client {self._client_of_node[node]}: no reply within {timeout} s" for node in silent
-        ]
+        reasons += [f"client {self._client_of_node[node]}: {silence(timeout)}" for node in silent]
         valid = len(replies) - len(failed)
         failures = "; ".join(sorted(reasons))
         return f"expected at least {expected} valid replies, found {valid}; {failures}"

@@ -12,12 +12,12 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from dance_flwr import events
-from dance_flwr.config.tree import RunConfig
+from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.errors import ProtocolError, UserError
 from dance_flwr.federation.secagg import signatures
 from dance_flwr.federation.server.grid import LOG, POLL_NODES_SECONDS, FederationGrid
 from dance_flwr.federation.server.message_log import MessageLog
-from dance_flwr.federation.server.polling import ask, is_lost
+from dance_flwr.federation.server.polling import ask, is_lost, timeout_of
 from dance_flwr.federation.server.reply_checks import hello_fault
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
@@ -34,65 +34,98 @@ class Member:
 
 
 def join(grid: Grid, config: RunConfig, log: MessageLog) -> list[Member]:
-    """Send HELLO to all nodes and return the run's clients 0..M-1 in order.
+    """Send HELLO to all nodes and return the clients of the run in order.
 
-    With `node-keys`, a node whose greeting is not signed by the client that it names is left out.
+    A node is left out, and logged, whose greeting is malformed, of another protocol, or names the
+    number that another node names; with `node-keys` also one whose greeting is not signed by the
+    client that it names. The run needs a quorum of its clients 0..M-1; in a simulation, where no
+    node is on a machine of its own, every node must be there.
 
     Raises
     ------
-    UserError : fewer SuperNodes than clients after `node-timeout` seconds, clients without a
-        SuperNode, or only some of them with data of their own
-    ProtocolError : a client speaks another protocol than the server
+    UserError : fewer SuperNodes than a quorum after `node-timeout` seconds, too many clients
+        without a SuperNode, or only some of them with data of their own
+    ProtocolError : too few clients, and one speaks another protocol than the server
     """
     nodes, replies = _greet(grid, config, log)
-    members: dict[int, Member] = {}
+    members: list[Member] = []
     faults: list[UserError] = []
     for reply in _authentic(replies, config.node_keys, grid.run.run_id):
         try:
-            member = _member(reply)
+            members.append(_member(reply))
         except UserError as error:  # of a node that the run may not need
-            LOG.error("%s", error)
             faults.append(error)
-            continue
-        # Which of two is the right one nobody can say, so that the run does not start.
-        if member.client in members:
-            raise UserError(
-                f"expected one SuperNode per client, found two with partition-id={member.client}; "
-                "give each its own partition-id in --node-config"
-            )
-        members[member.client] = member
-        events.emit(
-            "client_joined",
-            f"client {member.client} joined",
-            client=member.client,
-            node=str(member.node),
+    for check in (_one_per_client, _of_same_data):
+        members, refused = check(members)
+        faults += refused
+    members = [member for member in members if member.client < config.clients]
+    for fault in faults:
+        LOG.error("%s", fault)
+        events.emit("greeting_refused", str(fault), logging.ERROR)
+    missing = sorted({*range(config.clients)} - {member.client for member in members})
+    silent = len(nodes) - len(replies)
+    # In a simulation, a node that is not there is a setting, and no machine that is down.
+    simulated = not any(member.owns_data for member in members) and not faults and not silent
+    if missing and (simulated or len(members) < quorum(config, config.clients)):
+        raise _too_few(config, missing, faults, silent)
+    for each in members:
+        line = f"client {each.client} joined"
+        events.emit("client_joined", line, client=each.client, node=str(each.node))
+    return members
+
+
+def _one_per_client(members: list[Member]) -> tuple[list[Member], list[UserError]]:
+    """Return the members whose number no other has, by number, and why the others are left out."""
+    by_number: dict[int, list[Member]] = {}
+    for member in members:
+        by_number.setdefault(member.client, []).append(member)
+    # Which of two is the right one nobody can say without keys: neither takes part, or whoever is
+    # faster would take the place of a client.
+    faults = [
+        UserError(
+            f"expected one SuperNode per client, found two with partition-id={client}, nodes "
+            f"{' and '.join(sorted(str(member.node) for member in same))}; give each its own "
+            "partition-id in --node-config, and set `node-keys`, which shows which is the client"
         )
-    if len(members) < config.clients and len(replies) < len(nodes) and not faults:
-        raise UserError(
-            f"expected a greeting of {len(nodes)} SuperNodes within {config.round_timeout:g} s, "
-            "found only those of "
-            f"clients {sorted(members)}; raise round-timeout or look at the logs of the others"
-        )
-    missing = [client for client in range(config.clients) if client not in members]
-    # The error of a node that answered says more than the number of a missing client.
-    if missing and faults:
-        raise faults[0]
-    if missing:
-        raise UserError(
-            f"expected SuperNodes with partition-id 0..{config.clients - 1}, found none for "
-            f"{missing}; "
-            "start them, or lower `clients`"
-        )
-    chosen = [members[client] for client in range(config.clients)]
-    without = [member.client for member in chosen if not member.owns_data]
+        for client, same in sorted(by_number.items())
+        if len(same) > 1
+    ]
+    return [same[0] for _, same in sorted(by_number.items()) if len(same) == 1], faults
+
+
+def _of_same_data(members: list[Member]) -> tuple[list[Member], list[UserError]]:
+    """Return the members that bring data as most do, and why the others are left out."""
     # Clients of one run are parts of one partition, or bring their own data; not some of each.
-    if without and len(without) < len(chosen):
-        raise UserError(
-            "expected a data-path in the node config of every SuperNode or of none, found none "
-            f"for clients {without}; "
-            "start them with --node-config 'data-path=\"/abs/client-K\"'"
+    owners = [member for member in members if member.owns_data]
+    others = [member for member in members if not member.owns_data]
+    if not owners or not others:
+        return members, []
+    usual, unusual = (owners, others) if len(owners) > len(others) else (others, owners)
+    named = [member.client for member in unusual]
+    fault = UserError(
+        "expected a data-path in the node config of every SuperNode or of none, found "
+        f"{'none' if unusual is others else 'one'} for clients {named}; "
+        "start them with --node-config 'data-path=\"/abs/client-K\"', or all without"
+    )
+    return usual, [fault]
+
+
+def _too_few(
+    config: RunConfig, missing: list[int], faults: list[UserError], silent: int
+) -> UserError:
+    """Return why a run does not start, by what its operator can do about it."""
+    # The error of a node that answered says more than the number of a missing client.
+    if faults:
+        return faults[0]
+    if silent:
+        return UserError(
+            f"expected a greeting of every SuperNode in time, found none of {silent} and none for "
+            f"clients {missing}; raise round-timeout or look at the logs of the others"
         )
-    return chosen
+    return UserError(
+        f"expected SuperNodes with partition-id 0..{config.clients - 1}, found none for "
+        f"{missing}; start them, or lower `clients`"
+    )
 
 
 def _member(reply: Message) -> Member:
@@ -160,7 +193,7 @@ def _greet(grid: Grid, config: RunConfig, log: MessageLog) -> tuple[list[int], l
     while True:
         nodes = _wait_for_nodes(grid, config, deadline)
         greetings = [wire.query(keys.HELLO, node, {}) for node in nodes]
-        replies = ask(grid, greetings, config.round_timeout, log, hello_fault)
+        replies = ask(grid, greetings, timeout_of(config), log, hello_fault)
         # A lost node that is back within `node-timeout` is one of the run's clients.
         if not any(map(is_lost, replies)) or time.monotonic() > deadline:
             return nodes, replies
@@ -169,6 +202,8 @@ def _greet(grid: Grid, config: RunConfig, log: MessageLog) -> tuple[list[int], l
 
 def _wait_for_nodes(grid: Grid, config: RunConfig, deadline: float) -> list[int]:
     while len(nodes := list(grid.get_node_ids())) < config.clients:
+        if time.monotonic() > deadline and len(nodes) >= quorum(config, config.clients):
+            return nodes
         if time.monotonic() > deadline:
             raise UserError(
                 f"expected {config.clients} SuperNodes, one per client, found {len(nodes)}; in "
@@ -188,7 +223,7 @@ def describe(
     """Ask every client what its data requires; return the answers of those that agree.
 
     A client whose answer is missing, or is not that of most clients, takes no part in the run, as
-    long as `min-valid-replies` allows.
+    long as a quorum is left.
 
     Parameters
     ----------
@@ -216,8 +251,7 @@ def describe(
     if many < grid.quorum(len(grid.clients)):
         raise UserError("; ".join(f"client {client}: {why}" for client, why in faults.items()))
     for client, why in faults.items():
-        LOG.error("client %d takes no part in this run: %s", client, why)
-        grid.mark_absent("upload_rejected", client, why)
+        grid.leave_out(client, why)
     # Later replies are bounded by what these clients described.
     grid.keep(agree)
     return agree
@@ -248,6 +282,6 @@ def missing_numbers(clients: int) -> str:
     return (
         f"secure aggregation: expected the numbers of all {clients} clients in one sum, found that "
         "one was absent, or that clients were in sums over others before; start the absent ones "
-        "and resume the run, or delete sum-partners.json in the folders of all clients if the "
+        "and resume the run, or delete sum-partners.json in the ledgers of all clients if the "
         "difference of the two sums may be known"
     )

@@ -34,6 +34,20 @@ class Entry:
     bytes: int = 0
 
 
+@dataclass
+class Traffic:
+    """Model bytes between the server and each client since the last `take`."""
+
+    down: dict[int, int] = field(default_factory=dict)
+    up: dict[int, int] = field(default_factory=dict)
+
+    def take(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return (down, up) in bytes per client and start again from zero."""
+        traffic = dict(sorted(self.down.items())), dict(sorted(self.up.items()))
+        self.down, self.up = {}, {}
+        return traffic
+
+
 class MessageLog:
     """Entries by kind, in the order in which kinds first occurred."""
 

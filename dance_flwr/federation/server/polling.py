@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from queue import Empty, Queue
 from threading import Event, Thread
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
+from dance_flwr.config.sections import FederationConfig
 from dance_flwr.escaping import one_line
 from dance_flwr.federation import flower
 from dance_flwr.federation.flower import DecodeError, ErrorCode
@@ -24,6 +26,11 @@ _FASTEST_APART_SECONDS = 0.5  # a node polls every three seconds, and each poll 
 _SILENCE_SECONDS = 30.0  # without any reply, before silent nodes are asked whether they are alive
 _GRACE_SECONDS = 10.0  # for a reply that is in transit when its node has answered a later message
 _MAX_REASON = 1000  # characters of a client's error
+# Why (decision 10): no number of seconds suits a graph of 100 nodes and one of a million, but the
+# clients of one run have like tasks. Ten times the time of most of them is for a client without a
+# GPU among those with one; five minutes are for a node that restarts.
+ADAPTIVE = inf
+_FACTOR, _SHORTEST_SECONDS, _LONGEST_SECONDS = 10.0, 300.0, 3600.0
 # Why (decision 10): a node of these errors is asked again once it is back.
 _GONE = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED}
 _FORGOTTEN = Error(
@@ -42,6 +49,49 @@ class Outcome(NamedTuple):
     answers: list[Message]
 
 
+def timeout_of(config: FederationConfig) -> float:
+    """Return `round-timeout` in seconds, `ADAPTIVE` where it is 0."""
+    return config.round_timeout or ADAPTIVE
+
+
+def silence(timeout: float | None) -> str:
+    """Return in words that a client did not reply in time."""
+    if timeout == ADAPTIVE:
+        return "no reply in ten times the time of most clients"
+    return f"no reply within {timeout} s"
+
+
+class Deadline:
+    """The end of a batch of messages: after `timeout` seconds, or where most replies put it.
+
+    `ADAPTIVE` is an hour; once more than half of the clients have replied, it is ten times as long
+    as they took, and five minutes at least.
+
+    Parameters
+    ----------
+    timeout : seconds, `ADAPTIVE`, or None to wait for all
+    asked : messages of the batch
+    """
+
+    def __init__(self, timeout: float | None, asked: int) -> None:
+        self._begin, self._majority = time.monotonic(), asked // 2 + 1
+        self._adaptive = timeout == ADAPTIVE
+        self._limit = inf if timeout is None else timeout
+        if self._adaptive:
+            self._limit = _LONGEST_SECONDS
+
+    def note(self, replies: int) -> None:
+        """Take notice of how many replies have arrived."""
+        if self._adaptive and replies >= self._majority:
+            usual = _FACTOR * (time.monotonic() - self._begin)
+            self._limit = min(self._limit, max(_SHORTEST_SECONDS, usual))
+            self._adaptive = False
+
+    def left(self) -> float:
+        """Return the seconds that are left, none below 0."""
+        return max(0.0, self._begin + self._limit - time.monotonic())
+
+
 def is_lost(reply: Message) -> bool:
     """Whether the node or its ClientApp's process is gone, as opposed to a failed task.
 
@@ -57,7 +107,7 @@ def ask(
     log: MessageLog,
     check: Check = lambda request, reply: "",
 ) -> list[Message]:
-    """Send messages and return the replies within `timeout` seconds; None waits for all.
+    """Send messages and return the replies in time, `timeout` as of `Deadline`.
 
     This is where whatever a client sends arrives: at most one reply per message, with an error in
     its place where `check` finds a fault.
@@ -108,14 +158,15 @@ def _asks_over_http(grid: Grid) -> bool:
 def _collect(grid: Grid, pending: Mapping[str, Message], timeout: float | None) -> Outcome:
     """Poll for the replies to all messages together."""
     waiting, replies, begin = set(pending), list[Message](), time.monotonic()
+    deadline = Deadline(timeout, len(pending))
     while True:
         arrived = list(grid.pull_messages(waiting))
         replies += arrived
         waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
-        elapsed = time.monotonic() - begin
-        if len(replies) >= len(pending) or (timeout is not None and elapsed >= timeout):
+        deadline.note(len(replies))
+        if len(replies) >= len(pending) or not deadline.left():
             return Outcome(replies, [], [])
-        time.sleep(_pause(elapsed))
+        time.sleep(_pause(time.monotonic() - begin))
 
 
 def _collect_apart(grid: Grid, pending: Mapping[str, Message], timeout: float | None) -> Outcome:
@@ -127,7 +178,7 @@ def _collect_apart(grid: Grid, pending: Mapping[str, Message], timeout: float | 
     message at a time, the oldest first, so nodes that stay silent are sent HELLO: its answer, or
     Flower's error that the node is gone, shows that the older message was lost.
     """
-    begin = heard_at = time.monotonic()
+    deadline, heard_at = Deadline(timeout, len(pending)), time.monotonic()
     watcher = _ReplyWatcher(grid)
     replies: dict[str, Message] = {}
     greeted: dict[str, str] = {}
@@ -136,10 +187,7 @@ def _collect_apart(grid: Grid, pending: Mapping[str, Message], timeout: float | 
     try:
         for key, message in pending.items():
             watcher.watch(key, message)
-        while len(replies) < len(pending) and (
-            timeout is None or time.monotonic() < begin + timeout
-        ):
-            left = _SLOWEST_POLL_SECONDS if timeout is None else begin + timeout - time.monotonic()
+        while len(replies) < len(pending) and (left := deadline.left()):
             reply, now = watcher.next(min(left, _SLOWEST_POLL_SECONDS)), time.monotonic()
             key = reply.metadata.reply_to_message_id if reply else ""
             if reply and key in greeted:
@@ -149,6 +197,7 @@ def _collect_apart(grid: Grid, pending: Mapping[str, Message], timeout: float | 
                 lost_at[greeted[key]] = now + _GRACE_SECONDS
             elif reply:
                 replies[key], heard_at = reply, now
+                deadline.note(len(replies))
             for key, at in lost_at.items():
                 if key not in replies and now >= at:
                     replies[key] = Message(_FORGOTTEN, reply_to=pending[key])

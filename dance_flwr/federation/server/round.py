@@ -23,12 +23,14 @@ from dance_flwr.federation.privacy.dp import affordable_rounds, fewest_clients
 from dance_flwr.federation.server.averaging import ModelAverage
 from dance_flwr.federation.server.exchange import GridChannel
 from dance_flwr.federation.server.grid import LOG, FederationGrid
+from dance_flwr.federation.server.polling import timeout_of
 from dance_flwr.federation.server.round_privacy import RoundPrivacy
-from dance_flwr.federation.server.validation import valid_updates
+from dance_flwr.federation.server.validation import shorten, valid_updates
 from dance_flwr.federation.wire import counts, keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, in_types_of, numpy_of, record_of, state_of
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.server_side import Merged, ServerSide, State, Upload
+from dance_flwr.methods.upload_checks import NormHistory
 from dance_flwr.metrics import Counts, Training
 from dance_flwr.seeding import derive
 
@@ -40,7 +42,7 @@ _STEP_STATE = ("momentum_vector", "m_t", "v_t")
 
 
 class Round(Strategy):
-    """A strategy with a quorum, differential privacy and an average of models over rounds.
+    """A strategy with a quorum, bounds, differential privacy and an average over rounds.
 
     Parameters
     ----------
@@ -69,6 +71,7 @@ class Round(Strategy):
     ) -> None:
         self.config, self.step, self.side = config, step, side
         self.privacy = RoundPrivacy(config)
+        self.norms = NormHistory()
         self.average = ModelAverage(config.ema_decay if side.averages_rounds else 0.0)
         self.offset, self.last = 0, affordable_rounds(config)
         self._on_train, self._on_validation = on_train, on_validation
@@ -98,7 +101,7 @@ class Round(Strategy):
             grid,
             arrays,
             num_rounds=max(0, self.last - self.offset),
-            timeout=self.config.round_timeout,
+            timeout=timeout_of(self.config),
             train_config=ConfigRecord(dict(config)),
             evaluate_config=ConfigRecord(dict(config)),
             evaluate_fn=on_end,
@@ -115,8 +118,7 @@ class Round(Strategy):
             self.side.before_round(round_, GridChannel(grid, self.config, config))
         # A function of the round alone, so that a resumed run asks the same clients.
         random.seed(derive(self.config.seed, "sampling", round_=round_))
-        # 2. Draw the clients: by Flower's strategy, or independently where accounting requires it
-        # (decision 9).
+        # 2. Draw clients: by Flower's strategy, or independently for accounting (decision 9).
         settings = messages.with_clipping_norm(config, self.privacy.norm.value)
         batch = list(self.step.configure_train(round_, arrays, settings, grid))
         if (drawn := self.privacy.sample(list(grid.get_node_ids()), round_)) is not None:
@@ -142,6 +144,7 @@ class Round(Strategy):
         # Independent draws may choose nobody.
         if not uploads:
             return self._skip(round_, "no client was drawn", Training(nan, {}, {}))
+        uploads = shorten(uploads, self.side, self._start, self.norms)
         total, seconds = counts.sum_metrics(metrics), _seconds_of(uploads, metrics)
         # A mean by weights of 0 is not a number, nor is that of the losses.
         if not sum(upload.weight for upload in uploads):
@@ -216,8 +219,8 @@ class Round(Strategy):
         groups["memory"] = self.side.memory
         if self.average.mean:
             groups["average"] = {name: t.numpy() for name, t in self.average.mean.items()}
-        numbers = {"norm": self.privacy.norm.value, "average-weight": self.average.weight}
-        return groups, numbers
+        numbers = self.norms.numbers() | {"average-weight": self.average.weight}
+        return groups, numbers | {"norm": self.privacy.norm.value}
 
     def restore(self, groups: Groups, numbers: Mapping[str, float]) -> ArrayRecord:
         """Restore the result of `state`; return the global model."""
@@ -234,6 +237,7 @@ class Round(Strategy):
         mean = state_of(record_of(groups.get("average", {})))
         self.average.restore(numbers["average-weight"], mean)
         self.privacy.norm.value = numbers["norm"]
+        self.norms.restore(numbers)
         return arrays
 
     def _for_client(self, message: Message, grid: Grid, *, trains: bool) -> Message:

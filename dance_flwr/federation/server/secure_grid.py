@@ -165,4 +165,7 @@ def federate(
     """Return the Grid of these members, with secure aggregation if the run asks for it."""
     client_of_node = {member.node: member.client for member in members}
     kind = SecureGrid if config.privacy.secure_aggregation else FederationGrid
-    return kind(grid, client_of_node, config, log)
+    federation = kind(grid, client_of_node, config, log)
+    for client in sorted({*range(config.clients)} - {*client_of_node.values()}):
+        federation.leave_out(client, "no valid greeting at its start")
+    return federation

@@ -1,5 +1,6 @@
 """Check uploads: an invalid one is omitted and its sender named, or the round fails."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
@@ -9,10 +10,12 @@ import torch
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from dance_flwr import events
 from dance_flwr.config.sections import FLOAT32
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.privacy.dp import fewest_clients, update_bound
+from dance_flwr.federation.privacy.mechanism import clip
 from dance_flwr.federation.privacy.quantiser import (
     Quantised,
     dequantise,
@@ -22,7 +25,12 @@ from dance_flwr.federation.privacy.quantiser import (
 from dance_flwr.federation.server.grid import LOG, FederationGrid
 from dance_flwr.federation.wire import messages
 from dance_flwr.methods.server_side import ServerSide, State, Upload
-from dance_flwr.methods.upload_checks import model_fault, norm_bounds, update_norm
+from dance_flwr.methods.upload_checks import (
+    NormHistory,
+    model_fault,
+    norm_bounds,
+    update_norm,
+)
 
 
 def valid_updates(
@@ -71,6 +79,41 @@ def valid_updates(
     if rejected:
         LOG.error("omitted from the mean: %s", "; ".join(rejected))
     return uploads, metrics
+
+
+def shorten(
+    uploads: Sequence[Upload], side: ServerSide, start: State, history: NormHistory
+) -> list[Upload]:
+    """Return the uploads with no update longer than honest ones are; log whose was.
+
+    Masked sums are bounded where they are decoded, and under differential privacy the clipping
+    norm bounds every update.
+    """
+    # Why shortened and not refused: a length says nothing of the direction, which may be honest;
+    # a refusal would cost an unusual client its part in the model, and a small run its quorum.
+    if side.config.privacy.dp != "none" or any(upload.client is None for upload in uploads):
+        return list(uploads)
+    received = {u.client: side.model_for(u.client, start) for u in uploads if u.client is not None}
+    norms = {
+        upload.client: update_norm(upload.state, received[upload.client])
+        for upload in uploads
+        if upload.client is not None
+    }
+    bounds, shortened = history.bounds(norms), list(uploads)
+    for place, upload in enumerate(uploads):
+        client = upload.client
+        # The honest rest stays what it is, to the last bit.
+        if client is None or norms[client] <= bounds[client]:
+            continue
+        state, _ = clip(upload.state, received[client], bounds[client])
+        shortened[place] = replace(upload, state=state)
+        line = (
+            f"client {client}: expected an update of norm {bounds[client]:.3g} at most, found "
+            f"{norms[client]:.3g}; it is shortened"
+        )
+        LOG.warning("%s", line)
+        events.emit("update_shortened", line, logging.WARNING, client=client)
+    return shortened
 
 
 def _without_outliers(

@@ -22,7 +22,10 @@ from dance_flwr.study.engine.cells import Cell, dataset_name
 
 FACTS = "facts.json"
 # Where and how a run is executed, never what it computes.
-PLACES = ("data-root", "out", "resume", "overwrite", "device", "torch-threads")
+PLACES = (
+    *("data-root", "out", "resume", "overwrite", "device", "torch-threads"),
+    *("round-timeout", "node-timeout"),
+)
 
 
 def settings_of(config: RunConfig) -> dict[str, Value]:

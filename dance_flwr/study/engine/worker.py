@@ -139,7 +139,9 @@ def _run(task: Task) -> None:
     try:
         # Of the processor: seconds of the clock also count what runs beside the study.
         start = time.process_time()
-        run_in_process(replace(config, out=str(final)), draft, lambda row: None, task.client_run)
+        settings = replace(config, out=str(final))
+        result = run_in_process(settings, draft, lambda row: None, task.client_run)
+        _refuse_absences(result)
         seconds = time.process_time() - start
         content = facts(task.partition, task.client_run) | {"cpu_seconds": seconds}
         content |= llm_facts(task.partition, task.client_run, config)
@@ -150,6 +152,22 @@ def _run(task: Task) -> None:
         draft.replace(final)
     finally:
         task.clean()
+
+
+def _refuse_absences(result: dict[str, Any]) -> None:
+    """Refuse the result of a run that went on without a client.
+
+    Raises
+    ------
+    UserError : names the first absence
+    """
+    # A run serves its user by going on; a number of a study is one of all clients.
+    for row in result["history"]:
+        for client, reason in row["absent"].items():
+            raise UserError(
+                f"expected all clients in every round of a study, found none of client {client} "
+                f"in round {row['round']}: {reason}"
+            )
 
 
 def _analyse(task: Task) -> None:

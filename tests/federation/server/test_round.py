@@ -244,6 +244,72 @@ def test_an_update_beyond_the_clipping_norm_is_no_part_of_a_private_mean(server)
     assert "expected an update of norm 1 at most" in reason
 
 
+LIMIT = 2  # of the median of the round, and of the longest update of the client itself
+
+
+def test_a_long_update_is_shortened_to_what_honest_ones_reach(server):
+    one = server(poisoned(1.0), clients=5)
+    start = state_of(one.arrays)
+    one.train(1)
+    # The median of 1.0, 0.02, 0.03, 0.04 and 0.05 is 0.04.
+    steps = [-0.04 * LIMIT, 0.02, 0.03, 0.04, 0.05]
+    expected = sum((k + 1) * step for k, step in enumerate(steps)) / 15
+    for name, tensor in state_of(one.arrays).items():
+        torch.testing.assert_close(tensor, start[name] + expected, atol=1e-6, rtol=0)
+    assert not one.grid.take_absent(), "the client takes part"
+
+
+def steady(steps):
+    """The app, with clients that move every entry by `steps(client, round)`."""
+
+    def answer(message, context):
+        if message.metadata.message_type != keys.TRAIN:
+            return app(message, context)
+        client = context.node_config[keys.PARTITION_ID]
+        step = steps(client, messages.config_of(message)[keys.ROUND])
+        state = {name: tensor + step for name, tensor in messages.model_of(message).items()}
+        return messages.train_reply(message, state, 1, Report())
+
+    return answer
+
+
+@pytest.mark.parametrize("clients", [2, 5], ids=["without a median", "with one"])
+def test_a_client_that_was_modest_is_held_to_its_own_longest_update(server, clients):
+    one = server(steady(lambda k, t: 0.01 if k == 0 and t < 3 else 0.03), clients=clients)
+    for number in (1, 2, 3):
+        start = state_of(one.arrays)
+        one.train(number)
+    expected = (0.01 * LIMIT + 0.03 * (clients - 1)) / clients
+    for name, tensor in state_of(one.arrays).items():
+        torch.testing.assert_close(tensor, start[name] + expected, atol=1e-6, rtol=0)
+    # From 0.02 it would be 50 times as long; nor does it grow without bound, round by round.
+    one = server(steady(lambda k, t: 1.0 if k == 0 and t > 1 else 0.02), clients=clients)
+    for number in (1, 2):
+        start = state_of(one.arrays)
+        one.train(number)
+    expected = (0.02 * LIMIT + 0.02 * (clients - 1)) / clients
+    for name, tensor in state_of(one.arrays).items():
+        torch.testing.assert_close(tensor, start[name] + expected, atol=1e-6, rtol=0)
+
+
+def test_clients_that_did_not_move_lower_no_bound(server):
+    """Without a labelled node a client sends the model as it was: that says nothing of others."""
+    one = server(steady(lambda k, t: 0.0 if k < 3 else 0.01 * k), clients=6)
+    start = state_of(one.arrays)
+    one.train(1)
+    for name, tensor in state_of(one.arrays).items():
+        torch.testing.assert_close(tensor, start[name] + 0.02, atol=1e-6, rtol=0)
+
+
+def test_the_longest_updates_are_part_of_a_checkpoint(server):
+    one, resumed = (server(steady(lambda k, t: 0.02 if t < 2 else 1.0), clients=2) for _ in "ab")
+    one.train(1)
+    resumed.arrays = resumed.round.restore(*one.round.state(one.arrays))
+    one.train(2)
+    resumed.train(2)
+    assert equal(one.arrays, resumed.arrays)
+
+
 # Poisson sampling: each client by itself, so that a round may ask any number of clients
 
 
