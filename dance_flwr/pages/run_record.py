@@ -53,10 +53,10 @@ def _privacy(facts: RunFacts) -> Section:
     if known["dp"] == "none":
         return Section("privacy", title, lines)
     rows = facts.rows
-    chart = Chart("epsilon", "Epsilon spent by round", lines[1])
+    chart = Chart("epsilon", "Epsilon of training nodes by round", lines[1])
     drawn = line_chart(chart, [Line("spent", [(r.round, r.epsilon) for r in rows])], "epsilon", 0.0)
     table = Table(
-        "Epsilon spent up to each round",
+        "Epsilon of training nodes up to each round",
         ("round", "epsilon"),
         [(str(row.round), six(row.epsilon)) for row in rows],
         folded="Numbers of this chart",

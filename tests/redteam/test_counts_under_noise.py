@@ -7,6 +7,7 @@ demands noise answers no validation of a run without it.
 import pytest
 
 from dance_flwr.federation.wire import keys, messages
+from dance_flwr.runs.privacy_report import promises
 from tests.support.asking import asker, first_training, reason
 
 NOISE = {"privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0}
@@ -79,3 +80,14 @@ def test_a_node_that_demands_noise_validates_nothing_without(client, term, lie):
     assert not client(term, task=keys.EVALUATE).has_error()
     refused = reason(client(term, lie, task=keys.EVALUATE))
     assert "expected a run whose clients add noise of their own" in refused
+
+
+def test_whoever_reads_an_epsilon_reads_what_it_is_of(run, caplog):
+    """It bounds what was learned of training nodes, and nothing of a count."""
+    with caplog.at_level("INFO", "flwr"):
+        finished = run(rounds=1, **MODES["local"], **NOISE)
+    spent = f"{finished.result['privacy']['epsilon']:.4g}"
+    (line,) = [line for line in promises(finished.result) if spent in line]
+    assert f"epsilon {spent} of training nodes" in line
+    assert "no count of validation or test nodes left a client" in promises(finished.result)[-1]
+    assert f"round 1: spent epsilon {spent} of 500 of training nodes" in caplog.text

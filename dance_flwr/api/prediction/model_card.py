@@ -53,9 +53,6 @@ def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calib
     from huggingface_hub import ModelCard, ModelCardData
 
     config, privacy = facts["config"], facts["privacy"]
-    spent = "none"
-    if privacy["dp"] != "none":
-        spent = f"{privacy['dp']}, epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g}"
     spec = get_spec(facts["method"])
     data = ModelCardData(
         library_name="dance-flwr",
@@ -81,15 +78,27 @@ def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calib
         accuracy=f"{facts['test_accuracy']:.4f} ({facts['test_nodes']:,} nodes), "
         f"macro-F1 {facts['test_macro_f1']:.4f}"
         if facts["test_accuracy"] is not None
-        else "not measured: no client has test nodes",
+        else "not measured: "
+        + (
+            "no client has test nodes"
+            if privacy["dp"] == "none"
+            else "clients count none under differential privacy"
+        ),
         calibration=fitted + f"; expected error {calibration.error_before:.3f} before, "
         f"{calibration.error_after:.3f} after"
         if calibration.nodes
         else "not fitted",
         leaves=spec.card.leaves_client,
         masks="on" if privacy["secure_aggregation"] else "off",
-        privacy=spent,
+        privacy=_spent(privacy),
         model=facts["model_fingerprint"],
         code=facts.get("provenance", "not recorded"),
     )
     return str(ModelCard(text))
+
+
+def _spent(privacy: Mapping[str, Any]) -> str:
+    if privacy["dp"] == "none":
+        return "none"
+    epsilon, delta = f"{privacy['epsilon']:.4g}", f"{privacy['delta']:g}"
+    return f"{privacy['dp']}, epsilon {epsilon} of training nodes at delta {delta}"
