@@ -115,6 +115,31 @@ def peer_keys(
 
 
 @deploy.command()
+def egress(
+    superlink: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="address of the SuperLink, as in SUPERLINK")
+    ],
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="another host that the node may connect to: a resolver of names, an endpoint of "
+            "language models; repeatable",
+        ),
+    ] = None,
+) -> None:
+    """Print the drop-in that lets the unit of a SuperNode connect to its server.
+
+    The firewall of a unit knows addresses alone: print it again when a host gets another one.
+    """
+    from dance_flwr.deploy.network import addresses_of, parse_address
+
+    hosts = [parse_address(superlink)[0], *(host or ())]
+    typer.echo(f"# The addresses of {', '.join(hosts)}, by `dance-flwr deploy egress`.")
+    typer.echo(f"[Service]\nIPAddressAllow={' '.join(addresses_of(hosts))}")
+
+
+@deploy.command()
 def agree(
     source: Annotated[
         Path,
@@ -172,6 +197,12 @@ def check(
             metavar="NAME", help="device that --node-config will name: auto, cpu or cuda:N"
         ),
     ] = "auto",
+    node_config: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE.toml", help="the SuperNode's --node-config, with this node's terms"
+        ),
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="print the points as JSON")] = False,
 ) -> None:
     """Check whether this node can join, one line per point; exit with code 2 if it cannot.
@@ -182,7 +213,17 @@ def check(
 
     from dance_flwr.deploy import check as checks
 
-    node = checks.Node(superlink, root_certificates, key, data, agreed, expect, device, connection)
+    node = checks.Node(
+        superlink=superlink,
+        root_certificates=root_certificates,
+        key=key,
+        data=data,
+        agreed=agreed,
+        expect=expect,
+        device=device,
+        node_config=node_config,
+        connection=connection,
+    )
     points = checks.run_checks(node)
     typer.echo(
         json.dumps(checks.as_json(points), indent=1) if as_json else "\n".join(checks.lines(points))

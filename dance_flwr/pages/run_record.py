@@ -46,9 +46,8 @@ def _privacy(facts: RunFacts) -> Section:
     from dance_flwr.runs import privacy_report
 
     title, known = "Privacy spent", facts.privacy
-    if not known or known.get("unknown"):
-        why = "the accountant is not installed here" if known else "the run has not begun"
-        return Section("privacy", title, [f"Not known: {why}."])
+    if not known:
+        return Section("privacy", title, ["Not known: the run has not begun."])
     lines = [" ".join(line.split()) for line in privacy_report.promises({"privacy": known})]
     if known["dp"] == "none":
         return Section("privacy", title, lines)

@@ -619,8 +619,9 @@ BAD = [
     ("terms", "PROBLEM", "found 'epsilon-max'; correct it", terms(epsilon_max=8)),
     ("terms", "PROBLEM", "found 'mine'; correct it", terms(methods='"mine"')),
     ("terms", "PROBLEM", "a whole number from 0", terms(partition_id=-1)),
-    ("terms", "PROBLEM", "expected min-clients up to 3, found 4", terms(min_clients=4)),
-    ("terms", "PROBLEM", "expected KEY=VALUE", terms(max_rounds="many")),
+    ("terms", "PROBLEM", "(num-partitions), found 4; lower it", terms(min_clients=4)),
+    ("terms", "PROBLEM", "expected a TOML file, or KEY=VALUE", terms(max_rounds="many")),
+    ("terms", "PROBLEM", "found No such file", lambda w: w.node(node_config="none.toml")),
     (
         "SuperLink",
         "PROBLEM",

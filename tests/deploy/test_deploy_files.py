@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from importlib import import_module
 
 import click
@@ -233,10 +234,6 @@ def node_configs():
             command = content.get("command", [])
             if command[:1] == ["dance-flwr"]:
                 texts[f"{name} {service}"] = command[-1].removeprefix("--node-config=")
-    guide = GUIDE.read_text(encoding="utf-8")
-    for place, text in enumerate(re.findall(r"--node-config '([^']+)'", guide)):
-        if "data-path" in text:  # not a passage about other keys
-            texts[f"guide {place}"] = text
 
     def value(match):
         name, _, default = match[1].partition(":-")
@@ -248,16 +245,16 @@ def node_configs():
         plain = re.sub(r"\$\{([^}]+)\}", value, text)
         configs[name] = parse_config_args([" ".join(plain.split())])
     values = yaml.safe_load((DEPLOY / "helm" / "supernode.yaml").read_text("utf-8"))
-    return configs | {"helm": values["supernode"]["node"]["config"]}
+    (guide,) = re.findall(r"```toml\n(\s+partition-id.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    return configs | {"helm": values["supernode"]["node"]["config"], "guide": tomllib.loads(guide)}
 
 
 def test_every_node_that_is_started_has_terms():
     """Masks, a floor of clients, bounds of work, and the sizes of what it computes."""
     configs = node_configs()
-    assert {"unit", "helm", "compose.yaml supernode", "compose.rehearsal.yaml node-2"} <= set(
-        configs
+    assert {"unit", "guide", "helm", "compose.yaml supernode", "compose.rehearsal.yaml node-2"} < (
+        set(configs)
     )
-    assert sum(name.startswith("guide") for name in configs) >= 2
     for name, config in configs.items():
         terms = terms_of(config)
         assert terms.masks and 2 <= terms.min_clients <= config["num-partitions"], name
@@ -268,7 +265,7 @@ def test_every_node_that_is_started_has_terms():
 def test_the_terms_of_the_files_are_the_same_everywhere():
     """A rehearsal of three nodes alone has another floor."""
     terms = {name: terms_of(config) for name, config in node_configs().items()}
-    assert terms["unit"] == terms["compose.yaml supernode"] == terms["helm"]
+    assert terms["unit"] == terms["compose.yaml supernode"] == terms["helm"] == terms["guide"]
     assert terms["unit"].min_clients == 3
 
 
@@ -276,13 +273,11 @@ def test_the_run_of_the_guide_is_within_the_terms_of_its_nodes():
     text = GUIDE.read_text(encoding="utf-8")
     (settings,) = re.findall(r'--run-config "(clients=[^"]+)"', text)
     config = parse(parse_config_args([settings]))
-    for name, node in node_configs().items():
-        if name.startswith("guide"):
-            assert config.privacy.secure_aggregation
-            assert config.clients == node["num-partitions"], name
-            refuse_beyond(terms_of(node), config)
-            threshold = shares_needed(config.clients, config.privacy.threshold)
-            assert threshold >= terms_of(node).min_clients, name
+    node = node_configs()["guide"]
+    assert config.privacy.secure_aggregation and config.clients == node["num-partitions"]
+    refuse_beyond(terms_of(node), config)
+    threshold = shares_needed(config.clients, config.privacy.threshold)
+    assert threshold >= terms_of(node).min_clients
 
 
 @pytest.mark.parametrize("name", ["node.env.example", "superlink.env.example"])
