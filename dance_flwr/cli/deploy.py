@@ -19,6 +19,24 @@ site = typer.Typer(
 app.add_typer(deploy)
 app.add_typer(site)
 
+Superlink = Annotated[str, typer.Option(metavar="HOST:PORT", help="address of the SuperLink")]
+RootCertificates = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="the server operator's ca.crt; default: the system's authorities"
+    ),
+]
+Connection = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="name of the SuperLink in the command that registers this node"
+    ),
+]
+NodeConfig = Annotated[
+    str,
+    typer.Option(metavar="FILE.toml", help="the SuperNode's --node-config, with this node's terms"),
+]
+
 
 # The options are those of Flower's command, to which they are passed on.
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -116,9 +134,7 @@ def peer_keys(
 
 @deploy.command()
 def egress(
-    superlink: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="address of the SuperLink, as in SUPERLINK")
-    ],
+    superlink: Superlink,
     host: Annotated[
         list[str] | None,
         typer.Option(
@@ -163,15 +179,8 @@ def agree(
 
 @deploy.command()
 def check(
-    superlink: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="address of the SuperLink")
-    ] = "",
-    root_certificates: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="the server operator's ca.crt; default: the system's authorities"
-        ),
-    ] = None,
+    superlink: Superlink = "",
+    root_certificates: RootCertificates = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="the node's private key")] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="CLIENT_FOLDER", help="the client's folder")
@@ -185,24 +194,14 @@ def check(
             metavar="NUMBER", help="the server's protocol; takes precedence over --agreed"
         ),
     ] = 0,
-    connection: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="name of the SuperLink in the command that registers this node"
-        ),
-    ] = "SUPERLINK",
+    connection: Connection = "SUPERLINK",
     device: Annotated[
         str,
         typer.Option(
             metavar="NAME", help="device that --node-config will name: auto, cpu or cuda:N"
         ),
     ] = "auto",
-    node_config: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE.toml", help="the SuperNode's --node-config, with this node's terms"
-        ),
-    ] = "",
+    node_config: NodeConfig = "",
     as_json: Annotated[bool, typer.Option("--json", help="print the points as JSON")] = False,
 ) -> None:
     """Check whether this node can join, one line per point; exit with code 2 if it cannot.
