@@ -155,8 +155,10 @@ class Finished:
 
         from dance_flwr.client_data.client_data import ClientData
         from dance_flwr.config.sections import reading_of
+        from dance_flwr.runs.reader import config_of
 
-        folder, reading = self.partition / f"client-{client}", reading_of(self.config)
+        folder = self.partition / f"client-{client}"
+        reading = reading_of(config_of(self.result))
         return ClientData(folder, torch.device("cpu"), reading=reading)
 
     def replies(self, kind: str) -> list:

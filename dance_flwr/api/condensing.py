@@ -25,6 +25,7 @@ from dance_flwr.api.inputs import (
 from dance_flwr.api.node_evidence import Evidence
 from dance_flwr.api.prediction.bundle import Bundle
 from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.client_data.reading_probe import elect
 from dance_flwr.config.options import Value
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, flatten, parse
@@ -140,8 +141,11 @@ def temporary_client_data(graph: TextGraph, config: RunConfig) -> Iterator[Clien
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
         folder = Path(scratch) / "client-0"
         write_whole(graph, config, folder)
-        inductive = config.split_mode == "inductive"
-        yield ClientData(folder, torch.device("cpu"), inductive, reading_of(config))
+        inductive, device = config.split_mode == "inductive", torch.device("cpu")
+        data = ClientData(folder, device, inductive, reading := reading_of(config))
+        # The only client of its federation.
+        chosen = elect(reading, data.reading_votes())
+        yield data if chosen == reading else ClientData(folder, device, inductive, chosen)
 
 
 def _settings(config: ConfigLike, bundle: Bundle | None, ratio: float, seed: int) -> RunConfig:

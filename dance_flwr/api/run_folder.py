@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dance_flwr.api.prediction.bundle import FACTS
+from dance_flwr.api.prediction.bundle_files import FACTS
 from dance_flwr.config.paths import RESULT
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.folder import write_folder

@@ -15,10 +15,10 @@ from dance_flwr.client_data.agreement import agreeing_edges
 from dance_flwr.client_data.edge_weights import EdgeGates, product
 from dance_flwr.client_data.inputs import StoredArrays, mapped, network_inputs
 from dance_flwr.client_data.local_graph import LocalGraph
-from dance_flwr.client_data.reading_probe import probe_nodes, probed
+from dance_flwr.client_data.reading_probe import counted_votes, is_settled, probe_nodes
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.client_data.texts import agreed_table, pooled_table
-from dance_flwr.config.sections import AGREEMENT, PROBE, ReadingConfig
+from dance_flwr.config.sections import AGREEMENT, ReadingConfig
 from dance_flwr.data.card import ARRAYS, CARD, WEIGHTS, read_card, read_ids, read_texts
 from dance_flwr.data.graphs.graph import TEST, TRAIN, ids_digest
 from dance_flwr.data.text.bank import META, BankSlice, load_slice, read_meta
@@ -41,8 +41,8 @@ class ClientData:
     device : device of the tensors
     inductive : whether test nodes and their edges are absent in training; they are always present
         at evaluation
-    reading : how texts are pooled and edges weighed; "auto" = by the paper's rules, "probe" =
-        whichever the client's own validation nodes favour
+    reading : how texts are pooled and edges weighed; "auto" = by the paper's rules; under "probe"
+        the client can vote (`reading_votes`), and nothing that depends on the choice can be read
     derived_folder : stores arrays that follow from the data; None = `derived/` in `folder`
 
     Raises
@@ -60,7 +60,7 @@ class ClientData:
     ) -> None:
         self.folder, self.device, self.inductive = folder, device, inductive
         self._stored = StoredArrays(folder, derived_folder or folder / "derived")
-        self._configured_reading = reading
+        self._reading = reading
         self._inputs: dict[str, Tensor] = {}
         self._cached: dict[str, tuple[Hashable, Any]] = {}
         self.card = read_card(folder)
@@ -84,16 +84,30 @@ class ClientData:
                 f"found {listed}; prepare the partition again"
             )
 
-    @cached_property
+    @property
     def reading(self) -> ReadingConfig:
-        """How texts are pooled and edges weighed, "probe" resolved."""
-        configured = self._configured_reading
-        if PROBE not in (configured.text_pooling, configured.edge_gates):
-            return configured
+        """How texts are pooled and edges weighed.
+
+        Raises
+        ------
+        ValueError : the federation has still to choose
+        """
+        if not is_settled(self._reading):
+            raise ValueError("expected a reading that the federation has chosen, found 'probe'")
+        return self._reading
+
+    def reading_votes(self) -> list[int]:
+        """Return `counted_votes` of the readings that are left open; empty if none is.
+
+        A run with the same data and settings finds them in a file.
+        """
+        open_reading = self._reading
+        if is_settled(open_reading):
+            return []
         names = (*ARRAYS, *([WEIGHTS] if self._weighted else []))
         arrays = [self.folder / "arrays" / f"{name}.npy" for name in names]
-        key = repr([configured, self.inductive, [path.stat().st_mtime_ns for path in arrays]])
-        # All that the choice depends on is in the name of its file.
+        key = repr([open_reading, self.inductive, [path.stat().st_mtime_ns for path in arrays]])
+        # All that the votes depend on is in the name of their file.
         name = hashlib.sha256((self._stored.text_version() + key).encode()).hexdigest()[:12]
         nodes = probe_nodes(self.labels, self.split, len(self.card.class_names), self.card.client)
 
@@ -103,7 +117,7 @@ class ClientData:
             )
             return data.table.nodes, data.training_graph
 
-        return probed(configured, nodes, read, self._stored.folder / f"reading-{name}.json")
+        return counted_votes(open_reading, nodes, read, self._stored.folder / f"votes-{name}.json")
 
     def _array(self, name: str) -> NDArray[Any]:
         # Mapped (decision 16): a round reads the rows that it needs.

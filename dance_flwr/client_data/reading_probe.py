@@ -1,25 +1,32 @@
-"""The choice of a client's reading on its own validation nodes, by a linear probe."""
+"""The choice of a federation's reading: votes of its clients' validation nodes, by a linear probe.
+
+Each client counts on how many of its validation nodes every reading is right where the paper's is
+wrong, and the reverse. The sums decide for all clients: models that are averaged read their texts
+and edges alike.
+"""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.client_data.local_graph import LocalGraph
-from dance_flwr.config.sections import AGREEMENT, ATTENTION, NONE, PROBE, ReadingConfig
+from dance_flwr.config.sections import AGREEMENT, ATTENTION, NONE, PROBE, ReadingConfig, reading_of
 from dance_flwr.data.graphs.graph import TRAIN, VAL
 from dance_flwr.disk import write_json
+from dance_flwr.errors import UserError
 from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.ragged import rows_at
 from dance_flwr.seeding import generator
 
 # Limits of what is read, so that the choice costs the same on a graph of any size.
 _HOPS, _FAN_OUT = 2, 10
-_MAX_TRAINING, _MAX_VALIDATION = 4096, 1024
+_MAX_TRAINING, MAX_PROBED = 4096, 1024  # nodes of a client that train a probe, and that vote
 _NODES_PER_BLOCK = 512
 _PENALTIES = (10.0, 100.0, 1000.0)
 
@@ -57,84 +64,126 @@ def probe_nodes(labels: Tensor, split: Tensor, classes: int, client: int) -> Pro
     train = torch.nonzero((split == TRAIN) & (labels >= 0)).flatten()
     validation = torch.nonzero((split == VAL) & (labels >= 0)).flatten()
     train = _sample(train, _MAX_TRAINING, draws)
-    validation = _sample(validation, _MAX_VALIDATION, draws)
+    validation = _sample(validation, MAX_PROBED, draws)
     return ProbeNodes(client, classes, train, validation, labels[train], labels[validation])
 
 
-def probed(
+def is_settled(reading: ReadingConfig) -> bool:
+    """Whether nothing is left for the federation to choose."""
+    return PROBE not in (reading.text_pooling, reading.edge_gates)
+
+
+def counted_votes(
     configured: ReadingConfig,
     nodes: ProbeNodes,
     read: Callable[[ReadingConfig], tuple[Tensor, LocalGraph]],
     path: Path,
-) -> ReadingConfig:
-    """Return the reading under which a linear probe classifies most validation nodes.
+) -> list[int]:
+    """Return how many validation nodes each reading gains and loses against the paper's.
 
     The probe is ridge regression of the one-hot training labels on P^2 x^, x^ the layer-normalised
-    texts; nothing is trained in rounds and nothing leaves the client. The paper's reading stays
-    unless another one is right on more nodes by over one standard error, sqrt(gained + lost).
+    texts; nothing is trained in rounds.
 
     Parameters
     ----------
     configured : `text-pooling` and `edge-gates`, at least one of them "probe"
     read : returns t_u of all nodes, [n, d], and the training graph under a reading
-    path : file of the choice, with the hits of every candidate
+    path : file of the votes, read again if it is there
+
+    Returns
+    -------
+    [gained, lost] of every reading in the order of `readings`, the paper's zeros first
     """
-    candidates = list(_candidates(configured))
-    chosen = _stored_choice(path)
-    for candidate in candidates:
-        # Of an earlier run: the name of the file says that data and settings are the same.
-        if _named(candidate) == chosen:
-            return candidate
-    hits = [_hits(nodes, *read(candidate)) for candidate in candidates]
-    best = choose(torch.stack(hits))
-    rows = [{**_named(c), "hits": int(hit.sum())} for c, hit in zip(candidates, hits, strict=True)]
-    content = {"chosen": _named(candidates[best]), "nodes": hits[0].numel(), "candidates": rows}
-    write_json(path, content)
-    return candidates[best]
+    candidates = readings(configured)
+    # Of an earlier run: the name of the file says that data and settings are the same.
+    if (stored := _stored_votes(path, 2 * len(candidates))) is not None:
+        return stored
+    hits = torch.stack([_hits(nodes, *read(candidate)) for candidate in candidates])
+    counts = torch.stack([(hits & ~hits[0]).sum(1), (hits[0] & ~hits).sum(1)], dim=1)
+    votes: list[int] = counts.flatten().tolist()
+    write_json(path, {"votes": votes, "nodes": len(nodes.validation)})
+    return votes
 
 
-def _stored_choice(path: Path) -> dict[str, str]:
-    """Return the choice in this file; empty if there is none, or the file is damaged."""
+def _stored_votes(path: Path, size: int) -> list[int] | None:
+    """Return the votes in this file; None if there is none, or the file is damaged."""
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8"))["chosen"])
+        votes = json.loads(path.read_text(encoding="utf-8"))["votes"]
     except (OSError, ValueError, TypeError, KeyError):
-        return {}
+        return None
+    sound = isinstance(votes, list) and len(votes) == size
+    return votes if sound and all(type(n) is int and n >= 0 for n in votes) else None
 
 
-def choose(hits: Tensor) -> int:
-    """Return the candidate with the most hits, or 0 if its gain over 0 is within chance.
+def elect(configured: ReadingConfig, votes: Sequence[int]) -> ReadingConfig:
+    """Return the reading of a federation: the paper's, unless another one gains beyond chance.
 
     Parameters
     ----------
-    hits : [candidates, nodes] bool, the paper's reading first
+    votes : sum of `counted_votes` over clients; empty = nobody may vote
+
+    Examples
+    --------
+    >>> elect(ReadingConfig(text_pooling="probe", edge_gates="none"), [0, 0, 9, 4]).text_pooling
+    'agreement'
     """
-    best = int(hits.sum(1).argmax())
-    # Why (decision 18): of the nodes on which two probes differ, a gain within one standard error
-    # is chance, and without evidence the paper's rules hold.
-    gained, lost = int((hits[best] & ~hits[0]).sum()), int((hits[0] & ~hits[best]).sum())
-    return best if gained - lost > (gained + lost) ** 0.5 else 0
+    candidates = readings(configured)
+    if not votes:
+        return candidates[0]
+    pairs = list(zip(votes[::2], votes[1::2], strict=True))
+    best = max(range(len(pairs)), key=lambda k: pairs[k][0] - pairs[k][1])
+    gained, lost = pairs[best]
+    # Why (decision 18): of the nodes on which two probes differ, a gain within one standard error,
+    # sqrt(gained + lost), is chance, and without evidence the paper's rules hold.
+    return candidates[best if gained - lost > (gained + lost) ** 0.5 else 0]
 
 
-def _named(reading: ReadingConfig) -> dict[str, str]:
-    return {"text_pooling": reading.text_pooling, "edge_gates": reading.edge_gates}
+def chosen_keys(reading: ReadingConfig) -> dict[str, str]:
+    """Return the keys that a federation chooses, as its messages and its record name them."""
+    return {"text-pooling": reading.text_pooling, "edge-gates": reading.edge_gates}
 
 
-def _candidates(configured: ReadingConfig) -> Iterator[ReadingConfig]:
-    """Yield the readings to compare, the paper's first."""
-    # The paper's first, as `choose` compares with the first candidate.
+Reading = TypeVar("Reading", bound=ReadingConfig)
+
+
+def with_choice(config: Reading, choice: Mapping[str, object]) -> Reading:
+    """Return a configuration whose reading is the one that its federation chose.
+
+    Parameters
+    ----------
+    choice : holds `chosen_keys`, or none of them where nothing was chosen yet; from a stranger
+
+    Raises
+    ------
+    UserError : it is none of the readings that the configuration leaves open
+    """
+    if is_settled(config) or not choice.keys() & chosen_keys(config).keys():
+        return config
+    for reading in readings(config):
+        if all(choice.get(key) == value for key, value in chosen_keys(reading).items()):
+            return replace(config, text_pooling=reading.text_pooling, edge_gates=reading.edge_gates)
+    stated = {key: choice.get(key) for key in chosen_keys(config)}
+    raise UserError(
+        f"expected a reading that the run's text-pooling = {config.text_pooling!r} and edge-gates "
+        f"= {config.edge_gates!r} allow, found {stated!r:.200}"
+    )
+
+
+def readings(configured: ReadingConfig) -> list[ReadingConfig]:
+    """Return the readings that a configuration leaves open, the paper's first."""
     gates = (NONE, AGREEMENT) if configured.edge_gates == PROBE else (configured.edge_gates,)
     texts = (
         (ATTENTION, AGREEMENT) if configured.text_pooling == PROBE else (configured.text_pooling,)
     )
-    for gate in gates:
-        for text in texts:
-            yield replace(configured, text_pooling=text, edge_gates=gate)
+    # Of the section alone, as the configuration of a run may be given.
+    section = reading_of(configured)
+    return [replace(section, text_pooling=t, edge_gates=g) for g in gates for t in texts]
 
 
 @torch.no_grad()
 def _hits(nodes: ProbeNodes, texts: Tensor, graph: LocalGraph) -> Tensor:
     """Return whether the probe is right on each validation node, at its best penalty; [v] bool."""
-    # Without labelled nodes of both kinds no candidate has hits, and the paper's reading stays.
+    # Without labelled nodes of both kinds no reading has hits, and the client has no vote.
     if not len(nodes.train) or not len(nodes.validation):
         return torch.zeros(len(nodes.validation), dtype=torch.bool)
     smooth = _smoothed(texts, graph, torch.cat([nodes.train, nodes.validation]), nodes.client)

@@ -99,7 +99,7 @@ class BudgetConfig:
     )
 
 
-AUTO, PROBE, NONE = "auto", "probe", "none"
+AUTO, PROBE, NONE, MIX = "auto", "probe", "none", "mix"
 ATTENTION, AGREEMENT, LABELS = "attention", "agreement", "labels"
 
 
@@ -112,14 +112,14 @@ class ReadingConfig:
     text_pooling: str = option(
         AUTO,
         "how a node's chunks become one embedding: around their mean (attention), by "
-        "agreement with the neighbours' texts, or whichever a probe finds better; auto = as "
-        "the method prefers",
+        "agreement with the neighbours' texts, or as a vote of the clients' probes decides; "
+        "auto = as the method prefers",
         choices=(AUTO, ATTENTION, AGREEMENT, PROBE),
     )
     edge_gates: str = option(
         AUTO,
         "weights of the edges: 1 (none), by agreement of the texts at both ends, or by a "
-        "probe; they multiply those of the graph; auto = as the method prefers",
+        "vote; they multiply those of the graph; auto = as the method prefers",
         choices=(AUTO, NONE, AGREEMENT, PROBE),
     )
     class_prior: str = option(
@@ -220,6 +220,12 @@ class FederationConfig:
         FLOAT32,
         "type of uploaded updates; the next update corrects the rounding",
         choices=(FLOAT32, FLOAT16, INT8),
+    )
+    personal: str = option(
+        "off",
+        "what a client deploys: the global model (off), or its mixture with a model that it "
+        "trains alone after the rounds (mix)",
+        choices=("off", MIX),
     )
     smoothing: str = option(
         "none",

@@ -26,7 +26,10 @@ PAPER_READING: dict[str, Value] = {
     "edge-gates": "none",
     "class-prior": "none",
 }
-PAPER_HARNESS: dict[str, Value] = {"lr-schedule": "constant", "ema-decay": 0.0, "smoothing": "none"}
+PAPER_HARNESS: dict[str, Value] = {
+    **{"lr-schedule": "constant", "ema-decay": 0.0},
+    **{"smoothing": "none", "personal": "off"},
+}
 PAPER = {**PAPER_DANCE, **PAPER_READING, **PAPER_HARNESS}
 # Fields without a key that `dance.paper-rules` sets.
 _PAPER_RULES: dict[str, Value] = {

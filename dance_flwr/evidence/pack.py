@@ -19,14 +19,14 @@ from dance_flwr.errors import DataError
 from dance_flwr.nn.ragged import Ragged, stack_rows
 
 PARTS = ("constant", "prior", "graph", "text", "labels")
-FUSED, SMOOTHED = "fused", "smoothed"
+FUSED, SMOOTHED, OWN, PERSONAL = "fused", "smoothed", "own", "personal"
 # In the order of their computation: the last stage that is known is what the client deploys, if the
 # packs of a round can know that at all.
-STAGES = ("plain", "core", FUSED, DEPLOYED, SMOOTHED)
+STAGES = ("plain", "core", FUSED, DEPLOYED, SMOOTHED, OWN, PERSONAL)
 
 _DIGEST, _FORMAT = "digest", "format"
 # A file without this entry has format 1, which held the prediction of the fused view alone.
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,9 @@ class Packs:
     stages : names of the known stages of the prediction, in the order of `STAGES`. "fused" is
         always among them, since it alone rests on the evidence. "core", and "deployed" where it
         needs "core", are in final packs only, since they read the predictions of all nodes; so is
-        "smoothed", of runs with `smoothing`
+        "smoothed", of runs with `smoothing`, and so are "own" and "personal", the client's own
+        model and its mixture with what the global model says
+    own_share : lambda of that mixture; 0 without an own model
     probs : [P, m, C] class probabilities by stage
     rival : [m] int64 second class of the last stage
     parts : [m, 5] O_{v,c} - O_{v,r} by `PARTS`, c = the predicted class, r = `rival`
@@ -64,6 +66,7 @@ class Packs:
     nodes: NDArray[np.int64]
     views: tuple[str, ...]
     stages: tuple[str, ...]
+    own_share: float
     probs: NDArray[np.float32]
     rival: NDArray[np.int64]
     parts: NDArray[np.float32]
@@ -152,7 +155,8 @@ class Packs:
             raise DataError(
                 f"{path}: expected packs of digest {digest[:12]}, found others; they were altered"
             )
-        numbers = {name: int(values[name]) for name in ("round", "difficulty_round")}
+        numbers: dict[str, Any] = {n: int(values[n]) for n in ("round", "difficulty_round")}
+        numbers["own_share"] = float(values["own_share"])
         lists = {name: tuple(values[name].tolist()) for name in ("views", "stages")}
         return cls(**values | numbers | lists | {"model_id": str(values["model_id"])})
 

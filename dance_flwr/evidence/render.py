@@ -12,7 +12,7 @@ from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.text_record import EdgeSpans
 from dance_flwr.disk import atomic_file
 from dance_flwr.escaping import escaped, one_line
-from dance_flwr.evidence.pack import FUSED, PARTS, SMOOTHED, Packs
+from dance_flwr.evidence.pack import FUSED, OWN, PARTS, PERSONAL, SMOOTHED, Packs
 from dance_flwr.evidence.summaries.summary import (
     Sentence,
     Span,
@@ -87,7 +87,12 @@ def _predictions(packs: Packs, row: int, names: Sequence[str]) -> list[str]:
         return f"{names[best]} ({probs[stage][best]:.3f})"
 
     views = " and ".join(packs.views)
-    if SMOOTHED in probs:
+    if PERSONAL in probs:
+        shared = SMOOTHED if SMOOTHED in probs else DEPLOYED
+        parts = [f"{packs.own_share:.1f} of {shown(OWN)} by this client's own model"]
+        parts += [f"{1 - packs.own_share:.1f} of {shown(shared)} by the global model ({views})"]
+        lines = [f"prediction  {shown(PERSONAL)}, deployed: {parts[0]},", f"            {parts[1]}"]
+    elif SMOOTHED in probs:
         lines = [f"prediction  {shown(SMOOTHED)}, deployed: {views}, then smoothing"]
         lines += [f"            {shown(DEPLOYED)} before smoothing"]
     elif DEPLOYED in probs:
@@ -95,7 +100,8 @@ def _predictions(packs: Packs, row: int, names: Sequence[str]) -> list[str]:
     else:
         lines = [f"prediction  {shown(FUSED)} by the evidence alone"]
         lines += [f"            deployed are {views}; core is in packs of the final model only"]
-    views_alone = [stage for stage in packs.stages if stage not in (DEPLOYED, SMOOTHED)]
+    together = (DEPLOYED, SMOOTHED, OWN, PERSONAL)
+    views_alone = [stage for stage in packs.stages if stage not in together]
     notes = {view: "" if view in packs.views else ", not deployed" for view in views_alone}
     lines += [f"view        {view}: {shown(view)}{note}" for view, note in notes.items()]
     if not packs.disagree[row]:

@@ -230,6 +230,11 @@ def verify_weights(
             f"{where}: expected predictions {', '.join(again.stages)}, found "
             f"{', '.join(packs.stages)}; the pack or the run's configuration was altered"
         )
+    if packs.own_share != again.own_share:
+        raise UserError(
+            f"{where}: expected a share of {again.own_share:g} of the client's own model, found "
+            f"{packs.own_share:g}; the pack or that model was altered"
+        )
     gaps = {
         "neighbour weights": _largest_gap(_neighbours(packs), _neighbours(again), len(nodes)),
         "chunk weights": _largest_gap(_chunks(packs), _chunks(again), len(nodes)),

@@ -72,6 +72,10 @@ _SCORED = Disclosure(
     _SERVER,
     _WITHHELD,
 )
+_VOTES = Disclosure(
+    "votes on the reading: validation nodes that each one gains and loses (none where withheld)",
+    _SERVER,
+)
 _TOKENS = Disclosure(
     "counts of the run: chunks and tokens read as evidence, each time and once; calls, tokens and "
     "milliseconds of the client's language model",
@@ -116,7 +120,8 @@ def disclosure(record: str, key: str) -> Disclosure:
 
 def _metrics() -> dict[tuple[str, str], Disclosure]:
     # The views of every method, as a report reads runs of any of them.
-    views = {"deployed", *(view for spec in METHODS.all().values() for view in spec.views)}
+    views = {view for spec in METHODS.all().values() for view in spec.views}
+    views |= {"deployed", "global", "own"}
     scored: set[str] = set()
     for split in ("val", "test"):
         scored |= {keys.total_of(split), *(keys.per_class(split, name) for name in PER_CLASS)}
@@ -136,6 +141,10 @@ def _metrics() -> dict[tuple[str, str], Disclosure]:
             [keys.NODES, keys.ENCODER_TOKENS],
             Disclosure("numbers of nodes and of encoded tokens", _SERVER, _EXACT),
         ),
+        (keys.METRICS, keys.READING_VOTES): _VOTES,
+        (keys.METRICS, keys.LOSSES): Disclosure(
+            "losses on validation nodes of mixtures with the client's own model", _SERVER, _EXACT
+        ),
         **_each(keys.METRICS, COUNTS, _TRAINED_ON),
         **_each(keys.METRICS, scored, _SCORED),
         **_each(keys.METRICS, map(keys.tokens_of, TOKEN_COUNTS), _TOKENS),
@@ -146,6 +155,8 @@ def _config() -> dict[tuple[str, str], Disclosure]:
     settings = [
         *(keys.RUN, keys.PARTITION_DIR, keys.ROUND, keys.FINAL, keys.STEP),
         *(keys.CLIPPING_NORM, keys.NEEDS_INITIAL_UPLOAD, keys.PROXIMAL_MU),
+        *(keys.TEXT_POOLING, keys.EDGE_GATES),
+        *(keys.PERSONALISE, keys.LOSSES, keys.SCORED_NODES),
     ]
     # Under masks a client answers 0 here, and its numbers enter a masked sum.
     nodes = Disclosure("number of local nodes (0 where it is withheld)", _SERVER)
@@ -160,6 +171,7 @@ def _config() -> dict[tuple[str, str], Disclosure]:
         **_each(keys.CONFIG, [keys.LLM, keys.TOKENISER], _MODEL),
         (keys.CONFIG, keys.SCHEMA_NODES): nodes,
         (keys.CONFIG, keys.SCHEMA_TOKENS): tokens,
+        (keys.CONFIG, "reading_votes"): _VOTES,
         (keys.CONFIG, keys.DATA_SHA256): data,
         (keys.CONFIG, keys.EVIDENCE_SHA256): evidence,
     }

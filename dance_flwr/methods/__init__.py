@@ -1,6 +1,7 @@
 """The contract of federated methods, DANCE, FedAvg and local training."""
 
 from dance_flwr.config.plugins import METHODS, READ_EACH
+from dance_flwr.config.sections import MIX
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.methods.contract import MethodSpec, Uplink
@@ -15,6 +16,12 @@ def get_spec(name: str) -> MethodSpec:
     UserError : unknown method; the message lists the choices
     """
     return METHODS.get(name)  # type: ignore[no-any-return]
+
+
+def final_views(config: RunConfig) -> tuple[str, ...]:
+    """Return the views that clients may count of the final model, "deployed" apart."""
+    views = get_spec(config.method).views
+    return (*views, "global", "own") if config.personal == MIX else views
 
 
 def check_method(config: RunConfig) -> None:
@@ -38,6 +45,12 @@ def check_method(config: RunConfig) -> None:
         raise UserError(
             f"privacy.dp: expected a method that needs sums only, found {config.method!r}, which "
             "reads each client's upload; choose another method, or set privacy.dp = none"
+        )
+    # Its clients deploy models of their own already.
+    if config.personal != "off" and spec.card.evaluation != "global":
+        raise UserError(
+            f"personal: expected 'off' for method {config.method!r}, whose clients have no global "
+            f"model, found {config.personal!r}; leave it out, or choose another method"
         )
     # A server side of its own takes the place of the strategy's step: a setting without effect is
     # refused.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dance_flwr.config.tree import RunConfig
     from dance_flwr.methods.server_side import ServerSide
     from dance_flwr.metrics import Report
+    from dance_flwr.nn.mixture import Mixture
     from dance_flwr.nn.model import ModelShape
 
 
@@ -148,6 +149,8 @@ class RoundInfo:
     final : whether the model is the final one, which is deployed
     smooth : smoothing of the deployed probabilities of all nodes before they are scored,
         [n, C] -> [n, C]; set for the final model, None if there is none
+    mixture : what the client's own model says, and its share; set for the final model, None without
+        an own model
     """
 
     run: str
@@ -159,6 +162,7 @@ class RoundInfo:
     needs_initial_upload: bool = False
     final: bool = False
     smooth: Callable[[Tensor], Tensor] | None = None
+    mixture: Mixture | None = None
 
 
 class Method(Protocol):

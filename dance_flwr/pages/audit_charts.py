@@ -9,7 +9,7 @@ import numpy as np
 
 from dance_flwr.dance.inference import DEPLOYED
 from dance_flwr.evidence.metrics.leave_out import ChunkEffects
-from dance_flwr.evidence.pack import FUSED, PARTS, SMOOTHED, Packs
+from dance_flwr.evidence.pack import FUSED, OWN, PARTS, PERSONAL, SMOOTHED, Packs
 from dance_flwr.pages.drawing import Bar, bars
 
 _MAX_CLASSES = 5  # in a chart of probabilities
@@ -17,7 +17,10 @@ _STAGE_NOTES = {
     FUSED: "rests on the evidence alone",
     DEPLOYED: "what the model says",
     SMOOTHED: "what the model says, after smoothing on the client",
+    OWN: "what the client's own model says, which reads texts and edges without choosing",
+    PERSONAL: "what the client deploys, a mixture of its own model with the global one",
 }
+_TOGETHER = (DEPLOYED, SMOOTHED, OWN, PERSONAL)  # no views of the global model
 _SEE_TABLE = "; the table below has the numbers"
 
 
@@ -41,7 +44,7 @@ def stage_chart(packs: Packs, row: int, names: Sequence[str], label: int) -> dic
     drawn, table = [], []
     for at, stage in enumerate(packs.stages):
         note = _STAGE_NOTES.get(stage) or "reads texts and edges without choosing"
-        used = stage in packs.views or stage in (DEPLOYED, SMOOTHED)
+        used = stage in packs.views or stage in _TOGETHER
         heading = f"{stage}: {note}{'' if used else '; not deployed'}"
         best = int(probs[at].argmax())
         for k in listed:

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dance_flwr.api.prediction.bundle import FACTS, Bundle
+from dance_flwr.api.prediction.bundle import Bundle
+from dance_flwr.api.prediction.bundle_files import FACTS
 from dance_flwr.api.prediction.predicting import Log, explainer_of, known_labels, open_data
 from dance_flwr.config.paths import RESULT
 from dance_flwr.data.card import CARD
@@ -22,6 +23,7 @@ from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.verify import verify_sources
 from dance_flwr.federation.client.client import Client
+from dance_flwr.federation.client.own_model import deployed_own
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.runs.finished_run import FinishedRun
@@ -144,6 +146,7 @@ def open_run(
     data = finished.data(number)
     client, run_folder = Client(data, finished.config), finished.run_folder(data)
     client.load(finished.weights)
+    client.own = deployed_own(data.folder, str(finished.result["run"]), finished.config)
     final = run_folder.final_path
     yield Subject(
         client=client,

@@ -38,8 +38,8 @@ _ROWS = "history"  # the rows as bytes, beside the tensors "<group>/<name>"
 _DIGEST = "sha256"
 
 # Why (decision 20): a folder that is prepared again has a new salt, and with it another hash; a
-# node may also compute on another device from now on.
-_MAY_CHANGE = ("device", "data_sha256")  # of a client's description
+# node may also compute on another device from now on, where a vote may differ by a node.
+_MAY_CHANGE = ("device", "data_sha256", "reading_votes")  # of a client's description
 
 # What reading a damaged checkpoint raises, or one of another version.
 _UNREADABLE = (
@@ -72,6 +72,7 @@ class Checkpoint:
     history : the rows of `history.jsonl` as text; messages : rows of the message log
     sizes : "nodes_per_client" and "encoder_tokens" by client, of all that were there at a start;
         None = the sum of all, where only that is known; total_weight : of all clients, then
+    reading : keys that the federation chose, and the votes; empty where nothing was left open
     traffic : model bytes (down, up) per client that belong to no round yet
     client_seconds : client -> seconds by phase of the run so far; empty where only sums are known
     resumed_after : the last complete round before each stop
@@ -95,6 +96,7 @@ class Checkpoint:
     messages: list[dict[str, Any]] = field(default_factory=list)
     sizes: dict[str, dict[int | None, int]] = field(default_factory=dict)
     total_weight: int = 0
+    reading: dict[str, Any] = field(default_factory=dict)
     traffic: list[dict[int, int]] = field(default_factory=list)
     client_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
     resumed_after: list[int] = field(default_factory=list)

@@ -11,16 +11,17 @@ from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.sections import reading_of
-from dance_flwr.config.tree import RunConfig, parse
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.evidence.explain import Explainer
-from dance_flwr.federation.client.client import load_at, shape_of
+from dance_flwr.federation.client.client import Client, load_at, shape_of
+from dance_flwr.federation.client.own_model import deployed_own
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.methods import get_spec
-from dance_flwr.runs.reader import load_model, read_result
+from dance_flwr.runs.reader import config_of, load_model, read_result
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class FinishedRun:
             )
         try:
             # Read as a run of this version: what it does not know would change what is computed.
-            config = parse(result["config"])
+            config = config_of(result)
         except ConfigError as error:
             raise UserError(
                 f"{folder}: expected the configuration of a run of this version, found {error}; "
@@ -126,11 +127,15 @@ class FinishedRun:
         return RunFolder(data.folder, self.result["run"])
 
     def explainer(self, data: ClientData) -> Explainer:
-        """Return the saved model at a client's data, with its prior and the run's `smoothing`."""
+        """Return the saved model at a client's data, with its prior, the run's `smoothing`, and the
+        client's own model.
+        """
         shape = shape_of(data.text_dim, len(data.card.class_names), self.config)
-        # With prior and smoothing, so that evidence explains what the run has predicted.
+        # With all of these, so that evidence explains what the run has predicted.
         model = get_spec(self.config.method).make_client().build(shape, self.config)
         load_at(data, model, self.weights, self.config)
+        client = Client(data, self.config)
+        client.own = deployed_own(data.folder, str(self.result["run"]), self.config)
         return Explainer(
             cast(DanceModel, model),
             data,
@@ -138,4 +143,5 @@ class FinishedRun:
             int(self.result["best_round"]),
             self.model_id,
             smoothing_of(self.config, data),
+            client.mixture(),
         )

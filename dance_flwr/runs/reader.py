@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from dance_flwr.config.paths import MODEL, RESULT
+from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
 from dance_flwr.fingerprint import model_fingerprint
 
@@ -37,6 +38,18 @@ def read_result(folder: Path) -> dict[str, Any]:
         lack = f"none of {missing[0]!r}" if isinstance(result, dict) else type(result).__name__
         raise UserError(f"{path}: expected the result of a run, found {lack}; {_AGAIN}")
     return result
+
+
+def config_of(result: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration of a finished run, with the reading that its clients chose.
+
+    Raises
+    ------
+    ConfigError : it is that of another version
+    """
+    from dance_flwr.client_data.reading_probe import with_choice
+
+    return with_choice(parse(result["config"]), result.get("reading", {}))
 
 
 def validated(result: Mapping[str, Any]) -> bool:

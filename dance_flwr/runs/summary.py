@@ -17,8 +17,8 @@ _VERSIONS = ("flwr", "torch", "torch-geometric", "sentence-transformers", "entma
 
 def client_rows(
     clients: Mapping[int | None, Mapping[str, Counts]], nodes: Mapping[int | None, int]
-) -> list[dict[str, float | int | None]]:
-    """Return the nodes and accuracies of every client; none where only sums are known.
+) -> list[dict[str, Any]]:
+    """Return the nodes, accuracies and hits of every client; none where only sums are known.
 
     The accuracy on a split without nodes is None.
 
@@ -34,6 +34,7 @@ def client_rows(
             "val_nodes": counts["val"].total,
             "test_accuracy": accuracy(counts["test"].correct["deployed"], counts["test"].total),
             "val_accuracy": accuracy(counts["val"].correct["deployed"], counts["val"].total),
+            "correct_by_view": {split: dict(counts[split].correct) for split in ("val", "test")},
         }
         # Under masks the one entry is the sum, of which no client has a row.
         for number, counts in clients.items()

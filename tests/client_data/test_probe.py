@@ -1,4 +1,4 @@
-"""The linear probe that chooses how a client's texts and edges are read."""
+"""The linear probe by which clients vote on how their federation reads texts and edges."""
 
 import json
 
@@ -12,31 +12,59 @@ from dance_flwr.client_data import reading_probe as probe
 from dance_flwr.client_data.agreement import agreeing_edges
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
-from dance_flwr.client_data.reading_probe import choose, ridge
+from dance_flwr.client_data.reading_probe import elect, readings, ridge, with_choice
 from dance_flwr.config.sections import ReadingConfig
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
 from dance_flwr.data.prepare import prepare
+from dance_flwr.errors import UserError
 
 ASKED = ReadingConfig(text_pooling="probe", edge_gates="probe")
-
-
-def hits(*rows):
-    return torch.tensor([[letter == "x" for letter in row] for row in rows], dtype=torch.bool)
+ONE = ReadingConfig(text_pooling="probe", edge_gates="none")
+PAIR = ("attention", "agreement")
 
 
 @pytest.mark.parametrize(
-    ("rows", "expected"),
+    ("votes", "expected"),
     [
-        (("xxxx....", "xxxxx..."), 0),  # 1 gained, none lost: one standard error, not more
-        (("xxxx....", "xxxxxx.."), 1),  # 2 gained: more than sqrt(2)
-        (("xxxx....", "..xxxxxx"), 0),  # 4 gained, 2 lost: 2 is less than sqrt(6)
-        (("xxxx....", "xxxxxx..", "xxxxxxx."), 2),
-        (("xxxx....", "xxxx....", "x......."), 0),
-        (("", ""), 0),
+        ([0, 0, 1, 0], 0),  # 1 gained, none lost: one standard error, not more
+        ([0, 0, 2, 0], 1),  # more than sqrt(2)
+        ([0, 0, 4, 2], 0),  # 2 is less than sqrt(6)
+        ([0, 0, 2, 0, 3, 0], 2),
+        ([0, 0, 0, 0, 1, 4], 0),
+        ([], 0),
     ],
 )
-def test_another_reading_is_chosen_only_beyond_chance(rows, expected):
-    assert choose(hits(*rows)) == expected
+def test_another_reading_is_elected_only_beyond_chance(votes, expected, monkeypatch):
+    candidates = [f"reading {k}" for k in range(3)]
+    monkeypatch.setattr(probe, "readings", lambda configured: candidates)
+    assert elect(ASKED, votes) == candidates[expected]
+
+
+def test_votes_that_are_chance_at_each_client_are_none_in_their_sum():
+    each = [0, 0, 4, 2]
+    assert elect(ONE, each).text_pooling == "attention"
+    assert elect(ONE, [5 * n for n in each]).text_pooling == "agreement"
+
+
+def test_the_paper_s_reading_is_the_first():
+    pairs = [(reading.text_pooling, reading.edge_gates) for reading in readings(ASKED)]
+    assert pairs == [(text, gate) for gate in ("none", "agreement") for text in PAIR]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"text-pooling": "agreement"},
+        {"text-pooling": "probe", "edge-gates": "none"},
+        {"text-pooling": "agreement", "edge-gates": "agreement"},  # edges are not open
+        {"text-pooling": "agreement", "edge-gates": ["none"]},
+        {"edge-gates": "none"},
+    ],
+)
+def test_a_choice_that_the_run_does_not_leave_open_is_refused(choice):
+    with pytest.raises(UserError, match="expected a reading that the run's text-pooling"):
+        with_choice(ONE, choice)
+    assert with_choice(ReadingConfig(), choice) == ReadingConfig()  # nothing is open
 
 
 def test_ridge_is_that_of_scikit_learn():
@@ -63,43 +91,42 @@ def open_client(run_config, tmp_path):
     return opened
 
 
-def test_the_choice_is_kept_with_the_hits_of_every_candidate(open_client, monkeypatch):
-    chosen = open_client().reading
-    assert {chosen.text_pooling, chosen.edge_gates} <= {"attention", "agreement", "none"}
-    (path,) = (open_client().folder / "derived").glob("reading-*.json")
-    kept = json.loads(path.read_text())
-    readings = [(c["text_pooling"], c["edge_gates"]) for c in kept["candidates"]]
-    assert readings == [(text, gate) for gate in ("none", "agreement") for text in PAIR]
-    assert all(0 <= c["hits"] <= kept["nodes"] for c in kept["candidates"])
+def test_votes_are_counted_once(open_client, monkeypatch):
+    votes = open_client().reading_votes()
+    assert len(votes) == 8
+    assert votes[:2] == [0, 0]
+    (path,) = (open_client().folder / "derived").glob("votes-*.json")
+    assert all(n <= json.loads(path.read_text())["nodes"] for n in votes)
     monkeypatch.setattr(probe, "_hits", lambda *_: pytest.fail("probed again"))
-    assert open_client().reading == chosen
+    assert open_client().reading_votes() == votes
 
 
-PAIR = ("attention", "agreement")
+def test_votes_count_what_a_reading_gains_and_loses(open_client):
+    by_reading = [hits_of(open_client(reading)) for reading in readings(ASKED)]
+    expected = []
+    for hits in by_reading:
+        pairs = list(zip(hits.tolist(), by_reading[0].tolist(), strict=True))
+        expected += [pairs.count((True, False)), pairs.count((False, True))]
+    assert open_client().reading_votes() == expected
 
 
-@pytest.mark.parametrize("damage", ["", "[]", '{"chosen": {"text_pooling": "attention"}}', "{"])
-def test_a_damaged_choice_is_made_again(open_client, damage):
-    chosen = open_client().reading
-    (path,) = (open_client().folder / "derived").glob("reading-*.json")
+@pytest.mark.parametrize(
+    "damage", ["", "[]", '{"votes": [0, 0]}', '{"votes": "00000000"}', '{"votes": [-1]}', "{"]
+)
+def test_damaged_votes_are_counted_again(open_client, damage):
+    votes = open_client().reading_votes()
+    (path,) = (open_client().folder / "derived").glob("votes-*.json")
     whole = path.read_text()
     path.write_text(damage)
-    assert open_client().reading == chosen
+    assert open_client().reading_votes() == votes
     assert path.read_text() == whole
 
 
-def test_a_kept_choice_that_was_not_asked_for_is_no_choice(open_client):
-    chosen = open_client().reading
-    (path,) = (open_client().folder / "derived").glob("reading-*.json")
-    path.write_text('{"chosen": {"text_pooling": "probe", "edge_gates": "always"}}')
-    assert open_client().reading == chosen
-
-
-def test_one_asked_key_leaves_the_other_alone(open_client):
-    data = open_client(ReadingConfig(text_pooling="agreement", edge_gates="probe"))
-    assert data.reading.text_pooling == "agreement"
-    assert data.reading.edge_gates in ("none", "agreement")
-    assert open_client(ReadingConfig()).reading == ReadingConfig()
+def test_a_settled_reading_needs_no_vote_and_an_open_one_reads_nothing(open_client):
+    assert open_client(ReadingConfig()).reading_votes() == []
+    assert len(open_client(ONE).reading_votes()) == 4
+    with pytest.raises(ValueError, match="expected a reading that the federation has chosen"):
+        open_client(ONE).table  # noqa: B018  # reading it is the point
 
 
 def test_test_labels_change_no_hit(open_client):
@@ -113,14 +140,13 @@ def test_test_labels_change_no_hit(open_client):
     assert not torch.equal(hits_of(data), hits_of(other))
 
 
-def test_a_client_without_validation_nodes_keeps_the_papers_reading(open_client):
+def test_a_client_without_validation_nodes_has_no_vote(open_client):
     data = open_client(ReadingConfig())
     data.split[data.split == VAL] = TEST
     nodes = probe.probe_nodes(data.labels, data.split, len(data.card.class_names), 0)
     path = data.folder / "derived" / "x.json"
     read = data.table.nodes, data.training_graph
-    chosen = probe.probed(ASKED, nodes, lambda reading: read, path)
-    assert (chosen.text_pooling, chosen.edge_gates) == ("attention", "none")
+    assert probe.counted_votes(ASKED, nodes, lambda reading: read, path) == [0] * 8
 
 
 def test_random_edges_let_the_probe_gate_them():
@@ -146,6 +172,8 @@ def test_random_edges_let_the_probe_gate_them():
         return probe._hits(nodes, texts.float(), graph)
 
     gates = agreeing_edges(texts.float(), rows, 0.2)
-    found = torch.stack([hits_under(each) for each in (None, gates)])
-    assert choose(found) == 1
-    assert choose(found.flip(0)) == 0
+    plain, gated = (hits_under(each) for each in (None, gates))
+    gained, lost = int((gated & ~plain).sum()), int((plain & ~gated).sum())
+    gates_alone = ReadingConfig(text_pooling="attention", edge_gates="probe")
+    assert elect(gates_alone, [0, 0, gained, lost]).edge_gates == "agreement"
+    assert elect(gates_alone, [0, 0, lost, gained]).edge_gates == "none"

@@ -5,7 +5,6 @@ chunks, as in a deployment), `model.safetensors` and a model card. It holds no t
 evidence of any client.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,68 +13,33 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from dance_flwr.api.prediction.calibration import MAX_TEMPERATURE, Calibration
+from dance_flwr.api.prediction.bundle_files import (
+    AGREED,
+    FACTS,
+    FORMAT,
+    check_shapes,
+    read_facts,
+)
+from dance_flwr.api.prediction.calibration import Calibration
 from dance_flwr.api.prediction.model_card import card_text
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.outputs import check_out
 from dance_flwr.config.paths import MODEL
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, flatten, parse
+from dance_flwr.data.card import read_card
 from dance_flwr.data.federation_file import Agreement, agree, read_agreement, write_agreement
 from dance_flwr.disk import atomic_folder, json_text, write_text
 from dance_flwr.errors import ConfigError, UserError
-from dance_flwr.federation.client.client import Client, shape_of
+from dance_flwr.federation.client.client import Client
+from dance_flwr.federation.client.own_model import OWN, OwnModel, deployed_own, plain_config
 from dance_flwr.fingerprint import VERSION, file_sha256
 from dance_flwr.methods import get_spec
-from dance_flwr.runs.reader import load_model, read_result, validated
+from dance_flwr.runs.reader import config_of, load_model, read_result, validated
 
-FACTS, AGREED, CARD = "bundle.json", "federation.toml", "README.md"
-FORMAT = 1
-_MAX_BYTES = 16 << 20  # of bundle.json, which is read whole
-_SHARE = {"type": "number", "minimum": 0, "maximum": 1}
-_SCORE = _SHARE | {"type": ["number", "null"]}  # null = not measured
-_COUNT = {"type": "integer", "minimum": 0}
-_NAME = {"type": "string", "maxLength": 200}
-# What the commands read. A bundle comes from another institution, so nothing is believed.
-_SCHEMA = {
-    "type": "object",
-    "required": [
-        *("format", "dance_flwr", "method", "config", "model_fingerprint", "best_round"),
-        *("validated", "calibration", "privacy"),
-    ],
-    "properties": {
-        "format": {"const": FORMAT},
-        "dance_flwr": _NAME,
-        "method": _NAME,
-        "config": {"type": "object"},
-        "model_fingerprint": {"type": "string", "pattern": "^[0-9a-f]{16,64}$"},
-        "best_round": _COUNT,
-        "validated": {"type": "boolean"},
-        "test_nodes": _COUNT,
-        **dict.fromkeys(("test_accuracy", "test_macro_f1", "val_accuracy"), _SCORE),
-        "calibration": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["temperature", "nodes", "error_before", "error_after"],
-            "properties": {
-                "temperature": {
-                    "type": "number",
-                    "minimum": 1 / MAX_TEMPERATURE,
-                    "maximum": MAX_TEMPERATURE,
-                },
-                "nodes": _COUNT,
-                "error_before": _SHARE,
-                "error_after": _SHARE,
-            },
-        },
-        "privacy": {"type": "object"},
-    },
-}
+CARD = "README.md"
 # Keys about the machine and the clients of the run, which mean nothing to a user of its model.
 _LOCAL = ("data", "data-root", "out", "resume", "overwrite", "encoder", "node-keys")
 _RECORDED = (
@@ -117,7 +81,7 @@ class Bundle:
                 "`dance-flwr export RUN --out BUNDLE`"
             )
         try:
-            facts = _read_facts(path)
+            facts = read_facts(path)
             config = parse(facts["config"])
             calibration = Calibration(**facts["calibration"])
         except (OSError, ValueError, RecursionError, ConfigError) as error:
@@ -135,7 +99,8 @@ class Bundle:
     @cached_property
     def digest(self) -> str:
         """The sha256 of everything that decides a prediction: facts, agreement and model."""
-        files = (self.folder / name for name in (FACTS, AGREED, MODEL))
+        names = (FACTS, AGREED, MODEL, *([OWN] if "own" in self.facts else []))
+        files = (self.folder / name for name in names)
         return sha256("".join(map(file_sha256, files)).encode()).hexdigest()
 
     @cached_property
@@ -164,7 +129,8 @@ class Bundle:
                     f"{folder}: expected {name.replace('_', '-')} {expected} of the bundle, found "
                     f"{actual}; prepare the data as {AGREED} of the bundle says"
                 )
-        self._check_shapes()
+        # Before anything is allocated: a number in a file could ask for any amount of memory.
+        check_shapes(self.folder / MODEL, self.config, self.agreement)
         data = ClientData(
             folder,
             torch.device("cpu"),
@@ -174,42 +140,36 @@ class Bundle:
         )
         client = Client(data, self.config)
         client.load(self.weights)
+        client.own = self.own
         return client
 
-    def _check_shapes(self) -> None:
-        """Compare the shapes of the stored model with those of its configuration.
-
-        Neither is allocated: a number in a file could ask for any amount of memory.
+    @property
+    def own(self) -> OwnModel | None:
+        """The own model of the client whose bundle this is; None for the global model alone.
 
         Raises
         ------
-        UserError : they differ, or the file is no model
+        UserError : it is damaged, or not the one that `bundle.json` names
         """
-        shape = shape_of(self.agreement.text_width, len(self.agreement.class_names), self.config)
-        with torch.device("meta"):
-            model = get_spec(self.config.method).make_client().build(shape, self.config)
-        expected = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
-        path = self.folder / MODEL
-        try:
-            with safe_open(path, "pt") as file:
-                names = file.keys()
-                actual = {name: file.get_slice(name).get_shape() for name in names}
-        except (OSError, SafetensorError) as error:
-            raise UserError(f"{path}: expected a model, found {error}; export it again") from None
-        if actual != expected:
-            name = min(
-                n for n in actual.keys() | expected.keys() if actual.get(n) != expected.get(n)
-            )
+        if (stated := self.facts.get("own")) is None:
+            return None
+        path = self.folder / OWN
+        check_shapes(path, plain_config(self.config), self.agreement)
+        model = OwnModel.read(path)
+        if model is None or (model.model_id, model.share) != (stated["model"], stated["share"]):
             raise UserError(
-                f"{path}: expected {name} of shape {expected.get(name)} by {FACTS} and {AGREED}, "
-                f"found {actual.get(name)}; export the run again"
+                f"{path}: expected the client's own model {stated['model']}, found another; export "
+                "the run again"
             )
+        return model
 
 
 def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
     """Write the bundle of a finished run; it appears whole or not at all.
 
-    Temperature scaling is fitted on the validation nodes of the clients whose folders are here.
+    Temperature scaling is fitted on the validation nodes of the clients whose folders are here. Of
+    a run with personal models, the bundle of one client predicts as that client does, and any other
+    one is the global model.
 
     Parameters
     ----------
@@ -231,7 +191,9 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
         raise UserError(f"--out: expected a new folder, found {out}; choose another or remove it")
     check_out(out)
     folders = _folders(run, result, client_folder)
-    config = {key: value for key, value in result["config"].items() if key not in _LOCAL}
+    # With the reading that the run's clients chose: a bundle leaves nothing open.
+    settled = flatten(config_of(result))
+    config = {key: value for key, value in settled.items() if key not in _LOCAL}
     facts = {
         "format": FORMAT,
         "dance_flwr": VERSION,
@@ -241,12 +203,21 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
         "validated": validated(result),
         "calibration": vars(Calibration()),
     }
+    own = None
+    if (settings := config_of(result)).personal != "off":
+        facts |= _scores(result, client_folder)
+        if client_folder is not None:
+            own = deployed_own(client_folder, str(result["run"]), settings)
+    if own is not None:
+        facts["own"] = {"model": own.model_id, "share": own.share}
     weights = load_model(run, str(result["model_fingerprint"]))
     with atomic_folder(out) as draft:
         agreement = agree(folders[0])
         write_agreement(draft / AGREED, agreement)
         # Byte for byte, so that the fingerprint stays that of the run.
         (draft / MODEL).write_bytes((run / MODEL).read_bytes())
+        if own is not None:
+            own.save(draft / OWN)
         write_text(draft / FACTS, json_text(facts))
         # As a user will open it: one that cannot be read is never finished.
         bundle = Bundle.open(draft)
@@ -258,23 +229,16 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
     return Bundle.open(out)
 
 
-def _read_facts(path: Path) -> dict[str, Any]:
-    """Return the content of `bundle.json`, which follows the schema.
-
-    Raises
-    ------
-    ValueError : it does not
-    """
-    if (size := path.stat().st_size) > _MAX_BYTES:
-        raise ValueError(f"{size:,} bytes")
-    facts: dict[str, Any] = json.loads(path.read_text("utf-8"), parse_constant=_no_number)
-    if error := best_match(Draft202012Validator(_SCHEMA).iter_errors(facts)):
-        raise ValueError(f"at {error.json_path}: {error.message:.200}")
-    return facts
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name}, which is no number of JSON")
+def _scores(result: Mapping[str, Any], client_folder: Path | None) -> dict[str, Any]:
+    """Return the scores of the model in a bundle of a run whose result is of personal models."""
+    unknown = dict.fromkeys(("test_macro_f1", "val_accuracy"))
+    if client_folder is None:
+        return {"test_accuracy": result["test_accuracy_by_view"]["global"], **unknown}
+    number = read_card(client_folder).client
+    # Under masks no client has a row.
+    row: Mapping[str, Any] = next((row for row in result["clients"] if row["client"] == number), {})
+    counted = {key: row.get(key) for key in ("test_accuracy", "val_accuracy")}
+    return unknown | counted | {key: row.get(key, 0) for key in ("test_nodes", "val_nodes")}
 
 
 def _folders(run: Path, result: Mapping[str, Any], client_folder: Path | None) -> list[Path]:

@@ -15,15 +15,16 @@ from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.sections import reading_of
-from dance_flwr.config.tree import RunConfig, parse
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.client.client import Client, shape_of
+from dance_flwr.federation.client.own_model import deployed_own
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.federation.wire.keys import DATA_SHA256
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.reader import config_of, load_model
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def confusion_matrix(run: Path, result: Mapping[str, Any]) -> Confusion:
     if not partition or not Path(partition).is_dir():
         raise UserError("Not known here: the clients' folders are not on this machine.")
     try:
-        config = parse(result["config"])
+        config = config_of(result)
     except ConfigError as error:
         raise UserError(f"Not known here: the run is of another version: {error}.") from None
     weights = load_model(run, str(result["model_fingerprint"]))
@@ -99,6 +100,7 @@ def _client_counts(
     """Return [C, C] counts of a client's test nodes, by class and prediction."""
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
         client = load_client(folder, config, weights, Path(scratch))
+        client.own = deployed_own(folder, str(result["run"]), config)
         data, classes = client.data, len(client.data.card.class_names)
         labelled = data.labels >= 0
         parts = [torch.nonzero((data.split == s) & labelled).flatten() for s in (VAL, TEST)]

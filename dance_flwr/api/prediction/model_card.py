@@ -25,6 +25,7 @@ dance-flwr predict BUNDLE --data FOLDER --out predictions.parquet{evidence}
 | | |
 | --- | --- |
 | classes | {classes} |
+| predicts with | {deploys} |
 | text encoder | {encoder}, weights {encoder_sha256} |
 | accuracy on the clients' test nodes | {accuracy} |
 | calibration | {calibration} |
@@ -75,15 +76,10 @@ def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calib
         choice="the best on validation"
         if facts["validated"]
         else "the last one, as no round was validated",
-        accuracy=f"{facts['test_accuracy']:.4f} ({facts['test_nodes']:,} nodes), "
-        f"macro-F1 {facts['test_macro_f1']:.4f}"
-        if facts["test_accuracy"] is not None
-        else "not measured: "
-        + (
-            "no client has test nodes"
-            if privacy["dp"] == "none"
-            else "clients count none under differential privacy"
-        ),
+        accuracy=_accuracy(facts),
+        deploys=f"the mixture with one client's own model, whose share is {own['share']:g}"
+        if (own := facts.get("own"))
+        else "the global model",
         calibration=fitted + f"; expected error {calibration.error_before:.3f} before, "
         f"{calibration.error_after:.3f} after"
         if calibration.nodes
@@ -102,3 +98,13 @@ def _spent(privacy: Mapping[str, Any]) -> str:
         return "none"
     epsilon, delta = f"{privacy['epsilon']:.4g}", f"{privacy['delta']:g}"
     return f"{privacy['dp']}, epsilon {epsilon} of training nodes at delta {delta}"
+
+
+def _accuracy(facts: Mapping[str, Any]) -> str:
+    if facts["test_accuracy"] is None:
+        if facts["privacy"]["dp"] != "none":
+            return "not measured: clients count no test node under differential privacy"
+        return "not measured: no client has test nodes, or masks hide them"
+    score = f"{facts['test_accuracy']:.4f} ({facts['test_nodes']:,} nodes)"
+    f1 = facts["test_macro_f1"]  # of personal models, not known of the global one
+    return score if f1 is None else f"{score}, macro-F1 {f1:.4f}"

@@ -83,7 +83,8 @@ def explainer_of(bundle: Bundle, client: Client) -> Explainer:
     """Return the explainer of the bundle's model at a client's data."""
     settings, round_ = DanceConfig.of(bundle.config), int(bundle.facts["best_round"])
     model, smooth = cast(DanceModel, client.model), smoothing_of(bundle.config, client.data)
-    return Explainer(model, client.data, settings, round_, bundle.model_id, smooth)
+    after = (smooth, client.mixture())
+    return Explainer(model, client.data, settings, round_, bundle.model_id, *after)
 
 
 def show_node(bundle: Bundle, data: str, node: str, log: Log) -> str:

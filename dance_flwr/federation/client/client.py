@@ -16,11 +16,13 @@ from dance_flwr.data.card import read_card
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.device import pick_device
+from dance_flwr.federation.client.own_model import OwnModel, plain_config
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.federation.privacy.dp import withholds_counts
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import ExchangingMethod, RoundInfo, SealingMethod, Uplink
 from dance_flwr.metrics import Counts, Report, count
+from dance_flwr.nn.mixture import Mixture
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.nn.proximal import proximal_term
 from dance_flwr.seeding import seeded
@@ -51,6 +53,10 @@ class Client:
     """Data, a method, and a model that each message overwrites.
 
     The clients of one process share the model.
+
+    Attributes
+    ----------
+    own : the client's own model, which is deployed with the global one; None = the global one alone
     """
 
     def __init__(self, data: ClientData, config: RunConfig) -> None:
@@ -60,6 +66,7 @@ class Client:
         self.method = self.spec.make_client()
         shape = shape_of(data.text_dim, len(data.card.class_names), config)
         self.model = _model(shape, config, data.device)
+        self.own: OwnModel | None = None
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Load this state into the model of the process, with this client's prior."""
@@ -117,8 +124,15 @@ class Client:
             return int((self.data.train_labels >= 0).sum())
         return self.data.num_nodes
 
+    def reading_votes(self) -> list[int]:
+        """Return `ClientData.reading_votes`; empty under differential privacy."""
+        # Why (decision 18): votes count validation nodes exactly, and no budget covers them.
+        return [] if self.config.privacy.dp != "none" else self.data.reading_votes()
+
     def predict(self, info: RoundInfo, nodes: Tensor) -> dict[str, Tensor]:
         """Return [m, C] probabilities of nodes per view: the method's, smoothed as configured.
+
+        With an own model, "deployed" is the mixture, beside the views "global" and "own".
 
         Parameters
         ----------
@@ -134,7 +148,22 @@ class Client:
         if smooth:
             views["deployed"] = smooth(views["deployed"])
             views = {name: probs[nodes] for name, probs in views.items()}
-        return views
+        if (mixture := self.mixture()) is None:
+            return views
+        shared = views["deployed"]
+        mixed = {"deployed": mixture.of(shared, nodes), "global": shared}
+        return views | mixed | {"own": mixture.own[nodes]}
+
+    def mixture(self) -> Mixture | None:
+        """Return what the own model says of all nodes, and its share; None without one."""
+        return None if self.own is None else Mixture(self.own_probs(self.own), self.own.share)
+
+    def own_probs(self, model: OwnModel) -> Tensor:
+        """Return what a model of this client's own says of all nodes, smoothed; [n, C]."""
+        alone = Client(self.data, plain_config(self.config))
+        alone.load(model.state)
+        nodes = torch.arange(self.data.num_nodes, device=self.data.device)
+        return alone.predict(RoundInfo("own", 0, model.model_id, final=True), nodes)["deployed"]
 
     def validate(self, state: Mapping[str, Tensor], info: RoundInfo) -> dict[str, Counts]:
         """Count hits on the validation nodes; on none of them under differential privacy."""
@@ -149,7 +178,8 @@ class Client:
         Under differential privacy they are hits on no node.
         """
         self.load(state)
-        info = replace(info, final=True, smooth=smoothing_of(self.config, self.data))
+        smooth = smoothing_of(self.config, self.data)
+        info = replace(info, final=True, smooth=smooth, mixture=self.mixture())
         parts = {
             name: self._countable(labelled_nodes(self.data, code))
             for name, code in (("val", VAL), ("test", TEST))

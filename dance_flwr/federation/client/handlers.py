@@ -12,7 +12,9 @@ import torch
 from flwr.app import Context, Message
 
 from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.client_data.reading_probe import with_choice
 from dance_flwr.config.paths import LEDGER
+from dance_flwr.config.sections import MIX
 from dance_flwr.data.card import check_run, inside, run_folder
 from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.data.text.usage import usage_of
@@ -20,6 +22,7 @@ from dance_flwr.errors import disk_of
 from dance_flwr.federation.client.budget import Budget, admit
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
+from dance_flwr.federation.client.personal import own_losses, personalise
 from dance_flwr.federation.client.task_counts import count_task
 from dance_flwr.federation.client.uploads import as_upload, noise_step
 from dance_flwr.federation.node_config import client_number, refuse_beyond, run_config_of, terms_of
@@ -53,7 +56,7 @@ def describe(message: Message, context: Context) -> Message:
     # The size of a single client is what a masked sum hides.
     sizes = not demands_masks(context)
     return _do(
-        lambda request, client: messages.schema_reply(request, _schema_of(client.data, sizes)),
+        lambda request, client: messages.schema_reply(request, _schema_of(client, sizes)),
         message,
         context,
     )
@@ -89,7 +92,9 @@ def _do(task: Task, message: Message, context: Context) -> Message:
     ------
     UserError : the node has no such device or too little of its memory, its disk is full or closed
     """
-    folder, config = _folder(message, context), run_config_of(context)
+    # Why one reading for all (decision 18): averaged models must have the same inputs.
+    config = with_choice(run_config_of(context), messages.config_of(message))
+    folder = _folder(message, context)
     device = pick_device(config, context.node_config)
     with disk_of(folder), claim(device, memory_ratio(context.node_config)):
         try:
@@ -139,8 +144,14 @@ def _train(message: Message, client: Client, budget: Budget) -> Message:
 
 def _evaluate(message: Message, client: Client) -> Message:
     state = messages.model_of(message)
-    info = _info(message, state)
-    if messages.config_of(message).get(keys.FINAL, False):
+    info, config = _info(message, state), messages.config_of(message)
+    client.own = None  # that of another run, which this process answered for
+    if config.get(keys.PERSONALISE, False):
+        return messages.losses_reply(message, *own_losses(client, state, info))
+    if config.get(keys.FINAL, False):
+        if client.config.personal == MIX:
+            sums = config.get(keys.LOSSES, []), config.get(keys.SCORED_NODES, 0)
+            client.own = personalise(client, state, info, *sums)
         counts = client.finish(state, info)
         # After the method's end, which may still ask its language model.
         return messages.evaluate_reply(message, counts, _tokens_of(client.data, info.run))
@@ -180,7 +191,8 @@ def _tokens_of(data: ClientData, run: str) -> Tokens:
 
 def _weigh(message: Message, client: Client) -> Message:
     tokens = int(client.data.bank.tokens.sum())
-    return messages.weigh_reply(message, client.weight, client.data.num_nodes, tokens)
+    size = client.data.num_nodes
+    return messages.weigh_reply(message, client.weight, size, tokens, client.reading_votes())
 
 
 def _exchange(message: Message, client: Client) -> Message:
@@ -197,8 +209,9 @@ _TASKS: dict[str, Task] = {
 }
 
 
-def _schema_of(data: ClientData, sizes: bool) -> messages.Schema:
-    """Return what the data requires of the global model; without `sizes` its counts are 0."""
+def _schema_of(client: Client, sizes: bool) -> messages.Schema:
+    """Return what the data requires of the global model; without `sizes` no count of it."""
+    data = client.data
     card = data.card
     return messages.Schema(
         class_names=card.class_names,
@@ -209,4 +222,5 @@ def _schema_of(data: ClientData, sizes: bool) -> messages.Schema:
         encoder_tokens=int(data.bank.tokens.sum()) if sizes else 0,
         device=device_label(data.device),
         data_sha256=data_commitment(card),
+        reading_votes=tuple(client.reading_votes()) if sizes else (),
     )

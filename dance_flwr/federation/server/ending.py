@@ -47,6 +47,29 @@ def final_counts(
     return by_client, tokens
 
 
+def mixture_losses(
+    grid: FederationGrid,
+    model_for: Callable[[int], ArrayRecord],
+    config: Mapping[str, Any],
+    timeout: float,
+) -> dict[str, Any]:
+    """Ask every client to train its own model; return what the final evaluation says of them all.
+
+    That is the sum over clients of the losses of mixtures on validation nodes, and their number.
+
+    Parameters
+    ----------
+    model_for, config : as for `final_counts`; `config` is `wire.personal_config`
+    timeout : seconds for training as many rounds as the run had
+    """
+    batch = [wire.evaluate(node, config, model_for(client)) for node, client in grid.nodes.items()]
+    replies = grid.send_and_receive(batch, timeout=timeout)
+    total = counts.sum_metrics(wire.metrics_of(reply.content) for reply in replies)
+    if keys.LOSSES not in total:
+        raise QuorumError(missing_numbers(len(batch)))
+    return {keys.LOSSES: list(total[keys.LOSSES]), keys.SCORED_NODES: int(total[keys.WEIGHT])}
+
+
 def hashes(
     grid: FederationGrid,
     schemas: Sequence[wire.Schema],

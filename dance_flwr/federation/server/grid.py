@@ -16,6 +16,7 @@ from dance_flwr.federation.flower import Run
 from dance_flwr.federation.privacy.dp import fewest_clients, repeats_cost
 from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.server.polling import ask, is_lost
+from dance_flwr.federation.server.reading import summed_votes
 from dance_flwr.federation.server.reply_checks import ReplyChecks
 from dance_flwr.federation.server.sizes import Sizes, merged_sizes
 from dance_flwr.federation.wire import keys
@@ -56,6 +57,7 @@ class FederationGrid(Grid):
     Attributes
     ----------
     total_weight : of all clients, used under secure aggregation only
+    votes : sum of the clients' votes on the reading, after `sizes`; empty if there was none
     absent : client -> why it has not taken part since the last `take_absent`
     checks : of every reply
     """
@@ -72,6 +74,7 @@ class FederationGrid(Grid):
         self.absent: dict[int, str] = {}
         self.log = log
         self.checks = ReplyChecks(config)
+        self.votes: list[int] = []
 
     def set_run(self, run: Run) -> None:
         """Delegate to the wrapped Grid."""
@@ -238,6 +241,7 @@ class FederationGrid(Grid):
         config : of a message to clients, for subclasses that must ask them
         """
         described = dict(zip(self.clients, schemas, strict=True))
+        self.votes = summed_votes(schema.reading_votes for schema in schemas)
         for client, schema in described.items():
             LOG.info("client %d: %d nodes on %s", client, schema.num_nodes, schema.device)
         return merged_sizes(past, described)

@@ -11,12 +11,14 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
+from dance_flwr.client_data.reading_probe import MAX_PROBED
 from dance_flwr.config.sections import INT8
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.checks import MAX_CLASS_NAME, MAX_CLASSES
 from dance_flwr.federation.flower import SECAGG_CONFIGS
 from dance_flwr.federation.secagg.reply_checks import SIGNED, masked_fault, unlike_faults
 from dance_flwr.federation.server.count_checks import MAX_TOKENS, CountRules
+from dance_flwr.federation.server.reading import vote_size
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.rules import (
     MAX_NUMBER,
@@ -32,9 +34,10 @@ from dance_flwr.federation.wire.rules import (
 )
 from dance_flwr.federation.wire.tensors import array_fault
 from dance_flwr.fingerprint import PROTOCOL
-from dance_flwr.methods import get_spec
+from dance_flwr.methods import final_views, get_spec
 from dance_flwr.methods.contract import Uplink
 from dance_flwr.metrics import COUNTS, PHASES
+from dance_flwr.nn.mixture import MAX_LOSS, SHARES
 
 MAX_NODES = 2**31 - 1  # of one client
 _MAX_ARRAYS, _NAME = 100_000, 200  # _NAME: characters
@@ -45,6 +48,7 @@ _BY_TYPE: dict[str, Rule] = {
     "bool": Flag(),
     "str": Text(_NAME),
     "tuple[str, ...]": ListOf(Text(MAX_CLASS_NAME), 1, MAX_CLASSES),
+    "tuple[int, ...]": ListOf(Whole(0, MAX_PROBED), 0, 0),
 }
 _NAMES: dict[str, Rule] = dict.fromkeys((keys.LLM, keys.TOKENISER), Text(_NAME))
 _SEAL: dict[str, Rule] = {keys.EVIDENCE_SHA256: Text(64)}
@@ -78,7 +82,10 @@ class ReplyChecks:
 
     def __init__(self, config: RunConfig) -> None:
         self._config, spec = config, get_spec(config.method)
-        self._views = (*spec.views, "deployed")
+        # Under masks their sum alone is known, as that of the sizes.
+        votes = 0 if config.privacy.secure_aggregation else vote_size(config)
+        self._schema_rules = _SCHEMA | {"reading_votes": ListOf(Whole(0, MAX_PROBED), votes, votes)}
+        self._views = (*final_views(config), "deployed")
         self._reads_each = spec.uplink is Uplink.EACH
         self._nodes: dict[int, int] = {}
         self._classes = 0
@@ -112,7 +119,7 @@ class ReplyChecks:
             return _greeting_fault(content)
         if kind == keys.DESCRIBE:
             return records_fault(content, {keys.CONFIG: ConfigRecord}) or entries_fault(
-                messages.config_of(reply), _SCHEMA
+                messages.config_of(reply), self._schema_rules
             )
         if kind == keys.SEAL:
             return records_fault(content, {keys.CONFIG: ConfigRecord}) or entries_fault(
@@ -122,6 +129,10 @@ class ReplyChecks:
             return records_fault(content, {keys.EXCHANGED: ArrayRecord})
         if kind == keys.TRAIN:
             return self._training_fault(content, node)
+        if kind == keys.EVALUATE and messages.config_of(request).get(keys.PERSONALISE, False):
+            return records_fault(content, {keys.METRICS: MetricRecord}) or losses_fault(
+                messages.metrics_of(content), self._nodes.get(node, MAX_NODES)
+            )
         if kind == keys.EVALUATE:
             final = messages.config_of(request).get(keys.FINAL, False)
             return self._counts_fault(content, node, ("val", "test") if final else ("val",))
@@ -214,16 +225,30 @@ def total_fault(
     """
     if task == keys.WEIGH:
         names = (keys.WEIGHT, keys.NODES, keys.ENCODER_TOKENS)
-        return entries_fault(metrics, dict.fromkeys(names, Whole()) | {keys.WEIGHT: Whole(1)})
+        sums: dict[str, Rule] = dict.fromkeys(names, Whole())
+        sums[keys.WEIGHT] = Whole(1)
+        if votes := vote_size(config):
+            sums[keys.READING_VOTES] = ListOf(Whole(0, config.clients * MAX_PROBED), votes, votes)
+        return entries_fault(metrics, sums)
     if task == keys.TRAIN:
         # Bounded for all clients together: under masks nobody sees whose number is false.
         table = _training_table() | {keys.WEIGHT: Whole(1, largest)}
         if config.privacy.dp != "none" and config.privacy.clipping == "adaptive":
             table[keys.UNCLIPPED] = Real()
         return entries_fault(metrics, table)
-    views = (*get_spec(config.method).views, "deployed")
+    if keys.LOSSES in metrics:
+        return losses_fault(metrics, largest)
+    views = (*final_views(config), "deployed")
     splits = [split for split in ("val", "test") if keys.total_of(split) in metrics]
     return CountRules(views, Whole(0, largest)).fault(metrics, splits or ["val"])
+
+
+def losses_fault(metrics: Mapping[str, Any], nodes: int) -> str:
+    """Return what is wrong with the losses of mixtures on at most so many nodes."""
+    scored = metrics.get(keys.WEIGHT)
+    largest = MAX_LOSS * (scored if isinstance(scored, int) else 0)
+    each = ListOf(Whole(0, largest), len(SHARES), len(SHARES))
+    return entries_fault(metrics, {keys.WEIGHT: Whole(0, nodes), keys.LOSSES: each})
 
 
 def _training_table() -> dict[str, Rule]:

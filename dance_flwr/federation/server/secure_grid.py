@@ -68,7 +68,7 @@ class SecureGrid(FederationGrid):
     def sizes(
         self, past: Sizes, schemas: Sequence[wire.Schema], config: Mapping[str, Any], timeout: float
     ) -> Sizes:
-        """Ask for weight, nodes and tokens under masks, once in a run; return each sum."""
+        """Ask for weight, nodes, tokens and votes under masks, once in a run; return the sums."""
         # Once in a run: the difference of two sums over different clients is a client's size.
         if past:
             return past
@@ -77,6 +77,7 @@ class SecureGrid(FederationGrid):
         if keys.NODES not in total:
             raise QuorumError(missing_numbers(len(batch)))
         self.total_weight, self._nodes = int(total[keys.WEIGHT]), int(total[keys.NODES])
+        self.votes = list(total.get(keys.READING_VOTES, []))
         LOG.info(
             "%d clients under secure aggregation: %d nodes in all", len(schemas), total[keys.NODES]
         )

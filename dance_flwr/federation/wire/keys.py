@@ -21,6 +21,9 @@ PARTITION, PROTOCOL = "partition", "protocol"
 # Config of a message to a client.
 RUN, PARTITION_DIR, ROUND, FINAL, STEP = "run", "partition-dir", "server-round", "final", "step"
 CLIPPING_NORM, NEEDS_INITIAL_UPLOAD = "clipping-norm", "needs-initial-upload"
+# Of personal models: asks for the losses of mixtures; with the final model, their sums.
+PERSONALISE, LOSSES, SCORED_NODES = "personalise", "mixture-losses", "scored-nodes"
+TEXT_POOLING, EDGE_GATES = "text-pooling", "edge-gates"  # the reading that the federation chose
 PROXIMAL_MU = "proximal-mu"  # Flower's own FedProx sends it
 
 # Node config of a SuperNode.
@@ -50,7 +53,7 @@ DATA_SHA256, EVIDENCE_SHA256 = "data_sha256", "evidence_sha256"
 
 # Metrics of a reply.
 WEIGHT, LOSS, UNCLIPPED = "num-examples", "loss", "unclipped"
-NODES, ENCODER_TOKENS = "nodes", "encoder-tokens"
+NODES, ENCODER_TOKENS, READING_VOTES = "nodes", "encoder-tokens", "reading-votes"
 
 # Names in the answer with the final model, which no masked sum has.
 LLM, TOKENISER = "llm", "tokeniser"

@@ -8,7 +8,7 @@ round 1 send these in both directions. Nothing else travels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,10 @@ class Hello:
 
 @dataclass(frozen=True)
 class Schema:
-    """What the data of a client requires of the global model."""
+    """What the data of a client requires of the global model, and its votes on the reading.
+
+    Sizes and votes are withheld under masks, where their sums are asked for.
+    """
 
     class_names: tuple[str, ...]
     text_dim: int
@@ -47,7 +50,10 @@ class Schema:
     encoder_tokens: int
     device: str
     data_sha256: str
+    reading_votes: tuple[int, ...] = ()
 
+
+_LISTS = ("class_names", "reading_votes")  # of a schema
 
 # Queries.
 
@@ -86,14 +92,25 @@ def run_config(run: str, partition_dir: str) -> dict[str, Any]:
     return {keys.RUN: run, keys.PARTITION_DIR: partition_dir}
 
 
+def personal_config(common: Mapping[str, Any], round_: int) -> dict[str, Any]:
+    """Return the config of the message that asks for the losses of mixtures."""
+    return {**common, keys.ROUND: round_, keys.PERSONALISE: True}
+
+
+def reading_settings(reading: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of the chosen reading, which join `run_config` once the clients voted."""
+    return {key: reading[key] for key in (keys.TEXT_POOLING, keys.EDGE_GATES) if key in reading}
+
+
 def final_config(common: Mapping[str, Any], round_: int) -> dict[str, Any]:
     """Return the config of the one evaluation that reads the test split."""
     return {**common, keys.ROUND: round_, keys.FINAL: True}
 
 
 def run_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a config that `run_config` returned."""
-    return {key: config[key] for key in (keys.RUN, keys.PARTITION_DIR)}
+    """Return the part of a config that is in every message of a run."""
+    common = (keys.RUN, keys.PARTITION_DIR, keys.TEXT_POOLING, keys.EDGE_GATES)
+    return {key: config[key] for key in common if key in config}
 
 
 def with_clipping_norm(config: Mapping[str, Any], norm: float) -> ConfigRecord:
@@ -116,14 +133,14 @@ def read_hello(message: Message) -> Hello:
 
 def schema_reply(message: Message, schema: Schema) -> Message:
     """Answer DESCRIBE."""
-    values = asdict(schema) | {"class_names": list(schema.class_names)}
+    values = asdict(schema) | {name: list(getattr(schema, name)) for name in _LISTS}
     return _reply(message, {keys.CONFIG: ConfigRecord(values)})
 
 
 def read_schema(message: Message) -> Schema:
     """Read an answer to DESCRIBE."""
     values = config_of(message)
-    return Schema(**values | {"class_names": tuple(values["class_names"])})
+    return Schema(**values | {name: tuple(values[name]) for name in _LISTS})
 
 
 def seal_reply(message: Message, digest: str) -> Message:
@@ -168,10 +185,19 @@ def with_scales(reply: Message, scales: Tensor) -> Message:
     return with_content(reply, RecordDict(records))
 
 
-def weigh_reply(message: Message, weight: int, nodes: int, tokens: int) -> Message:
-    """Answer "weigh": the client's weight, nodes and encoded tokens; sent under masks only."""
-    metrics = MetricRecord({keys.WEIGHT: weight, keys.NODES: nodes, keys.ENCODER_TOKENS: tokens})
-    return _reply(message, {keys.METRICS: metrics})
+def weigh_reply(
+    message: Message, weight: int, nodes: int, tokens: int, votes: Sequence[int]
+) -> Message:
+    """Answer "weigh", sent under masks only: the client's weight, nodes, encoded tokens and votes.
+
+    Parameters
+    ----------
+    votes : on the reading; empty if none is asked for
+    """
+    metrics: dict[str, Any] = {keys.WEIGHT: weight, keys.NODES: nodes}
+    metrics[keys.ENCODER_TOKENS] = tokens
+    metrics |= {keys.READING_VOTES: list(votes)} if votes else {}
+    return _reply(message, {keys.METRICS: MetricRecord(metrics)})
 
 
 def evaluate_reply(
@@ -188,6 +214,12 @@ def evaluate_reply(
         names, numbers = token_entries(tokens)
         metrics, records = metrics | numbers, {keys.CONFIG: ConfigRecord(names)}
     return _reply(message, {keys.METRICS: MetricRecord(metrics), **records})
+
+
+def losses_reply(message: Message, losses: Sequence[int], nodes: int) -> Message:
+    """Answer the question for the losses of mixtures on so many validation nodes."""
+    metrics = MetricRecord({keys.WEIGHT: nodes, keys.LOSSES: list(losses)})
+    return _reply(message, {keys.METRICS: metrics})
 
 
 def error_reply(message: Message, reason: str) -> Message:

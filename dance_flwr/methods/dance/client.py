@@ -107,7 +107,8 @@ class Dance:
         folder = RunFolder(data.folder, info.run)
         core = folder.load(data.device).core.to(data.device)
         settings = DanceConfig.of(config)
-        explainer = Explainer(model, data, settings, info.round, info.model_id, info.smooth)
+        after = (info.smooth, info.mixture)
+        explainer = Explainer(model, data, settings, info.round, info.model_id, *after)
         packs = explainer.explain(core)
         packs.save(folder.final_path)
         summaries = None

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.client_data.reading_probe import with_choice
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import data_root
 from dance_flwr.config.sections import reading_of
@@ -22,6 +23,7 @@ from dance_flwr.data.prepare import prepare
 from dance_flwr.disk import private_lock
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.client.device import pick_device
+from dance_flwr.federation.server.reading import chosen_reading, summed_votes
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import Report
@@ -127,11 +129,15 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
 
 def _clients(folder: Path, config: RunConfig) -> list[Client]:
     inductive = config.split_mode == "inductive"
-    all_data = [
-        ClientData(folder / f"client-{k}", pick_device(config), inductive, reading_of(config))
-        for k in range(config.clients)
-    ]
-    return [Client(data, config) for data in all_data]
+    device = pick_device(config)
+
+    def opened(config: RunConfig) -> list[ClientData]:
+        folders = [folder / f"client-{k}" for k in range(config.clients)]
+        return [ClientData(path, device, inductive, reading_of(config)) for path in folders]
+
+    votes = summed_votes(data.reading_votes() for data in opened(config))
+    config = with_choice(config, chosen_reading(config, votes))
+    return [Client(data, config) for data in opened(config)]
 
 
 def _clean(folder: Path, run: str) -> None:

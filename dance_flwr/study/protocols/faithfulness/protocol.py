@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.client_data.reading_probe import with_choice
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
@@ -68,7 +69,9 @@ def analyse(
     UserError : the run's method selects no evidence
     """
     _check([config])
-    state = load_model(run_folder, read_result(run_folder)["model_fingerprint"])
+    result = read_result(run_folder)
+    state = load_model(run_folder, result["model_fingerprint"])
+    config = with_choice(config, result["reading"])
     torch.set_num_threads(config.torch_threads)
     all_data = [
         ClientData(

@@ -1,0 +1,35 @@
+"""The reading that all clients of a run have in common, by the sum of their votes."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dance_flwr.client_data.reading_probe import chosen_keys, elect, is_settled, readings
+from dance_flwr.config.sections import reading_of
+from dance_flwr.config.tree import RunConfig
+
+LOG = logging.getLogger("flwr")
+
+Reading = dict[str, Any]  # the chosen keys, and "votes"
+
+
+def vote_size(config: RunConfig) -> int:
+    """Return how many numbers a client's votes have; 0 if there is no vote."""
+    # Why (decision 18): exact counts of validation nodes, which no privacy budget covers.
+    if config.privacy.dp != "none" or is_settled(config):
+        return 0
+    return 2 * len(readings(config))
+
+
+def summed_votes(votes: Iterable[Sequence[int]]) -> list[int]:
+    """Return the element-wise sum of the votes of clients."""
+    return [sum(each) for each in zip(*votes, strict=True)]
+
+
+def chosen_reading(config: RunConfig, votes: Sequence[int]) -> Reading:
+    """Return the keys of the reading that the sum of votes elects; empty if none is left open."""
+    if is_settled(config):
+        return {}
+    chosen = chosen_keys(elect(reading_of(config), votes))
+    LOG.info("reading of all clients: %s", ", ".join(f"{k} = {v}" for k, v in chosen.items()))
+    return {**chosen, "votes": list(votes)}

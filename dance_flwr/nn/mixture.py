@@ -1,0 +1,74 @@
+"""A client's own model beside the global one: the share of each in what the client deploys."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+SHARES = tuple(step / 10 for step in range(11))  # of the own model, candidates
+# Why (decision 30): below a hundred validation nodes the best share of a client is mostly chance,
+# so the federation's mean loss enters with the weight of a hundred nodes.
+PRIOR_NODES = 100
+THOUSANDTHS = 1000  # of a nat: losses are whole numbers, whose sums are exact under masks, too
+_MIN_PROB = 1e-6  # a single confident error must not decide
+MAX_LOSS = 13_816  # of a node, -1000 log 10^-6
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """p = lambda q + (1 - lambda) p_global, q the probabilities of the client's own model.
+
+    Attributes
+    ----------
+    own : [n, C] q of all nodes
+    share : lambda, in [0, 1]
+    """
+
+    own: Float[Tensor, "n C"]
+    share: float
+
+    def of(self, shared: Float[Tensor, "m C"], nodes: Int64[Tensor, "m"]) -> Float[Tensor, "m C"]:
+        """Return the mixture at these nodes, given what the global model says of them."""
+        return self.share * self.own[nodes] + (1 - self.share) * shared
+
+
+def mixture_losses(
+    own: Float[Tensor, "m C"], shared: Float[Tensor, "m C"], labels: Int64[Tensor, "m"]
+) -> list[int]:
+    """-1000 sum_v log p_v(y_v) of the mixture with each of `SHARES`, rounded; [11].
+
+    Examples
+    --------
+    >>> own, shared = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.5, 0.5]])
+    >>> losses = mixture_losses(own, shared, torch.tensor([0]))
+    >>> losses[0], losses[-1]
+    (693, 0)
+    """
+    at = labels[:, None]
+    q, p = own.double().gather(1, at), shared.double().gather(1, at)
+    shares = torch.tensor(SHARES, dtype=torch.float64, device=q.device)
+    total = (shares * q + (1 - shares) * p).clamp(_MIN_PROB, 1).log().sum(0)
+    return [int(value) for value in (-THOUSANDTHS * total).round().tolist()]
+
+
+def best_share(losses: Sequence[int], every: Sequence[int] = (), nodes: int = 0) -> float:
+    """Return the share with the least loss here, and in the federation with 100 nodes' weight.
+
+    Parameters
+    ----------
+    losses : `mixture_losses` of this client
+    every, nodes : their sum over the clients of the federation, and its number of nodes; without
+        them the client decides alone
+
+    Examples
+    --------
+    >>> best_share([9, 8, 7, 6, 5, 6, 7, 8, 9, 10, 11])
+    0.4
+    """
+    weight = PRIOR_NODES / nodes if nodes else 0.0
+    prior = every if nodes else [0] * len(SHARES)
+    total = [here + weight * all_ for here, all_ in zip(losses, prior, strict=True)]
+    # Of equal ones the first, with the largest share of the global model.
+    return SHARES[min(range(len(SHARES)), key=total.__getitem__)]

@@ -1,0 +1,211 @@
+"""Personal models: what clients deploy after a run, and what of it leaves them."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from support.killing import Killed, same
+
+from dance_flwr.api.prediction.bundle import Bundle, export
+from dance_flwr.api.prediction.confusion import confusion_matrix
+from dance_flwr.errors import DataError, UserError
+from dance_flwr.federation.client.client import Client
+from dance_flwr.federation.client.own_model import OwnModel, own_path
+from dance_flwr.federation.wire import keys
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.runs.finished_run import FinishedRun
+from dance_flwr.runs.inspection import verify_evidence
+
+MIX = {"personal": "mix", "seed": 2}
+
+
+@pytest.fixture(scope="module")
+def personal(run):
+    return run(method="dance", **MIX)
+
+
+def own_of(finished, client):
+    folder = finished.partition / f"client-{client}"
+    return OwnModel.read(own_path(folder, finished.result["run"]))
+
+
+def test_the_global_model_is_that_of_a_run_without_personal_ones(run, personal):
+    without = run(method="dance", **MIX | {"personal": "off"})
+    assert without.result["model_fingerprint"] == personal.result["model_fingerprint"]
+    views = personal.result["test_accuracy_by_view"]
+    assert views["global"] == without.result["test_accuracy"]
+    assert personal.result["evaluation"] == "personalised"
+    assert {"plain", "fused", "own", "deployed"} < views.keys()
+
+
+def test_the_own_model_is_that_of_local_only_with_the_run_s_keys(run, personal):
+    config = personal.config
+    reading = {"text_pooling": "probe", "edge_gates": "probe", "class_prior": "labels"}
+    # Validated once, as the own model is the last one.
+    alone = run(method="local-only", seed=2, evaluate_every=config.rounds, **reading)
+    assert alone.result["best_round"] == config.rounds
+    state = load_file(alone.folder / "model.safetensors")
+    for client in range(config.clients):
+        for name, tensor in own_of(personal, client).state.items():
+            torch.testing.assert_close(state[f"client-{client}/{name}"], tensor)
+
+
+def test_what_is_deployed_is_the_mixture(personal):
+    finished = FinishedRun.open(personal.folder)
+    for number in range(personal.config.clients):
+        client = Client(finished.data(number), finished.config)
+        client.load(finished.weights)
+        client.own = own_of(personal, number)
+        views = client.predict(RoundInfo("x", 3, "", final=True), torch.tensor([2, 0, 5]))
+        share = client.own.share
+        expected = share * views["own"] + (1 - share) * views["global"]
+        torch.testing.assert_close(views["deployed"], expected)
+        row = personal.result["clients"][number]
+        assert row["correct_by_view"]["test"].keys() == views.keys()
+
+
+def losses_in(messages):
+    """The losses that clients sent, and those that the server sent back."""
+    up, down = [], []
+    for message in messages:
+        if not message.has_content():
+            continue
+        metrics = message.content.metric_records.get("metrics", {})
+        if message.metadata.src_node_id and keys.LOSSES in metrics:
+            up.append((list(metrics[keys.LOSSES]), metrics[keys.WEIGHT]))
+        config = message.content.config_records.get("config", {})
+        if keys.FINAL in config:
+            down.append((list(config.get(keys.LOSSES, [])), config.get(keys.SCORED_NODES, 0)))
+    return up, down
+
+
+def test_clients_send_losses_and_get_their_sum(personal):
+    up, down = losses_in(personal.messages)
+    assert len(up) == len(down) == personal.config.clients
+    assert up[0][0] != up[1][0]
+    total = [sum(column) for column in zip(*(losses for losses, _ in up), strict=True)]
+    assert down == [(total, sum(nodes for _, nodes in up))] * len(down)
+
+
+def test_masks_hide_the_losses_and_change_no_share(run, personal):
+    masked = run(method="dance", privacy_secure_aggregation=True, **MIX)
+    up, down = losses_in(masked.messages)
+    assert up == []
+    assert down == losses_in(personal.messages)[1]
+    for client in range(3):
+        assert own_of(masked, client).share == own_of(personal, client).share
+    assert masked.result["test_accuracy"] == personal.result["test_accuracy"]
+
+
+@pytest.mark.parametrize("mode", ["central", "local"])
+def test_under_differential_privacy_no_loss_leaves_a_client(run, mode):
+    private = {"privacy_dp": mode, "privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0}
+    finished = run(method="fedavg-full", **private, **MIX)
+    assert losses_in(finished.messages) == ([], [([], 0)] * 3)
+    assert own_of(finished, 0) is not None
+
+
+def test_a_run_that_is_killed_while_clients_train_alone_resumes_to_the_same(
+    run, personal, tmp_path
+):
+    def kill(message):
+        if not message.metadata.src_node_id and message.has_content():
+            config = message.content.config_records.get("config", {})
+            if keys.FINAL in config:
+                raise Killed
+
+    with pytest.raises(Killed):
+        run(folder=tmp_path, on_message=kill, method="dance", **MIX)
+    same(run(folder=tmp_path, resume=True, method="dance", **MIX), personal)
+
+
+def test_evidence_shows_the_parts_and_is_verified(personal):
+    packs = FinishedRun.open(personal.folder)
+    data = packs.data(0)
+    explained = packs.explainer(data).explain(torch.tensor([1]))
+    assert explained.stages[-2:] == ("own", "personal")
+    probs = dict(zip(explained.stages, explained.probs, strict=True))
+    share = explained.own_share
+    expected = share * probs["own"] + (1 - share) * probs["deployed"]
+    torch.testing.assert_close(torch.tensor(probs["personal"]), torch.tensor(expected))
+    verify_evidence(personal.folder, None, lambda line: None)
+
+
+def copied(finished, tmp_path):
+    """A run and its clients, to be altered."""
+    run, partition = tmp_path / "run", tmp_path / "partition"
+    shutil.copytree(finished.folder, run)
+    shutil.copytree(finished.partition, partition)
+    path = run / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"partition_dir": str(partition)}))
+    return run, partition / "client-0"
+
+
+@pytest.mark.parametrize("change", ["weights", "share", "none"])
+def test_an_own_model_that_was_altered_after_the_run_is_noticed(personal, tmp_path, change):
+    run, client = copied(personal, tmp_path)
+    path = own_path(client, personal.result["run"])
+    with safe_open(path, "pt") as file:
+        facts = json.loads(file.metadata()["facts"])
+    state = load_file(path)
+    if change == "weights":
+        name = min(state)
+        state[name] = state[name] + 0.5
+    elif change == "share":
+        facts["share"] = 0.25 if facts["share"] != 0.25 else 0.75
+    save_file(state, path, {"facts": json.dumps(facts)})
+    if change == "none":
+        path.unlink()
+    with pytest.raises(UserError, match="own"):
+        verify_evidence(run, None, lambda line: None)
+
+
+@pytest.mark.parametrize("share", ["2.0", "-0.1", "true", "NaN", '"0.5"', "{"])
+def test_a_share_that_is_none_is_refused(personal, tmp_path, share):
+    path = tmp_path / "own.safetensors"
+    facts = f'{{"share": {share}, "made-of": "x"}}'
+    save_file(dict(own_of(personal, 0).state), path, {"facts": facts})
+    with pytest.raises(DataError, match="expected the client's own model"):
+        OwnModel.read(path)
+
+
+def test_the_bundle_of_a_client_predicts_as_the_client_and_the_server_s_is_global(
+    personal, tmp_path
+):
+    folder = personal.partition / "client-1"
+    nodes = torch.arange(5)
+    info = RoundInfo("x", 3, "", final=True)
+    with torch.no_grad():
+        mine = export(personal.folder, tmp_path / "mine", folder).client(folder)
+        every = export(personal.folder, tmp_path / "every").client(folder)
+        views = mine.predict(info, nodes)
+        assert mine.own.share == own_of(personal, 1).share
+        assert every.own is None
+        torch.testing.assert_close(views["global"], every.predict(info, nodes)["deployed"])
+    facts = Bundle.open(tmp_path / "every").facts
+    assert facts["test_accuracy"] == personal.result["test_accuracy_by_view"]["global"]
+    assert "the mixture with one client's own model" in (tmp_path / "mine/README.md").read_text()
+
+
+def test_a_bundle_with_another_own_model_is_refused(personal, tmp_path):
+    folder = personal.partition / "client-1"
+    export(personal.folder, tmp_path / "mine", folder)
+    own_of(personal, 0).save(tmp_path / "mine" / "own.safetensors")
+    with pytest.raises(UserError, match="expected the client's own model"):
+        Bundle.open(tmp_path / "mine").client(folder)
+
+
+def test_the_page_of_a_run_counts_what_was_deployed(personal):
+    assert confusion_matrix(personal.folder, personal.result).remark == ""
+
+
+def test_methods_whose_clients_have_models_of_their_own_are_refused(run):
+    with pytest.raises(UserError, match="personal: expected 'off' for method 'local-only'"):
+        run(method="local-only", personal="mix")
+
+
+def test_the_paper_deploys_the_global_model(run_config):
+    assert run_config(paper=True, personal="mix").personal == "off"
