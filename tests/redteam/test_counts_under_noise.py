@@ -64,6 +64,13 @@ def test_a_server_that_asks_for_validations_gets_none(client):
         assert not reply.has_error() and set(counts_in(reply)) == {0}
 
 
+def test_nor_losses_of_mixtures_with_personal_models(client):
+    """They are sums over validation nodes, and come with the number of these."""
+    for lie in ({"personal": "mix"}, {}):
+        refused = reason(client(None, lie, task=keys.EVALUATE, personalise=True))
+        assert "personalise: expected a run of personal models without" in refused
+
+
 def test_noise_that_the_server_knows_protects_nothing_and_hides_no_count(client):
     """Studies measure accuracy so; the epsilon of such a run is void, and every report says it."""
     assert max(counts_in(client(None, {"privacy.seeded": True}, task=keys.EVALUATE))) > 0
