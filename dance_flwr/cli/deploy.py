@@ -19,6 +19,24 @@ site = typer.Typer(
 app.add_typer(deploy)
 app.add_typer(site)
 
+Superlink = Annotated[str, typer.Option(metavar="HOST:PORT", help="address of the SuperLink")]
+RootCertificates = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="the server operator's ca.crt; default: the system's authorities"
+    ),
+]
+Connection = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="name of the SuperLink in the command that registers this node"
+    ),
+]
+NodeConfig = Annotated[
+    str,
+    typer.Option(metavar="FILE.toml", help="the SuperNode's --node-config, with this node's terms"),
+]
+
 
 # The options are those of Flower's command, to which they are passed on.
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -115,6 +133,29 @@ def peer_keys(
 
 
 @deploy.command()
+def egress(
+    superlink: Superlink,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="another host that the node may connect to: a resolver of names, an endpoint of "
+            "language models; repeatable",
+        ),
+    ] = None,
+) -> None:
+    """Print the drop-in that lets the unit of a SuperNode connect to its server.
+
+    The firewall of a unit knows addresses alone: print it again when a host gets another one.
+    """
+    from dance_flwr.deploy.network import addresses_of, parse_address
+
+    hosts = [parse_address(superlink)[0], *(host or ())]
+    typer.echo(f"# The addresses of {', '.join(hosts)}, by `dance-flwr deploy egress`.")
+    typer.echo(f"[Service]\nIPAddressAllow={' '.join(addresses_of(hosts))}")
+
+
+@deploy.command()
 def agree(
     source: Annotated[
         Path,
@@ -138,15 +179,8 @@ def agree(
 
 @deploy.command()
 def check(
-    superlink: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="address of the SuperLink")
-    ] = "",
-    root_certificates: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="the server operator's ca.crt; default: the system's authorities"
-        ),
-    ] = None,
+    superlink: Superlink = "",
+    root_certificates: RootCertificates = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="the node's private key")] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="CLIENT_FOLDER", help="the client's folder")
@@ -160,18 +194,14 @@ def check(
             metavar="NUMBER", help="the server's protocol; takes precedence over --agreed"
         ),
     ] = 0,
-    connection: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="name of the SuperLink in the command that registers this node"
-        ),
-    ] = "SUPERLINK",
+    connection: Connection = "SUPERLINK",
     device: Annotated[
         str,
         typer.Option(
             metavar="NAME", help="device that --node-config will name: auto, cpu or cuda:N"
         ),
     ] = "auto",
+    node_config: NodeConfig = "",
     as_json: Annotated[bool, typer.Option("--json", help="print the points as JSON")] = False,
 ) -> None:
     """Check whether this node can join, one line per point; exit with code 2 if it cannot.
@@ -182,7 +212,17 @@ def check(
 
     from dance_flwr.deploy import check as checks
 
-    node = checks.Node(superlink, root_certificates, key, data, agreed, expect, device, connection)
+    node = checks.Node(
+        superlink=superlink,
+        root_certificates=root_certificates,
+        key=key,
+        data=data,
+        agreed=agreed,
+        expect=expect,
+        device=device,
+        node_config=node_config,
+        connection=connection,
+    )
     points = checks.run_checks(node)
     typer.echo(
         json.dumps(checks.as_json(points), indent=1) if as_json else "\n".join(checks.lines(points))

@@ -244,12 +244,11 @@ def _run(
 
 def _choice(result: Mapping[str, Any]) -> str:
     """Return why the model of the run is that of its round."""
-    from dance_flwr.runs.reader import NO_VALIDATION, validated
+    from dance_flwr.runs.reader import validated, why_last_model
 
     if validated(result):
         return f"best validation in round {result['best_round']}"
-    why = "no round was validated: the last model is kept" if result["val_nodes"] else NO_VALIDATION
-    return f"{why}, of round {result['best_round']}"
+    return f"{why_last_model(result)}, of round {result['best_round']}"
 
 
 def _summary_lines(config: "RunConfig", partition: Path, run: str) -> list[str]:

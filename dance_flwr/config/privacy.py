@@ -31,14 +31,16 @@ class PrivacyConfig:
         "fixed", "adaptive = clipping-norm is only the initial value", choices=("fixed", "adaptive")
     )
     epsilon: float = option(
-        8.0, "privacy budget of the whole run; training stops before exceeding it", gt=0
+        8.0, "privacy budget of training nodes for the run; it stops before exceeding it", gt=0
     )
     delta: float = option(1e-5, "probability that epsilon does not hold", gt=0, lt=1)
     noise_multiplier: float = option(
         0.0, "noise per round in units of clipping-norm (sigma); 0 = as epsilon requires", ge=0
     )
     seeded: bool = option(
-        False, "draw the noise from the run's seed: reproducible but not private", advanced=True
+        False,
+        "draw the noise from the run's seed and count validations: reproducible but not private",
+        advanced=True,
     )
 
     # Constant, not a key: adaptive clipping aims at the median, as Andrew et al. (2021) recommend.

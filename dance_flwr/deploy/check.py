@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dance_flwr.deploy import check_data, check_key, check_link, check_machine
+from dance_flwr.deploy import check_data, check_key, check_link, check_machine, check_terms
 from dance_flwr.deploy.finding import Finding, Status
 from dance_flwr.deploy.node import Node
 from dance_flwr.errors import UserError
@@ -14,13 +14,15 @@ Check = Callable[[Node], Finding]
 
 # A new check is one function and one line here.
 CHECKS: Mapping[str, Check] = {
-    # In the order in which a node needs them: the connection, its key, the data, the machine.
+    # In the order in which a node needs them: the connection, its key, its terms, the data, the
+    # machine.
     "SuperLink": check_link.check_address,
     "TLS": check_link.check_tls,
     "certificate": check_link.check_certificate,
     "clock": check_link.check_clock,
     "key": check_key.check_key,
     "registration": check_key.check_registration,
+    "terms": check_terms.check_terms,
     "agreed file": check_data.check_agreed,
     "data": check_data.check_data,
     "permissions": check_data.check_permissions,

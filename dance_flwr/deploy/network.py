@@ -4,7 +4,7 @@ import http.client
 import re
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -46,6 +46,26 @@ class Probe:
     def secure(self) -> bool:
         """Whether the TLS connection was established."""
         return self.unreached is None and self.refused is None
+
+
+def addresses_of(hosts: Iterable[str]) -> list[str]:
+    """Return the IP addresses of hosts, each once, in their order.
+
+    Raises
+    ------
+    UserError : a host has none
+    """
+    addresses: list[str] = []
+    for host in hosts:
+        try:
+            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:  # UnicodeError: a name that no DNS query can hold
+            raise UserError(
+                f"expected that {host!r} has an address, found {error}; check the name, and this "
+                "machine's DNS"
+            ) from None
+        addresses += [str(answer[4][0]) for answer in answers]
+    return list(dict.fromkeys(addresses))
 
 
 def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: float) -> Probe:

@@ -1,5 +1,6 @@
 """`dance-flwr supernode`: Flower's SuperNode, for whose runs the installed code alone computes."""
 
+import argparse
 import os
 import resource
 import shutil
@@ -12,6 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from dance_flwr.deploy import prefork
+from dance_flwr.deploy.check_terms import check_terms
+from dance_flwr.deploy.finding import Status
+from dance_flwr.deploy.node import Node
 from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
 from dance_flwr.runs.simulation.superlink import private_folder
@@ -34,13 +38,14 @@ def run_supernode(arguments: Sequence[str], accepted: Collection[str] = ()) -> N
 
     Raises
     ------
-    UserError : an option that this command settles itself
+    UserError : an option that this command settles itself, or terms that are none
     """
     if settled := [word for word in arguments if word.partition("=")[0] in SETTLED]:
         raise UserError(
             f"expected no {settled[0]}, which `dance-flwr supernode` settles itself, found it; "
             "leave it out"
         )
+    _check_terms(arguments)
     # No key and no text in a file that a crash leaves.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Why (decision 29): of mode 0700, so the kernel keeps other users away from both ends. A port
@@ -61,6 +66,18 @@ def run_supernode(arguments: Sequence[str], accepted: Collection[str] = ()) -> N
     finally:
         # As the other process does, where this one is killed.
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_terms(arguments: Sequence[str]) -> None:
+    """Refuse terms that no run could meet or nobody can read, and print what a node lacks."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    # A space: a node without configuration has no terms, rather than some that are not known.
+    parser.add_argument("--node-config", default=" ")
+    finding = check_terms(Node(node_config=parser.parse_known_args(arguments)[0].node_config))
+    if finding.status is Status.PROBLEM:
+        raise UserError(finding.text)
+    if finding.status is not Status.OK:
+        print(f"{finding.status}: {finding.text}", file=sys.stderr)
 
 
 def _end_with(tasks: subprocess.Popen[bytes], folder: Path) -> None:

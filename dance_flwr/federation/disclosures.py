@@ -60,6 +60,7 @@ TENSORS: Mapping[str, Disclosure] = {
 
 # Why (decision 9): epsilon covers model updates; counts and metrics have no noise.
 _EXACT = "exact; no noise is added to counts"
+_WITHHELD = "exact; all 0 under differential privacy, unless the noise is the run's own (seeded)"
 _TRAINED_ON = Disclosure(
     "counts of a round: condensed nodes; neighbours, chunks, tokens and labelled nodes as "
     "evidence; packs written",
@@ -69,7 +70,7 @@ _TRAINED_ON = Disclosure(
 _SCORED = Disclosure(
     "counts on a split: nodes, hits by view, and by class nodes, predictions and hits",
     _SERVER,
-    _EXACT,
+    _WITHHELD,
 )
 _VOTES = Disclosure(
     "votes on the reading: validation nodes that each one gains and loses (none where withheld)",

@@ -46,8 +46,9 @@ PRIVATE = {
     "AUTHN_TYPE_STORE_KEY": f"{_CLI}:AUTHN_TYPE_STORE_KEY",
     "ACCESS_TOKEN_STORE_KEY": f"{_CLI}:ACCESS_TOKEN_STORE_KEY",
     "REFRESH_TOKEN_STORE_KEY": f"{_CLI}:REFRESH_TOKEN_STORE_KEY",
-    # Errors, runs and grids.
+    # Errors, configurations, runs and grids.
     "ErrorCode": "flwr.common.constant:ErrorCode",
+    "parse_config_args": "flwr.common.config:parse_config_args",
     "HttpGrid": "flwr.superlink.grid:HttpGrid",
     "DecodeError": "flwr.supercore.protobuf.client:DecodeError",
     "Run": "flwr.supercore.run:Run",
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
     from flwr.common import ndarray_to_bytes as ndarray_to_bytes
     from flwr.common import ndarrays_to_parameters as ndarrays_to_parameters
     from flwr.common import parameters_to_ndarrays as parameters_to_ndarrays
+    from flwr.common.config import parse_config_args as parse_config_args
     from flwr.common.constant import ErrorCode as ErrorCode
     from flwr.compat.common.recorddict_compat import fitres_to_recorddict as fitres_to_recorddict
     from flwr.proto.fleet_pb2 import ActivateNodeRequest as ActivateNodeRequest

@@ -46,17 +46,16 @@ def _privacy(facts: RunFacts) -> Section:
     from dance_flwr.runs import privacy_report
 
     title, known = "Privacy spent", facts.privacy
-    if not known or known.get("unknown"):
-        why = "the accountant is not installed here" if known else "the run has not begun"
-        return Section("privacy", title, [f"Not known: {why}."])
+    if not known:
+        return Section("privacy", title, ["Not known: the run has not begun."])
     lines = [" ".join(line.split()) for line in privacy_report.promises({"privacy": known})]
     if known["dp"] == "none":
         return Section("privacy", title, lines)
     rows = facts.rows
-    chart = Chart("epsilon", "Epsilon spent by round", lines[1])
+    chart = Chart("epsilon", "Epsilon of training nodes by round", lines[1])
     drawn = line_chart(chart, [Line("spent", [(r.round, r.epsilon) for r in rows])], "epsilon", 0.0)
     table = Table(
-        "Epsilon spent up to each round",
+        "Epsilon of training nodes up to each round",
         ("round", "epsilon"),
         [(str(row.round), six(row.epsilon)) for row in rows],
         folded="Numbers of this chart",

@@ -8,7 +8,7 @@ from typing import Any
 
 from dance_flwr.config.paths import ERROR, HISTORY, RESULT
 from dance_flwr.config.tree import flatten
-from dance_flwr.errors import ConfigError, UserError
+from dance_flwr.errors import UserError
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.reader import read_result
@@ -119,7 +119,4 @@ def _spent(checkpoint: Checkpoint) -> dict[str, Any]:
         return plain
     from dance_flwr.runs.summary import privacy_facts
 
-    try:
-        return privacy_facts(checkpoint.config, checkpoint.round, checkpoint.repeats)
-    except (UserError, ConfigError):  # the accountant is not installed on this machine
-        return plain | {"unknown": True}
+    return privacy_facts(checkpoint.config, checkpoint.round, checkpoint.repeats)

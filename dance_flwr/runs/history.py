@@ -20,7 +20,7 @@ class Round:
     round_seconds : wall clock, training and validation
     counts : of the refresh in this round, summed over clients; counts of the server side
     bytes_down, bytes_up : model bytes per client
-    epsilon : spent up to this round, None without differential privacy
+    epsilon : of training nodes, spent up to this round; None without differential privacy
     absent : client -> why it did not take part: silent, not connected, failed, or its upload was
         invalid
     skipped : why the model is that of the round before; "" = it is not

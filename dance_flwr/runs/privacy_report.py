@@ -57,8 +57,8 @@ def promises(result: Mapping[str, Any]) -> list[str]:
     if facts["dp"] == "none":
         return [*lines, "differential privacy none: no bound on what a model reveals of a client"]
     spent = (
-        f"epsilon {facts['epsilon']:.4g} at delta {facts['delta']:g}, {facts['dp']}, "
-        "per client, of the model updates"
+        f"epsilon {facts['epsilon']:.4g} of training nodes at delta {facts['delta']:g}, "
+        f"{facts['dp']}, per client, of the model updates"
     )
     detail = (
         f"noise multiplier {facts['noise_multiplier']:.4g}, "
@@ -66,13 +66,16 @@ def promises(result: Mapping[str, Any]) -> list[str]:
     )
     lines += [
         f"differential privacy {spent}",
-        f"                     {detail}; counts and metrics are not covered",
+        f"                     {detail}; losses, seconds and counts of a round are not covered",
     ]
     # Why (decision 9): noise from the seed of a run can be computed by whoever knows the seed.
     if facts["seeded"]:
         lines.append(
-            "                     void: the noise came from the run's seed (privacy.seeded)"
+            "                     void: the noise came from the run's seed (privacy.seeded), and "
+            "validations were counted"
         )
+    else:
+        lines.append("                     no count of validation or test nodes left a client")
     return lines
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # reading the status of a run needs no torch
 # What every reader of a result uses; other entries may be absent in earlier versions.
 _NEEDED = ("model_fingerprint", "method", "config")
 _AGAIN = "copy the run's folder again, or run again"
-NO_VALIDATION = "no client has validation nodes: the last model is kept"
 
 
 def read_result(folder: Path) -> dict[str, Any]:
@@ -56,6 +55,16 @@ def config_of(result: Mapping[str, Any]) -> RunConfig:
 def validated(result: Mapping[str, Any]) -> bool:
     """Whether a round of a finished run was validated; if none was, its model is the last one."""
     return any(row["val_accuracy"] is not None for row in result["history"])
+
+
+def why_last_model(result: Mapping[str, Any]) -> str:
+    """Return why a run of which no round was validated keeps its last model."""
+    privacy = result["privacy"]
+    if privacy["dp"] != "none" and not privacy["seeded"]:
+        why = "clients count no validation under differential privacy"
+    else:
+        why = "no round was validated" if result["val_nodes"] else "no client has validation nodes"
+    return f"{why}: the last model is kept"
 
 
 def nodes_of(row: Mapping[str, Any], result: Mapping[str, Any]) -> int | None:

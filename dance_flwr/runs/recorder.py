@@ -30,7 +30,7 @@ from dance_flwr.metrics import Counts, Training, accuracy, macro_f1
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.history import Round
 from dance_flwr.runs.lifecycle import round_ended
-from dance_flwr.runs.reader import NO_VALIDATION
+from dance_flwr.runs.reader import validated, why_last_model
 from dance_flwr.runs.resume import forget, holds_run, truncate_history
 from dance_flwr.runs.summary import (
     class_counts,
@@ -145,7 +145,7 @@ class Recorder:
         row.epsilon = spent_epsilon(self.config, round_, self.checkpoint.repeats)
         if row.epsilon is not None:
             LOG.info(
-                "round %d: spent epsilon %.4g of %g",
+                "round %d: spent epsilon %.4g of %g of training nodes",
                 round_,
                 row.epsilon,
                 self.config.privacy.epsilon,
@@ -209,8 +209,6 @@ class Recorder:
             total_counts([counts[split] for counts in clients.values()])
             for split in ("test", "val")
         )
-        if not val.total and all(row.val_accuracy is None for row in self.history):
-            LOG.warning(NO_VALIDATION)
         self.checkpoint.stamp()
         result = {
             "schema": SCHEMA,
@@ -242,6 +240,8 @@ class Recorder:
             **context,
             "history": [asdict(row) for row in self.history],
         }
+        if not val.total and not validated(result):
+            LOG.warning(why_last_model(result))
         write_json(self.folder / RESULT, result)
         # After the result: until it exists, the checkpoint is all that is left of the run.
         forget(self.folder)
@@ -253,7 +253,7 @@ class Recorder:
         events.emit(
             "run_ended",
             f"run {self.checkpoint.run} ended: "
-            + ("no test nodes" if score is None else f"test accuracy {score:.4f}"),
+            + ("no count of test nodes" if score is None else f"test accuracy {score:.4f}"),
             test_accuracy=score,
             val_accuracy=result["val_accuracy"],
             best_round=self.best_round,

@@ -29,8 +29,9 @@ COMMANDS = {
     "deploy certificates": {"--host", "--out", "--days", "--authority"},
     "deploy check": {
         *("--superlink", "--root-certificates", "--key", "--data", "--agreed", "--expect"),
-        *("--connection", "--device", "--json"),
+        *("--connection", "--node-config", "--device", "--json"),
     },
+    "deploy egress": {"--superlink", "--host"},
     "deploy key": {"--out"},
     "deploy peer-keys": {"--out"},
     "encode": {"--config", "--set"},

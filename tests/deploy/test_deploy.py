@@ -3,8 +3,10 @@ check good and bad.
 """
 
 import argparse
+import configparser
 import dataclasses
 import json
+import re
 import shutil
 import socket
 import ssl
@@ -38,6 +40,9 @@ from dance_flwr.deploy.network import parse_address
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.federation.secagg.signatures import fingerprint_of, load_key
 
+NODE_CONFIG = "partition-id=1 num-partitions=3 secure-aggregation=true min-clients=2 " + (
+    'methods="dance" max-rounds=50 max-trainings=500 max-epsilon=8.0'
+)
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
@@ -149,6 +154,7 @@ def good(tls, superlink, prepared, tmp_path_factory):
         key=folder / "node.key",
         data=prepared / "client-1",
         agreed=folder / "federation.toml",
+        node_config=NODE_CONFIG,
     )
 
 
@@ -564,6 +570,19 @@ def other_encoder(name, **changes):
     return case
 
 
+def terms(without="", **changes):
+    """A node without one of its terms, or with others."""
+
+    def case(w):
+        config = re.sub(rf"{without}=\S+", "", NODE_CONFIG) if without else NODE_CONFIG
+        for name, value in changes.items():
+            key = name.replace("_", "-")
+            config = re.sub(rf"{key}=\S+", "", config) + f" {key}={value}"
+        return w.node(node_config=config)
+
+    return case
+
+
 def full_device(w):
     import torch
 
@@ -584,6 +603,25 @@ def clock(seconds):
 
 
 BAD = [
+    ("terms", "not checked", "give --node-config", lambda w: w.node(node_config="")),
+    (
+        "terms",
+        "warning",
+        "found none of secure-aggregation, min-clients, methods, max-rounds, max-trainings",
+        lambda w: w.node(node_config="partition-id=1 num-partitions=3"),
+    ),
+    *(
+        ("terms", "warning", f"found none of {key};", terms(without=key))
+        for key in ("min-clients", "methods", "max-rounds", "max-trainings")
+    ),
+    ("terms", "warning", "none of secure-aggregation;", terms(secure_aggregation="false")),
+    ("terms", "PROBLEM", "expected a number > 0, found -1", terms(max_rounds=-1)),
+    ("terms", "PROBLEM", "found 'epsilon-max'; correct it", terms(epsilon_max=8)),
+    ("terms", "PROBLEM", "found 'mine'; correct it", terms(methods='"mine"')),
+    ("terms", "PROBLEM", "a whole number from 0", terms(partition_id=-1)),
+    ("terms", "PROBLEM", "(num-partitions), found 4; lower it", terms(min_clients=4)),
+    ("terms", "PROBLEM", "expected a TOML file, or KEY=VALUE", terms(max_rounds="many")),
+    ("terms", "PROBLEM", "found No such file", lambda w: w.node(node_config="none.toml")),
     (
         "SuperLink",
         "PROBLEM",
@@ -878,6 +916,7 @@ def test_the_command_line_makes_agrees_and_checks(cli, good, prepared, tmp_path)
         good.key,
     ]
     arguments += ["--data", good.data, "--agreed", tmp_path / "f.toml"]
+    arguments += ["--node-config", NODE_CONFIG]
     checked = cli("deploy", "check", *arguments)
     assert (checked.code, len(checked.out.splitlines())) == (0, len(CHECKS) + 1), checked.out
     assert checked.out.splitlines()[0].startswith("ok          SuperLink     127.0.0.1:")
@@ -886,6 +925,32 @@ def test_the_command_line_makes_agrees_and_checks(cli, good, prepared, tmp_path)
     assert (bad.code, json.loads(bad.out)["problems"], list(points)) == (2, 1, list(CHECKS))
     assert points["protocol"]["expected"] == "the server's protocol 99"
     assert points["protocol"]["action"].startswith("install the release of the server operator")
+
+
+def test_a_unit_gets_the_addresses_that_its_node_connects_to(cli, monkeypatch):
+    """Without them the firewall of the unit keeps the node from its SuperLink."""
+    found = {
+        "superlink.example.org": ["192.0.2.10", "2001:db8::10", "192.0.2.10"],
+        "10.1.2.3": ["10.1.2.3"],
+    }
+
+    def resolve(host, *_, **__):
+        if host not in found:
+            raise socket.gaierror(-2, "Name or service not known")
+        return [(0, 0, 0, "", (address, 0)) for address in found[host]]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    done = cli("deploy", "egress", "--superlink", "superlink.example.org:9092")
+    unit = configparser.ConfigParser(strict=False, delimiters=("=",), comment_prefixes=("#",))
+    unit.read_string(done.out)
+    assert unit.sections() == ["Service"]
+    assert [line for line in done.out.splitlines() if line.startswith("IPAddressAllow")] == [
+        "IPAddressAllow=192.0.2.10 2001:db8::10"
+    ]
+    both = ["--superlink", "superlink.example.org:9092", "--host", "10.1.2.3"]
+    assert "IPAddressAllow=192.0.2.10 2001:db8::10 10.1.2.3" in cli("deploy", "egress", *both).out
+    failed = cli("deploy", "egress", "--superlink", "none.example.org:9092")
+    assert failed.code == 2 and "expected that 'none.example.org' has an address" in failed.err[0]
 
 
 def test_what_is_not_given_is_not_checked(cli):

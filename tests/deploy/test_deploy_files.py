@@ -8,15 +8,20 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from importlib import import_module
 
 import click
 import pytest
 import typer
 import yaml
+from flwr.common.config import parse_config_args
 from support.project import PROJECT
 
+from dance_flwr.config.tree import parse
 from dance_flwr.deploy.supernode import SETTLED
+from dance_flwr.federation.node_config import refuse_beyond, terms_of
+from dance_flwr.federation.privacy.dp import shares_needed
 
 DEPLOY = PROJECT / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
@@ -183,7 +188,7 @@ def test_units_are_hardened_and_start_programs_with_flags_that_flower_has(path):
         "Restart": "on-failure",
     }.items():
         assert service[key] == value
-    program, *arguments = service["ExecStart"].split()
+    program, *arguments = shlex.split(service["ExecStart"])
     assert program.startswith("/opt/dance-flwr/bin/")
     assert "--insecure" not in arguments
     if "supernode" in path.name:
@@ -208,6 +213,71 @@ def test_systemd_verifies_the_units(path, tmp_path):
     copy.write_text(text, encoding="utf-8")
     done = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True)
     assert (done.returncode, done.stderr.strip()) == (0, "")
+
+
+def variables(name):
+    """What a file of variables sets; values in single quotes mean themselves."""
+    lines = (DEPLOY / name).read_text(encoding="utf-8").splitlines()
+    pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
+    return {key: value.removeprefix("'").removesuffix("'") for key, _, value in pairs}
+
+
+def node_configs():
+    """The node configuration of everything that starts a node, as the node reads it."""
+    node = variables("node.env.example")
+    unit_of_nodes = unit(DEPLOY / "dance-flwr-supernode@.service")["Service"]["ExecStart"]
+    texts = {"unit": shlex.split(unit_of_nodes)[-1]}
+    for name in ("compose.yaml", "compose.rehearsal.yaml"):
+        for service, content in yaml.safe_load((DEPLOY / name).read_text("utf-8"))[
+            "services"
+        ].items():
+            command = content.get("command", [])
+            if command[:1] == ["dance-flwr"]:
+                texts[f"{name} {service}"] = command[-1].removeprefix("--node-config=")
+
+    def value(match):
+        name, _, default = match[1].partition(":-")
+        return node[name] if texts_of_unit or not default else default
+
+    configs = {}
+    for name, text in texts.items():
+        texts_of_unit = name == "unit"
+        plain = re.sub(r"\$\{([^}]+)\}", value, text)
+        configs[name] = parse_config_args([" ".join(plain.split())])
+    values = yaml.safe_load((DEPLOY / "helm" / "supernode.yaml").read_text("utf-8"))
+    (guide,) = re.findall(r"```toml\n(\s+partition-id.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    return configs | {"helm": values["supernode"]["node"]["config"], "guide": tomllib.loads(guide)}
+
+
+def test_every_node_that_is_started_has_terms():
+    """Masks, a floor of clients, bounds of work, and the sizes of what it computes."""
+    configs = node_configs()
+    assert {"unit", "guide", "helm", "compose.yaml supernode", "compose.rehearsal.yaml node-2"} < (
+        set(configs)
+    )
+    for name, config in configs.items():
+        terms = terms_of(config)
+        assert terms.masks and 2 <= terms.min_clients <= config["num-partitions"], name
+        assert max(terms.max_rounds, terms.max_trainings, terms.max_local_epochs) <= 1000, name
+        assert terms.max_hidden_dim <= 1024 and terms.methods and terms.limits, name
+
+
+def test_the_terms_of_the_files_are_the_same_everywhere():
+    """A rehearsal of three nodes alone has another floor."""
+    terms = {name: terms_of(config) for name, config in node_configs().items()}
+    assert terms["unit"] == terms["compose.yaml supernode"] == terms["helm"] == terms["guide"]
+    assert terms["unit"].min_clients == 3
+
+
+def test_the_run_of_the_guide_is_within_the_terms_of_its_nodes():
+    text = GUIDE.read_text(encoding="utf-8")
+    (settings,) = re.findall(r'--run-config "(clients=[^"]+)"', text)
+    config = parse(parse_config_args([settings]))
+    node = node_configs()["guide"]
+    assert config.privacy.secure_aggregation and config.clients == node["num-partitions"]
+    refuse_beyond(terms_of(node), config)
+    threshold = shares_needed(config.clients, config.privacy.threshold)
+    assert threshold >= terms_of(node).min_clients
 
 
 @pytest.mark.parametrize("name", ["node.env.example", "superlink.env.example"])

@@ -126,3 +126,21 @@ def test_accepted_differences_are_options_or_of_the_environment(cli, monkeypatch
     assert cli("supernode", *options[:2], *named, *options[2:]).code == 0
     ((arguments, accepted),) = calls
     assert (list(arguments), list(accepted)) == (options, ["0a", "0b"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["--node-config", "max-rounds=-1"], "max-rounds: expected a number > 0, found -1"),
+        (["--node-config=epsilon-max=8"], "found 'epsilon-max'; correct it"),
+        (["--node-config", "none.toml"], "found No such file"),
+    ],
+)
+def test_a_term_that_is_none_stops_the_node_before_it_connects(arguments, found):
+    with pytest.raises(UserError, match=found):
+        run_supernode(["--superlink", "127.0.0.1:1", *arguments])
+
+
+def test_a_node_without_terms_says_so(supernode, tmp_path):
+    line = "found none of secure-aggregation, min-clients, methods, max-rounds, max-trainings"
+    assert line in (tmp_path / "log").read_text()

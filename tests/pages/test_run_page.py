@@ -201,7 +201,7 @@ def test_the_budget_spent_is_shown_by_round(run):
         **{"rounds": 2, "method": "fedavg-full", "privacy_dp": "central", "privacy_seeded": True},
         **{"privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0},
     )
-    rows = Parsed(page_of(finished.folder)).table("Epsilon spent up to each round")
+    rows = Parsed(page_of(finished.folder)).table("Epsilon of training nodes up to each round")
     history = finished.result["history"]
     assert [float(row[1]) for row in rows] == pytest.approx([r["epsilon"] for r in history], 1e-5)
 

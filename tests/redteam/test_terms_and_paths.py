@@ -219,6 +219,15 @@ def test_a_masked_run_counts_its_trainings_and_validations(run, bounded):
         assert len(own["validations"]) in (3, 4) and sum(own["validations"].values()) == 4
 
 
+def test_a_run_of_personal_models_is_within_the_terms_of_its_rounds(run, bounded):
+    """It has one evaluation more, of mixtures with the client's own model, before the final one."""
+    for own in bounded.values():
+        own[keys.MAX_TRAININGS] = 3
+    finished = run(node_configs=bounded, method="fedavg-full", personal="mix")
+    assert finished.result["test_nodes"] > 0
+    assert [sum(own["validations"].values()) for own in counted(bounded)] == [5, 5, 5]
+
+
 @pytest.mark.parametrize("value", [0, -1, float("nan"), True, "many"])
 def test_a_term_that_says_nothing_stops_the_node(client, value, caplog):
     """An operator who mistypes a bound is not left without one, and reads which it is."""

@@ -704,7 +704,7 @@ def test_a_repeated_round_with_fresh_noise_is_charged_again(run, tmp_path):
     keys = {"rounds": 4, "privacy_dp": "central", "privacy_epsilon": 20.0, **PLAIN}
     folder = tmp_path / "run"
     with pytest.raises(Killed):
-        run(folder=folder, on_message=asks("evaluate", 3), **keys)
+        run(folder=folder, on_message=asks("train", 3, 2), **keys)
     finished = run(folder=folder, resume=True, **keys)
     rows = finished.result["history"]
     assert len(rows) == 3, "the budget of four rounds: three, and one that was asked twice"

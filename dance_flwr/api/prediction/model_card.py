@@ -54,9 +54,6 @@ def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calib
     from huggingface_hub import ModelCard, ModelCardData
 
     config, privacy = facts["config"], facts["privacy"]
-    spent = "none"
-    if privacy["dp"] != "none":
-        spent = f"{privacy['dp']}, epsilon {privacy['epsilon']:.4g} at delta {privacy['delta']:g}"
     spec = get_spec(facts["method"])
     data = ModelCardData(
         library_name="dance-flwr",
@@ -89,15 +86,24 @@ def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calib
         else "not fitted",
         leaves=spec.card.leaves_client,
         masks="on" if privacy["secure_aggregation"] else "off",
-        privacy=spent,
+        privacy=_spent(privacy),
         model=facts["model_fingerprint"],
         code=facts.get("provenance", "not recorded"),
     )
     return str(ModelCard(text))
 
 
+def _spent(privacy: Mapping[str, Any]) -> str:
+    if privacy["dp"] == "none":
+        return "none"
+    epsilon, delta = f"{privacy['epsilon']:.4g}", f"{privacy['delta']:g}"
+    return f"{privacy['dp']}, epsilon {epsilon} of training nodes at delta {delta}"
+
+
 def _accuracy(facts: Mapping[str, Any]) -> str:
     if facts["test_accuracy"] is None:
+        if facts["privacy"]["dp"] != "none":
+            return "not measured: clients count no test node under differential privacy"
         return "not measured: no client has test nodes, or masks hide them"
     score = f"{facts['test_accuracy']:.4f} ({facts['test_nodes']:,} nodes)"
     f1 = facts["test_macro_f1"]  # of personal models, not known of the global one

@@ -103,12 +103,13 @@ def admit(task: str, message: Message, context: Context) -> Budget:
     config, terms = run_config_of(context), terms_of(context.node_config)
     # Terms first: they need no data, and a refusal then says nothing of them.
     refuse_beyond(terms, config, messages.config_of(message).get(keys.ROUND, 0))
+    # Of every task: counts of a validation have no noise either, unless the run withholds them.
+    _check_terms(task, config, terms)
     if task in (keys.TRAIN, keys.EXCHANGE):
         if config.privacy.dp != "none":
             # The server has checked this as well, but a client believes nothing that lowers its
             # noise.
             check_method(config)
-        _check_terms(task, config, terms)
         _check_norm(messages.config_of(message).get(keys.CLIPPING_NORM))
         if config.privacy.dp == "distributed":
             _check_sum(config, context)

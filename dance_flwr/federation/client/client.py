@@ -18,6 +18,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.client.device import pick_device
 from dance_flwr.federation.client.own_model import OwnModel, plain_config
 from dance_flwr.federation.client.smoothing import smoothing_of
+from dance_flwr.federation.privacy.dp import withholds_counts
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import ExchangingMethod, RoundInfo, SealingMethod, Uplink
 from dance_flwr.metrics import Counts, Report, count
@@ -165,19 +166,23 @@ class Client:
         return alone.predict(RoundInfo("own", 0, model.model_id, final=True), nodes)["deployed"]
 
     def validate(self, state: Mapping[str, Tensor], info: RoundInfo) -> dict[str, Counts]:
-        """Count hits on the validation nodes."""
+        """Count hits on the validation nodes; on none of them under differential privacy."""
         self.load(state)
-        nodes = validated_nodes(self.data, self.config)
+        nodes = self._countable(validated_nodes(self.data, self.config))
         views = self.predict(info, nodes)
         return {"val": count(views, self.data.labels[nodes])}
 
     def finish(self, state: Mapping[str, Tensor], info: RoundInfo) -> dict[str, Counts]:
-        """Count hits of the final model on validation and test nodes, and write the evidence."""
+        """Count hits of the final model on validation and test nodes, and write the evidence.
+
+        Under differential privacy they are hits on no node.
+        """
         self.load(state)
         smooth = smoothing_of(self.config, self.data)
         info = replace(info, final=True, smooth=smooth, mixture=self.mixture())
         parts = {
-            name: labelled_nodes(self.data, code) for name, code in (("val", VAL), ("test", TEST))
+            name: self._countable(labelled_nodes(self.data, code))
+            for name, code in (("val", VAL), ("test", TEST))
         }
         views = self.predict(info, torch.cat(list(parts.values())))
         self.method.finish(self.model, self.data, self.config, info)
@@ -187,6 +192,10 @@ class Client:
             name: count({view: probs[i] for view, probs in split.items()}, self.data.labels[nodes])
             for i, (name, nodes) in enumerate(parts.items())
         }
+
+    def _countable(self, nodes: Tensor) -> Tensor:
+        # Why (decision 9): at the client, as a server may ask for any validation.
+        return nodes[:0] if withholds_counts(self.config.privacy) else nodes
 
     def seal(self, run: str) -> str:
         """Return the hash of the evidence of a run.

@@ -18,7 +18,7 @@ from dance_flwr.config.sections import MIX
 from dance_flwr.data.card import check_run, inside, run_folder
 from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.data.text.usage import usage_of
-from dance_flwr.errors import disk_of
+from dance_flwr.errors import UserError, disk_of
 from dance_flwr.federation.client.budget import Budget, admit
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
@@ -148,6 +148,14 @@ def _evaluate(message: Message, client: Client) -> Message:
     info, config = _info(message, state), messages.config_of(message)
     client.own = None  # that of another run, which this process answered for
     if config.get(keys.PERSONALISE, False):
+        # At the client, as a server may ask for it in any run: losses are sums over validation
+        # nodes, without noise, and training a model takes as long as the rounds did.
+        if client.config.personal != MIX or client.config.privacy.dp != "none":
+            raise UserError(
+                f"{keys.PERSONALISE}: expected a run of personal models without differential "
+                f"privacy, found personal = {client.config.personal}, privacy.dp = "
+                f"{client.config.privacy.dp}; this node does not take part"
+            )
         return messages.losses_reply(message, *own_losses(client, state, info))
     if config.get(keys.FINAL, False):
         if client.config.personal == MIX:

@@ -6,8 +6,9 @@ rounds or the trainings writes each task down before it begins. A round that is 
 same model is a repetition: an answer was lost, or the run was interrupted and goes on from its last
 complete round. There may be as many of these as rounds.
 
-A run has one validation more than rounds, that of its final model. Where every client trains in
-every round, a client also validates at most one model more than it has trained.
+A run has one validation more than rounds, that of its final model, which is validated twice where
+models are personal. Where every client trains in every round, a client also validates at most one
+model more than it has trained.
 """
 
 import hashlib
@@ -73,8 +74,8 @@ def _refuse(
     rounds, trained = terms.max_rounds + extra, len(runs[run][_TRAININGS])
     repeated = sum(tasks.values()) - len(tasks)
     every = sum(sum(counts[kind].values()) for counts in runs.values())
-    # Each run has a final validation.
-    allowed = terms.max_trainings + extra * len(runs)
+    # Each run has a final validation, and before it one of mixtures where models are personal.
+    allowed = terms.max_trainings + 2 * extra * len(runs)
     checks = [
         # Repetitions have a bound of their own, or a server could ask for one round without end.
         (keys.MAX_ROUNDS, rounds, f"{kind} in run {run}", len(tasks)),

@@ -70,6 +70,15 @@ def repeats_cost(privacy: PrivacyConfig) -> bool:
     return privacy.dp != "none" and not privacy.seeded
 
 
+def withholds_counts(privacy: PrivacyConfig) -> bool:
+    """Whether clients leave validation and test nodes out of their counts.
+
+    A count has no noise, so epsilon would cover none of it. Noise that the server can compute from
+    the run's seed is for studies, which measure accuracy, and its epsilon is void anyway.
+    """
+    return privacy.dp != "none" and not privacy.seeded
+
+
 def affordable_rounds(config: RunConfig, repeats: int = 0) -> int:
     """Return how many of the run's rounds stay within epsilon.
 

@@ -25,7 +25,7 @@ from dance_flwr.federation.flower import (
 )
 from dance_flwr.federation.node_config import run_config_of, terms_of
 from dance_flwr.federation.secagg import masks
-from dance_flwr.federation.secagg.number_masks import hide_numbers
+from dance_flwr.federation.secagg.number_masks import bind_set, hide_numbers
 from dance_flwr.federation.secagg.request import SumOptions, options_of, refusal, request_digest
 from dance_flwr.federation.secagg.signing import SumSigner, forget_signed
 from dance_flwr.federation.secagg.stage_checks import (
@@ -104,6 +104,8 @@ def _answer(stage: ConfigRecord, message: Message, context: Context, handler: Ha
     elif kind == SecAggStage.UNMASK:
         # Last: with the shares of this answer the server removes masks for good.
         signer.check_survivors(*survivors(stage))
+        # Before the shares leave, so that a client that is killed here has bound its set.
+        bind_set(context)
     # Without a request: shares are exchanged before clients know what is asked of them.
     with masks.derivation(context.run_id, masks.SHARES):
         reply = secaggplus_mod(message, context, handler)

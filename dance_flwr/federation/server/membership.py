@@ -281,7 +281,7 @@ def missing_numbers(clients: int) -> str:
     """Return the error of a run that cannot go on without the numbers of all clients."""
     return (
         f"secure aggregation: expected the numbers of all {clients} clients in one sum, found that "
-        "one was absent, or that clients were in sums over others before; start the absent ones "
-        "and resume the run, or delete sum-partners.json in the ledgers of all clients if the "
-        "difference of the two sums may be known"
+        "one was absent, or that peer-keys or an earlier sum of a node name other clients; start "
+        "the absent ones and resume the run, or read a node's log and docs/privacy.md, "
+        "Differences of sums"
     )

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.config.plugins import READ_EACH
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.federation.privacy.dp import affordable_rounds, fewest_clients
+from dance_flwr.federation.privacy.dp import affordable_rounds, fewest_clients, withholds_counts
 from dance_flwr.federation.server.averaging import ModelAverage
 from dance_flwr.federation.server.exchange import GridChannel
 from dance_flwr.federation.server.grid import LOG, FederationGrid
@@ -177,9 +177,13 @@ class Round(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask all clients to validate the deployed model, in every `evaluate-every`-th round."""
+        """Ask all clients to validate the deployed model, in every `evaluate-every`-th round.
+
+        Under differential privacy in none: clients would count nothing.
+        """
         round_ = server_round + self.offset
-        if round_ % self.config.evaluate_every and round_ != self.last:
+        skipped = round_ % self.config.evaluate_every and round_ != self.last
+        if skipped or withholds_counts(self.config.privacy):
             return []
         # The deployed model, not the last one: what is validated is what a run saves.
         batch = self.step.configure_evaluate(round_, self.deployed, config, grid)
