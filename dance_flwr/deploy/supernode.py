@@ -1,7 +1,6 @@
 """`dance-flwr supernode`: Flower's SuperNode, for whose runs the installed code alone computes."""
 
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -41,8 +40,7 @@ def run_supernode(arguments: Sequence[str], accepted: Collection[str] = ()) -> N
             f"expected no {settled[0]}, which `dance-flwr supernode` settles itself, found it; "
             "leave it out"
         )
-    # No key and no text in a file that a crash leaves.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    prefork.close_memory()
     # Why (decision 29): of mode 0700, so the kernel keeps other users away from both ends. A port
     # on loopback is everybody's, to ask and, while the node is down, to answer.
     folder = private_folder()
