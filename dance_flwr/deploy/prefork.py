@@ -10,9 +10,11 @@ forks. It ends with the process that started it, and removes FOLDER.
 ACCEPTED are digests of differences between a bundle and the installed app, see `deploy.bundle`.
 """
 
+import ctypes
 import gc
 import logging
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -39,6 +41,7 @@ _TASKS = ("flwr-clientapp", "flwr-agentapp")
 # A shorter interval costs a few percent of a core, a longer one delays messages.
 _POLL_SECONDS = 0.25
 _HOST = "supernode"  # in URLs; a Unix socket needs none
+_PR_SET_DUMPABLE = 4  # of <linux/prctl.h>
 
 App = Callable[[Any, Any], Any]  # (message, context) -> reply
 
@@ -72,8 +75,25 @@ class InstalledApp:
         return self._app(message, context)
 
 
+def close_memory() -> None:
+    """Keep the memory of this process and its forks from core dumps and other processes.
+
+    Raises
+    ------
+    OSError : Linux does not comply
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Why (decision 29): the same user may otherwise read keys by ptrace and /proc/PID/mem. A fork
+    # inherits this, a new program does not.
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE, 0) failed")
+
+
 def serve(folder: Path, accepted: Collection[str]) -> None:
     """Fork for each task of the SuperNode that is the parent process, until that has exited."""
+    close_memory()
     parent, server = os.getppid(), os.getpid()
     # From a terminal or a service manager; the SuperNode decides when to stop.
     for number in (signal.SIGINT, signal.SIGTERM):

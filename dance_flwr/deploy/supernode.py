@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -46,8 +45,7 @@ def run_supernode(arguments: Sequence[str], accepted: Collection[str] = ()) -> N
             "leave it out"
         )
     _check_terms(arguments)
-    # No key and no text in a file that a crash leaves.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    prefork.close_memory()
     # Why (decision 29): of mode 0700, so the kernel keeps other users away from both ends. A port
     # on loopback is everybody's, to ask and, while the node is down, to answer.
     folder = private_folder()

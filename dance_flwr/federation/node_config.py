@@ -42,7 +42,7 @@ def _parsed(items: frozenset[Item]) -> RunConfig:
 
 @dataclass(frozen=True)
 class NodeTerms:
-    """The terms of a node for every run; the defaults demand nothing.
+    """The terms of a node for every run; the defaults refuse no honest run.
 
     Attributes
     ----------
@@ -54,6 +54,8 @@ class NodeTerms:
     max_rounds, max_local_epochs, max_hidden_dim : largest values of a run's keys of that name;
         of rounds also the most trainings of one run, and the most repetitions of them
     max_trainings : most trainings of all runs together
+    max_change : largest distance of a model that a run sends from the initial one of its seed, and
+        largest update of this client, in lengths of that initial model
     limits : (key of a run, its largest value), for any other key that is a number
     """
 
@@ -66,6 +68,8 @@ class NodeTerms:
     max_trainings: float = inf
     max_local_epochs: float = inf
     max_hidden_dim: float = inf
+    # Why (decision 8): seven times the largest distance measured of the honest runs of all methods.
+    max_change: float = 10.0
     limits: tuple[tuple[str, float], ...] = ()
 
 
@@ -94,6 +98,7 @@ def terms_of(node_config: Mapping[str, Any]) -> NodeTerms:
         max_trainings=_number(node_config, keys.MAX_TRAININGS, inf),
         max_local_epochs=_number(node_config, keys.MAX_LOCAL_EPOCHS, inf),
         max_hidden_dim=_number(node_config, keys.MAX_HIDDEN_DIM, inf),
+        max_change=_number(node_config, keys.MAX_CHANGE, NodeTerms.max_change),
         limits=tuple(map(_limit, _listed(node_config, keys.LIMITS))),
     )
 

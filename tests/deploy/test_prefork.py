@@ -46,6 +46,41 @@ def test_all_that_a_task_needs_is_loaded_in_one_thread():
     assert done.stdout == "1 ReticentApp []\n", done.stdout + done.stderr
 
 
+# Whether a process reads the memory of another one of its user, which root may always.
+READS = """
+import ctypes, os, signal
+from dance_flwr.deploy.prefork import close_memory
+libc = ctypes.CDLL(None)
+if os.getuid() == 0:
+    os.setgid(65534), os.setuid(65534)
+    libc.prctl(4, 1, 0, 0, 0)  # as any process that has not just changed its user
+for close in (lambda: None, close_memory):
+    begun, begins = os.pipe()
+    child = os.fork()
+    if not child:
+        close()
+        if os.fork() == 0:  # for a task
+            os.write(begins, b"%d" % os.getpid())
+        signal.pause()
+    for pid in (child, int(os.read(begun, 20))):
+        attached = libc.ptrace(16, pid, None, None) == 0
+        try:
+            open(f"/proc/{pid}/mem").close()
+            print("reads", attached)
+        except PermissionError:
+            print("may not", attached)
+        os.kill(pid, signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ptrace differs elsewhere")
+def test_no_process_of_its_user_reads_the_memory_of_one_that_holds_keys():
+    done = subprocess.run(
+        [sys.executable, "-c", READS], capture_output=True, text=True, cwd=PROJECT
+    )
+    assert done.stdout.splitlines() == ["reads True"] * 2 + ["may not False"] * 2, done.stderr
+
+
 @pytest.fixture
 def supernode(tmp_path):
     """A SuperNode that has no SuperLink yet, the process of its tasks, and their private folder."""

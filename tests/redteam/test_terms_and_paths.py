@@ -87,9 +87,10 @@ def test_a_round_beyond_those_of_the_run_is_refused(client):
 
 
 def models(client):
-    """One model after the other, each of the first one's shapes."""
+    """One model after the other, each close enough to the one that round 1 starts from."""
     return (
-        {name: tensor + number for name, tensor in client.model.items()} for number in count(1.0)
+        {name: tensor + number * 1e-6 for name, tensor in client.model.items()}
+        for number in count(1)
     )
 
 

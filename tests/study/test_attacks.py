@@ -366,13 +366,26 @@ def test_the_experiment_runs_through_the_runner_and_renders(study):
         line for line in text.splitlines() if line.startswith("| ") and "the server has" not in line
     ]
     lines = [line for line in lines if "---" not in line]
-    assert len(lines) == names and "**tiny**: dance 1 seeds" in text and "Yeom" in text
+    crafted = 6  # a head, the control, the guess and three crafted models
+    assert len(lines) == names + crafted and "**tiny**: dance 1 seeds" in text and "Yeom" in text
     shown = [f"{100 * row.measure['seen'][1]['slope_auc']:.2f}" for row in rows]
     labels = [f"{row.measure['seen'][1]['bias']:.2f}" for row in rows]
     cells = [word for pair in zip(shown, labels, strict=True) for word in pair]
     assert f"| own upload | {NOTHING} | {' | '.join(cells)} |" in text
     (mean,) = [line for line in lines if line.startswith(f"| {MEAN} |")]
     assert [word.strip() for word in mean.split("|")][4::2] == [NOTHING, NOTHING]
+
+
+def test_crafted_models_are_measured_with_and_without_the_checks_of_a_node(study):
+    rows = load_rows(study).by_experiment["attacks"]
+    assert "crafted" not in rows[0].measure
+    counts = dict(rows[1].measure["crafted"])
+    total = counts.pop("labelled")
+    assert counts.pop("guess") == counts.pop("the run's seed") == [0, 0, 0]
+    assert 0 < counts["traps"][0] == counts["traps"][2] <= total
+    assert all(first == 0 for _, first, _ in counts.values()) and counts["bins"][2] == 0
+    text = "\n".join(get_experiment("attacks").render(rows).parts)
+    assert f"| traps | {counts['traps'][0]} of {total} | 0 of {total} |" in text
 
 
 def test_nothing_is_left_at_the_clients_and_again_is_the_same(study, monkeypatch):

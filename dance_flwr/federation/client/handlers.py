@@ -23,11 +23,13 @@ from dance_flwr.federation.client.budget import Budget, admit
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
 from dance_flwr.federation.client.personal import own_losses, personalise
+from dance_flwr.federation.client.start_model import check_start, clipped
 from dance_flwr.federation.client.task_counts import count_task
 from dance_flwr.federation.client.uploads import as_upload, noise_step
 from dance_flwr.federation.node_config import client_number, refuse_beyond, run_config_of, terms_of
 from dance_flwr.federation.privacy.dp import ClientMechanism
 from dance_flwr.federation.secagg.client import demands_masks, task_of
+from dance_flwr.federation.secagg.stage_checks import refusing_once
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
 from dance_flwr.fingerprint import model_fingerprint
@@ -82,7 +84,7 @@ def work(message: Message, context: Context) -> Message:
     ledger = budget.ledger or _folder(message, context)
     count_task(message, task, ledger, budget.terms, fraction)
     if task == keys.TRAIN:
-        return _do(partial(_train, budget=budget), message, context)
+        return _do(partial(_train, context=context, budget=budget), message, context)
     return _do(_TASKS[task], message, context)
 
 
@@ -121,7 +123,7 @@ def _folder(message: Message, context: Context) -> Path:
     return inside(Path(messages.config_of(message)[keys.PARTITION_DIR]), f"client-{number}")
 
 
-def _train(message: Message, client: Client, budget: Budget) -> Message:
+def _train(message: Message, client: Client, context: Context, budget: Budget) -> Message:
     config, start, data = messages.config_of(message), messages.model_of(message), client.data
     info = replace(
         _info(message, start),
@@ -130,12 +132,15 @@ def _train(message: Message, client: Client, budget: Budget) -> Message:
         },
         needs_initial_upload=config.get(keys.NEEDS_INITIAL_UPLOAD, False),
     )
+    # Why (decision 8): a refusal may depend on the client's texts. It is one bit, once per run.
+    with refusing_once(context):
+        bound = check_start(client, start, info.round, budget.terms.max_change)
     state, report = client.train(start, info, proximal_mu=config.get(keys.PROXIMAL_MU, 0.0))
     budget.charge(client.config, data, info.run)  # before anything noisy exists
     norm, step = config[keys.CLIPPING_NORM], noise_step(message, client)
     mechanism = ClientMechanism(client.config, norm, info.round, data.card.client, step)
     # Why (decision 14): clip, add noise, and round last.
-    protected = mechanism.protect(state, start)
+    protected = mechanism.protect(clipped(state, start, bound), start)
     upload = as_upload(protected.state, start, message, client)
     reply = messages.train_reply(
         message, upload.tensors, client.weight, report, protected.unclipped

@@ -36,11 +36,11 @@ MIN_CLIENTS, METHODS = "min-clients", "methods"
 MIN_NOISE_MULTIPLIER, MAX_EPSILON = "min-noise-multiplier", "max-epsilon"
 MAX_ROUNDS, MAX_LOCAL_EPOCHS = "max-rounds", "max-local-epochs"
 MAX_TRAININGS = "max-trainings"
-MAX_HIDDEN_DIM, LIMITS = "max-hidden-dim", "limits"
+MAX_HIDDEN_DIM, MAX_CHANGE, LIMITS = "max-hidden-dim", "max-change", "limits"
 NODE_CONFIG = {
     *(PARTITION_ID, NUM_PARTITIONS, DATA_PATH, DEMANDS_MASKS, DEVICE, MEMORY_RATIO),
     *(SIGNING_KEY, PEER_KEYS, MIN_CLIENTS, METHODS, MIN_NOISE_MULTIPLIER, MAX_EPSILON),
-    *(MAX_ROUNDS, MAX_TRAININGS, MAX_LOCAL_EPOCHS, MAX_HIDDEN_DIM, LIMITS),
+    *(MAX_ROUNDS, MAX_TRAININGS, MAX_LOCAL_EPOCHS, MAX_HIDDEN_DIM, MAX_CHANGE, LIMITS),
 }
 
 # Fields of `messages.Schema` that a client may withhold.

@@ -27,13 +27,17 @@ class Members:
     """The living processes with a mark and all that they have started, with or without parents.
 
     A raylet starts workers until it ends, and ends before they do; some rename themselves, which
-    overwrites their environment. So members are known by a mark in the environment, by a member as
-    their parent, and by the session of one.
+    overwrites their environment; a SuperNode lets nobody read its own. So members are known by a
+    mark in the environment, by a member as their parent, and by the session of one.
+
+    Attributes
+    ----------
+    sessions : ids of sessions whose processes are members
     """
 
     def __init__(self, mark: str) -> None:
         self.mark = mark
-        self._sessions: set[int] = set()
+        self.sessions: set[int] = set()
 
     def __call__(self) -> set[psutil.Process]:
         """Return the living members."""
@@ -45,12 +49,12 @@ class Members:
             for pid in new:
                 del others[pid]
                 with suppress(ProcessLookupError):
-                    self._sessions.add(os.getsid(pid))
+                    self.sessions.add(os.getsid(pid))
         return set(members.values())
 
     def _has(self, process: psutil.Process, members: Mapping[int, psutil.Process]) -> bool:
         with suppress(psutil.Error, ProcessLookupError):
-            known = process.ppid() in members or os.getsid(process.pid) in self._sessions
+            known = process.ppid() in members or os.getsid(process.pid) in self.sessions
             return known or process.environ().get(_MARK) == self.mark
         return False
 
@@ -103,6 +107,11 @@ class ProcessTree(subprocess.Popen[bytes]):
                     stderr=output,
                     start_new_session=True,
                 )
+            self._members.sessions.add(self.pid)
+            assert self._keeper.stdin
+            with suppress(BrokenPipeError):  # without its keeper a process still runs
+                self._keeper.stdin.write(b"%d" % self.pid)
+                self._keeper.stdin.flush()
         except BaseException:
             # A command that cannot be started leaves no keeper behind.
             self.dismiss()
@@ -196,8 +205,10 @@ def tool(name: str) -> Path:
 def _keep(mark: str, scratch: Sequence[str]) -> None:
     """Wait until the process that started this one has ended, and stop its tree."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of the pipe decides
-    sys.stdin.buffer.read()
-    _end(Members(mark), True)
+    members = Members(mark)
+    if session := sys.stdin.buffer.read():
+        members.sessions.add(int(session))
+    _end(members, True)
     for folder in scratch:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -91,6 +91,14 @@ def test_a_process_without_the_mark_is_stopped_too(tree, session):
     assert not any(lives(member) for member in members)
 
 
+def test_a_process_whose_environment_says_nothing_is_stopped_too(tree):
+    """As a SuperNode, whose environment no other process may read."""
+    started = tree(f"import os, sys; os.execve(sys.executable, ['python', '-c', {SLEEPS!r}], {{}})")
+    assert [member.pid for member in started.members()] == [started.pid]
+    stop(started)
+    assert started.returncode == -signal.SIGTERM
+
+
 def test_nobody_else_is_stopped(tree):
     first, second = tree(SLEEPS), tree(SLEEPS)
     stop(first)

@@ -36,6 +36,7 @@ from dance_flwr.study.engine.cells import (
     dataset_name,
 )
 from dance_flwr.study.engine.folder import settings_of
+from dance_flwr.study.protocols.attacks.crafted import measure_crafted
 from dance_flwr.study.protocols.attacks.inference import (
     Values,
     class_shares,
@@ -61,6 +62,7 @@ from dance_flwr.study.protocols.attacks.tables import BEFORE, render
 
 # Labels show most when training begins, members when a model is nearly trained.
 ATTACKED = (5, 20)  # rounds; rounds beyond a run's last count as its last
+CRAFTED = ("fedavg-full", "gcn")  # whose first layer crafted models rebuild
 Scores = dict[str, float | None]
 
 
@@ -102,7 +104,8 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
     Returns
     -------
     "config" (flat keys that decide the result), "clients" (per attacked round: members, others and
-    update norm by client), and "seen" (one dict per round and observation)
+    update norm by client), "seen" (one dict per round and observation), and for `fedavg-full` on
+    the default backbone "crafted" (as `measure_crafted` returns it)
 
     Raises
     ------
@@ -121,7 +124,10 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
         # What a killed measurement left.
         _clean(folder, run)
         try:
-            measured = _federate(_clients(folder, config), config, run)
+            clients = _clients(folder, config)
+            measured = _federate(clients, config, run)
+            if (config.method, config.backbone) == CRAFTED:
+                measured["crafted"] = measure_crafted(clients)
         finally:
             _clean(folder, run)
     return {"config": settings_of(config), **measured}

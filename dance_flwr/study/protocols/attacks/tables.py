@@ -1,6 +1,7 @@
 """Tables of the attacks, made from their measurements."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dance_flwr.study.engine.cells import Row, Section
 from dance_flwr.study.protocols.attacks.observations import DRAWS, MEAN, OTHER
@@ -33,6 +34,13 @@ HOW = (
     "over seeds. An attack that fails shows that it is weak, not that nothing leaks."
 )
 
+CRAFTED = (
+    "Rows of labelled nodes that a sum of one round shows, where a malicious server crafts the "
+    "model that all clients start from (Fowl et al. 2022; Boenisch et al. 2021), and how many of "
+    "them are left where nodes check that model, in round 1 and in a later one. A row counts where "
+    "a cosine exceeds 0.999; rows with a near-duplicate are left out. Totals over seeds."
+)
+
 
 def render(rows: Sequence[Row]) -> Section:
     """Return a table of observations per data set, and what is not measured yet."""
@@ -48,6 +56,8 @@ def render(rows: Sequence[Row]) -> Section:
     for dataset, measured in members.items():
         lines = [line for row in measured for line in _lines(row)]
         parts += [f"**{dataset}**: {_facts(measured, lines)}.", _table(lines)]
+        if crafted := [row.measure["crafted"] for row in measured if "crafted" in row.measure]:
+            parts += [CRAFTED, _crafted_table(crafted)]
     return Section(tuple(parts))
 
 
@@ -113,3 +123,14 @@ def _auc(row: Row) -> float | None:
     """Return the AUC by slope; by the loss itself for a server without any upload."""
     value = row.result.get("slope_auc", row.result["auc"])
     return None if value is None else float(value)
+
+
+def _crafted_table(measured: Sequence[Mapping[str, Any]]) -> str:
+    """Return by start model the rows that a sum shows, added up over seeds."""
+    total = sum(counts["labelled"] for counts in measured)
+    table = [
+        [name, *(f"{sum(column)} of {total}" for column in zip(*rows, strict=True))]
+        for name in measured[0]
+        if name != "labelled" and (rows := [counts[name] for counts in measured])
+    ]
+    return markdown(["start model", "unchecked", "checked, round 1", "checked, later"], table)

@@ -1,0 +1,120 @@
+"""Refuse a model that a server has crafted, before a client trains from it, and bound the update.
+
+A sum over clients hides single rows only if the model makes it a sum of many. Where rows of the
+first layer are parallel and biases go up in steps, differences of the updates of its units are
+single rows of the data (Fowl et al. 2022, "Robbing the Fed"; Boenisch et al. 2021, "When the
+Curious Abandon Honesty"). What is checked here is what these need; another construction may pass,
+and only differential privacy bounds what any model extracts (docs/security.md).
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import inf
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.errors import UserError
+from dance_flwr.federation.client.client import Client, initial_model, shape_of
+from dance_flwr.federation.privacy.mechanism import clip
+from dance_flwr.federation.wire import keys
+from dance_flwr.methods.upload_checks import model_fault, update_norm
+from dance_flwr.nn.backbone import normalise
+from dance_flwr.nn.model import ModelShape, PlainModel
+
+State = Mapping[str, Tensor]
+
+# Why (decision 8): honest models of every method, backbone and size measured have no two units with
+# a cosine above 0.99 that read texts of eight dimensions or more; of fewer dimensions, trained
+# units are parallel by necessity, and only weights are compared.
+_PARALLEL, _MAX_SHARE, _MIN_RANK = 0.99, 0.1, 8.0
+_SAMPLE = 1024  # nodes that are read, whatever the size of a graph (decision 16)
+_ROUNDING = 1e-3  # of an initial model, between versions of torch
+
+
+def check_start(client: Client, start: State, round_: int, max_change: float) -> float:
+    """Return the length to which the client's update is clipped, after checking its start model.
+
+    Parameters
+    ----------
+    start : the model that the server sent
+    round_ : as the server counts, from 1
+    max_change : largest distance from the initial model of the run's seed, in lengths of that model
+
+    Raises
+    ------
+    UserError : it has other tensors than the models of the run; in round 1 it is not the initial
+        model of the seed, and later farther away from it than `max_change`; or more than a tenth of
+        the units of its first layer are parallel
+    """
+    data, config = client.data, client.config
+    seeds = _seed_model(shape_of(data.text_dim, len(data.card.class_names), config), config)
+    if fault := model_fault(start, seeds):
+        raise UserError(f"start model: {fault}; this node does not take part")
+    length = update_norm(seeds, {name: torch.zeros_like(value) for name, value in seeds.items()})
+    bound, distance = max_change * length, update_norm(start, seeds)
+    if distance > (_ROUNDING * length if round_ == 1 else bound):
+        expected = "the initial model of the run's seed in round 1"
+        if round_ > 1:
+            expected = f"one within {bound:.3g} ({keys.MAX_CHANGE}) of that of the run's seed"
+        raise UserError(
+            f"start model: expected {expected}, found one that differs by {distance:.3g}; this "
+            "node does not take part"
+        )
+    # A plug-in may bring a network without a backbone; its first layer is unknown.
+    if isinstance(client.model, PlainModel):
+        client.load(start)
+        _refuse_parallel(client.model, data)
+    return bound
+
+
+def clipped(state: State, start: State, bound: float) -> State:
+    """Return the trained model, or the one at this distance from `start` on the way to it."""
+    # Numbers that are not finite stay, and are refused where an upload is checked. An update within
+    # the bound is not touched: not even a bit of it may change.
+    length = update_norm(state, start)
+    return clip(state, start, bound)[0] if bound < length < inf else state
+
+
+@lru_cache(maxsize=4)
+def _seed_model(shape: ModelShape, config: RunConfig) -> State:
+    return initial_model(shape, config).state_dict()
+
+
+@torch.no_grad()
+def _refuse_parallel(model: PlainModel, data: ClientData) -> None:
+    """Refuse a first layer in which more than a tenth of the units are parallel to another."""
+    weight, texts = model.backbone.text_weight(), data.table.nodes
+    sample = torch.linspace(0, len(texts) - 1, min(len(texts), _SAMPLE)).long()
+    inputs = normalise(texts[sample.to(texts.device)].to(weight))
+    inputs = inputs - inputs.mean(dim=0)
+    # Weights catch rows that are repeated, scaled, turned round; what they read of the client's
+    # texts catches rows that differ where no text does. Biases have no part in either.
+    views = {"weights": weight}
+    if _rank(inputs) >= _MIN_RANK:
+        views["outputs on this client's texts"] = (inputs @ weight.T).T
+    for what, rows in views.items():
+        share = _parallel_share(rows)
+        if share > _MAX_SHARE:
+            raise UserError(
+                f"start model: expected a first layer of which at most {_MAX_SHARE:.0%} of the "
+                f"units have {what} parallel to those of another, found {share:.0%}: a sum of "
+                "updates could show single rows of the data; this node does not take part"
+            )
+
+
+def _rank(rows: Tensor) -> float:
+    """Return (sum_i l_i)^2 / sum_i l_i^2 of the eigenvalues l of the covariance of centred rows."""
+    spread = rows.T @ rows
+    squares = float(spread.square().sum())
+    return float(spread.trace()) ** 2 / squares if squares else 0.0
+
+
+def _parallel_share(rows: Tensor) -> float:
+    """Return the share of rows whose cosine with another is above 0.99, whatever its sign."""
+    unit = F.normalize(rows, dim=1)
+    cosines = (unit @ unit.T).abs().fill_diagonal_(0)
+    return float((cosines > _PARALLEL).any(dim=1).float().mean())
