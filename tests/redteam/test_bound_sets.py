@@ -3,7 +3,6 @@
 An absent client must not end the federation, and no order of sums may reveal a client's numbers.
 """
 
-from pathlib import Path
 
 import pytest
 from support.sums import CLIENTS, THRESHOLD, Lying, counting_app, nodes_with_keys, stage_of, weight
@@ -14,6 +13,7 @@ from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
 from dance_flwr.federation.secagg import client
 from dance_flwr.federation.secagg.number_masks import PARTNERS
+from dance_flwr.federation.secagg.signing import ledger_folder
 from dance_flwr.federation.server.secure_grid import SecureGrid
 from dance_flwr.federation.wire import keys, messages
 
@@ -73,7 +73,7 @@ def sum_of(grid, clients):
 
 def record(config):
     """The file in a client's folder that names its set."""
-    return Path(config[keys.DATA_PATH]) / PARTNERS
+    return ledger_folder(config) / PARTNERS
 
 
 def bound(nodes):
