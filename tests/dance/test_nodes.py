@@ -119,7 +119,9 @@ def test_every_class_of_the_floor_has_a_node_where_there_are_enough(sizes, budge
     [
         pytest.param([90, 8, 2], 5, [1, 1, 1], [3, 1, 1], id="shares 4.5, 0.4, 0.1"),
         pytest.param([90, 8, 2], 5, [1, 0, 1], [4, 0, 1], id="class 1 has no label"),
-        pytest.param([50, 40, 10], 2, [1, 0, 1], [1, 0, 1], id="the unlabelled class gives its own"),
+        pytest.param(
+            [50, 40, 10], 2, [1, 0, 1], [1, 0, 1], id="the unlabelled class gives its own"
+        ),
         pytest.param([60, 30, 20, 10], 2, [1] * 4, [1, 1, 0, 0], id="two nodes for four classes"),
     ],
 )
