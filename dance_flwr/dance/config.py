@@ -181,9 +181,11 @@ class DanceConfig(Section):
     labelled_floor: bool = True
 
     def __post_init__(self) -> None:
-        """Set the fields without a key to the paper's rules, under `paper_rules`."""
+        """Set the fields without a key to what `paper_rules` and `core_rule` mean."""
         for name, value in _PAPER_RULES.items() if self.paper_rules else ():
             object.__setattr__(self, name, value)
+        if self.core_rule == RANDOM_LABELLED:
+            object.__setattr__(self, "labelled_first", True)
 
     @classmethod
     def paper_values(cls, known: Mapping[str, Value]) -> Mapping[str, Value]:

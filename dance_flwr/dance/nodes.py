@@ -188,33 +188,45 @@ def condense_nodes(
     # Why a floor (decision 7): a class that is in no core is in no cross-entropy of a client.
     floor = labelled > 0 if config.labelled_floor else None
     quotas = class_quotas(sizes, budget, floor)
-    labelled_first = config.labelled_first or config.core_rule == RANDOM_LABELLED
     # Without a queue that moves, the part of a class is its share of K, of which K_b take turns.
     if not config.core_moves:
         parts = torch.maximum(quotas, class_quotas(sizes, whole, floor))
-    elif labelled_first:
+    elif config.labelled_first:
         # Why labelled nodes alone (decision 7): others add nothing to the cross-entropy.
         parts = torch.where(labelled >= quotas, labelled, sizes)
     else:
         parts = sizes
     candidates = Candidates(Ragged(ptr, eligible), quotas, parts)
-    times = pool.times_selected[eligible]
+    return _queue_of(candidates, prediction, pool, config, generator)
+
+
+def _queue_of(
+    candidates: Candidates,
+    prediction: Prediction,
+    pool: Pool,
+    config: DanceConfig,
+    generator: torch.Generator,
+) -> Queue:
+    """Return the candidates of every class in the order of `core_rule`."""
+    nodes, ptr, classes = candidates.nodes.index, candidates.nodes.ptr, candidates.nodes.rows()
+    known, times = pool.labels[nodes] >= 0, pool.times_selected[nodes]
     if config.core_rule == COVERAGE:
         assert pool.propagated is not None
-        # The order of precedence that the scores below express in one number.
+        # The precedence that the ranks below have, in one number per node.
         tiers = times if config.coverage_penalty > 0 else torch.zeros_like(times)
-        tiers = tiers + (~known).long() * (tiers.sum() + 1) if labelled_first else tiers
+        if config.labelled_first:
+            tiers = tiers + (~known).long() * (tiers.sum() + 1)
         return candidates.queue(*cover(pool.propagated, candidates, tiers, generator))
     if config.core_rule == RANDOM_LABELLED:
-        scores = torch.rand(len(eligible), generator=generator).to(times.device)
+        scores = torch.rand(len(nodes), generator=generator).to(nodes.device)
     else:
-        scores = _scores(prediction, eligible, classes, config.prototypes, generator)
+        scores = _scores(prediction, nodes, classes, config.prototypes, generator)
     # Why (decision 7): so that successive cores cover the labelled nodes.
     rank = rank_in_row(scores - config.coverage_penalty * times, ptr)
-    if labelled_first:
+    if config.labelled_first:
         # Why labelled nodes first (decision 7): only they enter the cross-entropy. Both parts stay
         # in the order of their scores.
-        rank = rank_in_row(known.double() * labels.numel() - rank, ptr)
+        rank = rank_in_row(known.double() * pool.labels.numel() - rank, ptr)
     return candidates.queue(rank)
 
 

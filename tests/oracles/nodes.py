@@ -36,8 +36,8 @@ def node_budget(num_nodes, ratio):
 def quotas(sizes, budget, labelled=()):
     """Largest remainder with exact fractions; no more than there is.
 
-    Classes in `labelled` that get nothing take a node, the largest fraction first, from the class that
-    is farthest above its share and keeps what it is entitled to.
+    Classes in `labelled` that get nothing take a node, the largest fraction first, from the class
+    that is farthest above its share and keeps what it is entitled to.
     """
     total = sum(sizes)
     if total == 0:

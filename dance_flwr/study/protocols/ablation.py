@@ -21,8 +21,8 @@ VARIANTS: dict[str, dict[str, Value]] = {
     "w/o NC": {"dance.core-rule": RANDOM},
     "w/o labels": {"dance.label-evidence": False, "class-prior": "none"},
 }
-# Other rules for the core. Why beside "w/o NC": its core has fewer labelled nodes, so that it cannot
-# tell the score from the labels.
+# Other rules for the core. Why beside "w/o NC", whose core has fewer labelled nodes: it cannot tell
+# the score from the labels.
 CORE_RULES: dict[str, dict[str, Value]] = {
     "random labelled core": {"dance.core-rule": RANDOM_LABELLED},
     "covering core": {"dance.core-rule": COVERAGE},
