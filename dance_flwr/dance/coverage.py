@@ -1,9 +1,10 @@
 """Facility location within a class: cores whose nodes stand for the others of their class.
 
 F(S) = sum over v in V_c of the largest s(v, u), u in S, with s(v, u) = (1 + cos(v, u)) / 2 of the
-propagated texts P^2 x^. F is monotone and submodular, so that greedy selection reaches 1 - 1/e of
-the best core of its size (Nemhauser et al. 1978), and a gain that was computed before bounds every
-later one (Minoux 1978). Clusters of weights: CRAIG (Mirzasoleiman et al. 2020).
+propagated texts P^2 x^. F is monotone and submodular: greedy selection reaches 1 - 1/e of the best
+core of its size (Nemhauser et al. 1978), and a gain that was computed earlier bounds every later
+one, so that few are computed again (Minoux 1978) and a core of K_c nodes costs about n_c K_c steps
+after the similarities. Masses weigh the loss as in CRAIG (Mirzasoleiman et al. 2020).
 """
 
 import torch

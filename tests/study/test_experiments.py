@@ -249,7 +249,7 @@ def test_protocols_share_runs(go, inline):
     assert go("convergence", methods=both) == 0 and go("tokens", methods=both) == 0
     assert len(inline.done) == 5
     assert go("ablation") == 0
-    assert len(inline.done) == 5 + 3, "all but the full method and that without labels"
+    assert len(inline.done) == 5 + 5, "all but the full method and that without labels"
 
 
 def test_a_failing_cell_is_reported_and_the_others_finish(go, tmp_path, monkeypatch, capsys, tiny):
