@@ -33,8 +33,8 @@ from dance_flwr.dance.algorithm import select_evidence
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import trained_prediction
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.nodes import Pool, condense_nodes, pseudo_labels
-from dance_flwr.dance.passes import DanceClient, plain_pass_in_blocks
+from dance_flwr.dance.nodes import condense_nodes, pseudo_labels
+from dance_flwr.dance.passes import DanceClient, plain_pass_in_blocks, pool_of
 from dance_flwr.dance.text import condensed_text
 from dance_flwr.dance.topology import core_edges
 from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN, TextGraph
@@ -191,9 +191,8 @@ def _condensed(
     times = torch.zeros(data.num_nodes, dtype=torch.int64)
     # The stream of client 0 in round 1 of a run.
     draws = generator(config.seed, "prototypes", round_=1, client=0)
-    pool = Pool(known, times, client.graph.visible)
     ratio = config.condensation_ratio
-    core = condense_nodes(prediction, pool, client.settings, ratio, draws).core(0)
+    core = condense_nodes(prediction, pool_of(client, times), client.settings, ratio, draws).core(0)
     hidden, selection = select_evidence(client, core, prediction.difficulty)
     ((rows, cols, weights),) = core_edges(client, hidden, selection, core[None])
     explainer = Explainer(model, data, client.settings, 1, model_id)

@@ -157,6 +157,9 @@ class ModelConfig:
     )
 
 
+BALANCED = "balanced"
+
+
 @dataclass(frozen=True)
 class TrainingConfig:
     """Keys of local training."""
@@ -168,6 +171,13 @@ class TrainingConfig:
         "cosine", "schedule of the learning rate over rounds", choices=("cosine", "constant")
     )
     weight_decay: float = option(5e-4, "weight decay of Adam", ge=0)
+    # Why none (decision 7): the mean over nodes is what accuracy measures.
+    loss_weights: str = option(
+        NONE,
+        "weights of classes in the cross-entropy; balanced = inverse to a class's number of "
+        "training labels at the client",
+        choices=(NONE, BALANCED),
+    )
     torch_threads: int = option(1, "CPU threads per client", ge=1, advanced=True)
     device: str = option(
         "auto", "auto = the CUDA device of the client, else the CPU", choices=("auto", "cpu")

@@ -20,9 +20,10 @@ from dance_flwr.dance.inference import (
     select_for_validation,
     trained_prediction,
 )
-from dance_flwr.dance.nodes import Pool, Queue, condense_nodes, rounds_per_condensation
-from dance_flwr.dance.passes import DanceClient, embed, plain_pass_in_blocks
+from dance_flwr.dance.nodes import condense_nodes, rounds_per_condensation
+from dance_flwr.dance.passes import DanceClient, embed, plain_pass_in_blocks, pool_of
 from dance_flwr.dance.plan import Condensation, Plan
+from dance_flwr.dance.queue import Queue
 from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.state import (
     CONDENSATION,
@@ -177,7 +178,7 @@ def _condense(now: ClientRound, state: ClientState, last: Condensation | None) -
         plain = plain_pass_in_blocks(client)
         prediction = trained_prediction(client, plain)
     with report.phase("nodes"):
-        pool = Pool(client.data.train_labels, times, client.graph.visible)
+        pool = pool_of(client, times)
         draws = now.draws("prototypes")
         ratio = now.config.condensation_ratio
         queue = condense_nodes(prediction, pool, client.settings, ratio, draws)
@@ -216,7 +217,7 @@ def _select(
     # Alg. 4, with the evidence that it rests on (decision 19).
     with now.report.phase("topology"), torch.inference_mode():
         edges = core_edges(client, hidden, selection, cores)
-    plan = Plan(state.next_turn, cores, selection, edges)
+    plan = Plan(state.next_turn, cores, selection, edges, condensation.queue.mass_of(cores))
     # Under "candidates" training also weighs what was rejected.
     if len(cores) > 1 and settings.trained_evidence == "selected":
         plan = plan.rounded()

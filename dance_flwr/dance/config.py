@@ -27,8 +27,11 @@ PAPER_READING: dict[str, Value] = {
     "class-prior": "none",
 }
 PAPER_HARNESS: dict[str, Value] = {
-    **{"lr-schedule": "constant", "ema-decay": 0.0},
-    **{"smoothing": "none", "personal": "off"},
+    "lr-schedule": "constant",
+    "ema-decay": 0.0,
+    "smoothing": "none",
+    "loss-weights": "none",
+    "personal": "off",
 }
 PAPER = {**PAPER_DANCE, **PAPER_READING, **PAPER_HARNESS}
 # Fields without a key that `dance.paper-rules` sets.
@@ -37,7 +40,10 @@ _PAPER_RULES: dict[str, Value] = {
     "trained_evidence": "candidates",
     "candidate_search": "exact",
     "labelled_first": False,
+    "labelled_floor": False,
 }
+LABEL_AWARE, COVERAGE = "label-aware", "coverage"
+RANDOM, RANDOM_LABELLED = "random", "random-labelled"
 
 
 @dataclass(frozen=True)
@@ -75,9 +81,10 @@ class DanceConfig(Section):
         2.0, "penalty on a node's prototype score per round that it was in a core", ge=0
     )
     core_rule: str = option(
-        "label-aware",
-        "selection of the core; random = ablation of node condensation (NC)",
-        choices=("label-aware", "random"),
+        LABEL_AWARE,
+        "selection of the core; coverage = facility location per class; random = ablation of "
+        "node condensation (NC); random-labelled = its control, labelled nodes under the quotas",
+        choices=(LABEL_AWARE, COVERAGE, RANDOM, RANDOM_LABELLED),
     )
     text_rule: str = option(
         "gated",
@@ -148,7 +155,7 @@ class DanceConfig(Section):
     paper_rules: bool = option(
         False,
         "the paper's rules without a key: own matrices W_k, W_s, W_t, training on all "
-        "candidates, exact search, no priority of labelled nodes",
+        "candidates, exact search, neither priority nor floor of labelled nodes",
         advanced=True,
     )
 
@@ -170,11 +177,16 @@ class DanceConfig(Section):
     # Why (decision 7): labelled nodes fill the quota of their class first, so that successive
     # cores cover them.
     labelled_first: bool = True
+    # Why (decision 7): a class with a training label is in every core, which largest remainders
+    # leave it out of where classes are many and the core is small.
+    labelled_floor: bool = True
 
     def __post_init__(self) -> None:
-        """Set the fields without a key to the paper's rules, under `paper_rules`."""
+        """Set the fields without a key to what `paper_rules` and `core_rule` mean."""
         for name, value in _PAPER_RULES.items() if self.paper_rules else ():
             object.__setattr__(self, name, value)
+        if self.core_rule == RANDOM_LABELLED:
+            object.__setattr__(self, "labelled_first", True)
 
     @classmethod
     def paper_values(cls, known: Mapping[str, Value]) -> Mapping[str, Value]:

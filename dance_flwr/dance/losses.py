@@ -19,27 +19,48 @@ class Labelled:
     ----------
     labels : [s] int64
     rows : [s] int64, which of the m nodes they are; None = all of them, in order
+    weights : [s] of their cross-entropies, above 0; None = all 1
 
     Examples
     --------
     >>> Labelled.among(torch.tensor([2, -1, 0]))
-    Labelled(labels=tensor([2, 0]), rows=tensor([0, 2]))
+    Labelled(labels=tensor([2, 0]), rows=tensor([0, 2]), weights=None)
     """
 
     labels: Int64[Tensor, "s"]
     rows: Int64[Tensor, "s"] | None
+    weights: Float[Tensor, "s"] | None = None
 
     @classmethod
-    def among(cls, labels: Int64[Tensor, "m"]) -> "Labelled":
-        """Return the nodes whose label is not -1."""
+    def among(
+        cls,
+        labels: Int64[Tensor, "m"],
+        classes: Float[Tensor, "C"] | None = None,
+        mass: Float[Tensor, "m"] | None = None,
+    ) -> "Labelled":
+        """Return the nodes whose label is not -1.
+
+        Parameters
+        ----------
+        classes : weights of the classes; None = all 1
+        mass : number of nodes that each of the m nodes stands for; None = 1 each
+        """
         rows = torch.nonzero(labels >= 0).flatten()
-        return cls(labels[rows], None if len(rows) == len(labels) else rows)
+        weights = None if mass is None else mass[rows]
+        if classes is not None:
+            of_class = classes[labels[rows]]
+            weights = of_class if weights is None else weights * of_class
+        return cls(labels[rows], None if len(rows) == len(labels) else rows, weights)
 
     def cross_entropy(self, logits: Float[Tensor, "m C"]) -> Float[Tensor, ""]:
-        """Mean CE(o_v, y_v) over the labelled nodes, 0 without any; a scalar."""
+        """CE = sum w_v CE(o_v, y_v) / sum w_v over the labelled nodes, 0 without any; a scalar."""
         if not len(self.labels):
             return logits.new_zeros(())
-        return F.cross_entropy(logits if self.rows is None else logits[self.rows], self.labels)
+        logits = logits if self.rows is None else logits[self.rows]
+        if self.weights is None:
+            return F.cross_entropy(logits, self.labels)
+        each = F.cross_entropy(logits, self.labels, reduction="none")
+        return (self.weights * each).sum() / self.weights.sum()
 
 
 @dataclass(frozen=True)
@@ -64,8 +85,8 @@ def condensed_loss(logits: Logits, labelled: Labelled, settings: DanceConfig) ->
     """eq:fusion_train_loss + CE of the condensed graph; a scalar.
 
     L_m = mean CE(Dec(x_v), y_v) + lambda_align mean KL(softmax(o^g) || softmax(o^t)).
-    The cross-entropies are means over labelled core nodes, the divergence is one over all core
-    nodes; without a labelled core node only the divergence remains.
+    The cross-entropies are weighted means over labelled core nodes, the divergence is a mean over
+    all core nodes; without a labelled core node only the divergence remains.
     """
     # KL(softmax(o^g) || softmax(o^t)), the divergence that the paper names as its example of D.
     text, graph = F.log_softmax(logits.text, dim=1), F.log_softmax(logits.graph, dim=1)
@@ -79,7 +100,7 @@ def condensed_loss(logits: Logits, labelled: Labelled, settings: DanceConfig) ->
 def plain_loss(
     logits: Float[Tensor, "m C"], supervised: Labelled, settings: DanceConfig
 ) -> Float[Tensor, ""]:
-    """plain_weight * mean CE(Dec_g(g_v), y_v) over the supervised nodes; a scalar.
+    """plain_weight * weighted mean CE(Dec_g(g_v), y_v) over the supervised nodes; a scalar.
 
     Parameters
     ----------

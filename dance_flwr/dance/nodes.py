@@ -1,16 +1,17 @@
 """Section 4.2 and Alg. 2: label-aware node condensation."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.config import COVERAGE, RANDOM, RANDOM_LABELLED, DanceConfig
+from dance_flwr.dance.coverage import cover
+from dance_flwr.dance.queue import Candidates, Queue
 from dance_flwr.nn.kmeans import class_products, cluster_by_class, sample_by_class
-from dance_flwr.nn.ragged import ptr_of_rows, ptr_of_sizes, rank_in_row, rows_at
+from dance_flwr.nn.ragged import Ragged, ptr_of_rows, rank_in_row, rows_at
 
 UNASSIGNED = -1
 # Why limits (decision 16): scores and prototypes need the memory of a block, whatever n is.
@@ -68,7 +69,9 @@ def pseudo_labels(
     return torch.where(labels >= 0, labels, predicted)
 
 
-def class_quotas(sizes: Int64[Tensor, "C"], budget: int) -> Int64[Tensor, "C"]:
+def class_quotas(
+    sizes: Int64[Tensor, "C"], budget: int, floor: Bool[Tensor, "C"] | None = None
+) -> Int64[Tensor, "C"]:
     """K_c = floor(K |V_c| / N_conf), then +1 for the largest fractions; [C] int64.
 
     The largest-remainder method. Empty classes get nothing, and their share goes to the others;
@@ -79,11 +82,16 @@ def class_quotas(sizes: Int64[Tensor, "C"], budget: int) -> Int64[Tensor, "C"]:
     ----------
     sizes : [C] int64, |V_c|
     budget : K in nodes
+    floor : [C] bool, classes that get at least one node: it is taken from the class that is
+        farthest above its exact share, as long as one has a node to give; none of them is empty;
+        None = no class
 
     Examples
     --------
     >>> class_quotas(torch.tensor([50, 30, 0, 20]), 7)
     tensor([4, 2, 0, 1])
+    >>> class_quotas(torch.tensor([90, 8, 2]), 5, torch.tensor([True, True, True]))
+    tensor([3, 1, 1])
     """
     total = int(sizes.sum())
     budget = min(budget, total)
@@ -94,6 +102,14 @@ def class_quotas(sizes: Int64[Tensor, "C"], budget: int) -> Int64[Tensor, "C"]:
     remainder = sizes * budget - quota * total
     order = torch.sort(remainder, descending=True, stable=True).indices
     quota[order[: budget - int(quota.sum())]] += 1
+    least = torch.zeros_like(sizes) if floor is None else floor.long()
+    for number in order[quota[order] < least[order]].tolist():
+        above = quota * total - sizes * budget
+        donor = int(above.masked_fill(quota <= least, -(total**2)).argmax())
+        if quota[donor] <= least[donor]:  # fewer nodes than classes
+            break
+        quota[donor] -= 1
+        quota[number] += 1
     return quota
 
 
@@ -114,60 +130,6 @@ def prototype_scores(
 
 
 @dataclass(frozen=True)
-class Queue:
-    """The order in which nodes enter cores until the next condensation.
-
-    Core t takes the next K_c nodes of every class c, cyclically, so that successive cores cover the
-    class; O(K), whatever n is. A part of K_c nodes gives the same ones every time.
-
-    Attributes
-    ----------
-    nodes : [m] int64, class by class, each in the order of selection
-    ptr : [C + 1] int64, the part of each class
-    quotas : [C] int64, K_c, at most the size of the part
-
-    Examples
-    --------
-    >>> queue = Queue(torch.tensor([4, 2, 9]), torch.tensor([0, 3]), torch.tensor([2]))
-    >>> [queue.core(turn).tolist() for turn in range(3)]
-    [[2, 4], [4, 9], [2, 9]]
-    """
-
-    nodes: Int64[Tensor, "m"]
-    ptr: Int64[Tensor, "p"]
-    quotas: Int64[Tensor, "C"]
-
-    @classmethod
-    def of_one_class(cls, nodes: Int64[Tensor, "m"], budget: int) -> "Queue":
-        """Return these nodes in their order, `budget` a core."""
-        sizes = torch.tensor([nodes.numel()], device=nodes.device)
-        return cls(nodes, ptr_of_sizes(sizes), sizes.clamp(max=budget))
-
-    @cached_property
-    def moves(self) -> bool:
-        """Whether successive cores differ: a part has more nodes than a core takes of it."""
-        return bool((self.ptr.diff() > self.quotas).any())
-
-    def core(self, turn: int) -> Int64[Tensor, "K"]:
-        """Return core `turn`, from 0: [K] int64, ascending."""
-        sizes = self.ptr.diff()
-        owner = torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), self.quotas)
-        first = self.quotas.cumsum(0) - self.quotas
-        rank = torch.arange(len(owner), device=sizes.device) - first[owner]
-        offset = (turn * self.quotas[owner] + rank) % sizes[owner]
-        # Ascending, as a plan finds the nodes of a core by bisection.
-        return self.nodes[self.ptr[:-1][owner] + offset].sort().values
-
-    def times(self, turns: int) -> Int64[Tensor, "m"]:
-        """Return how often each node of the queue was in the first `turns` cores; [m] int64."""
-        sizes = self.ptr.diff()
-        owner = torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes)
-        rank = torch.arange(len(owner), device=sizes.device) - self.ptr[:-1][owner]
-        taken = turns * self.quotas[owner]
-        return taken // sizes[owner] + (rank < taken % sizes[owner]).long()
-
-
-@dataclass(frozen=True)
 class Pool:
     """The n nodes that a core may be selected from.
 
@@ -176,11 +138,14 @@ class Pool:
     labels : [n] int64, training labels, -1 where unknown
     times_selected : [n] int64, number of earlier cores that contain each node
     visible : [n] bool, the nodes that make up V; the others never enter a core
+    propagated : [n, d] P^2 x^ of the texts, in which `coverage` compares nodes, of any float type;
+        None under other rules
     """
 
     labels: Int64[Tensor, "n"]
     times_selected: Int64[Tensor, "n"]
     visible: Bool[Tensor, "n"]
+    propagated: Float[Tensor, "n d"] | None = None
 
 
 def condense_nodes(
@@ -192,8 +157,10 @@ def condense_nodes(
 ) -> Queue:
     """Alg. 2: the condensed core, K = ceil(r |V|) nodes but at most K_b, and those that follow it.
 
-    Extensions of the paper: `coverage_penalty`, without which the core stays, `labelled_first` and
-    `batch_nodes` (K_b). `core_rule` "random" is the ablation without node condensation.
+    Extensions of the paper: `coverage_penalty`, without which the core stays, `labelled_first`,
+    `labelled_floor`, `batch_nodes` (K_b), and the other values of `core_rule`: "random" is the
+    ablation without node condensation, "random-labelled" draws labelled nodes under the same
+    quotas, and "coverage" is facility location within the class.
 
     Parameters
     ----------
@@ -202,7 +169,7 @@ def condense_nodes(
     labels, visible = pool.labels, pool.visible
     count = int(visible.sum())
     whole, budget = node_budget(count, ratio), core_budget(count, ratio, config.batch_nodes)
-    if config.core_rule == "random":
+    if config.core_rule == RANDOM:
         nodes = torch.nonzero(visible).flatten()
         nodes = nodes[torch.randperm(nodes.numel(), generator=generator).to(nodes.device)]
         return Queue.of_one_class(nodes if config.core_moves else nodes[:whole], budget)
@@ -215,31 +182,52 @@ def condense_nodes(
     eligible = torch.nonzero(assigned >= 0).flatten()
     eligible = eligible[torch.sort(assigned[eligible], stable=True).indices]
     classes, known = assigned[eligible], labels[eligible] >= 0
-    scores = _scores(prediction, eligible, classes, config.prototypes, generator)
-    # Why (decision 7): so that successive cores cover the labelled nodes.
-    scores = scores - config.coverage_penalty * pool.times_selected[eligible]
     ptr = ptr_of_rows(classes, prediction.classes)
-    rank = rank_in_row(scores, ptr)
-    if config.labelled_first:
-        # Why labelled nodes first (decision 7): only they enter the cross-entropy. Both parts stay
-        # in the order of their scores.
-        rank = rank_in_row(known.double() * labels.numel() - rank, ptr)
-    sizes = ptr.diff()
+    sizes, labelled = ptr.diff(), torch.bincount(classes[known], minlength=prediction.classes)
     # Alg. 2: K_c, then the best K_c nodes of each class.
-    quotas = class_quotas(sizes, budget)
-    labelled = torch.bincount(classes[known], minlength=prediction.classes)
+    # Why a floor (decision 7): a class that is in no core is in no cross-entropy of a client.
+    floor = labelled > 0 if config.labelled_floor else None
+    quotas = class_quotas(sizes, budget, floor)
     # Without a queue that moves, the part of a class is its share of K, of which K_b take turns.
     if not config.core_moves:
-        parts = torch.maximum(quotas, class_quotas(sizes, whole))
+        parts = torch.maximum(quotas, class_quotas(sizes, whole, floor))
     elif config.labelled_first:
         # Why labelled nodes alone (decision 7): others add nothing to the cross-entropy.
         parts = torch.where(labelled >= quotas, labelled, sizes)
     else:
         parts = sizes
-    nodes = torch.empty_like(eligible)
-    nodes[ptr[:-1][classes] + rank] = eligible
-    inside = torch.arange(len(nodes), device=nodes.device) - ptr[:-1][classes] < parts[classes]
-    return Queue(nodes[inside], ptr_of_sizes(parts), quotas)
+    candidates = Candidates(Ragged(ptr, eligible), quotas, parts)
+    return _queue_of(candidates, prediction, pool, config, generator)
+
+
+def _queue_of(
+    candidates: Candidates,
+    prediction: Prediction,
+    pool: Pool,
+    config: DanceConfig,
+    generator: torch.Generator,
+) -> Queue:
+    """Return the candidates of every class in the order of `core_rule`."""
+    nodes, ptr, classes = candidates.nodes.index, candidates.nodes.ptr, candidates.nodes.rows()
+    known, times = pool.labels[nodes] >= 0, pool.times_selected[nodes]
+    if config.core_rule == COVERAGE:
+        assert pool.propagated is not None
+        # The precedence that the ranks below have, in one number per node.
+        tiers = times if config.coverage_penalty > 0 else torch.zeros_like(times)
+        if config.labelled_first:
+            tiers = tiers + (~known).long() * (tiers.sum() + 1)
+        return candidates.queue(*cover(pool.propagated, candidates, tiers, generator))
+    if config.core_rule == RANDOM_LABELLED:
+        scores = torch.rand(len(nodes), generator=generator).to(nodes.device)
+    else:
+        scores = _scores(prediction, nodes, classes, config.prototypes, generator)
+    # Why (decision 7): so that successive cores cover the labelled nodes.
+    rank = rank_in_row(scores - config.coverage_penalty * times, ptr)
+    if config.labelled_first:
+        # Why labelled nodes first (decision 7): only they enter the cross-entropy. Both parts stay
+        # in the order of their scores.
+        rank = rank_in_row(known.double() * pool.labels.numel() - rank, ptr)
+    return candidates.queue(rank)
 
 
 def _scores(

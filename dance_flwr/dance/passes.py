@@ -11,10 +11,10 @@ from dance_flwr.client_data import inputs as derived
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.text_table import TextTable
-from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.config import COVERAGE, DanceConfig
 from dance_flwr.dance.model import DanceModel
-from dance_flwr.dance.nodes import Prediction
-from dance_flwr.nn.backbone import normalise
+from dance_flwr.dance.nodes import Pool, Prediction
+from dance_flwr.nn.backbone import Backbone, normalise
 from dance_flwr.nn.hops import HopLists
 from dance_flwr.nn.neighbourhood import Neighbourhood
 from dance_flwr.nn.ragged import rows_at
@@ -100,6 +100,25 @@ class DanceClient(Reader):
 
     data: ClientData
     graph: LocalGraph
+
+
+class TwoSteps(Backbone):
+    """P^2 x^ without parameters, P of "gcn": where `dance.core-rule` = coverage compares nodes."""
+
+    operator = "gcn"
+
+    def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:
+        """P^2 x^; [n, d]."""
+        return operator @ (operator @ normalised)
+
+
+def pool_of(client: DanceClient, times_selected: Int64[Tensor, "n"]) -> Pool:
+    """Return the nodes of a client that a core may be selected from."""
+    graph, data, propagated = client.graph, client.data, None
+    if client.settings.core_rule == COVERAGE:
+        # Why not g_v (decision 7): what a node stands for does not depend on an untrained model.
+        propagated = data.inputs(graph, TwoSteps(0.0))
+    return Pool(data.train_labels, times_selected, graph.visible, propagated)
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dance_flwr.dance.nodes import Queue
+from dance_flwr.dance.queue import Queue
 from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.topology import Edges
 
@@ -48,12 +48,15 @@ class Condensation:
             "queue_ptr": self.queue.ptr,
             "queue_quotas": self.queue.quotas,
         }
+        if self.queue.mass is not None:
+            tensors["queue_mass"] = self.queue.mass
         return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
 
     @classmethod
     def from_arrays(cls, tensors: Mapping[str, Tensor]) -> Self:
         """Rebuild the object from its `arrays`, as tensors; a KeyError names a missing one."""
-        queue = Queue(tensors["queue_nodes"], tensors["queue_ptr"], tensors["queue_quotas"])
+        nodes, ptr, quotas = (tensors[f"queue_{name}"] for name in ("nodes", "ptr", "quotas"))
+        queue = Queue(nodes, ptr, quotas, tensors.get("queue_mass"))
         return cls(tensors["times_selected"], tensors["difficulty"], queue)
 
 
@@ -67,12 +70,14 @@ class Plan:
     cores : [T, K] int64, the nodes of each core, ascending
     selection : of the distinct nodes of all cores, ascending
     edges : of the condensed graph of each core
+    mass : [T, K] number of nodes that each node of a core stands for; None = all count the same
     """
 
     first: int
     cores: Int64[Tensor, "T K"]
     selection: Selection
     edges: tuple[Edges, ...]
+    mass: Float[Tensor, "T K"] | None = None
 
     def covers(self, turn: int) -> bool:
         """Whether the core of this turn is one of them."""
@@ -93,6 +98,10 @@ class Plan:
         rows = torch.searchsorted(self.selection.nodes, self.cores[turn - self.first])
         return self.selection.take(rows), edges
 
+    def mass_at(self, turn: int) -> Float[Tensor, "K"] | None:
+        """Return the mass of the nodes of this turn's core, ascending."""
+        return None if self.mass is None else self.mass[turn - self.first]
+
     def arrays(self) -> Arrays:
         """Return the arrays that a file stores."""
         # Concatenated, so that names in the file (decision 26) do not depend on the number of
@@ -100,6 +109,8 @@ class Plan:
         rows, cols, weights = (torch.cat(part) for part in zip(*self.edges, strict=True))
         tensors = {"cores": self.cores, "rows": rows, "cols": cols, "weights": weights}
         sizes = np.array([len(weights) for _, _, weights in self.edges])
+        if self.mass is not None:
+            tensors["mass"] = self.mass
         arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
         return arrays | {"first": np.array(self.first), "sizes": sizes} | self.selection.arrays()
 
@@ -109,4 +120,4 @@ class Plan:
         sizes = tensors["sizes"].tolist()
         parts = (torch.split(tensors[name], sizes) for name in ("rows", "cols", "weights"))
         selection, edges = Selection.from_arrays(tensors), tuple(zip(*parts, strict=True))
-        return cls(int(tensors["first"]), tensors["cores"], selection, edges)
+        return cls(int(tensors["first"]), tensors["cores"], selection, edges, tensors.get("mass"))

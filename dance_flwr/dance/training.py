@@ -1,7 +1,7 @@
 """Alg. 1, client side: local epochs on the condensed graph."""
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from dance_flwr.dance.algorithm import ClientRound, Refreshed
@@ -19,7 +19,7 @@ from dance_flwr.dance.topology import Edges
 from dance_flwr.dance.weighing import DenseSelection, weigh
 from dance_flwr.nn.propagation import operator, trainable
 from dance_flwr.nn.ragged import rows_at
-from dance_flwr.nn.training import train_epochs
+from dance_flwr.nn.training import class_weights, train_epochs
 
 
 def train_round(now: ClientRound, start: Refreshed) -> None:
@@ -30,7 +30,8 @@ def train_round(now: ClientRound, start: Refreshed) -> None:
         supervised = supervised_nodes(selection, now.client.data.train_labels, settings)
         if counts["condensed-nodes"]:
             counts["evidence-supervised"] = supervised.numel()
-        now.report.loss = train_condensed(now, selection, edges, supervised)
+        mass = start.plan.mass_at(start.turn)
+        now.report.loss = train_condensed(now, selection, edges, supervised, mass)
 
 
 def train_condensed(
@@ -38,6 +39,7 @@ def train_condensed(
     selection: Selection,
     edges: Edges,
     supervised: Int64[Tensor, "s"],
+    mass: Float[Tensor, "K"] | None = None,
 ) -> float:
     """Train omega on the condensed graph; return the last loss.
 
@@ -48,6 +50,7 @@ def train_condensed(
     ----------
     selection : of the core
     supervised : [s] int64, the nodes of the plain term
+    mass : [K] weight of each core node in the condensed losses; None = all 1
     """
     client, model, backbone = now.client, now.client.model, now.client.model.backbone
     data, settings, core = client.data, client.settings, selection.nodes
@@ -61,7 +64,10 @@ def train_condensed(
     )
     inputs = rows_at(data.inputs(client.graph, backbone), ball.nodes)
     labels = data.train_labels[ball.nodes[: nodes.numel()]]
-    every, of_core = Labelled.among(labels), Labelled.among(labels[:count])
+    weights = class_weights(data.train_labels, model.head_graph.out_features, now.config)
+    # Why mass for the core alone: its selected neighbours stand for no other node.
+    every = Labelled.among(labels, weights)
+    of_core = Labelled.among(labels[:count], weights, mass)
     # Why `trainable` (decision 16): the gradient of a small dense operator is the cheaper one.
     steps = [trainable(step, backbone.operator) for step in ball.operators]
     condensed = trainable(operator(backbone.operator, *edges, count), backbone.operator)

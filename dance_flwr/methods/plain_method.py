@@ -13,7 +13,7 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.label_reuse import input_labels
 from dance_flwr.nn.model import ModelShape, PlainModel
-from dance_flwr.nn.training import train_epochs
+from dance_flwr.nn.training import class_weights, train_epochs
 
 
 @dataclass(frozen=True)
@@ -78,31 +78,38 @@ def class_probabilities(model: PlainModel, graph: LabelledGraph) -> Tensor:
 
 
 def labelled_loss(
-    model: PlainModel, graph: LabelledGraph, targets: Tensor, inputs: Tensor | None = None
+    model: PlainModel,
+    graph: LabelledGraph,
+    targets: Tensor,
+    inputs: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> Tensor:
-    """Return the mean cross-entropy of the rows with a target, a scalar; 0 without any.
+    """Return the weighted mean cross-entropy of the rows with a target; 0 without any.
 
     Parameters
     ----------
     targets : [n] int64, -1 where the loss does not apply
     inputs : [n, C], `input_labels` of the labels that the model may read
+    weights : [C], of the classes (`class_weights`); None = all 1
     """
     if not bool((targets >= 0).any()):
         # A client without a training label takes part with a loss of 0.
         return torch.zeros((), device=graph.features.device)
-    return mean_cross_entropy(model.logits(graph.features, graph.operator, inputs), targets)
+    logits = model.logits(graph.features, graph.operator, inputs)
+    return mean_cross_entropy(logits, targets, weights)
 
 
-def mean_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean cross-entropy of the labelled rows, a scalar; at least one has a label.
+def mean_cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return the weighted mean cross-entropy of the labelled rows; at least one has a label.
 
     Parameters
     ----------
     logits : [m, C]
     labels : [m] int64, -1 where unknown
+    weights : [C], of the classes; None = all 1
     """
     known = labels >= 0
-    return F.cross_entropy(logits[known], labels[known])
+    return F.cross_entropy(logits[known], labels[known], weights)
 
 
 def train_on(model: PlainModel, graph: LabelledGraph, config: TrainingConfig, round_: int) -> float:
@@ -112,6 +119,8 @@ def train_on(model: PlainModel, graph: LabelledGraph, config: TrainingConfig, ro
     ----------
     round_ : t, from 1
     """
+    weights = class_weights(graph.labels, model.head_graph.out_features, config)
     return train_epochs(
-        model, lambda: labelled_loss(model, graph, graph.labels), config, round_=round_
+        *(model, lambda: labelled_loss(model, graph, graph.labels, weights=weights), config),
+        round_=round_,
     )

@@ -17,7 +17,7 @@ from dance_flwr.metrics import Report
 from dance_flwr.nn.blocks import Block, OperatorRows
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.nn.ragged import rows_at
-from dance_flwr.nn.training import train_epochs
+from dance_flwr.nn.training import class_weights, train_epochs
 from dance_flwr.seeding import generator
 
 _ROWS = WeakTensorKeyDictionary()  # operator -> its rows; clients keep their operators
@@ -43,12 +43,13 @@ def train_on_graph(
     """
     halves = LabelHalves(model, graph.labels, config, round_, graph.client)
     targets = graph.labels if targets is None else targets
+    weights = class_weights(graph.labels, model.head_graph.out_features, config)
     # A generator that is advanced by batches alone: on the whole graph nothing is drawn.
     blocks = _blocks(model, replace(graph, labels=targets), config, round_)
 
     def loss_of_all() -> Tensor:
         inputs, rest = halves.split(targets)
-        return labelled_loss(model, graph, rest, inputs)
+        return labelled_loss(model, graph, rest, inputs, weights)
 
     def loss_of_batch() -> Tensor:
         batch, block = next(blocks)
@@ -59,7 +60,7 @@ def train_on_graph(
         inside = block.nodes
         inputs = None if inputs is None else inputs[inside]
         part = LabelledGraph(rows_at(graph.features, inside), block.operator, rest[inside])
-        return labelled_loss(model, part, part.labels, inputs)
+        return labelled_loss(model, part, part.labels, inputs, weights)
 
     # A client without a label has no batch, and takes part with a loss of 0.
     sampled = SamplingConfig.of(config).batch_nodes and bool((targets >= 0).any())

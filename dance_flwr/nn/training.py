@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from dance_flwr.config.sections import TrainingConfig
+from dance_flwr.config.sections import BALANCED, TrainingConfig
 
 
 def learning_rate(config: TrainingConfig, round_: int) -> float:
@@ -15,6 +15,28 @@ def learning_rate(config: TrainingConfig, round_: int) -> float:
     # From t - 1: the first round has the full rate, and no round has the rate 0.
     angle = torch.pi * (round_ - 1) / config.rounds
     return config.learning_rate * (1 + float(torch.cos(torch.tensor(angle)))) / 2
+
+
+def class_weights(labels: Tensor, classes: int, config: TrainingConfig) -> Tensor | None:
+    """w_c = n / (C n_c) under `loss-weights` = balanced, [C]; None (all 1) under "none".
+
+    An absent class counts as one node, since pseudo-labels may have it.
+
+    Parameters
+    ----------
+    labels : [m] int64, training labels of the client, -1 where unknown, n of them known
+    classes : C
+
+    Examples
+    --------
+    >>> from dance_flwr.config.tree import parse
+    >>> class_weights(torch.tensor([0, 0, 0, 1, -1]), 2, parse({"loss-weights": "balanced"}))
+    tensor([0.6667, 2.0000])
+    """
+    if config.loss_weights != BALANCED:
+        return None
+    counts = torch.bincount(labels[labels >= 0], minlength=classes).float().clamp(min=1)
+    return counts.sum() / (classes * counts)
 
 
 def train_epochs(

@@ -114,9 +114,9 @@ def test_the_loss_is_that_of_the_nodes_alone_on_the_full_graph():
 def test_the_epochs_of_a_round_share_their_nodes(monkeypatch):
     seen, loss = [], whole_graph.labelled_loss
 
-    def spy(model, graph, targets, shown=None):
+    def spy(model, graph, targets, *others):
         seen.append(torch.nonzero(targets >= 0).flatten())
-        return loss(model, graph, targets, shown)
+        return loss(model, graph, targets, *others)
 
     monkeypatch.setattr(whole_graph, "labelled_loss", spy)
     data, config = site_of(range(30)), config_of(condensation_ratio=0.1, local_epochs=3)

@@ -12,9 +12,9 @@ from dance_flwr.dance import algorithm as module
 from dance_flwr.dance.algorithm import coming_cores, select_evidence
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.losses import supervised_nodes
-from dance_flwr.dance.nodes import Queue
 from dance_flwr.dance.passes import DanceClient, plain_pass_in_blocks
 from dance_flwr.dance.plan import Condensation, Plan
+from dance_flwr.dance.queue import Queue
 from dance_flwr.dance.state import (
     CONDENSATION,
     PLAN,

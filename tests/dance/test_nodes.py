@@ -15,7 +15,6 @@ from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.nodes import (
     Pool,
     Prediction,
-    Queue,
     class_quotas,
     condense_nodes,
     core_budget,
@@ -24,6 +23,7 @@ from dance_flwr.dance.nodes import (
     pseudo_labels,
     rounds_per_condensation,
 )
+from dance_flwr.dance.queue import Queue
 from dance_flwr.nn.ragged import Ragged
 
 CLASSES = 4
@@ -99,6 +99,37 @@ def test_quotas_are_largest_remainders(sizes, budget):
     assert all(0 <= part <= size for part, size in zip(quota, sizes, strict=True))
 
 
+@given(
+    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8),
+    budget=st.integers(0, 30),
+    wanted=st.lists(st.booleans(), min_size=8, max_size=8),
+)
+def test_every_class_of_the_floor_has_a_node_where_there_are_enough(sizes, budget, wanted):
+    floor = [want and size > 0 for want, size in zip(wanted, sizes, strict=False)]
+    quota = class_quotas(torch.tensor(sizes), budget, torch.tensor(floor)).tolist()
+    assert quota == oracle.quotas(sizes, budget, [c for c, least in enumerate(floor) if least])
+    assert sum(quota) == min(budget, sum(sizes))
+    assert all(0 <= part <= size for part, size in zip(quota, sizes, strict=True))
+    held = sum(part > 0 for part, least in zip(quota, floor, strict=True) if least)
+    assert held == min(sum(floor), budget)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "budget", "floor", "expected"),
+    [
+        pytest.param([90, 8, 2], 5, [1, 1, 1], [3, 1, 1], id="shares 4.5, 0.4, 0.1"),
+        pytest.param([90, 8, 2], 5, [1, 0, 1], [4, 0, 1], id="class 1 has no label"),
+        pytest.param(
+            [50, 40, 10], 2, [1, 0, 1], [1, 0, 1], id="the unlabelled class gives its own"
+        ),
+        pytest.param([60, 30, 20, 10], 2, [1] * 4, [1, 1, 0, 0], id="two nodes for four classes"),
+    ],
+)
+def test_the_floor_by_hand(sizes, budget, floor, expected):
+    floor = torch.tensor(floor, dtype=torch.bool)
+    assert class_quotas(torch.tensor(sizes), budget, floor).tolist() == expected
+
+
 @pytest.mark.parametrize(
     ("sizes", "budget", "expected"),
     [
@@ -146,9 +177,10 @@ def test_node_budget_is_the_exact_ceiling(n, percent):
     ratio=st.sampled_from([0.08, 0.3, 0.5, 1.0]),
     penalty=st.sampled_from([0.0, 0.25, 2.0]),
     labelled_first=st.booleans(),
+    floor=st.booleans(),
 )
 def test_the_core_is_that_of_the_loops(
-    seed, n, known, present, tau, ratio, penalty, labelled_first
+    seed, n, known, present, tau, ratio, penalty, labelled_first, floor
 ):
     """Both are given the same prototypes; class c has min(P, |V_c|) of them, NaN rows fill up to P
     = 3.
@@ -166,6 +198,7 @@ def test_the_core_is_that_of_the_loops(
         prototypes=3,
         coverage_penalty=penalty,
         labelled_first=labelled_first,
+        labelled_floor=floor,
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "cluster_by_class", lambda *_: torch.tensor(padded))
@@ -187,6 +220,7 @@ def test_the_core_is_that_of_the_loops(
         ratio=ratio,
         penalty=penalty,
         labelled_first=labelled_first,
+        at_least=floor,
     )
     assert core.tolist() == expected
 
@@ -209,7 +243,7 @@ def test_the_core_with_real_prototypes_fills_every_quota(seed, n, known, present
         torch.Generator().manual_seed(seed),
     ).core(0)
     sizes = np.bincount(assigned[assigned >= 0], minlength=CLASSES).tolist()
-    quota = oracle.quotas(sizes, oracle.node_budget(n, ratio))
+    quota = oracle.quotas(sizes, oracle.node_budget(n, ratio), set(labels.tolist()) - {-1})
     assert core.tolist() == sorted(set(core.tolist()))
     assert np.bincount(assigned[core.numpy()], minlength=CLASSES).tolist() == quota
 

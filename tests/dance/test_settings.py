@@ -247,6 +247,8 @@ def test_without_the_key_there_is_no_label_head(run):
     "keys",
     [
         {"dance_core_rule": "random"},
+        {"dance_core_rule": "random-labelled", "loss_weights": "balanced"},
+        {"dance_core_rule": "coverage"},
         {"dance_text_rule": "own"},
         {"dance_text_rule": "own", "dance_text_refresh_every": 0},
         {"dance_topology_rule": "induced"},

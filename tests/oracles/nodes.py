@@ -33,8 +33,12 @@ def node_budget(num_nodes, ratio):
     return ceil(Fraction(str(ratio)) * num_nodes)
 
 
-def quotas(sizes, budget):
-    """Largest remainder with exact fractions; no more than there is."""
+def quotas(sizes, budget, labelled=()):
+    """Largest remainder with exact fractions; no more than there is.
+
+    Classes in `labelled` that get nothing take a node, the largest fraction first, from the class
+    that is farthest above its share and keeps what it is entitled to.
+    """
     total = sum(sizes)
     if total == 0:
         return [0] * len(sizes)
@@ -44,6 +48,12 @@ def quotas(sizes, budget):
     order = sorted(range(len(sizes)), key=lambda c: (-(shares[c] - quota[c]), c))
     for c in order[: budget - sum(quota)]:
         quota[c] += 1
+    for c in order:
+        if c in labelled and quota[c] == 0:
+            donors = [d for d in range(len(sizes)) if quota[d] > (1 if d in labelled else 0)]
+            if donors:
+                quota[max(donors, key=lambda d: (quota[d] - shares[d], -d))] -= 1
+                quota[c] = 1
     return quota
 
 
@@ -56,14 +66,18 @@ def cosine(a, b):
     )
 
 
-def core(hidden, probs, labels, times, centroids, *, tau, ratio, penalty, labelled_first):
-    """The core, ascending. `centroids[c]` is the list of class c's prototypes."""
+def core(hidden, probs, labels, times, centroids, *, tau, ratio, penalty, labelled_first, at_least):
+    """The core, ascending. `centroids[c]` is the list of class c's prototypes.
+
+    Under `at_least` every class with a label has a node, as far as the budget goes.
+    """
     assigned = pseudo_labels(probs, labels, tau)
     if all(label < 0 for label in assigned):
         assigned = [argmax(row) for row in probs]
     num_classes = len(probs[0])
     members = [[v for v in range(len(labels)) if assigned[v] == c] for c in range(num_classes)]
-    quota = quotas([len(nodes) for nodes in members], node_budget(len(labels), ratio))
+    least = {label for label in labels if label >= 0} if at_least else ()
+    quota = quotas([len(nodes) for nodes in members], node_budget(len(labels), ratio), least)
     chosen = []
     for c in range(num_classes):
         score = {

@@ -3,7 +3,6 @@
 An absent client must not end the federation, and no order of sums may reveal a client's numbers.
 """
 
-
 import pytest
 from support.sums import CLIENTS, THRESHOLD, Lying, counting_app, nodes_with_keys, stage_of, weight
 

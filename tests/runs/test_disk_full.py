@@ -15,8 +15,8 @@ import server_app
 from dance_flwr.config.paths import PREVIOUS, STATE
 from dance_flwr.config.tree import flatten
 from dance_flwr.dance import state as store_module
-from dance_flwr.dance.nodes import Queue
 from dance_flwr.dance.plan import Condensation
+from dance_flwr.dance.queue import Queue
 from dance_flwr.dance.state import (
     CONDENSATION,
     RunFolder,

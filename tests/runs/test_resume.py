@@ -16,8 +16,8 @@ from dance_flwr import PROTOCOL
 from dance_flwr.cli.run import accuracy_table
 from dance_flwr.config.plugins import STRATEGIES
 from dance_flwr.config.text import to_toml
-from dance_flwr.dance.nodes import Queue
 from dance_flwr.dance.plan import Condensation
+from dance_flwr.dance.queue import Queue
 from dance_flwr.dance.state import (
     CONDENSATION,
     RunFolder,

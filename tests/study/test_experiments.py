@@ -30,7 +30,7 @@ from dance_flwr.study.reports.report import write_report
 
 QUICK = {**SMALL, "rounds": 1, "local-epochs": 1}
 PAIRS = [f"{key}={value}" for key, value in QUICK.items() if key != "condensation-ratio"]
-ONE, TWO = ["variant=full"], ["variant=full", "variant=w/o NC"]  # of the five of the ablation
+ONE, TWO = ["variant=full"], ["variant=full", "variant=w/o NC"]  # of the seven of the ablation
 
 
 @pytest.fixture
@@ -163,6 +163,8 @@ def test_ablations_differ_from_the_full_method_in_a_part_and_its_extension_each(
         {"dance.text-rule", "text-pooling"},
         {"dance.core-rule"},
         {"dance.label-evidence", "class-prior"},
+        {"dance.core-rule"},
+        {"dance.core-rule"},
     ]
 
 
@@ -247,7 +249,7 @@ def test_protocols_share_runs(go, inline):
     assert go("convergence", methods=both) == 0 and go("tokens", methods=both) == 0
     assert len(inline.done) == 5
     assert go("ablation") == 0
-    assert len(inline.done) == 5 + 3, "all but the full method and that without labels"
+    assert len(inline.done) == 5 + 5, "all but the full method and that without labels"
 
 
 def test_a_failing_cell_is_reported_and_the_others_finish(go, tmp_path, monkeypatch, capsys, tiny):
@@ -345,7 +347,7 @@ def test_a_dry_run_runs_nothing(go, inline, tmp_path, capsys):
     assert go("ablation", seeds=(0, 1), dry_run=True, jobs=2) == 0
     out = capsys.readouterr().out
     assert (
-        "10 runs, 2 at a time" in out
+        "14 runs, 2 at a time" in out
         and "dance.core-rule=random" in out
         and "finished runs" not in out
         and "hours of one core, 2 runs at a time" in out

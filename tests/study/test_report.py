@@ -129,7 +129,7 @@ def test_one_seed_has_no_deviation():
 
 def test_differences_are_taken_seed_by_seed():
     cells = cells_of("ablation")
-    values = [0.9, 0.8, 0.7, 0.89, None, 0.68, *([None] * 6), 0.87, 0.77, 0.67]
+    values = [0.9, 0.8, 0.7, 0.89, None, 0.68, *([None] * 6), 0.87, 0.77, 0.67, *([None] * 6)]
     section = get_experiment("ablation").render(
         [row_of(c, v) for c, v in zip(cells, values, strict=True)]
     )
@@ -160,6 +160,8 @@ ACCURACIES = {
     "w/o TC": (0.88, 0.78, 0.68),
     "w/o NC": (0.87, 0.77, 0.67),
     "w/o labels": (0.86, 0.76, 0.66),
+    "random labelled core": (0.85, 0.75, 0.65),
+    "covering core": (0.84, 0.74, 0.64),
 }
 
 
@@ -171,6 +173,7 @@ def test_ablations_of_older_code_keep_their_names_and_differences():
     assert [row[0][2] for row in found.values() if row] == [
         "",
         *("-1.00 ± 0.00", "-2.00 ± 0.00", "-3.00 ± 0.00"),
+        *("-5.00 ± 0.00", "-6.00 ± 0.00"),
     ]
     assert not found["w/o labels"]
 
@@ -340,9 +343,9 @@ def test_an_updated_export_keeps_other_cells_and_replaces_its_own(tmp_path):
         Study(tmp_path / "first"),
         Study(tmp_path / "second"),
     )
-    fill(first, "ablation", [0.5] * 15)
+    fill(first, "ablation", [0.5] * 21)
     fill(first, "refresh-study", [0.25] * 12)
-    fill(second, "ablation", [0.75] * 5, seeds=(0,), rounds=9)
+    fill(second, "ablation", [0.75] * 7, seeds=(0,), rounds=9)
     export_into(first.root, file, print)
     kept = load_rows(file).by_experiment["refresh-study"]
     export_into(second.root, file, print, update=True)
@@ -351,7 +354,7 @@ def test_an_updated_export_keeps_other_cells_and_replaces_its_own(tmp_path):
         (row.labels["variant"], row.labels["seed"]): row for row in merged.by_experiment["ablation"]
     }
     assert (
-        len(found) == 15 and sum(row.result["test_accuracy"] == 0.75 for row in found.values()) == 5
+        len(found) == 21 and sum(row.result["test_accuracy"] == 0.75 for row in found.values()) == 7
     )
     assert all(
         (row.result["test_accuracy"] == 0.75) == (seed == 0) for (_, seed), row in found.items()
@@ -359,7 +362,7 @@ def test_an_updated_export_keeps_other_cells_and_replaces_its_own(tmp_path):
     assert merged.by_experiment["refresh-study"] == kept
     assert len(
         {line["id"] for line in map(json.loads, file.read_text().splitlines()) if "id" in line}
-    ) == 5 + len(
+    ) == 7 + len(
         {row.name for row in kept} | {row.name for (_, seed), row in found.items() if seed}
     )
 
@@ -446,12 +449,12 @@ def test_many_unknown_settings_are_counted():
 
 def test_asking_again_with_other_settings_replaces_a_cell(tmp_path):
     study = Study(tmp_path)
-    fill(study, "ablation", [0.5] * 15)
+    fill(study, "ablation", [0.5] * 21)
     fill(study, "ablation", [0.75], seeds=(0,), rounds=9)
     rows = load_rows(tmp_path).by_experiment["ablation"]
     assert (
-        len(rows) == 15
-        and [row.config["rounds"] for row in rows if row.labels["seed"] == 0] == [9] * 5
+        len(rows) == 21
+        and [row.config["rounds"] for row in rows if row.labels["seed"] == 0] == [9] * 7
     )
 
 

@@ -151,20 +151,20 @@ def test_the_union_of_all_shards_is_the_whole(go, tmp_path, capsys):
             tmp_path / f"part-{number}", tmp_path / "rows.jsonl", lambda line: None, update=True
         )
     want, report = scores(whole), report_of(whole, tmp_path / "report")
-    assert len(want) == 5 and all(score is not None for _, score in want) and len(report) > 5
+    assert len(want) == 7 and all(score is not None for _, score in want) and len(report) > 5
     for made in ("shared", "copied", "rows.jsonl"):
         assert scores(tmp_path / made) == want, made
         assert report_of(tmp_path / made, tmp_path / f"report-{made}") == report, made
     missing = [score for _, score in scores(tmp_path / "part-1") if score is None]
-    assert 0 < len(missing) < 5, "a share alone shows what it lacks"
+    assert 0 < len(missing) < 7, "a share alone shows what it lacks"
     capsys.readouterr()
     assert go(out="copied") == 0  # nothing is left to do
-    assert "0 made, 5 found" in capsys.readouterr().out and len(Inline.done) == 2 * runs
+    assert "0 made, 7 found" in capsys.readouterr().out and len(Inline.done) == 2 * runs
 
 
 def test_a_share_may_be_empty(go, tmp_path, capsys):
     assert go("99/99") == 0
-    assert "shard       99/99: 0 of 5 cells" in capsys.readouterr().out and not Inline.done
+    assert "shard       99/99: 0 of 7 cells" in capsys.readouterr().out and not Inline.done
 
 
 def test_known_rows_move_no_cell_to_another_share(go, tmp_path):
@@ -179,7 +179,7 @@ def test_known_rows_move_no_cell_to_another_share(go, tmp_path):
     assert Inline.done and not first & set(Inline.done)
     export_into(tmp_path / "again", rows, lambda line: None, update=True)  # lacks every result
     export_into(tmp_path / "second", rows, lambda line: None, update=True)
-    assert all(score is not None for _, score in scores(rows)) and len(scores(rows)) == 5
+    assert all(score is not None for _, score in scores(rows)) and len(scores(rows)) == 7
 
 
 def test_shards_of_one_division_work_side_by_side_and_nothing_else(tmp_path):
@@ -207,7 +207,7 @@ def test_shards_of_one_division_work_side_by_side_and_nothing_else(tmp_path):
 def test_a_dry_run_shows_the_share(go, tmp_path, capsys):
     assert go("2/2", dry_run=True) == 0
     text = capsys.readouterr().out
-    assert "shard       2/2: 2 of 5 cells" in text and "2 runs" in text
+    assert "shard       2/2: 3 of 7 cells" in text and "3 runs" in text
     assert not Study(tmp_path / "study").grids.exists()
 
 

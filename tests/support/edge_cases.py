@@ -125,6 +125,16 @@ CASES = {
         {"split_mode": "inductive", "dance_core_rule": "random"},
         lambda f: account(f)["nodes_per_split"]["test"] == 9,
     ),
+    "no node for a core that covers": (
+        all_test,
+        {"split_mode": "inductive", "dance_core_rule": "coverage"},
+        lambda f: account(f)["nodes_per_split"]["test"] == 9,
+    ),
+    "no class to weigh at one client": (
+        all_unlabelled,
+        {"loss_weights": "balanced"},
+        lambda f: account(f)["nodes_per_split"]["none"] == 9,
+    ),
     "some unlabelled nodes": (unlabelled, {}, lambda f: int((f.data(0).labels < 0).sum()) == 3),
     "no validation node at one client": (
         lambda d: d.split.__setitem__(slice(0, 9), [TRAIN if s == VAL else s for s in d.split[:9]]),

@@ -49,16 +49,9 @@ def training_quotas(labels: Tensor, num_nodes: int, num_classes: int, ratio: flo
         return sizes
     # At least one node of every class that occurs, at most every labelled node.
     budget = min(max(int((sizes > 0).sum()), node_budget(num_nodes, ratio)), total)
-    quotas = class_quotas(sizes, budget)
     # Public code gives the remainder to the last class, which can end at 0 or below on small
     # clients.
-    quotas[(quotas == 0) & (sizes > 0)] = 1
-    least = torch.iinfo(torch.int64).min
-    while int(quotas.sum()) > budget:
-        # In integers, so that no rounding decides which class gives a node back.
-        above = (quotas * total - sizes * budget).masked_fill(quotas < 2, least)
-        quotas[above.argmax()] -= 1
-    return quotas
+    return class_quotas(sizes, budget, sizes > 0)
 
 
 def condensed_operator(kind: str, condensed: Condensed) -> Tensor:

@@ -34,6 +34,7 @@ from dance_flwr.methods.server_side import Channel, Merged, State, Upload
 from dance_flwr.methods.upload_checks import ExpectedShapes, shapes_fault
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.propagation import operator
+from dance_flwr.nn.training import class_weights
 from dance_flwr.seeding import generator, seeded
 
 AdamState = dict[str, Tensor]
@@ -156,11 +157,12 @@ def train_on_union(
         model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=(steps + 1) // 2)
+    weights = class_weights(labels, model.head_graph.out_features, config)
     model.train()
     loss = torch.zeros(())
     for _ in range(steps):
         optimizer.zero_grad()
-        loss = F.cross_entropy(model.graph_logits(model.backbone(features, graph)), labels)
+        loss = F.cross_entropy(model.graph_logits(model.backbone(features, graph)), labels, weights)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()

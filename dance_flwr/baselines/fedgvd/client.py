@@ -25,7 +25,7 @@ from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.plain_method import LabelledGraph, labelled_loss
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
-from dance_flwr.nn.training import train_epochs
+from dance_flwr.nn.training import class_weights, train_epochs
 from dance_flwr.seeding import generator, seeded
 
 LOGITS = "logits"  # the server's logits of the client's condensed rows, [K, C]
@@ -67,13 +67,17 @@ class FedGvd(CondensingMethod):
         # Absent in round 1, before the server has a graph to teach with.
         server_logits = info.server_payload.get(LOGITS)
 
+        weights = class_weights(real.labels, model.head_graph.out_features, config)
+
         def loss() -> Tensor:
-            total = labelled_loss(model, real, real.labels)
+            total = labelled_loss(model, real, real.labels, weights=weights)
             # Skipped where it has no weight, so that no dropout is drawn: this is `local-only`,
             # draw by draw.
             if uses_condensed(settings) and condensed.labels.numel():
                 logits = model.graph_logits(model.backbone(condensed.features, condensed_hop))
-                total = total + condensed_loss(logits, condensed.labels, server_logits, settings)
+                total = total + condensed_loss(
+                    *(logits, condensed.labels, server_logits, settings, weights)
+                )
             return total
 
         with report.phase("train"):
@@ -90,7 +94,11 @@ def uses_condensed(config: FedGvdConfig) -> bool:
 
 
 def condensed_loss(
-    logits: Tensor, labels: Tensor, server_logits: Tensor | None, config: FedGvdConfig
+    logits: Tensor,
+    labels: Tensor,
+    server_logits: Tensor | None,
+    config: FedGvdConfig,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Return gamma CE(Z, Y') + lambda mean (Z - Z_g)^2; the last term only if Z_g was sent.
 
@@ -99,8 +107,9 @@ def condensed_loss(
     logits : Z, [K, C]
     labels : Y', [K]
     server_logits : Z_g, [K, C]
+    weights : [C], of the classes in the cross-entropy; None = all 1
     """
-    loss = config.condensed_weight * F.cross_entropy(logits, labels)
+    loss = config.condensed_weight * F.cross_entropy(logits, labels, weights)
     if server_logits is not None:
         loss = loss + config.teaching_weight * F.mse_loss(logits, server_logits)
     return loss

@@ -18,7 +18,7 @@ from dance_flwr.methods.plain_method import (
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.nn.ragged import ptr_of_rows, rank_in_row
-from dance_flwr.nn.training import train_epochs
+from dance_flwr.nn.training import class_weights, train_epochs
 
 
 class SelfTraining(PlainMethod):
@@ -37,16 +37,17 @@ class SelfTraining(PlainMethod):
                 pseudo = pseudo_labels(model, data, settings)
         halves = LabelHalves(model, graph.labels, config, info.round, graph.client)
         added = bool((pseudo >= 0).any())
+        weights = class_weights(graph.labels, model.head_graph.out_features, config)
 
         def loss_of() -> Tensor:
             inputs, labels = halves.split(graph.labels)
             # Before the start round this is FedAvg, bit by bit.
             if not added:
-                return labelled_loss(model, graph, labels, inputs)
+                return labelled_loss(model, graph, labels, inputs, weights)
             logits = model.logits(graph.features, graph.operator, inputs)
-            loss = settings.weight * mean_cross_entropy(logits, pseudo)
+            loss = settings.weight * mean_cross_entropy(logits, pseudo, weights)
             known = bool((labels >= 0).any())
-            return mean_cross_entropy(logits, labels) + loss if known else loss
+            return mean_cross_entropy(logits, labels, weights) + loss if known else loss
 
         with report.phase("train"):
             report.loss = train_epochs(model, loss_of, config, round_=info.round)

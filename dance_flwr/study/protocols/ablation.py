@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from dance_flwr.config.options import Value
+from dance_flwr.dance.config import COVERAGE, RANDOM, RANDOM_LABELLED
 from dance_flwr.study.engine.cells import Cell, Experiment, Request, Row, Section
 from dance_flwr.study.protocols.variants import SEED_TEXT, find, gain_text, point_cells
 from dance_flwr.study.reports import paper_values as paper
@@ -17,8 +18,14 @@ VARIANTS: dict[str, dict[str, Value]] = {
     "full": {},
     "w/o TGR": {"dance.topology-rule": "induced", "edge-gates": "none"},
     "w/o TC": {"dance.text-rule": "own", "text-pooling": "attention"},
-    "w/o NC": {"dance.core-rule": "random"},
+    "w/o NC": {"dance.core-rule": RANDOM},
     "w/o labels": {"dance.label-evidence": False, "class-prior": "none"},
+}
+# Other rules for the core. Why beside "w/o NC", whose core has fewer labelled nodes: it cannot tell
+# the score from the labels.
+CORE_RULES: dict[str, dict[str, Value]] = {
+    "random labelled core": {"dance.core-rule": RANDOM_LABELLED},
+    "covering core": {"dance.core-rule": COVERAGE},
 }
 _PART_KEYS = {key for settings in VARIANTS.values() for key in settings}
 _CORE, _TEXT = "dance.core-refresh-every", "dance.text-refresh-every"
@@ -30,10 +37,12 @@ REFRESHES: dict[str, dict[str, Value]] = {
     "Static-DANCE": {_CORE: 0, _TEXT: 0},
 }
 HOW = (
-    "w/o TGR: the core keeps the edges of the local graph that lie inside it, and every edge of "
-    "that graph weighs 1. w/o TC: the text of a node is all of its own chunks. w/o NC: the core is "
-    "drawn at random, labelled or not. w/o labels: training labels enter the loss alone, not the "
-    f"prediction. The paper does not say what takes the place of a part. {SEED_TEXT}"
+    "w/o TGR: the core keeps its induced edges, and every edge of the local graph weighs 1. "
+    "w/o TC: the text of a node is all of its own chunks. w/o NC: the core is drawn at random, "
+    "labelled or not. w/o labels: training labels enter the loss alone, not the prediction. The "
+    "paper does not say what takes the place of a part. Random labelled core: random labelled "
+    "nodes, the same quotas. Covering core: facility location within the class. "
+    f"{SEED_TEXT}"
 )
 HOW_REFRESH = (
     "What is not refreshed is chosen once, in round 1, by the first model. The paper gives gains "
@@ -95,7 +104,7 @@ ABLATION = Experiment(
     question="Removing node condensation (NC), text condensation (TC) or topology reconstruction "
     "(TGR) lowers the accuracy on every data set, node condensation most (the paper's ablation "
     "table).",
-    cells=partial(_cells, VARIANTS),
+    cells=partial(_cells, VARIANTS | CORE_RULES),
     render=_render_ablation,
 )
 REFRESH = Experiment(

@@ -1,0 +1,229 @@
+"""`dance.core-rule` = coverage and random-labelled: facility location, masses, tiers and cores."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import coverage as oracle
+from support.builders import lists, ragged
+
+from dance_flwr.dance import coverage as module
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.coverage import (
+    cover,
+    facility_location,
+    masses,
+    similarities,
+    successive_cores,
+)
+from dance_flwr.dance.nodes import Pool, Prediction, condense_nodes
+from dance_flwr.dance.passes import DanceClient, TwoSteps, pool_of
+from dance_flwr.dance.plan import Condensation
+from dance_flwr.dance.queue import Candidates, Queue
+from dance_flwr.nn.backbone import normalise
+from dance_flwr.nn.ragged import Ragged
+
+small = {
+    "seed": st.integers(0, 2**20),
+    "rows": st.integers(1, 9),
+    "columns": st.integers(1, 7),
+    "levels": st.sampled_from([2, 5, 1000]),  # few levels, so that gains tie
+}
+
+
+def matrix(seed, rows, columns, levels):
+    return np.random.default_rng(seed).integers(0, levels, (rows, columns))
+
+
+def tensor(similar):
+    return torch.tensor(similar, dtype=torch.int32)
+
+
+@given(**small, tiers=st.integers(1, 3), data=st.data())
+def test_lazy_greedy_is_the_greedy_of_the_loops(seed, rows, columns, levels, tiers, data):
+    similar = matrix(seed, rows, columns, levels)
+    precedence = np.random.default_rng(seed + 1).integers(0, tiers, rows)
+    waiting = data.draw(st.lists(st.integers(0, rows - 1), min_size=1, unique=True))
+    count = data.draw(st.integers(1, len(waiting)))
+    mask = torch.zeros(rows, dtype=torch.bool)
+    mask[waiting] = True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_BATCH", data.draw(st.sampled_from([1, 3, 64])))
+        chosen = facility_location(tensor(similar), torch.tensor(precedence), mask, count)
+    expected = oracle.greedy(similar.tolist(), precedence.tolist(), sorted(waiting), count)
+    assert chosen.tolist() == expected
+
+
+@given(**small, data=st.data())
+def test_greedy_is_monotone_and_within_its_bound_of_the_best_core(
+    seed, rows, columns, levels, data
+):
+    """F rises by gains that never rise, and reaches 1 - 1/e of the optimum (Nemhauser et al.)."""
+    similar = matrix(seed, rows, columns, levels)
+    none, every = torch.zeros(rows, dtype=torch.int64), torch.ones(rows, dtype=torch.bool)
+    chosen = facility_location(tensor(similar), none, every, rows).tolist()
+    values = [oracle.value(similar.tolist(), chosen[:size]) for size in range(rows + 1)]
+    gains = np.diff(values)
+    assert (gains >= 0).all() and (np.diff(gains) <= 0).all()
+    size = data.draw(st.integers(1, min(rows, 4)))
+    assert values[size] >= (1 - 1 / np.e) * oracle.best_value(similar.tolist(), size)
+
+
+@given(**small)
+def test_masses_count_the_nearest_node_of_a_core(seed, rows, columns, levels):
+    similar = matrix(seed, rows, columns, levels)
+    shares = masses(tensor(similar)).tolist()
+    assert shares == oracle.masses(similar.tolist()) and sum(shares) == columns
+
+
+def test_similarities_by_hand():
+    """cos 1, 0 and -1 are 1, 1/2 and 0; a node without text has the zero vector, and 1/2."""
+    points = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 0.0]])
+    expected = [2**16, 2**15, 0, 2**15]
+    assert similarities(points, points[:1]).flatten().tolist() == expected
+
+
+def test_two_groups_have_one_node_each_and_the_mass_of_their_group():
+    """Nodes 0 to 3 point right, 4 and 5 up: of two cores of two nodes each has one of both."""
+    angles = torch.tensor([-0.2, 0.0, 0.1, 0.3, 1.5, 1.6])
+    table = torch.stack([angles.cos(), angles.sin()], dim=1)
+    candidates = Candidates(ragged([range(6)]), torch.tensor([2]), torch.tensor([4]))
+    none = torch.zeros(6, dtype=torch.int64)
+    queue = candidates.queue(*cover(table, candidates, none, torch.Generator()))
+    first, second = queue.core(0), queue.core(1)
+    for core in (first, second):
+        assert [node >= 4 for node in core.tolist()] == [False, True]
+        assert queue.mass_of(core).tolist() == [4.0, 2.0]
+    assert not set(first.tolist()) & set(second.tolist())
+    assert queue.core(2).tolist() == first.tolist()
+
+
+classes = st.lists(st.integers(0, 12), min_size=1, max_size=4)
+
+
+@given(sizes=classes, seed=st.integers(0, 2**20), limit=st.sampled_from([3, 2048]), data=st.data())
+def test_ranks_are_permutations_and_masses_add_up(sizes, seed, limit, data):
+    """Also in classes without a node, with one, with equal texts and larger than the limit."""
+    rng = np.random.default_rng(seed)
+    count = sum(sizes)
+    table = torch.tensor(rng.integers(-1, 2, (count, 2)), dtype=torch.float32)
+    quotas = torch.tensor([data.draw(st.integers(0, size)) for size in sizes])
+    parts = [
+        data.draw(st.integers(quota, size))
+        for size, quota in zip(sizes, quotas.tolist(), strict=True)
+    ]
+    ptr = torch.tensor([0, *sizes]).cumsum(0)
+    candidates = Candidates(Ragged(ptr, torch.arange(count)), quotas, torch.tensor(parts))
+    tiers = torch.tensor(rng.integers(0, 2, count))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_MAX_POINTS", limit)
+        rank, mass = cover(table, candidates, tiers, torch.Generator().manual_seed(seed))
+    queue = candidates.queue(rank, mass)
+    for number, size in enumerate(sizes):
+        row = slice(int(ptr[number]), int(ptr[number + 1]))
+        assert sorted(rank[row].tolist()) == list(range(size))
+        quota, part = int(quotas[number]), parts[number]
+        by_rank = rank[row].argsort()
+        ahead = tiers[row][by_rank].tolist()
+        if quota:
+            assert ahead[:part] == sorted(ahead[:part])  # lower tiers first
+        # The first core's masses are those of all nodes; a node whose equal is in the core before
+        # it stands for itself alone.
+        shares = mass[row][by_rank][:quota]
+        assert (shares >= 1).all()
+        if quota and size <= limit:
+            assert size <= float(shares.sum()) < size + quota
+    assert queue.nodes.unique().numel() == queue.nodes.numel() == sum(parts)
+    assert queue.quotas.equal(quotas) and queue.ptr.diff().tolist() == parts
+
+
+def test_successive_cores_start_anew():
+    """The second core covers as if there had been no first: rows 0 and 1 are alike, as 2 and 3."""
+    similar = tensor([[9, 9, 1], [9, 8, 1], [0, 0, 9], [0, 0, 8]])
+    order = successive_cores(similar, torch.zeros(4, dtype=torch.int64), 2, 4)
+    assert order.tolist() == [0, 2, 1, 3]
+
+
+def prediction_of(labels):
+    """A model that is sure of class v % 3 for every node."""
+    return Prediction.of(torch.zeros(len(labels), 2), torch.eye(3)[torch.arange(len(labels)) % 3])
+
+
+def pool(labels, times=None, *, table=None):
+    if table is None:
+        table = torch.randn(len(labels), 5, generator=torch.Generator().manual_seed(4))
+    times = torch.zeros_like(labels) if times is None else times
+    return Pool(labels, times, torch.ones(len(labels), dtype=torch.bool), table)
+
+
+def core_of(rule, labels, ratio, seed=0, **settings):
+    config = DanceConfig(core_rule=rule, **settings)
+    draw = torch.Generator().manual_seed(seed)
+    return condense_nodes(prediction_of(labels), pool(labels), config, ratio, draw)
+
+
+@pytest.mark.parametrize("rule", ["coverage", "random-labelled"])
+@pytest.mark.parametrize("stays", [{}, {"coverage_penalty": 0.0}, {"core_refresh_every": 0}])
+@pytest.mark.parametrize("labelled", [0, 1, 6, 60])
+def test_quotas_and_priority_are_those_of_the_score(rule, stays, labelled):
+    """No labelled node, one, fewer than a core and enough: under every rule as many nodes of each
+    class, and as many labelled ones.
+    """
+    labels = torch.full((60,), -1)
+    labels[:labelled] = torch.arange(labelled) % 3
+    queue, paper = (core_of(name, labels, 0.2, **stays) for name in (rule, "label-aware"))
+    assert queue.quotas.equal(paper.quotas) and queue.ptr.equal(paper.ptr)
+    for left, right in zip(lists_of(queue), lists_of(paper), strict=True):
+        assert [node < labelled for node in left] == [node < labelled for node in right]
+        assert len(set(left)) == len(left)
+    assert (queue.mass is not None) == (rule == "coverage")
+
+
+def lists_of(queue):
+    return lists(Ragged(queue.ptr, queue.nodes))
+
+
+def test_random_labelled_nodes_are_drawn_and_take_turns():
+    labels = torch.arange(60) % 3
+    first, again, other = (core_of("random-labelled", labels, 0.2, seed) for seed in (1, 1, 2))
+    assert first.nodes.equal(again.nodes) and not first.nodes.equal(other.nodes)
+    # Priority of labelled nodes is its meaning, also under the paper's rules.
+    labels[::2] = -1
+    published = core_of("random-labelled", labels, 0.1, paper_rules=True, coverage_penalty=0.0)
+    assert (labels[published.core(0)] >= 0).all()
+
+
+@pytest.mark.parametrize("rule", ["coverage", "random-labelled"])
+def test_nodes_that_were_in_fewer_cores_come_first(rule):
+    labels, config = torch.zeros(8, dtype=torch.int64), DanceConfig(core_rule=rule)
+    times = torch.tensor([3, 0, 1, 0, 2, 0, 1, 2])
+    for seed in range(5):
+        draw = torch.Generator().manual_seed(seed)
+        queue = condense_nodes(prediction_of(labels), pool(labels, times), config, 0.25, draw)
+        (order,) = (row for row in lists_of(queue) if row)
+        assert times[order].tolist() == sorted(times.tolist())
+
+
+def test_the_table_is_two_steps_over_the_texts_and_of_coverage_alone(dance):
+    data, settings = dance.data(0), DanceConfig(core_rule="coverage")
+    times = torch.zeros(data.num_nodes, dtype=torch.int64)
+    client = DanceClient(None, data, settings, data.training_graph)
+    step = data.training_graph.operator("gcn").to_dense()
+    expected = step @ step @ normalise(data.table.nodes.float())
+    torch.testing.assert_close(pool_of(client, times).propagated, expected, atol=1e-5, rtol=1e-5)
+    assert TwoSteps(0.5).inputs(expected, step).shape == expected.shape
+    plain = DanceClient(None, data, DanceConfig(), data.training_graph)
+    assert pool_of(plain, times).propagated is None
+
+
+@pytest.mark.parametrize("mass", [None, torch.tensor([4.0, 2.0, 1.5])])
+def test_a_condensation_keeps_the_masses(mass):
+    queue = Queue(torch.tensor([5, 0, 3]), torch.tensor([0, 2, 3]), torch.tensor([1, 1]), mass)
+    stored = Condensation(torch.zeros(6, dtype=torch.int64), torch.zeros(6), queue).arrays()
+    back = Condensation.from_arrays({name: torch.tensor(array) for name, array in stored.items()})
+    cores = torch.tensor([[3, 5], [0, 3]])
+    if mass is None:
+        assert back.queue.mass_of(cores) is None and "queue_mass" not in stored
+    else:
+        assert back.queue.mass_of(cores).tolist() == [[1.5, 4.0], [2.0, 1.5]]

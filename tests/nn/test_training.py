@@ -1,0 +1,62 @@
+"""Weights of classes in the cross-entropy (`loss-weights`)."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from dance_flwr.config.tree import parse
+from dance_flwr.methods.plain_method import LabelledGraph, mean_cross_entropy, train_on
+from dance_flwr.methods.whole_graph import train_on_graph
+from dance_flwr.nn.model import ModelShape, PlainModel
+from dance_flwr.nn.propagation import operator
+from dance_flwr.nn.training import class_weights
+
+BALANCED = parse({"loss-weights": "balanced", "local-epochs": 1, "dropout": 0.0})
+LABELS = torch.tensor([0, 0, 0, 0, 0, 0, 2, 2, -1, -1])
+
+
+def test_balanced_weights_are_those_of_scikit_learn():
+    from sklearn.utils.class_weight import compute_class_weight
+
+    known = LABELS[LABELS >= 0].numpy()
+    expected = compute_class_weight("balanced", classes=np.array([0, 2]), y=known)
+    weights = class_weights(torch.where(LABELS == 2, 1, LABELS), 2, BALANCED)
+    assert weights.tolist() == pytest.approx(expected.tolist())
+    assert class_weights(LABELS, 3, parse({})) is None
+
+
+@pytest.mark.parametrize("labels", [LABELS, torch.full((3,), -1)])
+def test_an_absent_class_has_the_finite_weight_of_one_node(labels):
+    counts = [6, 1, 2] if labels is LABELS else [1, 1, 1]
+    expected = [sum(counts) / (3 * count) for count in counts]
+    assert class_weights(labels, 3, BALANCED).tolist() == pytest.approx(expected)
+
+
+def test_the_classes_have_equal_shares_of_a_balanced_loss():
+    logits = torch.randn(len(LABELS), 3)
+    loss = mean_cross_entropy(logits, LABELS, class_weights(LABELS, 3, BALANCED))
+    of_class = [torch.nonzero(number == LABELS).flatten() for number in (0, 2)]
+    each = [F.cross_entropy(logits[nodes], LABELS[nodes]) for nodes in of_class]
+    assert float(loss) == pytest.approx(float(sum(each)) / 2)
+
+
+@pytest.mark.parametrize(
+    ("train", "batch"), [(train_on, 0), (train_on_graph, 0), (train_on_graph, 4)]
+)
+def test_training_reads_the_weights_of_all_labels(train, batch, monkeypatch):
+    """Also a batch of four nodes, whose own classes are in other proportions."""
+    config = parse({"loss-weights": "balanced", "sampling.batch-nodes": batch, "local-epochs": 3})
+    seen, loss = [], F.cross_entropy
+
+    def watching(logits, labels, weight=None, **others):
+        seen.append(weight)
+        return loss(logits, labels, weight, **others)
+
+    monkeypatch.setattr(F, "cross_entropy", watching)
+    none = torch.empty(0, dtype=torch.int64)
+    step = operator("gcn", none, none, torch.empty(0), len(LABELS))
+    graph = LabelledGraph(torch.randn(len(LABELS), 5), step, LABELS)
+    train(PlainModel(ModelShape(5, 4, 3), "gcn", 0.0), graph, config, 1)
+    expected = class_weights(LABELS, 3, config)
+    assert len(seen) == 3 and all(weights.equal(expected) for weights in seen)
