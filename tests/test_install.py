@@ -169,7 +169,11 @@ def test_every_version_has_hashes_except_that_of_torch():
 
 def test_every_installed_package_that_is_needed_is_pinned():
     """From the project's own requirements on, in this environment."""
-    pinned, pending, seen = pins("constraints.txt"), [("dance-flwr", {"dev", "docs", "simulation"})], set()
+    pinned, pending, seen = (
+        pins("constraints.txt"),
+        [("dance-flwr", {"dev", "docs", "simulation"})],
+        set(),
+    )
     while pending:
         name, extras = pending.pop()
         seen.add(name)
