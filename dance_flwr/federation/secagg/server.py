@@ -32,6 +32,7 @@ from dance_flwr.federation.privacy.dp import fewest_clients, shares_needed
 from dance_flwr.federation.secagg import masks
 from dance_flwr.federation.secagg.request import SumOptions, request_digest
 from dance_flwr.federation.secagg.signatures import Claim, read_claim, with_claims
+from dance_flwr.federation.secagg.stage_checks import MIN_CLIENTS
 from dance_flwr.federation.secagg.vectors import (
     MAX_BITS,
     MetricLayout,
@@ -97,8 +98,7 @@ def masked_sum(
         )
         for message in requests
     }
-    # Never fewer than the noise is calibrated for, even if some were absent from the start.
-    threshold = max(shares_needed(len(requests), config.privacy.threshold), fewest_clients(config))
+    threshold = clients_to_stay(len(requests), config)
     digest = request_digest(next(iter(contents.values())), config)
     workflow = _SumWorkflow(contents, threshold, options.form)
     capture, grid = _Capture(list(contents)), _StageGrid(exchange, options.form.bits)
@@ -114,6 +114,14 @@ def masked_sum(
     layout = MetricLayout.of_record(grid.layouts[0])
     omitted = any(bool(record[keys.OMITTED]) for record in grid.layouts)
     return MaskedSum(capture.clients, capture.total(options.form), layout, omitted)
+
+
+def clients_to_stay(clients: int, config: RunConfig) -> int:
+    """Return how many of the clients of a sum must stay until its end."""
+    # Never fewer than the noise is calibrated for, even if some were absent from the start.
+    needed = max(shares_needed(clients, config.privacy.threshold), fewest_clients(config))
+    # Why (decision 8): of a sum of two, each client could subtract its own part.
+    return max(needed, MIN_CLIENTS)
 
 
 class _Capture(LegacyStrategy):  # type: ignore[misc]

@@ -15,7 +15,7 @@ from dance_flwr.federation.flower import SECAGG_STATE_STAGE, SecAggKey, SecAggSt
 from dance_flwr.federation.secagg.request import SumOptions, refusal
 from dance_flwr.federation.wire import keys
 
-MIN_CLIENTS = 3  # that exchange keys: of two, each could subtract its own part from the sum
+MIN_CLIENTS = 3  # of a sum: of two, each could subtract its own part from it
 # Fields of Flower's stored state.
 THRESHOLD, SHARES = "threshold", "share_num"
 _NODE, _HELD = "nid", "rd_seed_share_dict:K"
@@ -149,9 +149,9 @@ def _check_setup(shares: int, threshold: int, min_clients: int) -> None:
     # clients remove the masks of some and the other half those of the rest.
     if not shares < 2 * threshold <= 2 * shares:
         raise refusal(f"more than half of {shares} shares as threshold", f"{threshold}")
-    if threshold < min_clients:
+    if threshold < (fewest := max(min_clients, MIN_CLIENTS)):
         raise refusal(
-            f"at least {min_clients} clients that stay ({keys.MIN_CLIENTS}) as threshold",
+            f"at least {fewest} clients that stay ({keys.MIN_CLIENTS}) as threshold",
             f"{threshold}",
         )
 
