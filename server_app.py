@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,8 @@ def main(grid: Grid, context: Context) -> None:
     """Run the federation of the run config; the result is in `result.json`."""
     name = str(context.run_id)
     try:
-        config = parse(context.run_config)
+        with _refusing(context.run_config.get("out")):
+            config = parse(context.run_config)
         folder = out_dir(config, name)
         # A server whose SuperLink died may still be running here.
         with exclusive(folder, SERVER):
@@ -55,6 +57,14 @@ def main(grid: Grid, context: Context) -> None:
         # Flower logs the exception; without its traceback this is the one line that users need.
         sys.tracebacklimit = 0
         raise
+
+
+def _refusing(out: object) -> AbstractContextManager[None]:
+    """Leave the reason in `out`, where the key names a folder and no run is there."""
+    # Read as it is: a configuration that is refused has no folder that could be computed.
+    if not isinstance(out, str) or not out:
+        return nullcontext()
+    return reason_of_failure(Path(out).expanduser().resolve(), began=False)
 
 
 def run(
