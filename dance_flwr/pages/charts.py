@@ -141,7 +141,8 @@ def line_chart(chart: Chart, lines: Sequence[Line], unit: str, low: float | None
 
 def _legend(lines: Sequence[Line]) -> list[tuple[float, float]]:
     """Return where the name of each line begins, in as many rows as they need."""
-    places, start, y = [], 6.0, 28.0
+    places: list[tuple[float, float]] = []
+    start, y = 6.0, 28.0
     for line in lines:
         wide = 36 + _LARGE * len(shortened(line.name, _MAX_LETTERS))
         if places and start + wide > _WIDTH:
