@@ -49,6 +49,7 @@ PRIVATE = {
     # Errors, runs and grids.
     "ErrorCode": "flwr.common.constant:ErrorCode",
     "HttpGrid": "flwr.superlink.grid:HttpGrid",
+    "ObjectPushError": "flwr.supercore.inflatable.inflatable_utils:ObjectPushError",
     "DecodeError": "flwr.supercore.protobuf.client:DecodeError",
     "Run": "flwr.supercore.run:Run",
     "TaskIdentity": "flwr.supercore.task_identity:TaskIdentity",
