@@ -217,7 +217,9 @@ def _run(
         f"run         {config.method}, {config.rounds} rounds, {config.clients} clients, {engine}",
         flush=True,
     )
-    bar = tqdm(total=config.rounds, initial=done, unit="round", desc="rounds", disable=structured())
+    # None: only on a terminal, as in a log every update of a bar is a line.
+    hidden = structured() or None
+    bar = tqdm(total=config.rounds, initial=done, unit="round", desc="rounds", disable=hidden)
     try:
         with stopping_in_order(), resume_hint(folder), bar, tracked(track, folder, print) as also:
             on_round = _progress(bar, also)

@@ -453,6 +453,11 @@ def test_a_broken_update_ends_a_run_that_needs_everyone(run, tmp_path):
     assert "1 of 3" in resume.how_to_resume(tmp_path)
 
 
+def test_a_log_that_is_no_terminal_gets_no_progress_bar(start, tmp_path):
+    done = start("--set", "rounds=1", "--set", f"data-root={tmp_path / 'fresh'}")
+    assert done.code == 0 and not [line for line in done.err if "%|" in line or "it/s" in line]
+
+
 @pytest.mark.parametrize("client", [0, 2])
 def test_a_client_lost_for_good_leaves_the_others_their_numbers(
     start, tmp_path, monkeypatch, client
