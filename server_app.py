@@ -3,7 +3,6 @@
 import logging
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
 from dance_flwr import events
-from dance_flwr.config.paths import out_dir
+from dance_flwr.config.paths import named_folder, out_dir
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import initial_model, shape_of
@@ -45,7 +44,7 @@ def main(grid: Grid, context: Context) -> None:
     """Run the federation of the run config; the result is in `result.json`."""
     name = str(context.run_id)
     try:
-        with _refusing(context.run_config.get("out")):
+        with reason_of_failure(named_folder(context.run_config), began=False):
             config = parse(context.run_config)
         folder = out_dir(config, name)
         # A server whose SuperLink died may still be running here.
@@ -57,14 +56,6 @@ def main(grid: Grid, context: Context) -> None:
         # Flower logs the exception; without its traceback this is the one line that users need.
         sys.tracebacklimit = 0
         raise
-
-
-def _refusing(out: object) -> AbstractContextManager[None]:
-    """Leave the reason in `out`, where the key names a folder and no run is there."""
-    # Read as it is: a configuration that is refused has no folder that could be computed.
-    if not isinstance(out, str) or not out:
-        return nullcontext()
-    return reason_of_failure(Path(out).expanduser().resolve(), began=False)
 
 
 def run(

@@ -1,6 +1,7 @@
 """Default locations of prepared data and results, and the names of the files of a run."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from dance_flwr.config.sections import DataConfig
@@ -40,6 +41,12 @@ def data_root(config: DataConfig) -> Path:
     """Return `data-root`, else $DANCE_FLWR_HOME, else ~/.cache/dance-flwr, as an absolute path."""
     chosen = config.data_root or os.environ.get("DANCE_FLWR_HOME") or "~/.cache/dance-flwr"
     return Path(chosen).expanduser().resolve()
+
+
+def named_folder(values: Mapping[str, object]) -> Path | None:
+    """Return the folder that the key `out` names in a configuration not yet checked, or None."""
+    out = values.get("out")
+    return Path(out).expanduser().resolve() if isinstance(out, str) and out else None
 
 
 def out_dir(config: RunConfig, run: str) -> Path:

@@ -271,10 +271,9 @@ def _loading(spec: EncoderSpec) -> Iterator[None]:
         with _quiet():
             yield
     except ValueError as error:
-        reason = " ".join(str(error).split())
         raise DataError(
             f"encoder {spec.name!r}: expected a model that this program can load without code of "
-            f"its own, found: {reason}; use another model folder"
+            f"its own, found: {' '.join(str(error).split())}; use another model folder"
         ) from error
 
 

@@ -28,11 +28,10 @@ from dance_flwr.federation.flower import (
     ndarray_to_bytes,
     parameters_to_ndarrays,
 )
-from dance_flwr.federation.privacy.dp import fewest_clients, shares_needed
 from dance_flwr.federation.secagg import masks
 from dance_flwr.federation.secagg.request import SumOptions, request_digest
 from dance_flwr.federation.secagg.signatures import Claim, read_claim, with_claims
-from dance_flwr.federation.secagg.stage_checks import MIN_CLIENTS
+from dance_flwr.federation.secagg.stage_checks import clients_to_stay
 from dance_flwr.federation.secagg.vectors import (
     MAX_BITS,
     MetricLayout,
@@ -114,14 +113,6 @@ def masked_sum(
     layout = MetricLayout.of_record(grid.layouts[0])
     omitted = any(bool(record[keys.OMITTED]) for record in grid.layouts)
     return MaskedSum(capture.clients, capture.total(options.form), layout, omitted)
-
-
-def clients_to_stay(clients: int, config: RunConfig) -> int:
-    """Return how many of the clients of a sum must stay until its end."""
-    # Never fewer than the noise is calibrated for, even if some were absent from the start.
-    needed = max(shares_needed(clients, config.privacy.threshold), fewest_clients(config))
-    # Why (decision 8): of a sum of two, each client could subtract its own part.
-    return max(needed, MIN_CLIENTS)
 
 
 class _Capture(LegacyStrategy):  # type: ignore[misc]

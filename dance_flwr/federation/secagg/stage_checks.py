@@ -11,6 +11,7 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Context
 
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.flower import SECAGG_STATE_STAGE, SecAggKey, SecAggStage
 from dance_flwr.federation.secagg.request import SumOptions, refusal
 from dance_flwr.federation.wire import keys
@@ -23,6 +24,17 @@ _NODE, _HELD = "nid", "rd_seed_share_dict:K"
 _QUANTISATION = ("max_weight", "clipping_range", "target_range", "mod_range")
 _SCALE = "dance-flwr-scale"  # of the run's first sum
 _REFUSED = "dance-flwr-refused"  # whether an answer had to be refused in this run
+
+
+def clients_to_stay(clients: int, config: RunConfig) -> int:
+    """Return how many of the clients of a sum must stay until its end."""
+    # Here, as it loads torch: a client's stages need none.
+    from dance_flwr.federation.privacy.dp import fewest_clients, shares_needed
+
+    # Never fewer than the noise is calibrated for, even if some were absent from the start.
+    needed = max(shares_needed(clients, config.privacy.threshold), fewest_clients(config))
+    # Why (decision 8): of a sum of two, each client could subtract its own part.
+    return max(needed, MIN_CLIENTS)
 
 
 def check_stage(stage: ConfigRecord, state: ConfigRecord, min_clients: int = 0) -> None:

@@ -13,8 +13,8 @@ from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.privacy.dp import update_bound
 from dance_flwr.federation.secagg import masks
 from dance_flwr.federation.secagg.request import SumOptions
-from dance_flwr.federation.secagg.server import MaskedSum, clients_to_stay, masked_sum
-from dance_flwr.federation.secagg.stage_checks import MIN_CLIENTS
+from dance_flwr.federation.secagg.server import MaskedSum, masked_sum
+from dance_flwr.federation.secagg.stage_checks import MIN_CLIENTS, clients_to_stay
 from dance_flwr.federation.secagg.vectors import sum_format
 from dance_flwr.federation.server.grid import LOG, FederationGrid
 from dance_flwr.federation.server.membership import Member, missing_numbers
