@@ -29,7 +29,7 @@ docs: $(INSTALLED_DOCS)  ## the site of the documentation, in site/; open site/i
 install: $(INSTALLED)  ## what a run needs
 install-dev: $(INSTALLED_DEV)  ## and what tests and checks need, in the same environment
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.lock
 	$(PYTHON) -m venv $(VENV)
 	.ci/install $(VENV) '.[simulation]'
 	touch $@

@@ -4,7 +4,6 @@ A SuperNode starts a process for every message, and three of the four stages of 
 need no torch. Handlers therefore import what computes when they run.
 """
 
-import logging
 from collections.abc import Callable
 
 from flwr.app import Context, Message
@@ -19,7 +18,6 @@ from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.serialization import answer_packed
 from dance_flwr.fingerprint import PROTOCOL
 
-LOG = logging.getLogger("flwr")
 events.install()
 app = ReticentApp(mods=[log_answers, answer_packed])
 
@@ -73,11 +71,10 @@ def evaluate(message: Message, context: Context) -> Message:
 def _answer(
     task: Callable[[Message, Context], Message], message: Message, context: Context
 ) -> Message:
-    """Turn a `UserError` into an error reply of one line, and log it at the node."""
+    """Turn a `UserError` into an error reply of one line, which `log_answers` logs at the node."""
     try:
         return task(message, context)
     except UserError as error:
-        LOG.warning("%s", error)
         return messages.error_reply(message, str(error))
 
 

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
 from dance_flwr import events
-from dance_flwr.config.paths import out_dir
+from dance_flwr.config.paths import named_folder, out_dir
 from dance_flwr.config.sections import MIX
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
@@ -47,7 +47,8 @@ def main(grid: Grid, context: Context) -> None:
     """Run the federation of the run config; the result is in `result.json`."""
     name = str(context.run_id)
     try:
-        config = parse(context.run_config)
+        with reason_of_failure(named_folder(context.run_config), began=False):
+            config = parse(context.run_config)
         folder = out_dir(config, name)
         # A server whose SuperLink died may still be running here.
         with exclusive(folder, SERVER):

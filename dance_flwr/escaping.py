@@ -1,4 +1,4 @@
-"""Text of strangers on a terminal: no control sequences, no marks that look like ours.
+"""Text of strangers on a terminal or in Markdown: no control sequences, no marks like ours.
 
 Source texts, class names, ids, error lines and names of devices come from data or from other
 machines. A terminal obeys the control characters in them: it copies to the clipboard (OSC 52),
@@ -16,6 +16,8 @@ MARKS = "⟦⟧"  # around the selected spans of an evidence pack
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+# Of Markdown with HTML, tables and mathematics; a colon or the dot after `www` would begin a link.
+_MARKDOWN = re.compile(r"[&<>|\\]|([`*_{}\[\]()#!~:@$\"^=+]|(?<=www)\.)", re.IGNORECASE)
 _CONTROLS_AND_MARKS = re.compile(f"{_CONTROLS.pattern[:-1]}{MARKS}]")
 
 
@@ -32,6 +34,14 @@ def escaped(text: str, *, marks: bool = False) -> str:
 def one_line(text: str, *, marks: bool = False) -> str:
     """Return escaped text with every run of white space as one space."""
     return escaped(" ".join(text.split()), marks=marks)
+
+
+def markdown(text: str) -> str:
+    """Return text on one line that Markdown shows as it is, also in the cell of a table."""
+    # References for those five: a backslash does not end HTML, nor keep a cell together everywhere.
+    return _MARKDOWN.sub(
+        lambda match: f"\\{match[1]}" if match[1] else f"&#{ord(match[0])};", one_line(text)
+    )
 
 
 def _sequence(match: re.Match[str]) -> str:

@@ -6,8 +6,10 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 
 import pytest
+from packaging.requirements import Requirement
 from support.project import PROJECT
 
 NAMES = {
@@ -91,7 +93,7 @@ def test_pip_installs_where_uv_cannot(tmp_path):
     folder.mkdir(parents=True)
     log = tmp_path / "log"
     (folder / "pip").write_text(
-        f'#!/bin/sh\necho "$@" >> {log}\ncase "$*" in *" uv") exit 1;; esac\n', encoding="utf-8"
+        f'#!/bin/sh\necho "$@" >> {log}\ncase "$*" in *hashes*) exit 1;; esac\n', encoding="utf-8"
     )
     (folder / "pip").chmod(0o755)
     done = subprocess.run(
@@ -101,7 +103,7 @@ def test_pip_installs_where_uv_cannot(tmp_path):
         text=True,
         check=True,
     )
-    assert "pip does" in done.stderr
+    assert "pip does" in done.stderr and "verifies no hashes" in done.stderr
     asked = log.read_text(encoding="utf-8").splitlines()
     assert asked[-1] == "install --quiet --constraint constraints.txt --editable .[dev]"
 
@@ -129,6 +131,73 @@ def test_uv_gets_what_pip_is_configured_with(tmp_path):
     for part in (
         "--index https://a.example/simple --index https://b.example/simple",
         "--find-links /wheels",
-        "--constraint constraints.txt --editable .",
+        "--constraint constraints.lock --build-constraint constraints.lock --editable .",
     ):
         assert part in asked
+
+
+def test_a_package_with_another_hash_is_not_installed_by_pip_instead(tmp_path):
+    folder = tmp_path / "venv" / "bin"
+    folder.mkdir(parents=True)
+    log = tmp_path / "log"
+    (folder / "pip").write_text(f'#!/bin/sh\necho "$@" >> {log}\n', encoding="utf-8")
+    refusal = "  cause: Hash mismatch for `torch-geometric==2.8.1`"
+    (folder / "uv").write_text(f"#!/bin/sh\necho '{refusal}' >&2; exit 1\n", encoding="utf-8")
+    for name in ("pip", "uv"):
+        (folder / name).chmod(0o755)
+    command = [PROJECT / ".ci" / "install", tmp_path / "venv", "."]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
+    assert (
+        done.returncode == 1 and refusal in done.stderr and "nothing was installed" in done.stderr
+    )
+    assert "--editable" not in log.read_text(encoding="utf-8")
+
+
+def normalised(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins(path):
+    """Name -> (version, number of hashes) of a file of constraints."""
+    text = (PROJECT / path).read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return {
+        normalised(line.partition("==")[0]): (
+            line.partition("==")[2].split()[0],
+            line.count("--hash=sha256:"),
+        )
+        for line in lines
+    }
+
+
+def test_every_version_has_hashes_except_that_of_torch():
+    versions, hashes = pins("constraints.txt"), pins("constraints.lock")
+    assert {name: version for name, (version, _) in versions.items()} == {
+        name: version for name, (version, _) in hashes.items()
+    }
+    assert [name for name, (_, many) in hashes.items() if not many] == ["torch"]
+
+
+def test_every_installed_package_that_is_needed_is_pinned():
+    """From the project's own requirements on, in this environment."""
+    pinned, pending, seen = (
+        pins("constraints.txt"),
+        [("dance-flwr", {"dev", "docs", "simulation"})],
+        set(),
+    )
+    while pending:
+        name, extras = pending.pop()
+        seen.add(name)
+        for line in metadata.requires(name) or []:
+            required = Requirement(line)
+            wanted = required.marker is None or any(
+                required.marker.evaluate({"extra": extra}) for extra in {"", *extras}
+            )
+            if not wanted or (other := normalised(required.name)) in seen:
+                continue
+            try:
+                metadata.distribution(other)
+            except metadata.PackageNotFoundError:  # of an extra that is not installed here
+                continue
+            assert other in pinned or other == "dance-flwr", f"{name} needs {line}"
+            pending.append((other, required.extras))

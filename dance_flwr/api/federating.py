@@ -1,6 +1,7 @@
 """`federate`: train the clients of a federation in this process."""
 
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -241,7 +242,9 @@ def _bar(rounds: int, visible: bool) -> Iterator[Callable[[Mapping[str, Any]], N
         warnings.filterwarnings("ignore", message="IProgress not found")
         from tqdm.auto import tqdm
 
-        bar = tqdm(total=rounds, unit="round", desc="rounds", disable=not visible)
+        # A notebook shows bars and is no terminal; None: only on a terminal.
+        shown = False if "ipykernel" in sys.modules else None
+        bar = tqdm(total=rounds, unit="round", desc="rounds", disable=shown if visible else True)
 
     def update(row: Mapping[str, Any]) -> None:
         bar.update(row["round"] - bar.n)

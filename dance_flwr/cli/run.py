@@ -203,7 +203,7 @@ def _run(
     from rich.console import Console
     from tqdm import tqdm
 
-    from dance_flwr.events import structured
+    from dance_flwr.events import no_bar
     from dance_flwr.runs.locks import SERVER, exclusive
     from dance_flwr.runs.resume import how_to_resume, resume_hint
     from dance_flwr.runs.simulation.engine import run_in_process, run_under_flower
@@ -217,7 +217,7 @@ def _run(
         f"run         {config.method}, {config.rounds} rounds, {config.clients} clients, {engine}",
         flush=True,
     )
-    bar = tqdm(total=config.rounds, initial=done, unit="round", desc="rounds", disable=structured())
+    bar = tqdm(total=config.rounds, initial=done, unit="round", desc="rounds", disable=no_bar())
     try:
         with stopping_in_order(), resume_hint(folder), bar, tracked(track, folder, print) as also:
             on_round = _progress(bar, also)

@@ -1,6 +1,7 @@
 """Default locations of prepared data and results, and the names of the files of a run."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from dance_flwr.config.sections import DataConfig
@@ -50,6 +51,12 @@ def state_root() -> Path:
     """
     home = os.environ.get("DANCE_FLWR_HOME")
     return Path(home, "state").resolve() if home else Path("~/.local/state/dance-flwr").expanduser()
+
+
+def named_folder(values: Mapping[str, object]) -> Path | None:
+    """Return the folder that the key `out` names in a configuration not yet checked, or None."""
+    out = values.get("out")
+    return Path(out).expanduser().resolve() if isinstance(out, str) and out else None
 
 
 def out_dir(config: RunConfig, run: str) -> Path:

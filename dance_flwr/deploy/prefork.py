@@ -5,7 +5,7 @@
 Takes the place of Flower's `flower-superexec`, which starts a process for every message that
 imports everything, and runs the app of the bundle that the server has sent. Here, one process
 imports the libraries and the app once, asks the SuperNode for tasks at the socket in FOLDER, and
-forks. It ends with the process that started it, and removes FOLDER.
+forks. It ends with the process that started it, as its forks do, and removes FOLDER.
 
 ACCEPTED are digests of differences between a bundle and the installed app, see `deploy.bundle`.
 """
@@ -20,6 +20,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -95,6 +96,7 @@ def serve(folder: Path, accepted: Collection[str]) -> None:
     """Fork for each task of the SuperNode that is the parent process, until that has exited."""
     close_memory()
     parent, server = os.getppid(), os.getpid()
+    at_work: set[int] = set()
     # From a terminal or a service manager; the SuperNode decides when to stop.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -107,15 +109,20 @@ def serve(folder: Path, accepted: Collection[str]) -> None:
         client = connecting(f"http://{_HOST}")
         # Another parent means that the SuperNode is gone.
         while os.getppid() == parent:
-            _reap()
+            at_work -= _ended()
             # Why (decision 10): a fork ends with its message, and what it knew ends with it.
-            if (token := acquire(client)) and os.fork() == 0:
-                _run_task(token, server)
-                return
+            if token := acquire(client):
+                if (child := os.fork()) == 0:
+                    _run_task(token, server)
+                    return
+                at_work.add(child)
             time.sleep(_POLL_SECONDS)
     finally:
         # A child passes through here as well, and must leave the socket to the others.
         if os.getpid() == server:
+            # Nobody takes their answers, and a SIGINT, which Flower sends them, waits for torch.
+            for child in at_work - _ended():
+                os.kill(child, signal.SIGKILL)
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -156,13 +163,13 @@ def acquire(client: Any) -> str:
     return token
 
 
-def _reap() -> None:
-    """Collect the children that have ended, or they would stay as zombies."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
+def _ended() -> set[int]:
+    """Collect the children that have ended, or they would stay as zombies; return their pids."""
+    ended = set()
+    with suppress(ChildProcessError):
+        while pid := os.waitpid(-1, os.WNOHANG)[0]:
+            ended.add(pid)
+    return ended
 
 
 def _run_task(token: str, server: int) -> None:

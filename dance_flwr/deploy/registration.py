@@ -74,6 +74,6 @@ def _read(response: httpx.Response) -> bool:
             "set this machine's clock (NTP)"
         )
     raise UserError(
-        f"expected an answer of Flower 1.41's Fleet API, found HTTP status {response.status_code}; "
+        f"expected an answer of Flower 1.42's Fleet API, found HTTP status {response.status_code}; "
         "compare the versions of flwr with the server operator"
     )

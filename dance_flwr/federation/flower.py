@@ -50,6 +50,7 @@ PRIVATE = {
     "ErrorCode": "flwr.common.constant:ErrorCode",
     "parse_config_args": "flwr.common.config:parse_config_args",
     "HttpGrid": "flwr.superlink.grid:HttpGrid",
+    "ObjectPushError": "flwr.supercore.inflatable.inflatable_utils:ObjectPushError",
     "DecodeError": "flwr.supercore.protobuf.client:DecodeError",
     "Run": "flwr.supercore.run:Run",
     "TaskIdentity": "flwr.supercore.task_identity:TaskIdentity",

@@ -137,10 +137,6 @@ def open_run(
     UserError : there is no such client, or the run keeps no evidence
     """
     finished = FinishedRun.open(run, client_folder)
-    if client_folder is None and not 0 <= number < finished.config.clients:
-        raise UserError(
-            f"--client: expected a number from 0 to {finished.config.clients - 1}, found {number}"
-        )
     folder = finished.folder_of(number)
     verification = _verify(lambda write: verify_evidence(run, folder, write, encode), log)
     data = finished.data(number)

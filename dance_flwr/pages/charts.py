@@ -14,8 +14,10 @@ from dance_flwr.pages.drawing import Part, markup, part, shortened
 
 # Why drawn here (decision 25): the SVG of Matplotlib has fixed colours and no title for screen
 # readers.
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 760, 310, 64, 24, 54, 48
+# Why 480: a telephone shows it whole, at three quarters of its size with larger letters.
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 480, 310, 64, 24, 54, 48
 _LETTER, _LINE = 7.2, 26  # width of a letter and height of a row, in pixels
+_LARGE = 9.0  # width of a letter in a chart of lines on a telephone
 _MAX_LETTERS = 36  # of a name in a chart; its table has all of them
 _BAR, _NARROW, _FEW = 150, 70, 3  # width of the longest bar in up to `_FEW` columns, and in more
 _DASHES = ("", "7 4", "2 3", "10 3 2 3", "1 4", "14 5")
@@ -107,13 +109,15 @@ def line_chart(chart: Chart, lines: Sequence[Line], unit: str, low: float | None
     points = [point for line in known for point in line.known]
     first, last = min(x for x, _ in points), max(x for x, _ in points)
     marks = ticks(min(y for _, y in points) if low is None else low, max(y for _, y in points))
-    wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+    names = _legend(known)
+    top = _TOP + names[-1][1] - 28
+    wide, high, below = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM, top + _HEIGHT - _TOP
 
     def at(x: float, y: float) -> tuple[float, float]:
         # A single round stands in the middle.
         across = (x - first) / (last - first) if last > first else 0.5
         up = (y - marks[0]) / (marks[-1] - marks[0])
-        return _LEFT + across * wide, _TOP + (1 - up) * high
+        return _LEFT + across * wide, top + (1 - up) * high
 
     parts: list[Part] = []
     for mark in marks:
@@ -124,17 +128,28 @@ def line_chart(chart: Chart, lines: Sequence[Line], unit: str, low: float | None
         # Rounds are whole numbers.
         if first <= mark <= last and mark == int(mark):
             x = at(mark, marks[0])[0]
-            parts.append(_text(x, _HEIGHT - _BOTTOM + 18, f"{mark:g}", "middle"))
-    parts.append(_text(_LEFT, 12, unit))
-    parts.append(_text(_LEFT + wide / 2, _HEIGHT - 8, "round", "middle"))
-    start = float(_LEFT)
-    for place, line in enumerate(known):
+            parts.append(_text(x, below - _BOTTOM + 18, f"{mark:g}", "middle"))
+    parts.append(_text(0, 12, unit))
+    parts.append(_text(_LEFT + wide / 2, below - 8, "round", "middle"))
+    for place, (line, (start, y)) in enumerate(zip(known, names, strict=True)):
         style = place % len(_MARKS)
-        parts += _curve(style, [at(x, y) for x, y in line.known])
-        parts += _curve(style, [(start, 28), (start + 28, 28)])
-        parts.append(_text(start + 36, 32, line.name))
-        start += 36 + _width(line.name) + 20
-    return _chart(chart, _WIDTH, _HEIGHT, parts)
+        parts += _curve(style, [at(*point) for point in line.known])
+        parts += _curve(style, [(start, y), (start + 28, y)])
+        parts.append(_text(start + 36, y + 4, line.name))
+    return _chart(chart, _WIDTH, below, parts, "chart lines")
+
+
+def _legend(lines: Sequence[Line]) -> list[tuple[float, float]]:
+    """Return where the name of each line begins, in as many rows as they need."""
+    places: list[tuple[float, float]] = []
+    start, y = 6.0, 28.0
+    for line in lines:
+        wide = 36 + _LARGE * len(shortened(line.name, _MAX_LETTERS))
+        if places and start + wide > _WIDTH:
+            start, y = 6.0, y + 22
+        places.append((start, y))
+        start += wide + 16
+    return places
 
 
 def _curve(style: int, points: Sequence[tuple[float, float]]) -> list[Part]:
@@ -220,7 +235,9 @@ def matrix(chart: Chart, names: Sequence[str], counts: Sequence[Sequence[int]]) 
     return _chart(chart, width, height, parts)
 
 
-def _chart(chart: Chart, width: float, height: float, parts: Sequence[Part]) -> Markup:
+def _chart(
+    chart: Chart, width: float, height: float, parts: Sequence[Part], kind: str = "chart"
+) -> Markup:
     """Return a drawing that a screen reader reads as title and text."""
     title, text = f"{chart.name}-title", f"{chart.name}-text"
     root = part(
@@ -229,7 +246,7 @@ def _chart(chart: Chart, width: float, height: float, parts: Sequence[Part]) -> 
         part("desc", chart.text, id=text),
         *parts,
         role="img",
-        class_="chart",
+        class_=kind,
         width=f"{width:.0f}",
         height=f"{height:.0f}",
         aria_labelledby=f"{title} {text}",

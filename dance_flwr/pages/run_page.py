@@ -113,8 +113,7 @@ def _pairs(facts: RunFacts, now: datetime) -> list[tuple[str, str]]:
     pairs = [("state", f"{status.state}: {status.reason}" if status.reason else status.state)]
     pairs += [("resume", status.resume)] if status.resume else []
     if config:
-        data = Path(str(config["data"])).name
-        pairs.append(("method", f"{status.method} on {data}, {config['clients']} clients"))
+        pairs.append(("method", f"{status.method} on {facts.data}, {config['clients']} clients"))
     pairs.append(("round", f"{status.round} of {rounds}"))
     if status.test_accuracy is not None:
         nodes = f"{result['test_nodes']:,} test nodes, macro-F1 {result['test_macro_f1']:.4f}"

@@ -38,7 +38,9 @@ def _left(facts: RunFacts) -> Section:
     with suppress(UserError):  # the method of a package that is not installed here
         card = get_spec(facts.status.method).card
         lines.append(f"What a client of {facts.status.method} sends: {card.leaves_client}.")
-    table = Table("What messages held", privacy_report.columns(), rows, numbers=False)
+    # Without messages and bytes, which are of all that a message held and in a table above.
+    headings, held = privacy_report.columns()[:-2], [row[:-2] for row in rows]
+    table = Table("What messages held", headings, held, numbers=False)
     return Section("left", title, lines, [(NO_CHART, table)])
 
 

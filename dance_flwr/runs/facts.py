@@ -30,6 +30,7 @@ class RunFacts:
     client_seconds : client -> seconds by phase; empty where only sums are known
     privacy : settings, and what the completed rounds spent
     provenance : of the code, "" where it is not known
+    data : name of the graph, or whose data it is where every client brought its own
     """
 
     status: Status
@@ -40,6 +41,7 @@ class RunFacts:
     client_seconds: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     privacy: Mapping[str, Any] = field(default_factory=dict)
     provenance: str = ""
+    data: str = ""
 
     @property
     def runs(self) -> bool:
@@ -90,7 +92,13 @@ def read_facts(folder: Path, alive: bool | None = None) -> RunFacts:
         client_seconds=checkpoint.client_seconds,
         privacy=_spent(checkpoint),
         provenance=", ".join(checkpoint.provenance),
+        data=_data(checkpoint.config.data, checkpoint.partition),
     )
+
+
+def _data(name: str, partition: str | None) -> str:
+    """Return what a run was trained on; the key `data` says nothing without a partition of it."""
+    return Path(name).name if partition else "the clients' own data"
 
 
 def _finished(folder: Path, status: Status) -> RunFacts:
@@ -107,8 +115,9 @@ def _finished(folder: Path, status: Status) -> RunFacts:
             f"{folder}: expected the result of a run, found {error!r}; "
             "copy the run's folder again, or run again"
         ) from None
-    messages = result.get("messages", ())
-    return RunFacts(status, rows, result["config"], result, messages, seconds, privacy, code)
+    config, messages = result["config"], result.get("messages", ())
+    data = _data(str(config["data"]), result.get("partition_dir"))
+    return RunFacts(status, rows, config, result, messages, seconds, privacy, code, data)
 
 
 def _spent(checkpoint: Checkpoint) -> dict[str, Any]:

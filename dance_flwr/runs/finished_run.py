@@ -95,7 +95,8 @@ class FinishedRun:
 
         Raises
         ------
-        UserError : the clients of this run keep their folders on other machines
+        UserError : there is no such client, or the clients of this run keep their folders on other
+            machines
         """
         # A deployment records no partition: its clients keep their folders to themselves.
         partition = self.result["partition_dir"]
@@ -103,6 +104,10 @@ class FinishedRun:
             raise UserError(
                 "expected --client-folder, found none; the clients of this run keep their "
                 "evidence on their own machines"
+            )
+        if self.client_folder is None and client not in self.clients:
+            raise UserError(
+                f"--client: expected a number from 0 to {self.config.clients - 1}, found {client}"
             )
         return self.client_folder or Path(partition) / f"client-{client}"
 

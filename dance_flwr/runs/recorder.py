@@ -262,11 +262,12 @@ class Recorder:
 
 
 @contextmanager
-def reason_of_failure(folder: Path, *, began: bool = True) -> Iterator[None]:
+def reason_of_failure(folder: Path | None, *, began: bool = True) -> Iterator[None]:
     """Write the reason of a failure to `error.txt`, in one line; Flower would report a success.
 
     Parameters
     ----------
+    folder : of the run; None = nowhere to write
     began : False while the run may be refused: then an earlier run in the folder stays as it is
     """
     try:
@@ -275,6 +276,6 @@ def reason_of_failure(folder: Path, *, began: bool = True) -> Iterator[None]:
         reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         reason = "; ".join([reason, *getattr(error, "__notes__", [])])
         # A start that is refused changes nothing in the folder of another run.
-        if began or not holds_run(folder):
+        if folder and (began or not holds_run(folder)):
             write_text(folder / ERROR, " ".join(reason.split()) + "\n")
         raise

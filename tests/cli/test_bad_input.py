@@ -455,6 +455,11 @@ def test_a_broken_update_ends_a_run_that_needs_everyone(run, tmp_path):
     assert "1 of 3" in resume.how_to_resume(tmp_path)
 
 
+def test_a_log_that_is_no_terminal_gets_no_progress_bar(start, tmp_path):
+    done = start("--set", "rounds=1", "--set", f"data-root={tmp_path / 'fresh'}")
+    assert done.code == 0 and not [line for line in done.err if "%|" in line or "it/s" in line]
+
+
 @pytest.mark.parametrize("client", [0, 2])
 def test_a_client_lost_for_good_leaves_the_others_their_numbers(
     start, tmp_path, monkeypatch, client
@@ -483,6 +488,48 @@ def test_a_failed_run_leaves_its_reason_for_the_engine(run_config, tmp_path, mon
     reason = (tmp_path / "out" / "error.txt").read_text()
     assert len(reason.splitlines()) == 1 and "client 1" in reason
     assert not (tmp_path / "out" / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"learning-rate": -1.0}, "learning-rate: expected"),
+        ({"no-such-key": 1}, "no-such-key"),
+        ({"privacy.secure-aggregation": True, "clients": 2}, "at least 3 clients per round"),
+    ],
+)
+def test_a_run_refused_for_its_configuration_leaves_its_reason(
+    cli, run_config, tmp_path, monkeypatch, keys, reason
+):
+    from flwr.app import Context, RecordDict
+
+    import server_app
+    from dance_flwr.config.tree import flatten
+
+    out = tmp_path / "out"
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
+    with pytest.raises(UserError, match=reason):
+        values = flatten(run_config()) | {"out": str(out)} | keys
+        server_app.main(None, Context(1, 0, {}, RecordDict(), values))
+    assert reason in (out / "error.txt").read_text()
+    done = cli("status", str(out))
+    assert done.code == 0 and "failed: " in done.out and reason in done.out
+
+
+def test_a_run_refused_for_its_configuration_changes_no_other_run(
+    run_config, tmp_path, monkeypatch
+):
+    from flwr.app import Context, RecordDict
+
+    import server_app
+    from dance_flwr.config.tree import flatten
+
+    (tmp_path / "result.json").write_text("{}")
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
+    values = flatten(run_config()) | {"out": str(tmp_path), "learning-rate": -1.0}
+    with pytest.raises(UserError, match="learning-rate"):
+        server_app.main(None, Context(1, 0, {}, RecordDict(), values))
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
 # Partitions that were altered after they were made

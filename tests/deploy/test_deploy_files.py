@@ -4,14 +4,17 @@ that exist.
 
 import argparse
 import configparser
+import os
 import re
 import shlex
 import shutil
+import ssl
 import subprocess
 import tomllib
 from importlib import import_module
 
 import click
+import httpx
 import pytest
 import typer
 import yaml
@@ -19,9 +22,11 @@ from flwr.common.config import parse_config_args
 from support.project import PROJECT
 
 from dance_flwr.config.tree import parse
+from dance_flwr.deploy.certificates import make_certificates
 from dance_flwr.deploy.supernode import SETTLED
 from dance_flwr.federation.node_config import refuse_beyond, terms_of
 from dance_flwr.federation.privacy.dp import shares_needed
+from dance_flwr.runs.simulation.superlink import free_port
 
 DEPLOY = PROJECT / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
@@ -160,10 +165,47 @@ def test_the_gate_passes_the_fleet_api_and_health_only():
     assert text.count("{") == text.count("}")
     blocks = dict(re.findall(r"location (.+?) \{\s*(.+?);\s*\}", text))
     assert blocks == {
-        "/v1/fleet/": "proxy_pass https://superlink:8000",
-        "= /health": "proxy_pass https://superlink:8000",
+        "/v1/fleet/": "proxy_pass https://superlink",
+        "= /health": "proxy_pass https://superlink",
         "/": "return 403",
     }
+
+
+def address(name):
+    return re.findall(r"^server (\S+);$", (DEPLOY / name).read_text("utf-8"), re.MULTILINE)
+
+
+def test_the_gate_finds_the_superlink_beside_it_and_in_compose():
+    assert address("upstream.conf") == ["127.0.0.1:8000"]
+    assert address("upstream.compose.conf") == ["superlink:8000"]
+    services = yaml.safe_load(COMPOSE.read_text("utf-8"))["services"]
+    assert "./upstream.compose.conf:/etc/nginx/upstream.conf:ro" in services["gate"]["volumes"]
+    assert "superlink" in services and "--port=8000" in services["superlink"]["command"]
+
+
+@pytest.mark.skipif(not shutil.which("nginx") or os.getuid() != 0, reason="needs nginx, and root")
+def test_the_gate_starts_outside_of_a_container(tmp_path):
+    make_certificates(tmp_path / "certificates", ["superlink"])
+    port = free_port()
+    text = (DEPLOY / "nginx.conf").read_text("utf-8").replace("listen 9092", f"listen {port}")
+    (tmp_path / "nginx.conf").write_text(text)
+    shutil.copy(DEPLOY / "upstream.conf", tmp_path)
+    command = ["nginx", "-c", str(tmp_path / "nginx.conf")]
+    options = ["-g", f"daemon off; pid {tmp_path / 'pid'};"]
+    checked = subprocess.run([*command, "-t", *options], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+    gate = subprocess.Popen([*command, *options])
+    try:
+        url = f"https://127.0.0.1:{port}"
+        authority = ssl.create_default_context(cafile=tmp_path / "certificates" / "ca.crt")
+        authority.check_hostname = False
+        transport = httpx.HTTPTransport(verify=authority, retries=10)
+        with httpx.Client(transport=transport, trust_env=False) as client:
+            assert client.get(f"{url}/v1/control/runs").status_code == 403
+            assert client.get(f"{url}/health").status_code == 502  # no SuperLink here
+    finally:
+        gate.terminate()
+        gate.wait()
 
 
 def test_what_the_gate_keeps_out_is_under_other_paths():

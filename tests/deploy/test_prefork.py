@@ -179,3 +179,40 @@ def test_a_term_that_is_none_stops_the_node_before_it_connects(arguments, found)
 def test_a_node_without_terms_says_so(supernode, tmp_path):
     line = "found none of secure-aggregation, min-clients, methods, max-rounds, max-trainings"
     assert line in (tmp_path / "log").read_text()
+
+
+# A process of tasks whose first task is at work when the SuperNode ends, and hears no SIGINT.
+AT_WORK = """
+import os, signal, sys, time
+from pathlib import Path
+from dance_flwr.deploy import prefork
+
+def work(token, server):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Path(sys.argv[2]).write_text(str(os.getpid()))
+    time.sleep(600)
+
+tokens = ["task"]
+prefork.load = lambda: None
+prefork.acquire = lambda client: tokens.pop() if tokens else ""
+prefork._run_task = work
+prefork.serve(Path(sys.argv[1]), ())
+"""
+SUPERNODE = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]])"
+
+
+def test_a_task_ends_with_its_supernode(tmp_path):
+    folder, pid = tmp_path / "socket", tmp_path / "pid"
+    folder.mkdir()
+    command = [sys.executable, "-c", SUPERNODE, AT_WORK, str(folder), str(pid)]
+    supernode = subprocess.Popen(command, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
+    wait(lambda: pid.exists() and pid.read_text())
+    task = psutil.Process(int(pid.read_text()))
+    try:
+        supernode.kill()
+        supernode.wait()
+        wait(lambda: not task.is_running() or task.status() == psutil.STATUS_ZOMBIE, 10)
+        wait(lambda: not folder.exists(), 10)
+    finally:
+        if task.is_running():
+            task.kill()

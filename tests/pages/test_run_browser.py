@@ -42,6 +42,25 @@ def test_at_200_percent_nothing_scrolls_the_page_sideways(watched, path):
     assert wide <= 640
 
 
+@pytest.mark.parametrize("wide", [375, 768])
+def test_a_chart_of_lines_is_whole_on_a_telephone(watched, path, wide):
+    page = watched(viewport={"width": wide, "height": 800}).open(path)
+    charts = page.locator("svg[aria-labelledby^='accuracy'], svg[aria-labelledby^='loss']")
+    assert charts.count() == 2
+    for chart in charts.all():
+        box = chart.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= wide
+        # No word is cut off or smaller than eleven pixels.
+        inside = chart.evaluate(
+            "(svg) => [...svg.querySelectorAll('text')].every((text) => {"
+            " const [a, b] = [text.getBoundingClientRect(), svg.getBoundingClientRect()];"
+            " return a.left >= b.left - 1 && a.right <= b.right + 1; })"
+        )
+        scale = box["width"] / float(chart.get_attribute("width"))
+        size = float(chart.evaluate("(svg) => getComputedStyle(svg).fontSize").removesuffix("px"))
+        assert inside and size * scale >= 11
+
+
 def test_a_live_page_loads_itself_again_unless_it_is_paused(watched, live):
     seen = watched()
     page = seen.open(live)

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from html import unescape
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -150,8 +151,18 @@ def test_the_confusion_of_personal_models_is_that_of_each_client(run, method):
 def test_what_left_is_the_table_of_the_privacy_report(dance, parsed):
     from dance_flwr.runs.privacy_report import table
 
-    assert parsed.table("What messages held") == [list(row) for row in table(dance.result)]
+    # Without counts and bytes, which belong to a message and not to each key that it held.
+    assert parsed.table("What messages held") == [list(row[:5]) for row in table(dance.result)]
     assert "What a client of dance sends: model parameters, counts, seconds" in parsed.text
+
+
+def test_a_federation_of_sites_is_on_their_own_data(dance, tmp_path):
+    """A server whose clients brought their data knows no name of it; its key has a default."""
+    shutil.copytree(dance.folder, folder := tmp_path / "run")
+    result = json.loads((folder / "result.json").read_text())
+    for partition_dir, data in ((result["partition_dir"], "tiny"), (None, "the clients' own data")):
+        (folder / "result.json").write_text(json.dumps(result | {"partition_dir": partition_dir}))
+        assert f"dance on {data}, " in unescape(page_of(folder))
 
 
 def test_every_chart_has_a_table_and_a_name(html):

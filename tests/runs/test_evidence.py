@@ -55,3 +55,9 @@ def test_clients_on_other_machines_are_named(finished):
 def test_clients_are_those_of_the_run_or_the_one_named(finished, tmp_path):
     assert FinishedRun.open(finished()).clients == list(range(RunConfig.clients))
     assert FinishedRun.open(finished(), tmp_path).clients == [None]
+
+
+@pytest.mark.parametrize("client", [9, -1])
+def test_a_client_that_there_is_not_is_answered_with_those_there_are(finished, tmp_path, client):
+    message = refused(show_evidence, finished(partition_dir=str(tmp_path)), client, None, None)
+    assert message == f"--client: expected a number from 0 to 4, found {client}"

@@ -13,7 +13,7 @@ from support.inline import Inline
 from dance_flwr.cli.study import repeat_flags
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.errors import UserError
+from dance_flwr.errors import DataError, UserError
 from dance_flwr.fingerprint import provenance
 from dance_flwr.runs.locks import exclusive
 from dance_flwr.study import EXPERIMENTS, get_analysis, get_experiment, get_measure, summary
@@ -357,6 +357,14 @@ def test_a_dry_run_runs_nothing(go, inline, tmp_path, capsys):
     assert go("ablation", seeds=(0, 1), labels=TWO, dry_run=True) == 0
     out = capsys.readouterr().out
     assert "2 runs" in out and "1 of 2" in out and "finished runs" in out
+
+
+@pytest.mark.parametrize("data", ["corra", "./cora", "/nowhere/graph"])
+def test_a_dry_run_refuses_data_that_do_not_exist(go, inline, tmp_path, data):
+    with pytest.raises(DataError, match=r"expected one of: .*cora"):
+        go("ablation", datasets=(data,), dry_run=True)
+    # Not fetched yet: what a grid costs is asked before its data are.
+    assert go("ablation", datasets=("cora",), dry_run=True) == 0
 
 
 def test_again_repeats_runs_and_other_code_is_counted(go, inline, tmp_path, capsys):

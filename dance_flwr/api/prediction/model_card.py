@@ -5,7 +5,7 @@ from typing import Any
 
 from dance_flwr.api.prediction.calibration import Calibration
 from dance_flwr.data.federation_file import Agreement
-from dance_flwr.escaping import one_line
+from dance_flwr.escaping import markdown
 from dance_flwr.methods import get_spec
 
 _TEXT = """\
@@ -69,10 +69,10 @@ def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calib
         version=facts["dance_flwr"],
         best=facts["best_round"],
         evidence=" --evidence evidence.jsonl" if spec.keeps_evidence else "",
-        # On one line: a name of data must not begin a heading.
-        classes=", ".join(one_line(name) for name in agreement.class_names),
-        encoder=one_line(agreement.encoder),
-        encoder_sha256=agreement.encoder_sha256[:12],
+        # Names of data come from strangers, and the hub renders HTML.
+        classes=", ".join(map(markdown, agreement.class_names)),
+        encoder=markdown(agreement.encoder),
+        encoder_sha256=markdown(agreement.encoder_sha256[:12]),
         choice="the best on validation"
         if facts["validated"]
         else "the last one, as no round was validated",
@@ -88,7 +88,7 @@ def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calib
         masks="on" if privacy["secure_aggregation"] else "off",
         privacy=_spent(privacy),
         model=facts["model_fingerprint"],
-        code=facts.get("provenance", "not recorded"),
+        code=markdown(facts.get("provenance", "not recorded")),
     )
     return str(ModelCard(text))
 

@@ -65,6 +65,17 @@ def source_identity(name_or_path: str, root: Path | None = None) -> str:
     return "+".join(map(file_sha256, files))
 
 
+def check_source(name_or_path: str, root: Path) -> None:
+    """Check that a graph of this name or path exists, or can be fetched; nothing is read.
+
+    Raises
+    ------
+    DataError : neither a known name nor an existing path
+    """
+    if name_or_path not in DATASETS and name_or_path not in CATALOGUE:
+        _path(name_or_path, root)
+
+
 def absolute_source(name_or_path: str, root: Path) -> str:
     """Return a name unchanged and a path as an absolute one, valid in any working directory."""
     path = Path(name_or_path).expanduser()

@@ -139,7 +139,7 @@ class TextBank:
         Parameters
         ----------
         texts : n texts, which may repeat
-        progress : show a progress bar on stderr with tokens/s and the remaining time
+        progress : on a terminal, show a bar on stderr with tokens/s and the remaining time
 
         Raises
         ------
@@ -217,7 +217,7 @@ class TextBank:
             unit_scale=True,
             desc="encoding texts",
             file=sys.stderr,
-            disable=not progress,
+            disable=None if progress else True,  # None: only on a terminal
         )
         with bar, first_writer(self.folder) as alone:
             for block in _blocks(chunks.ptr, in_order=alone):

@@ -74,8 +74,10 @@ class EncoderSpec:
         """
         from transformers import AutoTokenizer
 
-        with _quiet():
-            tokenizer = AutoTokenizer.from_pretrained(str(self.folder), local_files_only=True)
+        with _loading(self):
+            tokenizer = AutoTokenizer.from_pretrained(
+                str(self.folder), local_files_only=True, trust_remote_code=False
+            )
         if not tokenizer.is_fast:
             raise DataError(
                 f"encoder {self.name!r}: expected a fast tokenizer, found a slow one; "
@@ -214,9 +216,11 @@ class TextEncoder:
         import torch
         from sentence_transformers import SentenceTransformer
 
-        with _quiet():
+        with _loading(spec):
             # Local: nothing is fetched between the hash of the files and their use.
-            model = SentenceTransformer(str(spec.folder), device=device, local_files_only=True)
+            model = SentenceTransformer(
+                str(spec.folder), device=device, local_files_only=True, trust_remote_code=False
+            )
         model = model.to(torch.bfloat16 if spec.precision == "bfloat16" else torch.float32).eval()
         return cls(spec, model, spec.load_tokenizer())
 
@@ -258,6 +262,19 @@ class TextEncoder:
 def loaded(spec: EncoderSpec) -> TextEncoder:
     """Load a resolved encoder onto the CPU, once per process."""
     return TextEncoder.from_spec(spec)
+
+
+@contextmanager
+def _loading(spec: EncoderSpec) -> Iterator[None]:
+    """Hide the libraries' notes, and say in one line why they load no model from the files."""
+    try:
+        with _quiet():
+            yield
+    except ValueError as error:
+        raise DataError(
+            f"encoder {spec.name!r}: expected a model that this program can load without code of "
+            f"its own, found: {' '.join(str(error).split())}; use another model folder"
+        ) from error
 
 
 @contextmanager

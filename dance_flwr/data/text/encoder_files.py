@@ -4,7 +4,8 @@ import hashlib
 import importlib.util
 import json
 import re
-from pathlib import Path
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dance_flwr.errors import DataError
@@ -22,10 +23,17 @@ _HUB_FILES = [
     "*_Dense/model.safetensors",
 ]  # no onnx, no pickles
 WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
+_MODULES = "modules.json"
+# Why: sentence_transformers imports what a folder names here. Before 6.0 it also executed files of
+# the folder itself, and it still takes any attribute of its own modules for a class. These are the
+# classes whose dimensions `read_dimensions` knows.
+_MODULE = re.compile(
+    r"sentence_transformers(\.[a-z_]+)*\.(Transformer|Pooling|Dense|Normalize|LayerNorm|Dropout)"
+)
 # Settings that affect the embeddings besides weights and tokenizer.
 _SETTINGS = (
     "config.json",
-    "modules.json",
+    _MODULES,
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 )
@@ -79,14 +87,44 @@ def _hub_folder(name: str) -> Path:
         ) from error
 
 
+def read_modules(folder: Path) -> list[tuple[str, str]]:
+    """Return (class, path below the folder) of each module in modules.json; empty without it.
+
+    Raises
+    ------
+    DataError : the file is no list of modules, or names a class that is not one of
+        sentence_transformers or a path outside of the folder; nothing of it was imported
+    """
+    entries = _read_json(folder / _MODULES, [])
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        raise DataError(
+            f"encoder: {folder / _MODULES}: expected a list of objects, found other JSON; "
+            "use another model folder"
+        )
+    modules = []
+    for entry in entries:
+        kind, path = entry.get("type"), entry.get("path")
+        named = _MODULE.fullmatch(kind) if isinstance(kind, str) else None
+        if named is None:
+            raise DataError(
+                f"encoder: {folder / _MODULES}: expected modules of sentence_transformers "
+                "(Transformer, Pooling, Dense, Normalize, LayerNorm, Dropout), found "
+                f"{kind!r}; use a model without code of its own"
+            )
+        inside = isinstance(path, str) and not PurePosixPath(path).is_absolute()
+        if not inside or ".." in PurePosixPath(path).parts:
+            raise DataError(
+                f"encoder: {folder / _MODULES}: expected a path below the folder, found {path!r}; "
+                "use another model folder"
+            )
+        modules.append((named[2], path))
+    return modules
+
+
 def files_fingerprint(folder: Path, weights: str, precision: str) -> str:
     """Return the sha256 hex of everything that affects the embeddings."""
     digest = hashlib.sha256()
-    modules = [
-        folder / entry["path"]
-        for entry in _read_json(folder / "modules.json", [])
-        if entry.get("path")
-    ]
+    modules = [folder / path for _, path in read_modules(folder) if path]
     inner = sorted(
         file
         for module in modules
@@ -111,9 +149,9 @@ def read_dimensions(name: str, folder: Path) -> tuple[int, int]:
     """
     config = _read_json(folder / "config.json", {})
     dim = int(config.get("hidden_size", 0))
-    for entry in _read_json(folder / "modules.json", []):
-        settings = _read_json(folder / entry.get("path", "") / "config.json", {})
-        if entry["type"].endswith("Pooling"):
+    for kind, path in read_modules(folder):
+        settings = _read_json(folder / path / "config.json", {})
+        if kind == "Pooling":
             modes = settings.get("pooling_mode", "mean")
             legacy = sum(
                 value is True for key, value in settings.items() if key.startswith("pooling_mode_")
@@ -123,7 +161,7 @@ def read_dimensions(name: str, folder: Path) -> tuple[int, int]:
             )
             # The vectors of several pooling modes are concatenated.
             dim = int(width) * (legacy or (1 if isinstance(modes, str) else len(modes)))
-        elif entry["type"].endswith("Dense"):
+        elif kind == "Dense":
             dim = int(settings["out_features"])
     if dim < 1:
         raise DataError(

@@ -75,6 +75,9 @@ def log_answers(
         if reply.has_error():
             reason = f"{kind}: {reply.error.reason}"
             events.emit("message_failed", reason, logging.ERROR, kind=kind, seconds=seconds)
+            # An event is seen in JSON only, and a refusal sends the operator to this log.
+            if not events.structured():
+                LOG.error("%s", reason)
         else:
             events.emit("message_answered", f"{kind} answered", kind=kind, seconds=seconds)
     return reply

@@ -1,6 +1,6 @@
 """Masks of two clients from all bits of their secret, in place of those of Flower's SecAgg+.
 
-Flower 1.41 folds the shared secret of two clients to 32 bits and seeds NumPy's Mersenne Twister
+Flower 1.42 folds the shared secret of two clients to 32 bits and seeds NumPy's Mersenne Twister
 with them: a server can try all 2^32 seeds and remove the mask (flwrlabs/flower, issue 7522). Here
 the secret is the key of ChaCha20 from `cryptography`. Flower derives the secret of two clients from
 their keys alone; here the derivation also has a context. Flower's client and server modules each
@@ -133,7 +133,7 @@ def install() -> None:
         if digest != KNOWN_SHA256[name]:
             raise UserError(
                 f"privacy.secure-aggregation: expected Flower's {name} with sha256 "
-                f"{KNOWN_SHA256[name][:12]}, found {digest[:12]}; use flwr>=1.41,<1.42, or read "
+                f"{KNOWN_SHA256[name][:12]}, found {digest[:12]}; use flwr>=1.42,<1.43, or read "
                 "the new one and update dance_flwr/federation/secagg/masks.py"
             )
         for path in flower.MASK_USERS:
@@ -141,7 +141,7 @@ def install() -> None:
             if not hasattr(module, name):
                 raise UserError(
                     f"privacy.secure-aggregation: expected {name} in {path}, found none; "
-                    "use flwr>=1.41,<1.42"
+                    "use flwr>=1.42,<1.43"
                 )
             setattr(module, name, ours)
 

@@ -28,10 +28,10 @@ from dance_flwr.federation.flower import (
     ndarray_to_bytes,
     parameters_to_ndarrays,
 )
-from dance_flwr.federation.privacy.dp import fewest_clients, shares_needed
 from dance_flwr.federation.secagg import masks
 from dance_flwr.federation.secagg.request import SumOptions, request_digest
 from dance_flwr.federation.secagg.signatures import Claim, read_claim, with_claims
+from dance_flwr.federation.secagg.stage_checks import clients_to_stay
 from dance_flwr.federation.secagg.vectors import (
     MAX_BITS,
     MetricLayout,
@@ -97,8 +97,7 @@ def masked_sum(
         )
         for message in requests
     }
-    # Never fewer than the noise is calibrated for, even if some were absent from the start.
-    threshold = max(shares_needed(len(requests), config.privacy.threshold), fewest_clients(config))
+    threshold = clients_to_stay(len(requests), config)
     digest = request_digest(next(iter(contents.values())), config)
     workflow = _SumWorkflow(contents, threshold, options.form)
     capture, grid = _Capture(list(contents)), _StageGrid(exchange, options.form.bits)

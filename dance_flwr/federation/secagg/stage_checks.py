@@ -11,11 +11,12 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Context
 
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.flower import SECAGG_STATE_STAGE, SecAggKey, SecAggStage
 from dance_flwr.federation.secagg.request import SumOptions, refusal
 from dance_flwr.federation.wire import keys
 
-MIN_CLIENTS = 3  # that exchange keys: of two, each could subtract its own part from the sum
+MIN_CLIENTS = 3  # of a sum: of two, each could subtract its own part from it
 # Fields of Flower's stored state.
 THRESHOLD, SHARES = "threshold", "share_num"
 _NODE, _HELD = "nid", "rd_seed_share_dict:K"
@@ -23,6 +24,17 @@ _NODE, _HELD = "nid", "rd_seed_share_dict:K"
 _QUANTISATION = ("max_weight", "clipping_range", "target_range", "mod_range")
 _SCALE = "dance-flwr-scale"  # of the run's first sum
 _REFUSED = "dance-flwr-refused"  # whether an answer had to be refused in this run
+
+
+def clients_to_stay(clients: int, config: RunConfig) -> int:
+    """Return how many of the clients of a sum must stay until its end."""
+    # Here, as it loads torch: a client's stages need none.
+    from dance_flwr.federation.privacy.dp import fewest_clients, shares_needed
+
+    # Never fewer than the noise is calibrated for, even if some were absent from the start.
+    needed = max(shares_needed(clients, config.privacy.threshold), fewest_clients(config))
+    # Why (decision 8): of a sum of two, each client could subtract its own part.
+    return max(needed, MIN_CLIENTS)
 
 
 def check_stage(stage: ConfigRecord, state: ConfigRecord, min_clients: int = 0) -> None:
@@ -149,9 +161,9 @@ def _check_setup(shares: int, threshold: int, min_clients: int) -> None:
     # clients remove the masks of some and the other half those of the rest.
     if not shares < 2 * threshold <= 2 * shares:
         raise refusal(f"more than half of {shares} shares as threshold", f"{threshold}")
-    if threshold < min_clients:
+    if threshold < (fewest := max(min_clients, MIN_CLIENTS)):
         raise refusal(
-            f"at least {min_clients} clients that stay ({keys.MIN_CLIENTS}) as threshold",
+            f"at least {fewest} clients that stay ({keys.MIN_CLIENTS}) as threshold",
             f"{threshold}",
         )
 

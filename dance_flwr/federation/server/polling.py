@@ -1,5 +1,6 @@
 """Send messages and poll for the replies: often at first, and one by one over a network."""
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
 from dance_flwr.config.sections import FederationConfig
+from dance_flwr.errors import UserError
 from dance_flwr.escaping import one_line
 from dance_flwr.federation import flower
 from dance_flwr.federation.flower import DecodeError, ErrorCode
@@ -20,11 +22,15 @@ from dance_flwr.federation.wire.keys import HELLO, INVALID_REPLY
 from dance_flwr.federation.wire.messages import query
 from dance_flwr.federation.wire.serialization import pack, unpack
 
+LOG = logging.getLogger("flwr")
 # Why (decision 10): Flower's Grid sleeps three seconds between polls; most stages are shorter.
 _FASTEST_POLL_SECONDS, _SLOWEST_POLL_SECONDS = 0.05, 1.0
 _FASTEST_APART_SECONDS = 0.5  # a node polls every three seconds, and each poll is a request
 _SILENCE_SECONDS = 30.0  # without any reply, before silent nodes are asked whether they are alive
 _GRACE_SECONDS = 10.0  # for a reply that is in transit when its node has answered a later message
+# Why: a SuperLink under load gives up an upload of arrays. Flower stores a message by its hash, so
+# one that is pushed again is the same message.
+_PUSH_AGAIN_SECONDS = (1.0, 5.0, 15.0)
 _MAX_REASON = 1000  # characters of a client's error
 # Why (decision 10): no number of seconds suits a graph of 100 nodes and one of a million, but the
 # clients of one run have like tasks. Ten times the time of most of them is for a client without a
@@ -123,7 +129,7 @@ def ask(
     # Why (decision 10): Flower sends each array in requests of its own. A grid in this process says
     # that its messages cross no wire.
     pushed = pack(sent) if getattr(grid, "crosses_a_wire", True) else sent
-    pending = dict(zip(grid.push_messages(pushed), pushed, strict=True))
+    pending = dict(zip(_push(grid, pushed), pushed, strict=True))
     # Over a network one broken reply would hold up all others of its call.
     outcome = (
         _collect_apart(grid, pending, timeout)
@@ -146,6 +152,31 @@ def ask(
     ):
         log.add(batch, way)
     return replies
+
+
+def _push(grid: Grid, messages: Sequence[Message]) -> list[str]:
+    """Push messages, again where the SuperLink gave up the upload of their arrays.
+
+    Raises
+    ------
+    UserError : it did so every time
+    """
+    for pause in (*_PUSH_AGAIN_SECONDS, None):
+        try:
+            return list(grid.push_messages(messages))
+        except Exception as error:
+            # Looked up here, as its module is loaded where a Grid of Flower's has raised it.
+            if not isinstance(error, flower.ObjectPushError):
+                raise
+            if pause is None:
+                raise UserError(
+                    f"expected the SuperLink to store {len(messages)} messages, found that it gave "
+                    f"up their upload {len(_PUSH_AGAIN_SECONDS) + 1} times; it is overloaded, its "
+                    "disk is full, or it was started again: look at its log, and resume the run"
+                ) from error
+            LOG.warning("the SuperLink gave up an upload; again in %g s", pause)
+            time.sleep(pause)
+    raise AssertionError  # the last try returns or raises
 
 
 def _asks_over_http(grid: Grid) -> bool:
@@ -205,7 +236,7 @@ def _collect_apart(grid: Grid, pending: Mapping[str, Message], timeout: float | 
             if not questions and now >= heard_at + _SILENCE_SECONDS:
                 silent = [key for key in pending if key not in replies]
                 questions = [query(HELLO, pending[key].metadata.dst_node_id, {}) for key in silent]
-                greeted = dict(zip(grid.push_messages(questions), silent, strict=True))
+                greeted = dict(zip(_push(grid, questions), silent, strict=True))
                 for key, question in zip(greeted, questions, strict=True):
                     watcher.watch(key, question)
     finally:

@@ -14,6 +14,7 @@ from dance_flwr.federation.privacy.dp import update_bound
 from dance_flwr.federation.secagg import masks
 from dance_flwr.federation.secagg.request import SumOptions
 from dance_flwr.federation.secagg.server import MaskedSum, masked_sum
+from dance_flwr.federation.secagg.stage_checks import MIN_CLIENTS, clients_to_stay
 from dance_flwr.federation.secagg.vectors import sum_format
 from dance_flwr.federation.server.grid import LOG, FederationGrid
 from dance_flwr.federation.server.membership import Member, missing_numbers
@@ -44,6 +45,14 @@ class SecureGrid(FederationGrid):
         super().__init__(grid, client_of_node, config, log)
         # Before the first message: the server takes off the masks that its clients put on.
         masks.install()
+        if (clients := len(client_of_node)) == clients_to_stay(clients, config) == MIN_CLIENTS:
+            LOG.warning(
+                "secure aggregation: expected all %d clients to stay, as fewer than %d may not be "
+                "summed; a missing node ends the run: start it again and resume, or add a fourth "
+                "client",
+                clients,
+                MIN_CLIENTS,
+            )
         self._nodes = MAX_NODES  # of all clients
 
     def send_and_receive(

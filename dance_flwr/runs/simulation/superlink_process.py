@@ -2,7 +2,7 @@
 
     python -m dance_flwr.runs.simulation.superlink_process PORT
 
-Flower 1.41 has no account for an operator's command without its enterprise plug-in, and needs TLS
+Flower 1.42 has no account for an operator's command without its enterprise plug-in, and needs TLS
 for that of a node. A request is answered here if the kernel says that a process of the same user
 sent it (Linux), and besides: for the operator's commands with the token that is in this FLWR_HOME,
 which only its user can read; for SuperExec with Flower's shared secret, for a task with Flower's

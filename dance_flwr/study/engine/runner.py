@@ -210,7 +210,9 @@ def _work(
         return
     rounds = sum(task.rounds for task in tasks)
     total, unit = (rounds, "round") if rounds else (len(tasks), "task")
-    with tqdm(total=total, unit=unit, desc=f"{len(tasks)} {what}", smoothing=0.05) as bar:
+    text = f"{len(tasks)} {what}"
+    # None: only on a terminal.
+    with tqdm(total=total, unit=unit, desc=text, smoothing=0.05, disable=None) as bar:
         lost = _in_pool(list(tasks), min(jobs, len(tasks)), outcome, bar, tasks_per_worker)
         for task in lost:  # a dying worker breaks the pool: one by one, the next names its task
             if _in_pool([task], 1, outcome, bar, tasks_per_worker):

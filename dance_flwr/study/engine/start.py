@@ -10,7 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from dance_flwr.config.outputs import check_folder, check_out
+from dance_flwr.config.paths import data_root
 from dance_flwr.config.reading import read_values
+from dance_flwr.data.imports.loading import check_source
 from dance_flwr.errors import UserError
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.simulation.process_tree import stopping_in_order
@@ -103,6 +105,8 @@ def start(
     # Runs beside each other would change each other's times.
     jobs = 1 if experiment.serial else how.jobs or default_jobs()
     if how.dry_run:
+        for data, root in {(cell.config.data, data_root(cell.config)) for cell in cells}:
+            check_source(data, root)
         _print_grid(study, cells, jobs)
         return 0
     # Why all cells (decision 24): folders of shares can be copied into one another in any order.

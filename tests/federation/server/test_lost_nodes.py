@@ -6,6 +6,7 @@ from threading import Event
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from flwr.superlink.grid import HttpGrid
 from google.protobuf.message import DecodeError
 from support.graphs import EVERY_ROUND
@@ -217,3 +218,30 @@ def test_looks_are_requests_and_end_with_the_wait(ask_all):
     looks = line.looks
     time.sleep(0.3)
     assert line.looks == looks  # nobody looks on after the error
+
+
+class Loaded(Line):
+    """A line whose SuperLink gives up the first uploads."""
+
+    def __init__(self, refused):
+        super().__init__("prompt", "prompt")
+        self.refused, self.ids = refused, []
+
+    def push_messages(self, messages):
+        self.ids.append([message.object_id for message in messages])
+        if len(self.ids) <= self.refused:
+            raise ObjectPushError("object", 1, "session")
+        return super().push_messages(messages)
+
+
+def test_an_upload_that_the_superlink_gives_up_is_repeated(ask_all, monkeypatch):
+    monkeypatch.setattr(asking, "_PUSH_AGAIN_SECONDS", (0.01, 0.01, 0.01))
+    line = Loaded(3)
+    assert ask_all(line, 30.0).keys() == {0, 1}
+    assert len(line.ids) == 4 and line.ids[1:] == line.ids[:-1]  # the same messages each time
+
+
+def test_a_superlink_that_gives_up_every_upload_is_explained(ask_all, monkeypatch):
+    monkeypatch.setattr(asking, "_PUSH_AGAIN_SECONDS", (0.01, 0.01, 0.01))
+    with pytest.raises(UserError, match=r"gave up their upload 4 times; .* resume the run$"):
+        ask_all(Loaded(4), 30.0)
