@@ -12,22 +12,21 @@ from flwr.serverapp import Grid, ServerApp
 
 from dance_flwr import events
 from dance_flwr.config.paths import named_folder, out_dir
-from dance_flwr.config.sections import MIX
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.federation.privacy.dp import affordable_rounds
-from dance_flwr.federation.server.ending import final_counts, hashes, mixture_losses
+from dance_flwr.federation.server.deadline import timeout_of
+from dance_flwr.federation.server.ending import final_counts, hashes
 from dance_flwr.federation.server.membership import describe, join
 from dance_flwr.federation.server.message_log import MessageLog
-from dance_flwr.federation.server.polling import timeout_of
-from dance_flwr.federation.server.reading import chosen_reading
+from dance_flwr.federation.server.reading import settled_reading
 from dance_flwr.federation.server.round import initial_arrays
 from dance_flwr.federation.server.secure_grid import federate
 from dance_flwr.federation.server.strategies import make_round, strategy_name
-from dance_flwr.federation.wire import messages
+from dance_flwr.federation.wire import configs
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
-from dance_flwr.methods import check_method, final_views, get_spec
+from dance_flwr.methods import check_method, evaluation, get_spec
 from dance_flwr.runs import progress
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.lifecycle import observe_run
@@ -78,19 +77,16 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
         LOG.warning("the privacy budget ends after round %d of %d", rounds, config.rounds)
     members = join(grid, config, log := MessageLog())
     prepared = None if members[0].owns_data else checkpoint.prepare_partition()
-    federation = federate(grid, members, config, log)
-    timeout = timeout_of(config)
-    common = messages.run_config(checkpoint.run, str(prepared.folder if prepared else ""))
+    federation, timeout = federate(grid, members, config, log), timeout_of(config)
+    common = configs.run_config(checkpoint.run, str(prepared.folder if prepared else ""))
     described = describe(federation, common, timeout)
     checkpoint.agree(prepared.manifest if prepared else None, described)
-    schemas = list(described.values())
-    shape = shape_of(schemas[0].text_dim, len(schemas[0].class_names), config)
+    first = (schemas := list(described.values()))[0]
+    shape = shape_of(first.text_dim, len(first.class_names), config)
     rec = Recorder(folder, checkpoint, federation.traffic.take, federation.take_absent, on_round)
     strategy = make_round(config, shape, rec.on_train, rec.on_validation)
     checkpoint.sizes = federation.sizes(checkpoint.sizes, schemas, common, timeout)
-    # Once in a run: a client that is absent at one start changes nothing for the others.
-    checkpoint.reading = checkpoint.reading or chosen_reading(config, federation.votes)
-    common |= messages.reading_settings(checkpoint.reading)
+    common |= settled_reading(checkpoint.reading, config, federation.votes)
     initial = initial_arrays(strategy.side, initial_model(shape, config).state_dict())
     start = progress.restore(strategy, federation, checkpoint, initial)
 
@@ -103,19 +99,12 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
 
     strategy.run(federation, start, common, end_round)
     rec.keep_last_model(state_of(strategy.deployed))
-    final = messages.final_config(common, rec.best_round)
     best = partial(strategy.model_for, arrays_of(rec.best_state))
-    # Why not under differential privacy (decision 30): the losses are those of exact predictions.
-    if config.personal == MIX and config.privacy.dp == "none":
-        asked = messages.personal_config(common, rec.best_round)
-        final |= mixture_losses(federation, best, asked, timeout * config.rounds)
-    clients, tokens = final_counts(federation, best, final, timeout, final_views(config))
-    kind = "personalised" if config.personal == MIX else spec.card.evaluation
-    facts: dict[str, Any] = {"strategy": strategy_name(config), "evaluation": kind}
+    clients, tokens = final_counts(federation, best, common, rec.best_round, config)
+    facts: dict[str, Any] = {"strategy": strategy_name(config), "evaluation": evaluation(config)}
     facts |= {"method": config.method, "seed": config.seed, "run": checkpoint.run}
     facts |= {"partition_dir": str(prepared.folder) if prepared else None}
-    facts |= {"devices": [s.device for s in schemas], "class_names": list(schemas[0].class_names)}
-    facts |= {"reading": checkpoint.reading}
-    facts |= {"tokens": token_ledgers(tokens, checkpoint.sizes)}
+    facts |= {"devices": [s.device for s in schemas], "class_names": list(first.class_names)}
+    facts |= {"reading": checkpoint.reading, "tokens": token_ledgers(tokens, checkpoint.sizes)}
     facts |= hashes(federation, schemas, common, timeout, evidence=spec.keeps_evidence)
     rec.write(clients, facts | {"messages": log.rows()})

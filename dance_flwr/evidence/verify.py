@@ -225,15 +225,12 @@ def verify_weights(
     """
     nodes = torch.as_tensor(packs.nodes, device=explainer.data.device)
     again = explainer.explain(nodes, graph)
-    if (packs.views, packs.stages) != (again.views, again.stages):
+    made_of = [(p.views, p.stages, p.own_share) for p in (packs, again)]
+    if made_of[0] != made_of[1]:
         raise UserError(
-            f"{where}: expected predictions {', '.join(again.stages)}, found "
-            f"{', '.join(packs.stages)}; the pack or the run's configuration was altered"
-        )
-    if packs.own_share != again.own_share:
-        raise UserError(
-            f"{where}: expected a share of {again.own_share:g} of the client's own model, found "
-            f"{packs.own_share:g}; the pack or that model was altered"
+            f"{where}: expected predictions {', '.join(again.stages)} with a share of "
+            f"{again.own_share:g} of the client's own model, found {', '.join(packs.stages)} with "
+            f"{packs.own_share:g}; the pack or the run's configuration was altered"
         )
     gaps = {
         "neighbour weights": _largest_gap(_neighbours(packs), _neighbours(again), len(nodes)),

@@ -24,6 +24,12 @@ def final_views(config: RunConfig) -> tuple[str, ...]:
     return (*views, "global", "own") if config.personal == MIX else views
 
 
+def evaluation(config: RunConfig) -> str:
+    """Return which model a run scores: "global", or "personalised", each client's own."""
+    kind = get_spec(config.method).card.evaluation
+    return "personalised" if config.personal == MIX else kind
+
+
 def check_method(config: RunConfig) -> None:
     """Refuse settings that the method of a run does not support, before anything starts.
 

@@ -39,18 +39,13 @@ RESTART = "start it again without resume"
 _ROWS = "history"  # the rows as bytes, beside the tensors "<group>/<name>"
 _DIGEST, _KEYED = "sha256", "hmac-sha256"
 
-# Why (decision 20): a folder that is prepared again has a new salt, and with it another hash; a
-# node may also compute on another device from now on, where a vote may differ by a node.
+# Why (decision 20): a folder that is prepared again has another salt and hash; on another device of
+# a node a vote may differ.
 _MAY_CHANGE = ("device", "data_sha256", "reading_votes")  # of a client's description
 
 # What reading a damaged checkpoint raises, or one of another version.
 _UNREADABLE = (
-    SafetensorError,
-    OSError,
-    KeyError,
-    ValueError,
-    TypeError,
-    AttributeError,
+    *(SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError),
     ConfigError,
 )
 
@@ -74,7 +69,7 @@ class Checkpoint:
     history : the rows of `history.jsonl` as text; messages : rows of the message log
     sizes : "nodes_per_client" and "encoder_tokens" by client, of all that were there at a start;
         None = the sum of all, where only that is known; total_weight : of all clients, then
-    reading : keys that the federation chose, and the votes; empty where nothing was left open
+    reading : keys that the federation chose once, and the votes; empty where none was left open
     traffic : model bytes (down, up) per client that belong to no round yet
     client_seconds : client -> seconds by phase of the run so far; empty where only sums are known
     resumed_after : the last complete round before each stop

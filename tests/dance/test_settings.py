@@ -14,9 +14,9 @@ from dance_flwr.dance.nodes import Pool, Prediction, condense_nodes, node_budget
 from dance_flwr.dance.passes import Reader
 from dance_flwr.data.graphs.graph import TEST, TRAIN
 from dance_flwr.evidence.pack import Packs
+from dance_flwr.federation.averaging import ModelAverage
 from dance_flwr.federation.client.client import open_client
 from dance_flwr.federation.client.smoothing import correct_and_smooth
-from dance_flwr.federation.server.averaging import ModelAverage
 from dance_flwr.federation.wire.messages import arrays_of, state_of
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.ragged import Ragged, weighted_rows

@@ -19,7 +19,7 @@ from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.server.polling import ask
 from dance_flwr.federation.server.reply_checks import ReplyChecks
 from dance_flwr.federation.server.validation import read_upload
-from dance_flwr.federation.wire import keys, messages
+from dance_flwr.federation.wire import configs, keys, messages
 from dance_flwr.federation.wire.counts import read_counts, read_training, sum_metrics
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.methods import get_spec
@@ -182,7 +182,7 @@ def asked(run_config):
     checks.learn(
         {1: messages.Schema(("a", "b", "c"), 6, CLIENTS, NODES, "0" * 64, 100, "cpu", "0" * 64)}
     )
-    common = messages.run_config("fuzz", "")
+    common = configs.run_config("fuzz", "")
     requests = {
         keys.DESCRIBE: messages.describe(1, ""),
         keys.TRAIN: Message(

@@ -11,9 +11,9 @@ from dataclasses import replace
 from torch import Tensor
 
 from dance_flwr.client_data.validated import validated_nodes
+from dance_flwr.federation.averaging import ModelAverage
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.client.own_model import OwnModel, made_of, own_config, own_path
-from dance_flwr.federation.server.averaging import ModelAverage
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.mixture import best_share, mixture_losses

@@ -5,20 +5,24 @@ from typing import Any
 
 from flwr.app import ArrayRecord
 
+from dance_flwr.config.sections import MIX
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
+from dance_flwr.federation.server.deadline import timeout_of
 from dance_flwr.federation.server.grid import FederationGrid
 from dance_flwr.federation.server.membership import missing_numbers
-from dance_flwr.federation.wire import counts, keys
+from dance_flwr.federation.wire import configs, counts, keys
 from dance_flwr.federation.wire import messages as wire
+from dance_flwr.methods import final_views
 from dance_flwr.metrics import Counts, Tokens
 
 
 def final_counts(
     grid: FederationGrid,
     model_for: Callable[[int], ArrayRecord],
-    config: Mapping[str, Any],
-    timeout: float,
-    views: Sequence[str],
+    common: Mapping[str, Any],
+    round_: int,
+    config: RunConfig,
 ) -> tuple[dict[int | None, dict[str, Counts]], dict[int | None, Tokens]]:
     """Evaluate the final model at every client; return counts, and tokens of the run, by client.
 
@@ -28,10 +32,19 @@ def final_counts(
     Parameters
     ----------
     model_for : returns the model that a client is sent
-    config : of the messages, `wire.final_config`
-    views : names of the views that a client may count beside "deployed"
+    common : part of every message, `configs.run_config`
+    round_ : of the final model
+    config : of the run
     """
-    batch = [wire.evaluate(node, config, model_for(client)) for node, client in grid.nodes.items()]
+    settings, timeout = configs.final_config(common, round_), timeout_of(config)
+    # Why not under differential privacy (decision 30): the losses are those of exact predictions.
+    if config.personal == MIX and config.privacy.dp == "none":
+        # For training as many rounds as the run had.
+        asked, longest = configs.personal_config(common, round_), timeout * config.rounds
+        settings |= _mixture_losses(grid, model_for, asked, longest)
+    views = (*final_views(config), "deployed")
+    nodes = grid.nodes.items()
+    batch = [wire.evaluate(node, settings, model_for(client)) for node, client in nodes]
     by_client: dict[int | None, dict[str, Counts]] = {}
     tokens: dict[int | None, Tokens] = {}
     for reply in grid.send_and_receive(batch, timeout=timeout):
@@ -40,27 +53,21 @@ def final_counts(
         if keys.total_of("test") not in metrics:
             raise QuorumError(missing_numbers(len(batch)))
         by_client[client := grid.author(reply)] = {
-            split: counts.read_counts(metrics, split, (*views, "deployed"))
-            for split in ("val", "test")
+            split: counts.read_counts(metrics, split, views) for split in ("val", "test")
         }
         tokens[client] = counts.read_tokens(metrics, wire.config_of(reply))
     return by_client, tokens
 
 
-def mixture_losses(
+def _mixture_losses(
     grid: FederationGrid,
     model_for: Callable[[int], ArrayRecord],
     config: Mapping[str, Any],
     timeout: float,
 ) -> dict[str, Any]:
-    """Ask every client to train its own model; return what the final evaluation says of them all.
+    """Ask every client to train its own model; return the sum of the losses of mixtures.
 
-    That is the sum over clients of the losses of mixtures on validation nodes, and their number.
-
-    Parameters
-    ----------
-    model_for, config : as for `final_counts`; `config` is `wire.personal_config`
-    timeout : seconds for training as many rounds as the run had
+    With the number of validation nodes, as the final evaluation tells them to every client.
     """
     batch = [wire.evaluate(node, config, model_for(client)) for node, client in grid.nodes.items()]
     replies = grid.send_and_receive(batch, timeout=timeout)
@@ -86,7 +93,7 @@ def hashes(
     Parameters
     ----------
     schemas : of the clients of the run, ascending
-    config : of the messages, `wire.run_config`
+    config : of the messages, `configs.run_config`
     evidence : whether the clients of the run keep evidence
     """
     clients = zip(grid.clients, schemas, strict=True)

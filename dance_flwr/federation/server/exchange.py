@@ -9,9 +9,9 @@ from flwr.app import Array, ArrayRecord
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.privacy.dp import fewest_clients
+from dance_flwr.federation.server.deadline import timeout_of
 from dance_flwr.federation.server.grid import LOG, FederationGrid
-from dance_flwr.federation.server.polling import timeout_of
-from dance_flwr.federation.wire import messages
+from dance_flwr.federation.wire import configs, messages
 from dance_flwr.federation.wire.tensors import array_of, state_of
 from dance_flwr.methods.server_side import Answer, State
 from dance_flwr.methods.upload_checks import statistics_fault
@@ -27,7 +27,7 @@ class GridChannel:
 
     def __init__(self, grid: FederationGrid, config: RunConfig, common: Mapping[str, Any]) -> None:
         self._grid, self._config = grid, config
-        self._common = messages.run_settings(common)
+        self._common = configs.run_settings(common)
 
     @cached_property
     def _nodes(self) -> dict[int, int]:

@@ -13,8 +13,9 @@ from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.flower import Run
 from dance_flwr.federation.privacy.dp import fewest_clients, repeats_cost
+from dance_flwr.federation.server.deadline import silence
 from dance_flwr.federation.server.message_log import MessageLog, Traffic
-from dance_flwr.federation.server.polling import ask, is_lost, silence
+from dance_flwr.federation.server.polling import ask, is_lost
 from dance_flwr.federation.server.reading import summed_votes
 from dance_flwr.federation.server.reply_checks import ReplyChecks
 from dance_flwr.federation.server.sizes import Sizes, merged_sizes

@@ -15,9 +15,10 @@ from dance_flwr import events
 from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.errors import ProtocolError, UserError
 from dance_flwr.federation.secagg import signatures
+from dance_flwr.federation.server.deadline import timeout_of
 from dance_flwr.federation.server.grid import LOG, POLL_NODES_SECONDS, FederationGrid
 from dance_flwr.federation.server.message_log import MessageLog
-from dance_flwr.federation.server.polling import ask, is_lost, timeout_of
+from dance_flwr.federation.server.polling import ask, is_lost
 from dance_flwr.federation.server.reply_checks import hello_fault
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire

@@ -4,7 +4,6 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
 from queue import Empty, Queue
 from threading import Event, Thread
 from typing import NamedTuple
@@ -12,11 +11,11 @@ from typing import NamedTuple
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
-from dance_flwr.config.sections import FederationConfig
 from dance_flwr.errors import UserError
 from dance_flwr.escaping import one_line
 from dance_flwr.federation import flower
 from dance_flwr.federation.flower import DecodeError, ErrorCode
+from dance_flwr.federation.server.deadline import Deadline
 from dance_flwr.federation.server.message_log import DOWN, UP, MessageLog
 from dance_flwr.federation.wire.keys import HELLO, INVALID_REPLY
 from dance_flwr.federation.wire.messages import query
@@ -32,11 +31,6 @@ _GRACE_SECONDS = 10.0  # for a reply that is in transit when its node has answer
 # one that is pushed again is the same message.
 _PUSH_AGAIN_SECONDS = (1.0, 5.0, 15.0)
 _MAX_REASON = 1000  # characters of a client's error
-# Why (decision 10): no number of seconds suits a graph of 100 nodes and one of a million, but the
-# clients of one run have like tasks. Ten times the time of most of them is for a client without a
-# GPU among those with one; five minutes are for a node that restarts.
-ADAPTIVE = inf
-_FACTOR, _SHORTEST_SECONDS, _LONGEST_SECONDS = 10.0, 300.0, 3600.0
 # Why (decision 10): a node of these errors is asked again once it is back.
 _GONE = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED}
 _FORGOTTEN = Error(
@@ -53,49 +47,6 @@ class Outcome(NamedTuple):
     replies: list[Message]
     questions: list[Message]
     answers: list[Message]
-
-
-def timeout_of(config: FederationConfig) -> float:
-    """Return `round-timeout` in seconds, `ADAPTIVE` where it is 0."""
-    return config.round_timeout or ADAPTIVE
-
-
-def silence(timeout: float | None) -> str:
-    """Return in words that a client did not reply in time."""
-    if timeout == ADAPTIVE:
-        return "no reply in ten times the time of most clients"
-    return f"no reply within {timeout} s"
-
-
-class Deadline:
-    """The end of a batch of messages: after `timeout` seconds, or where most replies put it.
-
-    `ADAPTIVE` is an hour; once more than half of the clients have replied, it is ten times as long
-    as they took, and five minutes at least.
-
-    Parameters
-    ----------
-    timeout : seconds, `ADAPTIVE`, or None to wait for all
-    asked : messages of the batch
-    """
-
-    def __init__(self, timeout: float | None, asked: int) -> None:
-        self._begin, self._majority = time.monotonic(), asked // 2 + 1
-        self._adaptive = timeout == ADAPTIVE
-        self._limit = inf if timeout is None else timeout
-        if self._adaptive:
-            self._limit = _LONGEST_SECONDS
-
-    def note(self, replies: int) -> None:
-        """Take notice of how many replies have arrived."""
-        if self._adaptive and replies >= self._majority:
-            usual = _FACTOR * (time.monotonic() - self._begin)
-            self._limit = min(self._limit, max(_SHORTEST_SECONDS, usual))
-            self._adaptive = False
-
-    def left(self) -> float:
-        """Return the seconds that are left, none below 0."""
-        return max(0.0, self._begin + self._limit - time.monotonic())
 
 
 def is_lost(reply: Message) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from dance_flwr.client_data.reading_probe import chosen_keys, elect, is_settled, readings
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.federation.wire.configs import reading_settings
 
 LOG = logging.getLogger("flwr")
 
@@ -24,6 +25,18 @@ def vote_size(config: RunConfig) -> int:
 def summed_votes(votes: Iterable[Sequence[int]]) -> list[int]:
     """Return the element-wise sum of the votes of clients."""
     return [sum(each) for each in zip(*votes, strict=True)]
+
+
+def settled_reading(known: Reading, config: RunConfig, votes: Sequence[int]) -> dict[str, Any]:
+    """Return what every later message says of the reading; `known` is filled once in a run.
+
+    Parameters
+    ----------
+    known : of the checkpoint: a client that is absent at one start changes nothing for the others
+    """
+    if not known:
+        known |= chosen_reading(config, votes)
+    return reading_settings(known)
 
 
 def chosen_reading(config: RunConfig, votes: Sequence[int]) -> Reading:

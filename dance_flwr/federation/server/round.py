@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from dance_flwr.config.plugins import READ_EACH
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.federation.privacy.dp import affordable_rounds, fewest_clients, withholds_counts
-from dance_flwr.federation.server.averaging import ModelAverage
+from dance_flwr.federation.averaging import ModelAverage
+from dance_flwr.federation.privacy.dp import affordable_rounds, withholds_counts
+from dance_flwr.federation.server.deadline import timeout_of
 from dance_flwr.federation.server.exchange import GridChannel
 from dance_flwr.federation.server.grid import LOG, FederationGrid
-from dance_flwr.federation.server.polling import timeout_of
 from dance_flwr.federation.server.round_privacy import RoundPrivacy
 from dance_flwr.federation.server.validation import shorten, valid_updates
-from dance_flwr.federation.wire import counts, keys, messages
+from dance_flwr.federation.wire import configs, counts, keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, in_types_of, numpy_of, record_of, state_of
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.server_side import Merged, ServerSide, State, Upload
@@ -119,7 +119,7 @@ class Round(Strategy):
         # A function of the round alone, so that a resumed run asks the same clients.
         random.seed(derive(self.config.seed, "sampling", round_=round_))
         # 2. Draw clients: by Flower's strategy, or independently for accounting (decision 9).
-        settings = messages.with_clipping_norm(config, self.privacy.norm.value)
+        settings = configs.with_clipping_norm(config, self.privacy.norm.value)
         batch = list(self.step.configure_train(round_, arrays, settings, grid))
         if (drawn := self.privacy.sample(list(grid.get_node_ids()), round_)) is not None:
             batch = [messages.to_node(batch[0], node) for node in drawn]
@@ -267,21 +267,6 @@ def _alone(message: Message, upload: Upload) -> Message:
 def initial_arrays(side: ServerSide, model: State) -> ArrayRecord:
     """Return the arrays that round 1 starts from, given the initial model."""
     return ArrayRecord(dict(side.initial(arrays_of(model))))
-
-
-def sample_sizes(config: RunConfig) -> dict[str, Any]:
-    """Return Flower's sampling options: the share of clients per round, and the least numbers.
-
-    `fraction_train` is a share of the connected nodes, rounded down; `min_train_nodes` raises the
-    count to that of the configuration.
-    """
-    sampled, fewest = max(1, int(config.clients * config.client_fraction)), fewest_clients(config)
-    return {
-        "fraction_train": config.client_fraction,
-        "min_train_nodes": min(sampled, fewest),
-        "min_evaluate_nodes": fewest,
-        "min_available_nodes": fewest,
-    }
 
 
 def _seconds_of(

@@ -19,7 +19,7 @@ from dance_flwr.config.plugins import STRATEGIES
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import fewest_clients
-from dance_flwr.federation.server.round import Round, sample_sizes
+from dance_flwr.federation.server.round import Round
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, Training
 from dance_flwr.nn.model import ModelShape
@@ -126,3 +126,18 @@ def make_round(
 def _no_metrics(records: list[RecordDict], weighted_by: str) -> MetricRecord:
     """Return nothing: `Round` sums metrics itself, exactly."""
     return MetricRecord()
+
+
+def sample_sizes(config: RunConfig) -> dict[str, Any]:
+    """Return Flower's sampling options: the share of clients per round, and the least numbers.
+
+    `fraction_train` is a share of the connected nodes, rounded down; `min_train_nodes` raises the
+    count to that of the configuration.
+    """
+    sampled, fewest = max(1, int(config.clients * config.client_fraction)), fewest_clients(config)
+    return {
+        "fraction_train": config.client_fraction,
+        "min_train_nodes": min(sampled, fewest),
+        "min_evaluate_nodes": fewest,
+        "min_available_nodes": fewest,
+    }
