@@ -47,8 +47,8 @@ def check_start(client: Client, start: State, round_: int, max_change: float) ->
     Raises
     ------
     UserError : it has other tensors than the models of the run; in round 1 it is not the initial
-        model of the seed, and later farther away from it than `max_change`; or more than a tenth of
-        the units of its first layer are parallel
+        model of the seed, and later farther away from it than `max_change`, unless the run adds
+        noise; or more than a tenth of the units of its first layer are parallel
     """
     data, config = client.data, client.config
     seeds = _seed_model(shape_of(data.text_dim, len(data.card.class_names), config), config)
@@ -56,7 +56,11 @@ def check_start(client: Client, start: State, round_: int, max_change: float) ->
         raise UserError(f"start model: {fault}; this node does not take part")
     length = update_norm(seeds, {name: torch.zeros_like(value) for name, value in seeds.items()})
     bound, distance = max_change * length, update_norm(start, seeds)
-    if distance > (_ROUNDING * length if round_ == 1 else bound):
+    allowed = _ROUNDING * length if round_ == 1 else bound
+    # Noise moves a model as far as it must, and bounds by itself what any model extracts.
+    if round_ > 1 and config.privacy.dp != "none":
+        allowed = inf
+    if distance > allowed:
         expected = "the initial model of the run's seed in round 1"
         if round_ > 1:
             expected = f"one within {bound:.3g} ({keys.MAX_CHANGE}) of that of the run's seed"

@@ -73,15 +73,9 @@ def analyse(
     state = load_model(run_folder, result["model_fingerprint"])
     config = with_choice(config, result["reading"])
     torch.set_num_threads(config.torch_threads)
-    all_data = [
-        ClientData(
-            partition_folder / f"client-{client}",
-            pick_device(config),
-            config.split_mode == "inductive",
-            reading_of(config),
-        )
-        for client in range(config.clients)
-    ]
+    settings = (pick_device(config), config.split_mode == "inductive", reading_of(config))
+    folders = [partition_folder / f"client-{client}" for client in range(config.clients)]
+    all_data = [ClientData(folder, *settings) for folder in folders]
     results = []
     for client, chosen in _sample(all_data, nodes, config.seed).items():
         model = _model(all_data[client], config, state)
