@@ -66,6 +66,8 @@ def soak(config: RunConfig, folders: Sequence[Path], every: int, root: Path) -> 
         print(
             f"test accuracy {result['test_accuracy']:.4f}, undisturbed {calm['test_accuracy']:.4f}"
         )
+        models = [str(each["model_fingerprint"]) for each in (result, calm)]
+        print(f"models {', '.join(models)}: {'equal' if models[0] == models[1] else 'DIFFER'}")
     finally:
         deployment.close()
 
@@ -86,7 +88,8 @@ def main() -> None:
         "rounds": options.rounds,
         "evaluate-every": options.every,
     }
-    values |= {"node-timeout": 120.0, "device": "cpu"}
+    # All clients in every round: then a run with kills ends with the bits of one without.
+    values |= {"node-timeout": 120.0, "device": "cpu", "min-valid-replies": options.clients}
     config = parse(values)
     partition = prepare(config, print).folder
     with tempfile.TemporaryDirectory() as root:

@@ -18,9 +18,11 @@ import sys
 
 import torch
 
+from dance_flwr.client_data.reading_probe import with_choice
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.prepare import prepare
 from dance_flwr.federation.client.client import Client, initial_model, open_client, shape_of
+from dance_flwr.federation.server.reading import chosen_reading, summed_votes
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.server_side import State, Upload, weighted_mean
@@ -51,7 +53,11 @@ def federate(config: RunConfig) -> State:
     """Run all rounds; print the validation accuracy of each, and return the last model."""
     # Louvain communities become clients; each text is encoded once, before round 1.
     folder = prepare(config).folder
-    clients = [open_client(folder / f"client-{k}", config) for k in range(config.clients)]
+    folders = [folder / f"client-{k}" for k in range(config.clients)]
+    # All read texts and edges in the way that the sum of their votes elects.
+    votes = [open_client(path, config).reading_votes() for path in folders]
+    config = with_choice(config, chosen_reading(config, summed_votes(votes)))
+    clients = [open_client(path, config) for path in folders]
     card = clients[0].data.card
     shape = shape_of(clients[0].data.text_dim, len(card.class_names), config)
     model: State = initial_model(shape, config).state_dict()

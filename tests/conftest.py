@@ -145,6 +145,13 @@ class Finished:
     def partition(self) -> Path:
         return Path(self.result["partition_dir"])
 
+    @property
+    def settled(self):
+        """The configuration, with the reading that the clients chose."""
+        from dance_flwr.runs.reader import config_of
+
+        return config_of(self.result)
+
     def store(self, client: int):
         from dance_flwr.dance.state import RunFolder
 
@@ -155,10 +162,9 @@ class Finished:
 
         from dance_flwr.client_data.client_data import ClientData
         from dance_flwr.config.sections import reading_of
-        from dance_flwr.runs.reader import config_of
 
         folder = self.partition / f"client-{client}"
-        reading = reading_of(config_of(self.result))
+        reading = reading_of(self.settled)
         return ClientData(folder, torch.device("cpu"), reading=reading)
 
     def replies(self, kind: str) -> list:

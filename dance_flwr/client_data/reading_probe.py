@@ -25,7 +25,8 @@ from dance_flwr.nn.ragged import rows_at
 from dance_flwr.seeding import generator
 
 # Limits of what is read, so that the choice costs the same on a graph of any size.
-_HOPS, _FAN_OUT = 2, 10
+# Why one hop (decision 18): two of them average foreign text away, and hide it from the probe.
+_HOPS, _FAN_OUT = 1, 10
 _MAX_TRAINING, MAX_PROBED = 4096, 1024  # nodes of a client that train a probe, and that vote
 _NODES_PER_BLOCK = 512
 _PENALTIES = (10.0, 100.0, 1000.0)
@@ -81,7 +82,7 @@ def counted_votes(
 ) -> list[int]:
     """Return how many validation nodes each reading gains and loses against the paper's.
 
-    The probe is ridge regression of the one-hot training labels on P^2 x^, x^ the layer-normalised
+    The probe is ridge regression of the one-hot training labels on P x^, x^ the layer-normalised
     texts; nothing is trained in rounds.
 
     Parameters
@@ -210,7 +211,7 @@ def _sample(nodes: Tensor, limit: int, draws: torch.Generator) -> Tensor:
 
 
 def _smoothed(texts: Tensor, graph: LocalGraph, nodes: Tensor, client: int) -> Tensor:
-    """Return [P^2 x^ || 1] of these nodes, [m, i]; more than ten neighbours are sampled.
+    """Return [P x^ || 1] of these nodes, [m, i]; more than ten neighbours are sampled.
 
     Reads the nodes' surroundings alone, block by block.
     """

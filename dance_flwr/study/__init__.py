@@ -43,7 +43,7 @@ _BUILTIN = {
     ),
     "personal": (
         "personal:EXPERIMENT",
-        "a client's own model mixed with the global one, against alone, in each regime",
+        "own models mixed with the global one, in each regime",
     ),
     "privacy": (
         "privacy:EXPERIMENT",

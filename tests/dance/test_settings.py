@@ -116,7 +116,7 @@ def test_smoothing_never_reads_a_test_label(run, monkeypatch):
     from dance_flwr.client_data.client_data import ClientData
 
     finished = run(smoothing="correct-and-smooth", rounds=1)
-    client = open_client(finished.partition / "client-0", finished.config)
+    client = open_client(finished.partition / "client-0", finished.settled)
     client.model.load_state_dict(load_model(finished.folder))
     info = RoundInfo(finished.result["run"], 1, "")
     everyone = torch.arange(client.data.num_nodes)
@@ -221,7 +221,7 @@ def test_neighbour_labels_are_the_gated_training_labels_of_each_hop():
 
 def test_a_label_is_evidence_for_neighbours_and_never_for_the_node_itself(run):
     finished = run(rounds=2, dance_label_evidence=True, dance_views="fused")
-    client = open_client(finished.partition / "client-0", finished.config)
+    client = open_client(finished.partition / "client-0", finished.settled)
     client.model.load_state_dict(load_model(finished.folder))
     model, data = (
         client.model,

@@ -17,7 +17,7 @@ def paper(run):
     """A client of a finished run of the paper's rules, under the final model."""
     done = run(paper=True, rounds=4)
     data = done.data(0)
-    client = open_client(data.folder, done.config)
+    client = open_client(data.folder, done.settled)
     load_at(data, client.model, load_model(done.folder), done.config)
     return DanceClient(client.model, data, DanceConfig.of(done.config), data.graph)
 
@@ -46,7 +46,7 @@ def test_with_a_plain_term_it_is_the_plain_view(paper):
 def test_the_prior_is_read_at_every_head_and_uploaded_by_none(run):
     done = run(method="dance", rounds=1)
     data = done.data(0)
-    client = open_client(data.folder, done.config)
+    client = open_client(data.folder, done.settled)
     state = load_model(done.folder)
     load_at(data, client.model, state, done.config)
     model = client.model.eval()

@@ -171,8 +171,8 @@ def test_stages_of_final_packs_are_what_the_client_deploys(run, keys, in_rounds,
     order = ["plain", "core", "fused", "deployed", "smoothed"]
     assert early.views == final.views == views and list(early.stages) == in_rounds
     assert list(final.stages) == sorted([*in_rounds, *at_the_end], key=order.index)
-    client = open_client(finished.partition / "client-0", finished.config)
-    load_at(client.data, client.model, load_model(finished.folder), finished.config)
+    client = open_client(finished.partition / "client-0", finished.settled)
+    load_at(client.data, client.model, load_model(finished.folder), finished.settled)
     info = RoundInfo(finished.result["run"], 1, "", final=True)
     scored = client.predict(info, torch.as_tensor(final.nodes))
     raw = client.method.predict(
@@ -190,9 +190,9 @@ def test_stages_of_final_packs_are_what_the_client_deploys(run, keys, in_rounds,
 def test_packs_of_the_former_format_are_refused(dance, tmp_path):
     with np.load(dance.store(0).final_path) as file:
         arrays = dict(file)
-    assert int(arrays.pop("format")) == FORMAT == 2
+    assert int(arrays.pop("format")) == FORMAT == 3
     write_npz(tmp_path / "old.npz", arrays)
-    with pytest.raises(DataError, match="expected evidence packs of format 2, found format 1; "):
+    with pytest.raises(DataError, match="expected evidence packs of format 3, found format 1; "):
         Packs.load(tmp_path / "old.npz")
 
 
@@ -259,8 +259,8 @@ def test_show_names_the_smoothed_prediction_of_a_node_outside_the_core(run):
     finished = run(rounds=1, smoothing="correct-and-smooth")
     data, packs = finished.data(0), Packs.load(finished.store(0).final_path)
     outside = next(u for u in range(data.num_nodes) if packs.row_of(u) is None)
-    client = open_client(finished.partition / "client-0", finished.config)
-    load_at(client.data, client.model, load_model(finished.folder), finished.config)
+    client = open_client(finished.partition / "client-0", finished.settled)
+    load_at(client.data, client.model, load_model(finished.folder), finished.settled)
     info = RoundInfo(finished.result["run"], 1, "", final=True)
     (probs,) = client.predict(info, torch.tensor([outside]))["deployed"].tolist()
     name, chance = data.card.class_names[int(np.argmax(probs))], max(probs)

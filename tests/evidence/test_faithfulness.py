@@ -57,7 +57,7 @@ class MemorySite(ClientData):
     """A client without a folder."""
 
     def __init__(self, **parts):
-        self.__dict__.update(parts, _inputs={}, _cached={}, _stored=None, reading=ReadingConfig())
+        self.__dict__.update(parts, _inputs={}, _cached={}, _stored=None, _reading=ReadingConfig())
 
 
 def make_site(graph, chunks, sizes):
@@ -216,7 +216,7 @@ def agreeing_site(seed):
     """A client whose texts are pooled by agreement, and c_u of the last pass; by loops."""
     data = random_site(seed, density=0.12)
     data.inductive, data._rows = False, data.graph.rows
-    data.reading = ReadingConfig(text_pooling="agreement", text_temperature=0.5, pooled_chunks=2)
+    data._reading = ReadingConfig(text_pooling="agreement", text_temperature=0.5, pooled_chunks=2)
     own, texts = lists(data.table.chunks_of), data.table.nodes
     for _ in range(3):
         length = texts.norm(dim=1, keepdim=True).clamp(min=1e-12)

@@ -53,8 +53,9 @@ def entries(way, kind, **records):
 RUN = ("run", "partition-dir", "server-round")
 SCHEMA = (
     *("class_names", "text_dim", "clients", "num_nodes", "encoder_sha256", "encoder_tokens"),
-    *("device", "data_sha256"),
+    *("device", "data_sha256", "reading_votes"),
 )
+READING = ("text-pooling", "edge-gates")  # what the federation chose, of methods that let it
 PHASES = tuple(
     f"seconds-{phase}" for phase in ("forward", "nodes", "text", "topology", "packs", "train")
 )
@@ -109,7 +110,9 @@ def of_peers(*names):
 
 ADDED = {
     "dance": entries(UP, "evaluate", metrics=hits("plain", "fused"))
-    | entries(DOWN, "query.seal", config=("run", "partition-dir"))
+    | entries(DOWN, "train", config=READING)
+    | entries(DOWN, "evaluate", config=READING)
+    | entries(DOWN, "query.seal", config=("run", "partition-dir", *READING))
     | entries(UP, "query.seal", config=("evidence_sha256",)),
     "fedavg-full": set(),
     "fedavg-rotating": set(),

@@ -108,7 +108,7 @@ def test_inputs_stay_as_they_were(observed):
 
 
 def test_tensors_of_the_client_stay_as_they_were(observed):
-    config = observed.finished.config
+    config = observed.finished.settled
     client = open_client(observed.finished.partition / "client-1", config)
     data, start = (
         client.data,

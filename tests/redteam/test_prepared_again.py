@@ -86,12 +86,12 @@ def test_partners_are_remembered_there(tmp_path):
 
     from dance_flwr.federation.secagg import number_masks
 
-    def first(nodes, folder):
+    def bound(nodes, folder):
         folder.mkdir(exist_ok=True)
         context = Context(1, 1, {keys.DATA_PATH: str(folder)}, RecordDict(), {})
-        return number_masks._is_first_set(nodes, context)
+        return number_masks._bound("clients", context, bind=nodes)
 
     folder: Path = tmp_path / "client"
-    assert first([1, 2, 3], folder)
+    assert bound([1, 2, 3], folder) == [1, 2, 3]
     shutil.rmtree(folder)
-    assert first([1, 2, 3], folder) and not first([1, 2], folder)
+    assert bound([1, 2], folder) == [1, 2, 3]

@@ -21,6 +21,7 @@ from dance_flwr.dance.state import (
     CONDENSATION,
     RunFolder,
 )
+from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import QuorumError
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.runs.reader import read_result
@@ -160,8 +161,8 @@ def disk(request, tmp_path, monkeypatch):
 
 @pytest.fixture
 def federation(run_config, dance, tmp_path):
-    """A function that runs three nodes, the folder of client 1 on `disk`; returns the result and
-    that client's store.
+    """A function that runs three nodes or more, the folder of client 1 on `disk`; returns the
+    result and that client's store.
 
     Parameters
     ----------
@@ -169,12 +170,15 @@ def federation(run_config, dance, tmp_path):
         it
     """
 
-    def start(disk, spoil, **keys):
-        folders = [tmp_path / "client-0", disk / "client-1", tmp_path / "client-2"]
+    def start(disk, spoil, clients=3, **keys):
+        partition = dance.partition
+        if clients > 3:
+            partition = prepare(run_config(clients=clients)).folder
+        folders = [(disk if k == 1 else tmp_path) / f"client-{k}" for k in range(clients)]
         for client, folder in enumerate(folders):
             if not folder.exists():
                 shutil.copytree(
-                    dance.partition / f"client-{client}",
+                    partition / f"client-{client}",
                     folder,
                     ignore=shutil.ignore_patterns("runs"),
                 )
@@ -193,7 +197,8 @@ def federation(run_config, dance, tmp_path):
             return reply
 
         out = tmp_path / f"out-{len(list(tmp_path.glob('out-*')))}"
-        config = run_config(out=str(out), **{"min_valid_replies": 2, "rounds": 4, **keys})
+        values = {"min_valid_replies": 2, "rounds": 4, "clients": clients, **keys}
+        config = run_config(out=str(out), **values)
         server_app.run(InProcessGrid(app, flatten(config), nodes), config, out.name, out)
         return read_result(out), RunFolder(folders[1], out.name)
 
@@ -304,7 +309,8 @@ def test_under_masks_the_others_sum_goes_on_without_the_full_disk(federation, di
 
     keys = {"privacy_secure_aggregation": True, "privacy_threshold": 0.6, "min_valid_replies": 0}
     keys["dance_text_refresh_every"] = 1
-    result, store = federation(disk.folder, fill, **keys)
+    # Of three clients none may be missing.
+    result, store = federation(disk.folder, fill, clients=4, **keys)
     assert len(result["history"]) == 4 and state(store)["round"] == 4
     assert not store.round_path(2).exists() and store.round_path(3).exists()
     assert drafts(disk.folder) == []

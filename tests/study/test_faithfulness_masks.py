@@ -28,7 +28,7 @@ from dance_flwr.study.protocols.faithfulness.tables import NAMES
 @pytest.fixture(scope="module")
 def client(dance):
     """A client of a finished run with its model."""
-    opened = open_client(dance.partition / "client-0", dance.config)
+    opened = open_client(dance.partition / "client-0", dance.settled)
     opened.load(load_model(dance.folder))
     opened.model.eval()
     return opened

@@ -65,7 +65,7 @@ def test_a_bundle_holds_nothing_of_the_clients(finished, bundle):
 @pytest.mark.parametrize("client", [0, 1, 2])
 def test_predictions_are_those_of_the_run(finished, bundle, client):
     folder = finished.partition / f"client-{client}"
-    own = open_client(folder, finished.config)
+    own = open_client(folder, finished.settled)
     own.load(load_model(finished.folder))
     smooth = smoothing_of(finished.config, own.data)
     info = RoundInfo("predict", 1, "", final=True, smooth=smooth)

@@ -314,7 +314,8 @@ def test_a_killed_process_leaves_a_whole_bank_to_the_other(bank, encoder, encode
     check_whole(bank, encoder, 120)
 
 
-def test_progress_goes_to_stderr(bank, capsys):
+def test_progress_goes_to_stderr(bank, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)  # bars are for terminals
     bank.ensure(TEXTS[:5])
     captured = capsys.readouterr()
     assert "token/s" in captured.err and not captured.out

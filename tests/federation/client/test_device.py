@@ -157,7 +157,7 @@ def pretended(monkeypatch, gpus):
     monkeypatch.setattr(
         client_tasks,
         "_schema_of",
-        lambda data, sizes: replace(real(data, sizes), device=device_label(data.named)),
+        lambda client, sizes: replace(real(client, sizes), device=device_label(client.data.named)),
     )
     return asked
 

@@ -63,7 +63,7 @@ TOP = {
         "messages",
     ),
     *("evaluation", "data_sha256", "evidence_sha256", "tokens"),
-    *("class_names", "test_by_class", "seconds_by_client"),
+    *("class_names", "test_by_class", "seconds_by_client", "reading"),
 }
 ROW = {
     *(
