@@ -1,6 +1,6 @@
 """A server that crafts the model of a round, so that a masked sum gives single rows."""
 
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 
 import pytest
 import torch
@@ -96,29 +96,18 @@ def test_round_1_starts_from_the_model_of_the_seed_and_no_round_from_one_far_awa
     )
 
 
-class Texts:
-    """The data of a client, of which the check reads the texts alone."""
-
-    def __init__(self, nodes):
-        self.nodes, self.table = nodes, self
-
-
-@pytest.mark.parametrize("dimensions", [4, 32])
-def test_rows_that_are_parallel_where_texts_differ_are_parallel(dimensions):
-    """Each row has a large part of its own, outside of the subspace of the texts."""
+def test_units_that_read_texts_alike_are_no_sign_of_an_attack():
+    """Trained units are: what is learnt of few classes has few directions, beside their noise."""
     draw = torch.Generator().manual_seed(0)
     basis = torch.linalg.qr(torch.randn(64, 64, generator=draw))[0]
-    texts = torch.randn(200, dimensions, generator=draw) @ basis[:dimensions]
+    texts = torch.randn(200, 32, generator=draw) @ basis[:32]
     model = PlainModel(ModelShape(64, 16, 3), "gcn", 0.0)
-    honest = Texts(texts)
-    _refuse_parallel(model, honest)
-    shared = basis[0] + 5 * torch.randn(16, 32, generator=draw) @ basis[32:]
     with torch.no_grad():
-        model.backbone.text_weight().copy_(shared)
-    refused = pytest.raises(UserError, match="outputs on this client's texts parallel")
-    # Units that read few dimensions are parallel without any attacker.
-    with refused if dimensions >= 8 else nullcontext():
-        _refuse_parallel(model, honest)
+        noise = torch.randn(16, 32, generator=draw) @ basis[32:]
+        model.backbone.text_weight().copy_(basis[0] + 0.2 * noise)
+        outputs = texts @ model.backbone.text_weight().T
+    assert torch.corrcoef(outputs.T).min() > 0.99
+    _refuse_parallel(model)
 
 
 def test_bins_that_are_veiled_enough_to_pass_show_fewer_rows(rows):

@@ -184,8 +184,8 @@ def write_summaries(
     or the time is up: nothing of a run depends on its summaries.
     """
     nodes, spans = packs.nodes.tolist(), _spans_of_rows(data, packs, range(len(packs.nodes)))
-    # Why (decision 21): the server waits `round-timeout` seconds for all clients, an hour for most of
-    # them where that is 0, and they may share one machine. Half of that is for everything else; the
+    # Why (decision 21): the server waits `round-timeout` seconds for all clients, or an hour for
+    # most of them where that is 0, and they may share one machine. Half is for everything else; the
     # rest is divided equally.
     seconds = (config.round_timeout or 3600.0) / 2 / config.clients
     sentences = _summarise(data, spans, config, run, seconds)
