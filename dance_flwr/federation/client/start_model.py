@@ -20,6 +20,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.privacy.mechanism import clip
 from dance_flwr.federation.wire import keys
+from dance_flwr.methods.contract import Uplink
 from dance_flwr.methods.upload_checks import model_fault, update_norm
 from dance_flwr.nn.model import ModelShape, PlainModel
 
@@ -65,8 +66,10 @@ def check_start(client: Client, start: State, round_: int, max_change: float) ->
             f"start model: expected {expected}, found one that differs by {distance:.3g}; this "
             "node does not take part"
         )
-    # A plug-in may bring a network without a backbone; its first layer is unknown.
-    if isinstance(client.model, PlainModel):
+    # Where the server reads single uploads, no sum hides anything; and a model that one client
+    # trains alone on few labels may have parallel rows. A plug-in may bring a network without a
+    # backbone, whose first layer is unknown.
+    if client.spec.uplink is Uplink.SUM and isinstance(client.model, PlainModel):
         client.load(start)
         _refuse_parallel(client.model)
     return bound

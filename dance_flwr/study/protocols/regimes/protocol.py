@@ -11,7 +11,7 @@ from dance_flwr.study.protocols.regimes.grid import (
     CONDENSED_TEXT,
     CORE,
     EVERYWHERE,
-    FULL,
+    LEVELS,
     STANDARD,
 )
 from dance_flwr.study.protocols.regimes.results import (
@@ -38,10 +38,8 @@ HOW = (
     f"deviation. {significance.HOW} Holm's correction is over all cells of one rival."
 )
 HOW_SUMMARY = (
-    "The best other method is the one that DANCE is least ahead of, or most behind, so it is "
-    "chosen by the test accuracy that it is compared by. Brackets: 95 % interval of the paired "
-    "t-test with the correction of Nadeau and Bengio, not corrected for the number of methods; "
-    "undecided where it includes 0."
+    "The other method that DANCE is least ahead of, or most behind. Brackets: 95 % interval of the "
+    "corrected paired t-test, undecided where it includes 0; not corrected for their number."
 )
 SHARED = ("clients", "partition", "rounds", "local-epochs", "backbone", "smoothing", "ema-decay")
 _EVERYWHERE = [variant.name for variant in EVERYWHERE]
@@ -68,9 +66,12 @@ def _render(rows: Sequence[Row]) -> Section:
 
 
 def _summary(results: Results) -> str:
-    """Return the best other method of every cell, and DANCE's distance to it and fedavg-full."""
+    """Return the best other method of every cell with a claim, and DANCE's distance to it."""
     lines = []
+    claimed = {(level.regime, level.level) for level in LEVELS if level.claim}
     for place in results.groups:
+        if (place.regime, place.level) not in claimed:
+            continue
         tests = {
             name: test
             for name, test in results.rivals(place).items()
@@ -79,11 +80,10 @@ def _summary(results: Results) -> str:
         if not tests:
             continue
         best = min(tests, key=lambda name: tests[name].difference.mean or 0.0)
-        full = tests[FULL].interval_text if FULL in tests else NOTHING
         line = [place.dataset, place.name, best, tests[best].interval_text]
-        lines.append([*line, _decided(tests[best]), full])
+        lines.append([*line, _decided(tests[best])])
     headings = ["data set", "regime", "best other method", "DANCE's distance, points"]
-    return markdown([*headings, "", f"to {FULL}, points"], lines)
+    return markdown([*headings, ""], lines)
 
 
 def _decided(test: PairedTest) -> str:
