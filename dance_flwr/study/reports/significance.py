@@ -22,7 +22,10 @@ HOW = (
     "is below 0.05; *equivalent*: two one-sided tests at 0.05, not corrected for their number, "
     "reject a difference of 1 point; no word: undecided."
 )
-POWER = "Five seeds can show a mean difference of six standard deviations; what is undecided may differ."
+POWER = (
+    "Five seeds can show a mean difference of six standard deviations; what is undecided may "
+    "differ."
+)
 LEVEL = 0.05
 MARGIN = 0.01  # one point: a difference below it is taken for none
 _NO_SPREAD = 1e-12  # standard deviation of equal differences, up to rounding
