@@ -55,12 +55,13 @@ def groups_of(session: int) -> list[int]:
 def kill_repeatedly(out: Path, options: argparse.Namespace, undisturbed: float) -> int:
     """Run to the end, with kills at random times; return how many hit a process at work."""
     chance, kills, resume = random.Random(options.seed), 0, list[str]()
+    errors = out.with_suffix(".err")
     while True:
         process = subprocess.Popen(
             command(out, options, *resume),
             start_new_session=True,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=errors.open("w"),
         )
         # Anywhere from its start to the end of a few rounds, so that every phase is hit.
         limit = None if kills == options.kills else chance.uniform(2, 2 + undisturbed / 3)
@@ -76,7 +77,7 @@ def kill_repeatedly(out: Path, options: argparse.Namespace, undisturbed: float) 
                 resume = ["--resume", str(out)]
             continue
         if code:
-            raise SystemExit(f"the run ended with {code} after {kills} kills")
+            raise SystemExit(f"the run ended with {code}, {kills} kills: {errors.read_text()}")
         return kills
 
 

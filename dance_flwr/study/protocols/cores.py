@@ -10,7 +10,15 @@ from typing import Any
 
 from dance_flwr.config.options import Value
 from dance_flwr.dance.config import COVERAGE, RANDOM_LABELLED
-from dance_flwr.study.engine.cells import Cell, Experiment, Picture, Request, Row, Section
+from dance_flwr.study.engine.cells import (
+    Cell,
+    Experiment,
+    Picture,
+    Request,
+    Row,
+    Section,
+    dataset_name,
+)
 from dance_flwr.study.protocols.regimes.grid import BY_SITE
 from dance_flwr.study.protocols.variants import find
 from dance_flwr.study.reports import significance
@@ -50,7 +58,7 @@ def _cells(request: Request) -> list[Cell]:
     return [
         Cell(
             {
-                "dataset": dataset,
+                "dataset": dataset_name(dataset),
                 "method": "dance",
                 "part": part,
                 "rule": rule,
@@ -62,7 +70,7 @@ def _cells(request: Request) -> list[Cell]:
                 dataset,
                 "dance",
                 seed,
-                {**BY_SITE.get(dataset, {}), **settings, "dance.core-rule": rule}
+                {**BY_SITE.get(dataset_name(dataset), {}), **settings, "dance.core-rule": rule}
                 | {"condensation-ratio": ratio},
             ),
         )
