@@ -38,7 +38,7 @@ NEXT, HEAD = "backbone.second.lin.weight", "head_graph.weight"
 # row of another node do not count: texts of the same kind would do instead.
 COSINE = 0.999
 _SMALL = 3e-5
-_VEIL = 0.15  # length of what veiled bins add to unit weights: cosines of 0.98, below 0.99
+_VEIL = 0.3  # length of what veiled bins add to unit weights: cosines of 0.92, below 0.99
 
 State = dict[str, Tensor]
 Craft = Callable[[Mapping[str, Tensor], Tensor], State]
