@@ -24,8 +24,8 @@ VARIANTS: dict[str, dict[str, Value]] = {
 HOW = (
     "Test accuracy in %, mean ± sample standard deviation over seeds; *global*: the global model "
     "of `dance` alone. MB that a client uploads in a run; seconds of a round without encoding, "
-    "to be compared within a data set only. Differences from the same method with the default encoder, "
-    "as in the main table."
+    "to be compared within a data set only. Differences from the same method with the default "
+    "encoder, as in the main table."
 )
 
 
