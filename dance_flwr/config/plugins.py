@@ -141,6 +141,8 @@ METHODS = Registry(
         "k-center-core": "dance_flwr.baselines.selected_core:K_CENTER",
         "gcond": "dance_flwr.baselines.gcond:METHOD",
         "sfgc": "dance_flwr.baselines.sfgc:METHOD",
+        "fedper": "dance_flwr.baselines.fedper:METHOD",
+        "ditto": "dance_flwr.baselines.ditto:METHOD",
         "fedgta": "dance_flwr.baselines.fedgta:METHOD",
         "fedtad": "dance_flwr.baselines.fedtad:METHOD",
         "fedgvd": "dance_flwr.baselines.fedgvd:METHOD",
