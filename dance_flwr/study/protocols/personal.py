@@ -150,7 +150,8 @@ def _scores(by_cell: Mapping[str, Mapping[str, Group]]) -> str:
     for name in (DANCE, *RIVALS):
         parts = [groups_[name] for groups_ in by_cell.values() if name in groups_]
         scores = [_score(groups_.get(name), name) for groups_ in by_cell.values()]
-        lines += [[name, *scores, _cost(parts)]] if parts else []
+        cost = NOTHING if name in GLOBAL else _cost(parts)
+        lines += [[name, *scores, cost]] if parts else []
     seeds = [str(max(len(g.rows) for g in groups_.values())) for groups_ in by_cell.values()]
     return markdown(["%", *by_cell, "a client pays"], [*lines, ["seeds", *seeds, ""]])
 
