@@ -6,7 +6,7 @@ over all of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from dance_flwr.config.options import Value
@@ -14,7 +14,6 @@ from dance_flwr.runs.units import size
 from dance_flwr.study.engine.cells import (
     Cell,
     Experiment,
-    Label,
     Request,
     Row,
     Section,
@@ -70,12 +69,20 @@ class _Comparison:
 
 def _cells(request: Request) -> list[Cell]:
     return [
-        Cell({**labels, "seed": seed}, request.config(dataset, method, seed, settings))
+        Cell(
+            {
+                "dataset": dataset_name(dataset),
+                "method": method,
+                "variant": variant,
+                "cell": name,
+                "seed": seed,
+            },
+            request.config(dataset, method, seed, settings),
+        )
         for dataset in request.datasets
         for name, (varied, by_site) in CELLS.items()
         if by_site or dataset_name(dataset) not in BY_SITE
         for variant, (method, changes) in VARIANTS.items()
-        for labels in [_labels(dataset, name, variant, method)]
         for settings in [
             (RATIO if method == "dance" else {})
             # They train FedAvg's network, so that its searched settings are theirs.
@@ -86,11 +93,6 @@ def _cells(request: Request) -> list[Cell]:
         ]
         for seed in request.seeds
     ]
-
-
-def _labels(dataset: str, cell: str, variant: str, method: str) -> dict[str, Label]:
-    named: dict[str, Label] = {"dataset": dataset_name(dataset), "method": method}
-    return named | {"variant": variant, "cell": cell}
 
 
 def _render(rows: Sequence[Row]) -> Section:
@@ -115,17 +117,13 @@ def _groups(rows: Sequence[Row]) -> dict[str, Group]:
 
 def _global(group: Group) -> Group:
     """Return the rows of personal models with the accuracy of their global ones."""
-    rows = [
-        Row(**{**vars(row), "result": {**row.result, "test_accuracy": _of_view(row, "global")}})
-        if row.result
-        else row
+    results = [
+        row.result
+        and {**row.result, "test_accuracy": row.result["test_accuracy_by_view"]["global"]}
         for row in group.rows
     ]
+    rows = [replace(row, result=result) for row, result in zip(group.rows, results, strict=True)]
     return Group(group.labels, rows, group.note)
-
-
-def _of_view(row: Row, view: str) -> float:
-    return float(row.result["test_accuracy_by_view"][view])
 
 
 def _compared(by_cell: Mapping[str, Mapping[str, Group]]) -> list[_Comparison]:
