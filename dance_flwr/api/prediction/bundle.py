@@ -157,7 +157,7 @@ class Bundle:
         kind = stated["kind"]
         check_shapes(path, kind_config(self.config, kind), self.agreement, f"{kind}/")
         model = OwnModel.read(path)
-        if model is None or _facts_of(model) != stated:
+        if model is None or model.facts != stated:
             raise UserError(
                 f"{path}: expected the client's own model {stated['model']}, found another; export "
                 "the run again"
@@ -212,7 +212,7 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
     if own is not None:
         # The one that is deployed, and no other.
         own = replace(own, states={own.kind: own.states[own.kind]})
-        facts["own"] = _facts_of(own)
+        facts["own"] = own.facts
     weights = load_model(run, str(result["model_fingerprint"]))
     with atomic_folder(out) as draft:
         agreement = agree(folders[0])
@@ -230,10 +230,6 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
         write_text(draft / FACTS, json_text(facts))
         write_text(draft / CARD, card_text(facts, agreement, fitted))
     return Bundle.open(out)
-
-
-def _facts_of(own: OwnModel) -> dict[str, Any]:
-    return {"model": own.model_id, "kind": own.kind, "share": own.share}
 
 
 def _scores(result: Mapping[str, Any], client_folder: Path | None) -> dict[str, Any]:

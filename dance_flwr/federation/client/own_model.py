@@ -44,9 +44,10 @@ class OwnModel:
     share: float = 0.0
 
     @property
-    def model_id(self) -> str:
-        """Fingerprint of the deployed one."""
-        return model_fingerprint(self.states[self.kind])
+    def facts(self) -> dict[str, str | float]:
+        """Fingerprint, kind and share of the deployed one."""
+        model = model_fingerprint(self.states[self.kind])
+        return {"model": model, "kind": self.kind, "share": self.share}
 
     def save(self, path: Path, made_of: str = "") -> None:
         """Write models, kind and share to one file, atomically.

@@ -70,13 +70,8 @@ class _Comparison:
 def _cells(request: Request) -> list[Cell]:
     return [
         Cell(
-            {
-                "dataset": dataset_name(dataset),
-                "method": method,
-                "variant": variant,
-                "cell": name,
-                "seed": seed,
-            },
+            {"dataset": dataset_name(dataset), "method": method, "variant": variant}
+            | {"cell": name, "seed": seed},
             request.config(dataset, method, seed, settings),
         )
         for dataset in request.datasets
@@ -174,16 +169,10 @@ def _cost(parts: Iterable[Group]) -> str:
 
 def _sentences(family: Sequence[_Comparison]) -> str:
     """Return a line per cell that names the winner of either metric."""
-    lines = [
-        [
-            cell,
-            *(
-                _winner([c for c in family if (c.cell, c.metric) == (cell, metric)])
-                for metric in (ACCURACY, F1)
-            ),
-        ]
-        for cell in dict.fromkeys(each.cell for each in family)
-    ]
+    parts: dict[str, dict[str, list[_Comparison]]] = {}
+    for each in family:
+        parts.setdefault(each.cell, {ACCURACY: [], F1: []})[each.metric].append(each)
+    lines = [[cell, *map(_winner, by_metric.values())] for cell, by_metric in parts.items()]
     return markdown(["first in", ACCURACY, F1], lines)
 
 
@@ -205,18 +194,14 @@ def _verdict(family: Sequence[_Comparison]) -> str:
         side = each.test.verdict.partition(",")[0]
         sides.get(side, []).append(f"{each.rival} ({each.cell}, {each.metric})")
     behind = f": {'; '.join(sides['behind'])}" if sides["behind"] else ""
-    cells = list(dict.fromkeys(each.cell for each in family))
-    gains = {
-        cell: [
-            c.test.difference.mean or 0.0 for c in family if c.cell == cell and c.rival in GLOBAL
-        ]
-        for cell in cells
-    }
-    points = sum(min(gains[cell], default=0.0) >= MARGIN for cell in cells)
+    gains = {each.cell: 1.0 for each in family}
+    for each in (c for c in family if c.rival in GLOBAL):
+        gains[each.cell] = min(gains[each.cell], each.test.difference.mean or 0.0)
+    points = sum(MARGIN <= gain < 1 for gain in gains.values())
     return (
         f"Of {len(family)} comparisons DANCE is ahead in {len(sides['ahead'])} and behind in "
         f"{len(sides['behind'])}{behind}; the others are undecided or equivalent. It is a point or "
-        f"more ahead of both global models in {points} of {len(cells)} cells."
+        f"more ahead of both global models in {points} of {len(gains)} cells."
     )
 
 
