@@ -100,9 +100,9 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     strategy.run(federation, start, common, end_round)
     rec.keep_last_model(state_of(strategy.deployed))
     best = partial(strategy.model_for, arrays_of(rec.best_state))
-    clients, tokens = final_counts(federation, best, common, rec.best_round, config)
+    clients, tokens, costs = final_counts(federation, best, common, rec.best_round, config)
     facts: dict[str, Any] = {"strategy": strategy_name(config), "evaluation": evaluation(config)}
-    facts |= {"method": config.method, "seed": config.seed, "run": checkpoint.run}
+    facts |= costs | {"method": config.method, "seed": config.seed, "run": checkpoint.run}
     facts |= {"partition_dir": str(prepared.folder) if prepared else None}
     facts |= {"devices": [s.device for s in schemas], "class_names": list(first.class_names)}
     facts |= {"reading": checkpoint.reading, "tokens": token_ledgers(tokens, checkpoint.sizes)}

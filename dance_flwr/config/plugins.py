@@ -135,6 +135,8 @@ METHODS = Registry(
         "fedavg-rotating": "dance_flwr.baselines.fedavg_rotating:METHOD",
         "self-training": "dance_flwr.baselines.self_training:METHOD",
         "local-only": "dance_flwr.methods.local_only:METHOD",
+        "fedper": "dance_flwr.baselines.personal_parts:FEDPER",
+        "ditto": "dance_flwr.baselines.personal_parts:DITTO",
         "random-core": "dance_flwr.baselines.selected_core:RANDOM",
         "rotating-core": "dance_flwr.baselines.selected_core:ROTATING",
         "herding-core": "dance_flwr.baselines.selected_core:HERDING",

@@ -99,7 +99,11 @@ class BudgetConfig:
     )
 
 
-AUTO, PROBE, NONE, MIX = "auto", "probe", "none", "mix"
+AUTO, PROBE, NONE = "auto", "probe", "none"
+# `personal` -> the kinds of models that a client trains for itself after the rounds: alone from the
+# initial model, or tuned from the global one.
+ALONE, TUNED = "alone", "tuned"
+PERSONAL = {"off": (), "mix": (ALONE,), "tune": (TUNED,), AUTO: (ALONE, TUNED)}
 ATTENTION, AGREEMENT, LABELS = "attention", "agreement", "labels"
 
 
@@ -241,9 +245,10 @@ class FederationConfig:
     )
     personal: str = option(
         "off",
-        "what a client deploys: the global model (off), or its mixture with a model that it "
-        "trains alone after the rounds (mix)",
-        choices=("off", MIX),
+        "what a client deploys: the global model (off), its mixture with a model that it trains "
+        "alone after the rounds (mix), the global model trained on at the client (tune), or the "
+        "better of both, mixed with the global one (auto)",
+        choices=tuple(PERSONAL),
     )
     smoothing: str = option(
         "none",

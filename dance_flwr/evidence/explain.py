@@ -28,7 +28,7 @@ from dance_flwr.evidence.attribution import (
     logit_parts,
     two_best_classes,
 )
-from dance_flwr.evidence.pack import FUSED, OWN, PERSONAL, SMOOTHED, STAGES, Packs
+from dance_flwr.evidence.pack import FUSED, PERSONAL, SMOOTHED, STAGES, Packs
 from dance_flwr.nn.mixture import Mixture
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows
 
@@ -67,7 +67,7 @@ class Explainer:
         # Why not in a training round (decision 16): "core" and smoothing predict all n nodes.
         all_nodes = {} if graph else self._stages_of_all_nodes(nodes)
         if self.mixture is not None and not graph:
-            all_nodes[OWN] = self.mixture.own[nodes]
+            all_nodes[self.mixture.kind] = self.mixture.own[nodes]
         hidden, selection = self._select(nodes, graph or self.data.graph)
         return self.packs(hidden, selection, self.round, all_nodes)
 
@@ -87,7 +87,7 @@ class Explainer:
 
         The stage "fused" rests on the evidence, "plain" on `hidden`. "core" and "smoothed" need the
         predictions of all n nodes: without `all_nodes` they are left out, and so is "deployed"
-        where it needs "core". So are "own" and "personal".
+        where it needs "core". So are those of a client's own model.
 
         Parameters
         ----------
@@ -99,9 +99,10 @@ class Explainer:
         labels, fused_text = label_evidence(client, selection), condensed_text(client, selection)[1]
         logits = logit_parts(self.model, hidden, fused_text, labels)
         stages = self._stages(hidden, logits, all_nodes or {})
-        if OWN in stages and self.mixture is not None:
+        mixture = self.mixture if self.mixture and self.mixture.kind in stages else None
+        if mixture is not None:
             shared = stages.get(SMOOTHED, stages[DEPLOYED])
-            stages[PERSONAL] = self.mixture.of(shared, selection.nodes)
+            stages[PERSONAL] = mixture.of(shared, selection.nodes)
         # The last stage is what is deployed, as far as it is known: the parts explain its class.
         *_, last = stages.values()
         best, rival = two_best_classes(last)
@@ -123,7 +124,7 @@ class Explainer:
             difficulty_round=difficulty_round,
             views=tuple(self._views),
             stages=tuple(stages),
-            own_share=self.mixture.share if self.mixture is not None and OWN in stages else 0.0,
+            own_share=mixture.share if mixture is not None else 0.0,
             **{name: array.detach().cpu().numpy() for name, array in arrays.items()},
         )
 

@@ -19,10 +19,11 @@ from dance_flwr.errors import DataError
 from dance_flwr.nn.ragged import Ragged, stack_rows
 
 PARTS = ("constant", "prior", "graph", "text", "labels")
-FUSED, SMOOTHED, OWN, PERSONAL = "fused", "smoothed", "own", "personal"
+FUSED, SMOOTHED, PERSONAL = "fused", "smoothed", "personal"
+OWN = ("alone", "tuned")  # kinds of a client's own model, of which packs have the deployed one
 # In the order of their computation: the last stage that is known is what the client deploys, if the
 # packs of a round can know that at all.
-STAGES = ("plain", "core", FUSED, DEPLOYED, SMOOTHED, OWN, PERSONAL)
+STAGES = ("plain", "core", FUSED, DEPLOYED, SMOOTHED, *OWN, PERSONAL)
 
 _DIGEST, _FORMAT = "digest", "format"
 # A file without this entry has format 1, which held the prediction of the fused view alone.
@@ -44,8 +45,8 @@ class Packs:
     stages : names of the known stages of the prediction, in the order of `STAGES`. "fused" is
         always among them, since it alone rests on the evidence. "core", and "deployed" where it
         needs "core", are in final packs only, since they read the predictions of all nodes; so is
-        "smoothed", of runs with `smoothing`, and so are "own" and "personal", the client's own
-        model and its mixture with what the global model says
+        "smoothed", of runs with `smoothing`, and so are "alone" or "tuned", the client's own model
+        without evidence of its own, and "personal", its mixture with what the global model says
     own_share : lambda of that mixture; 0 without an own model
     probs : [P, m, C] class probabilities by stage
     rival : [m] int64 second class of the last stage

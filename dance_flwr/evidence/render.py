@@ -89,7 +89,8 @@ def _predictions(packs: Packs, row: int, names: Sequence[str]) -> list[str]:
     views = " and ".join(packs.views)
     if PERSONAL in probs:
         shared = SMOOTHED if SMOOTHED in probs else DEPLOYED
-        parts = [f"{packs.own_share:.1f} of {shown(OWN)} by this client's own model"]
+        kind = next(stage for stage in OWN if stage in probs)
+        parts = [f"{packs.own_share:.1f} of {shown(kind)} by this client's own model ({kind})"]
         parts += [f"{1 - packs.own_share:.1f} of {shown(shared)} by the global model ({views})"]
         lines = [f"prediction  {shown(PERSONAL)}, deployed: {parts[0]},", f"            {parts[1]}"]
     elif SMOOTHED in probs:
@@ -100,7 +101,7 @@ def _predictions(packs: Packs, row: int, names: Sequence[str]) -> list[str]:
     else:
         lines = [f"prediction  {shown(FUSED)} by the evidence alone"]
         lines += [f"            deployed are {views}; core is in packs of the final model only"]
-    together = (DEPLOYED, SMOOTHED, OWN, PERSONAL)
+    together = (DEPLOYED, SMOOTHED, *OWN, PERSONAL)
     views_alone = [stage for stage in packs.stages if stage not in together]
     notes = {view: "" if view in packs.views else ", not deployed" for view in views_alone}
     lines += [f"view        {view}: {shown(view)}{note}" for view, note in notes.items()]

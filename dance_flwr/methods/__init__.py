@@ -1,7 +1,7 @@
 """The contract of federated methods, DANCE, FedAvg and local training."""
 
 from dance_flwr.config.plugins import METHODS, READ_EACH
-from dance_flwr.config.sections import MIX
+from dance_flwr.config.sections import PERSONAL, TUNED
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.methods.contract import MethodSpec, Uplink
@@ -21,13 +21,14 @@ def get_spec(name: str) -> MethodSpec:
 def final_views(config: RunConfig) -> tuple[str, ...]:
     """Return the views that clients may count of the final model, "deployed" apart."""
     views = get_spec(config.method).views
-    return (*views, "global", "own") if config.personal == MIX else views
+    kinds = PERSONAL[config.personal]
+    return (*views, "global", *kinds) if kinds else views
 
 
 def evaluation(config: RunConfig) -> str:
     """Return which model a run scores: "global", or "personalised", each client's own."""
     kind = get_spec(config.method).card.evaluation
-    return "personalised" if config.personal == MIX else kind
+    return "personalised" if PERSONAL[config.personal] else kind
 
 
 def check_method(config: RunConfig) -> None:
@@ -57,6 +58,12 @@ def check_method(config: RunConfig) -> None:
         raise UserError(
             f"personal: expected 'off' for method {config.method!r}, whose clients have no global "
             f"model, found {config.personal!r}; leave it out, or choose another method"
+        )
+    # Why (decision 30): tuning is the method's training without a server and without a second bill.
+    if TUNED in PERSONAL[config.personal] and (spec.uplink is Uplink.EACH or spec.card.needs_llm):
+        raise UserError(
+            f"personal: expected 'off' or 'mix' for method {config.method!r}, whose rounds need "
+            f"the server or a language model, found {config.personal!r}; choose one of these"
         )
     # A server side of its own takes the place of the strategy's step: a setting without effect is
     # refused.

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from dance_flwr.config.sections import PERSONAL
+
 SHARES = tuple(step / 10 for step in range(11))  # of the own model, candidates
 # Why (decision 30): below a hundred validation nodes the best share of a client is mostly chance,
 # so the federation's mean loss enters with the weight of a hundred nodes.
@@ -22,10 +24,12 @@ class Mixture:
 
     Attributes
     ----------
+    kind : of the own model, "alone" or "tuned"
     own : [n, C] q of all nodes
     share : lambda, in [0, 1]
     """
 
+    kind: str
     own: Float[Tensor, "n C"]
     share: float
 
@@ -34,10 +38,25 @@ class Mixture:
         return self.share * self.own[nodes] + (1 - self.share) * shared
 
 
+def candidates(personal: str) -> list[tuple[str, float]]:
+    """Return the kinds of own models and their shares among which a client chooses.
+
+    Examples
+    --------
+    >>> candidates("tune"), len(candidates("mix")), len(candidates("auto"))
+    ([('tuned', 1.0)], 11, 22)
+    """
+    shares = (1.0,) if personal == "tune" else SHARES
+    return [(kind, share) for kind in PERSONAL[personal] for share in shares]
+
+
 def mixture_losses(
-    own: Float[Tensor, "m C"], shared: Float[Tensor, "m C"], labels: Int64[Tensor, "m"]
+    own: Float[Tensor, "m C"],
+    shared: Float[Tensor, "m C"],
+    labels: Int64[Tensor, "m"],
+    shares: Sequence[float] = SHARES,
 ) -> list[int]:
-    """-1000 sum_v log p_v(y_v) of the mixture with each of `SHARES`, rounded; [11].
+    """-1000 sum_v log p_v(y_v) of the mixture with each of the shares, rounded.
 
     Examples
     --------
@@ -48,27 +67,27 @@ def mixture_losses(
     """
     at = labels[:, None]
     q, p = own.double().gather(1, at), shared.double().gather(1, at)
-    shares = torch.tensor(SHARES, dtype=torch.float64, device=q.device)
-    total = (shares * q + (1 - shares) * p).clamp(_MIN_PROB, 1).log().sum(0)
+    weight = torch.tensor(shares, dtype=torch.float64, device=q.device)
+    total = (weight * q + (1 - weight) * p).clamp(_MIN_PROB, 1).log().sum(0)
     return [int(value) for value in (-THOUSANDTHS * total).round().tolist()]
 
 
-def best_share(losses: Sequence[int], every: Sequence[int] = (), nodes: int = 0) -> float:
-    """Return the share with the least loss here, and in the federation with 100 nodes' weight.
+def best_candidate(losses: Sequence[int], every: Sequence[int] = (), nodes: int = 0) -> int:
+    """Return the place of the least loss at the client plus the federation's, as of 100 nodes.
 
     Parameters
     ----------
-    losses : `mixture_losses` of this client
+    losses : of this client's candidates
     every, nodes : their sum over the clients of the federation, and its number of nodes; without
         them the client decides alone
 
     Examples
     --------
-    >>> best_share([9, 8, 7, 6, 5, 6, 7, 8, 9, 10, 11])
-    0.4
+    >>> best_candidate([9, 8, 7, 6, 5, 6, 7, 8, 9, 10, 11])
+    4
     """
     weight = PRIOR_NODES / nodes if nodes else 0.0
-    prior = every if nodes else [0] * len(SHARES)
-    total = [here + weight * all_ for here, all_ in zip(losses, prior, strict=True)]
+    prior = every if nodes else [0] * len(losses)
+    total = [loss + weight * sum_ for loss, sum_ in zip(losses, prior, strict=True)]
     # Of equal ones the first, with the largest share of the global model.
-    return SHARES[min(range(len(SHARES)), key=total.__getitem__)]
+    return min(range(len(total)), key=total.__getitem__)

@@ -1,21 +1,25 @@
 """FedProx's proximal term, around any local training."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from torch import Tensor, nn
 
 
 @contextmanager
-def proximal_term(model: nn.Module, mu: float) -> Iterator[None]:
+def proximal_term(
+    model: nn.Module, mu: float, anchor: Iterable[Tensor] | None = None
+) -> Iterator[None]:
     """Add the gradient of (mu / 2) ||omega - omega_0||^2 to every backward pass of the block.
 
-    omega_0 are the parameters at the start of the block (Li et al. 2020). No effect if `mu` is 0.
+    omega_0 is `anchor`, one tensor per parameter; without it the parameters at the start of the
+    block (Li et al. 2020). No effect if `mu` is 0.
     """
     hooks = []
-    for parameter in model.parameters() if mu else ():
-        start = parameter.detach().clone()
-
+    parameters = list(model.parameters())
+    if anchor is None:
+        anchor = [parameter.detach().clone() for parameter in parameters]
+    for parameter, start in zip(parameters, anchor, strict=True) if mu else ():
         # A hook on the gradient and no term of the loss: it works with any local training. `start`
         # is bound as a default, as the loop goes on to other parameters.
         def add(changed: Tensor, start: Tensor = start) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dance_flwr.config.sections import ALONE, TUNED
 from dance_flwr.dance.inference import DEPLOYED
 from dance_flwr.evidence.metrics.leave_out import ChunkEffects
 from dance_flwr.evidence.pack import FUSED, OWN, PARTS, PERSONAL, SMOOTHED, Packs
@@ -17,10 +18,11 @@ _STAGE_NOTES = {
     FUSED: "rests on the evidence alone",
     DEPLOYED: "what the model says",
     SMOOTHED: "what the model says, after smoothing on the client",
-    OWN: "what the client's own model says, which reads texts and edges without choosing",
+    ALONE: "what the client's own model says, which reads texts and edges without choosing",
+    TUNED: "what the global model says once trained on at this client; its evidence is not shown",
     PERSONAL: "what the client deploys, a mixture of its own model with the global one",
 }
-_TOGETHER = (DEPLOYED, SMOOTHED, OWN, PERSONAL)  # no views of the global model
+_TOGETHER = (DEPLOYED, SMOOTHED, *OWN, PERSONAL)  # no views of the global model
 _SEE_TABLE = "; the table below has the numbers"
 
 

@@ -118,6 +118,8 @@ ADDED = {
     "fedavg-rotating": set(),
     "self-training": set(),
     "local-only": set(),
+    "fedper": set(),
+    "ditto": set(),
     "random-core": set(),
     "rotating-core": set(),
     "herding-core": set(),

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dance_flwr.nn.mixture import MAX_LOSS, SHARES, Mixture, best_share, mixture_losses
+from dance_flwr.nn.mixture import MAX_LOSS, SHARES, Mixture, best_candidate, mixture_losses
 
 
 def probabilities(seed, nodes=7, classes=3):
@@ -20,7 +20,7 @@ def test_losses_are_those_of_each_mixture(seed):
     own, shared = probabilities(seed)
     labels = torch.arange(7) % 3
     for share, loss in zip(SHARES, mixture_losses(own, shared, labels), strict=True):
-        mixed = Mixture(own, share).of(shared, torch.arange(7))
+        mixed = Mixture("alone", own, share).of(shared, torch.arange(7))
         naive = -sum(log(max(float(mixed[v, labels[v]]), 1e-6)) for v in range(7))
         assert loss == pytest.approx(1000 * naive, abs=1)
 
@@ -34,18 +34,18 @@ def test_a_confident_error_has_a_bound_and_no_nodes_have_no_loss():
 def test_a_client_with_few_nodes_follows_the_federation_and_one_with_many_itself():
     prefers_own = [1000 - 10 * k for k in range(11)]  # of ten nodes
     federation = [100_000 + 5_000 * k for k in range(11)]  # of a thousand: the global model
-    assert best_share(prefers_own) == 1.0
-    assert best_share(prefers_own, federation, 1000) == 0.0
-    assert best_share([100 * loss for loss in prefers_own], federation, 1000) == 1.0
+    assert best_candidate(prefers_own) == 10
+    assert best_candidate(prefers_own, federation, 1000) == 0
+    assert best_candidate([100 * loss for loss in prefers_own], federation, 1000) == 10
 
 
 def test_equal_losses_leave_the_global_model():
-    assert best_share([7] * 11, [7] * 11, 100) == 0.0
-    assert best_share([0] * 11) == 0.0
+    assert best_candidate([7] * 11, [7] * 11, 100) == 0
+    assert best_candidate([0] * 11) == 0
 
 
 def test_a_mixture_takes_the_rows_of_its_nodes():
     own, shared = probabilities(3)
     nodes = torch.tensor([4, 1])
-    mixed = Mixture(own, 0.3).of(shared[nodes], nodes)
+    mixed = Mixture("alone", own, 0.3).of(shared[nodes], nodes)
     torch.testing.assert_close(mixed, 0.3 * own[nodes] + 0.7 * shared[nodes])

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from dance_flwr.federation.wire import keys
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.runs.finished_run import FinishedRun
 from dance_flwr.runs.inspection import verify_evidence
+from dance_flwr.runs.reader import load_model
 
 MIX = {"personal": "mix", "seed": 2}
 
@@ -39,7 +41,7 @@ def test_the_global_model_is_that_of_a_run_without_personal_ones(run, personal):
     views = personal.result["test_accuracy_by_view"]
     assert views["global"] == without.result["test_accuracy"]
     assert personal.result["evaluation"] == "personalised"
-    assert {"plain", "fused", "own", "deployed"} < views.keys()
+    assert {"plain", "fused", "alone", "deployed"} < views.keys()
 
 
 def test_the_own_model_is_that_of_local_only_with_the_run_s_keys(run, personal):
@@ -50,7 +52,7 @@ def test_the_own_model_is_that_of_local_only_with_the_run_s_keys(run, personal):
     assert alone.result["best_round"] == config.rounds
     state = load_file(alone.folder / "model.safetensors")
     for client in range(config.clients):
-        for name, tensor in own_of(personal, client).state.items():
+        for name, tensor in own_of(personal, client).states["alone"].items():
             torch.testing.assert_close(state[f"client-{client}/{name}"], tensor)
 
 
@@ -62,7 +64,7 @@ def test_what_is_deployed_is_the_mixture(personal):
         client.own = own_of(personal, number)
         views = client.predict(RoundInfo("x", 3, "", final=True), torch.tensor([2, 0, 5]))
         share = client.own.share
-        expected = share * views["own"] + (1 - share) * views["global"]
+        expected = share * views["alone"] + (1 - share) * views["global"]
         torch.testing.assert_close(views["deployed"], expected)
         row = personal.result["clients"][number]
         assert row["correct_by_view"]["test"].keys() == views.keys()
@@ -127,10 +129,10 @@ def test_evidence_shows_the_parts_and_is_verified(personal):
     packs = FinishedRun.open(personal.folder)
     data = packs.data(0)
     explained = packs.explainer(data).explain(torch.tensor([1]))
-    assert explained.stages[-2:] == ("own", "personal")
+    assert explained.stages[-2:] == ("alone", "personal")
     probs = dict(zip(explained.stages, explained.probs, strict=True))
     share = explained.own_share
-    expected = share * probs["own"] + (1 - share) * probs["deployed"]
+    expected = share * probs["alone"] + (1 - share) * probs["deployed"]
     torch.testing.assert_close(torch.tensor(probs["personal"]), torch.tensor(expected))
     verify_evidence(personal.folder, None, lambda line: None)
 
@@ -167,8 +169,9 @@ def test_an_own_model_that_was_altered_after_the_run_is_noticed(personal, tmp_pa
 @pytest.mark.parametrize("share", ["2.0", "-0.1", "true", "NaN", '"0.5"', "{"])
 def test_a_share_that_is_none_is_refused(personal, tmp_path, share):
     path = tmp_path / "own.safetensors"
-    facts = f'{{"share": {share}, "made-of": "x"}}'
-    save_file(dict(own_of(personal, 0).state), path, {"facts": facts})
+    facts = f'{{"kind": "alone", "share": {share}, "made-of": "x"}}'
+    state = own_of(personal, 0).states["alone"]
+    save_file({f"alone/{name}": t for name, t in state.items()}, path, {"facts": facts})
     with pytest.raises(DataError, match="expected the client's own model"):
         OwnModel.read(path)
 
@@ -217,9 +220,13 @@ def test_worth_compares_the_three_models_of_each_client(personal, cli):
     assert [row.client for row in rows] == [0, 1, 2]
     for row, counted in zip(rows, personal.result["clients"], strict=True):
         hits = counted["correct_by_view"]["test"]
-        expected = {"alone": hits["own"], "federated": hits["global"], "deployed": hits["deployed"]}
+        expected = {
+            "alone": hits["alone"],
+            "federated": hits["global"],
+            "deployed": hits["deployed"],
+        }
         assert {name: round(row.nodes * share) for name, share in row.accuracy.items()} == expected
-        assert row.difference == pytest.approx((hits["deployed"] - hits["own"]) / row.nodes)
+        assert row.difference == pytest.approx((hits["deployed"] - hits["alone"]) / row.nodes)
         assert row.half_width > 0
     seconds, moved = cost_of(personal.result, 0)
     assert seconds > 0
@@ -247,3 +254,82 @@ def test_the_sentence_says_no_more_than_the_nodes_can_show(gained, lost, nodes, 
 def test_worth_needs_models_that_were_trained_alone(dance):
     with pytest.raises(UserError, match="run again with --set personal=mix"):
         list(worth(dance.folder))
+
+
+@pytest.fixture(scope="module", params=["dance", "fedavg-full"])
+def best(run, request):
+    return run(method=request.param, personal="auto", seed=2)
+
+
+def test_the_best_of_alone_tuned_and_global_is_chosen_by_summed_losses(best):
+    up, down = losses_in(best.messages)
+    assert len(up[0][0]) == 22
+    every, nodes = down[0]
+    for client in range(3):
+        chosen = own_of(best, client)
+        assert chosen.states.keys() == {"alone", "tuned"}
+        total = [mine + 100 / nodes * sum_ for mine, sum_ in zip(up[client][0], every, strict=True)]
+        place = total.index(min(total))
+        assert (chosen.kind, chosen.share) == (["alone", "tuned"][place // 11], place % 11 / 10)
+    assert up[0][0][0] == up[0][0][11]  # share 0 of either is the global model
+    assert {"global", "alone", "tuned", "deployed"} <= best.result["test_accuracy_by_view"].keys()
+    assert best.result["seconds_personal"] > 0
+    assert best.result["bytes_personal"] > 4 * sum(
+        tensor.numel() for tensor in load_file(best.folder / "model.safetensors").values()
+    )
+
+
+def test_the_tuned_model_is_ten_rounds_of_the_method_from_the_global_one(best):
+    weights = load_model(best.folder)
+    config = replace(best.settled, personal="off", rounds=10)
+    for number in range(2):
+        client = Client(best.data(number), config)
+        state = weights
+        for round_ in range(1, 11):
+            state, _ = client.train(state, RoundInfo("again", round_, ""))
+        for name, tensor in own_of(best, number).states["tuned"].items():
+            torch.testing.assert_close(tensor, state[name])
+    # Nothing of it enters the run, nor the global model.
+    assert not torch.equal(state[name], weights[name])
+
+
+def test_the_better_of_both_is_verified_and_exported(best, tmp_path):
+    folder = best.partition / "client-1"
+    chosen = own_of(best, 1)
+    if best.config.method == "dance":
+        verify_evidence(best.folder, None, lambda line: None)
+        data = FinishedRun.open(best.folder)
+        explained = data.explainer(data.data(1)).explain(torch.tensor([1]))
+        assert explained.stages[-2:] == (chosen.kind, "personal")
+    with torch.no_grad():
+        mine = export(best.folder, tmp_path / "mine", folder).client(folder)
+        views = mine.predict(RoundInfo("x", 3, "", final=True), torch.arange(5))
+    assert mine.own.states.keys() == {chosen.kind}
+    expected = chosen.share * views[chosen.kind] + (1 - chosen.share) * views["global"]
+    torch.testing.assert_close(views["deployed"], expected)
+
+
+def test_tuning_deploys_the_tuned_model_alone(run):
+    finished = run(method="fedavg-full", personal="tune", seed=2)
+    for client in range(3):
+        chosen = own_of(finished, client)
+        assert (chosen.kind, chosen.share, [*chosen.states]) == ("tuned", 1.0, ["tuned"])
+    views = finished.result["test_accuracy_by_view"]
+    assert views["deployed"] == views["tuned"]
+    with pytest.raises(UserError, match="found personal = tune"):
+        list(worth(finished.folder))
+
+
+def test_tokens_that_tuning_reads_are_counted(run, personal):
+    auto = run(method="dance", personal="auto", seed=2)
+    read = [
+        sum(client["tokens"] for client in finished.result["tokens"]["evidence"]["clients"])
+        for finished in (personal, auto)
+    ]
+    assert read[0] < read[1]
+
+
+@pytest.mark.parametrize("method", ["fedsage", "llata"])
+def test_methods_that_cannot_train_without_a_server_are_not_tuned(run, method):
+    with pytest.raises(UserError, match="expected 'off' or 'mix' for method"):
+        run(method=method, personal="tune")

@@ -33,8 +33,18 @@ def section(accuracies):
 def test_every_variant_runs_in_every_cell_on_the_same_seeds():
     assert len(cells()) == len(CELLS) * len(VARIANTS) * len(SEEDS)
     assert {cell.config.text_pooling for cell in cells()} == {"probe"}
-    mixed = {cell.labels["variant"] for cell in cells() if cell.config.personal == "mix"}
-    assert mixed == {DANCE, "fedavg-full, personal"}
+    kinds = {(cell.config.method, cell.config.personal) for cell in cells()}
+    assert kinds == {
+        *(("dance", "auto"), ("fedavg-full", "mix"), ("fedavg-full", "tune")),
+        *((method, "off") for method in ("fedper", "ditto", "local-only", "fedgta")),
+    }
+    # Rivals that train FedAvg's network have its searched settings.
+    network = {
+        (cell.config.hidden_dim, cell.config.learning_rate, cell.config.weight_decay)
+        for cell in cells()
+        if cell.config.method in ("fedavg-full", "fedper", "ditto")
+    }
+    assert len(network) == 1
     sites = cells_of("personal", datasets=("debian",), seeds=(0,))
     assert {cell.labels["cell"] for cell in sites} == {
         name for name, (_, by_site) in CELLS.items() if by_site
@@ -61,11 +71,31 @@ def test_the_global_model_is_read_from_the_runs_of_personal_ones():
     assert "70.0" in lines[DANCE]
 
 
-def test_who_is_ahead_and_who_behind_is_named():
-    table = section({(DANCE, "standard"): 0.9, ("local-only", "20 clients"): 0.95})[-1]
+def test_the_winner_of_each_cell_and_the_verdict_are_in_words():
+    *_, table, verdict = section({(DANCE, "standard"): 0.9, ("local-only", "20 clients"): 0.95})
     lines = {line.split(" | ")[0].strip("| "): line for line in table.splitlines()}
     ahead, behind = (lines[cell].split(" | ") for cell in ("standard", "20 clients"))
     # The global model is always 5 points behind: without spread there is no test.
-    assert ahead[3] == "4 / 0"
-    assert (behind[1], behind[3]) == ("local-only", "1 / 1")
-    assert "**behind**" in behind[2]
+    assert ahead[1] == f"*{DANCE}*; next dance, global, +5.00 ± 0.00"
+    assert ahead[2].startswith(f"*{DANCE}*; next ") and "**ahead**" in ahead[2]
+    assert behind[1].startswith("*local-only*; DANCE -25") and "**behind**" in behind[1]
+    # Six rivals in either metric in the standard cell; FedAvg's global model in all six cells.
+    assert "DANCE is ahead in 18 and behind in 2: local-only (20 clients, accuracy)" in verdict
+    assert "both global models in 6 of 6 cells" in verdict
+
+
+def test_what_personalising_costs_a_client_stands_beside_the_scores():
+    rows = [row_of(cell, 0.7) for cell in cells() if cell.labels["cell"] == "standard"]
+    paid = {"seconds_personal": 2.5, "bytes_personal": 170_000.0}
+    rows = [
+        replace(row, result=row.result | {"test_accuracy_by_view": {"global": 0.6}} | paid)
+        if row.config["personal"] != "off"
+        else row
+        for row in rows
+    ]
+    table = next(
+        part for part in personal.EXPERIMENT.render(rows).parts if part.startswith("| % |")
+    )
+    lines = {line.split(" | ")[0].strip("| "): line for line in table.splitlines()}
+    assert lines[DANCE].endswith("| 2.5 s, 170 kB |")
+    assert lines["ditto"].endswith("| \u2013 |")

@@ -4,7 +4,13 @@ import numpy as np
 
 from dance_flwr.runs.reader import load_model
 
-TIMES = ("seconds_total", "seconds_by_phase", "seconds_by_client", "seconds_per_round")
+TIMES = (
+    "seconds_total",
+    "seconds_by_phase",
+    "seconds_by_client",
+    "seconds_per_round",
+    "seconds_personal",
+)
 
 
 ROW_TIMES = ("seconds", "train_seconds", "round_seconds")

@@ -6,7 +6,7 @@ evidence of any client.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -34,7 +34,7 @@ from dance_flwr.data.federation_file import Agreement, agree, read_agreement, wr
 from dance_flwr.disk import atomic_folder, json_text, write_text
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.client.client import Client
-from dance_flwr.federation.client.own_model import OWN, OwnModel, deployed_own, plain_config
+from dance_flwr.federation.client.own_model import OWN, OwnModel, deployed_own, kind_config
 from dance_flwr.fingerprint import VERSION, file_sha256
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.reader import config_of, load_model, read_result, validated
@@ -154,9 +154,10 @@ class Bundle:
         if (stated := self.facts.get("own")) is None:
             return None
         path = self.folder / OWN
-        check_shapes(path, plain_config(self.config), self.agreement)
+        kind = stated["kind"]
+        check_shapes(path, kind_config(self.config, kind), self.agreement, f"{kind}/")
         model = OwnModel.read(path)
-        if model is None or (model.model_id, model.share) != (stated["model"], stated["share"]):
+        if model is None or model.facts != stated:
             raise UserError(
                 f"{path}: expected the client's own model {stated['model']}, found another; export "
                 "the run again"
@@ -209,7 +210,9 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
         if client_folder is not None:
             own = deployed_own(client_folder, str(result["run"]), settings)
     if own is not None:
-        facts["own"] = {"model": own.model_id, "share": own.share}
+        # The one that is deployed, and no other.
+        own = replace(own, states={own.kind: own.states[own.kind]})
+        facts["own"] = own.facts
     weights = load_model(run, str(result["model_fingerprint"]))
     with atomic_folder(out) as draft:
         agreement = agree(folders[0])

@@ -10,6 +10,7 @@ from jsonschema.exceptions import best_match
 from safetensors import SafetensorError, safe_open
 
 from dance_flwr.api.prediction.calibration import MAX_TEMPERATURE
+from dance_flwr.config.sections import PERSONAL
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.federation_file import Agreement
 from dance_flwr.errors import UserError
@@ -43,8 +44,12 @@ _SCHEMA = {
         "own": {
             "type": "object",
             "additionalProperties": False,
-            "required": ["model", "share"],
-            "properties": {"model": _FINGERPRINT, "share": _SHARE},
+            "required": ["model", "kind", "share"],
+            "properties": {
+                "model": _FINGERPRINT,
+                "kind": {"enum": [*PERSONAL["auto"]]},
+                "share": _SHARE,
+            },
         },
         **dict.fromkeys(("test_accuracy", "test_macro_f1", "val_accuracy"), _SCORE),
         "calibration": {
@@ -86,8 +91,12 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name}, which is no number of JSON")
 
 
-def check_shapes(path: Path, config: RunConfig, agreement: Agreement) -> None:
+def check_shapes(path: Path, config: RunConfig, agreement: Agreement, prefix: str = "") -> None:
     """Compare the shapes of a stored model with those of its configuration; none is allocated.
+
+    Parameters
+    ----------
+    prefix : of the names of its tensors in the file
 
     Raises
     ------
@@ -96,7 +105,7 @@ def check_shapes(path: Path, config: RunConfig, agreement: Agreement) -> None:
     shape = shape_of(agreement.text_width, len(agreement.class_names), config)
     with torch.device("meta"):
         model = get_spec(config.method).make_client().build(shape, config)
-    expected = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+    expected = {prefix + name: list(tensor.shape) for name, tensor in model.state_dict().items()}
     try:
         with safe_open(path, "pt") as file:
             names = file.keys()

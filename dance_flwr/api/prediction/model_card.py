@@ -77,7 +77,8 @@ def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calib
         if facts["validated"]
         else "the last one, as no round was validated",
         accuracy=_accuracy(facts),
-        deploys=f"the mixture with one client's own model, whose share is {own['share']:g}"
+        deploys=f"the mixture with one client's own model ({own['kind']}), whose share is "
+        f"{own['share']:g}"
         if (own := facts.get("own"))
         else "the global model",
         calibration=fitted + f"; expected error {calibration.error_before:.3f} before, "

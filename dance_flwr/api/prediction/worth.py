@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from dance_flwr.api.prediction.tested import TestedClient, tested_clients
+from dance_flwr.config.sections import ALONE, PERSONAL
 from dance_flwr.errors import UserError
 from dance_flwr.metrics import macro_f1
 from dance_flwr.runs.reader import read_result
 
 # As a client could do alone, as the federation's model does, and what the client deploys.
-MODELS = {"own": "alone", "global": "federated", "deployed": "deployed"}
+MODELS = {ALONE: "alone", "global": "federated", "deployed": "deployed"}
 _QUANTILE = 1.96  # of 95 %
 
 
@@ -63,10 +64,11 @@ def worth(run: Path, client_folder: Path | None = None) -> Iterator[Worth]:
     UserError : the run has no personal models, or the clients' folders are elsewhere or altered
     """
     result = read_result(run)
-    if result["config"].get("personal", "off") == "off":
+    personal = str(result["config"].get("personal", "off"))
+    if ALONE not in PERSONAL.get(personal, ()):
         raise UserError(
             f"{run}: expected a run with personal models, whose clients have also trained alone, "
-            "found personal = off; run again with --set personal=mix"
+            f"found personal = {personal}; run again with --set personal=mix"
         )
     for tested in tested_clients(run, result, client_folder):
         yield _of_client(tested)

@@ -6,7 +6,9 @@ sums of them alone, at the end of the run.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -49,19 +51,20 @@ def note_evidence(folder: Path, round_: int, chunks: NDArray[np.int64]) -> None:
     write_npz(path, {"chunks": np.asarray(chunks, np.int64)})
 
 
-def usage_of(folder: Path, tokens: NDArray[np.int32]) -> Usage:
+def usage_of(folders: Sequence[Path], tokens: NDArray[np.int32]) -> Usage:
     """Return the sums over the notes of a run; all 0 if there are none.
 
     A damaged note is left out with a warning: it must not cost a finished run.
 
     Parameters
     ----------
-    folder : the client's folder of the run, `run_folder`
+    folders : of the run at the client, `run_folder`
     tokens : [R] tokens of every chunk of the client's text bank
     """
     seen = np.zeros(len(tokens), np.bool_)
     chunks = total = 0
-    for path in sorted([*(folder / _FOLDER).glob("*.npz"), *folder.glob(_PACKS)]):
+    notes = (f.glob(pattern) for f in folders for pattern in (f"{_FOLDER}/*.npz", _PACKS))
+    for path in sorted(chain.from_iterable(notes)):
         read = (read_npz(path) or {}).get("chunks")
         if read is not None and (not len(read) or 0 <= read.min() <= read.max() < len(tokens)):
             seen[read] = True

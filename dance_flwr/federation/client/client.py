@@ -16,7 +16,7 @@ from dance_flwr.data.card import read_card
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.device import pick_device
-from dance_flwr.federation.client.own_model import OwnModel, plain_config
+from dance_flwr.federation.client.own_model import OwnModel, kind_config, tuning_run
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.federation.privacy.dp import withholds_counts
 from dance_flwr.methods import get_spec
@@ -132,7 +132,8 @@ class Client:
     def predict(self, info: RoundInfo, nodes: Tensor) -> dict[str, Tensor]:
         """Return [m, C] probabilities of nodes per view: the method's, smoothed as configured.
 
-        With an own model, "deployed" is the mixture, beside the views "global" and "own".
+        With an own model, "deployed" is the mixture, beside "global" and a view per kind of model
+        that the client has trained for itself.
 
         Parameters
         ----------
@@ -148,22 +149,31 @@ class Client:
         if smooth:
             views["deployed"] = smooth(views["deployed"])
             views = {name: probs[nodes] for name, probs in views.items()}
-        if (mixture := self.mixture()) is None:
+        if self.own is None:
             return views
-        shared = views["deployed"]
+        by_kind = {kind: self.own_probs(kind, self.own, info.run) for kind in self.own.states}
+        shared, chosen = views["deployed"], self.own.kind
+        mixture = Mixture(chosen, by_kind[chosen], self.own.share)
         mixed = {"deployed": mixture.of(shared, nodes), "global": shared}
-        return views | mixed | {"own": mixture.own[nodes]}
+        return views | mixed | {kind: probs[nodes] for kind, probs in by_kind.items()}
 
     def mixture(self) -> Mixture | None:
         """Return what the own model says of all nodes, and its share; None without one."""
-        return None if self.own is None else Mixture(self.own_probs(self.own), self.own.share)
+        if (own := self.own) is None:
+            return None
+        return Mixture(own.kind, self.own_probs(own.kind, own), own.share)
 
-    def own_probs(self, model: OwnModel) -> Tensor:
-        """Return what a model of this client's own says of all nodes, smoothed; [n, C]."""
-        alone = Client(self.data, plain_config(self.config))
-        alone.load(model.state)
+    def own_probs(self, kind: str, model: OwnModel, run: str = "own") -> Tensor:
+        """Return what a model of this client's own says of all nodes, smoothed; [n, C].
+
+        Parameters
+        ----------
+        run : name of the run, in whose folder some methods keep what a prediction reads
+        """
+        single = Client(self.data, kind_config(self.config, kind))
+        single.load(model.states[kind])
         nodes = torch.arange(self.data.num_nodes, device=self.data.device)
-        return alone.predict(RoundInfo("own", 0, model.model_id, final=True), nodes)["deployed"]
+        return single.predict(RoundInfo(tuning_run(run), 0, "", final=True), nodes)["deployed"]
 
     def validate(self, state: Mapping[str, Tensor], info: RoundInfo) -> dict[str, Counts]:
         """Count hits on the validation nodes; on none of them under differential privacy."""

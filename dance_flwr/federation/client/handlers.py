@@ -3,6 +3,7 @@
 Unlike the ClientApp, this module imports torch.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from flwr.app import Context, Message
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.reading_probe import with_choice
 from dance_flwr.config.paths import LEDGER
-from dance_flwr.config.sections import MIX
+from dance_flwr.config.sections import PERSONAL
 from dance_flwr.data.card import check_run, inside, run_folder
 from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.data.text.usage import usage_of
@@ -22,6 +23,7 @@ from dance_flwr.errors import UserError, disk_of
 from dance_flwr.federation.client.budget import Budget, admit
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
+from dance_flwr.federation.client.own_model import tuning_run
 from dance_flwr.federation.client.personal import own_losses, personalise
 from dance_flwr.federation.client.start_model import check_start, clipped
 from dance_flwr.federation.client.task_counts import count_task
@@ -155,15 +157,17 @@ def _evaluate(message: Message, client: Client) -> Message:
     if config.get(keys.PERSONALISE, False):
         # At the client, as a server may ask for it in any run: losses are sums over validation
         # nodes, without noise, and training a model takes as long as the rounds did.
-        if client.config.personal != MIX or client.config.privacy.dp != "none":
+        if not PERSONAL[client.config.personal] or client.config.privacy.dp != "none":
             raise UserError(
                 f"{keys.PERSONALISE}: expected a run of personal models without differential "
                 f"privacy, found personal = {client.config.personal}, privacy.dp = "
                 f"{client.config.privacy.dp}; this node does not take part"
             )
-        return messages.losses_reply(message, *own_losses(client, state, info))
+        started = time.perf_counter()
+        losses, nodes = own_losses(client, state, info)
+        return messages.losses_reply(message, losses, nodes, time.perf_counter() - started)
     if config.get(keys.FINAL, False):
-        if client.config.personal == MIX:
+        if PERSONAL[client.config.personal]:
             sums = config.get(keys.LOSSES, []), config.get(keys.SCORED_NODES, 0)
             client.own = personalise(client, state, info, *sums)
         counts = client.finish(state, info)
@@ -186,7 +190,8 @@ def _tokens_of(data: ClientData, run: str) -> Tokens:
     run : name of the run
     """
     folder = run_folder(data.folder, run)
-    read = usage_of(folder, data.bank.tokens)
+    # What tuning read as evidence, too.
+    read = usage_of([folder, run_folder(data.folder, tuning_run(run))], data.bank.tokens)
     counted = Tokens(
         evidence_chunks=read.chunks,
         evidence_tokens=read.tokens,

@@ -5,7 +5,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord
 
-from dance_flwr.config.sections import MIX
+from dance_flwr.config.sections import PERSONAL
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.server.deadline import timeout_of
@@ -23,8 +23,11 @@ def final_counts(
     common: Mapping[str, Any],
     round_: int,
     config: RunConfig,
-) -> tuple[dict[int | None, dict[str, Counts]], dict[int | None, Tokens]]:
+) -> tuple[dict[int | None, dict[str, Counts]], dict[int | None, Tokens], dict[str, float]]:
     """Evaluate the final model at every client; return counts, and tokens of the run, by client.
+
+    The third value is what personal models cost, a client on average: `seconds_personal` and
+    `bytes_personal`; empty without them.
 
     This is the only time that test nodes are read. Under secure aggregation the only entry is
     None, the sums over all clients.
@@ -37,11 +40,13 @@ def final_counts(
     config : of the run
     """
     settings, timeout = configs.final_config(common, round_), timeout_of(config)
+    costs: dict[str, float] = {}
     # Why not under differential privacy (decision 30): the losses are those of exact predictions.
-    if config.personal == MIX and config.privacy.dp == "none":
+    if PERSONAL[config.personal] and config.privacy.dp == "none":
         # For training as many rounds as the run had.
         asked, longest = configs.personal_config(common, round_), timeout * config.rounds
-        settings |= _mixture_losses(grid, model_for, asked, longest)
+        sums, costs = _mixture_losses(grid, model_for, asked, longest)
+        settings |= sums
     views = (*final_views(config), "deployed")
     nodes = grid.nodes.items()
     batch = [wire.evaluate(node, settings, model_for(client)) for node, client in nodes]
@@ -56,7 +61,7 @@ def final_counts(
             split: counts.read_counts(metrics, split, views) for split in ("val", "test")
         }
         tokens[client] = counts.read_tokens(metrics, wire.config_of(reply))
-    return by_client, tokens
+    return by_client, tokens, costs
 
 
 def _mixture_losses(
@@ -64,17 +69,22 @@ def _mixture_losses(
     model_for: Callable[[int], ArrayRecord],
     config: Mapping[str, Any],
     timeout: float,
-) -> dict[str, Any]:
-    """Ask every client to train its own model; return the sum of the losses of mixtures.
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """Ask every client to train its own models; return the sum of the losses of mixtures.
 
-    With the number of validation nodes, as the final evaluation tells them to every client.
+    With the number of validation nodes, as the final evaluation tells them to every client; and
+    what it cost.
     """
     batch = [wire.evaluate(node, config, model_for(client)) for node, client in grid.nodes.items()]
     replies = grid.send_and_receive(batch, timeout=timeout)
     total = counts.sum_metrics(wire.metrics_of(reply.content) for reply in replies)
     if keys.LOSSES not in total:
         raise QuorumError(missing_numbers(len(batch)))
-    return {keys.LOSSES: list(total[keys.LOSSES]), keys.SCORED_NODES: int(total[keys.WEIGHT])}
+    sums = {keys.LOSSES: list(total[keys.LOSSES]), keys.SCORED_NODES: int(total[keys.WEIGHT])}
+    moved = sum(len(array.data) for m in batch for array in wire.arrays_in(m).values())
+    seconds = total[keys.seconds_of("train")]
+    means = {"seconds_personal": seconds / len(batch), "bytes_personal": moved / len(batch)}
+    return sums, means
 
 
 def hashes(

@@ -37,7 +37,7 @@ from dance_flwr.fingerprint import PROTOCOL
 from dance_flwr.methods import final_views, get_spec
 from dance_flwr.methods.contract import Uplink
 from dance_flwr.metrics import COUNTS, PHASES
-from dance_flwr.nn.mixture import MAX_LOSS, SHARES
+from dance_flwr.nn.mixture import MAX_LOSS, candidates
 
 MAX_NODES = 2**31 - 1  # of one client
 _MAX_ARRAYS, _NAME = 100_000, 200  # _NAME: characters
@@ -131,7 +131,7 @@ class ReplyChecks:
             return self._training_fault(content, node)
         if kind == keys.EVALUATE and messages.config_of(request).get(keys.PERSONALISE, False):
             return records_fault(content, {keys.METRICS: MetricRecord}) or losses_fault(
-                messages.metrics_of(content), self._nodes.get(node, MAX_NODES)
+                messages.metrics_of(content), self._config, self._nodes.get(node, MAX_NODES)
             )
         if kind == keys.EVALUATE:
             final = messages.config_of(request).get(keys.FINAL, False)
@@ -237,18 +237,19 @@ def total_fault(
             table[keys.UNCLIPPED] = Real()
         return entries_fault(metrics, table)
     if keys.LOSSES in metrics:
-        return losses_fault(metrics, largest)
+        return losses_fault(metrics, config, largest)
     views = (*final_views(config), "deployed")
     splits = [split for split in ("val", "test") if keys.total_of(split) in metrics]
     return CountRules(views, Whole(0, largest)).fault(metrics, splits or ["val"])
 
 
-def losses_fault(metrics: Mapping[str, Any], nodes: int) -> str:
+def losses_fault(metrics: Mapping[str, Any], config: RunConfig, nodes: int) -> str:
     """Return what is wrong with the losses of mixtures on at most so many nodes."""
     scored = metrics.get(keys.WEIGHT)
     largest = MAX_LOSS * (scored if isinstance(scored, int) else 0)
-    each = ListOf(Whole(0, largest), len(SHARES), len(SHARES))
-    return entries_fault(metrics, {keys.WEIGHT: Whole(0, nodes), keys.LOSSES: each})
+    each = ListOf(Whole(0, largest), *[len(candidates(config.personal))] * 2)
+    table: dict[str, Rule] = {keys.WEIGHT: Whole(0, nodes), keys.LOSSES: each}
+    return entries_fault(metrics, table | {keys.seconds_of("train"): Real(0)})
 
 
 def _training_table() -> dict[str, Rule]:

@@ -185,10 +185,10 @@ def evaluate_reply(
     return _reply(message, {keys.METRICS: MetricRecord(metrics), **records})
 
 
-def losses_reply(message: Message, losses: Sequence[int], nodes: int) -> Message:
-    """Answer the question for the losses of mixtures on so many validation nodes."""
-    metrics = MetricRecord({keys.WEIGHT: nodes, keys.LOSSES: list(losses)})
-    return _reply(message, {keys.METRICS: metrics})
+def losses_reply(message: Message, losses: list[int], nodes: int, seconds: float) -> Message:
+    """Answer the losses of mixtures on so many validation nodes, and the seconds they took."""
+    numbers = {keys.WEIGHT: nodes, keys.seconds_of("train"): seconds}
+    return _reply(message, {keys.METRICS: MetricRecord({**numbers, keys.LOSSES: losses})})
 
 
 def error_reply(message: Message, reason: str) -> Message:

@@ -18,6 +18,8 @@ _RESULT_KEYS = (
     "seconds_total",
     "seconds_per_round",
     "seconds_by_phase",
+    "seconds_personal",
+    "bytes_personal",
     "devices",
     "model_fingerprint",
     "provenance",

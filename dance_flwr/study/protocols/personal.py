@@ -5,22 +5,24 @@ The family of comparisons is fixed here, before any run: DANCE with personal mod
 over all of them.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
 
 from dance_flwr.config.options import Value
+from dance_flwr.runs.units import size
 from dance_flwr.study.engine.cells import (
     Cell,
     Experiment,
-    Label,
     Request,
     Row,
     Section,
     dataset_name,
+    tuned_values,
 )
 from dance_flwr.study.protocols.regimes.grid import BY_SITE, RATIO
 from dance_flwr.study.reports import significance
-from dance_flwr.study.reports.significance import PairedTest, corrected, paired_test
+from dance_flwr.study.reports.significance import MARGIN, PairedTest, corrected, paired_test
 from dance_flwr.study.reports.tables import NOTHING, Group, groups, markdown
 
 READ_ALIKE: dict[str, Value] = {"text-pooling": "probe", "edge-gates": "probe"}
@@ -33,11 +35,14 @@ CELLS: dict[str, tuple[dict[str, Value], bool]] = {
     "5 labels a class": ({"labels-per-class": 5}, True),
     "20 clients": ({"clients": 20}, False),
 }
-DANCE = "dance, personal"
+DANCE, FULL = "dance, personal", "fedavg-full"
 # Name -> (method, settings). What reads as DANCE reads is what its own text and edges are worth.
 VARIANTS: dict[str, tuple[str, dict[str, Value]]] = {
-    DANCE: ("dance", {"personal": "mix"}),
-    "fedavg-full, personal": ("fedavg-full", READ_ALIKE | {"personal": "mix"}),
+    DANCE: ("dance", {"personal": "auto"}),
+    "fedavg-full, personal": (FULL, READ_ALIKE | {"personal": "mix"}),
+    "fedavg-full, tuned": (FULL, READ_ALIKE | {"personal": "tune"}),
+    "fedper": ("fedper", READ_ALIKE),
+    "ditto": ("ditto", READ_ALIKE),
     "local-only": ("local-only", READ_ALIKE),
     "fedgta": ("fedgta", READ_ALIKE),
 }
@@ -45,10 +50,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Value]]] = {
 GLOBAL = {"dance, global": DANCE, "fedavg-full, global": "fedavg-full, personal"}
 RIVALS = ("dance, global", "fedavg-full, global", *list(VARIANTS)[1:])
 ACCURACY, F1 = "accuracy", "macro-F1"
+_COSTS = ("seconds_personal", "bytes_personal")
 HOW = (
     "Test accuracy / macro-F1 in %, means over seeds. *personal*: a client's own model mixed with "
-    "the global one; *global*: that one alone. All read as the federation votes. Differences as in "
-    f"the main table, Holm's correction over all of them. {significance.POWER}"
+    "the global one; *global*: that one alone; *tuned*: it trained on at the client. All read as "
+    "the federation votes. The last column is what a client pays after the rounds. Differences as "
+    f"in the main table, Holm's correction over all of them. {significance.POWER}"
 )
 
 
@@ -62,24 +69,25 @@ class _Comparison:
 
 def _cells(request: Request) -> list[Cell]:
     return [
-        Cell({**labels, "seed": seed}, request.config(dataset, method, seed, settings))
+        Cell(
+            {"dataset": dataset_name(dataset), "method": method, "variant": variant}
+            | {"cell": name, "seed": seed},
+            request.config(dataset, method, seed, settings),
+        )
         for dataset in request.datasets
         for name, (varied, by_site) in CELLS.items()
         if by_site or dataset_name(dataset) not in BY_SITE
-        for variant, (method, own) in VARIANTS.items()
-        for labels in [_labels(dataset, name, variant, method)]
+        for variant, (method, changes) in VARIANTS.items()
         for settings in [
-            {**(RATIO if method == "dance" else {}), **BY_SITE.get(dataset_name(dataset), {})}
+            (RATIO if method == "dance" else {})
+            # They train FedAvg's network, so that its searched settings are theirs.
+            | (tuned_values(dataset, FULL) if method in ("fedper", "ditto") else {})
+            | BY_SITE.get(dataset_name(dataset), {})
             | varied
-            | own
+            | changes
         ]
         for seed in request.seeds
     ]
-
-
-def _labels(dataset: str, cell: str, variant: str, method: str) -> dict[str, Label]:
-    named: dict[str, Label] = {"dataset": dataset_name(dataset), "method": method}
-    return named | {"variant": variant, "cell": cell}
 
 
 def _render(rows: Sequence[Row]) -> Section:
@@ -90,40 +98,37 @@ def _render(rows: Sequence[Row]) -> Section:
             cell: _groups([row for row in mine if row.labels["cell"] == cell])
             for cell in dict.fromkeys(str(row.labels["cell"]) for row in mine)
         }
-        parts += [f"**{dataset}**", _scores(by_cell), _distances(_compared(by_cell))]
+        family = _compared(by_cell)
+        parts += [f"**{dataset}**", _scores(by_cell), _sentences(family), _verdict(family)]
     return Section(tuple(parts))
 
 
 def _groups(rows: Sequence[Row]) -> dict[str, Group]:
     """Return the groups of a cell by variant, the global models of personal runs among them."""
-    found = {str(group.labels["variant"]): group for group in groups(rows, {"personal"})}
-    shared = {name: _global(found[of]) for name, of in GLOBAL.items() if of in found}
-    return {**found, **shared}
+    by_variant = {str(group.labels["variant"]): group for group in groups(rows, {"personal"})}
+    shared = {name: _global(by_variant[of]) for name, of in GLOBAL.items() if of in by_variant}
+    return {**by_variant, **shared}
 
 
 def _global(group: Group) -> Group:
     """Return the rows of personal models with the accuracy of their global ones."""
-    rows = [
-        Row(**{**vars(row), "result": {**row.result, "test_accuracy": _of_view(row, "global")}})
-        if row.result
-        else row
+    results = [
+        row.result
+        and {**row.result, "test_accuracy": row.result["test_accuracy_by_view"]["global"]}
         for row in group.rows
     ]
+    rows = [replace(row, result=result) for row, result in zip(group.rows, results, strict=True)]
     return Group(group.labels, rows, group.note)
-
-
-def _of_view(row: Row, view: str) -> float:
-    return float(row.result["test_accuracy_by_view"][view])
 
 
 def _compared(by_cell: Mapping[str, Mapping[str, Group]]) -> list[_Comparison]:
     """Return the whole family of a data set, corrected together."""
     family = [
-        _Comparison(cell, rival, metric, paired_test(found[DANCE], found[rival], key))
-        for cell, found in by_cell.items()
+        _Comparison(cell, rival, metric, paired_test(parts[DANCE], parts[rival], key))
+        for cell, parts in by_cell.items()
         for rival in RIVALS
         for metric, key in ((ACCURACY, "test_accuracy"), (F1, "test_macro_f1"))
-        if DANCE in found and rival in found and (metric == ACCURACY or rival not in GLOBAL)
+        if DANCE in parts and rival in parts and (metric == ACCURACY or rival not in GLOBAL)
     ]
     tests = corrected([each.test for each in family])
     return [
@@ -134,38 +139,70 @@ def _compared(by_cell: Mapping[str, Mapping[str, Group]]) -> list[_Comparison]:
 
 def _scores(by_cell: Mapping[str, Mapping[str, Group]]) -> str:
     """Return accuracy and macro-F1 with a line per variant and a column per cell."""
-    names = (DANCE, *RIVALS)
-    lines = [
-        [name, *(_score(found.get(name), name not in GLOBAL) for found in by_cell.values())]
-        for name in names
-    ]
-    seeds = [str(max(len(group.rows) for group in found.values())) for found in by_cell.values()]
-    return markdown(["%", *by_cell], [*lines, ["seeds", *seeds]])
+    lines = []
+    for name in (DANCE, *RIVALS):
+        parts = [groups_[name] for groups_ in by_cell.values() if name in groups_]
+        scores = [_score(groups_.get(name), name) for groups_ in by_cell.values()]
+        cost = NOTHING if name in GLOBAL else _cost(parts)
+        lines += [[name, *scores, cost]] if parts else []
+    seeds = [str(max(len(g.rows) for g in groups_.values())) for groups_ in by_cell.values()]
+    return markdown(["%", *by_cell, "a client pays"], [*lines, ["seeds", *seeds, ""]])
 
 
-def _score(group: Group | None, has_f1: bool) -> str:
+def _score(group: Group | None, name: str) -> str:
     if group is None:
         return NOTHING
-    metrics = ("test_accuracy", "test_macro_f1") if has_f1 else ("test_accuracy",)
+    metrics = ("test_accuracy",) if name in GLOBAL else ("test_accuracy", "test_macro_f1")
     means = [group.stat(metric).mean for metric in metrics]
     return " / ".join(NOTHING if mean is None else f"{100 * mean:.2f}" for mean in means)
 
 
-def _distances(family: Sequence[_Comparison]) -> str:
-    """Return, per cell and metric, the rival that is nearest to DANCE or most ahead of it."""
-    lines = []
-    for cell in dict.fromkeys(each.cell for each in family):
-        line = [cell]
-        for metric in (ACCURACY, F1):
-            here = [c for c in family if (c.cell, c.metric) == (cell, metric)]
-            known = [c for c in here if c.test.difference.mean is not None]
-            best = min(known, key=lambda c: c.test.difference.mean or 0.0, default=None)
-            sides = [c.test.verdict.partition(",")[0] for c in known]
-            counts = f"{sides.count('ahead')} / {sides.count('behind')}"
-            line += [best.rival, best.test.text, counts] if best else [NOTHING] * 3
-        lines.append(line)
-    columns = ("nearest", "points", "ahead / behind")
-    return markdown(["DANCE", *columns, f"{F1}: nearest", *columns[1:]], lines)
+def _cost(parts: Iterable[Group]) -> str:
+    """Return the mean seconds and bytes of personalisation per client, a dash where none is."""
+    rows = [row.result for group in parts for row in group.rows if row.result]
+    paid = [row for row in rows if "seconds_personal" in row]
+    if not paid:
+        return NOTHING
+    seconds, moved = (fmean(row[key] for row in paid) for key in _COSTS)
+    return f"{seconds:.1f} s, {size(round(moved))}"
+
+
+def _sentences(family: Sequence[_Comparison]) -> str:
+    """Return a line per cell that names the winner of either metric."""
+    parts: dict[str, dict[str, list[_Comparison]]] = {}
+    for each in family:
+        parts.setdefault(each.cell, {ACCURACY: [], F1: []})[each.metric].append(each)
+    lines = [[cell, *map(_winner, by_metric.values())] for cell, by_metric in parts.items()]
+    return markdown(["first in", ACCURACY, F1], lines)
+
+
+def _winner(comparisons: Sequence[_Comparison]) -> str:
+    known = [(c.test.difference.mean, c) for c in comparisons if c.test.difference.mean is not None]
+    if not known:
+        return NOTHING
+    # The nearest rival of a DANCE that is first, else the method that is.
+    mean, nearest = min(known, key=lambda pair: pair[0])
+    if mean > 0:
+        return f"*{DANCE}*; next {nearest.rival}, {nearest.test.text}"
+    return f"*{nearest.rival}*; DANCE {nearest.test.text}"
+
+
+def _verdict(family: Sequence[_Comparison]) -> str:
+    """Say where DANCE is ahead or behind, and whether it is a point ahead of the global models."""
+    sides: dict[str, list[str]] = {"ahead": [], "behind": []}
+    for each in family:
+        side = each.test.verdict.partition(",")[0]
+        sides.get(side, []).append(f"{each.rival} ({each.cell}, {each.metric})")
+    behind = f": {'; '.join(sides['behind'])}" if sides["behind"] else ""
+    gains = {each.cell: 1.0 for each in family}
+    for each in (c for c in family if c.rival in GLOBAL):
+        gains[each.cell] = min(gains[each.cell], each.test.difference.mean or 0.0)
+    points = sum(MARGIN <= gain < 1 for gain in gains.values())
+    return (
+        f"Of {len(family)} comparisons DANCE is ahead in {len(sides['ahead'])} and behind in "
+        f"{len(sides['behind'])}{behind}; the others are undecided or equivalent. It is a point or "
+        f"more ahead of both global models in {points} of {len(gains)} cells."
+    )
 
 
 EXPERIMENT = Experiment(
