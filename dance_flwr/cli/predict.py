@@ -24,13 +24,8 @@ def export(
     from dance_flwr.api.prediction.bundle import export as write
 
     bundle = write(run, out, client_folder)
-    fitted = bundle.calibration
     typer.echo(f"bundle      {out}, model {bundle.model_id}")
-    if fitted.nodes:
-        typer.echo(
-            f"calibration temperature {fitted.temperature:.3f} by {fitted.nodes:,} nodes, "
-            f"expected error {fitted.error_before:.4f} before, {fitted.error_after:.4f} after"
-        )
+    typer.echo(f"calibration {bundle.calibration}")
 
 
 @app.command()
@@ -47,12 +42,21 @@ def predict(
             metavar="FILE.jsonl", help="also write the evidence of every node to this file"
         ),
     ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            min=0.5,
+            max=0.999,
+            help="also a set of classes that holds a node's own with this chance; data is a "
+            "client's folder, whose validation nodes decide",
+        ),
+    ] = None,
 ) -> None:
     """Predict nodes that no client ever saw, with their evidence; Flower need not run."""
     from dance_flwr.api.prediction.bundle import Bundle
     from dance_flwr.api.prediction.table import predict as write
 
-    write(Bundle.open(bundle), data, out, evidence, typer.echo)
+    write(Bundle.open(bundle), data, out, evidence, typer.echo, coverage=coverage)
 
 
 @app.command()

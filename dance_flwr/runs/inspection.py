@@ -47,7 +47,8 @@ def show_evidence(run: Path, client: int, node: str | None, client_folder: Path 
     """
     finished = FinishedRun.open(run, client_folder)
     data = finished.data(client)
-    packs = Packs.load(finished.run_folder(data).final_path)
+    calibration = finished.calibration
+    packs = Packs.load(finished.run_folder(data).final_path).calibrated(calibration)
     if node is None:
         if not len(packs.nodes):
             raise UserError(
@@ -61,7 +62,7 @@ def show_evidence(run: Path, client: int, node: str | None, client_folder: Path 
     row = packs.row_of(ids.index(node))
     if row is None:
         packs = finished.explainer(data).explain(torch.tensor([ids.index(node)]))
-        row = 0
+        packs, row = packs.calibrated(calibration), 0
     return render(data, packs, row, _summary(finished, data, packs, row))
 
 

@@ -42,6 +42,13 @@ def client_rows(
     ]
 
 
+def worst_client(clients: Mapping[int | None, Mapping[str, Counts]]) -> float | None:
+    """Return the lowest test accuracy of a client; None under masks, and without test nodes."""
+    tests = [counts["test"] for number, counts in clients.items() if number is not None]
+    known = [accuracy(test.correct["deployed"], test.total) for test in tests]
+    return min((score for score in known if score is not None), default=None)
+
+
 def class_counts(counts: Counts) -> dict[str, list[int]]:
     """Return, by class, the nodes of a split, those predicted as it, and those of them that are."""
     return {
@@ -92,6 +99,7 @@ def total_counts(counts: Sequence[Counts]) -> Counts:
         true_positives=add([c.true_positives for c in counts]),
         predicted=add([c.predicted for c in counts]),
         actual=add([c.actual for c in counts]),
+        calibration=add([c.calibration for c in counts]),
     )
 
 

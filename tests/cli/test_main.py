@@ -42,7 +42,7 @@ COMMANDS = {
     "evidence summaries": {"--client-folder"},
     "evidence verify": {"--client-folder", "--encode", "--data", "--evidence", "--predictions"},
     "export": {"--out", "--client-folder"},
-    "predict": {"--data", "--out", "--evidence"},
+    "predict": {"--data", "--out", "--evidence", "--coverage"},
     "worth": {"--client-folder"},
     "experiment": {
         *("--datasets", "--methods", "--ratios", "--seeds", "--rounds", "--set", "--jobs", "--out"),

@@ -9,7 +9,10 @@ from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.counts import PER_CLASS
 from dance_flwr.federation.wire.rules import ListOf, Rule, Whole, entries_fault
 from dance_flwr.metrics import TOKEN_COUNTS
+from dance_flwr.nn.calibration import BINS, TEMPERATURES
+from dance_flwr.nn.mixture import MAX_LOSS, THOUSANDTHS
 
+_SPLITS = ("val", "test")
 MAX_TOKENS = 2**40  # of one client in one run; as many calls or milliseconds
 
 
@@ -23,12 +26,14 @@ class CountRules:
     nodes : rule for every count of nodes
     classes : how many there are; 0 = unknown
     tokens : rule for every count of tokens over the run, which come with those of the test split
+    calibrated : whether sums for the calibration come with them, too
     """
 
     views: Sequence[str]
     nodes: Rule
     classes: int = 0
     tokens: Rule = field(default_factory=Whole)
+    calibrated: bool = False
 
     def fault(self, metrics: Mapping[str, Any], splits: Sequence[str]) -> str:
         """Return what is wrong with an answer that must count these splits; "" where nothing is."""
@@ -40,6 +45,7 @@ class CountRules:
         # Tokens of the run come once, with the counts of the final model.
         if "test" in splits:
             table |= {keys.tokens_of(name): self.tokens for name in TOKEN_COUNTS}
+            table |= _calibration_rules(metrics) if self.calibrated else {}
         for split in splits:
             table[keys.total_of(split)] = self.nodes
             table |= {keys.correct_of(split, view): self.nodes for view in self.views}
@@ -51,6 +57,18 @@ class CountRules:
             return f"expected {keys.WEIGHT} {total}, found {metrics[keys.WEIGHT]}"
         faults = [_counts_fault(metrics, split) for split in splits]
         return next(filter(None, [*faults, _tokens_fault(metrics)]), "")
+
+
+def _calibration_rules(metrics: Mapping[str, Any]) -> dict[str, Rule]:
+    """Return the rules of sums over as many nodes as the answer says it scored."""
+    # A number that is none breaks a rule of its own.
+    val, test = (n if type(n := metrics.get(keys.total_of(s))) is int else 0 for s in _SPLITS)
+    losses, gaps = Whole(0, MAX_LOSS * val), Whole(0, 2 * THOUSANDTHS * test)
+    size = len(TEMPERATURES)
+    return {
+        keys.calibration_of("val"): ListOf(losses, size, size),
+        keys.calibration_of("test"): ListOf(gaps, size * BINS, size * BINS),
+    }
 
 
 def _tokens_fault(metrics: Mapping[str, Any]) -> str:

@@ -10,6 +10,8 @@ _RESULT_KEYS = (
     "test_accuracy",
     "val_accuracy",
     "test_macro_f1",
+    "test_balanced_accuracy",
+    "test_calibration_error",
     "best_round",
     "test_accuracy_by_view",
     "nodes_per_client",
