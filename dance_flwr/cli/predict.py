@@ -1,4 +1,4 @@
-"""`dance-flwr export`, `predict` and `worth`: hand a model on, use it, say what it brought."""
+"""`dance-flwr export`, `predict`, `worth` and `stats`: use a model, say what joining brings."""
 
 from pathlib import Path
 from typing import Annotated
@@ -72,7 +72,6 @@ def worth(run: FinishedRun, client_folder: ClientFolder = None) -> None:
 
     from dance_flwr.api.prediction import worth as computed
     from dance_flwr.runs.reader import read_result
-    from dance_flwr.runs.units import size
 
     result, names = read_result(run), tuple(computed.MODELS.values())
     table = Table(box=SIMPLE_HEAD, title="accuracy / macro-F1 on test nodes, in %")
@@ -82,12 +81,36 @@ def worth(run: FinishedRun, client_folder: ClientFolder = None) -> None:
     for row in computed.worth(run, client_folder):
         cells = [f"{_percent(row.accuracy[n])} / {_percent(row.macro_f1[n])}" for n in names]
         table.add_row(str(row.client), str(row.nodes), *cells)
-        seconds, moved = computed.cost_of(result, row.client)
-        cost = f"{size(moved)} of models" + ("" if seconds is None else f", {seconds:.1f} s")
-        sentences.append(f"client {row.client}: {row.sentence}; its rounds cost {cost}")
+        sentences.append(computed.with_cost(row, result))
     Console().print(table)
     for sentence in sentences:
         typer.echo(sentence)
+
+
+@app.command()
+def stats(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FOLDER|FILE.json", help="graphs, clients, partitions, or counts of --out"
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="also write the sums, to be added up")
+    ] = None,
+) -> None:
+    """Count classes, degrees and lengths of texts before any training, summed over all sources."""
+    from dance_flwr.config.outputs import check_out
+    from dance_flwr.data.stats import summed
+    from dance_flwr.disk import write_json
+
+    if out is not None:
+        check_out(out)
+    counted = summed(sources)
+    for line in counted.lines:
+        typer.echo(line)
+    if out is not None:
+        write_json(out, vars(counted))
 
 
 def _percent(share: float | None) -> str:

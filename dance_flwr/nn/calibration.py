@@ -59,13 +59,13 @@ class Calibration:
         8.0
         """
         best = TEMPERATURES.index(1.0)
-        if nodes < MIN_NODES:
+        if 0 < nodes < MIN_NODES:
             LOG.warning(
                 "calibration: expected at least %d labelled validation nodes, found %d; "
                 "probabilities stay as they are (temperature 1)",
                 *(MIN_NODES, nodes),
             )
-        else:
+        elif nodes:
             # Of equal ones that next to 1, which changes the least.
             middle = best
             places = range(len(TEMPERATURES))

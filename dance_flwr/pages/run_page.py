@@ -79,7 +79,7 @@ def run_page(facts: RunFacts, refresh_seconds: float | None = None) -> Page:
     content: dict[str, Any] = {
         "status": status,
         "pairs": _pairs(facts, now),
-        "sections": sections(facts, confusion),
+        "sections": sections(facts, confusion, _worth(facts)),
         "written": f"{now:%Y-%m-%d %H:%M:%S} UTC",
         "refresh": refresh_seconds,
         # A page cannot see that its writer was killed, so it knows when to be replaced at the
@@ -104,6 +104,18 @@ def _confusion(facts: RunFacts) -> "Confusion | str":
         return confusion_matrix(Path(facts.status.folder), facts.result)
     except UserError as error:
         return str(error)
+
+
+def _worth(facts: RunFacts) -> list[str]:
+    """Return what joining was worth to each client; empty of a run without personal models."""
+    if facts.result.get("config", {}).get("personal", "off") == "off":
+        return []
+    from dance_flwr.api.prediction.worth import with_cost, worth
+
+    try:
+        return [with_cost(row, facts.result) for row in worth(Path(facts.status.folder))]
+    except UserError as error:
+        return [str(error)]
 
 
 def _pairs(facts: RunFacts, now: datetime) -> list[tuple[str, str]]:

@@ -44,6 +44,7 @@ COMMANDS = {
     "export": {"--out", "--client-folder"},
     "predict": {"--data", "--out", "--evidence", "--coverage"},
     "worth": {"--client-folder"},
+    "stats": {"--out"},
     "experiment": {
         *("--datasets", "--methods", "--ratios", "--seeds", "--rounds", "--set", "--jobs", "--out"),
         *("--dry-run", "--again", "--where", "--known", "--shard"),

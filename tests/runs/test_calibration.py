@@ -12,6 +12,7 @@ from dance_flwr.api.prediction.bundle import export
 from dance_flwr.api.prediction.table import predict, verify
 from dance_flwr.client_data.validated import labelled_nodes
 from dance_flwr.data.graphs.graph import TEST, VAL
+from dance_flwr.errors import UserError
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.client.own_model import deployed_own
@@ -28,12 +29,12 @@ def quiet(line):
     pass
 
 
-@pytest.fixture(scope="module", params=["off", "mix"])
-def fitted(request, run):
-    """A run whose few validation nodes may fit a temperature."""
+@pytest.fixture(scope="module")
+def fitted(run):
+    """A run of personal models whose few validation nodes may fit a temperature."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calibration, "MIN_NODES", 1)
-        finished = run(method="dance", personal=request.param, seed=2)
+        finished = run(method="dance", personal="mix", seed=2)
     assert finished.result["calibration"]["temperature"] != 1
     return finished
 
@@ -106,9 +107,26 @@ def test_what_a_run_seals_stays_as_the_model_gave_it(fitted):
 
 
 def test_the_global_bundle_of_personal_models_is_not_calibrated(fitted, tmp_path):
-    bundle = export(fitted.folder, tmp_path / "bundle")
-    personal = fitted.config.personal == "mix"
-    assert (bundle.calibration == Calibration()) == personal
+    assert export(fitted.folder, tmp_path / "bundle").calibration == Calibration()
+
+
+def test_a_table_has_the_sets_of_a_client_and_says_what_they_cover(fitted, tmp_path):
+    folder, lines = fitted.partition / "client-1", []
+    bundle = export(fitted.folder, tmp_path / "bundle", folder)
+    predict(bundle, str(folder), tmp_path / "p.csv", log=lines.append, coverage=0.6)
+    table = pa_csv.read_csv(tmp_path / "p.csv").to_pydict()
+    sets = [json.loads(text) for text in table["classes"]]
+    for best, probability, members in zip(
+        *(table["predicted"], table["probability"], sets), strict=True
+    ):
+        assert best in members or not members  # the likeliest class is the first to enter
+        assert probability <= 1
+    data = FinishedRun.open(fitted.folder).data(1)
+    names, test = data.card.class_names, labelled_nodes(data, TEST).tolist()
+    inside = sum(names[data.labels[node]] in sets[node] for node in test) / len(test)
+    assert f"{inside:.4f} of {len(test)} test nodes have theirs inside" in " ".join(lines)
+    with pytest.raises(UserError, match="--coverage: expected at least 999 validation nodes"):
+        predict(bundle, str(folder), tmp_path / "q.csv", log=quiet, coverage=0.999)
 
 
 def sums(finished):
@@ -123,8 +141,7 @@ def sums(finished):
 def test_masks_change_nothing(run, fitted):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calibration, "MIN_NODES", 1)
-        config = {"personal": fitted.config.personal, "privacy_secure_aggregation": True}
-        masked = run(method="dance", seed=2, **config)
+        masked = run(method="dance", personal="mix", seed=2, privacy_secure_aggregation=True)
     assert masked.result["calibration"] == fitted.result["calibration"]
     assert masked.replies(keys.EVALUATE) == []
 
@@ -137,7 +154,7 @@ def test_under_differential_privacy_nobody_sends_and_probabilities_stay(run, see
     assert not {keys.calibration_of(split) for split in ("val", "test")} & sums(finished)
 
 
-def test_too_few_nodes_are_a_warning_in_the_log(run, caplog):
+def test_every_run_without_privacy_measures_its_error(run):
     finished = run(method="fedavg-full")
     assert finished.result["calibration"]["temperature"] == 1
     assert finished.result["calibration"]["error_after"] > 0

@@ -26,6 +26,7 @@ def conformal_threshold(probs: Tensor, labels: Tensor, coverage: float) -> float
 
     Examples
     --------
+    >>> import torch
     >>> probs = torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.8, 0.2]])
     >>> round(conformal_threshold(probs, torch.tensor([0, 0, 0]), 0.5), 3)
     0.2
