@@ -29,6 +29,23 @@ def export(
 
 
 @app.command()
+def personal(
+    bundle: BundleFolder,
+    client_folder: Annotated[
+        Path, typer.Option(metavar="CLIENT_FOLDER", help="prepared as the bundle's agreement says")
+    ],
+    out: Annotated[Path, typer.Option(metavar="BUNDLE", help="new folder")],
+) -> None:
+    """Mix the model of a bundle with one that a client trains alone: to join after the run."""
+    from dance_flwr.api.prediction.bundle import Bundle, personalised
+
+    written = personalised(Bundle.open(bundle), client_folder, out)
+    typer.echo(
+        f"bundle      {out}, {written.facts['own']['share']:.1f} of it the client's own model"
+    )
+
+
+@app.command()
 def predict(
     bundle: BundleFolder,
     data: Annotated[

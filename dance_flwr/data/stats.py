@@ -38,12 +38,7 @@ class GraphStats:
 
     @classmethod
     def of(cls, folder: Path) -> "GraphStats":
-        """Count the nodes of a graph's or a client's folder.
-
-        Raises
-        ------
-        DataError : it is none
-        """
+        """Count the nodes of a graph's or a client's folder."""
         graph = read_folder(folder)
         degrees = np.diff(graph.indptr)
         sizes = np.bincount(graph.labels[graph.labels >= 0], minlength=len(graph.class_names))

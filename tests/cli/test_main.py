@@ -42,6 +42,7 @@ COMMANDS = {
     "evidence summaries": {"--client-folder"},
     "evidence verify": {"--client-folder", "--encode", "--data", "--evidence", "--predictions"},
     "export": {"--out", "--client-folder"},
+    "personal": {"--out", "--client-folder"},
     "predict": {"--data", "--out", "--evidence", "--coverage"},
     "worth": {"--client-folder"},
     "stats": {"--out"},

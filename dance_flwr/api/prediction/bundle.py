@@ -34,8 +34,10 @@ from dance_flwr.disk import atomic_folder, json_text, write_text
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.client.own_model import OWN, OwnModel, deployed_own, plain_config
+from dance_flwr.federation.client.personal import personalise
 from dance_flwr.fingerprint import VERSION, file_sha256
 from dance_flwr.methods import get_spec
+from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.reader import config_of, load_model, read_result, validated
 
@@ -224,6 +226,36 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
         bundle = Bundle.open(draft)
         assert weights.keys() == bundle.weights.keys()
         write_text(draft / CARD, card_text(facts, agreement, bundle.calibration))
+    return Bundle.open(out)
+
+
+def personalised(bundle: Bundle, client_folder: Path, out: Path) -> Bundle:
+    """Write the bundle of a client that joins after the run: no round, and nothing leaves it.
+
+    The client trains a model alone, and its own validation nodes choose the share of it.
+
+    Raises
+    ------
+    UserError : the bundle is a client's, `out` exists, or the data do not fit the model
+    """
+    if "own" in bundle.facts or out.exists():
+        raise UserError(
+            f"expected a bundle of the global model and a new folder, found {bundle.folder} and "
+            f"{out}; export the run without --client-folder, or choose another name"
+        )
+    client, round_ = bundle.client(client_folder), int(bundle.facts["best_round"])
+    info = RoundInfo(str(bundle.facts["run"]), round_, bundle.model_id)
+    own = personalise(client, bundle.weights, info, (), 0)
+    facts = {**bundle.facts, "own": {"model": own.model_id, "share": own.share}}
+    # None of them is of this client.
+    facts |= dict.fromkeys(("test_accuracy", "test_macro_f1", "val_accuracy"))
+    facts["calibration"] = asdict(calibration := Calibration())
+    with atomic_folder(out) as draft:
+        for name in (AGREED, MODEL):
+            (draft / name).write_bytes((bundle.folder / name).read_bytes())
+        own.save(draft / OWN)
+        write_text(draft / FACTS, json_text(facts))
+        write_text(draft / CARD, card_text(facts, bundle.agreement, calibration))
     return Bundle.open(out)
 
 
