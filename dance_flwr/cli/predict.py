@@ -118,16 +118,16 @@ def stats(
 ) -> None:
     """Count classes, degrees and lengths of texts before any training, summed over all sources."""
     from dance_flwr.config.outputs import check_out
-    from dance_flwr.data.stats import summed
+    from dance_flwr.data.stats import lines_of, summed
     from dance_flwr.disk import write_json
 
     if out is not None:
         check_out(out)
     counted = summed(sources)
-    for line in counted.lines:
+    for line in lines_of(counted):
         typer.echo(line)
     if out is not None:
-        write_json(out, vars(counted))
+        write_json(out, counted)
 
 
 def _percent(share: float | None) -> str:

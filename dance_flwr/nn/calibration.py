@@ -58,7 +58,9 @@ class Calibration:
         >>> Calibration.fit(range(25, 0, -1), 120, [0] * 375, 0).temperature
         8.0
         """
-        best = TEMPERATURES.index(1.0)
+        if not gaps:  # they are withheld
+            return cls()
+        best = middle = TEMPERATURES.index(1.0)
         if 0 < nodes < MIN_NODES:
             LOG.warning(
                 "calibration: expected at least %d labelled validation nodes, found %d; "
@@ -67,7 +69,6 @@ class Calibration:
             )
         elif nodes:
             # Of equal ones that next to 1, which changes the least.
-            middle = best
             places = range(len(TEMPERATURES))
             best = min(places, key=lambda place: (losses[place], abs(place - middle)))
         if best in (0, len(TEMPERATURES) - 1):
@@ -76,10 +77,8 @@ class Calibration:
                 "tell how sure the model may be, so check a sample by hand",
                 TEMPERATURES[best],
             )
-        before, after = (
-            _error(gaps, place, test_nodes) for place in (TEMPERATURES.index(1.0), best)
-        )
-        return cls(TEMPERATURES[best], nodes if nodes >= MIN_NODES else 0, before, after)
+        errors = (_error(gaps, place, test_nodes) for place in (middle, best))
+        return cls(TEMPERATURES[best], nodes if nodes >= MIN_NODES else 0, *errors)
 
     def __str__(self) -> str:
         fitted = f"temperature {self.temperature:g}, fitted on {self.nodes:,} validation nodes"
@@ -124,7 +123,8 @@ def confidence_gaps(probs: Float[Tensor, "m C"], labels: Int64[Tensor, "m"]) -> 
     Examples
     --------
     >>> gaps = confidence_gaps(torch.tensor([[0.9, 0.1]]), torch.tensor([1]))
-    >>> gaps[TEMPERATURES.index(1.0) * BINS :][12:15]
+    >>> first = TEMPERATURES.index(1.0) * BINS
+    >>> gaps[first + 12 : first + 15]
     [1000, 1900, 1000]
     """
     gaps: list[int] = []

@@ -21,7 +21,6 @@ from dance_flwr.federation.client.client import Client, load_at, shape_of
 from dance_flwr.federation.client.own_model import deployed_own
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.methods import get_spec
-from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.reader import config_of, load_model, read_result
 
 
@@ -80,11 +79,6 @@ class FinishedRun:
     def model_id(self) -> str:
         """Fingerprint of the model, as the run's record names it."""
         return str(self.result["model_fingerprint"])
-
-    @property
-    def calibration(self) -> Calibration:
-        """The temperature that the clients' sums gave."""
-        return Calibration(**self.result["calibration"])
 
     @property
     def settings(self) -> DanceConfig:

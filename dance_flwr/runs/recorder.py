@@ -27,7 +27,7 @@ from dance_flwr.disk import (
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import spent_epsilon
 from dance_flwr.fingerprint import model_fingerprint
-from dance_flwr.metrics import Counts, Training, accuracy, balanced_accuracy, macro_f1
+from dance_flwr.metrics import Counts, Training, accuracy, macro_f1
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.history import Round
@@ -40,10 +40,10 @@ from dance_flwr.runs.summary import (
     per_condensed_node,
     privacy_facts,
     sum_by_key,
+    test_scores,
     total_counts,
     versions,
     view_shares,
-    worst_client,
 )
 
 LOG = logging.getLogger("flwr")
@@ -214,18 +214,14 @@ class Recorder:
             total_counts([counts[split] for counts in clients.values()])
             for split in ("test", "val")
         )
-        calibration = Calibration()
-        if test.calibration:  # else it is withheld
-            calibration = Calibration.fit(val.calibration, val.total, test.calibration, test.total)
+        rows = client_rows(clients, self.checkpoint.sizes.get("nodes_per_client", {}))
+        calibration = Calibration.fit(val.calibration, val.total, test.calibration, test.total)
         self.checkpoint.stamp()
         result = {
             "schema": SCHEMA,
-            "test_accuracy": accuracy(test.correct["deployed"], test.total),
-            "val_accuracy": accuracy(val.correct["deployed"], val.total),
-            "test_macro_f1": macro_f1(test.true_positives, test.predicted, test.actual),
-            "test_balanced_accuracy": balanced_accuracy(test.true_positives, test.actual),
-            "test_worst_client": worst_client(clients),
+            **test_scores(test, rows),
             "test_calibration_error": calibration.error_after,
+            "val_accuracy": accuracy(val.correct["deployed"], val.total),
             "best_round": self.best_round,
             "test_nodes": test.total,
             "val_nodes": val.total,
@@ -233,7 +229,7 @@ class Recorder:
                 view: accuracy(hits, test.total) for view, hits in test.correct.items()
             },
             "share_of_views": view_shares(self.config),
-            "clients": client_rows(clients, self.checkpoint.sizes.get("nodes_per_client", {})),
+            "clients": rows,
             "test_by_class": class_counts(test),
             "calibration": asdict(calibration),
             "per_condensed_node": per_condensed_node(self.history),

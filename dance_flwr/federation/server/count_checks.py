@@ -12,7 +12,9 @@ from dance_flwr.metrics import TOKEN_COUNTS
 from dance_flwr.nn.calibration import BINS, TEMPERATURES
 from dance_flwr.nn.mixture import MAX_LOSS, THOUSANDTHS
 
-_SPLITS = ("val", "test")
+_GRID = len(TEMPERATURES)
+# Split -> the largest sum of a node, and how many sums there are.
+_CALIBRATION = {"val": (MAX_LOSS, _GRID), "test": (2 * THOUSANDTHS, _GRID * BINS)}
 MAX_TOKENS = 2**40  # of one client in one run; as many calls or milliseconds
 
 
@@ -45,7 +47,11 @@ class CountRules:
         # Tokens of the run come once, with the counts of the final model.
         if "test" in splits:
             table |= {keys.tokens_of(name): self.tokens for name in TOKEN_COUNTS}
-            table |= _calibration_rules(metrics) if self.calibrated else {}
+            for split, (largest, size) in _CALIBRATION.items() if self.calibrated else ():
+                # A number of nodes that is none breaks a rule of its own.
+                nodes = n if type(n := metrics.get(keys.total_of(split))) is int else 0
+                rule = ListOf(Whole(0, largest * nodes), size, size)
+                table[keys.calibration_of(split)] = rule
         for split in splits:
             table[keys.total_of(split)] = self.nodes
             table |= {keys.correct_of(split, view): self.nodes for view in self.views}
@@ -57,18 +63,6 @@ class CountRules:
             return f"expected {keys.WEIGHT} {total}, found {metrics[keys.WEIGHT]}"
         faults = [_counts_fault(metrics, split) for split in splits]
         return next(filter(None, [*faults, _tokens_fault(metrics)]), "")
-
-
-def _calibration_rules(metrics: Mapping[str, Any]) -> dict[str, Rule]:
-    """Return the rules of sums over as many nodes as the answer says it scored."""
-    # A number that is none breaks a rule of its own.
-    val, test = (n if type(n := metrics.get(keys.total_of(s))) is int else 0 for s in _SPLITS)
-    losses, gaps = Whole(0, MAX_LOSS * val), Whole(0, 2 * THOUSANDTHS * test)
-    size = len(TEMPERATURES)
-    return {
-        keys.calibration_of("val"): ListOf(losses, size, size),
-        keys.calibration_of("test"): ListOf(gaps, size * BINS, size * BINS),
-    }
 
 
 def _tokens_fault(metrics: Mapping[str, Any]) -> str:

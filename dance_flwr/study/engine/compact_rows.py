@@ -11,6 +11,7 @@ _RESULT_KEYS = (
     "val_accuracy",
     "test_macro_f1",
     "test_balanced_accuracy",
+    "test_worst_client",
     "test_calibration_error",
     "best_round",
     "test_accuracy_by_view",
