@@ -15,10 +15,7 @@ Stats = dict[str, Counter[str]]  # by section: name or lower end of a bin -> num
 
 
 def stats_of(folder: Path) -> Stats:
-    """Count the nodes of a graph's or a client's folder.
-
-    Bins of degrees are 0, 1, 2-3, 4-7, ..; those of characters of a text 0-63, 64-127, 128-255, ..
-    """
+    """Count a folder's nodes, by degree in bins of 0, 1, 2-3, .., by characters 0-63, 64-127, .."""
     graph = read_folder(folder)
     degrees, labels = np.diff(graph.indptr), graph.labels[graph.labels >= 0]
     sizes = {"folders": 1, "nodes": graph.num_nodes, "edges": int(degrees.sum()) // 2}

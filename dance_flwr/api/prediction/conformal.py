@@ -1,7 +1,7 @@
 """Split conformal prediction at one client (LAC; Sadinle et al. 2019): sets of classes that cover.
 
 With validation and new nodes exchangeable, the class of a new node is in its set with at least the
-probability asked for, whatever the model is. The sets say nothing of nodes of another institution.
+probability asked for, whatever the model is.
 """
 
 from fractions import Fraction

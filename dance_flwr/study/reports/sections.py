@@ -43,9 +43,7 @@ class Columns:
 
 
 def beyond_accuracy(columns: Columns, by_dataset: Mapping[Any, Sequence[Group]]) -> tuple[str, ...]:
-    """Return a table of what accuracy hides, with the lines of another one.
-
-    Empty where no row has counted it.
+    """Return a table of what accuracy hides, with the lines of another; empty for older rows.
 
     Parameters
     ----------

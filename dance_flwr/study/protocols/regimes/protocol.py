@@ -24,7 +24,7 @@ from dance_flwr.study.reports import significance
 from dance_flwr.study.reports.figures import COLOURS, MARKERS
 from dance_flwr.study.reports.sections import Columns, beyond_accuracy
 from dance_flwr.study.reports.significance import PairedTest, comparison_table
-from dance_flwr.study.reports.tables import NOTHING, Group, markdown, shared_settings
+from dance_flwr.study.reports.tables import NOTHING, Group, by_label, markdown, shared_settings
 from dance_flwr.study.reports.trained_nodes import tokens_of_a_refresh
 
 HOW = (
@@ -111,15 +111,10 @@ def _accuracies(results: Results, places: Sequence[Place], names: Collection[str
     ]
     headings = ["accuracy %", *(place.name for place in places)]
     table = markdown(headings, [*lines, ["seeds", *map(str, seeds)]])
-    compared = [
-        group
-        for place in places
-        for group in results.groups[place]
-        if group.labels["variant"] in names
-    ]
+    every = [group for place in places for group in results.groups[place]]
+    compared = by_label([g for g in every if g.labels["variant"] in names], "dataset")
     cells = Columns(("regime", "level", "variant"), (), _cell_keys)
-    dataset = places[0].dataset if places else ""
-    return "\n\n".join([table, *beyond_accuracy(cells, {dataset: compared})])
+    return "\n\n".join([table, *beyond_accuracy(cells, compared)])
 
 
 def _cell_keys(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
