@@ -15,7 +15,7 @@ from torch import Tensor
 from dance_flwr.nn.mixture import MAX_LOSS, THOUSANDTHS
 
 LOG = logging.getLogger("flwr")
-# Why a grid (decision 20): a loss at each of these, an eighth to eight in steps of 19 %, is a sum
+# Why a grid (decision 30): a loss at each of these, an eighth to eight in steps of 19 %, is a sum
 # that masks can hide; a search would ask the clients again for every temperature it tries.
 TEMPERATURES = tuple(round(2 ** (step / 4), 3) for step in range(-12, 13))
 BINS = 15  # of equal width, as in Guo et al.
