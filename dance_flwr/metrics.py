@@ -17,6 +17,8 @@ class Counts:
     ----------
     correct : per view, correctly classified nodes; total : nodes
     true_positives, predicted, actual : per class, of the deployed prediction
+    calibration : of the deployed prediction of the final model: `temperature_losses` on "val",
+        `confidence_gaps` on "test"; empty of a validation, and under differential privacy
     """
 
     correct: Mapping[str, int]
@@ -24,6 +26,7 @@ class Counts:
     true_positives: Sequence[int]
     predicted: Sequence[int]
     actual: Sequence[int]
+    calibration: Sequence[int] = ()
 
 
 def count(views: Mapping[str, Tensor], target: Tensor) -> Counts:
@@ -70,6 +73,15 @@ def macro_f1(
         if p + a > 0
     ]
     return sum(scores) / len(scores) if scores else None
+
+
+def balanced_accuracy(true_positives: Sequence[int], actual: Sequence[int]) -> float | None:
+    """Return the mean over classes of TP / actual, in [0, 1]; None without nodes.
+
+    Equals scikit-learn's `balanced_accuracy_score`: classes that do not occur are omitted.
+    """
+    recalls = [tp / a for tp, a in zip(true_positives, actual, strict=True) if a > 0]
+    return sum(recalls) / len(recalls) if recalls else None
 
 
 PHASES = ("forward", "nodes", "text", "topology", "packs", "train")

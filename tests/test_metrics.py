@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score
 
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.metrics import accuracy, count, macro_f1
+from dance_flwr.metrics import accuracy, balanced_accuracy, count, macro_f1
 from dance_flwr.nn.proximal import proximal_term
 from dance_flwr.nn.training import learning_rate, train_epochs
 
@@ -47,6 +47,12 @@ def test_counts_give_the_metrics_of_scikit_learn(seed, n, classes, masked):
     guess = views["deployed"].argmax(1).numpy()[known]
     found = macro_f1(counts.true_positives, counts.predicted, counts.actual)
     assert found == pytest.approx(f1_score(labels[known], guess, average="macro"))
+
+
+def test_balanced_accuracy_by_hand():
+    """Recalls 1/1 and 2/4; class 1 does not occur."""
+    assert balanced_accuracy([1, 0, 2], [1, 0, 4]) == pytest.approx((1 + 0.5) / 2)
+    assert balanced_accuracy([0], [0]) is None
 
 
 def test_macro_f1_by_hand():

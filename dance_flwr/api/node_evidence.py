@@ -60,8 +60,9 @@ class NodeEvidence:
     Attributes
     ----------
     id : of the node
-    predicted, probability : the class that the model deploys, before calibration
-    views : by stage ("plain", "fused", "deployed", ..), the probability of each class
+    predicted, probability : the class that the model deploys, calibrated as in `predict`
+    views : by stage ("plain", "fused", "deployed", ..), the probability of each class; the last one
+        is calibrated
     neighbours : by hop, the node itself first; spans : heaviest first
     """
 

@@ -1,4 +1,4 @@
-"""`dance-flwr export`, `predict` and `worth`: hand a model on, use it, say what it brought."""
+"""`dance-flwr export`, `predict`, `worth` and `stats`: use a model, say what joining brings."""
 
 from pathlib import Path
 from typing import Annotated
@@ -24,13 +24,25 @@ def export(
     from dance_flwr.api.prediction.bundle import export as write
 
     bundle = write(run, out, client_folder)
-    fitted = bundle.calibration
     typer.echo(f"bundle      {out}, model {bundle.model_id}")
-    if fitted.nodes:
-        typer.echo(
-            f"calibration temperature {fitted.temperature:.3f} by {fitted.nodes:,} nodes, "
-            f"expected error {fitted.error_before:.4f} before, {fitted.error_after:.4f} after"
-        )
+    typer.echo(f"calibration {bundle.calibration}")
+
+
+@app.command()
+def personal(
+    bundle: BundleFolder,
+    client_folder: Annotated[
+        Path, typer.Option(metavar="CLIENT_FOLDER", help="prepared as the bundle's agreement says")
+    ],
+    out: Annotated[Path, typer.Option(metavar="BUNDLE", help="new folder")],
+) -> None:
+    """Mix the model of a bundle with one that a client trains alone: to join after the run."""
+    from dance_flwr.api.prediction.bundle import Bundle, personalised
+
+    written = personalised(Bundle.open(bundle), client_folder, out)
+    typer.echo(
+        f"bundle      {out}, {written.facts['own']['share']:.1f} of it the client's own model"
+    )
 
 
 @app.command()
@@ -47,12 +59,21 @@ def predict(
             metavar="FILE.jsonl", help="also write the evidence of every node to this file"
         ),
     ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            min=0.5,
+            max=0.999,
+            help="also a set of classes that holds a node's own with this chance; data is a "
+            "client's folder, whose validation nodes decide",
+        ),
+    ] = None,
 ) -> None:
     """Predict nodes that no client ever saw, with their evidence; Flower need not run."""
     from dance_flwr.api.prediction.bundle import Bundle
     from dance_flwr.api.prediction.table import predict as write
 
-    write(Bundle.open(bundle), data, out, evidence, typer.echo)
+    write(Bundle.open(bundle), data, out, evidence, typer.echo, coverage=coverage)
 
 
 @app.command()
@@ -68,7 +89,6 @@ def worth(run: FinishedRun, client_folder: ClientFolder = None) -> None:
 
     from dance_flwr.api.prediction import worth as computed
     from dance_flwr.runs.reader import read_result
-    from dance_flwr.runs.units import size
 
     result, names = read_result(run), tuple(computed.MODELS.values())
     table = Table(box=SIMPLE_HEAD, title="accuracy / macro-F1 on test nodes, in %")
@@ -78,12 +98,36 @@ def worth(run: FinishedRun, client_folder: ClientFolder = None) -> None:
     for row in computed.worth(run, client_folder):
         cells = [f"{_percent(row.accuracy[n])} / {_percent(row.macro_f1[n])}" for n in names]
         table.add_row(str(row.client), str(row.nodes), *cells)
-        seconds, moved = computed.cost_of(result, row.client)
-        cost = f"{size(moved)} of models" + ("" if seconds is None else f", {seconds:.1f} s")
-        sentences.append(f"client {row.client}: {row.sentence}; its rounds cost {cost}")
+        sentences.append(computed.with_cost(row, result))
     Console().print(table)
     for sentence in sentences:
         typer.echo(sentence)
+
+
+@app.command()
+def stats(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FOLDER|FILE.json", help="graphs, clients, partitions, or counts of --out"
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="also write the sums, to be added up")
+    ] = None,
+) -> None:
+    """Count classes, degrees and lengths of texts before any training, summed over all sources."""
+    from dance_flwr.config.outputs import check_out
+    from dance_flwr.data.stats import lines_of, summed
+    from dance_flwr.disk import write_json
+
+    if out is not None:
+        check_out(out)
+    counted = summed(sources)
+    for line in lines_of(counted):
+        typer.echo(line)
+    if out is not None:
+        write_json(out, counted)
 
 
 def _percent(share: float | None) -> str:

@@ -161,7 +161,7 @@ class ModelConfig:
     )
 
 
-BALANCED = "balanced"
+BALANCED, MACRO_F1 = "balanced", "macro-f1"
 
 
 @dataclass(frozen=True)
@@ -217,6 +217,13 @@ class FederationConfig:
         "for the final model",
         ge=0,
         advanced=True,
+    )
+    # Why accuracy (decision 7): it is what the tables compare. Macro-F1 follows from the counts by
+    # class that clients send anyway.
+    objective: str = option(
+        "accuracy",
+        "validation metric that chooses the best round",
+        choices=("accuracy", MACRO_F1),
     )
     strategy: str = option("fedavg", "server strategy", choices=STRATEGIES.names)
     aggregate_weight: str = option(

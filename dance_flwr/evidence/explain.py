@@ -1,7 +1,7 @@
 """Explain predictions: the evidence packs of any nodes of a client."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ from dance_flwr.evidence.attribution import (
     two_best_classes,
 )
 from dance_flwr.evidence.pack import FUSED, PERSONAL, SMOOTHED, STAGES, Packs
+from dance_flwr.nn.calibration import Calibration
 from dance_flwr.nn.mixture import Mixture
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows
 
@@ -44,6 +45,7 @@ class Explainer:
     smooth : what is done to the deployed probabilities of all nodes, [n, C] -> [n, C]; None =
         nothing
     mixture : the client's own model, which is mixed into what is deployed; None = nothing is
+    calibration : of what is deployed, the last stage of packs that read the whole graph
     """
 
     model: DanceModel
@@ -53,6 +55,7 @@ class Explainer:
     model_id: str = ""
     smooth: Callable[[Float[Tensor, "n C"]], Float[Tensor, "n C"]] | None = None
     mixture: Mixture | None = None
+    calibration: Calibration = field(default_factory=Calibration)
 
     @torch.no_grad()
     def explain(self, nodes: Int64[Tensor, "m"], graph: LocalGraph | None = None) -> Packs:
@@ -69,7 +72,8 @@ class Explainer:
         if self.mixture is not None and not graph:
             all_nodes[self.mixture.kind] = self.mixture.own[nodes]
         hidden, selection = self._select(nodes, graph or self.data.graph)
-        return self.packs(hidden, selection, self.round, all_nodes)
+        packs = self.packs(hidden, selection, self.round, all_nodes)
+        return packs if graph else packs.calibrated(self.calibration)
 
     def selection(self, nodes: Int64[Tensor, "m"]) -> Selection:
         """Return the evidence of these nodes with all candidates, the rejected ones included."""

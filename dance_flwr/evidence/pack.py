@@ -16,6 +16,7 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.inference import DEPLOYED
 from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.errors import DataError
+from dance_flwr.nn.calibration import Calibration
 from dance_flwr.nn.ragged import Ragged, stack_rows
 
 PARTS = ("constant", "prior", "graph", "text", "labels")
@@ -105,6 +106,15 @@ class Packs:
         # Packs of a training round do not know the view "core".
         known = [self.stages.index(view) for view in self.views if view in self.stages]
         return (self.probs[known].argmax(axis=2) != self.predicted).any(axis=0)  # type: ignore[no-any-return]
+
+    def calibrated(self, calibration: Calibration) -> "Packs":
+        """Return the packs with calibrated probabilities of the last stage, for those who read.
+
+        What a run seals is not calibrated, as its temperature follows from what all clients deploy.
+        """
+        last = calibration.apply(torch.as_tensor(self.probs[-1:])).numpy()
+        probs = np.concatenate([self.probs[:-1], last.astype(np.float32)])
+        return replace(self, probs=probs)
 
     def counts(self, data: ClientData) -> dict[str, int]:
         """Return the totals of `Selection.counts` for these packs."""

@@ -72,6 +72,12 @@ _SCORED = Disclosure(
     _SERVER,
     _WITHHELD,
 )
+_CALIBRATION = Disclosure(
+    "sums of the final model: loss on validation nodes at 25 temperatures; on test nodes, at each "
+    "of them, how far confidence exceeds hits in each of 15 bins (none where withheld)",
+    _SERVER,
+    _EXACT,
+)
 _VOTES = Disclosure(
     "votes on the reading: validation nodes that each one gains and loses (none where withheld)",
     _SERVER,
@@ -147,6 +153,7 @@ def _metrics() -> dict[tuple[str, str], Disclosure]:
         ),
         **_each(keys.METRICS, COUNTS, _TRAINED_ON),
         **_each(keys.METRICS, scored, _SCORED),
+        **_each(keys.METRICS, map(keys.calibration_of, ("val", "test")), _CALIBRATION),
         **_each(keys.METRICS, map(keys.tokens_of, TOKEN_COUNTS), _TOKENS),
     }
 

@@ -81,6 +81,9 @@ def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tupl
     packs, stored = _packs(subject, chosen)
     names = [one_line(name, marks=True) for name in client_data.card.class_names]
     digests = pack_digests(packs, subject.ids, client_data.card.class_names)
+    # After the digests, which name what the run sealed. A bundle's explainer has calibrated.
+    if subject.kind == "run":
+        packs = packs.calibrated(subject.calibration)
     # From the seed of the run: a page that is written again has the same controls.
     draws = generator(seed, "page", client=client_data.card.client)
     effects = leave_out(subject.explainer, packs, _CONTROLS, draws, _MAX_ENTRIES)
@@ -187,6 +190,7 @@ def _header(subject: Subject, packs: int, stored: int, texts: int) -> Mapping[st
         "packs": packs,
         "stored": stored,
         "texts": texts,
+        "calibration": str(subject.calibration),
         "rule": RULE,
         "low_margin": LOW_MARGIN,
         "splits": list(_SPLITS.values()),

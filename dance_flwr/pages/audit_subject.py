@@ -26,6 +26,7 @@ from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.client.own_model import deployed_own
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.finished_run import FinishedRun
 from dance_flwr.runs.inspection import verify_evidence
 
@@ -88,11 +89,17 @@ class Subject:
 
     @cached_property
     def views(self) -> dict[str, NDArray[np.float32]]:
-        """[n, C] probabilities of every node by view, and what is deployed."""
+        """[n, C] probabilities of every node by view, and what is deployed, calibrated."""
         info = RoundInfo("page", self.explainer.round, self.explainer.model_id, final=True)
         with torch.no_grad():
             probs = self.client.predict(info, torch.arange(self.client.data.num_nodes))
-        return {name: of_view.cpu().numpy() for name, of_view in probs.items()}
+        probs["deployed"] = self.calibration.apply(probs["deployed"])
+        return {name: of_view.float().cpu().numpy() for name, of_view in probs.items()}
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """The temperature of the run, which the model's bundle has, too."""
+        return Calibration(**self.record["calibration"])
 
 
 def is_bundle(source: Path, data: str | None) -> bool:

@@ -79,7 +79,7 @@ def run_page(facts: RunFacts, refresh_seconds: float | None = None) -> Page:
     content: dict[str, Any] = {
         "status": status,
         "pairs": _pairs(facts, now),
-        "sections": sections(facts, confusion),
+        "sections": sections(facts, confusion, _worth(facts)),
         "written": f"{now:%Y-%m-%d %H:%M:%S} UTC",
         "refresh": refresh_seconds,
         # A page cannot see that its writer was killed, so it knows when to be replaced at the
@@ -106,6 +106,18 @@ def _confusion(facts: RunFacts) -> "Confusion | str":
         return str(error)
 
 
+def _worth(facts: RunFacts) -> list[str]:
+    """Return what joining was worth to each client; empty of a run without personal models."""
+    if facts.result.get("config", {}).get("personal", "off") == "off":
+        return []
+    from dance_flwr.api.prediction.worth import with_cost, worth
+
+    try:
+        return [with_cost(row, facts.result) for row in worth(Path(facts.status.folder))]
+    except UserError as error:
+        return [str(error)]
+
+
 def _pairs(facts: RunFacts, now: datetime) -> list[tuple[str, str]]:
     """Return the most important facts, as names and texts."""
     status, result, config = facts.status, facts.result, facts.config
@@ -120,6 +132,10 @@ def _pairs(facts: RunFacts, now: datetime) -> list[tuple[str, str]]:
         pairs.append(("test accuracy", f"{status.test_accuracy:.4f} on {nodes}"))
     elif result and not result["test_nodes"]:
         pairs.append(("test accuracy", "no client has test nodes"))
+    if "calibration" in result:
+        from dance_flwr.nn.calibration import Calibration  # imports torch
+
+        pairs.append(("calibration", str(Calibration(**result["calibration"]))))
     if status.val_accuracy is not None:
         last = f"{status.val_accuracy:.4f} in round {status.val_round}"
         best = f"best {status.best_accuracy:.4f} in round {status.best_round}"

@@ -29,18 +29,22 @@ if TYPE_CHECKING:  # opening clients is for runs that have ended
 _MAX_BARS, _MAX_CLASSES = 60, 60  # rows of a chart; tables have all
 
 
-def sections(facts: RunFacts, confusion: "Confusion | str") -> list[Section]:
+def sections(
+    facts: RunFacts, confusion: "Confusion | str", worth: Sequence[str] = ()
+) -> list[Section]:
     """Return the parts of the page of a run, as far as it went.
 
     Parameters
     ----------
     confusion : counts of test nodes, or why they are not known
+    worth : a sentence per client, or why they are not known; empty = no such part
     """
     return [
         _by_round(facts.rows),
         _seconds(facts),
         _bytes(facts),
         _clients(facts),
+        *([Section("worth", "What joining was worth", worth)] if worth else []),
         _classes(facts.result),
         _confusion(facts.result, confusion),
         *of_record(facts),

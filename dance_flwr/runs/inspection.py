@@ -23,6 +23,7 @@ from dance_flwr.evidence.summaries.summary import Sentence, Summaries
 from dance_flwr.evidence.verify import PackCounts, verify_packs, verify_sources
 from dance_flwr.federation.wire.keys import DATA_SHA256, EVIDENCE_SHA256
 from dance_flwr.llm.config import CORE, ON_DEMAND, LlmConfig
+from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.finished_run import FinishedRun
 from dance_flwr.runs.history import Round
 
@@ -47,7 +48,8 @@ def show_evidence(run: Path, client: int, node: str | None, client_folder: Path 
     """
     finished = FinishedRun.open(run, client_folder)
     data = finished.data(client)
-    packs = Packs.load(finished.run_folder(data).final_path)
+    calibration = Calibration(**finished.result["calibration"])
+    packs = Packs.load(finished.run_folder(data).final_path).calibrated(calibration)
     if node is None:
         if not len(packs.nodes):
             raise UserError(
@@ -61,7 +63,7 @@ def show_evidence(run: Path, client: int, node: str | None, client_folder: Path 
     row = packs.row_of(ids.index(node))
     if row is None:
         packs = finished.explainer(data).explain(torch.tensor([ids.index(node)]))
-        row = 0
+        packs, row = packs.calibrated(calibration), 0
     return render(data, packs, row, _summary(finished, data, packs, row))
 
 

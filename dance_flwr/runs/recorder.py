@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dance_flwr import events
 from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT
+from dance_flwr.config.sections import MACRO_F1
 from dance_flwr.config.tree import flatten
 from dance_flwr.disk import (
     append_to,
@@ -27,6 +28,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import spent_epsilon
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.metrics import Counts, Training, accuracy, macro_f1
+from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.history import Round
 from dance_flwr.runs.lifecycle import round_ended
@@ -38,6 +40,7 @@ from dance_flwr.runs.summary import (
     per_condensed_node,
     privacy_facts,
     sum_by_key,
+    test_scores,
     total_counts,
     versions,
     view_shares,
@@ -150,11 +153,9 @@ class Recorder:
                 row.epsilon,
                 self.config.privacy.epsilon,
             )
-        best = max(
-            (r.val_accuracy for r in self.history if r.val_accuracy is not None), default=-1.0
-        )
+        best = max((s for r in self.history if (s := self._score(r)) is not None), default=-1.0)
         # Strictly better: of equal rounds the first stays.
-        if row.val_accuracy is not None and row.val_accuracy > best:
+        if (score := self._score(row)) is not None and score > best:
             self.best_round, self.best_state = round_, dict(state)
             self.checkpoint.best_model = model_fingerprint(state)
         # Why (decision 26): after the round, as parsing takes half a second, and before it nothing
@@ -177,6 +178,10 @@ class Recorder:
         if self._on_round:
             self._on_round(asdict(row))
         self._row, self._round_start = Round(round_ + 1), time.perf_counter()
+
+    def _score(self, row: Round) -> float | None:
+        """Return the validation metric that `objective` names; None without a validation."""
+        return row.val_macro_f1 if self.config.objective == MACRO_F1 else row.val_accuracy
 
     def keep_last_model(self, state: Mapping[str, Tensor]) -> None:
         """Keep the last model if no round was validated.
@@ -209,12 +214,14 @@ class Recorder:
             total_counts([counts[split] for counts in clients.values()])
             for split in ("test", "val")
         )
+        rows = client_rows(clients, self.checkpoint.sizes.get("nodes_per_client", {}))
+        calibration = Calibration.fit(val.calibration, val.total, test.calibration, test.total)
         self.checkpoint.stamp()
         result = {
             "schema": SCHEMA,
-            "test_accuracy": accuracy(test.correct["deployed"], test.total),
+            **test_scores(test, rows),
+            "test_calibration_error": calibration.error_after,
             "val_accuracy": accuracy(val.correct["deployed"], val.total),
-            "test_macro_f1": macro_f1(test.true_positives, test.predicted, test.actual),
             "best_round": self.best_round,
             "test_nodes": test.total,
             "val_nodes": val.total,
@@ -222,8 +229,9 @@ class Recorder:
                 view: accuracy(hits, test.total) for view, hits in test.correct.items()
             },
             "share_of_views": view_shares(self.config),
-            "clients": client_rows(clients, self.checkpoint.sizes.get("nodes_per_client", {})),
+            "clients": rows,
             "test_by_class": class_counts(test),
+            "calibration": asdict(calibration),
             "per_condensed_node": per_condensed_node(self.history),
             "seconds_total": time.perf_counter() - self._start,
             "seconds_by_phase": sum_by_key([row.seconds for row in self.history]),

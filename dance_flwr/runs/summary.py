@@ -9,7 +9,7 @@ from dance_flwr import __version__
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.privacy.dp import noise_multiplier, spent_epsilon
 from dance_flwr.methods import get_spec
-from dance_flwr.metrics import Counts, accuracy
+from dance_flwr.metrics import Counts, accuracy, balanced_accuracy, macro_f1
 from dance_flwr.runs.history import Round
 
 _VERSIONS = ("flwr", "torch", "torch-geometric", "sentence-transformers", "entmax", "scikit-learn")
@@ -40,6 +40,17 @@ def client_rows(
         for number, counts in clients.items()
         if number is not None
     ]
+
+
+def test_scores(test: Counts, rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return the scores of the test nodes; that of the worst client is None without rows."""
+    tested = [row["test_accuracy"] for row in rows if row["test_nodes"]]
+    return {
+        "test_accuracy": accuracy(test.correct["deployed"], test.total),
+        "test_macro_f1": macro_f1(test.true_positives, test.predicted, test.actual),
+        "test_balanced_accuracy": balanced_accuracy(test.true_positives, test.actual),
+        "test_worst_client": min(tested, default=None),
+    }
 
 
 def class_counts(counts: Counts) -> dict[str, list[int]]:
@@ -92,6 +103,7 @@ def total_counts(counts: Sequence[Counts]) -> Counts:
         true_positives=add([c.true_positives for c in counts]),
         predicted=add([c.predicted for c in counts]),
         actual=add([c.actual for c in counts]),
+        calibration=add([c.calibration for c in counts]),
     )
 
 

@@ -42,8 +42,10 @@ COMMANDS = {
     "evidence summaries": {"--client-folder"},
     "evidence verify": {"--client-folder", "--encode", "--data", "--evidence", "--predictions"},
     "export": {"--out", "--client-folder"},
-    "predict": {"--data", "--out", "--evidence"},
+    "personal": {"--out", "--client-folder"},
+    "predict": {"--data", "--out", "--evidence", "--coverage"},
     "worth": {"--client-folder"},
+    "stats": {"--out"},
     "experiment": {
         *("--datasets", "--methods", "--ratios", "--seeds", "--rounds", "--set", "--jobs", "--out"),
         *("--dry-run", "--again", "--where", "--known", "--shard"),

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from dance_flwr.federation.wire.counts import read_counts, read_training, sum_me
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, Report, Tokens, accuracy, macro_f1
+from dance_flwr.nn.calibration import BINS, TEMPERATURES
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 
@@ -62,7 +64,11 @@ def honest(message, context):
     if kind == keys.EVALUATE:
         own = Counts({"deployed": 4}, 6, [2, 1, 1], [2, 2, 2], [3, 2, 1])
         final = messages.config_of(message).get(keys.FINAL)
-        counts = {"val": own} | ({"test": own} if final else {})
+        counts = {"val": own}
+        if final:
+            losses, gaps = [6000] * len(TEMPERATURES), [6000] * len(TEMPERATURES) * BINS
+            counts["val"] = replace(own, calibration=losses)
+            counts["test"] = replace(own, calibration=gaps)
         return messages.evaluate_reply(message, counts, Tokens() if final else None)
     state = {name: tensor + 0.01 for name, tensor in messages.model_of(message).items()}
     return messages.train_reply(message, state, NODES, Report(loss=0.5))

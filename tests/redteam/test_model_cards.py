@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from markdown_it import MarkdownIt
 
-from dance_flwr.api.prediction.calibration import Calibration
 from dance_flwr.api.prediction.model_card import card_text
+from dance_flwr.nn.calibration import Calibration
 
 NAMES = {
     "HTML": "<script>alert(1)</script>",

@@ -12,12 +12,21 @@ from support.killing import Killed, same
 
 from dance_flwr.api.prediction.bundle import Bundle, export
 from dance_flwr.api.prediction.confusion import confusion_matrix
-from dance_flwr.api.prediction.worth import Worth, cost_of, paired_difference, worth
+from dance_flwr.api.prediction.worth import (
+    Worth,
+    cost_of,
+    paired_difference,
+    with_cost,
+    worth,
+)
+from dance_flwr.client_data.validated import validated_nodes
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.client.own_model import OwnModel, own_path
 from dance_flwr.federation.wire import keys
 from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.nn.mixture import best_share, mixture_losses
+from dance_flwr.pages.run_page import report_run
 from dance_flwr.runs.finished_run import FinishedRun
 from dance_flwr.runs.inspection import verify_evidence
 from dance_flwr.runs.reader import load_model
@@ -200,6 +209,35 @@ def test_a_bundle_with_another_own_model_is_refused(personal, tmp_path):
     own_of(personal, 0).save(tmp_path / "mine" / "own.safetensors")
     with pytest.raises(UserError, match="expected the client's own model"):
         Bundle.open(tmp_path / "mine").client(folder)
+
+
+def test_a_late_client_personalises_the_model_without_a_round(run, personal, tmp_path, cli):
+    """Its own model is the one that it would have trained in the run, and nothing is sent."""
+    without = run(method="dance", **MIX | {"personal": "off"})
+    late = tmp_path / "client-1"
+    shutil.copytree(without.partition / "client-1", late, ignore=shutil.ignore_patterns("runs"))
+    export(without.folder, tmp_path / "bundle")
+    args = ("personal", tmp_path / "bundle", "--client-folder", late, "--out", tmp_path / "mine")
+    assert cli(*args).code == 0
+    mine = Bundle.open(tmp_path / "mine")
+    for name, tensor in own_of(personal, 1).state.items():
+        assert mine.own.state[name].equal(tensor)
+    client = mine.client(late)
+    nodes = validated_nodes(client.data, client.config)
+    with torch.no_grad():
+        views = client.predict(RoundInfo("x", 3, "", final=True), nodes)
+    losses = mixture_losses(views["own"], views["global"], client.data.labels[nodes])
+    assert mine.own.share == best_share(losses)
+    assert mine.facts["test_accuracy"] is None
+    refused = cli(*args)
+    assert refused.code == 2 and "a new folder" in refused.err[0]
+
+
+def test_the_page_of_a_run_says_what_joining_was_worth(personal, tmp_path):
+    report_run(personal.folder, page=tmp_path / "page.html", log=lambda line: None)
+    html = (tmp_path / "page.html").read_text("utf-8")
+    for row in worth(personal.folder):
+        assert with_cost(row, personal.result) in html
 
 
 def test_the_page_of_a_run_counts_what_was_deployed(personal):

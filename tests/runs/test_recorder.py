@@ -4,14 +4,18 @@ import json
 import logging
 
 import pytest
+import torch
 from support.edge_cases import Draft, without
 
 from dance_flwr.api.predicting import Predictor
 from dance_flwr.api.prediction.bundle import export
 from dance_flwr.config.text import to_toml
 from dance_flwr.data.graphs.graph import TEST, VAL
+from dance_flwr.metrics import Counts
 from dance_flwr.pages.run_page import report_run
+from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.history import Round, whole_lines
+from dance_flwr.runs.recorder import Recorder
 from dance_flwr.runs.status import read_status
 from dance_flwr.runs.trackers.contract import final_numbers
 from dance_flwr.study.engine.cells import Row
@@ -66,6 +70,25 @@ def test_trackers_and_tables_have_no_accuracy_where_nothing_was_validated(run, d
     assert row["val_accuracy"] is None and row["clients"]["val_accuracy"] == [None, None]
     assert row["test_accuracy"] == pytest.approx(result["test_accuracy"], abs=1e-5)
     assert Group({}, [Row("main-table", {}, result=row)]).stat("val_accuracy").percent == NOTHING
+
+
+@pytest.mark.parametrize(("objective", "best"), [("accuracy", 1), ("macro-f1", 2)])
+def test_the_objective_chooses_the_best_round(run_config, tmp_path, objective, best):
+    """Round 1 has 8 of 10 right, all of class 0; round 2 has 7, of both classes."""
+    rounds = [
+        Counts({"deployed": 8}, 10, [8, 0], [10, 0], [8, 2]),
+        Counts({"deployed": 7}, 10, [5, 2], [5, 5], [8, 2]),
+    ]
+    config = run_config(method="fedavg-full", objective=objective)
+    recorder = Recorder(tmp_path, Checkpoint("", config), lambda: ({}, {}))
+    for number, counts in enumerate(rounds, 1):
+        recorder.on_validation(counts)
+        recorder.end_round(number, {"w": torch.full((1,), float(number))})
+    assert recorder.best_round == best
+    result = recorder.write({0: {"val": rounds[1], "test": rounds[1]}}, {})
+    assert result["test_balanced_accuracy"] == pytest.approx((5 / 8 + 1) / 2)
+    assert result["test_worst_client"] == pytest.approx(0.7)
+    assert recorder.best_state["w"].item() == best
 
 
 @pytest.fixture

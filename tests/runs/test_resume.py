@@ -566,6 +566,21 @@ def test_a_run_resumes_when_a_client_was_absent_at_one_start(run, tmp_path, firs
     assert finished.result["resumed_after"] == [1]
 
 
+def test_a_run_without_a_client_that_left_is_the_one_that_never_had_it(run, tmp_path):
+    """Client 3 joins after round 1 and leaves when all have ended: a copy of `out` forgets it."""
+    stop(run, tmp_path / "run", without(3), **QUORUM)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    joined = run(folder=tmp_path / "run", app=without(), resume=True, **QUORUM)
+    left = run(folder=tmp_path / "copy", app=without(3), resume=True, **QUORUM)
+    never = run(app=without(3), **QUORUM)
+    assert left.result["model_fingerprint"] == never.result["model_fingerprint"]
+    assert left.result["test_accuracy"] == never.result["test_accuracy"]
+    assert joined.result["model_fingerprint"] != never.result["model_fingerprint"]
+    # What it costs: the rounds after the copy once more.
+    repeated = len(left.result["history"]) - left.result["resumed_after"][0]
+    assert repeated == joined.config.rounds - 1
+
+
 def test_the_nodes_of_a_client_are_its_own_where_another_was_absent(run):
     """The lists of a result are of the clients that were there; a row says whose it is."""
     finished = run(app=without(0), **QUORUM)

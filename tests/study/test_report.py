@@ -72,6 +72,18 @@ def test_the_main_table_is_the_hand_computed_one():
     assert table_rows(section, "fedavg-full")[-1] == ["fedavg-full", "15.0", "15.0", "2.0"]
 
 
+def test_what_accuracy_hides_stands_beside_it_where_rows_have_it():
+    cells = cells_of("main-table", methods=("fedavg-full",))
+    rows = [row_of(cell, 0.8) for cell in cells]
+    render = get_experiment("main-table").render
+    assert len(table_rows(render(rows), "fedavg-full")) == 2  # accuracies and costs
+    counted = {"test_balanced_accuracy": 0.625, "test_calibration_error": 0.0312}
+    counted["test_worst_client"] = 0.5
+    rows[0] = replace(rows[0], result={**rows[0].result, **counted})
+    beyond = table_rows(render(rows), "fedavg-full")[1]
+    assert beyond[2:] == ["70.0 ± 0.0", "62.5", "50.0", "3.1"]
+
+
 def test_dance_without_labels_has_a_row_beside_dance():
     """At the largest ratio, without a number of the paper; (85 + 87) / 2."""
     cells = cells_of("main-table", methods=("dance", "fedavg-full"))

@@ -6,7 +6,7 @@ evidence of any client.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -22,7 +22,6 @@ from dance_flwr.api.prediction.bundle_files import (
     check_shapes,
     read_facts,
 )
-from dance_flwr.api.prediction.calibration import Calibration
 from dance_flwr.api.prediction.model_card import card_text
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.outputs import check_out
@@ -35,8 +34,11 @@ from dance_flwr.disk import atomic_folder, json_text, write_text
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.client.own_model import OWN, OwnModel, deployed_own, kind_config
+from dance_flwr.federation.client.personal import personalise
 from dance_flwr.fingerprint import VERSION, file_sha256
 from dance_flwr.methods import get_spec
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.reader import config_of, load_model, read_result, validated
 
 CARD = "README.md"
@@ -168,9 +170,9 @@ class Bundle:
 def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
     """Write the bundle of a finished run; it appears whole or not at all.
 
-    Temperature scaling is fitted on the validation nodes of the clients whose folders are here. Of
-    a run with personal models, the bundle of one client predicts as that client does, and any other
-    one is the global model.
+    Probabilities are scaled by the temperature of the run. Of a run with personal models, the
+    bundle of one client predicts as that client does; any other one is the global model, as it is,
+    since the temperature was fitted on what the clients deploy.
 
     Parameters
     ----------
@@ -191,7 +193,6 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
     if out.exists():
         raise UserError(f"--out: expected a new folder, found {out}; choose another or remove it")
     check_out(out)
-    folders = _folders(run, result, client_folder)
     # With the reading that the run's clients chose: a bundle leaves nothing open.
     settled = flatten(config_of(result))
     config = {key: value for key, value in settled.items() if key not in _LOCAL}
@@ -202,20 +203,21 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
         "config": flatten(parse(config)),
         **{key: result[key] for key in _RECORDED if key in result},
         "validated": validated(result),
-        "calibration": vars(Calibration()),
+        "calibration": result["calibration"],
     }
     own = None
     if (settings := config_of(result)).personal != "off":
         facts |= _scores(result, client_folder)
         if client_folder is not None:
             own = deployed_own(client_folder, str(result["run"]), settings)
+        else:
+            facts["calibration"] = asdict(Calibration())
     if own is not None:
-        # The one that is deployed, and no other.
-        own = replace(own, states={own.kind: own.states[own.kind]})
+        own = own.deployed
         facts["own"] = own.facts
     weights = load_model(run, str(result["model_fingerprint"]))
     with atomic_folder(out) as draft:
-        agreement = agree(folders[0])
+        agreement = agree(_folder(run, result, client_folder))
         write_agreement(draft / AGREED, agreement)
         # Byte for byte, so that the fingerprint stays that of the run.
         (draft / MODEL).write_bytes((run / MODEL).read_bytes())
@@ -225,10 +227,40 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
         # As a user will open it: one that cannot be read is never finished.
         bundle = Bundle.open(draft)
         assert weights.keys() == bundle.weights.keys()
-        fitted = Calibration.fit(bundle.client(folder) for folder in folders)
-        facts["calibration"] = vars(fitted)
+        write_text(draft / CARD, card_text(facts, agreement, bundle.calibration))
+    return Bundle.open(out)
+
+
+def personalised(bundle: Bundle, client_folder: Path, out: Path) -> Bundle:
+    """Write the bundle of a client that joins after the run: no round, and nothing leaves it.
+
+    As in a run with `personal`, "mix" where the run had none: the client's own validation nodes
+    choose the share of its model.
+
+    Raises
+    ------
+    UserError : the bundle is a client's, `out` exists, or the data do not fit the model
+    """
+    if "own" in bundle.facts or out.exists():
+        raise UserError(
+            f"expected a bundle of the global model and a new folder, found {bundle.folder} and "
+            f"{out}; export the run without --client-folder, or choose another name"
+        )
+    if bundle.config.personal == "off":
+        bundle = replace(bundle, config=replace(bundle.config, personal="mix"))
+    client, round_ = bundle.client(client_folder), int(bundle.facts["best_round"])
+    info = RoundInfo(str(bundle.facts["run"]), round_, bundle.model_id)
+    own = personalise(client, bundle.weights, info, (), 0).deployed
+    facts = {**bundle.facts, "own": own.facts}
+    # None of them is of this client.
+    facts |= dict.fromkeys(("test_accuracy", "test_macro_f1", "val_accuracy"))
+    facts["calibration"] = asdict(calibration := Calibration())
+    with atomic_folder(out) as draft:
+        for name in (AGREED, MODEL):
+            (draft / name).write_bytes((bundle.folder / name).read_bytes())
+        own.save(draft / OWN)
         write_text(draft / FACTS, json_text(facts))
-        write_text(draft / CARD, card_text(facts, agreement, fitted))
+        write_text(draft / CARD, card_text(facts, bundle.agreement, calibration))
     return Bundle.open(out)
 
 
@@ -244,12 +276,12 @@ def _scores(result: Mapping[str, Any], client_folder: Path | None) -> dict[str, 
     return unknown | counted | {key: row.get(key, 0) for key in ("test_nodes", "val_nodes")}
 
 
-def _folders(run: Path, result: Mapping[str, Any], client_folder: Path | None) -> list[Path]:
-    """Return the folders of clients to fit on, at least one."""
+def _folder(run: Path, result: Mapping[str, Any], client_folder: Path | None) -> Path:
+    """Return the folder of a client, whose classes and encoder are those of the run."""
     if client_folder is not None:
-        return [client_folder]
+        return client_folder
     if (partition := result.get("partition_dir")) and Path(partition).is_dir():
-        return sorted(Path(partition).glob("client-*"))
+        return min(Path(partition).glob("client-*"))
     raise UserError(
         f"{run}: expected the folder of a client, found none on this machine; name one with "
         "--client-folder: classes and encoder are read from it"

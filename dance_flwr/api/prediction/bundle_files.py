@@ -9,13 +9,13 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 from safetensors import SafetensorError, safe_open
 
-from dance_flwr.api.prediction.calibration import MAX_TEMPERATURE
 from dance_flwr.config.sections import PERSONAL
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.federation_file import Agreement
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import shape_of
 from dance_flwr.methods import get_spec
+from dance_flwr.nn.calibration import TEMPERATURES
 
 FACTS, AGREED = "bundle.json", "federation.toml"
 FORMAT = 1
@@ -59,12 +59,12 @@ _SCHEMA = {
             "properties": {
                 "temperature": {
                     "type": "number",
-                    "minimum": 1 / MAX_TEMPERATURE,
-                    "maximum": MAX_TEMPERATURE,
+                    "minimum": min(TEMPERATURES),
+                    "maximum": max(TEMPERATURES),
                 },
                 "nodes": _COUNT,
-                "error_before": _SHARE,
-                "error_after": _SHARE,
+                "error_before": _SCORE,
+                "error_after": _SCORE,
             },
         },
         "privacy": {"type": "object"},

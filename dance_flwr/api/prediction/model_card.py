@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dance_flwr.api.prediction.calibration import Calibration
 from dance_flwr.data.federation_file import Agreement
 from dance_flwr.escaping import markdown
 from dance_flwr.methods import get_spec
+from dance_flwr.nn.calibration import Calibration
 
 _TEXT = """\
 ---
@@ -60,7 +60,6 @@ def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calib
         tags=["federated-learning", "text-attributed-graph", "node-classification", "flower"],
         pipeline_tag="graph-ml",
     )
-    fitted = f"temperature {calibration.temperature:.3f}, fitted on {calibration.nodes:,} nodes"
     text = _TEXT.format(
         metadata=data.to_yaml(),
         method=facts["method"],
@@ -81,10 +80,7 @@ def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calib
         f"{own['share']:g}"
         if (own := facts.get("own"))
         else "the global model",
-        calibration=fitted + f"; expected error {calibration.error_before:.3f} before, "
-        f"{calibration.error_after:.3f} after"
-        if calibration.nodes
-        else "not fitted",
+        calibration=str(calibration),
         leaves=spec.card.leaves_client,
         masks="on" if privacy["secure_aggregation"] else "off",
         privacy=_spent(privacy),

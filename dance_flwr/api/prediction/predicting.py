@@ -83,7 +83,7 @@ def explainer_of(bundle: Bundle, client: Client) -> Explainer:
     """Return the explainer of the bundle's model at a client's data."""
     settings, round_ = DanceConfig.of(bundle.config), int(bundle.facts["best_round"])
     model, smooth = cast(DanceModel, client.model), smoothing_of(bundle.config, client.data)
-    after = (smooth, client.mixture())
+    after = (smooth, client.mixture(), bundle.calibration)
     return Explainer(model, client.data, settings, round_, bundle.model_id, *after)
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dance_flwr.api.prediction.bundle import Bundle
+from dance_flwr.api.prediction.conformal import conformal_threshold, prediction_sets
 from dance_flwr.api.prediction.predicting import (
     Log,
     best_class,
@@ -21,7 +22,9 @@ from dance_flwr.api.prediction.predicting import (
     open_data,
     predict_proba,
 )
+from dance_flwr.client_data.validated import labelled_nodes
 from dance_flwr.config.outputs import check_out
+from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.disk import atomic_file, atomic_path
 from dance_flwr.errors import UserError
 from dance_flwr.escaping import one_line
@@ -38,6 +41,7 @@ _FIELDS = {
     "margin": pa.float64(),
 }
 _OF_EVIDENCE = {"evidence_predicted": pa.string(), "evidence_probability": pa.float64()}
+_OF_SETS = {"classes": pa.string()}
 _MAX_NAMES = 3  # of classes that the model lacks
 _SUFFIXES = (".parquet", ".csv", ".jsonl")
 _TOLERANCE = 1e-4  # of a probability that another machine computes again
@@ -45,13 +49,19 @@ _Write = Callable[[Any], None]
 
 
 def predict(
-    bundle: Bundle, data: str, out: Path, evidence: Path | None = None, log: Log = print
+    bundle: Bundle,
+    data: str,
+    out: Path,
+    evidence: Path | None = None,
+    log: Log = print,
+    *,
+    coverage: float | None = None,
 ) -> None:
     """Predict every node of a graph, or of a client's folder, and write a table.
 
     Columns: `id`; `predicted` class, its calibrated `probability` and the `margin` to the second
     class; with evidence also `evidence_predicted` and `evidence_probability`, of the view that
-    rests on the evidence alone.
+    rests on the evidence alone; with a coverage also `classes`, the set of classes in JSON.
 
     Parameters
     ----------
@@ -59,11 +69,13 @@ def predict(
         folder, whose training labels count as in the run
     out : new file, `.parquet`, `.csv` or `.jsonl`
     evidence : new file of JSON lines, see `evidence_lines`; None = none
+    coverage : share of nodes whose class is to be in their set, which the validation nodes of a
+        client decide; None = no sets
 
     Raises
     ------
-    UserError : a file exists, cannot be created or is named twice, the method keeps no evidence, or
-        the data do not fit the model
+    UserError : a file exists, cannot be created or is named twice, the method keeps no evidence,
+        the data do not fit the model, or are too few for the coverage
     """
     _check_suffix("--out", out)
     for name, path in (("--out", out), ("--evidence", evidence)):
@@ -84,15 +96,37 @@ def predict(
         )
     with open_data(bundle, data, log) as client, ExitStack() as files:
         probs, lines = predict_proba(bundle, client), None
+        sets = None if coverage is None else _sets(bundle, client, probs, coverage, log)
         if evidence:
             lines = (files.enter_context(atomic_path(evidence))).open("w", encoding="utf-8")
             files.enter_context(lines)
-        schema = pa.schema(_FIELDS | (_OF_EVIDENCE if lines else {}))
+        fields = _FIELDS | (_OF_EVIDENCE if lines else {})
+        schema = pa.schema(fields | ({} if sets is None else _OF_SETS))
         write = files.enter_context(_table_writer(out, schema))
         for block in _blocks(lines, bundle, client, probs):
+            if sets is not None:
+                block["classes"], sets = sets[: len(block["id"])], sets[len(block["id"]) :]
             write(pa.table(block, schema))
         _log_accuracy(data, client, probs, log)
     log(f"predictions {out}: {len(probs):,} nodes, model {bundle.model_id}")
+
+
+def _sets(bundle: Bundle, client: Client, probs: Tensor, coverage: float, log: Log) -> list[str]:
+    """Return the conformal set of every node as JSON, and log what they cover of the test nodes."""
+    data, names = client.data, client.data.card.class_names
+    probs = bundle.calibration.apply(probs)
+    val, test = (labelled_nodes(data, split) for split in (VAL, TEST))
+    inside = prediction_sets(probs, conformal_threshold(probs[val], data.labels[val], coverage))
+    size = float(inside.sum(dim=1).float().mean())
+    line = f"sets for {coverage:g} by {len(val):,} validation nodes, {size:.2f} classes in the mean"
+    if len(test):
+        measured = float(inside[test, data.labels[test]].float().mean())
+        line += f"; {measured:.4f} of {len(test):,} test nodes have theirs inside"
+    log(f"coverage    {line}")
+    return [
+        json.dumps([name for name, member in zip(names, row, strict=True) if member])
+        for row in inside.tolist()
+    ]
 
 
 def verify(

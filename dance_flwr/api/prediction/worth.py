@@ -13,6 +13,7 @@ from dance_flwr.config.sections import ALONE, PERSONAL
 from dance_flwr.errors import UserError
 from dance_flwr.metrics import macro_f1
 from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.units import size
 
 # As a client could do alone, as the federation's model does, and what the client deploys.
 MODELS = {ALONE: "alone", "global": "federated", "deployed": "deployed"}
@@ -114,6 +115,13 @@ def paired_difference(gained: int, lost: int, nodes: int) -> tuple[float, float]
     total, up, down = nodes + 2, gained + 0.5, lost + 0.5
     spread = (up + down - (up - down) ** 2 / total) ** 0.5 / total
     return (gained - lost) / nodes, _QUANTILE * spread
+
+
+def with_cost(row: Worth, result: Mapping[str, Any]) -> str:
+    """Return the sentence of a client with what its rounds cost."""
+    seconds, moved = cost_of(result, row.client)
+    cost = f"{size(moved)} of models" + ("" if seconds is None else f", {seconds:.1f} s")
+    return f"client {row.client}: {row.sentence}; its rounds cost {cost}"
 
 
 def cost_of(result: Mapping[str, Any], client: int) -> tuple[float | None, int]:

@@ -22,10 +22,14 @@ from dance_flwr.federation.privacy.dp import withholds_counts
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import ExchangingMethod, RoundInfo, SealingMethod, Uplink
 from dance_flwr.metrics import Counts, Report, count
+from dance_flwr.nn.calibration import confidence_gaps, temperature_losses
 from dance_flwr.nn.mixture import Mixture
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.nn.proximal import proximal_term
 from dance_flwr.seeding import seeded
+
+# What the server needs of each split to fit a temperature, and to measure it on other nodes.
+_CALIBRATION = {"val": temperature_losses, "test": confidence_gaps}
 
 
 def shape_of(text_dim: int, classes: int, config: RunConfig) -> ModelShape:
@@ -198,10 +202,15 @@ class Client:
         self.method.finish(self.model, self.data, self.config, info)
         sizes = [nodes.numel() for nodes in parts.values()]
         split = {name: torch.split(probs, sizes) for name, probs in views.items()}
-        return {
-            name: count({view: probs[i] for view, probs in split.items()}, self.data.labels[nodes])
-            for i, (name, nodes) in enumerate(parts.items())
-        }
+        counts = {}
+        for i, (name, nodes) in enumerate(parts.items()):
+            labels = self.data.labels[nodes]
+            counts[name] = count({view: probs[i] for view, probs in split.items()}, labels)
+            # Why (decision 9): sums of exact probabilities, which no budget covers.
+            if self.config.privacy.dp == "none":
+                sums = _CALIBRATION[name](split["deployed"][i], labels)
+                counts[name] = replace(counts[name], calibration=sums)
+        return counts
 
     def _countable(self, nodes: Tensor) -> Tensor:
         # Why (decision 9): at the client, as a server may ask for any validation.

@@ -49,6 +49,11 @@ class OwnModel:
         model = model_fingerprint(self.states[self.kind])
         return {"model": model, "kind": self.kind, "share": self.share}
 
+    @property
+    def deployed(self) -> "OwnModel":
+        """The one that is deployed, and no other."""
+        return replace(self, states={self.kind: self.states[self.kind]})
+
     def save(self, path: Path, made_of: str = "") -> None:
         """Write models, kind and share to one file, atomically.
 

@@ -9,7 +9,12 @@ from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.counts import PER_CLASS
 from dance_flwr.federation.wire.rules import ListOf, Rule, Whole, entries_fault
 from dance_flwr.metrics import TOKEN_COUNTS
+from dance_flwr.nn.calibration import BINS, TEMPERATURES
+from dance_flwr.nn.mixture import MAX_LOSS, THOUSANDTHS
 
+_GRID = len(TEMPERATURES)
+# Split -> the largest sum of a node, and how many sums there are.
+_CALIBRATION = {"val": (MAX_LOSS, _GRID), "test": (2 * THOUSANDTHS, _GRID * BINS)}
 MAX_TOKENS = 2**40  # of one client in one run; as many calls or milliseconds
 
 
@@ -23,12 +28,14 @@ class CountRules:
     nodes : rule for every count of nodes
     classes : how many there are; 0 = unknown
     tokens : rule for every count of tokens over the run, which come with those of the test split
+    calibrated : whether sums for the calibration come with them, too
     """
 
     views: Sequence[str]
     nodes: Rule
     classes: int = 0
     tokens: Rule = field(default_factory=Whole)
+    calibrated: bool = False
 
     def fault(self, metrics: Mapping[str, Any], splits: Sequence[str]) -> str:
         """Return what is wrong with an answer that must count these splits; "" where nothing is."""
@@ -40,6 +47,11 @@ class CountRules:
         # Tokens of the run come once, with the counts of the final model.
         if "test" in splits:
             table |= {keys.tokens_of(name): self.tokens for name in TOKEN_COUNTS}
+            for split, (largest, size) in _CALIBRATION.items() if self.calibrated else ():
+                # A number of nodes that is none breaks a rule of its own.
+                nodes = n if type(n := metrics.get(keys.total_of(split))) is int else 0
+                rule = ListOf(Whole(0, largest * nodes), size, size)
+                table[keys.calibration_of(split)] = rule
         for split in splits:
             table[keys.total_of(split)] = self.nodes
             table |= {keys.correct_of(split, view): self.nodes for view in self.views}

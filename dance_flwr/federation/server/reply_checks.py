@@ -209,7 +209,8 @@ class ReplyChecks:
         # No more than the client described before the run: a later lie contradicts an earlier one.
         nodes = Whole(0, self._nodes.get(node, MAX_NODES))
         metrics = messages.metrics_of(content)
-        rules = CountRules(self._views, nodes, self._classes, Whole(0, MAX_TOKENS))
+        calibrated = self._config.privacy.dp == "none"
+        rules = CountRules(self._views, nodes, self._classes, Whole(0, MAX_TOKENS), calibrated)
         return rules.fault(metrics, splits)
 
 
@@ -240,7 +241,8 @@ def total_fault(
         return losses_fault(metrics, config, largest)
     views = (*final_views(config), "deployed")
     splits = [split for split in ("val", "test") if keys.total_of(split) in metrics]
-    return CountRules(views, Whole(0, largest)).fault(metrics, splits or ["val"])
+    rules = CountRules(views, Whole(0, largest), calibrated=config.privacy.dp == "none")
+    return rules.fault(metrics, splits or ["val"])
 
 
 def losses_fault(metrics: Mapping[str, Any], config: RunConfig, nodes: int) -> str:

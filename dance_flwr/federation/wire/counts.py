@@ -52,6 +52,7 @@ def read_counts(metrics: Mapping[str, Any], split: str, views: Iterable[str]) ->
         correct={view: metrics[key] for view, key in named.items() if key in metrics},
         total=metrics[keys.total_of(split)],
         **{name: metrics[keys.per_class(split, name)] for name in PER_CLASS},
+        calibration=metrics.get(keys.calibration_of(split), ()),
     )
 
 
@@ -63,6 +64,8 @@ def count_metrics(counts: Mapping[str, Counts]) -> dict[str, Any]:
         metrics |= {keys.correct_of(split, view): n for view, n in values.correct.items()}
         for name in PER_CLASS:
             metrics[keys.per_class(split, name)] = list(getattr(values, name))
+        if values.calibration:
+            metrics[keys.calibration_of(split)] = list(values.calibration)
     return metrics
 
 

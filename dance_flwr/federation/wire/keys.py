@@ -100,6 +100,11 @@ def tokens_of(count: str) -> str:
     return f"tokens-{count.replace('_', '-')}"
 
 
+def calibration_of(split: str) -> str:
+    """Return the metric with `metrics.Counts.calibration` of a split."""
+    return f"{split}-calibration"
+
+
 def per_class(split: str, count: str) -> str:
     """Return the metric with a count by class on a split, such as "true_positives"."""
     return f"{split}-{count.replace('_', '-')}"

@@ -19,7 +19,7 @@ from dance_flwr.study.engine.llm_rows import NEEDS, asking_methods, missing, res
 from dance_flwr.study.protocols import ablation
 from dance_flwr.study.reports import paper_values as paper
 from dance_flwr.study.reports import significance
-from dance_flwr.study.reports.sections import Columns, seeds_text
+from dance_flwr.study.reports.sections import Columns, beyond_accuracy, seeds_text
 from dance_flwr.study.reports.significance import (
     METHOD,
     PairedTest,
@@ -138,6 +138,7 @@ def _render(rows: Sequence[Row]) -> Section:
     ordered = sorted(groups(usable, ablation.VARIANTS[WITHOUT_LABELS]), key=_place)
     by_dataset = by_label(ordered, "dataset")
     parts += [f"{seeds_text(ordered)} {shared_settings(usable, SHARED)}", _accuracies(by_dataset)]
+    parts += beyond_accuracy(_ACCURACIES, by_dataset)
     tests = {dataset: _tests(compared) for dataset, compared in by_dataset.items()}
     if any(tests.values()):
         parts.append(f"{significance.HOW} {HOW_TESTS}")
@@ -165,7 +166,7 @@ def _name(group: Group) -> str:
 
 def _accuracies(by_dataset: Mapping[Any, Sequence[Group]]) -> str:
     """Return the accuracies; methods that lack a model to ask have the paper's number alone."""
-    table = Columns(("method", "r"), ("accuracy %", "paper %"), _accuracy).table(by_dataset)
+    table = _ACCURACIES.table(by_dataset)
     lines = []
     for method in missing(row for part in by_dataset.values() for g in part for row in g.rows):
         theirs = [paper.main_number(str(name), method, None) for name in by_dataset]
@@ -178,6 +179,9 @@ def _accuracy(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[
     share = None if ratio == "full" else float(ratio)
     theirs = paper.main_number(str(group.labels["dataset"]), name, share)
     return [group.name(name), f"{ratio}"], [group.stat("test_accuracy").percent, paper_text(theirs)]
+
+
+_ACCURACIES = Columns(("method", "r"), ("accuracy %", "paper %"), _accuracy)
 
 
 def _tests(compared: Sequence[Group]) -> dict[tuple[str, str], PairedTest]:

@@ -42,6 +42,37 @@ class Columns:
         )
 
 
+def beyond_accuracy(columns: Columns, by_dataset: Mapping[Any, Sequence[Group]]) -> tuple[str, ...]:
+    """Return a table of what accuracy hides, with the lines of another; empty for older rows.
+
+    Parameters
+    ----------
+    columns : of the table of accuracies
+    """
+    rows = [row for part in by_dataset.values() for group in part for row in group.rows]
+    if not any("test_balanced_accuracy" in row.result for row in rows):
+        return ()
+
+    def line(group: Group, compared: Sequence[Group]) -> tuple[Sequence[str], Sequence[str]]:
+        cells = [group.stat(metric).text(1, 100) for metric in BEYOND.values()]
+        return columns.line(group, compared)[0], cells
+
+    return (HOW_BEYOND, Columns(columns.keys, tuple(BEYOND), line).table(by_dataset))
+
+
+BEYOND = {
+    "macro-F1": "test_macro_f1",
+    "balanced": "test_balanced_accuracy",
+    "worst client": "test_worst_client",
+    "ECE": "test_calibration_error",
+}
+HOW_BEYOND = (
+    "Beyond accuracy, on the same test nodes, in %: macro-F1, balanced accuracy, the accuracy of "
+    "the worst client, and the expected calibration error (ECE) of the deployed probabilities, "
+    "whose temperature was fitted on validation nodes."
+)
+
+
 def dataset_section(
     rows: Sequence[Row],
     how: str,
@@ -49,7 +80,7 @@ def dataset_section(
     picture: Callable[[str, Sequence[Group]], Picture] | None = None,
     stated: Collection[str] = (),
 ) -> Section:
-    """Return `how`, a table of all data sets, and a picture of each.
+    """Return `how`, tables of all data sets, and a picture of each.
 
     Parameters
     ----------
@@ -59,7 +90,9 @@ def dataset_section(
     by_dataset = by_label(groups(rows, stated), "dataset")
     text = f"{how} {seeds_text([group for part in by_dataset.values() for group in part])}"
     pictures = [picture(str(name), part) for name, part in by_dataset.items()] if picture else []
-    return Section((text, columns.table(by_dataset), *pictures))
+    scored = any("accuracy" in heading for heading in columns.values)  # and not only seconds
+    beyond = beyond_accuracy(columns, by_dataset) if scored else ()
+    return Section((text, columns.table(by_dataset), *beyond, *pictures))
 
 
 def seeds_text(compared: Sequence[Group]) -> str:

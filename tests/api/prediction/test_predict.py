@@ -375,9 +375,9 @@ def test_a_bundle_cannot_ask_for_memory(bundle, data, tmp_path):
 
 
 def test_evidence_is_that_of_everything_in_the_bundle(bundle, data, tmp_path):
-    """The temperature stands in no line of evidence, but in the digest of the bundle."""
+    """The digest of the bundle, which every line names, holds the temperature."""
     predict(bundle, str(data), tmp_path / "p.csv", tmp_path / "e.jsonl", quiet)
-    other = Bundle.open(forged(bundle, tmp_path / "other", calibration__temperature=9.0))
+    other = Bundle.open(forged(bundle, tmp_path / "other", calibration__temperature=8.0))
     with pytest.raises(UserError, match="found evidence of bundle"):
         verify(other, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
     with pytest.raises(UserError, match=r"the table, the texts, the edges or the bundle"):

@@ -22,8 +22,9 @@ from dance_flwr.study.protocols.regimes.results import (
 )
 from dance_flwr.study.reports import significance
 from dance_flwr.study.reports.figures import COLOURS, MARKERS
+from dance_flwr.study.reports.sections import Columns, beyond_accuracy
 from dance_flwr.study.reports.significance import PairedTest, comparison_table
-from dance_flwr.study.reports.tables import NOTHING, Group, markdown, shared_settings
+from dance_flwr.study.reports.tables import NOTHING, Group, by_label, markdown, shared_settings
 from dance_flwr.study.reports.trained_nodes import tokens_of_a_refresh
 
 HOW = (
@@ -95,7 +96,7 @@ def _decided(test: PairedTest) -> str:
 
 
 def _accuracies(results: Results, places: Sequence[Place], names: Collection[str]) -> str:
-    """Return test accuracy with a line per variant and a column per cell."""
+    """Return test accuracy with a line per variant and a column per cell, and what it hides."""
     columns = [_by_name(results, place) for place in places]
     seeds = [max(len(group.rows) for group in results.groups[place]) for place in places]
     variants = dict.fromkeys(
@@ -109,7 +110,16 @@ def _accuracies(results: Results, places: Sequence[Place], names: Collection[str
         for name in variants
     ]
     headings = ["accuracy %", *(place.name for place in places)]
-    return markdown(headings, [*lines, ["seeds", *map(str, seeds)]])
+    table = markdown(headings, [*lines, ["seeds", *map(str, seeds)]])
+    every = [group for place in places for group in results.groups[place]]
+    compared = by_label([g for g in every if g.labels["variant"] in names], "dataset")
+    cells = Columns(("regime", "level", "variant"), (), _cell_keys)
+    return "\n\n".join([table, *beyond_accuracy(cells, compared)])
+
+
+def _cell_keys(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
+    regime, level, variant = (str(group.labels[k]) for k in ("regime", "level", "variant"))
+    return [regime, level, group.name(variant)], []
 
 
 def _by_name(results: Results, place: Place) -> dict[str, Group]:

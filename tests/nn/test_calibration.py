@@ -1,0 +1,105 @@
+"""Temperature scaling from sums: hand-computed errors, a known temperature found again, bounds."""
+
+import logging
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dance_flwr.nn.calibration import (
+    BINS,
+    TEMPERATURES,
+    Calibration,
+    confidence_gaps,
+    temperature_losses,
+)
+
+
+def summed(*clients):
+    """What a server gets: (probabilities, labels) of validation and of test nodes by client."""
+    val = [temperature_losses(*each["val"]) for each in clients]
+    test = [confidence_gaps(*each["test"]) for each in clients]
+    nodes = [sum(len(each[split][1]) for each in clients) for split in ("val", "test")]
+    losses, gaps = ([sum(column) for column in zip(*rows, strict=True)] for rows in (val, test))
+    return Calibration.fit(losses, nodes[0], gaps, nodes[1])
+
+
+def ece(probs, labels, bins=BINS):
+    """The expected calibration error, node by node."""
+    total = [0.0] * bins
+    for row, label in zip(probs.double(), labels.tolist(), strict=True):
+        sure, guess = float(row.max()), int(row.argmax())
+        total[min(int(sure * bins), bins - 1)] += (guess == label) - sure
+    return sum(map(abs, total)) / len(labels)
+
+
+def drawn(temperature, nodes=20_000, seed=0):
+    """Probabilities that are too sure above a temperature of 1, and labels."""
+    draws = torch.Generator().manual_seed(seed)
+    true = torch.softmax(2 * torch.randn(nodes, 4, generator=draws), dim=1)
+    labels = torch.multinomial(true, 1, generator=draws).flatten()
+    return torch.softmax(true.log() * temperature, dim=1), labels
+
+
+@pytest.mark.parametrize("temperature", [0.42, 1.0, 2.378])
+def test_a_known_temperature_is_found_again_from_the_sums_of_two_clients(temperature):
+    probs, labels = drawn(temperature)
+    halves = [
+        {"val": (probs[part], labels[part]), "test": (probs[part], labels[part])}
+        for part in (slice(5000), slice(5000, None))
+    ]
+    fitted = summed(*halves)
+    assert fitted.temperature == pytest.approx(temperature, rel=0.01) and fitted.nodes == 20_000
+    assert fitted.error_before == pytest.approx(ece(probs, labels), abs=1e-4)
+    assert fitted.error_after == pytest.approx(ece(fitted.apply(probs), labels), abs=1e-4)
+    assert fitted.error_after < 0.02
+
+
+def test_the_error_is_that_of_nodes_that_did_not_fit():
+    probs = torch.tensor([[0.9, 0.1]]).expand(400, 2)
+    right, wrong = torch.zeros(400, dtype=torch.int64), torch.ones(400, dtype=torch.int64)
+    fitted = summed({"val": (probs, right), "test": (probs, wrong)})
+    assert fitted.error_before == pytest.approx(0.9, abs=1e-6)
+    assert fitted.error_after > 0.99
+
+
+@pytest.mark.parametrize("nodes", [0, 1, 99])
+def test_a_few_nodes_do_not_change_a_probability(nodes, caplog):
+    probs = torch.tensor([[0.6, 0.4]]).expand(nodes, 2)
+    labels = torch.zeros(nodes, dtype=torch.int64)
+    with caplog.at_level(logging.WARNING, "flwr"):
+        fitted = summed({"val": (probs, labels), "test": (probs, labels)})
+    warning = f"expected at least 100 labelled validation nodes, found {nodes};"
+    assert (warning in caplog.text) == (nodes > 0)  # without any, no round was validated
+    assert (fitted.temperature, fitted.nodes) == (1.0, 0)
+    assert fitted.error_after == (pytest.approx(0.4, abs=1e-6) if nodes else None)
+    assert fitted.apply(probs) is probs
+
+
+@pytest.mark.parametrize(("label", "bound"), [(0, "0.125"), (1, "8")])
+def test_a_temperature_at_its_bound_is_a_warning(label, bound, caplog):
+    probs = torch.tensor([[0.6, 0.4]]).expand(200, 2)
+    with caplog.at_level(logging.WARNING, "flwr"):
+        summed(dict.fromkeys(("val", "test"), (probs, torch.full((200,), label))))
+    assert f"the temperature ends at its bound, {bound};" in caplog.text
+
+
+def test_one_confident_error_does_not_decide():
+    probs, labels = drawn(1.0, nodes=2000)
+    worst = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
+    probs, labels = torch.cat([probs, worst]), torch.cat([labels, torch.tensor([1])])
+    assert summed(dict.fromkeys(("val", "test"), (probs, labels))).temperature == 1.0
+
+
+@given(
+    rows=st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=1, max_size=5),
+    temperature=st.sampled_from(TEMPERATURES),
+)
+def test_the_predicted_class_stays(rows, temperature):
+    probs = torch.softmax(4 * torch.tensor(rows, dtype=torch.float64), dim=1)
+    scaled = Calibration(temperature).apply(probs)
+    best = probs.max(dim=1).values
+    chosen = scaled.argmax(dim=1)
+    assert torch.allclose(probs.gather(1, chosen[:, None])[:, 0], best)
+    assert torch.allclose(scaled.sum(dim=1), torch.ones(len(rows), dtype=torch.float64))
