@@ -8,24 +8,28 @@ from typing import Any
 import numpy as np
 
 from dance_flwr.dance.inference import DEPLOYED
-from dance_flwr.evidence.metrics.leave_out import ChunkEffects
-from dance_flwr.evidence.pack import FUSED, OWN, PARTS, PERSONAL, SMOOTHED, Packs
+from dance_flwr.evidence.metrics.leave_out import Effects
+from dance_flwr.evidence.pack import FUSED, OWN, PERSONAL, SMOOTHED, Packs
+from dance_flwr.pages.audit_answer import signed
 from dance_flwr.pages.drawing import Bar, bars
 
 _MAX_CLASSES = 5  # in a chart of probabilities
-_STAGE_NOTES = {
-    FUSED: "rests on the evidence alone",
-    DEPLOYED: "what the model says",
-    SMOOTHED: "what the model says, after smoothing on the client",
-    OWN: "what the client's own model says, which reads texts and edges without choosing",
-    PERSONAL: "what the client deploys, a mixture of its own model with the global one",
+# Stage -> what the page calls it.
+_READINGS = {
+    "plain": "all texts and edges, none marked",
+    "core": "the marked evidence as a small graph",
+    FUSED: "the marked text and the neighbours",
+    DEPLOYED: "the answer",
+    SMOOTHED: "the answer, smoothed over neighbours",
+    OWN: "the client's own model",
+    PERSONAL: "the answer, with the client's own model",
 }
 _TOGETHER = (DEPLOYED, SMOOTHED, OWN, PERSONAL)  # no views of the global model
 _SEE_TABLE = "; the table below has the numbers"
 
 
 def stage_chart(packs: Packs, row: int, names: Sequence[str], label: int) -> dict[str, Any]:
-    """Return the probabilities of the classes that matter, by view and as deployed.
+    """Return the probabilities of the classes that matter, by reading and as deployed.
 
     Parameters
     ----------
@@ -43,9 +47,9 @@ def stage_chart(packs: Packs, row: int, names: Sequence[str], label: int) -> dic
             listed.append(int(other))
     drawn, table = [], []
     for at, stage in enumerate(packs.stages):
-        note = _STAGE_NOTES.get(stage) or "reads texts and edges without choosing"
         used = stage in packs.views or stage in _TOGETHER
-        heading = f"{stage}: {note}{'' if used else '; not deployed'}"
+        heading = f"{_READINGS[stage]}{'' if used else '; not part of the answer'}"
+        table.append([_READINGS[stage], *(f"{probs[at, k]:.4f}" for k in listed)])
         best = int(probs[at].argmax())
         for k in listed:
             marks = ["predicted"] if k == best else []
@@ -54,116 +58,41 @@ def stage_chart(packs: Packs, row: int, names: Sequence[str], label: int) -> dic
             kind = "best" if k == best else "other"
             drawn.append(Bar(names[k], float(probs[at, k]), value, kind, heading))
             heading = ""
-        table.append([stage, *(f"{probs[at, k]:.4f}" for k in listed)])
     title = f"Probabilities of {len(listed)} of {len(names)} classes"
     return {
         "drawing": bars(f"{title}{_SEE_TABLE}", drawn, 1.0),
-        "caption": f"{title}, by view",
-        "head": ["view", *(names[k] for k in listed)],
+        "caption": f"{title}, by reading",
+        "head": ["reading", *(names[k] for k in listed)],
         "rows": table,
     }
 
 
-def part_chart(
-    packs: Packs, row: int, names: Sequence[str], articles: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Return what graph, text and labels gave to the fused view, and each labelled neighbour.
+def part_chart(packs: Packs, effects: Effects, row: int, names: Sequence[str]) -> dict[str, Any]:
+    """Return what speaks for and against the predicted class, the largest effect first.
 
     Parameters
     ----------
     names : of the classes, safe to print
-    articles : the evidence nodes on the page
     """
-    values = dict(zip(PARTS, map(float, packs.parts[row]), strict=True))
-    against = f"{names[packs.predicted[row]]} against {names[packs.rival[row]]}"
+    values = {
+        "marked text": effects.all_chunks[row],
+        "neighbours' labels": effects.labels[row],
+        "all neighbours": effects.neighbours[row],
+        "class sizes": effects.prior[row],
+    }
+    rows = [(name, float(value)) for name, value in values.items() if not np.isnan(value)]
+    rows.sort(key=lambda entry: -abs(entry[1]))
     drawn = [
-        # `z`: what rounds to zero has no minus sign.
-        Bar(name, value, f"{value:+z.2f}", "part" if name != "labels" else "part label")
-        for name, value in values.items()
+        Bar(name, value, signed(value), "against" if value < 0 else "for") for name, value in rows
     ]
-    labelled = [(article, float(article["effect"])) for article in articles if article["label"]]
-    drawn += [
-        Bar(
-            f"text {article['number']}: {article['label']}",
-            effect,
-            f"{effect:+z.2f}",
-            "part label",
-            "training labels of neighbours, which add up to “labels”" if first == 0 else "",
-            article["number"],
-        )
-        for first, (article, effect) in enumerate(labelled)
-    ]
-    rows = [[name, f"{value:+z.4f}"] for name, value in values.items()]
-    rows += [
-        [f"label of text {article['number']}, {article['label']}", f"{effect:+z.4f}"]
-        for article, effect in labelled
-    ]
-    title = f"Log-odds of {against} in the fused view, {sum(values.values()):+z.2f}, by part"
+    best, rival = names[packs.predicted[row]], names[packs.rival[row]]
+    title = f"◀ for {rival} | for {best} ▶"
     return {
-        "drawing": bars(f"{title}{_SEE_TABLE}", drawn),
+        "drawing": bars(f"{title}{_SEE_TABLE}", drawn, sides=(130, 52), width=400),
         "caption": title,
-        "head": ["part", "log-odds"],
-        "rows": rows,
+        "head": ["left out", "effect"],
+        "rows": [[name, signed(value)] for name, value in rows],
     }
-
-
-def effect_chart(
-    packs: Packs, effects: ChunkEffects, row: int, article_of: Mapping[int, int]
-) -> dict[str, Any] | None:
-    """Return the effect of leaving out each chunk beside its weight; None = not computed.
-
-    Parameters
-    ----------
-    article_of : node -> number of its text on the page
-    """
-    if not effects.done[row]:
-        return None
-    first = int(packs.chunk_ptr[row])
-    drawn, rows, controls = [], [], 0
-    by_kind: dict[bool, list[float]] = {True: [], False: []}
-    for rank, case in enumerate(effects.of(row), start=1):
-        hop, effect = int(effects.hop[case]), float(effects.effect[case])
-        turned = bool(effects.turned[case])
-        selected = bool(effects.selected[case])
-        by_kind[selected].append(effect)
-        value = f"effect {effect:+z.3f}{', another class' if turned else ''}"
-        if selected:
-            at = first + rank - 1
-            weight = f"{packs.chunk_weights[at]:.3f}"
-            text = article_of.get(int(packs.chunk_nodes[at]), 0)
-            name, share = f"[{rank}] text {text}, hop {hop}", float(packs.chunk_weights[at])
-            drawn.append(Bar(name, share, f"weight {weight}", "weight", article=text))
-            drawn.append(Bar("", effect, value, "effect", article=text))
-            rows.append(
-                [f"[{rank}]", str(text), str(hop), weight, f"{effect:+z.4f}", _word(turned)]
-            )
-            continue
-        heading = "controls: chunks of the same hop, drawn at random, not selected"
-        drawn.append(
-            Bar(f"control, hop {hop}", effect, value, "control", "" if controls else heading)
-        )
-        controls += 1
-        rows.append(["control", "", str(hop), "not selected", f"{effect:+z.4f}", _word(turned)])
-    # Leaving out any chunk has some effect, so a number needs a control.
-    means = {kind: float(np.mean(values)) for kind, values in by_kind.items() if values}
-    summary = f"Mean effect of a selected chunk {means.get(True, 0.0):+z.4f}"
-    summary += (
-        f", of {controls} random chunks of the same hops {means[False]:+z.4f}."
-        if controls
-        else "; the hops have no other chunks to draw as a control."
-    )
-    title = "Effect of leaving out one chunk, as the model predicts again"
-    return {
-        "drawing": bars(f"{title}{_SEE_TABLE}", drawn),
-        "caption": f"{title}: how much the probability of the predicted class falls",
-        "head": ["chunk", "text", "hop", "weight", "effect", "another class then"],
-        "rows": rows,
-        "said": summary,
-    }
-
-
-def _word(turned: bool) -> str:
-    return "yes" if turned else "no"
 
 
 @dataclass(frozen=True)
@@ -219,7 +148,7 @@ def round_chart(packs: Sequence[Appearance], names: Sequence[str]) -> dict[str, 
     """
     if not packs:
         return None
-    title = "Share of each round's evidence that the pack on this page selects too"
+    title = "Share of each round's evidence that is evidence on this page too"
     drawn = [
         Bar(
             f"round {a.round}: {names[a.predicted]}",
@@ -239,6 +168,6 @@ def round_chart(packs: Sequence[Appearance], names: Sequence[str]) -> dict[str, 
     return {
         "drawing": bars(f"{title}{_SEE_TABLE}", drawn, 1.0),
         "caption": title,
-        "head": ["round", "predicted", "probability", "neighbours", "chunks", "same evidence"],
+        "head": ["round", "predicted", "probability", "neighbours", "passages", "same evidence"],
         "rows": rows,
     }

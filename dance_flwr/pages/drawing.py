@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 Part = list[Any]
 
-_LINE, _LEFT, _RIGHT = 22, 190, 190  # height of a bar's row; room for its name, and for its value
-_WIDTH = 720
+_LINE = 22  # height of a bar's row
+_WIDTH, _SIDES = 720, (190, 190)  # of a chart; room for names, and for values
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,6 @@ class Bar:
     ----------
     name : what it is of; value : its length, in the unit of the chart; text : the value in words
     kind : class for the style; heading : starts a group with this name
-    article : number of the evidence node that it is of; 0 = of none
     """
 
     name: str
@@ -33,7 +32,6 @@ class Bar:
     text: str
     kind: str = ""
     heading: str = ""
-    article: int = 0
 
 
 def part(tag: str, *children: Any, **attributes: Any) -> Part:
@@ -78,18 +76,26 @@ def _element(drawing: Part) -> ElementTree.Element:
     return element
 
 
-def bars(name: str, rows: Sequence[Bar], max_value: float = 0.0) -> Part:
+def bars(
+    name: str,
+    rows: Sequence[Bar],
+    max_value: float = 0.0,
+    sides: tuple[float, float] = _SIDES,
+    width: float = _WIDTH,
+) -> Part:
     """Return horizontal bars, those below 0 to the left of the axis.
 
     Parameters
     ----------
     max_value : value of a bar over the whole width; 0 = the largest one
+    sides : room for names on the left, and for values on the right
     """
     max_value = max_value or max((abs(row.value) for row in rows), default=0.0) or 1.0
     negative = any(row.value < 0 for row in rows)
-    room = _WIDTH - _LEFT - _RIGHT
+    left, right = sides
+    room = width - left - right
     unit = (room / 2 if negative else room) / max_value
-    axis = _LEFT + (room / 2 if negative else 0)
+    axis = left + (room / 2 if negative else 0)
     parts, y = [], 4.0
     for row in rows:
         if row.heading:
@@ -98,20 +104,18 @@ def bars(name: str, rows: Sequence[Bar], max_value: float = 0.0) -> Part:
         length = min(abs(row.value), max_value) * unit
         start = axis if row.value >= 0 else axis - length
         end = max(axis, start + length) if row.value >= 0 else axis
-        link = {"data-article": row.article} if row.article else {}
         line = part(
             "g",
-            part("text", shortened(row.name, 30), x=_LEFT - 8, y=y + 15, text_anchor="end"),
+            part("text", shortened(row.name, 30), x=left - 8, y=y + 15, text_anchor="end"),
             # A bar of 0 stays visible.
             part("rect", x=_round(start), y=y + 3, width=_round(max(length, 0.5)), height=14),
             part("text", row.text, x=_round(end + 6), y=y + 15, class_="value"),
             class_=f"bar {row.kind}".rstrip(),
         )
-        line[1].update(link)
         parts.append(line)
         y += _LINE
     line = part("line", x1=axis, x2=axis, y1=0, y2=y + 2, class_="axis")
-    return figure(_WIDTH, y + 4, name, line, *parts)
+    return figure(width, y + 4, name, line, *parts)
 
 
 def shortened(text: str, max_letters: int) -> str:
