@@ -67,6 +67,7 @@ COMMANDS = {
         "--live",
         "--track",
     },
+    "review": {"--merge"},
     "run": {
         *("--config", "--set", "--data", "--clients", "--seed", "--out", "--in-process"),
         *("--resume", "--overwrite", "--dry-run", "--track"),
