@@ -1,4 +1,4 @@
-"""Charts of an evidence pack, each with a table of its numbers."""
+"""The chart and the tables of an evidence pack."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from dance_flwr.evidence.pack import FUSED, OWN, PERSONAL, SMOOTHED, Packs
 from dance_flwr.pages.audit_answer import signed
 from dance_flwr.pages.drawing import Bar, bars
 
-_MAX_CLASSES = 5  # in a chart of probabilities
+_MAX_CLASSES = 5  # in a table of probabilities
 # Stage -> what the page calls it.
 _READINGS = {
     "plain": "all texts and edges, none marked",
@@ -25,10 +25,9 @@ _READINGS = {
     PERSONAL: "the answer, with the client's own model",
 }
 _TOGETHER = (DEPLOYED, SMOOTHED, OWN, PERSONAL)  # no views of the global model
-_SEE_TABLE = "; the table below has the numbers"
 
 
-def stage_chart(packs: Packs, row: int, names: Sequence[str], label: int) -> dict[str, Any]:
+def stage_table(packs: Packs, row: int, names: Sequence[str], label: int) -> dict[str, Any]:
     """Return the probabilities of the classes that matter, by reading and as deployed.
 
     Parameters
@@ -45,25 +44,17 @@ def stage_chart(packs: Packs, row: int, names: Sequence[str], label: int) -> dic
     for other in np.argsort(-packs.decisive[row], kind="stable"):
         if len(listed) < min(_MAX_CLASSES, len(names)) and int(other) not in listed:
             listed.append(int(other))
-    drawn, table = [], []
+    rows = []
     for at, stage in enumerate(packs.stages):
         used = stage in packs.views or stage in _TOGETHER
-        heading = f"{_READINGS[stage]}{'' if used else '; not part of the answer'}"
-        table.append([_READINGS[stage], *(f"{probs[at, k]:.4f}" for k in listed)])
         best = int(probs[at].argmax())
-        for k in listed:
-            marks = ["predicted"] if k == best else []
-            marks += ["label"] if k == label else []
-            value = f"{probs[at, k]:.3f}{' ' + ' and '.join(marks) if marks else ''}"
-            kind = "best" if k == best else "other"
-            drawn.append(Bar(names[k], float(probs[at, k]), value, kind, heading))
-            heading = ""
-    title = f"Probabilities of {len(listed)} of {len(names)} classes"
+        cells = [f"{probs[at, k]:.3f}{' (first)' if k == best else ''}" for k in listed]
+        rows.append([f"{_READINGS[stage]}{'' if used else ', not part of the answer'}", *cells])
+    heads = [f"{names[k]}{', the label' if k == label else ''}" for k in listed]
     return {
-        "drawing": bars(f"{title}{_SEE_TABLE}", drawn, 1.0),
-        "caption": f"{title}, by reading",
-        "head": ["reading", *(names[k] for k in listed)],
-        "rows": table,
+        "caption": f"Probabilities of {len(listed)} of {len(names)} classes, by reading",
+        "head": ["reading", *heads],
+        "rows": rows,
     }
 
 
@@ -88,7 +79,7 @@ def part_chart(packs: Packs, effects: Effects, row: int, names: Sequence[str]) -
     best, rival = names[packs.predicted[row]], names[packs.rival[row]]
     title = f"◀ for {rival} | for {best} ▶"
     return {
-        "drawing": bars(f"{title}{_SEE_TABLE}", drawn, sides=(130, 52), width=400),
+        "drawing": bars(f"{title}; the table below has the numbers", drawn),
         "caption": title,
         "head": ["left out", "effect"],
         "rows": [[name, signed(value)] for name, value in rows],
@@ -139,7 +130,7 @@ def appearances(files: Iterable[Path], packs: Packs) -> Mapping[int, Sequence[Ap
     return result
 
 
-def round_chart(packs: Sequence[Appearance], names: Sequence[str]) -> dict[str, Any] | None:
+def round_table(packs: Sequence[Appearance], names: Sequence[str]) -> dict[str, Any] | None:
     """Return a node's packs by round; None = the run has no pack of an earlier round.
 
     Parameters
@@ -148,16 +139,6 @@ def round_chart(packs: Sequence[Appearance], names: Sequence[str]) -> dict[str, 
     """
     if not packs:
         return None
-    title = "Share of each round's evidence that is evidence on this page too"
-    drawn = [
-        Bar(
-            f"round {a.round}: {names[a.predicted]}",
-            a.shared,
-            f"{a.shared:.2f}, predicted with {a.confidence:.3f}",
-            "round",
-        )
-        for a in packs
-    ]
     rows = [
         [
             *(str(a.round), names[a.predicted], f"{a.confidence:.4f}"),
@@ -166,8 +147,7 @@ def round_chart(packs: Sequence[Appearance], names: Sequence[str]) -> dict[str, 
         for a in packs
     ]
     return {
-        "drawing": bars(f"{title}{_SEE_TABLE}", drawn, 1.0),
-        "caption": title,
-        "head": ["round", "predicted", "probability", "neighbours", "passages", "same evidence"],
+        "caption": "The same node in each round; the share of its evidence that is marked here too",
+        "head": ["round", "model says", "probability", "neighbours", "passages", "same evidence"],
         "rows": rows,
     }

@@ -19,7 +19,7 @@ from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.render import edge_note
 from dance_flwr.nn.ragged import Ragged
 from dance_flwr.pages.audit_answer import NO_EFFECT, answer, signed
-from dance_flwr.pages.audit_charts import Appearance, part_chart, round_chart, stage_chart
+from dance_flwr.pages.audit_charts import Appearance, part_chart, round_table, stage_table
 from dance_flwr.pages.audit_texts import TextBlocks, span_sha256, units, unseen
 from dance_flwr.pages.ego_graph import HOP_NAMES, MAX_REJECTED, EgoNode, ego_graph
 
@@ -72,9 +72,9 @@ class PackFacts:
             "answer": answer(packs, effects, row, names, label),
             "parts": part_chart(packs, effects, row, names),
             "articles": articles,
-            "stages": stage_chart(packs, row, names, label),
+            "stages": stage_table(packs, row, names, label),
             "graph": self._graph(row, articles),
-            "rounds": round_chart(self.appearances.get(node, ()), names),
+            "rounds": round_table(self.appearances.get(node, ()), names),
         }
 
     def _name(self, node: int) -> str:

@@ -20,7 +20,7 @@ from dance_flwr.evidence.metrics.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.pages import audit
 from dance_flwr.pages.audit_answer import answer, share, signed
-from dance_flwr.pages.audit_charts import appearances, round_chart
+from dance_flwr.pages.audit_charts import appearances, round_table
 from dance_flwr.pages.audit_facts import pack_digests
 from dance_flwr.pages.audit_subject import open_run
 from dance_flwr.pages.audit_texts import TextBlocks, span_sha256, units, unseen
@@ -233,7 +233,7 @@ def test_rounds_are_those_that_the_run_kept(page, dance):
     packs = Packs.load(store.final_path)
     own = appearances([store.final_path], packs)
     assert all(a.shared == pytest.approx(1) for found in own.values() for a in found)
-    assert round_chart((), ["a"]) is None
+    assert round_table((), ["a"]) is None
 
 
 def test_nodes_may_be_named(dance, tmp_path):

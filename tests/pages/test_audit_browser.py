@@ -291,7 +291,7 @@ def test_every_picture_has_its_table(shown):
     page = shown.page
     open_pack(page, 0)
     drawn = page.locator("#pack svg").count()
-    assert drawn == 4  # effects, graph, readings, rounds
+    assert drawn == 2  # effects and graph
     assert page.locator("#pack figure:has(svg):has(table)").count() == drawn
     assert page.locator("#pack svg:not([aria-label])").count() == 0
 

@@ -5,12 +5,14 @@ const CONTEXT = 90; // characters beside a span that stay unfolded
 const SIGNS = { for: "▲", against: "▼", none: "●", unknown: "●" };
 const proof = document.getElementById("proof");
 
+function tabled(facts) {
+  return make("div", { class: "scroll" }, table(facts.caption, facts.head, facts.rows));
+}
+
 /** Return a drawing with its caption and its table. */
 function pictured(facts, kind) {
   return make("figure", { class: kind }, make("figcaption", {}, facts.caption),
-    make("div", { class: "scroll" }, drawing(facts.drawing)),
-    make("details", {}, make("summary", {}, "The same as a table"),
-      make("div", { class: "scroll" }, table(facts.caption, facts.head, facts.rows))));
+    make("div", { class: "scroll" }, drawing(facts.drawing)), folded("The same as a table", tabled(facts)));
 }
 
 /** Return a link to what a word of this page means, which shows it on hovering, too. */
@@ -142,8 +144,8 @@ async function showPack(index, row) {
       ...(graph.rejected.length ? [folded("Nodes that were not used, as a table",
         table("Nodes that were not used, as drawn", ["node", "is"], graph.rejected))] : [])),
     folded("Marked passages as a table", passages(articles)),
-    folded("Probabilities by reading", pictured(facts.stages, "stages")),
-    folded("Over the rounds", facts.rounds ? pictured(facts.rounds, "rounds")
+    folded("Probabilities by reading", tabled(facts.stages)),
+    folded("Over the rounds", facts.rounds ? tabled(facts.rounds)
       : make("p", {}, "No earlier round kept evidence of this node.")));
 }
 
