@@ -15,7 +15,7 @@ from dance_flwr.escaping import one_line
 from dance_flwr.evidence.metrics.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.fingerprint import provenance
-from dance_flwr.pages.audit_charts import appearances
+from dance_flwr.pages.audit_charts import rounds_by_node
 from dance_flwr.pages.audit_facts import PackFacts, pack_digests
 from dance_flwr.pages.audit_subject import Subject
 from dance_flwr.pages.audit_texts import TextBlocks
@@ -96,7 +96,7 @@ def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tupl
         rows=client_data.graph.rows,
         labels=subject.labels,
         class_names=names,
-        appearances=appearances(subject.rounds, packs),
+        rounds=rounds_by_node(subject.rounds, packs, names),
         blocks=blocks,
     )
     data = {f"pack-{row}": facts.of(row) for row in range(len(chosen))}

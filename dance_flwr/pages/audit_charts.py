@@ -1,7 +1,7 @@
 """The chart and the tables of an evidence pack."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from dance_flwr.pages.audit_answer import signed
 from dance_flwr.pages.drawing import Bar, bars
 
 _MAX_CLASSES = 5  # in a table of probabilities
-# Stage -> what the page calls it.
-_READINGS = {
+# Stage -> what pages call it.
+READINGS = {
     "plain": "all texts and edges, none marked",
     "core": "the marked evidence as a small graph",
     FUSED: "the marked text and the neighbours",
@@ -24,6 +24,7 @@ _READINGS = {
     OWN: "the client's own model",
     PERSONAL: "the answer, with the client's own model",
 }
+ROUND_HEAD = ("round", "model says", "probability", "neighbours", "passages", "same evidence")
 _TOGETHER = (DEPLOYED, SMOOTHED, OWN, PERSONAL)  # no views of the global model
 
 
@@ -49,7 +50,7 @@ def stage_table(packs: Packs, row: int, names: Sequence[str], label: int) -> dic
         used = stage in packs.views or stage in _TOGETHER
         best = int(probs[at].argmax())
         cells = [f"{probs[at, k]:.3f}{' (first)' if k == best else ''}" for k in listed]
-        rows.append([f"{_READINGS[stage]}{'' if used else ', not part of the answer'}", *cells])
+        rows.append([f"{READINGS[stage]}{'' if used else ', not part of the answer'}", *cells])
     heads = [f"{names[k]}{', the label' if k == label else ''}" for k in listed]
     return {
         "caption": f"Probabilities of {len(listed)} of {len(names)} classes, by reading",
@@ -86,29 +87,19 @@ def part_chart(packs: Packs, effects: Effects, row: int, names: Sequence[str]) -
     }
 
 
-@dataclass(frozen=True)
-class Appearance:
-    """A pack of a node in one round.
+def rounds_by_node(
+    files: Iterable[Path], packs: Packs, names: Sequence[str]
+) -> Mapping[int, list[list[str]]]:
+    """Return, by node, a row for each other round that has a pack of it, by `ROUND_HEAD`.
 
-    Attributes
+    The last cell is the share of that pack's weight on chunks that the pack on the page has too.
+
+    Parameters
     ----------
-    round : of the pack; predicted, confidence : of its last stage
-    neighbours, chunks : how many it selected, the node itself not counted
-    shared : share of its weight on chunks that the pack on the page selects too
+    files : packs of rounds, in their order; names : of the classes, safe to print
     """
-
-    round: int
-    predicted: int
-    confidence: float
-    neighbours: int
-    chunks: int
-    shared: float
-
-
-def appearances(files: Iterable[Path], packs: Packs) -> Mapping[int, Sequence[Appearance]]:
-    """Return the packs of the same nodes in other rounds, by node, in the order of the files."""
     chunks_of = {int(v): packs.chunks[packs.chunks_of(row)] for row, v in enumerate(packs.nodes)}
-    result: dict[int, list[Appearance]] = {}
+    result: dict[int, list[list[str]]] = defaultdict(list)
     for path in files:
         then = Packs.load(path)
         for row in np.flatnonzero(np.isin(then.nodes, packs.nodes)).tolist():
@@ -116,38 +107,12 @@ def appearances(files: Iterable[Path], packs: Packs) -> Mapping[int, Sequence[Ap
             chunks, near = then.chunks_of(row), then.neighbours_of(row)
             weights = then.chunk_weights[chunks]
             same = np.isin(then.chunks[chunks], chunks_of[node])
-            total = float(weights.sum())
-            result.setdefault(node, []).append(
-                Appearance(
-                    round=then.round,
-                    predicted=int(then.predicted[row]),
-                    confidence=float(then.confidence[row]),
-                    neighbours=int((then.neighbour_hops[near] > 0).sum()),
-                    chunks=len(weights),
-                    shared=float(weights[same].sum()) / total if total else 0.0,
-                )
+            shared = float(weights[same].sum()) / (float(weights.sum()) or 1.0)
+            neighbours = int((then.neighbour_hops[near] > 0).sum())
+            result[node].append(
+                [
+                    *(str(then.round), names[then.predicted[row]], f"{then.confidence[row]:.3f}"),
+                    *(str(neighbours), str(len(weights)), f"{shared:.3f}"),
+                ]
             )
     return result
-
-
-def round_table(packs: Sequence[Appearance], names: Sequence[str]) -> dict[str, Any] | None:
-    """Return a node's packs by round; None = the run has no pack of an earlier round.
-
-    Parameters
-    ----------
-    names : of the classes, safe to print
-    """
-    if not packs:
-        return None
-    rows = [
-        [
-            *(str(a.round), names[a.predicted], f"{a.confidence:.4f}"),
-            *(str(a.neighbours), str(a.chunks), f"{a.shared:.3f}"),
-        ]
-        for a in packs
-    ]
-    return {
-        "caption": "The same node in each round; the share of its evidence that is marked here too",
-        "head": ["round", "model says", "probability", "neighbours", "passages", "same evidence"],
-        "rows": rows,
-    }

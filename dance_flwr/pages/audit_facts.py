@@ -19,7 +19,7 @@ from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.render import edge_note
 from dance_flwr.nn.ragged import Ragged
 from dance_flwr.pages.audit_answer import NO_EFFECT, answer, signed
-from dance_flwr.pages.audit_charts import Appearance, part_chart, round_table, stage_table
+from dance_flwr.pages.audit_charts import ROUND_HEAD, part_chart, stage_table
 from dance_flwr.pages.audit_texts import TextBlocks, span_sha256, units, unseen
 from dance_flwr.pages.ego_graph import HOP_NAMES, MAX_REJECTED, EgoNode, ego_graph
 
@@ -45,7 +45,7 @@ class PackFacts:
     edge_spans : where texts of edges lie in those of nodes; None without any
     ids, texts : of all nodes; rows : their neighbours; labels : [n] int64, -1 = unknown
     class_names : safe to print
-    appearances : node -> its packs of earlier rounds
+    rounds : by node, its packs of earlier rounds as `rounds_by_node`
     blocks : where texts enter the page
     """
 
@@ -59,7 +59,7 @@ class PackFacts:
     rows: Ragged
     labels: NDArray[np.int64]
     class_names: Sequence[str]
-    appearances: Mapping[int, Sequence[Appearance]]
+    rounds: Mapping[int, list[list[str]]]
     blocks: TextBlocks
 
     def of(self, row: int) -> dict[str, Any]:
@@ -74,7 +74,11 @@ class PackFacts:
             "articles": articles,
             "stages": stage_table(packs, row, names, label),
             "graph": self._graph(row, articles),
-            "rounds": round_table(self.appearances.get(node, ()), names),
+            "rounds": {
+                "caption": "The same node in each round, and how much of its evidence is here too",
+                "head": ROUND_HEAD,
+                "rows": self.rounds.get(node, ()),
+            },
         }
 
     def _name(self, node: int) -> str:

@@ -45,11 +45,6 @@ class NodeSigns:
             np.any(others, axis=0),
         )
 
-    @property
-    def barely(self) -> NDArray[np.bool_]:
-        """[n] whether the margin is below `LOW_MARGIN`."""
-        return self.margin < LOW_MARGIN
-
     def headline(self) -> str:
         """Return how many predictions need a look, and why.
 
@@ -59,7 +54,7 @@ class NodeSigns:
         >>> NodeSigns.of(views, np.array([1, 0])).headline()
         '1 of 2 predictions needs a look: 1 wrong, 0 with readings that disagree, 0 barely decided'
         """
-        reasons = (self.wrong, self.disagree, self.barely)
+        reasons = (self.wrong, self.disagree, self.margin < LOW_MARGIN)
         look = int(np.any(reasons, axis=0).sum())
         words = ("wrong", "with readings that disagree", "barely decided")
         why = [f"{int(of.sum()):,} {word}" for of, word in zip(reasons, words, strict=True)]
@@ -68,7 +63,7 @@ class NodeSigns:
 
     def order(self) -> NDArray[np.int64]:
         """Return all nodes by `RULE`; [n] int64, ties in the order of the data."""
-        signs = self.wrong.astype(int) + self.disagree + self.barely
+        signs = self.wrong.astype(int) + self.disagree + (self.margin < LOW_MARGIN)
         return np.lexsort((self.margin, -signs))
 
 

@@ -20,7 +20,7 @@ from dance_flwr.evidence.metrics.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.pages import audit
 from dance_flwr.pages.audit_answer import answer, share, signed
-from dance_flwr.pages.audit_charts import appearances, round_table
+from dance_flwr.pages.audit_charts import rounds_by_node
 from dance_flwr.pages.audit_facts import pack_digests
 from dance_flwr.pages.audit_subject import open_run
 from dance_flwr.pages.audit_texts import TextBlocks, span_sha256, units, unseen
@@ -229,11 +229,11 @@ def test_rounds_are_those_that_the_run_kept(page, dance):
     for place, node in enumerate(page.blocks["index"]["node"][:8]):
         rounds = page.blocks[f"pack-{place}"]["rounds"]
         expected = [Packs.load(path).round for path in files if node in kept[path]]
-        assert [int(row[0]) for row in (rounds or {"rows": []})["rows"]] == expected
+        assert [int(row[0]) for row in rounds["rows"]] == expected
     packs = Packs.load(store.final_path)
-    own = appearances([store.final_path], packs)
-    assert all(a.shared == pytest.approx(1) for found in own.values() for a in found)
-    assert round_table((), ["a"]) is None
+    own = rounds_by_node([store.final_path], packs, dance.data(1).card.class_names)
+    assert [*own] == packs.nodes.tolist()
+    assert all(row[-1] == "1.000" for rows in own.values() for row in rows)
 
 
 def test_nodes_may_be_named(dance, tmp_path):

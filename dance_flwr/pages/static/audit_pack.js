@@ -145,8 +145,7 @@ async function showPack(index, row) {
         table("Nodes that were not used, as drawn", ["node", "is"], graph.rejected))] : [])),
     folded("Marked passages as a table", passages(articles)),
     folded("Probabilities by reading", tabled(facts.stages)),
-    folded("Over the rounds", facts.rounds ? tabled(facts.rounds)
-      : make("p", {}, "No earlier round kept evidence of this node.")));
+    folded(`In ${facts.rounds.rows.length} earlier rounds`, tabled(facts.rounds)));
 }
 
 /** Light up everything that is of the text with the number `number`; 0: nothing. */
