@@ -56,22 +56,21 @@ def answer(
         "says": f"{says}.",
         "wrong": label >= 0 and label != best,
         "label": of_label,
-        "warnings": _warnings(packs, effects, row, names),
+        "warning": _warning(packs, effects, row, names),
         "control": _control(packs, effects, row),
     }
 
 
-def _warnings(packs: Packs, effects: Effects, row: int, names: Sequence[str]) -> list[str]:
-    """Return where the marked text points, if that is not to the predicted class."""
-    best = int(packs.predicted[row])
+def _warning(packs: Packs, effects: Effects, row: int, names: Sequence[str]) -> str:
+    """Return where the marked text points, if that is not to the predicted class; else ""."""
+    best, rival = int(packs.predicted[row]), int(packs.rival[row])
     with_text = int(packs.probs[packs.stages.index(FUSED), row].argmax())
-    warnings = []
-    if with_text != best:
-        warnings.append(f"the reading that uses it says {names[with_text]}")
+    reasons = []
     if effects.all_chunks[row] < -NO_EFFECT:  # False where it is not known
-        rival = names[packs.rival[row]]
-        warnings.append(f"it speaks for {rival} and against {names[best]}")
-    return [f"The marked text points elsewhere: {warning}." for warning in warnings]
+        reasons.append(f"it speaks for {names[rival]} and against {names[best]}")
+    if with_text != best:
+        reasons.append(f"the reading that uses it says {names[with_text]}")
+    return f"The marked text points elsewhere: {'; '.join(reasons)}." if reasons else ""
 
 
 def _control(packs: Packs, effects: Effects, row: int) -> str:

@@ -69,7 +69,7 @@ class NodeList {
     document.getElementById("before").disabled = this.first === 0;
     document.getElementById("after").disabled = last >= this.rows.length;
     const shown = table("Nodes that pass the filters",
-      ["node", "model says", "label", "lead", "look", "verdict"],
+      ["node", "model says", "label", word("lead", "lead"), "look", "verdict"],
       this.rows.slice(this.first, last).map((row) => this.cells(row)));
     shown.className = "wide";
     shown.caption.className = "unseen";

@@ -125,7 +125,7 @@ async function showPack(index, row) {
     make("p", { class: "says" }, answer.says),
     make("p", { class: answer.wrong ? "bad" : null }, answer.wrong ? `✗ Wrong: ${answer.label}` : answer.label,
       split === "train" ? " It was in training." : ""),
-    ...answer.warnings.map((warning) => make("p", { class: "warning" }, `⚠ ${warning}`)),
+    ...(answer.warning ? [make("p", { class: "warning" }, `⚠ ${answer.warning}`)] : []),
     make("div", { class: "sides" },
       make("div", { class: "side" },
         make("h3", {}, "For and against, by ", word("effect", "effect")), pictured(facts.parts, "parts"),
