@@ -12,7 +12,7 @@ from dance_flwr.pages.node_choice import LOW_MARGIN
 
 # Log-odds below which a text passage counts as without effect: 0.05 turns 50 % into 51 %.
 NO_EFFECT = 0.05
-_CLEAR_LEAD = 0.5
+_CLEAR_LEAD = 0.5  # then the second class has less than a quarter
 
 
 def share(probability: float) -> str:
