@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from dance_flwr.pages.audit_charts import READINGS
 from dance_flwr.pages.charts import Chart, Line, Scale, bar_grid, line_chart, matrix
 from dance_flwr.pages.run_parts import (
@@ -91,7 +93,16 @@ def _by_round(rows: Sequence[Round], result: Mapping[str, Any]) -> Section:
         [(str(row.round), six(row.loss)) for row in rows],
     )
     drawn = line_chart(losses, [Line("training loss", [(r.round, r.loss) for r in rows])], "loss")
-    took = Chart("pace", "Wall clock by round", "Training alone, and the whole round.")
+    parts = [
+        (line_chart(chart, lines, "accuracy on validation nodes (%)"), scores),
+        (drawn, costs),
+        _pace(rows),
+    ]
+    return Section("rounds", "Accuracy, loss and seconds by round", [text], parts)
+
+
+def _pace(rows: Sequence[Round]) -> tuple[Markup, Table]:
+    chart = Chart("pace", "Wall clock by round", "Training alone, and the whole round.")
     times = [
         Line("whole round", [(row.round, row.round_seconds) for row in rows]),
         Line("training", [(row.round, row.train_seconds) for row in rows]),
@@ -101,12 +112,7 @@ def _by_round(rows: Sequence[Round], result: Mapping[str, Any]) -> Section:
         ("round", "training", "whole round"),
         [(str(r.round), three(r.train_seconds), three(r.round_seconds)) for r in rows],
     )
-    parts = [
-        (line_chart(chart, lines, "accuracy on validation nodes (%)"), scores),
-        (drawn, costs),
-        (line_chart(took, times, "seconds", 0.0), pace),
-    ]
-    return Section("rounds", "Accuracy, loss and seconds by round", [text], parts)
+    return line_chart(chart, times, "seconds", 0.0), pace
 
 
 def _seconds(facts: RunFacts) -> Section:
