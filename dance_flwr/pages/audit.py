@@ -15,7 +15,7 @@ from dance_flwr.escaping import one_line
 from dance_flwr.evidence.metrics.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.fingerprint import provenance
-from dance_flwr.pages.audit_charts import appearances
+from dance_flwr.pages.audit_charts import rounds_by_node
 from dance_flwr.pages.audit_facts import PackFacts, pack_digests
 from dance_flwr.pages.audit_subject import Subject
 from dance_flwr.pages.audit_texts import TextBlocks
@@ -27,9 +27,9 @@ from dance_flwr.seeding import generator
 
 PAGE = "audit.html"
 _MAX_ROWS = 100_000  # nodes in the table
-_CONTROLS = 3  # per hop of a pack
-# Why (decision 22): nodes and edges that what-if may compute again, all packs together. It keeps
-# the page of a dense graph usable; the page names the nodes without what-if.
+_CONTROLS = 3  # random passages in place of the marked ones, so many times
+# Why (decision 22): nodes and edges that effects may compute again, all packs together. It keeps
+# the page of a dense graph usable; the page names the nodes without effects.
 _MAX_ENTRIES = 70_000_000
 _SPLITS = {NO_SPLIT: "none", TRAIN: "train", VAL: "validation", TEST: "test"}
 
@@ -61,7 +61,7 @@ def write_page(
     page.write(path)
     log(
         f"page        {path}, {size(path.stat().st_size)}: {len(subject.ids):,} nodes, "
-        f"evidence of {len(chosen):,}, what-if of {done:,}; for its owner alone, as it contains "
+        f"evidence of {len(chosen):,}, effects of {done:,}; for its owner alone, as it contains "
         f"source texts of {subject.name}"
     )
     # After the page, which says so, is written.
@@ -71,7 +71,7 @@ def write_page(
 
 
 def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tuple[Page, int]:
-    """Return the page, and how many packs have a what-if.
+    """Return the page, and how many packs have effects of their text.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tupl
         rows=client_data.graph.rows,
         labels=subject.labels,
         class_names=names,
-        appearances=appearances(subject.rounds, packs),
+        rounds=rounds_by_node(subject.rounds, packs, names),
         blocks=blocks,
     )
     data = {f"pack-{row}": facts.of(row) for row in range(len(chosen))}
@@ -108,7 +108,7 @@ def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tupl
     page = Page(
         "audit.html.j2",
         f"Evidence of {subject.name}",
-        _header(subject, len(chosen), stored, len(blocks)),
+        _header(subject, signs, (len(chosen), stored, len(blocks))),
         data,
         scripts=("audit_list.js", "audit_pack.js", "audit_verdict.js", "audit.js"),
         styles=("audit.css",),
@@ -170,13 +170,19 @@ def _index(
     }
 
 
-def _header(subject: Subject, packs: int, stored: int, texts: int) -> Mapping[str, Any]:
-    """Return what the template shows above the node table."""
+def _header(subject: Subject, signs: NodeSigns, counts: tuple[int, int, int]) -> Mapping[str, Any]:
+    """Return what the template shows beside the evidence.
+
+    Parameters
+    ----------
+    counts : of packs on the page, of those that the run had stored, and of texts
+    """
     record, known = subject.record, subject.labels >= 0
-    predicted = subject.views["deployed"].argmax(axis=1)
-    accuracy = float((predicted == subject.labels)[known].mean()) if known.any() else None
+    packs, stored, texts = counts
+    accuracy = 1 - float(signs.wrong[known].mean()) if known.any() else None
     return {
         "subject": subject,
+        "headline": signs.headline(),
         "name": one_line(subject.name, marks=True),
         "source": one_line(subject.source, marks=True),
         "code_then": str(record.get("provenance", "not recorded")),
@@ -196,5 +202,4 @@ def _header(subject: Subject, packs: int, stored: int, texts: int) -> Mapping[st
         "splits": list(_SPLITS.values()),
         "classes": [one_line(c, marks=True) for c in subject.client.data.card.class_names],
         "rows": min(len(known), _MAX_ROWS),
-        "controls": _CONTROLS,
     }

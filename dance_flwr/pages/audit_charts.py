@@ -1,7 +1,7 @@
-"""Charts of an evidence pack, each with a table of its numbers."""
+"""The chart and the tables of an evidence pack."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,25 +9,29 @@ import numpy as np
 
 from dance_flwr.config.sections import ALONE, TUNED
 from dance_flwr.dance.inference import DEPLOYED
-from dance_flwr.evidence.metrics.leave_out import ChunkEffects
-from dance_flwr.evidence.pack import FUSED, OWN, PARTS, PERSONAL, SMOOTHED, Packs
+from dance_flwr.evidence.metrics.leave_out import Effects
+from dance_flwr.evidence.pack import FUSED, OWN, PERSONAL, SMOOTHED, Packs
+from dance_flwr.pages.audit_answer import signed
 from dance_flwr.pages.drawing import Bar, bars
 
-_MAX_CLASSES = 5  # in a chart of probabilities
-_STAGE_NOTES = {
-    FUSED: "rests on the evidence alone",
-    DEPLOYED: "what the model says",
-    SMOOTHED: "what the model says, after smoothing on the client",
-    ALONE: "what the client's own model says, which reads texts and edges without choosing",
-    TUNED: "what the global model says once trained on at this client; its evidence is not shown",
-    PERSONAL: "what the client deploys, a mixture of its own model with the global one",
+_MAX_CLASSES = 5  # in a table of probabilities
+# Stage -> what pages call it.
+READINGS = {
+    "plain": "all texts and edges, none marked",
+    "core": "the marked evidence as a small graph",
+    FUSED: "the marked text and the neighbours",
+    DEPLOYED: "the answer",
+    SMOOTHED: "the answer, smoothed over neighbours",
+    ALONE: "the client's own model, which reads all texts and edges",
+    TUNED: "the answer, trained on at this client; its evidence is not shown",
+    PERSONAL: "the answer, with the client's own model",
 }
+ROUND_HEAD = ("round", "model says", "probability", "neighbours", "passages", "same evidence")
 _TOGETHER = (DEPLOYED, SMOOTHED, *OWN, PERSONAL)  # no views of the global model
-_SEE_TABLE = "; the table below has the numbers"
 
 
-def stage_chart(packs: Packs, row: int, names: Sequence[str], label: int) -> dict[str, Any]:
-    """Return the probabilities of the classes that matter, by view and as deployed.
+def stage_table(packs: Packs, row: int, names: Sequence[str], label: int) -> dict[str, Any]:
+    """Return the probabilities of the classes that matter, by reading and as deployed.
 
     Parameters
     ----------
@@ -43,154 +47,61 @@ def stage_chart(packs: Packs, row: int, names: Sequence[str], label: int) -> dic
     for other in np.argsort(-packs.decisive[row], kind="stable"):
         if len(listed) < min(_MAX_CLASSES, len(names)) and int(other) not in listed:
             listed.append(int(other))
-    drawn, table = [], []
+    rows = []
     for at, stage in enumerate(packs.stages):
-        note = _STAGE_NOTES.get(stage) or "reads texts and edges without choosing"
         used = stage in packs.views or stage in _TOGETHER
-        heading = f"{stage}: {note}{'' if used else '; not deployed'}"
         best = int(probs[at].argmax())
-        for k in listed:
-            marks = ["predicted"] if k == best else []
-            marks += ["label"] if k == label else []
-            value = f"{probs[at, k]:.3f}{' ' + ' and '.join(marks) if marks else ''}"
-            kind = "best" if k == best else "other"
-            drawn.append(Bar(names[k], float(probs[at, k]), value, kind, heading))
-            heading = ""
-        table.append([stage, *(f"{probs[at, k]:.4f}" for k in listed)])
-    title = f"Probabilities of {len(listed)} of {len(names)} classes"
+        cells = [f"{probs[at, k]:.3f}{' (first)' if k == best else ''}" for k in listed]
+        rows.append([f"{READINGS[stage]}{'' if used else ', not part of the answer'}", *cells])
+    heads = [f"{names[k]}{', the label' if k == label else ''}" for k in listed]
     return {
-        "drawing": bars(f"{title}{_SEE_TABLE}", drawn, 1.0),
-        "caption": f"{title}, by view",
-        "head": ["view", *(names[k] for k in listed)],
-        "rows": table,
+        "caption": f"Probabilities of {len(listed)} of {len(names)} classes, by reading",
+        "head": ["reading", *heads],
+        "rows": rows,
     }
 
 
-def part_chart(
-    packs: Packs, row: int, names: Sequence[str], articles: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Return what graph, text and labels gave to the fused view, and each labelled neighbour.
+def part_chart(packs: Packs, effects: Effects, row: int, names: Sequence[str]) -> dict[str, Any]:
+    """Return what speaks for and against the predicted class, the largest effect first.
 
     Parameters
     ----------
     names : of the classes, safe to print
-    articles : the evidence nodes on the page
     """
-    values = dict(zip(PARTS, map(float, packs.parts[row]), strict=True))
-    against = f"{names[packs.predicted[row]]} against {names[packs.rival[row]]}"
+    values = {
+        "marked text": effects.all_chunks[row],
+        "neighbours' labels": effects.labels[row],
+        "all neighbours": effects.neighbours[row],
+        "class sizes": effects.prior[row],
+    }
+    rows = [(name, float(value)) for name, value in values.items() if not np.isnan(value)]
+    rows.sort(key=lambda entry: -abs(entry[1]))
     drawn = [
-        # `z`: what rounds to zero has no minus sign.
-        Bar(name, value, f"{value:+z.2f}", "part" if name != "labels" else "part label")
-        for name, value in values.items()
+        Bar(name, value, signed(value), "against" if value < 0 else "for") for name, value in rows
     ]
-    labelled = [(article, float(article["effect"])) for article in articles if article["label"]]
-    drawn += [
-        Bar(
-            f"text {article['number']}: {article['label']}",
-            effect,
-            f"{effect:+z.2f}",
-            "part label",
-            "training labels of neighbours, which add up to “labels”" if first == 0 else "",
-            article["number"],
-        )
-        for first, (article, effect) in enumerate(labelled)
-    ]
-    rows = [[name, f"{value:+z.4f}"] for name, value in values.items()]
-    rows += [
-        [f"label of text {article['number']}, {article['label']}", f"{effect:+z.4f}"]
-        for article, effect in labelled
-    ]
-    title = f"Log-odds of {against} in the fused view, {sum(values.values()):+z.2f}, by part"
+    best, rival = names[packs.predicted[row]], names[packs.rival[row]]
+    title = f"◀ for {rival} | for {best} ▶"
     return {
-        "drawing": bars(f"{title}{_SEE_TABLE}", drawn),
+        "drawing": bars(f"{title}; the table below has the numbers", drawn),
         "caption": title,
-        "head": ["part", "log-odds"],
-        "rows": rows,
+        "head": ["left out", "effect"],
+        "rows": [[name, signed(value)] for name, value in rows],
     }
 
 
-def effect_chart(
-    packs: Packs, effects: ChunkEffects, row: int, article_of: Mapping[int, int]
-) -> dict[str, Any] | None:
-    """Return the effect of leaving out each chunk beside its weight; None = not computed.
+def rounds_by_node(
+    files: Iterable[Path], packs: Packs, names: Sequence[str]
+) -> Mapping[int, list[list[str]]]:
+    """Return, by node, a row for each other round that has a pack of it, by `ROUND_HEAD`.
+
+    The last cell is the share of that pack's weight on chunks that the pack on the page has too.
 
     Parameters
     ----------
-    article_of : node -> number of its text on the page
+    files : packs of rounds, in their order; names : of the classes, safe to print
     """
-    if not effects.done[row]:
-        return None
-    first = int(packs.chunk_ptr[row])
-    drawn, rows, controls = [], [], 0
-    by_kind: dict[bool, list[float]] = {True: [], False: []}
-    for rank, case in enumerate(effects.of(row), start=1):
-        hop, effect = int(effects.hop[case]), float(effects.effect[case])
-        turned = bool(effects.turned[case])
-        selected = bool(effects.selected[case])
-        by_kind[selected].append(effect)
-        value = f"effect {effect:+z.3f}{', another class' if turned else ''}"
-        if selected:
-            at = first + rank - 1
-            weight = f"{packs.chunk_weights[at]:.3f}"
-            text = article_of.get(int(packs.chunk_nodes[at]), 0)
-            name, share = f"[{rank}] text {text}, hop {hop}", float(packs.chunk_weights[at])
-            drawn.append(Bar(name, share, f"weight {weight}", "weight", article=text))
-            drawn.append(Bar("", effect, value, "effect", article=text))
-            rows.append(
-                [f"[{rank}]", str(text), str(hop), weight, f"{effect:+z.4f}", _word(turned)]
-            )
-            continue
-        heading = "controls: chunks of the same hop, drawn at random, not selected"
-        drawn.append(
-            Bar(f"control, hop {hop}", effect, value, "control", "" if controls else heading)
-        )
-        controls += 1
-        rows.append(["control", "", str(hop), "not selected", f"{effect:+z.4f}", _word(turned)])
-    # Leaving out any chunk has some effect, so a number needs a control.
-    means = {kind: float(np.mean(values)) for kind, values in by_kind.items() if values}
-    summary = f"Mean effect of a selected chunk {means.get(True, 0.0):+z.4f}"
-    summary += (
-        f", of {controls} random chunks of the same hops {means[False]:+z.4f}."
-        if controls
-        else "; the hops have no other chunks to draw as a control."
-    )
-    title = "Effect of leaving out one chunk, as the model predicts again"
-    return {
-        "drawing": bars(f"{title}{_SEE_TABLE}", drawn),
-        "caption": f"{title}: how much the probability of the predicted class falls",
-        "head": ["chunk", "text", "hop", "weight", "effect", "another class then"],
-        "rows": rows,
-        "said": summary,
-    }
-
-
-def _word(turned: bool) -> str:
-    return "yes" if turned else "no"
-
-
-@dataclass(frozen=True)
-class Appearance:
-    """A pack of a node in one round.
-
-    Attributes
-    ----------
-    round : of the pack; predicted, confidence : of its last stage
-    neighbours, chunks : how many it selected, the node itself not counted
-    shared : share of its weight on chunks that the pack on the page selects too
-    """
-
-    round: int
-    predicted: int
-    confidence: float
-    neighbours: int
-    chunks: int
-    shared: float
-
-
-def appearances(files: Iterable[Path], packs: Packs) -> Mapping[int, Sequence[Appearance]]:
-    """Return the packs of the same nodes in other rounds, by node, in the order of the files."""
     chunks_of = {int(v): packs.chunks[packs.chunks_of(row)] for row, v in enumerate(packs.nodes)}
-    result: dict[int, list[Appearance]] = {}
+    result: dict[int, list[list[str]]] = defaultdict(list)
     for path in files:
         then = Packs.load(path)
         for row in np.flatnonzero(np.isin(then.nodes, packs.nodes)).tolist():
@@ -198,49 +109,12 @@ def appearances(files: Iterable[Path], packs: Packs) -> Mapping[int, Sequence[Ap
             chunks, near = then.chunks_of(row), then.neighbours_of(row)
             weights = then.chunk_weights[chunks]
             same = np.isin(then.chunks[chunks], chunks_of[node])
-            total = float(weights.sum())
-            result.setdefault(node, []).append(
-                Appearance(
-                    round=then.round,
-                    predicted=int(then.predicted[row]),
-                    confidence=float(then.confidence[row]),
-                    neighbours=int((then.neighbour_hops[near] > 0).sum()),
-                    chunks=len(weights),
-                    shared=float(weights[same].sum()) / total if total else 0.0,
-                )
+            shared = float(weights[same].sum()) / (float(weights.sum()) or 1.0)
+            neighbours = int((then.neighbour_hops[near] > 0).sum())
+            result[node].append(
+                [
+                    *(str(then.round), names[then.predicted[row]], f"{then.confidence[row]:.3f}"),
+                    *(str(neighbours), str(len(weights)), f"{shared:.3f}"),
+                ]
             )
     return result
-
-
-def round_chart(packs: Sequence[Appearance], names: Sequence[str]) -> dict[str, Any] | None:
-    """Return a node's packs by round; None = the run has no pack of an earlier round.
-
-    Parameters
-    ----------
-    names : of the classes, safe to print
-    """
-    if not packs:
-        return None
-    title = "Share of each round's evidence that the pack on this page selects too"
-    drawn = [
-        Bar(
-            f"round {a.round}: {names[a.predicted]}",
-            a.shared,
-            f"{a.shared:.2f}, predicted with {a.confidence:.3f}",
-            "round",
-        )
-        for a in packs
-    ]
-    rows = [
-        [
-            *(str(a.round), names[a.predicted], f"{a.confidence:.4f}"),
-            *(str(a.neighbours), str(a.chunks), f"{a.shared:.3f}"),
-        ]
-        for a in packs
-    ]
-    return {
-        "drawing": bars(f"{title}{_SEE_TABLE}", drawn, 1.0),
-        "caption": title,
-        "head": ["round", "predicted", "probability", "neighbours", "chunks", "same evidence"],
-        "rows": rows,
-    }

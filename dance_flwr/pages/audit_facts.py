@@ -1,4 +1,4 @@
-"""One evidence pack as a page shows it: predictions, graph, texts, what-if and rounds."""
+"""One evidence pack as a page shows it: answer, effects, texts, graph and rounds."""
 
 import json
 from collections import defaultdict
@@ -14,19 +14,14 @@ from dance_flwr.dance.selection import HOPS, Selection
 from dance_flwr.data.text_record import EdgeSpans
 from dance_flwr.escaping import one_line
 from dance_flwr.evidence.json_lines import evidence_lines
-from dance_flwr.evidence.metrics.leave_out import ChunkEffects
+from dance_flwr.evidence.metrics.leave_out import Effects
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.render import edge_note
 from dance_flwr.nn.ragged import Ragged
-from dance_flwr.pages.audit_charts import (
-    Appearance,
-    effect_chart,
-    part_chart,
-    round_chart,
-    stage_chart,
-)
+from dance_flwr.pages.audit_answer import NO_EFFECT, answer, signed
+from dance_flwr.pages.audit_charts import ROUND_HEAD, part_chart, stage_table
 from dance_flwr.pages.audit_texts import TextBlocks, span_sha256, units, unseen
-from dance_flwr.pages.ego_graph import MAX_REJECTED, EgoNode, ego_graph
+from dance_flwr.pages.ego_graph import HOP_NAMES, MAX_REJECTED, EgoNode, ego_graph
 
 
 def pack_digests(packs: Packs, ids: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -45,18 +40,18 @@ class PackFacts:
     Attributes
     ----------
     packs : of m nodes; candidates : what they were chosen from
-    effects : of single chunks
+    effects : of their text, of neighbours and of the prior
     digests : [m] of the packs
     edge_spans : where texts of edges lie in those of nodes; None without any
     ids, texts : of all nodes; rows : their neighbours; labels : [n] int64, -1 = unknown
     class_names : safe to print
-    appearances : node -> its packs of earlier rounds
+    rounds : by node, its packs of earlier rounds as `rounds_by_node`
     blocks : where texts enter the page
     """
 
     packs: Packs
     candidates: Selection
-    effects: ChunkEffects
+    effects: Effects
     digests: Sequence[str]
     edge_spans: EdgeSpans | None
     ids: Sequence[str]
@@ -64,21 +59,26 @@ class PackFacts:
     rows: Ragged
     labels: NDArray[np.int64]
     class_names: Sequence[str]
-    appearances: Mapping[int, Sequence[Appearance]]
+    rounds: Mapping[int, list[list[str]]]
     blocks: TextBlocks
 
     def of(self, row: int) -> dict[str, Any]:
         """Return the facts of one pack; JSON."""
-        articles, names, node = self._articles(row), self.class_names, int(self.packs.nodes[row])
-        number = {article["node"]: article["number"] for article in articles}
+        packs, effects, names = self.packs, self.effects, self.class_names
+        articles, node = self._articles(row), int(packs.nodes[row])
+        label = int(self.labels[node])
         return {
             "digest": self.digests[row],
-            "stages": stage_chart(self.packs, row, names, int(self.labels[node])),
-            "parts": part_chart(self.packs, row, names, articles),
-            "graph": self._graph(row, articles),
+            "answer": answer(packs, effects, row, names, label),
+            "parts": part_chart(packs, effects, row, names),
             "articles": articles,
-            "whatIf": effect_chart(self.packs, self.effects, row, number),
-            "rounds": round_chart(self.appearances.get(node, ()), names),
+            "stages": stage_table(packs, row, names, label),
+            "graph": self._graph(row, articles),
+            "rounds": {
+                "caption": "The same node in each round, and how much of its evidence is here too",
+                "head": ROUND_HEAD,
+                "rows": self.rounds.get(node, ()),
+            },
         }
 
     def _name(self, node: int) -> str:
@@ -89,26 +89,30 @@ class PackFacts:
         packs = self.packs
         near = packs.neighbours_of(row)
         chunks = range(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
-        spans: dict[int, list[list[Any]]] = defaultdict(list)
+        spans: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for rank, at in enumerate(chunks, start=1):
             node, (start, end) = int(packs.chunk_nodes[at]), map(int, packs.chunk_spans[at])
             text, digest = self.texts[node], packs.chunk_sha256[at].tobytes().hex()
-            note = edge_note(self.edge_spans, node, (start, end), self.ids)
             spans[node].append(
-                [
-                    *(units(text, start), units(text, end), rank),
-                    *(f"{packs.chunk_weights[at]:.3f}", digest, start, end),
+                {
+                    "from": units(text, start),
+                    "to": units(text, end),
+                    "rank": rank,
+                    **_effect(float(self.effects.chunks[at])),
+                    "importance": f"{packs.chunk_weights[at]:.3f}",
+                    "sha256": digest,
+                    "characters": [start, end],
                     # Compared again, so that the page marks a span that is not the chunk's text.
-                    span_sha256(text, start, end) == digest,
-                    *([note] if note else []),
-                ]
+                    "same": span_sha256(text, start, end) == digest,
+                    "edge": edge_note(self.edge_spans, node, (start, end), self.ids),
+                }
             )
         columns: list[NDArray[Any]] = [
-            *(packs.neighbours, packs.neighbour_hops, packs.neighbour_weights),
-            *(packs.neighbour_labels, packs.neighbour_effects),
+            *(packs.neighbours, packs.neighbour_hops),
+            *(packs.neighbour_weights, packs.neighbour_labels),
         ]
         articles = []
-        for number, (node, hop, gate, label, effect) in enumerate(
+        for number, (node, hop, gate, label) in enumerate(
             zip(*(column[near] for column in columns), strict=True), start=1
         ):
             node = int(node)
@@ -118,14 +122,14 @@ class PackFacts:
                     "node": node,
                     "name": self._name(node),
                     "hop": int(hop),
-                    "gate": round(float(gate), 4),
+                    "is": HOP_NAMES[hop],
+                    "importance": round(float(gate), 4),
                     "label": self.class_names[label] if label >= 0 else "",
-                    "effect": round(float(effect), 4),
                     "text": self.blocks.place(node),
                     "characters": len(self.texts[node]),
                     "unseen": unseen(self.texts[node]),
                     # In the order of the text, not of the weights.
-                    "spans": sorted(spans[node]),
+                    "spans": sorted(spans[node], key=lambda span: span["from"]),
                 }
             )
         return articles
@@ -133,7 +137,7 @@ class PackFacts:
     def _graph(self, row: int, articles: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the ego graph with its table, and the candidates that were rejected."""
         evidence = [
-            EgoNode(a["node"], a["name"], a["hop"], a["gate"], a["number"], a["label"])
+            EgoNode(a["node"], a["name"], a["hop"], a["importance"], a["number"], a["label"])
             for a in articles
         ]
         taken = {node.node for node in evidence}
@@ -145,10 +149,10 @@ class PackFacts:
             drawn = others[:MAX_REJECTED]
             rejected += [EgoNode(node, self._name(node), hop, 0.0) for node in drawn]
             more = f", {len(drawn)} of them drawn" if len(drawn) < len(others) else ""
-            notes.append(f"{len(others):,} candidates of hop {hop} got a gate of 0{more}")
+            notes.append(f"{len(others):,} other {HOP_NAMES[hop]}s were not used{more}")
         name = self._name(int(self.packs.nodes[row]))
         rows = [
-            [str(n.article), n.name, str(n.hop), f"{n.gate:.3f}", n.label or "none"]
+            [str(n.article), n.name, HOP_NAMES[n.hop], f"{n.gate:.3f}", n.label or "none"]
             for n in evidence
         ]
         return {
@@ -156,8 +160,16 @@ class PackFacts:
                 [*evidence, *rejected], self.rows, f"Node {name} and where its evidence lies"
             ),
             "caption": "Evidence nodes",
-            "head": ["text", "node", "hop", "gate", "training label"],
+            "head": ["text", "node", "is", "importance", "training label"],
             "rows": rows,
             "notes": notes,
-            "rejected": [[n.name, str(n.hop)] for n in rejected],
+            "rejected": [[n.name, HOP_NAMES[n.hop]] for n in rejected],
         }
+
+
+def _effect(value: float) -> dict[str, str]:
+    """Return the effect of a passage in words: for, against, none, or unknown where it is NaN."""
+    if np.isnan(value):
+        return {"kind": "unknown", "effect": "not computed"}
+    kind = "none" if abs(value) < NO_EFFECT else "for" if value > 0 else "against"
+    return {"kind": kind, "effect": signed(value)}

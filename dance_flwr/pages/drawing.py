@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 Part = list[Any]
 
-_LINE, _LEFT, _RIGHT = 22, 190, 190  # height of a bar's row; room for its name, and for its value
-_WIDTH = 720
+_LINE, _LEFT, _RIGHT = 22, 130, 52  # height of a bar's row; room for its name, and for its value
+_WIDTH = 400
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,13 @@ class Bar:
     Attributes
     ----------
     name : what it is of; value : its length, in the unit of the chart; text : the value in words
-    kind : class for the style; heading : starts a group with this name
-    article : number of the evidence node that it is of; 0 = of none
+    kind : class for the style
     """
 
     name: str
     value: float
     text: str
     kind: str = ""
-    heading: str = ""
-    article: int = 0
 
 
 def part(tag: str, *children: Any, **attributes: Any) -> Part:
@@ -78,28 +75,19 @@ def _element(drawing: Part) -> ElementTree.Element:
     return element
 
 
-def bars(name: str, rows: Sequence[Bar], max_value: float = 0.0) -> Part:
-    """Return horizontal bars, those below 0 to the left of the axis.
-
-    Parameters
-    ----------
-    max_value : value of a bar over the whole width; 0 = the largest one
-    """
-    max_value = max_value or max((abs(row.value) for row in rows), default=0.0) or 1.0
+def bars(name: str, rows: Sequence[Bar]) -> Part:
+    """Return horizontal bars, those below 0 to the left of the axis."""
+    max_value = max((abs(row.value) for row in rows), default=0.0) or 1.0
     negative = any(row.value < 0 for row in rows)
     room = _WIDTH - _LEFT - _RIGHT
     unit = (room / 2 if negative else room) / max_value
     axis = _LEFT + (room / 2 if negative else 0)
     parts, y = [], 4.0
     for row in rows:
-        if row.heading:
-            parts.append(part("text", row.heading, x=4, y=y + 16, class_="heading"))
-            y += _LINE
-        length = min(abs(row.value), max_value) * unit
+        length = abs(row.value) * unit
         start = axis if row.value >= 0 else axis - length
         end = max(axis, start + length) if row.value >= 0 else axis
-        link = {"data-article": row.article} if row.article else {}
-        line = part(
+        bar = part(
             "g",
             part("text", shortened(row.name, 30), x=_LEFT - 8, y=y + 15, text_anchor="end"),
             # A bar of 0 stays visible.
@@ -107,8 +95,7 @@ def bars(name: str, rows: Sequence[Bar], max_value: float = 0.0) -> Part:
             part("text", row.text, x=_round(end + 6), y=y + 15, class_="value"),
             class_=f"bar {row.kind}".rstrip(),
         )
-        line[1].update(link)
-        parts.append(line)
+        parts.append(bar)
         y += _LINE
     line = part("line", x1=axis, x2=axis, y1=0, y2=y + 2, class_="axis")
     return figure(_WIDTH, y + 4, name, line, *parts)

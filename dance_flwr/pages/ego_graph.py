@@ -12,6 +12,7 @@ from dance_flwr.pages.drawing import Part, figure, part
 
 _SIZE, _RADII = 520, (0, 125, 225)
 MAX_REJECTED = 36  # drawn per hop
+HOP_NAMES = ("the node itself", "neighbour", "neighbour of a neighbour")
 _TURN = 0.3  # radians, so that lines to hop 2 pass beside hop 1
 
 
@@ -122,10 +123,10 @@ def _node(node: EgoNode, x: float, y: float) -> Part:
         kind += " itself"
     size = {"x": x - radius, "y": y - radius, "width": 2 * radius, "height": 2 * radius}
     shape = part("rect", **size) if node.label else part("circle", cx=x, cy=y, r=radius)
-    title = f"{node.name}, hop {node.hop}, gate {node.gate:.3f}"
+    title = f"{node.name}, {HOP_NAMES[node.hop]}, importance {node.gate:.3f}"
     title += f", training label {node.label}" if node.label else ""
     if not node.article:
-        return part("g", part("title", f"{title}, rejected"), shape, class_=kind)
+        return part("g", part("title", f"{title}, not used"), shape, class_=kind)
     number = part("text", str(node.article), x=x, y=y + 4.5, text_anchor="middle")
     link = part("a", part("title", title), shape, number, href=f"#text-{node.article}", class_=kind)
     link[1]["aria-label"] = f"text {node.article}: {title}"

@@ -10,9 +10,8 @@ from dance_flwr.errors import UserError
 
 LOW_MARGIN = 0.2
 RULE = (
-    "Nodes come first that show more of three signs: the prediction is wrong, a view predicts "
-    f"another class, the margin between the two best classes is below {LOW_MARGIN:g}. Among equals "
-    "the smaller margin comes first."
+    "Nodes with more of three signs come first: the answer is wrong, the readings disagree, the "
+    f"lead over the second class is below {LOW_MARGIN:g} (barely). Then the smaller lead."
 )
 
 
@@ -45,6 +44,22 @@ class NodeSigns:
             (labels >= 0) & (predicted != labels),
             np.any(others, axis=0),
         )
+
+    def headline(self) -> str:
+        """Return how many predictions need a look, and why.
+
+        Examples
+        --------
+        >>> views = {"deployed": np.array([[0.9, 0.1], [0.6, 0.4]], np.float32)}
+        >>> NodeSigns.of(views, np.array([1, 0])).headline()
+        '1 of 2 predictions needs a look: 1 wrong, 0 with readings that disagree, 0 barely decided'
+        """
+        reasons = (self.wrong, self.disagree, self.margin < LOW_MARGIN)
+        look = int(np.any(reasons, axis=0).sum())
+        words = ("wrong", "with readings that disagree", "barely decided")
+        why = [f"{int(of.sum()):,} {word}" for of, word in zip(reasons, words, strict=True)]
+        need = "needs" if look == 1 else "need"
+        return f"{look:,} of {len(self.margin):,} predictions {need} a look: {', '.join(why)}"
 
     def order(self) -> NDArray[np.int64]:
         """Return all nodes by `RULE`; [n] int64, ties in the order of the data."""

@@ -60,7 +60,6 @@ def _privacy(facts: RunFacts) -> Section:
         "Epsilon of training nodes up to each round",
         ("round", "epsilon"),
         [(str(row.round), six(row.epsilon)) for row in rows],
-        folded="Numbers of this chart",
     )
     return Section("privacy", title, lines, [(drawn, table)])
 

@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
+from dance_flwr.pages.audit_charts import READINGS
 from dance_flwr.pages.charts import Chart, Line, Scale, bar_grid, line_chart, matrix
 from dance_flwr.pages.run_parts import (
     LATER,
@@ -40,41 +43,50 @@ def sections(
     worth : a sentence per client, or why they are not known; empty = no such part
     """
     return [
-        _by_round(facts.rows),
-        _seconds(facts),
-        _bytes(facts),
         _clients(facts),
         *([Section("worth", "What joining was worth", worth)] if worth else []),
         _classes(facts.result),
+        _by_round(facts.rows, facts.result),
         _confusion(facts.result, confusion),
+        _bytes(facts),
+        _seconds(facts),
         *of_record(facts),
     ]
 
 
-def _by_round(rows: Sequence[Round]) -> Section:
+def _by_round(rows: Sequence[Round], result: Mapping[str, Any]) -> Section:
     if not rows:
-        return Section("rounds", "Accuracy and loss by round", ["No round has ended yet."])
+        return Section("rounds", "Accuracy, loss and seconds by round", ["No round has ended yet."])
     views = sorted({view for row in rows for view in row.views} - {"deployed"})
     # What is deployed comes first; the other views explain it.
     names = ["deployed", *views]
-    lines = [Line(v, [(r.round, percent(r.views.get(v))) for r in rows]) for v in names]
+    titles = [READINGS.get(name, name) for name in names]
+    lines = [
+        Line(title, [(r.round, percent(r.views.get(name))) for r in rows])
+        for name, title in zip(names, titles, strict=True)
+    ]
     known = [row for row in rows if row.val_accuracy is not None]
     text = "No round was validated."
     if known:
         best = max(known, key=lambda row: row.val_accuracy or 0.0)
         text = (
-            f"The deployed prediction reached {best.val_accuracy:.4f} in round {best.round} and "
+            f"The answer reached {best.val_accuracy:.4f} in round {best.round} and "
             f"{known[-1].val_accuracy:.4f} in round {known[-1].round}, the last one."
         )
+    nodes = result.get("test_by_class", {}).get("nodes", ())
+    if sum(nodes):
+        largest = max(nodes) / sum(nodes)
+        # What no model should stay below: it needs no text and no edge.
+        lines.append(Line("largest class alone", [(r.round, percent(largest)) for r in rows]))
+        text += f" Saying the largest class everywhere reaches {largest:.4f} on test nodes."
     chart = Chart("accuracy", "Validation accuracy by round", text)
     scores = Table(
         "Validation by round; empty where a round was not validated",
-        ("round", *(f"accuracy, {name}" for name in names), "macro-F1"),
+        ("round", *(f"accuracy, {title}" for title in titles), "macro-F1"),
         [
             (str(row.round), *(four(row.views.get(name)) for name in names), four(row.val_macro_f1))
             for row in rows
         ],
-        folded="Numbers of this chart",
     )
     losses = Chart(
         "loss", "Training loss by round", f"From {rows[0].loss!s:.6} to {rows[-1].loss!s:.6}."
@@ -83,15 +95,28 @@ def _by_round(rows: Sequence[Round]) -> Section:
         "Training loss by round, a weighted mean over clients",
         ("round", "loss"),
         [(str(row.round), six(row.loss)) for row in rows],
-        folded="Numbers of this chart",
     )
     drawn = line_chart(losses, [Line("training loss", [(r.round, r.loss) for r in rows])], "loss")
-    return Section(
-        "rounds",
-        "Accuracy and loss by round",
-        [text],
-        [(line_chart(chart, lines, "accuracy on validation nodes (%)"), scores), (drawn, costs)],
+    parts = [
+        (line_chart(chart, lines, "accuracy on validation nodes (%)"), scores),
+        (drawn, costs),
+        _pace(rows),
+    ]
+    return Section("rounds", "Accuracy, loss and seconds by round", [text], parts)
+
+
+def _pace(rows: Sequence[Round]) -> tuple[Markup, Table]:
+    chart = Chart("pace", "Wall clock by round", "Training alone, and the whole round.")
+    times = [
+        Line("whole round", [(row.round, row.round_seconds) for row in rows]),
+        Line("training", [(row.round, row.train_seconds) for row in rows]),
+    ]
+    pace = Table(
+        "Seconds of wall clock by round",
+        ("round", "training", "whole round"),
+        [(str(r.round), three(r.train_seconds), three(r.round_seconds)) for r in rows],
     )
+    return line_chart(chart, times, "seconds", 0.0), pace
 
 
 def _seconds(facts: RunFacts) -> Section:
@@ -122,19 +147,9 @@ def _seconds(facts: RunFacts) -> Section:
     bars = bar_grid(
         Chart("seconds", "Seconds by phase and client", text), names, phases, values, Scale(three)
     )
-    took = Chart("pace", "Wall clock by round", "Training alone, and the whole round.")
-    lines = [
-        Line("whole round", [(row.round, row.round_seconds) for row in rows]),
-        Line("training", [(row.round, row.train_seconds) for row in rows]),
-    ]
-    pace = Table(
-        "Seconds of wall clock by round",
-        ("round", "training", "whole round"),
-        [(str(r.round), three(r.train_seconds), three(r.round_seconds)) for r in rows],
-        folded="Numbers of this chart",
+    return Section(
+        "seconds", "Seconds by phase and client", [text], [(bars, table)] if rows else []
     )
-    parts = [(bars, table), (line_chart(took, lines, "seconds", 0.0), pace)] if rows else []
-    return Section("seconds", "Seconds by phase and client", [text], parts)
 
 
 def _bytes(facts: RunFacts) -> Section:

@@ -69,6 +69,7 @@ COMMANDS = {
         "--live",
         "--track",
     },
+    "review": {"--merge"},
     "run": {
         *("--config", "--set", "--data", "--clients", "--seed", "--out", "--in-process"),
         *("--resume", "--overwrite", "--dry-run", "--track"),

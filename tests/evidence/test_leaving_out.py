@@ -1,6 +1,7 @@
 """Effects of single chunks: against one prediction at a time, controls by hand, and the budget."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,9 +10,16 @@ from oracles import interventions as oracle
 from support.builders import ragged
 
 from dance_flwr.client_data import inputs as derived
+from dance_flwr.client_data.local_graph import LocalGraph
+from dance_flwr.client_data.text_table import TextTable
+from dance_flwr.dance.inference import label_evidence, predict
+from dance_flwr.dance.passes import Reader
+from dance_flwr.dance.text import condensed_text
+from dance_flwr.evidence.attribution import logit_parts
 from dance_flwr.evidence.metrics.interventions import repredict
-from dance_flwr.evidence.metrics.leave_out import leave_out
-from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.metrics.leave_out import _other_chunks, leave_out
+from dance_flwr.evidence.pack import PARTS, Packs
+from dance_flwr.nn.ragged import Ragged
 from dance_flwr.runs.finished_run import FinishedRun
 from dance_flwr.seeding import generator
 
@@ -30,22 +38,35 @@ def left(opened, draws=2, most=10**9):
     return leave_out(explainer, packs, draws, generator(0, "page"), most)
 
 
+def predicted_without(explainer, node, left_out):
+    """Probabilities of a node and of the same node without some chunks, one at a time."""
+    everything = sorted(oracle.pool(explainer.data, node))
+    rest = [chunk for chunk in everything if chunk not in left_out]
+    nodes = torch.tensor([node, node])
+    return repredict(explainer, nodes, ragged([everything, rest])).double()
+
+
+def odds(probs, packs, row):
+    return float(torch.log(probs[packs.predicted[row]]) - torch.log(probs[packs.rival[row]]))
+
+
 def test_effects_are_those_of_one_prediction_at_a_time(opened):
     explainer, packs = opened
-    data, found = explainer.data, left(opened)
-    assert found.done.all()
-    assert found.selected.sum() == len(packs.chunks)
-    for case, row in enumerate(found.row):
-        node = int(packs.nodes[row])
-        everything = sorted(oracle.pool(data, node))
-        probs = repredict(
-            explainer,
-            torch.tensor([node, node]),
-            ragged([everything, [c for c in everything if c != found.chunk[case]]]),
-        )
-        best = int(probs[0].argmax())
-        assert found.effect[case] == pytest.approx(float(probs[0, best] - probs[1, best]), abs=1e-5)
-        assert found.turned[case] == (int(probs[1].argmax()) != best)
+    effects = left(opened)
+    assert effects.done.all() and len(effects.chunks) == len(packs.chunks) > 0
+    for row, node in enumerate(packs.nodes.tolist()):
+        own = packs.chunks_of(row)
+        for at, chunk in zip(range(own.start, own.stop), packs.chunks[own].tolist(), strict=True):
+            full, rest = predicted_without(explainer, node, {chunk})
+            fall = odds(full, packs, row) - odds(rest, packs, row)
+            assert effects.chunks[at] == pytest.approx(fall, abs=1e-4)
+        full, rest = predicted_without(explainer, node, set(packs.chunks[own].tolist()))
+        fall = odds(full, packs, row) - odds(rest, packs, row)
+        assert effects.all_chunks[row] == pytest.approx(fall, abs=1e-4)
+        best = packs.predicted[row]
+        assert effects.before[row] == pytest.approx(float(full[best]), abs=1e-5)
+        assert effects.before[row] == pytest.approx(packs.confidence[row], abs=1e-5)
+        assert effects.without[row] == pytest.approx(float(rest[best]), abs=1e-5)
 
 
 def test_a_client_read_from_disk_has_the_same_effects(opened, dance, monkeypatch):
@@ -56,51 +77,94 @@ def test_a_client_read_from_disk_has_the_same_effects(opened, dance, monkeypatch
     mapped = dance.data(0)
     assert mapped.table.nodes.dtype == torch.float16
     found = left((replace(explainer, data=mapped), packs))
-    np.testing.assert_array_equal(found.chunk, wanted.chunk)
-    np.testing.assert_allclose(found.effect, wanted.effect, atol=5e-3)
+    np.testing.assert_allclose(found.without, wanted.without, atol=5e-3)
+    np.testing.assert_allclose(found.control, wanted.control, atol=5e-3)
+    np.testing.assert_allclose(found.chunks, wanted.chunks, atol=2e-2)
 
 
-def test_cases_are_the_pack_in_its_order_then_unselected_chunks_of_its_hops(opened):
+@torch.no_grad()
+def test_labels_and_prior_are_left_out_of_the_logits(opened):
+    """By the parts of the logits, from which a softmax without one is taken."""
     explainer, packs = opened
-    data, found = explainer.data, left(opened)
-    owner = data.table.node_of_chunk.numpy()
-    for row in range(len(packs.nodes)):
-        cases, node = found.of(row), int(packs.nodes[row])
-        own = packs.chunks[packs.chunk_ptr[row] : packs.chunk_ptr[row + 1]]
-        chosen = cases[found.selected[cases]]
-        assert found.chunk[chosen].tolist() == own.tolist()
-        assert cases.tolist()[: len(own)] == chosen.tolist()
+    nodes, effects = torch.as_tensor(packs.nodes), left(opened)
+    hidden, selection = explainer._select(nodes, explainer.data.graph)
+    client = explainer._client(explainer.data.graph)
+    text = condensed_text(client, selection)[1]
+    parts = logit_parts(explainer.model, hidden, text, label_evidence(client, selection))
+    plain = torch.softmax(explainer.model.graph_logits(hidden), 1)
+    # The prior is in the plain view, too.
+    no_prior = torch.softmax(explainer.model.graph_logits(hidden) - explainer.model.prior, 1)
+    for name, effect, other in (
+        ("labels", effects.labels, plain),
+        ("prior", effects.prior, no_prior),
+    ):
+        full = (torch.softmax(parts.sum(0), 1) + plain) / 2
+        rest = (torch.softmax(parts.sum(0) - parts[PARTS.index(name)], 1) + other) / 2
+        expected = [odds(full[i], packs, i) - odds(rest[i], packs, i) for i in range(len(nodes))]
+        np.testing.assert_allclose(effect, expected, atol=1e-4)
+
+
+def test_without_edges_a_node_is_predicted_from_its_text_alone(opened):
+    explainer, packs = opened
+    data, effects = explainer.data, left(opened)
+    for row, node in enumerate(packs.nodes.tolist()):
+        chunks = data.table.chunks[data.table.chunks_of.take(torch.tensor([node])).index]
+        alone = LocalGraph(ragged([[]]), torch.ones(1, dtype=torch.bool))
+        client = SimpleNamespace(
+            num_nodes=1,
+            device=data.device,
+            table=TextTable.from_chunks(chunks, torch.tensor([0, len(chunks)])),
+            graph=alone,
+            label_table=data.label_table[[node]],
+        )
+        reader = Reader(explainer.model, client, explainer.settings, alone)
+        rest = predict(reader, torch.tensor([0]))["deployed"][0]
+        full, _ = predicted_without(explainer, node, set())
+        fall = odds(full, packs, row) - odds(rest, packs, row)
+        assert effects.neighbours[row] == pytest.approx(fall, abs=1e-4)
+
+
+def test_controls_are_as_many_other_chunks_of_the_same_hops(opened):
+    explainer, packs = opened
+    data, nodes = explainer.data, torch.as_tensor(packs.nodes)
+    chunks = Ragged(torch.as_tensor(packs.chunk_ptr), torch.as_tensor(packs.chunks))
+    controls = _other_chunks(explainer, nodes, chunks, 2, generator(0, "page"))
+    owner, expected = data.table.node_of_chunk.numpy(), []
+    for row, node in enumerate(packs.nodes.tolist()):
+        pool, selected = oracle.pool(data, node), set(packs.chunks[packs.chunks_of(row)].tolist())
         near = [oracle.ball(data, node, radius) for radius in (0, 1, 2)]
-        hops = [min(h for h in (0, 1, 2) if owner[c] in near[h]) for c in found.chunk[cases]]
-        assert found.hop[cases].tolist() == hops
-        controls = found.chunk[cases[~found.selected[cases]]]
-        assert not set(controls) & set(own) and len(set(controls)) == len(controls)
-        asked = set(found.hop[chosen].tolist())
-        for hop in asked:
-            free = [
-                c
-                for c in oracle.pool(data, node) - set(own.tolist())
-                if owner[c] in near[hop] and not (hop and owner[c] in near[hop - 1])
-            ]
-            drawn = (found.hop[cases] == hop) & ~found.selected[cases]
-            assert drawn.sum() == min(2, len(free))
-        assert set(found.hop[cases].tolist()) == asked
+        hop_of = {c: min(h for h in (0, 1, 2) if owner[c] in near[h]) for c in pool}
+        for drawn in controls:
+            others = set(drawn.index[drawn.ptr[row] : drawn.ptr[row + 1]].tolist())
+            assert not others & selected and others <= pool
+            assert len(others) == min(len(selected), len(pool - selected))
+            for hop in (0, 1, 2):
+                wanted = sum(hop_of[c] == hop for c in selected)
+                free = sum(hop_of[c] == hop for c in pool - selected)
+                assert sum(hop_of[c] == hop for c in others) >= min(wanted, free)
+        probs = [
+            predicted_without(explainer, node, set(d.index[d.ptr[row] : d.ptr[row + 1]].tolist()))
+            for d in controls
+        ]
+        best = packs.predicted[row]
+        enough = len(pool) >= 2 * len(selected)
+        expected.append(np.mean([float(rest[best]) for _, rest in probs]) if enough else np.nan)
+    np.testing.assert_allclose(left(opened).control, expected, atol=1e-5)
 
 
 def test_a_budget_leaves_the_last_ones_out_and_never_the_first(opened):
-    few = left(opened, most=0)
+    few, whole = left(opened, most=0), left(opened)
     assert few.done.tolist() == [True, False, False, False, False]
-    assert set(few.row.tolist()) == {0}
-    whole = left(opened)
-    first = whole.of(0)
-    assert np.allclose(few.effect, whole.effect[first], atol=1e-6)
+    first = opened[1].chunks_of(0)
+    np.testing.assert_allclose(few.chunks[first], whole.chunks[first], atol=1e-6)
+    assert np.isnan(few.chunks[first.stop :]).all() and np.isnan(few.without[1:]).all()
 
 
 def test_no_packs_have_no_effects(opened):
     explainer, packs = opened
     none = packs.take(np.zeros(0, np.int64))
     found = leave_out(explainer, none, 2, generator(0, "page"), 100)
-    assert len(found.done) == len(found.effect) == 0
+    assert len(found.done) == len(found.chunks) == len(found.control) == 0
 
 
 def test_packs_are_taken_and_joined_row_by_row(opened, tmp_path):

@@ -16,14 +16,17 @@ import torch
 from dance_flwr.api.prediction.bundle import export
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.json_lines import evidence_lines
+from dance_flwr.evidence.metrics.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.pages import audit
-from dance_flwr.pages.audit_charts import appearances, round_chart
+from dance_flwr.pages.audit_answer import answer, share, signed
+from dance_flwr.pages.audit_charts import rounds_by_node
 from dance_flwr.pages.audit_facts import pack_digests
 from dance_flwr.pages.audit_subject import open_run
 from dance_flwr.pages.audit_texts import TextBlocks, span_sha256, units, unseen
 from dance_flwr.pages.document import unpacked
 from dance_flwr.pages.node_choice import NodeSigns, numbers_of
+from dance_flwr.seeding import generator
 
 
 def blocks_of(path):
@@ -53,7 +56,11 @@ def test_the_head_names_model_code_privacy_and_verification(page, dance):
     for fact in ("model_fingerprint", "provenance", "run"):
         assert str(dance.result[fact]) in html
     assert "differential privacy none" in html
-    assert re.search(r"✓ passed.*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, in \d+\.\d s", html, re.DOTALL)
+    assert re.search(
+        r"✓ unchanged since training.*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, in \d+\.\d s",
+        html,
+        re.DOTALL,
+    )
     assert "evidence verified" in html
 
 
@@ -83,7 +90,9 @@ def test_packs_are_those_that_the_run_stored(page, dance):
             continue
         seen += 1
         own = slice(stored.chunk_ptr[row], stored.chunk_ptr[row + 1])
-        spans = sorted((s[2], s[3], s[4]) for a in facts["articles"] for s in a["spans"])
+        spans = sorted(
+            (s["rank"], s["importance"], s["sha256"]) for a in facts["articles"] for s in a["spans"]
+        )
         assert spans == [
             (rank, f"{weight:.3f}", digest.tobytes().hex())
             for rank, (weight, digest) in enumerate(
@@ -118,16 +127,100 @@ def test_texts_lie_in_the_page_once_and_whole(page, dance):
     assert all(len(found) == 1 for found in places.values())
 
 
-def test_what_if_names_effects_beside_weights_and_controls(page):
-    found = [page.blocks[f"pack-{place}"]["whatIf"] for place in range(8)]
-    for facts in found:
-        kinds = [row[0] == "control" for row in facts["rows"]]
-        assert kinds == sorted(kinds)  # chunks, then controls
-        assert [row[0] for row in facts["rows"] if row[0] != "control"] == [
-            f"[{k}]" for k in range(1, kinds.count(False) + 1)
-        ]
-        assert "Mean effect of a selected chunk" in facts["said"]
-    assert any("control" in row for facts in found for row in facts["rows"])
+def test_marks_and_bars_are_effects_of_leaving_out(page, dance):
+    nodes = page.blocks["index"]["node"][:8]
+    with open_run(dance.folder, 1, None, 0, lambda line: None) as subject:
+        packs, _ = audit._packs(subject, np.array(nodes))
+        draws = generator(subject.client.config.seed, "page", client=1)
+        effects = leave_out(subject.explainer, packs, 3, draws, 10**9)
+    for row in range(8):
+        facts = page.blocks[f"pack-{row}"]
+        spans = sorted((s for a in facts["articles"] for s in a["spans"]), key=lambda s: s["rank"])
+        values = effects.chunks[packs.chunks_of(row)]
+        assert [span["effect"] for span in spans] == [signed(value) for value in values]
+        kinds = ["none" if abs(v) < 0.05 else "for" if v > 0 else "against" for v in values]
+        assert [span["kind"] for span in spans] == kinds
+        bars = dict(facts["parts"]["rows"])
+        assert bars == {
+            "marked text": signed(effects.all_chunks[row]),
+            "neighbours' labels": signed(effects.labels[row]),
+            "all neighbours": signed(effects.neighbours[row]),
+            "class sizes": signed(effects.prior[row]),
+        }
+        sizes = [abs(float(value.replace("\u2212", "-"))) for value in bars.values()]
+        assert sizes == sorted(sizes, reverse=True)
+        said = facts["answer"]["control"]
+        assert f"Without the marked text: {share(effects.before[row])} → " in said
+        assert said.count(share(effects.without[row])) >= 1
+
+
+@pytest.fixture
+def one_answer():
+    """A pack of one node, of class 0 before class 1, and its effects, to be altered."""
+    packs = SimpleNamespace(
+        predicted=np.array([0]),
+        rival=np.array([1]),
+        decisive=np.array([[0.41, 0.38, 0.21]]),
+        stages=("plain", "fused", "deployed"),
+        probs=np.array([[[0.5, 0.3, 0.2]], [[0.5, 0.4, 0.1]], [[0.41, 0.38, 0.21]]]),
+        chunk_ptr=np.array([0, 2]),
+    )
+    effects = SimpleNamespace(
+        done=np.array([True]),
+        all_chunks=np.array([0.5]),
+        before=np.array([0.41]),
+        without=np.array([0.30]),
+        control=np.array([0.40]),
+    )
+    return packs, effects
+
+
+def said_of(one_answer, label=-1):
+    return answer(*one_answer, 0, ["CARDIOLOGY", "ONCOLOGY", "SURGERY"], label)
+
+
+def test_one_sentence_says_what_the_model_says(one_answer):
+    said = said_of(one_answer)
+    assert said["says"] == "The model says CARDIOLOGY, 41 %, barely before ONCOLOGY, 38 %."
+    assert said["label"] == "No label is known." and not said["wrong"]
+    assert said_of(one_answer, 0)["label"] == "The label is the same."
+    assert said_of(one_answer, 2)["label"] == "The label is SURGERY."
+    assert said_of(one_answer, 2)["wrong"] and not said_of(one_answer, 0)["wrong"]
+    packs = one_answer[0]
+    packs.decisive = np.array([[0.999, 0.001, 0.0]])
+    assert said_of(one_answer)["says"].endswith("over 99 %, far before ONCOLOGY, under 1 %.")
+    packs.decisive = np.array([[0.6, 0.3, 0.1]])
+    assert said_of(one_answer)["says"].endswith("60 %, before ONCOLOGY, 30 %.")
+
+
+def test_it_warns_where_the_marked_text_points_elsewhere(one_answer):
+    packs, effects = one_answer
+    assert said_of(one_answer)["warning"] == ""
+    effects.all_chunks[:] = -0.3
+    packs.probs[1] = [[0.2, 0.2, 0.6]]
+    said = said_of(one_answer)["warning"]
+    assert said == (
+        "The marked text points elsewhere: it speaks for ONCOLOGY and against CARDIOLOGY; "
+        "the reading that uses it says SURGERY."
+    )
+    effects.all_chunks[:] = np.nan  # not computed
+    assert said_of(one_answer)["warning"].endswith("says SURGERY.")
+
+
+def test_one_line_of_control(one_answer):
+    packs, effects = one_answer
+    line = "Without the marked text: 41 % → 30 %; without as much other text: 41 % → 40 %."
+    assert said_of(one_answer)["control"] == line
+    effects.control[:] = 0.55
+    assert said_of(one_answer)["control"].endswith("makes no more difference than other text.")
+    effects.control[:] = np.nan
+    assert said_of(one_answer)["control"].endswith("not as much other text to compare with.")
+    packs.stages = ("fused", "deployed", "smoothed")
+    assert said_of(one_answer)["control"].startswith("Before smoothing and personal models, with")
+    effects.done[:] = False
+    assert "was not computed" in said_of(one_answer)["control"]
+    packs.chunk_ptr = np.array([0, 0])
+    assert said_of(one_answer)["control"].startswith("No text is marked")
 
 
 def test_rounds_are_those_that_the_run_kept(page, dance):
@@ -137,11 +230,11 @@ def test_rounds_are_those_that_the_run_kept(page, dance):
     for place, node in enumerate(page.blocks["index"]["node"][:8]):
         rounds = page.blocks[f"pack-{place}"]["rounds"]
         expected = [Packs.load(path).round for path in files if node in kept[path]]
-        assert [int(row[0]) for row in (rounds or {"rows": []})["rows"]] == expected
+        assert [int(row[0]) for row in rounds["rows"]] == expected
     packs = Packs.load(store.final_path)
-    own = appearances([store.final_path], packs)
-    assert all(a.shared == pytest.approx(1) for found in own.values() for a in found)
-    assert round_chart((), ["a"]) is None
+    own = rounds_by_node([store.final_path], packs, dance.data(1).card.class_names)
+    assert [*own] == packs.nodes.tolist()
+    assert all(row[-1] == "1.000" for rows in own.values() for row in rows)
 
 
 def test_nodes_may_be_named(dance, tmp_path):
@@ -168,6 +261,9 @@ def test_what_is_worth_a_look():
     seen = NodeSigns.of({"plain": plain, "deployed": probs}, labels)
     assert seen.wrong.tolist() == [False, True, True, False, False]
     assert seen.disagree.tolist() == [False, False, True, False, False]
+    assert seen.headline() == (
+        "2 of 5 predictions need a look: 2 wrong, 1 with readings that disagree, 1 barely decided"
+    )
     # Wrong and unsure before wrong and disagreeing, as its margin is smaller.
     assert seen.order().tolist() == [1, 2, 3, 4, 0]
 
@@ -189,8 +285,10 @@ def test_a_page_that_did_not_verify_says_so(dance, tmp_path):
     ):
         audit.write_page(subject, out, [dance.data(1).ids()[node]], 5, said.append)
     html = out.read_text("utf-8")
-    assert "✗ FAILED" in html and "✓ passed" not in html
-    assert any(not span[7] for one in blocks_of(out)["pack-0"]["articles"] for span in one["spans"])
+    assert "✗ CHANGED since training" in html and "✓ unchanged" not in html
+    assert any(
+        not span["same"] for one in blocks_of(out)["pack-0"]["articles"] for span in one["spans"]
+    )
 
 
 def replaced(path, content):

@@ -1,6 +1,7 @@
 """The audit page in a real browser."""
 
 import json
+import re
 from hashlib import sha256
 from itertools import pairwise
 
@@ -83,7 +84,9 @@ def test_halves_of_surrogate_pairs_stay_what_they_are(watched, replaced):
     for row in range(3):
         open_pack(page, row)
         check_articles(page, replaced, row)
-        assert "is not the pack's" in page.inner_text("#pack")  # other texts than were selected
+        assert "is not that of the evidence" in page.inner_text(
+            "#pack"
+        )  # other texts than were selected
     assert seen.console == []
 
 
@@ -114,14 +117,13 @@ def test_a_walk_by_keyboard_alone(shown, audit):
     assert page.evaluate(focused("className")) == "skip"
     keys.press("Enter")
     assert page.evaluate(focused("id")) == "main"
-    for _ in range(3):
+    for _ in range(2):  # from the first, which is open
         keys.press("j")
     keys.press("k")
     name = page.evaluate(focused("textContent"))
     assert name == audit.ids[audit.packs.nodes[1]]
     keys.press("Enter")
-    page.wait_for_selector("#pack article")
-    assert page.evaluate(focused("id")) == "evidence"
+    page.wait_for_function("() => document.activeElement.id === 'evidence'")
     assert page.inner_text("#evidence bdi") == page.locator(PACKS).nth(1).inner_text()
     keys.press("2")
     assert page.is_checked("#verdict-disagree")
@@ -136,7 +138,8 @@ def test_a_walk_by_keyboard_alone(shown, audit):
     assert not page.locator("#help").is_visible()
     keys.press("l")
     assert page.evaluate(focused("dataset.row")) == "1"
-    # Reached by Tab from the row: what is folded opens, links of the graph lead to their texts.
+    # Links of the graph, which is folded, lead to their texts.
+    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
     page.focus("#pack svg a")
     keys.press("Enter")
     assert page.evaluate(focused("id")).startswith("text-")
@@ -169,6 +172,7 @@ def test_colours_say_nothing_alone(watched, audit):
     page = seen.open(audit.path)
     page.wait_for_selector(PACKS)
     open_pack(page, 0)
+    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
     style = "([one, part, name]) => getComputedStyle(document.querySelector(one), part)[name]"
     assert "underline" in page.evaluate(style, ["#pack mark", None, "textDecorationLine"])
     # Chromium gives what `content` is made of, or what it comes to.
@@ -180,11 +184,114 @@ def test_colours_say_nothing_alone(watched, audit):
     assert values and all(any(char.isdigit() for char in value) for value in values)
 
 
+def test_for_and_against_are_told_apart_without_colour(shown):
+    page = shown.page
+    page.wait_for_selector("#pack .says")
+    page.emulate_media(forced_colors="active")
+    look = """([kind, effect]) => {
+      const span = { from: 3, to: 7, rank: 1, kind, effect, sha256: "", edge: "" };
+      const source = marked("abcdefghij", [span]);
+      document.getElementById("pack").append(source);
+      const mark = source.querySelector("mark");
+      const of = (part) => getComputedStyle(mark, part);
+      return [source.textContent, of(null).textDecorationStyle, mark.dataset.sign,
+        of("::before").content]; }"""
+    for kind, effect, line, sign in (
+        ("for", "+0.43", "double", "▲ +0.43"),
+        ("against", "\u22120.31", "wavy", "▼ \u22120.31"),
+        ("none", "+0.01", "dotted", "● +0.01"),
+    ):
+        text, style, drawn, before = page.evaluate(look, [kind, effect])
+        assert (text, style, drawn) == ("abcdefghij", line, sign)
+        # The sign is drawn before the passage; Chromium gives what `content` is made of.
+        assert before not in ("none", "normal", "")
+    assert page.locator(".legend .sample").all_inner_texts() == ["▲ for", "▼ against", "● read"]
+
+
+ABOVE = """([selector, high]) => {
+  const box = document.querySelector(selector).getBoundingClientRect();
+  return box.width > 0 && box.top >= 0 && box.bottom <= high; }"""
+ANSWER = (".headline", "#evidence", ".says")
+EFFECTS = ("figure.parts svg", "#pack .control")
+REST = ("#proof summary", "form.verdict", "#pack mark", "#rows button.node")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("wide", "high", "parts"),
+    [
+        (1440, 900, ANSWER + EFFECTS + REST[1:2] + REST[:1] + REST[3:]),
+        (768, 1024, ANSWER + EFFECTS + REST[:2]),
+        (375, 800, ANSWER + EFFECTS[:1]),
+    ],
+)
+def test_what_matters_of_the_first_node_is_above_the_fold(
+    watched, audit, wide, high, parts, scheme
+):
+    seen = watched(color_scheme=scheme, viewport={"width": wide, "height": high})
+    page = seen.open(audit.path)
+    page.wait_for_selector("#pack .says")
+    assert [part for part in parts if not page.evaluate(ABOVE, [part, high])] == []
+    if wide == 1440:  # the first text begins there, too
+        top = page.locator("#pack article .source").first.bounding_box()["y"]
+        assert top + 100 < high
+    assert page.evaluate("document.documentElement.scrollWidth") <= wide
+    assert seen.violations() == [] and seen.console == []
+    assert seen.requests == [audit.path.as_uri()]
+
+
+def test_the_list_is_beside_the_evidence_with_readable_ids(shown, audit):
+    page = shown.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    inner, fourteen = page.evaluate("""() => {
+      const cell = document.querySelector("#rows tbody th");
+      const style = getComputedStyle(cell);
+      const ruler = document.createElement("span");
+      ruler.textContent = "0".repeat(14);
+      cell.append(ruler);
+      const fourteen = ruler.getBoundingClientRect().width;
+      ruler.remove();
+      const padding = parseFloat(style.paddingLeft) + parseFloat(style.paddingRight);
+      return [cell.clientWidth - padding, fourteen]; }""")
+    assert inner >= fourteen
+    detail, beside = (page.locator(part).bounding_box() for part in ("#detail", "#list"))
+    assert beside["x"] >= detail["x"] + detail["width"] and abs(beside["y"] - detail["y"]) < 1
+
+
+def test_the_first_node_is_open_and_next_opens_the_second(shown, audit):
+    page = shown.page
+    page.wait_for_selector("#pack .says")
+    first, second = (audit.ids[node] for node in audit.packs.nodes[:2])
+    assert page.inner_text("#evidence bdi") == first
+    assert page.evaluate("document.activeElement.tagName") == "BODY"
+    page.click("#next")
+    page.wait_for_function(
+        "(id) => document.querySelector('#evidence bdi').textContent === id", arg=second
+    )
+    page.click("#previous")
+    page.wait_for_function(
+        "(id) => document.querySelector('#evidence bdi').textContent === id", arg=first
+    )
+
+
+def test_no_word_of_the_code_is_on_the_page(shown):
+    """Beside glossary, the lines of the verification, and what is of the data."""
+    page = shown.page
+    page.wait_for_selector("#pack .says")
+    page.evaluate("""() => {
+      const others = "footer, .source, bdi, #rows, #proof ul, #proof dl, script, style";
+      document.querySelectorAll(others).forEach((one) => one.remove());
+      document.querySelectorAll("details").forEach((one) => { one.open = true; }); }""")
+    words = set(re.findall(r"[a-z-]+", page.inner_text("body").lower()))
+    banned = {"pack", "packs", "chunk", "chunks", "hop", "gate", "fused", "view", "views"}
+    assert words & (banned | {"margin", "log-odds", "weight"}) == set()
+
+
 def test_every_picture_has_its_table(shown):
     page = shown.page
     open_pack(page, 0)
     drawn = page.locator("#pack svg").count()
-    assert drawn >= 4
+    assert drawn == 2  # effects and graph
     assert page.locator("#pack figure:has(svg):has(table)").count() == drawn
     assert page.locator("#pack svg:not([aria-label])").count() == 0
 
@@ -194,7 +301,8 @@ def test_it_prints_what_is_shown(shown):
     open_pack(page, 0)
     page.emulate_media(media="print")
     assert page.locator("#list").is_hidden() and page.locator("#pack article").first.is_visible()
-    assert page.locator("#verification").is_visible()
+    for part in (".headline", ".says", "#pack figure.parts", "#proof .chip", "form.verdict"):
+        assert page.locator(part).is_visible()
     printed = page.pdf()
     assert printed.startswith(b"%PDF") and len(printed) > 10_000
 
@@ -231,7 +339,7 @@ def test_verdicts_stay_and_leave_as_json(shown, audit, tmp_path):
 def test_filters_and_the_matrix_agree_with_the_predictions(shown, audit):
     page = shown.page
     predicted = audit.views["deployed"].argmax(axis=1)
-    page.evaluate("document.getElementById('confusion').open = true")
+    page.evaluate("for (const one of document.querySelectorAll('#list details')) one.open = true")
     rows = page.locator("#matrix tbody tr")
     counts = np.array([rows.nth(k).locator("td").all_inner_texts() for k in range(3)], int)
     expected = np.zeros((3, 3), int)
@@ -273,6 +381,7 @@ def test_rows_turn_by_hundreds(shown):
     assert page.locator("#rows tbody tr").count() == 100
     assert "101 to 200" in page.inner_text("#count")
     start = page.evaluate("performance.now()")
+    page.evaluate("document.getElementById('filter-fold').open = true")
     page.fill("#f-id", "n2")
     assert page.evaluate("performance.now()") - start < 20_000
     assert all(a >= b for a, b in pairwise([50_000, page.evaluate("many.rows.length")]))

@@ -30,11 +30,6 @@ def test_nothing_to_draw_is_an_empty_drawing():
     assert not parts_of(drawn, "rect")
 
 
-def test_a_bar_links_to_its_text():
-    drawn = bars("title", [Bar("a", 1.0, "1", article=3), Bar("b", 1.0, "1")])
-    assert [part[1].get("data-article") for part in parts_of(drawn, "g")] == [3, None]
-
-
 @pytest.fixture
 def drawn():
     # A path 0-1-2 with 3 and 4 beside 1; 3 was rejected at hop 2, 4 selected there.
@@ -66,8 +61,8 @@ def test_only_evidence_is_a_link_and_what_was_rejected_says_so(drawn):
     links = parts_of(drawn, "a")
     assert sorted(link[1]["href"] for link in links) == ["#text-1", "#text-2", "#text-3"]
     titles = [part[2] for part in parts_of(drawn, "title")]
-    assert [title for title in titles if "rejected" in title] == [
-        "three, hop 2, gate 0.000, rejected"
+    assert [title for title in titles if "not used" in title] == [
+        "three, neighbour of a neighbour, importance 0.000, not used"
     ]
     assert any(title.startswith(HOSTILE) for title in titles)  # text as text
 

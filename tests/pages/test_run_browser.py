@@ -42,6 +42,27 @@ def test_at_200_percent_nothing_scrolls_the_page_sideways(watched, path):
     assert wide <= 640
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("wide", "high"), [(1440, 900), (768, 1024), (375, 800)])
+def test_clients_and_classes_come_first_and_tables_are_folded(watched, path, wide, high, scheme):
+    seen = watched(color_scheme=scheme, viewport={"width": wide, "height": high})
+    page = seen.open(path)
+    page.evaluate("document.getElementById('clients').scrollIntoView(false)")
+    bottoms = {
+        name: page.locator(name).first.bounding_box()["y"] + page.evaluate("scrollY")
+        for name in ("h1", "progress", "#clients h2", "#classes h2", "#rounds h2", "#left h2")
+    }
+    assert [*bottoms.values()] == sorted(bottoms.values())
+    assert bottoms["#clients h2"] < high
+    if wide == 1440:
+        assert bottoms["#classes h2"] == bottoms["#clients h2"]  # side by side
+        boxes = [chart.bounding_box() for chart in page.locator("#rounds svg").all()]
+        assert len(boxes) == 3 and max(b["x"] for b in boxes) > boxes[0]["x"] + boxes[0]["width"]
+        assert page.evaluate("document.documentElement.scrollHeight") <= 3 * high
+    assert not any(table.is_visible() for table in page.locator("table").all())
+    assert page.evaluate("document.documentElement.scrollWidth") <= wide
+
+
 @pytest.mark.parametrize("wide", [375, 768])
 def test_a_chart_of_lines_is_whole_on_a_telephone(watched, path, wide):
     page = watched(viewport={"width": wide, "height": 800}).open(path)

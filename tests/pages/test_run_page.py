@@ -129,6 +129,14 @@ def test_counts_by_class_are_those_that_clients_sent(dance, parsed):
     assert [int(row[3]) for row in rows] == counts["correct"]
 
 
+def test_the_largest_class_is_a_line_in_the_chart_of_accuracy(dance, html):
+    nodes = dance.result["test_by_class"]["nodes"]
+    section = html[html.index('id="rounds"') : html.index('id="confusion"')]
+    chart = section[section.index("<svg") : section.index("</svg>")]
+    assert "largest class alone" in chart
+    assert f"largest class everywhere reaches {max(nodes) / sum(nodes):.4f} on test" in section
+
+
 def test_the_confusion_matrix_agrees_with_what_clients_counted(dance, parsed):
     found = confusion_matrix(dance.folder, dance.result)
     counts = np.array(found.counts)

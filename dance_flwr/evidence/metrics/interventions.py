@@ -51,7 +51,7 @@ def repredict(
     rows = data.graph.rows
     changes = remaining
     if texts_elsewhere:
-        changes = _difference(near_chunks(data, targets), remaining)
+        changes = difference(near_chunks(data, targets), remaining)
     owners = Ragged(changes.ptr, table.node_of_chunk[changes.index])
     changed_radius, read_radius = _radii(explainer)
     results = []
@@ -124,7 +124,7 @@ def _client(
     return ReplicatedClient(total, data.device, bank, labels, graph)
 
 
-def _difference(entries: Ragged, others: Ragged) -> Ragged:
+def difference(entries: Ragged, others: Ragged) -> Ragged:
     """Return the entries that are not in the same row of `others`."""
     size = 1 + max(int(part.max()) if part.numel() else 0 for part in (others.index, entries.index))
     return entries.keep(

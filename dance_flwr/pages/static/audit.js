@@ -7,6 +7,14 @@ async function start() {
     await showPack(index, row);
     title.focus();
   });
+  const first = list.nextPlace(-1, 1);
+  if (first !== undefined) {
+    // Without moving the focus, which starts at the top of the page.
+    list.select(list.rows[first]);
+    await showPack(index, list.opened);
+  }
+  document.getElementById("previous").addEventListener("click", () => list.turnTo(-1));
+  document.getElementById("next").addEventListener("click", () => list.turnTo(1));
   countVerdicts(index);
   document.getElementById("export").addEventListener("click", () => download(exported(index)));
   document.getElementById("as-text").addEventListener("click", () => {
@@ -22,12 +30,6 @@ async function start() {
   };
   pack.addEventListener("mouseover", (event) => light(numberOf(event)));
   pack.addEventListener("focusin", (event) => light(numberOf(event)));
-  pack.addEventListener("click", (event) => {
-    // A bar leads to its text too; links of the graph do so by themselves.
-    const bar = event.target.closest("g.bar[data-article]");
-    const place = bar && document.getElementById(`text-${bar.dataset.article}`);
-    if (place) place.focus();
-  });
   keys(list, title);
 }
 

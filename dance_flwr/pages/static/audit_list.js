@@ -2,6 +2,11 @@
 
 const ROWS = 100;
 
+/** Return a name in parts, after whose dots and underscores a line may end. */
+function breakable(name) {
+  return name.split(/(?<=[._])/).flatMap((part) => [part, make("wbr")]);
+}
+
 class NodeList {
   /** `index` is the block of that name; `open(row)` shows the evidence of a row of it. */
   constructor(index, open) {
@@ -64,9 +69,10 @@ class NodeList {
     document.getElementById("before").disabled = this.first === 0;
     document.getElementById("after").disabled = last >= this.rows.length;
     const shown = table("Nodes that pass the filters",
-      ["node", "predicted", "label", "margin", "signs", "split", "verdict"],
+      ["node", "model says", "label", word("lead", "lead"), "look", "verdict"],
       this.rows.slice(this.first, last).map((row) => this.cells(row)));
     shown.className = "wide";
+    shown.caption.className = "unseen";
     document.getElementById("rows").replaceChildren(shown);
     this.mark();
   }
@@ -74,26 +80,29 @@ class NodeList {
   cells(row) {
     const index = this.index;
     const pack = index.pack[row];
-    const name = make("bdi", { class: "break" }, index.ids[row]);
+    const name = make("bdi", { class: "break" }, ...breakable(index.ids[row]));
     const first = pack < 0 ? name
       : make("button", { type: "button", class: "node", "data-row": row }, name);
     if (pack >= 0) first.addEventListener("click", () => this.choose(row));
     const signs = [this.wrong(row) && "wrong", index.disagree[row] && "disagree",
-      index.margin[row] < index.lowMargin && "low margin"].filter(Boolean);
-    return [first, index.classes[index.predicted[row]],
-      index.label[row] < 0 ? "unknown" : index.classes[index.label[row]],
+      index.margin[row] < index.lowMargin && "barely"].filter(Boolean);
+    return [first, breakable(index.classes[index.predicted[row]]),
+      index.label[row] < 0 ? "unknown" : this.wrong(row) ? breakable(index.classes[index.label[row]]) : "same",
       index.margin[row].toFixed(3),
       make("span", { class: signs.includes("wrong") ? "bad" : null }, signs.join(", ")),
-      index.splits[index.split[row]],
       make("span", { "data-verdict": pack < 0 ? null : index.digests[pack] },
         pack < 0 ? "" : wordOf(verdicts.get(index.digests[pack])))];
   }
 
   choose(row) {
+    this.select(row);
+    this.open(row);
+  }
+
+  select(row) {
     this.opened = row;
     this.current = this.rows.indexOf(row);
     this.mark();
-    this.open(row);
   }
 
   /** Mark the row whose evidence is shown. */
@@ -105,23 +114,43 @@ class NodeList {
     }
   }
 
+  /** Open the next (by = 1) or the previous (-1) row that has evidence. */
+  turnTo(by) {
+    const place = this.nextPlace(this.current, by);
+    if (place === undefined) return;
+    this.page(place);
+    this.choose(this.rows[place]);
+  }
+
+  /** Return the place of the next row that has evidence, after `place` in steps of `by`. */
+  nextPlace(place, by) {
+    for (place += by; place >= 0 && place < this.rows.length; place += by) {
+      if (this.index.pack[this.rows[place]] >= 0) return place;
+    }
+    return undefined;
+  }
+
   /** Move the focus by one row that has evidence, onto another hundred where need be. */
   step(by) {
     let place = this.current;
     const focused = document.activeElement && document.activeElement.dataset.row;
     if (focused !== undefined) place = this.rows.indexOf(Number(focused));
     else if (place < 0 && by < 0) return;
-    for (place += by; place >= 0 && place < this.rows.length; place += by) {
-      if (this.index.pack[this.rows[place]] >= 0) return this.focus(place);
+    place = this.nextPlace(place, by);
+    if (place !== undefined) this.focus(place);
+  }
+
+  /** Draw the hundred rows that `place` is in. */
+  page(place) {
+    if (place < this.first || place >= this.first + ROWS) {
+      this.first = Math.floor(place / ROWS) * ROWS;
+      this.draw();
     }
   }
 
   focus(place) {
     this.current = place;
-    if (place < this.first || place >= this.first + ROWS) {
-      this.first = Math.floor(place / ROWS) * ROWS;
-      this.draw();
-    }
+    this.page(place);
     const button = document.querySelector(`#rows button[data-row="${this.rows[place]}"]`);
     button.focus();
     button.scrollIntoView({ block: "nearest" });
@@ -143,7 +172,7 @@ class NodeList {
       place.replaceChildren(make("p", {}, "No label is known of these nodes."));
       return;
     }
-    const heads = ["label \\ predicted", ...classes.map((name, k) => make("span", { title: name }, `${k} ${name}`))];
+    const heads = ["label \\ model says", ...classes.map((name, k) => make("span", { title: name }, `${k} ${name}`))];
     place.replaceChildren(table(`Labels by predicted class, ${known.toLocaleString("en")} nodes`, heads,
       counts.map((row, k) => [`${k} ${classes[k]}`,
         ...row.map((count, other) => (count ? this.cell(count, k, other) : "0"))])));

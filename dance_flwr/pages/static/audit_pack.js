@@ -1,13 +1,28 @@
-// One evidence pack: bars, ego graph, source texts with their spans, what-if, rounds.
+// The evidence of one node: answer, effects, texts with their marks, proof, verdict, details.
 
 const CONTEXT = 90; // characters beside a span that stay unfolded
+// Shape and sign tell the kinds apart where colours do not.
+const SIGNS = { for: "▲", against: "▼", none: "●", unknown: "●" };
+const proof = document.getElementById("proof");
+
+function tabled(facts) {
+  return make("div", { class: "scroll" }, table(facts.caption, facts.head, facts.rows));
+}
 
 /** Return a drawing with its caption and its table. */
 function pictured(facts, kind) {
   return make("figure", { class: kind }, make("figcaption", {}, facts.caption),
-    make("div", { class: "scroll" }, drawing(facts.drawing)),
-    make("details", {}, make("summary", {}, "The same as a table"),
-      make("div", { class: "scroll" }, table(facts.caption, facts.head, facts.rows))));
+    make("div", { class: "scroll" }, drawing(facts.drawing)), folded("The same as a table", tabled(facts)));
+}
+
+/** Return a link to what a word of this page means, which shows it on hovering, too. */
+function word(name, text) {
+  const meaning = document.querySelector(`#word-${name} + dd`).textContent;
+  return make("a", { class: "word", href: `#word-${name}`, title: meaning }, text);
+}
+
+function folded(title, ...children) {
+  return make("details", {}, make("summary", {}, title), ...children);
 }
 
 /** Return `place`, or the one before it where that would cut a character in two. */
@@ -40,53 +55,53 @@ function stretch(text, beforeSpan, afterSpan) {
 function marked(text, spans) {
   const parts = [];
   let at = 0;
-  for (const [start, end, rank, weight, sha256, , , , edge] of spans) {
-    if (start > at) parts.push(...stretch(text.slice(at, start), true, at > 0));
-    // Rank, weight and edge are drawn by the style sheet: they are no part of the text.
-    const shade = Number(weight) >= 0.3 ? "strong" : "light";
-    parts.push(make("mark", { "data-rank": rank, "data-weight": weight, "data-sha256": sha256, class: shade,
-      ...(edge ? { "data-edge": edge } : {}) }, text.slice(start, end)));
-    at = end;
+  for (const { from, to, rank, kind, effect, sha256, edge } of spans) {
+    if (from > at) parts.push(...stretch(text.slice(at, from), true, at > 0));
+    // The style sheet draws sign, effect and edge: they are no part of the text.
+    const sign = `${SIGNS[kind]} ${effect}${edge ? `, ${edge}` : ""}`;
+    parts.push(make("mark", { "data-rank": rank, "data-sign": sign, "data-sha256": sha256, class: kind },
+      text.slice(from, to)));
+    at = to;
   }
   if (at < text.length) parts.push(...stretch(text.slice(at), false, at > 0));
   return make("div", { class: "source", dir: "auto" }, ...parts.filter((part) => part !== ""));
 }
 
-/** Return the article of one evidence node. */
+/** Return the article of one evidence node; a text without a mark is folded. */
 function article(facts, text) {
   const heading = make("h4", { id: `text-${facts.number}`, tabindex: "-1" },
     `Text ${facts.number}: `, make("bdi", { class: "break" }, facts.name));
-  const chips = [make("span", { class: "chip" }, facts.hop ? `hop ${facts.hop}` : "the node itself"),
-    make("span", { class: "chip" }, `gate ${facts.gate.toFixed(3)}`)];
-  if (facts.label) {
-    const odds = Math.abs(facts.effect).toFixed(2);
-    const sign = facts.effect < 0 && Number(odds) ? "−" : "+";
-    chips.push(make("span", { class: "chip label" }, `training label ${facts.label}, log-odds ${sign}${odds}`));
-  }
+  const what = [facts.is];
+  if (facts.number > 1) what.push(`importance ${facts.importance.toFixed(2)}`);
+  if (facts.label) what.push(`its label was read: ${facts.label}`);
   const notes = [];
   if (facts.unseen) {
     notes.push(make("p", { class: "soft" }, `Characters that do not show, or reorder others: ${facts.unseen}`));
   }
-  if (!facts.spans.length) notes.push(make("p", { class: "soft" }, "No chunk of this text was selected."));
   if (!facts.characters) notes.push(make("p", { class: "soft" }, "This text is empty."));
-  const altered = facts.spans.filter((span) => !span[7]).map((span) => `[${span[2]}]`);
+  const altered = facts.spans.filter((span) => !span.same).map((span) => span.rank);
   if (altered.length) {
     notes.push(make("p", { class: "warning" },
-      `Not the text that was selected: the sha256 of ${altered.join(", ")} is not the pack's.`));
+      `Not the text that was read: the sha256 of passage ${altered.join(", ")} is not that of the evidence.`));
+  }
+  let body = marked(text, facts.spans);
+  if (facts.characters && !facts.spans.length && facts.number > 1) {
+    body = folded(`No passage marked; ${facts.characters.toLocaleString("en")} characters`, body);
   }
   return make("article", { "aria-labelledby": `text-${facts.number}`, "data-article": facts.number },
-    heading, make("p", {}, ...chips.flatMap((chip) => [chip, " "])), ...notes, marked(text, facts.spans));
+    heading, make("p", { class: "soft" }, what.join(" · ")), ...notes, body);
 }
 
-/** Return the table of all spans of a pack, by rank. */
-function spanTable(articles) {
+/** Return the table of all marked passages, the most important first. */
+function passages(articles) {
   const rows = articles.flatMap((one) => one.spans.map((span) => [one, span]))
-    .sort((a, b) => a[1][2] - b[1][2])
-    .map(([one, [, , rank, weight, sha256, start, end, same, edge]]) => [`[${rank}]`, weight,
-      `text ${one.number}${edge ? `, ${edge}` : ""}`,
-      `${start.toLocaleString("en")}–${end.toLocaleString("en")}`, make("code", { class: "break" }, sha256), same ? "yes" : "NO"]);
-  return make("details", {}, make("summary", {}, "Selected spans as a table"), make("div", { class: "scroll" },
-    table("Selected spans, heaviest first", ["span", "weight", "of", "characters", "sha256", "same now"], rows)));
+    .sort((a, b) => a[1].rank - b[1].rank)
+    .map(([one, span]) => [String(span.rank), span.importance, `${SIGNS[span.kind]} ${span.effect}`,
+      `text ${one.number}${span.edge ? `, ${span.edge}` : ""}`,
+      span.characters.map((place) => place.toLocaleString("en")).join("–"),
+      make("code", { class: "break" }, span.sha256), span.same ? "yes" : "NO"]);
+  return make("div", { class: "scroll" }, table("Marked passages, the most important first",
+    ["passage", "importance", "effect", "of", "characters", "sha256", "same now"], rows));
 }
 
 let asked = 0; // packs, so that one which opens late does not replace a later one
@@ -94,38 +109,43 @@ let asked = 0; // packs, so that one which opens late does not replace a later o
 /** Fill the evidence section with the pack of a row of the index. */
 async function showPack(index, row) {
   const turn = ++asked;
-  const pack = index.pack[row];
-  const facts = await unpack(`pack-${pack}`);
+  const facts = await unpack(`pack-${index.pack[row]}`);
   const blocks = new Map();
   for (const one of facts.articles) {
     const [block] = one.text;
     if (!blocks.has(block)) blocks.set(block, await unpack(`texts-${block}`));
   }
   if (turn !== asked) return;
-  const label = index.label[row] < 0 ? "label unknown" : `label ${index.classes[index.label[row]]}`;
-  const title = document.getElementById("evidence");
-  title.replaceChildren("Evidence of ", make("bdi", { class: "break" }, index.ids[row]));
-  const graph = facts.graph;
-  const rejected = graph.rejected.length ? [make("details", {}, make("summary", {}, "Rejected candidates as a table"),
-    table("Candidates with a gate of 0, as drawn", ["node", "hop"], graph.rejected))] : [];
+  const { answer, graph, articles } = facts;
+  const split = index.splits[index.split[row]];
+  document.getElementById("evidence").replaceChildren("Evidence of ", make("bdi", { class: "break" }, index.ids[row]));
+  document.getElementById("digest").textContent = facts.digest;
+  const name = index.classes[index.predicted[row]];
   document.getElementById("pack").replaceChildren(
-    make("p", {}, make("strong", {}, `Predicted ${index.classes[index.predicted[row]]}`),
-      `, margin ${index.margin[row].toFixed(3)}, ${label}, split ${index.splits[index.split[row]]}. Pack `,
-      make("code", { class: "break" }, facts.digest)),
-    verdictForm(index, row, facts.digest),
-    make("h3", {}, "Prediction"), pictured(facts.stages, "stages"), pictured(facts.parts, "parts"),
-    make("h3", {}, "Where the evidence lies"), pictured(graph, "graph"),
-    make("p", { class: "soft" }, "Numbers are those of the texts; squares have a training label; the width of a line is the gate; thin lines are edges; small grey marks were considered and rejected. ",
-      `${graph.notes.join("; ")}.`), ...rejected,
-    make("h3", {}, "Source texts"),
-    make("p", { class: "soft" }, "Selected spans are underlined, with rank and weight before them; the rest is folded."),
-    ...facts.articles.map((one) => article(one, blocks.get(one.text[0])[one.text[1]])), spanTable(facts.articles),
-    make("h3", {}, "What if"),
-    ...(facts.whatIf ? [pictured(facts.whatIf, "effects"), make("p", {}, facts.whatIf.said)]
-      : [make("p", {}, "Not computed for this node, for the time it takes; a page that names it first with --nodes has it.")]),
-    make("h3", {}, "Over the rounds"),
-    ...(facts.rounds ? [pictured(facts.rounds, "rounds")]
-      : [make("p", {}, "No earlier round kept a pack of this node.")]));
+    make("p", { class: "says" }, answer.says),
+    make("p", { class: answer.wrong ? "bad" : null }, answer.wrong ? `✗ Wrong: ${answer.label}` : answer.label,
+      split === "train" ? " It was in training." : ""),
+    ...(answer.warning ? [make("p", { class: "warning" }, `⚠ ${answer.warning}`)] : []),
+    make("div", { class: "sides" },
+      make("div", { class: "side" },
+        make("h3", {}, "For and against, by ", word("effect", "effect")), pictured(facts.parts, "parts"),
+        make("p", { class: "control" }, answer.control), proof),
+      make("div", { class: "texts" },
+        make("h3", {}, "What it read"),
+        make("p", { class: "soft legend" }, make("span", { class: "sample for" }, "▲ for"), ` ${name}, `,
+          make("span", { class: "sample against" }, "▼ against"), ", ", make("span", { class: "sample none" }, "● read"),
+          ", no ", word("effect", "effect"), ". Unmarked text is folded."),
+        ...articles.map((one) => article(one, blocks.get(one.text[0])[one.text[1]]))),
+      verdictForm(index, row, facts.digest)),
+    make("h3", {}, "Details"),
+    folded("Where the evidence lies", pictured(graph, "graph"),
+      make("p", { class: "soft" }, "Numbers are those of the texts; squares have a training label; the width of a line is the ",
+        word("importance", "importance"), `; thin lines are edges; small grey marks were not used. ${graph.notes.join("; ")}.`),
+      ...(graph.rejected.length ? [folded("Nodes that were not used, as a table",
+        table("Nodes that were not used, as drawn", ["node", "is"], graph.rejected))] : [])),
+    folded("Marked passages as a table", passages(articles)),
+    folded("Probabilities by reading", tabled(facts.stages)),
+    folded(`In ${facts.rounds.rows.length} earlier rounds`, tabled(facts.rounds)));
 }
 
 /** Light up everything that is of the text with the number `number`; 0: nothing. */

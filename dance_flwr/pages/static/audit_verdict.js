@@ -58,7 +58,7 @@ function verdictForm(index, row, digest) {
     note.value = "";
     save();
   });
-  const form = make("form", { class: "verdict screen" }, make("fieldset", {}, make("legend", {}, "Your verdict on this pack"),
+  const form = make("form", { class: "verdict" }, make("fieldset", {}, make("legend", {}, "Your verdict"),
     make("div", { class: "row" }, ...choices.map(([, label]) => label), clear),
     make("label", { for: "verdict-note" }, "Note"), make("br"), note));
   form.addEventListener("input", save);
@@ -70,7 +70,7 @@ function verdictForm(index, row, digest) {
 function countVerdicts(index) {
   const known = index.digests.map((digest) => verdicts.get(digest)).filter(Boolean);
   const parts = WORDS.map((word) => `${known.filter((one) => one.verdict === word).length} ${word}`);
-  document.getElementById("verdict-count").textContent = `${known.length} of ${index.digests.length} packs: ${parts.join(", ")}.`
+  document.getElementById("verdict-count").textContent = `${known.length} of ${index.digests.length} nodes: ${parts.join(", ")}.`
     + (verdicts.kept ? "" : " This browser keeps nothing for a file: export before you close the page.");
   for (const place of document.querySelectorAll("#rows [data-verdict]")) {
     place.textContent = wordOf(verdicts.get(place.dataset.verdict));

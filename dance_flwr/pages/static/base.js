@@ -33,11 +33,11 @@ function drawing([tag, attributes, ...children]) {
   return dress(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, parts);
 }
 
-/** Return a table; `rows` hold strings or nodes, and the first cell of each is its heading. */
+/** Return a table; `rows` hold strings, nodes or lists of them, and the first cell of each is its heading. */
 function table(caption, headings, rows) {
   const head = headings.map((heading) => make("th", { scope: "col" }, heading));
   const body = rows.map(([first, ...rest]) =>
-    make("tr", {}, make("th", { scope: "row" }, first), ...rest.map((cell) => make("td", {}, cell))));
+    make("tr", {}, make("th", { scope: "row" }, first), ...rest.map((cell) => make("td", {}, ...[cell].flat()))));
   return make("table", {}, make("caption", {}, caption),
     make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body));
 }

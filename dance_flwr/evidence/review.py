@@ -1,0 +1,89 @@
+"""`dance-flwr review`: how far reviewers of an audit page agree, and which cases to discuss."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dance_flwr.errors import UserError
+from dance_flwr.escaping import one_line
+
+WORDS = ("agree", "disagree", "unsure")
+
+# Digest of the evidence -> (node, what the model says, verdict, note).
+Verdicts = Mapping[str, tuple[str, str, str, str]]
+
+
+def merge(files: Sequence[Path], log: Callable[[str], None]) -> None:
+    """Print agreement and kappa of the reviewers, a file each, and the nodes on which they differ.
+
+    Raises
+    ------
+    UserError : there are fewer than two files, or one is no export of an audit page
+    """
+    if len(files) < 2:
+        raise UserError(f"--merge: expected the verdicts of two reviewers, found {len(files)} file")
+    reviews = {str(path): _read(path) for path in files}
+    shared = [
+        key for key in next(iter(reviews.values())) if all(key in of for of in reviews.values())
+    ]
+    counts = ", ".join(f"{name} {len(of):,}" for name, of in reviews.items())
+    log(f"reviewers   {len(reviews)}: {counts}; {len(shared):,} nodes by all of them")
+    if shared:
+        chosen = np.array([[WORDS.index(of[key][2]) for of in reviews.values()] for key in shared])
+        agreement, name, kappa = agreement_of(chosen)
+        value = "not defined, as all verdicts are the same" if np.isnan(kappa) else f"{kappa:.3f}"
+        log(f"agreement   {agreement:.3f} of pairs of verdicts; {name} kappa {value}")
+    every = {key: entry for of in reviews.values() for key, entry in of.items()}
+    by_case = {key: {name: of[key] for name, of in reviews.items() if key in of} for key in every}
+    differ = [k for k, case in by_case.items() if len({entry[2] for entry in case.values()}) > 1]
+    log(f"discuss     {len(differ):,} nodes with different verdicts")
+    for key in differ:
+        node, predicted, *_ = every[key]
+        log(f"  {one_line(node)}, model says {one_line(predicted)}")
+        for name, (_, _, verdict, note) in by_case[key].items():
+            log(f"    {name}: {verdict}{f', {one_line(note)}' if note else ''}")
+
+
+def agreement_of(chosen: NDArray[np.int64]) -> tuple[float, str, float]:
+    """Return the share of equal pairs of verdicts, the kappa's name, and kappa; NaN = not defined.
+
+    Cohen's kappa of two reviewers, Fleiss' of more.
+
+    Parameters
+    ----------
+    chosen : [n, k] places in `WORDS` of the verdicts of k reviewers on the same n nodes
+    """
+    reviewers = chosen.shape[1]
+    counts = np.stack([(chosen == word).sum(axis=1) for word in range(len(WORDS))], axis=1)
+    pairs = (counts**2).sum(axis=1) - reviewers
+    agreement = float(pairs.mean()) / (reviewers * (reviewers - 1))
+    if len(np.unique(chosen)) == 1:
+        return agreement, "Cohen's" if reviewers == 2 else "Fleiss'", float("nan")
+    if reviewers == 2:
+        from sklearn.metrics import cohen_kappa_score
+
+        return agreement, "Cohen's", float(cohen_kappa_score(chosen[:, 0], chosen[:, 1]))
+    by_chance = float(((counts.sum(axis=0) / chosen.size) ** 2).sum())
+    return agreement, "Fleiss'", (agreement - by_chance) / (1 - by_chance)
+
+
+def _read(path: Path) -> Verdicts:
+    """Return the verdicts that an audit page exported to a file."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        keys = ("node", "predicted", "verdict", "note")
+        verdicts = {
+            str(entry["pack_sha256"]): tuple(str(entry[key]) for key in keys)
+            for entry in content["verdicts"]
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: expected verdicts that an audit page exported: {error}"
+        ) from error
+    for *_, verdict, _ in verdicts.values():
+        if verdict not in WORDS:
+            raise UserError(f"{path}: expected one of {', '.join(WORDS)}, found {verdict!r}")
+    return verdicts  # type: ignore[return-value]

@@ -1,0 +1,68 @@
+"""Verdicts of several reviewers: agreement by hand, and the nodes on which they differ."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dance_flwr.evidence.review import agreement_of
+
+
+def test_agreement_and_cohens_kappa_of_two_by_hand():
+    """Of 10 nodes 8 are equal: p_o = 0.8, p_e = 0.6 * 0.6 + 0.4 * 0.4 = 0.52."""
+    chosen = np.array([[0, 0]] * 5 + [[1, 1]] * 3 + [[0, 1], [1, 0]])
+    agreement, name, kappa = agreement_of(chosen)
+    assert (agreement, name) == (pytest.approx(0.8), "Cohen's")
+    assert kappa == pytest.approx((0.8 - 0.52) / (1 - 0.52))
+
+
+def test_fleiss_kappa_of_three_by_hand():
+    """Two nodes: all agree, and 2 of 3: P = (1 + 1/3) / 2; shares 5/6 and 1/6."""
+    agreement, name, kappa = agreement_of(np.array([[0, 0, 0], [0, 0, 1]]))
+    assert (agreement, name) == (pytest.approx(2 / 3), "Fleiss'")
+    by_chance = 25 / 36 + 1 / 36
+    assert kappa == pytest.approx((2 / 3 - by_chance) / (1 - by_chance))
+
+
+def test_the_same_verdict_everywhere_has_no_kappa():
+    for reviewers, name in ((2, "Cohen's"), (3, "Fleiss'")):
+        agreement, named, kappa = agreement_of(np.zeros((4, reviewers), int))
+        assert agreement == 1 and named == name and np.isnan(kappa)
+
+
+def exported(path, **verdicts):
+    entries = [
+        {"node": node, "predicted": "A", "pack_sha256": f"{node}-sha", "verdict": verdict}
+        | {"note": f"about {node}\x1b[31m" if verdict == "disagree" else ""}
+        for node, verdict in verdicts.items()
+    ]
+    path.write_text(json.dumps({"format": 1, "verdicts": entries}))
+    return path
+
+
+def test_reviewers_are_merged(tmp_path, cli):
+    anna = exported(tmp_path / "anna.json", n1="agree", n2="disagree", n3="agree")
+    ben = exported(tmp_path / "ben.json", n1="agree", n2="agree", n4="unsure")
+    done = cli("review", "--merge", anna, ben)
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[0].endswith("anna.json 3, " + f"{ben} 3; 2 nodes by all of them")
+    assert lines[1] == "agreement   0.500 of pairs of verdicts; Cohen's kappa 0.000"
+    assert lines[2] == "discuss     1 nodes with different verdicts"
+    assert lines[3] == "  n2, model says A"
+    assert lines[4].startswith(f"    {anna}: disagree, about n2") and "\x1b" not in done.out
+    assert lines[5] == f"    {ben}: agree"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"verdicts": [{"node": "a"}]}', None])
+def test_other_files_are_refused_in_one_line(tmp_path, cli, content):
+    anna, other = exported(tmp_path / "anna.json", n1="agree"), tmp_path / "other.json"
+    if content is not None:
+        other.write_text(content)
+    done = cli("review", "--merge", anna, other)
+    assert done.code == 2 and "other.json: expected verdicts that" in done.err[-1]
+    exported(other, n1="maybe")
+    done = cli("review", "--merge", anna, other)
+    assert done.code == 2 and "found 'maybe'" in done.err[-1]
+    done = cli("review", "--merge", anna)
+    assert done.code == 2 and "two reviewers, found 1 file" in done.err[-1]
