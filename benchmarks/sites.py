@@ -119,7 +119,7 @@ def found(machines: Machines, graph: TextGraph, settings: Sequence[str] = ()) ->
     for site in SITES:
         shutil.copy(root / "server/hospitals/peer-keys", root / site)
         words = ("site", "start", "--peer-keys", "peer-keys")
-        machines.start(site, "Starting Flower SuperNode", *words)
+        machines.start(site, "SuperNode ID", *words)
 
 
 def killed(machines: Machines, site: str) -> None:
@@ -138,7 +138,7 @@ def killed(machines: Machines, site: str) -> None:
     for log in (terminal, *logs):
         for line in read(log)[-3:]:
             machines.log(f"    {log.stem}: {line}")
-    machines.start(site, "Starting Flower SuperNode", "site", "start")
+    machines.start(site, "SuperNode ID", "site", "start")
     machines.call("server", "deploy", "run", "--resume", "hospitals/runs/killed")
 
 
@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", default=["rounds=5", "method=dance"])
     parser.add_argument("--data", default="pydocs")
     parser.add_argument("--kill", choices=SITES)
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     machines = Machines(options.folder, lambda line: print(line, flush=True))
     try:
         found(machines, load_graph(options.data), options.settings)

@@ -1,4 +1,4 @@
-"""`dance-flwr deploy` and `supernode`: a federation at its server, certificates, keys, checks."""
+"""`dance-flwr deploy`: a federation at its server, and certificates, keys and checks."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,13 +7,11 @@ import typer
 
 from dance_flwr.cli.options import ConfigFiles, Settings
 
-app = typer.Typer()
-deploy = typer.Typer(
+app = typer.Typer(
     name="deploy",
     no_args_is_help=True,
     help="Run a real federation: init, serve, admit, run; below them what these are made of.",
 )
-app.add_typer(deploy)
 
 Superlink = Annotated[str, typer.Option(metavar="HOST:PORT", help="address of the SuperLink")]
 RootCertificates = Annotated[
@@ -40,31 +38,7 @@ NodeConfig = Annotated[
 ]
 
 
-# The options are those of Flower's command, to which they are passed on.
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def supernode(
-    context: typer.Context,
-    accept_code: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DIGEST",
-            envvar="DANCE_FLWR_ACCEPT_CODE",
-            help="take part in runs whose code differs so, as a refusal says; repeatable",
-        ),
-    ] = None,
-) -> None:
-    """Start a SuperNode that runs the installed code, whatever code a server sends.
-
-    Takes the options of `flower-supernode` but those of its Runtime API. A run with other code is
-    refused. Each message is answered in a process of its own, without the seconds that importing
-    the libraries takes.
-    """
-    from dance_flwr.deploy.supernode import run_supernode
-
-    run_supernode(context.args, accept_code or ())
-
-
-@deploy.command()
+@app.command()
 def init(
     federation: Annotated[
         Path, typer.Argument(metavar="NAME", help="new folder, whose name is the federation's")
@@ -101,7 +75,7 @@ def init(
     values = {"privacy.secure-aggregation": True} | read_values([], set_ or [])
     values |= {"clients": len(names)}
     config = parse(values)
-    plan = server.Plan(tuple(host), labels, names, server.Ports(port, superlink_port))
+    plan = server.Plan(tuple(host), labels, names, port, superlink_port)
     made = server.create(federation, plan, values, config)
     typer.echo(f"federation  {made.folder}")
     typer.echo(
@@ -113,7 +87,7 @@ def init(
         typer.echo(f"warning     {line}")
 
 
-@deploy.command()
+@app.command()
 def serve(federation: FederationFolder = None) -> None:
     """Run SuperLink and gate in the foreground, until SIGTERM or Ctrl-C."""
     from functools import partial
@@ -123,7 +97,7 @@ def serve(federation: FederationFolder = None) -> None:
     Federation.open(federation).serve(partial(print, flush=True))
 
 
-@deploy.command()
+@app.command()
 def admit(
     keys: Annotated[
         list[Path] | None,
@@ -144,13 +118,13 @@ def admit(
     opened = Federation.open(federation)
     for key in keys or ():
         admission.admit(opened, key, replace)
-    for row in admission.statuses(opened):
-        typer.echo(f"{row.site:<12}{row.state:<14}{row.fingerprint}")
+    for site, (state, fingerprint) in admission.statuses(opened).items():
+        typer.echo(f"{site:<12}{state:<14}{fingerprint}")
     if keys and (path := admission.peer_keys_path(opened)).is_file():
         typer.echo(f"all sites   give each {path} for `dance-flwr site start --peer-keys`")
 
 
-@deploy.command()
+@app.command()
 def run(
     federation: FederationFolder = None,
     config: ConfigFiles = None,
@@ -175,7 +149,7 @@ def run(
     typer.echo(f"accuracy    {'not measured' if score is None else f'{score:.4f}'} on test nodes")
 
 
-@deploy.command()
+@app.command()
 def certificates(
     host: Annotated[
         list[str],
@@ -211,7 +185,7 @@ def certificates(
     )
 
 
-@deploy.command()
+@app.command()
 def key(
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="new private key; the public key is FILE.pub")
@@ -228,7 +202,7 @@ def key(
     )
 
 
-@deploy.command()
+@app.command()
 def peer_keys(
     public: Annotated[
         list[Path],
@@ -245,7 +219,7 @@ def peer_keys(
     typer.echo("            each node compares the fingerprints with the other operators, not here")
 
 
-@deploy.command()
+@app.command()
 def egress(
     superlink: Superlink,
     host: Annotated[
@@ -268,7 +242,7 @@ def egress(
     typer.echo(f"[Service]\nIPAddressAllow={' '.join(addresses_of(hosts))}")
 
 
-@deploy.command()
+@app.command()
 def check(
     superlink: Superlink = "",
     root_certificates: RootCertificates = None,

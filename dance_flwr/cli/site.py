@@ -1,4 +1,4 @@
-"""`dance-flwr site`: a site that brings its own graph to a federation, from key to results."""
+"""`dance-flwr site` and `supernode`: bring your own graph to a federation, from key to results."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,11 +10,13 @@ if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
 
 _MAX_PACKS = 200  # of the audit page, as `evidence page` has
 
-app = typer.Typer(
+app = typer.Typer()
+site = typer.Typer(
     name="site",
     no_args_is_help=True,
     help="Join a federation with your own graph: join, start, accept, results.",
 )
+app.add_typer(site)
 
 Graph = Annotated[
     str,
@@ -31,7 +33,31 @@ SiteFolder = Annotated[
 ]
 
 
-@app.command()
+# The options are those of Flower's command, to which they are passed on.
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def supernode(
+    context: typer.Context,
+    accept_code: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DIGEST",
+            envvar="DANCE_FLWR_ACCEPT_CODE",
+            help="take part in runs whose code differs so, as a refusal says; repeatable",
+        ),
+    ] = None,
+) -> None:
+    """Start a SuperNode that runs the installed code, whatever code a server sends.
+
+    Takes the options of `flower-supernode` but those of its Runtime API. A run with other code is
+    refused. Each message is answered in a process of its own, without the seconds that importing
+    the libraries takes.
+    """
+    from dance_flwr.deploy.supernode import run_supernode
+
+    run_supernode(context.args, accept_code or ())
+
+
+@site.command()
 def join(
     invitation: Annotated[
         Path, typer.Argument(metavar="INVITATION", help="file of the server operator for this site")
@@ -53,19 +79,19 @@ def join(
     from dance_flwr.deploy.site import join as create
 
     name = Invitation.read(invitation).site
-    site = create(invitation, _loaded(graph), out or Path(name), encoder=encoder, log=typer.echo)
-    points = site.check_joined()
+    made = create(invitation, _loaded(graph), out or Path(name), encoder=encoder, log=typer.echo)
+    points = made.check_joined()
     typer.echo("\n".join(lines(points)))
-    typer.echo(f"authority   sha256 {site.authority}: compare it with the operator's by telephone")
-    typer.echo(f"terms       {site.folder / 'site.toml'}: read them, change them as you like")
-    typer.echo(f"hand back   {site.public_key}, to the server operator; nothing else leaves")
+    typer.echo(f"authority   sha256 {made.authority}: compare it with the operator's by telephone")
+    typer.echo(f"terms       {made.folder / 'site.toml'}: read them, change them as you like")
+    typer.echo(f"hand back   {made.public_key}, to the server operator; nothing else leaves")
     if not can_join(points):
         raise typer.Exit(2)
 
 
-@app.command()
+@site.command()
 def start(
-    site: SiteFolder = None,
+    folder: SiteFolder = None,
     peer_keys: Annotated[
         Path | None,
         typer.Option(
@@ -79,7 +105,7 @@ def start(
     """
     from dance_flwr.deploy.site import Site
 
-    opened = Site.open(site)
+    opened = Site.open(folder)
     if peer_keys:
         for name, fingerprint in opened.set_peer_keys(peer_keys).items():
             typer.echo(f"{name:<12}{fingerprint}")
@@ -89,32 +115,32 @@ def start(
     opened.start(lambda line: typer.echo(line))
 
 
-@app.command()
+@site.command()
 def accept(
     digest: Annotated[
         str, typer.Argument(metavar="[DIGEST]", help="code to accept; without one, list it")
     ] = "",
-    site: SiteFolder = None,
+    folder: SiteFolder = None,
 ) -> None:
     """List code that waits to be accepted, or accept it, once.
 
     Of a run whose code differs from the installed one, the node still runs its own.
     """
-    from dance_flwr.deploy.approvals import Approvals
+    from dance_flwr.deploy import approvals
     from dance_flwr.deploy.site import Site
 
-    approvals = Approvals(Site.open(site).folder)
+    place = Site.open(folder).folder
     if digest:
-        typer.echo(f"accepted    {digest} {approvals.accept(digest)}")
+        typer.echo(f"accepted    {digest} {approvals.accept(place, digest)}")
         return
-    for word, codes in (("accepted", approvals.accepted), ("waiting", approvals.waiting)):
-        for each, what in codes.items():
-            typer.echo(f"{word:<12}{each} {what}")
+    for list_of in (approvals.accepted, approvals.waiting):
+        for each, what in list_of(place).items():
+            typer.echo(f"{list_of.__name__:<12}{each} {what}")
 
 
-@app.command()
+@site.command()
 def results(
-    site: SiteFolder = None,
+    folder: SiteFolder = None,
     run: Annotated[str, typer.Option(help="name of the run; default: the newest one")] = "",
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="new folder; default: results/RUN")
@@ -131,14 +157,14 @@ def results(
     from dance_flwr.pages.audit import write_page
     from dance_flwr.pages.audit_subject import open_bundle
 
-    opened = Site.open(site)
-    folder, bundle = write_results(opened.client_folder, run, out, opened.folder, typer.echo)
+    opened = Site.open(folder)
+    place, bundle = write_results(opened.client_folder, run, out, opened.folder, typer.echo)
     if get_spec(bundle.config.method).keeps_evidence:
         with open_bundle(bundle.folder, str(opened.client_folder), typer.echo) as subject:
-            write_page(subject, folder / "audit.html", [], _MAX_PACKS, typer.echo)
+            write_page(subject, place / "audit.html", [], _MAX_PACKS, typer.echo)
 
 
-@app.command()
+@site.command()
 def prepare(
     graph: Graph,
     agreed: Annotated[Path, typer.Option(metavar="FILE", help="the agreed federation.toml")],

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +25,6 @@ from dance_flwr.runs.simulation.process_tree import stopping_in_order
 from dance_flwr.runs.simulation.superlink import NAME
 
 _ADMITTED, _ONLINE = "admitted.json", "online"
-
-
-@dataclass(frozen=True)
-class SiteStatus:
-    """Where a site stands at the server.
-
-    Attributes
-    ----------
-    site : its name
-    state : "online", "offline", "registered" (never connected), or "not admitted"
-    fingerprint : of its public key; "" before it is admitted
-    """
-
-    site: str
-    state: str
-    fingerprint: str = ""
 
 
 def peer_keys_path(federation: Federation) -> Path:
@@ -96,19 +79,18 @@ def admit(federation: Federation, key_file: Path, replace: bool = False) -> str:
     return site
 
 
-def statuses(federation: Federation) -> list[SiteStatus]:
-    """Return where every site stands, in the order of their client numbers."""
+def statuses(federation: Federation) -> dict[str, tuple[str, str]]:
+    """Return site -> its state and the fingerprint of its key, in the order of client numbers.
+
+    The state is "online", "offline", "registered" (never connected), or "not admitted".
+    """
     admitted = _admitted(federation)
     listed = federation.link.flwr("supernode", "list", NAME)["nodes"] if admitted else []
     states = {node["node-id"]: str(node["status"]) for node in listed}
-    rows = []
-    for site in federation.invitation.sites:
-        if (entry := admitted.get(site)) is None:
-            rows.append(SiteStatus(site, "not admitted"))
-            continue
+    rows = dict.fromkeys(federation.invitation.sites, ("not admitted", ""))
+    for site, entry in admitted.items():
         key = load_public_key(entry["key"].encode(), _ADMITTED)
-        state = states.get(entry["node"], "unregistered")
-        rows.append(SiteStatus(site, state, fingerprint_of(key)))
+        rows[site] = states.get(entry["node"], "unregistered"), fingerprint_of(key)
     return rows
 
 
@@ -141,12 +123,12 @@ def check_run(federation: Federation, config: RunConfig) -> None:
                 f"privacy.threshold: expected at least {terms.min_clients} clients that stay "
                 f"({keys.MIN_CLIENTS} of the nodes), found {stay} of {config.clients}; raise it"
             )
-    rows = statuses(federation)
-    missing = [f"{row.site} ({row.state})" for row in rows if row.state != _ONLINE]
-    needed = quorum(config, config.clients)
-    if len(rows) - len(missing) < needed:
+    states = {site: state for site, (state, _) in statuses(federation).items()}
+    missing = [f"{site} ({state})" for site, state in states.items() if state != _ONLINE]
+    needed, online = quorum(config, len(sites)), len(sites) - len(missing)
+    if online < needed:
         raise UserError(
-            f"expected {needed} of {len(rows)} sites online, found {len(rows) - len(missing)}; "
+            f"expected {needed} of {len(sites)} sites online, found {online}; "
             f"missing: {', '.join(missing)}; let them run `dance-flwr site start`"
         )
 

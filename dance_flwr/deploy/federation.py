@@ -54,14 +54,6 @@ _TEMPORARY = "".join(
 
 
 @dataclass(frozen=True)
-class Ports:
-    """Ports of a server: `gate` for nodes, and on loopback `superlink` for gate and operator."""
-
-    gate: int = 9092
-    superlink: int = 8000
-
-
-@dataclass(frozen=True)
 class Federation:
     """The folder of a federation at its server.
 
@@ -183,12 +175,14 @@ class Plan:
     hosts : DNS names and IP addresses of the server; nodes connect to the first
     classes : names of the classes, in the order of their numbers
     sites : names of the sites, in the order of their client numbers
+    port : of the gate, for nodes; superlink_port : on loopback, for the gate and the operator
     """
 
     hosts: tuple[str, ...]
     classes: tuple[str, ...]
     sites: tuple[str, ...]
-    ports: Ports = Ports()
+    port: int = 9092
+    superlink_port: int = 8000
 
 
 def create(folder: Path, plan: Plan, values: Mapping[str, Value], config: RunConfig) -> Federation:
@@ -217,8 +211,8 @@ def create(folder: Path, plan: Plan, values: Mapping[str, Value], config: RunCon
             text = replace(whole, site=site).text(agreement)
             write_text(draft / INVITATIONS / f"{site}.toml", text)
         write_text(draft / RUN, "\n".join(to_lines(values)) + "\n")
-        write_text(draft / _GATE, _gate_text(plan.ports.gate))
-        address = f"127.0.0.1:{plan.ports.superlink}"
+        write_text(draft / _GATE, _gate_text(plan.port))
+        address = f"127.0.0.1:{plan.superlink_port}"
         write_text(draft / _UPSTREAM, f"server {address};\n")
         authority = federation.folder / CERTIFICATES / CA
         write_text(draft / _OPERATOR / "config.toml", operator_config(address, authority))
@@ -250,7 +244,7 @@ def _invitation(name: str, plan: Plan, config: RunConfig, ca: str) -> Invitation
     if config.method not in terms_of(terms).methods:
         terms[keys.METHODS] = f"{config.method}, {terms[keys.METHODS]}"
     host = f"[{plan.hosts[0]}]" if ":" in plan.hosts[0] else plan.hosts[0]
-    return Invitation(name, f"{host}:{plan.ports.gate}", plan.sites, ca, terms)
+    return Invitation(name, f"{host}:{plan.port}", plan.sites, ca, terms)
 
 
 def _gate_text(port: int) -> str:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.config.paths import PROJECT
-from dance_flwr.deploy.approvals import Approvals
+from dance_flwr.deploy import approvals
 from dance_flwr.deploy.bundle import differences, digest_of, refusal
 from dance_flwr.federation import flower
 from dance_flwr.federation.wire import messages
@@ -66,10 +66,11 @@ class InstalledApp:
 
     def install(self, bundle: bytes, **_: Any) -> None:
         """Compare a bundle with the installed code; nothing of it is written or imported."""
-        site = Approvals(Path(folder)) if (folder := os.environ.get(SITE)) else None
-        self._refusal = refusal(bundle, {*self._accepted, *(site.accepted if site else ())})
+        site = Path(folder) if (folder := os.environ.get(SITE)) else None
+        also = approvals.accepted(site) if site else ()
+        self._refusal = refusal(bundle, {*self._accepted, *also})
         if site and self._refusal:
-            site.refused(digest_of(differences(bundle)), self._refusal)
+            approvals.refuse(site, digest_of(differences(bundle)), self._refusal)
 
     def loader(self, **_: Any) -> Callable[..., App]:
         """Return what Flower calls for the ClientApp of a bundle."""

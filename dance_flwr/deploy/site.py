@@ -17,7 +17,7 @@ from dance_flwr.data.client_folder import Log
 from dance_flwr.data.federation_file import read_agreement
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.institution import make_folder
-from dance_flwr.deploy.approvals import Approvals
+from dance_flwr.deploy import approvals
 from dance_flwr.deploy.certificates import make_key
 from dance_flwr.deploy.check import CHECKS, run_checks
 from dance_flwr.deploy.finding import Finding, Status, unchecked
@@ -131,8 +131,7 @@ class Site:
         ------
         UserError : the installed code was not accepted, keys are missing, or a check is a PROBLEM
         """
-        approvals = Approvals(self.folder)
-        approvals.check_installed()
+        approvals.check_installed(self.folder)
         if self.invitation.masks and not (self.folder / keys.PEER_KEYS).is_file():
             raise UserError(
                 f"expected the public keys of all sites at {self.folder / keys.PEER_KEYS}, found "
@@ -199,7 +198,7 @@ def join(
         make_folder(graph, agreement, number, sites, draft / CLIENT, encoder=encoder, log=log)
         settings = _node_config(site.folder, content)
         write_text(draft / SETTINGS, _HEAD + "\n".join(to_lines(settings)) + "\n")
-        Approvals(draft).accept(provenance())  # by installing it
+        approvals.accept(draft, provenance())  # by installing it
         write_text(draft / SITE_UNIT.replace("@", f"-{content.site}"), _unit(site, content))
     return site
 
