@@ -20,12 +20,6 @@ RootCertificates = Annotated[
         metavar="FILE", help="the server operator's ca.crt; default: the system's authorities"
     ),
 ]
-Connection = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME", help="name of the SuperLink in the command that registers this node"
-    ),
-]
 FederationFolder = Annotated[
     Path | None,
     typer.Option(
@@ -196,10 +190,7 @@ def key(
 
     public = make_key(out)
     typer.echo(f"key         {out} (stays on this node)")
-    typer.echo(
-        f"public key  {public} (send it to the server operator: "
-        f"flwr supernode register {public.name} SUPERLINK)"
-    )
+    typer.echo(f"public key  {public} (send it to the server operator)")
 
 
 @app.command()
@@ -259,7 +250,6 @@ def check(
             metavar="NUMBER", help="the server's protocol; takes precedence over --agreed"
         ),
     ] = 0,
-    connection: Connection = "SUPERLINK",
     device: Annotated[
         str,
         typer.Option(
@@ -286,7 +276,6 @@ def check(
         expect=expect,
         device=device,
         node_config=node_config,
-        connection=connection,
     )
     points = checks.run_checks(node)
     typer.echo(

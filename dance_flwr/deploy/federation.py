@@ -143,6 +143,7 @@ class Federation:
         }
         # The server's key of checkpoints belongs to the federation, however it is served.
         os.environ.setdefault("DANCE_FLWR_HOME", str(self.folder / "data"))
+        os.umask(0o077)
         with stopping_in_order(), ExitStack() as stack:
             running: dict[str, ProcessTree] = {}
             try:

@@ -33,6 +33,10 @@ TERMS: Mapping[str, Value] = {
 }
 # A name becomes a folder, a file and a comment of a key.
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
+_OF_NODE = {
+    *(keys.PARTITION_ID, keys.NUM_PARTITIONS, keys.DATA_PATH, keys.DEVICE, keys.MEMORY_RATIO),
+    *(keys.SIGNING_KEY, keys.PEER_KEYS),
+}
 _TABLE, _TERMS = "invitation", "terms"
 
 
@@ -76,6 +80,11 @@ class Invitation:
             )
         parse_address(self.superlink)
         terms_of(self.terms)
+        # Where a node's data and keys are is its operator's business.
+        if local := sorted(self.terms.keys() & _OF_NODE):
+            raise UserError(
+                f"[{_TERMS}]: expected demands of a run, found {local[0]}; leave it out"
+            )
 
     @property
     def client(self) -> int:
@@ -112,11 +121,12 @@ class Invitation:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         try:
             facts = dict(content[_TABLE])
+            terms = dict(content[_TERMS])
             if not all(isinstance(value, str) for value in facts.values()):
                 raise TypeError("a value that is no text")
-            return cls(
-                **facts | {"sites": tuple(facts["sites"].split(","))}, terms=dict(content[_TERMS])
-            )
+            if not all(isinstance(value, str | int | float) for value in terms.values()):
+                raise TypeError("a term that is no text or number")
+            return cls(**facts | {"sites": tuple(facts["sites"].split(","))}, terms=terms)
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(
                 f"{path}: expected an invitation of `dance-flwr deploy init`, found {error}; ask "

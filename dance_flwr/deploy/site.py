@@ -150,6 +150,7 @@ class Site:
         }
         for name, value in (home | {"FLWR_TELEMETRY_ENABLED": "0"}).items():
             os.environ.setdefault(name, value)
+        os.umask(0o077)
         node = self.node
         arguments = [
             "--superlink",

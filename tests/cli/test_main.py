@@ -29,7 +29,7 @@ COMMANDS = {
     "deploy certificates": {"--host", "--out", "--days", "--authority"},
     "deploy check": {
         *("--superlink", "--root-certificates", "--key", "--data", "--agreed", "--expect"),
-        *("--connection", "--node-config", "--device", "--json"),
+        *("--node-config", "--device", "--json"),
     },
     "deploy egress": {"--superlink", "--host"},
     "deploy init": {"--host", "--classes", "--sites", "--set", "--port", "--superlink-port"},

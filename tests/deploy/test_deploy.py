@@ -475,7 +475,7 @@ def foreign_public_half(w):
 
 def new_key(w):
     make_key(w.path / "new.key")
-    return w.node(key=w.path / "new.key", connection="hospitals")
+    return w.node(key=w.path / "new.key")
 
 
 def refused_signature(w):
@@ -727,7 +727,12 @@ BAD = [
     ("key", "PROBLEM", "OpenSSH format", lambda w: w.node(key=w.tls.key)),
     ("key", "PROBLEM", "No such file", lambda w: w.node(key=w.path / "absent")),
     ("key", "warning", "to be the public half", foreign_public_half),
-    ("registration", "PROBLEM", "who runs: flwr supernode register new.key.pub hospitals", new_key),
+    (
+        "registration",
+        "PROBLEM",
+        "who admits this node's public key with `dance-flwr deploy admit`",
+        new_key,
+    ),
     ("registration", "PROBLEM", "found it refused; set this machine's clock", refused_signature),
     (
         "registration",
@@ -735,7 +740,7 @@ BAD = [
         "found HTTP status 501",
         lambda w: w.node(superlink=w.serve(w.tls)),
     ),
-    ("registration", "not checked", "flwr supernode register node.key.pub SUPERLINK", closed_port),
+    ("registration", "not checked", "`dance-flwr deploy admit`", closed_port),
     (
         "agreed file",
         "PROBLEM",

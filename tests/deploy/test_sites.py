@@ -120,6 +120,26 @@ def test_a_graph_with_another_class_leaves_no_site(hospitals, cli, tiny):
     assert done.code == 2 and "expected a site's invitation" in done.err[-1]
 
 
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("max-rounds = 100", 'data-path = "/home"'),
+        ("max-rounds = 100", 'signing-key = "/home/key"'),
+        ("max-rounds = 100", "max-rounds = [1]"),
+        ('site = "north"', 'site = "../north"'),
+        ('federation = "hospitals"', 'federation = "a/b"'),
+        ('superlink = "127.0.0.1', 'superlink = "127.0.0.1:1'),
+    ],
+)
+def test_an_invitation_says_nothing_of_the_node_itself(hospitals, line, other):
+    path = hospitals.folder / "invitations" / "north.toml"
+    text = path.read_text()
+    assert text.count(line) == 1
+    path.write_text(text.replace(line, other))
+    with pytest.raises(UserError, match="expected"):
+        Invitation.read(path)
+
+
 def test_a_node_starts_with_keys_and_accepted_code_only(north, cli, monkeypatch):
     keys = [north.public_key]
     done = cli("site", "start")
