@@ -785,7 +785,7 @@ def test_an_engine_replaces_no_interrupted_run(run_config, copied):
     assert contents(copied) == before
 
 
-def test_clients_with_their_own_data_are_resumed_by_flower(again, copied):
+def test_clients_with_their_own_data_are_resumed_by_deploy_run(again, copied):
     point = checkpoint.Checkpoint.load(copied)
     point.partition = ""
     point.save(copied)
