@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from fault_tools import Cable, Corruption
+from local_deployment import LocalDeployment
 
 from dance_flwr.config.paths import ERROR, HISTORY, RESULT
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.deploy.local import LocalDeployment
 from dance_flwr.runs.reader import read_result
 from dance_flwr.runs.simulation.engine import follow
 

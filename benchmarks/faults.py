@@ -2,7 +2,7 @@
 
     python benchmarks/faults.py [--data cora] [--clients 5] [--rounds 6] [--faults kill-train ...]
 
-One deployment on loopback (`dance_flwr.deploy.local`: TLS, node authentication, a process per
+One deployment on loopback (`local_deployment`: TLS, node authentication, a process per
 SuperNode) takes all faults one after the other, each in a separate run, from round 2 on. Faults
 hit client 0.
 

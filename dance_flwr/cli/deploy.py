@@ -1,23 +1,17 @@
-"""`dance-flwr deploy`, `supernode`, `site`: certificates, keys, checks, and the data of a node."""
+"""`dance-flwr deploy`: a federation at its server, and certificates, keys and checks."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-app = typer.Typer()
-deploy = typer.Typer(
+from dance_flwr.cli.options import ConfigFiles, Settings
+
+app = typer.Typer(
     name="deploy",
     no_args_is_help=True,
-    help="Set up a real federation: certificates, node keys, checks of a node.",
+    help="Run a real federation: init, serve, admit, run; below them what these are made of.",
 )
-site = typer.Typer(
-    name="site",
-    no_args_is_help=True,
-    help="Prepare the data of a node that brings its own graph.",
-)
-app.add_typer(deploy)
-app.add_typer(site)
 
 Superlink = Annotated[str, typer.Option(metavar="HOST:PORT", help="address of the SuperLink")]
 RootCertificates = Annotated[
@@ -26,10 +20,10 @@ RootCertificates = Annotated[
         metavar="FILE", help="the server operator's ca.crt; default: the system's authorities"
     ),
 ]
-Connection = Annotated[
-    str,
+FederationFolder = Annotated[
+    Path | None,
     typer.Option(
-        metavar="NAME", help="name of the SuperLink in the command that registers this node"
+        metavar="DIR", help="folder of the federation; default: the one in or below this folder"
     ),
 ]
 NodeConfig = Annotated[
@@ -38,31 +32,118 @@ NodeConfig = Annotated[
 ]
 
 
-# The options are those of Flower's command, to which they are passed on.
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def supernode(
-    context: typer.Context,
-    accept_code: Annotated[
-        list[str] | None,
+@app.command()
+def init(
+    federation: Annotated[
+        Path, typer.Argument(metavar="NAME", help="new folder, whose name is the federation's")
+    ],
+    host: Annotated[
+        list[str],
         typer.Option(
-            metavar="DIGEST",
-            envvar="DANCE_FLWR_ACCEPT_CODE",
-            help="take part in runs whose code differs so, as a refusal says; repeatable",
+            metavar="NAME",
+            help="DNS name or IP address of the server; repeatable, nodes connect to the first",
         ),
+    ],
+    classes: Annotated[
+        str,
+        typer.Option(metavar="A,B,C", help="names of the classes, in the order of their numbers"),
+    ],
+    sites: Annotated[
+        str, typer.Option(metavar="NORTH,SOUTH,WEST", help="names of the sites, client 0 first")
+    ],
+    set_: Settings = None,
+    port: Annotated[int, typer.Option(help="port of the gate, which nodes connect to")] = 9092,
+    superlink_port: Annotated[int, typer.Option(help="port of the SuperLink, on loopback")] = 8000,
+) -> None:
+    """Create a federation: authority, agreed file, gate, unit, and an invitation for each site.
+
+    Runs are under masks unless --set says otherwise. Nothing secret is in an invitation.
+    """
+    from dance_flwr.config.reading import read_values
+    from dance_flwr.config.tree import parse
+    from dance_flwr.deploy import federation as server
+    from dance_flwr.deploy.admission import cannot_lose_one
+    from dance_flwr.fingerprint import file_sha256
+
+    labels, names = (tuple(part.strip() for part in text.split(",")) for text in (classes, sites))
+    values = {"privacy.secure-aggregation": True} | read_values([], set_ or [])
+    values |= {"clients": len(names)}
+    config = parse(values)
+    plan = server.Plan(tuple(host), labels, names, port, superlink_port)
+    made = server.create(federation, plan, values, config)
+    typer.echo(f"federation  {made.folder}")
+    typer.echo(
+        f"invitations {made.folder / server.INVITATIONS}: one file for each site, no secrets"
+    )
+    typer.echo(f"authority   sha256 {file_sha256(made.certificates.ca)}: tell it to each site")
+    typer.echo(f"            {made.certificates.ca_key} signs certificates: move it off the server")
+    if line := cannot_lose_one(len(names), config):
+        typer.echo(f"warning     {line}")
+
+
+@app.command()
+def serve(federation: FederationFolder = None) -> None:
+    """Run SuperLink and gate in the foreground, until SIGTERM or Ctrl-C."""
+    from functools import partial
+
+    from dance_flwr.deploy.federation import Federation
+
+    Federation.open(federation).serve(partial(print, flush=True))
+
+
+@app.command()
+def admit(
+    keys: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[NAME.pub...]", help="public keys that sites have handed back"),
+    ] = None,
+    federation: FederationFolder = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="exchange the key of a site that has another one")
+    ] = False,
+) -> None:
+    """Register the keys of sites, and print where each site stands.
+
+    With the last one, the file of all public keys is written, which every site gets.
+    """
+    from dance_flwr.deploy import admission
+    from dance_flwr.deploy.federation import Federation
+
+    opened = Federation.open(federation)
+    for key in keys or ():
+        admission.admit(opened, key, replace)
+    for site, (state, fingerprint) in admission.statuses(opened).items():
+        typer.echo(f"{site:<12}{state:<14}{fingerprint}")
+    if keys and (path := admission.peer_keys_path(opened)).is_file():
+        typer.echo(f"all sites   give each {path} for `dance-flwr site start --peer-keys`")
+
+
+@app.command()
+def run(
+    federation: FederationFolder = None,
+    config: ConfigFiles = None,
+    set_: Settings = None,
+    name: Annotated[str, typer.Option(help="of the run's folder; default: the time")] = "",
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="folder of an interrupted run")
     ] = None,
 ) -> None:
-    """Start a SuperNode that runs the installed code, whatever code a server sends.
+    """Check a run against what its nodes demand, submit it, and follow it to its end.
 
-    Takes the options of `flower-supernode` but those of its Runtime API. A run with other code is
-    refused. Each message is answered in a process of its own, without the seconds that importing
-    the libraries takes.
+    Exits with code 0 if the run has a result, and with 2 and the reason if it has none.
     """
-    from dance_flwr.deploy.supernode import run_supernode
+    from dance_flwr.deploy.admission import run_federation
+    from dance_flwr.deploy.federation import Federation
 
-    run_supernode(context.args, accept_code or ())
+    opened = Federation.open(federation)
+    result = run_federation(
+        opened, opened.config(config or [], set_ or [], name, resume), typer.echo
+    )
+    score = result["test_accuracy"]
+    typer.echo(f"accuracy    {'not measured' if score is None else f'{score:.4f}'} on test nodes")
 
 
-@deploy.command()
+@app.command()
 def certificates(
     host: Annotated[
         list[str],
@@ -98,7 +179,7 @@ def certificates(
     )
 
 
-@deploy.command()
+@app.command()
 def key(
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="new private key; the public key is FILE.pub")
@@ -109,13 +190,10 @@ def key(
 
     public = make_key(out)
     typer.echo(f"key         {out} (stays on this node)")
-    typer.echo(
-        f"public key  {public} (send it to the server operator: "
-        f"flwr supernode register {public.name} SUPERLINK)"
-    )
+    typer.echo(f"public key  {public} (send it to the server operator)")
 
 
-@deploy.command()
+@app.command()
 def peer_keys(
     public: Annotated[
         list[Path],
@@ -132,7 +210,7 @@ def peer_keys(
     typer.echo("            each node compares the fingerprints with the other operators, not here")
 
 
-@deploy.command()
+@app.command()
 def egress(
     superlink: Superlink,
     host: Annotated[
@@ -155,29 +233,7 @@ def egress(
     typer.echo(f"[Service]\nIPAddressAllow={' '.join(addresses_of(hosts))}")
 
 
-@deploy.command()
-def agree(
-    source: Annotated[
-        Path,
-        typer.Option(
-            "--from", metavar="CLIENT_FOLDER", help="a client folder with its texts encoded"
-        ),
-    ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="new file, federation.toml")],
-) -> None:
-    """Write the file that all nodes agree on: class names, text encoder, chunks, protocol."""
-    from dance_flwr.data import federation_file as agreement
-
-    terms = agreement.agree(source)
-    agreement.write_agreement(out, terms)
-    typer.echo(f"agreed      {out} (give every node a copy)")
-    typer.echo(
-        f"            {len(terms.class_names)} classes, encoder {terms.encoder}, "
-        f"protocol {terms.protocol}"
-    )
-
-
-@deploy.command()
+@app.command()
 def check(
     superlink: Superlink = "",
     root_certificates: RootCertificates = None,
@@ -194,7 +250,6 @@ def check(
             metavar="NUMBER", help="the server's protocol; takes precedence over --agreed"
         ),
     ] = 0,
-    connection: Connection = "SUPERLINK",
     device: Annotated[
         str,
         typer.Option(
@@ -221,7 +276,6 @@ def check(
         expect=expect,
         device=device,
         node_config=node_config,
-        connection=connection,
     )
     points = checks.run_checks(node)
     typer.echo(
@@ -230,41 +284,3 @@ def check(
     if not checks.can_join(points):
         # The code with which every error of a user ends.
         raise typer.Exit(2)
-
-
-@site.command()
-def prepare(
-    graph: Annotated[
-        str,
-        typer.Argument(
-            metavar="GRAPH_FOLDER", help="folder of your graph, or the name of a data set"
-        ),
-    ],
-    agreed: Annotated[Path, typer.Option(metavar="FILE", help="the agreed federation.toml")],
-    client: Annotated[int, typer.Option(help="number of this client, from 0")],
-    clients: Annotated[int, typer.Option(help="total number of clients")],
-    out: Annotated[
-        Path, typer.Option(metavar="CLIENT_FOLDER", help="new folder, the SuperNode's data-path")
-    ],
-    encoder: Annotated[
-        str,
-        typer.Option(help="path of the agreed encoder on this machine; empty = look up its name"),
-    ] = "",
-    seed: Annotated[int, typer.Option(help="seed of the split, if the graph has none")] = 0,
-) -> None:
-    """Build the client folder of this node from its own graph, with agreed classes and encoder."""
-    from dance_flwr.data import checks
-    from dance_flwr.data.federation_file import read_agreement
-    from dance_flwr.data.imports.loading import load_graph
-    from dance_flwr.data.institution import make_folder
-    from dance_flwr.data.prepare import WARNING
-
-    agreement, loaded = read_agreement(agreed), load_graph(graph)
-    # Warnings alone: other clients may have labels, and learn for this one.
-    lines = (checks.without_labels(loaded.labels), checks.without_edges(loaded.num_edges))
-    for line in filter(None, lines):
-        typer.echo(WARNING + line)
-    card = make_folder(
-        loaded, agreement, client, clients, out, encoder=encoder, seed=seed, log=typer.echo
-    )
-    typer.echo(f"client      {out}: client {client} of {clients}, {card.num_nodes:,} nodes")

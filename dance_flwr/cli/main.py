@@ -19,6 +19,7 @@ from dance_flwr.cli import (
     predict,
     review,
     run,
+    site,
     status,
     study,
 )
@@ -28,7 +29,7 @@ from dance_flwr.fingerprint import VERSION
 
 # In the order of `dance-flwr --help`. A Typer with a name is a group of commands below that name;
 # the commands of one without a name stand at the top level.
-GROUPS = (run, status, predict, study, config, evidence, review, data, partition, deploy)
+GROUPS = (run, status, predict, study, config, evidence, review, data, partition, deploy, site)
 
 # Typer's own tracebacks would not pass `_print_bug`, which escapes them.
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)

@@ -175,7 +175,6 @@ def resume_run(folder: Path, in_process: bool, track: Sequence[str] = ()) -> Non
     """
     from dataclasses import replace
 
-    from dance_flwr.config.paths import SETTINGS
     from dance_flwr.runs.resume import load_resumable
     from dance_flwr.runs.simulation.app_folder import check_engine
 
@@ -184,7 +183,7 @@ def resume_run(folder: Path, in_process: bool, track: Sequence[str] = ()) -> Non
     if not point.partition:
         raise ResumeError(
             f"{folder}: expected a run on data of this machine, found one whose clients hold their "
-            f"own data; resume it with `flwr run APP SUPERLINK --run-config {folder / SETTINGS}`"
+            f"own data; resume it with `dance-flwr deploy run --resume {folder}`"
         )
     if not in_process:
         check_engine()

@@ -1,21 +1,25 @@
-"""`federation.toml`: what all nodes of a federation agree on, created from one client folder."""
+"""`federation.toml`: what all nodes of a federation agree on."""
 
 import json
 import tomllib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from dance_flwr.config.sections import DataConfig
 from dance_flwr.data.card import read_card
+from dance_flwr.data.checks import check_classes
 from dance_flwr.data.text.bank_slice import META, read_meta
+from dance_flwr.data.text.chunking import CHUNKER_VERSION
 from dance_flwr.disk import write_new
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.fingerprint import PROTOCOL
 
 FORMAT = 1
-_AGAIN = "ask the server operator for the file that `dance-flwr deploy agree` wrote"
+_AGAIN = "ask the server operator for the file that `dance-flwr deploy init` wrote"
 
 
 @dataclass(frozen=True)
@@ -91,13 +95,33 @@ def agree(folder: Path) -> Agreement:
         ) from None
 
 
-def write_agreement(path: Path, agreement: Agreement) -> None:
-    """Write an agreement as TOML to a new file.
+def new_agreement(class_names: Sequence[str], config: DataConfig) -> Agreement:
+    """Return the agreement on these classes, with the encoder and the chunks of a configuration.
 
     Raises
     ------
-    UserError : the file exists, or cannot be written
+    DataError : a server would refuse the classes, or the encoder is not on this machine
     """
+    from dance_flwr.data.text.encoder import resolve_encoder
+
+    check_classes(class_names)
+    encoder = resolve_encoder(config.encoder, "float32", config.encoder_sha256)
+    return Agreement(
+        class_names=tuple(class_names),
+        text_width=encoder.dim,
+        encoder=config.encoder,
+        encoder_sha256=encoder.weights_sha256,
+        chunk_tokens=config.chunk_tokens,
+        max_chunks=config.max_chunks,
+        chunker_version=CHUNKER_VERSION,
+        protocol=PROTOCOL,
+        dance_flwr=installed_version("dance-flwr"),
+        flwr=installed_version("flwr"),
+    )
+
+
+def agreement_text(agreement: Agreement) -> str:
+    """Return an agreement as TOML."""
     tables: dict[str, list[str]] = {"": [f"format = {FORMAT}"]}
     for name, (table, key) in _PLACES.items():
         tables.setdefault(table, ["", f"[{table}]"]).append(
@@ -107,10 +131,19 @@ def write_agreement(path: Path, agreement: Agreement) -> None:
         "# What all nodes of this federation agreed on. "
         "`dance-flwr deploy check --agreed` compares a node with it."
     ]
-    text = "\n".join([*head, *(line for lines in tables.values() for line in lines)]) + "\n"
+    return "\n".join([*head, *(line for lines in tables.values() for line in lines)]) + "\n"
+
+
+def write_agreement(path: Path, agreement: Agreement) -> None:
+    """Write an agreement as TOML to a new file.
+
+    Raises
+    ------
+    UserError : the file exists, or cannot be written
+    """
     try:
         # Never over another file: nodes have copies of the one of this name.
-        write_new({path: (text.encode(), 0o666)})
+        write_new({path: (agreement_text(agreement).encode(), 0o666)})
     except FileExistsError:
         raise UserError(
             f"--out: expected a new file, found {path}; choose another name or remove it"

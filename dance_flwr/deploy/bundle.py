@@ -35,7 +35,7 @@ def refusal(bundle: bytes, accepted: Collection[str]) -> str:
     BadZipFile, zlib.error, ... : it is no archive
     """
     changes = differences(bundle)
-    digest = _digest(changes)
+    digest = digest_of(changes)
     if not changes or digest in accepted:
         return ""
     first, *others = sorted(changes)
@@ -43,7 +43,8 @@ def refusal(bundle: bytes, accepted: Collection[str]) -> str:
     return (
         f"expected the code of dance-flwr {VERSION} as this node has it, found other code "
         f"in {first}{also}; submit the run with the release of the nodes, or have the operator "
-        f"start the node with --accept-code {digest}, upon which it still runs its own code"
+        f"start the node with --accept-code {digest}, or run `dance-flwr site accept {digest}`; it "
+        "still runs its own code then"
     )
 
 
@@ -94,7 +95,7 @@ def _code(name: str, content: bytes) -> bytes:
     return content
 
 
-def _digest(changes: dict[str, bytes]) -> str:
+def digest_of(changes: dict[str, bytes]) -> str:
     """Return 16 hex digits of sha256 over what counts of the changed files."""
     digest = hashlib.sha256()
     for name in sorted(changes):

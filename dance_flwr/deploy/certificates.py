@@ -49,6 +49,11 @@ class Certificates:
     certificate: Path
     key: Path
 
+    @classmethod
+    def of(cls, folder: Path) -> "Certificates":
+        """Return the paths of the files that `make_certificates` writes to a folder."""
+        return cls(*(folder / name for name in (CA, CA_KEY, SERVER, SERVER_KEY)))
+
 
 def make_certificates(
     folder: Path, hosts: Sequence[str], days: int = 365, *, now: datetime | None = None
@@ -70,7 +75,7 @@ def make_certificates(
     start = now or datetime.now(UTC)
     # Arguments first: a mistake in them leaves no key behind.
     names = _alternative_names(hosts, days)
-    paths = Certificates(*(folder / name for name in (CA, CA_KEY, SERVER, SERVER_KEY)))
+    paths = Certificates.of(folder)
     key = ec.generate_private_key(ec.SECP384R1())
     # Never shorter than the certificate that it signs.
     authority = _authority(key, start, max(_CA_DAYS, days))

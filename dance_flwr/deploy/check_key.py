@@ -40,13 +40,10 @@ def check_registration(node: Node) -> Finding:
     if node.key is None:
         return unchecked("give --key FILE, the node's private key")
     key = load_key(node.key)
-    line = f"flwr supernode register {node.key.name}.pub {node.connection}"
+    admits = "admits this node's public key with `dance-flwr deploy admit`"
     # A signed request is sent over TLS only.
     if not node.superlink or not node.probe.secure:
-        return unchecked(
-            "needs a SuperLink reached over TLS; "
-            f"the server operator registers the key with: {line}"
-        )
+        return unchecked(f"needs a SuperLink reached over TLS; the server operator {admits}")
     from dance_flwr.deploy.registration import is_registered
 
     roots = node.root_certificates.read_bytes() if node.root_certificates else None
@@ -56,5 +53,5 @@ def check_registration(node: Node) -> Finding:
     return problem(
         f"the SuperLink to know the key {fingerprint_of(key.public_key())}",
         "that it does not",
-        f"send {node.key.name}.pub to the server operator, who runs: {line}",
+        f"send the public key to the server operator, who {admits}",
     )

@@ -30,8 +30,6 @@ class Node:
     expect : the server's protocol; 0 for that of the agreed file
     device : device that the node config will name
     node_config : what the SuperNode gets as `--node-config`, a TOML file or `KEY=VALUE ...`
-    connection : name of the SuperLink in the server operator's Flower configuration, for the
-        command that the check suggests
     now : this machine's clock
     timeout : seconds to wait for the network
     """
@@ -44,7 +42,6 @@ class Node:
     expect: int = 0
     device: str = "auto"
     node_config: str = ""
-    connection: str = "SUPERLINK"
     now: Callable[[], datetime] = _present
     timeout: float = 10.0
 

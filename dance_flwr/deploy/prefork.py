@@ -8,6 +8,8 @@ imports the libraries and the app once, asks the SuperNode for tasks at the sock
 forks. It ends with the process that started it, as its forks do, and removes FOLDER.
 
 ACCEPTED are digests of differences between a bundle and the installed app, see `deploy.bundle`.
+Those that a site has accepted are read with every bundle, from the folder that the environment
+names as DANCE_FLWR_SITE; a refused one waits there to be accepted.
 """
 
 import ctypes
@@ -27,11 +29,13 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.config.paths import PROJECT
-from dance_flwr.deploy.bundle import refusal
+from dance_flwr.deploy import approvals
+from dance_flwr.deploy.bundle import differences, digest_of, refusal
 from dance_flwr.federation import flower
 from dance_flwr.federation.wire import messages
 
 LOG = logging.getLogger("flwr")
+SITE = "DANCE_FLWR_SITE"
 SOCKET = "supernode"  # of the SuperNode's Runtime API, in a folder of its user alone
 # What a task imports late (torch._dynamo: the first optimiser of a process does); checked by
 # tests/deploy/test_prefork.py.
@@ -62,7 +66,11 @@ class InstalledApp:
 
     def install(self, bundle: bytes, **_: Any) -> None:
         """Compare a bundle with the installed code; nothing of it is written or imported."""
-        self._refusal = refusal(bundle, self._accepted)
+        site = Path(folder) if (folder := os.environ.get(SITE)) else None
+        also = approvals.accepted(site) if site else ()
+        self._refusal = refusal(bundle, {*self._accepted, *also})
+        if site and self._refusal:
+            approvals.refuse(site, digest_of(differences(bundle)), self._refusal)
 
     def loader(self, **_: Any) -> Callable[..., App]:
         """Return what Flower calls for the ClientApp of a bundle."""

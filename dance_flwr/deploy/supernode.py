@@ -27,13 +27,16 @@ SETTLED = (
 )
 
 
-def run_supernode(arguments: Sequence[str], accepted: Collection[str] = ()) -> None:
+def run_supernode(
+    arguments: Sequence[str], accepted: Collection[str] = (), site: Path | None = None
+) -> None:
     """Run Flower's SuperNode in this process, and a process that takes its tasks.
 
     Parameters
     ----------
     arguments : options of `flower-supernode`
     accepted : digests of bundles' differences from the installed code that the operator accepts
+    site : folder whose approvals count, too; None = there is none
 
     Raises
     ------
@@ -52,7 +55,9 @@ def run_supernode(arguments: Sequence[str], accepted: Collection[str] = ()) -> N
     tasks = subprocess.Popen(
         [sys.executable, "-P", "-m", prefork.__name__, str(folder), *accepted],
         # A process with threads must not fork. What the operator has set stays.
-        env={"OPENBLAS_NUM_THREADS": "1"} | os.environ,
+        env={"OPENBLAS_NUM_THREADS": "1"}
+        | os.environ
+        | ({prefork.SITE: str(site)} if site else {}),
     )
     threading.Thread(target=_end_with, args=(tasks, folder), daemon=True).start()
     uvicorn = flower.uvicorn

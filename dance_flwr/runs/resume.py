@@ -156,10 +156,8 @@ def how_to_resume(folder: Path) -> str:
 
 def _command(checkpoint: Checkpoint, folder: Path) -> str:
     """Return the command that resumes a run."""
-    # Clients with data of their own are a deployment, which `flwr run` starts.
-    if not checkpoint.partition:
-        return f"flwr run APP SUPERLINK --run-config {folder / SETTINGS}"
-    return f"dance-flwr run --resume {folder}"
+    # Clients with data of their own are a deployment.
+    return f"dance-flwr {'run' if checkpoint.partition else 'deploy run'} --resume {folder}"
 
 
 @contextmanager

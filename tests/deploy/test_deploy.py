@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
-from support.graphs import WORDS, sentences, text_graph
+from support.graphs import SMALL, WORDS, sentences, text_graph
 
 from dance_flwr import PROTOCOL
 from dance_flwr.data.card import read_card
@@ -475,7 +475,7 @@ def foreign_public_half(w):
 
 def new_key(w):
     make_key(w.path / "new.key")
-    return w.node(key=w.path / "new.key", connection="hospitals")
+    return w.node(key=w.path / "new.key")
 
 
 def refused_signature(w):
@@ -727,7 +727,12 @@ BAD = [
     ("key", "PROBLEM", "OpenSSH format", lambda w: w.node(key=w.tls.key)),
     ("key", "PROBLEM", "No such file", lambda w: w.node(key=w.path / "absent")),
     ("key", "warning", "to be the public half", foreign_public_half),
-    ("registration", "PROBLEM", "who runs: flwr supernode register new.key.pub hospitals", new_key),
+    (
+        "registration",
+        "PROBLEM",
+        "who admits this node's public key with `dance-flwr deploy admit`",
+        new_key,
+    ),
     ("registration", "PROBLEM", "found it refused; set this machine's clock", refused_signature),
     (
         "registration",
@@ -735,7 +740,7 @@ BAD = [
         "found HTTP status 501",
         lambda w: w.node(superlink=w.serve(w.tls)),
     ),
-    ("registration", "not checked", "flwr supernode register node.key.pub SUPERLINK", closed_port),
+    ("registration", "not checked", "`dance-flwr deploy admit`", closed_port),
     (
         "agreed file",
         "PROBLEM",
@@ -902,11 +907,12 @@ def test_the_command_line_makes_agrees_and_checks(cli, good, prepared, tmp_path)
         .err[0]
         .startswith("error: expected none of the files to exist")
     )
-    assert (
-        cli("deploy", "agree", "--from", prepared / "client-2", "--out", tmp_path / "f.toml").code
-        == 0
-    )
-    assert cli("deploy", "agree", "--from", tmp_path, "--out", tmp_path / "g.toml").code == 2
+    made = ["--host", "localhost", "--classes", ",".join(sorted(WORDS)), "--sites", "a,b,c"]
+    for key in ("encoder", "chunk-tokens", "max-chunks"):
+        made += ["--set", f"{key}={SMALL[key]}"]
+    assert cli("deploy", "init", tmp_path / "f", *made).code == 0
+    agreed = tmp_path / "f" / "federation.toml"
+    assert read_agreement(agreed) == agree(prepared / "client-2")
     arguments = [
         "--superlink",
         good.superlink,
@@ -915,7 +921,7 @@ def test_the_command_line_makes_agrees_and_checks(cli, good, prepared, tmp_path)
         "--key",
         good.key,
     ]
-    arguments += ["--data", good.data, "--agreed", tmp_path / "f.toml"]
+    arguments += ["--data", good.data, "--agreed", agreed]
     arguments += ["--node-config", NODE_CONFIG]
     checked = cli("deploy", "check", *arguments)
     assert (checked.code, len(checked.out.splitlines())) == (0, len(CHECKS) + 1), checked.out

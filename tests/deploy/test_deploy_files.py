@@ -1,6 +1,4 @@
-"""The files under `deploy/` and `docs/deployment.md`: they parse, hold no secrets, and use flags
-that exist.
-"""
+"""The files of `deploy/` and the guides: they parse, hold no secrets, and use flags that exist."""
 
 import argparse
 import configparser
@@ -10,7 +8,6 @@ import shlex
 import shutil
 import ssl
 import subprocess
-import tomllib
 from importlib import import_module
 
 import click
@@ -21,9 +18,12 @@ import yaml
 from flwr.common.config import parse_config_args
 from support.project import PROJECT
 
+from dance_flwr.cli.main import app as own
 from dance_flwr.config.tree import parse
 from dance_flwr.deploy.certificates import make_certificates
+from dance_flwr.deploy.invitation import TERMS
 from dance_flwr.deploy.supernode import SETTLED
+from dance_flwr.deploy.units import unit_text
 from dance_flwr.federation.node_config import refuse_beyond, terms_of
 from dance_flwr.federation.privacy.dp import shares_needed
 from dance_flwr.runs.simulation.superlink import free_port
@@ -31,7 +31,8 @@ from dance_flwr.runs.simulation.superlink import free_port
 DEPLOY = PROJECT / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
 COMPOSE = DEPLOY / "compose.yaml"
-GUIDE = PROJECT / "docs" / "deployment.md"
+BY_HAND = PROJECT / "docs" / "deployment-by-hand.md"
+GUIDES = [PROJECT / "docs" / "deployment.md", BY_HAND]
 SERVICE_KEYS = {
     *(
         "image",
@@ -217,7 +218,7 @@ def test_what_the_gate_keeps_out_is_under_other_paths():
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_units_are_hardened_and_start_programs_with_flags_that_flower_has(path):
+def test_units_are_hardened_and_start_commands_that_exist(path):
     service = unit(path)["Service"]
     for key, value in {
         "LimitCORE": "0",
@@ -231,11 +232,27 @@ def test_units_are_hardened_and_start_programs_with_flags_that_flower_has(path):
     }.items():
         assert service[key] == value
     program, *arguments = shlex.split(service["ExecStart"])
-    assert program.startswith("/opt/dance-flwr/bin/")
-    assert "--insecure" not in arguments
+    assert program == "/opt/dance-flwr/bin/dance-flwr"
+    command = typer.main.get_command(own)
+    assert {word for word in arguments if word.startswith("--")} <= flags_of(command, arguments)
     if "supernode" in path.name:
         assert (service["IPAddressDeny"], service["IPAddressAllow"]) == ("any", "localhost")
-    assert_flower_takes([program.rpartition("/")[2], *arguments])
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_for_a_folder_of_this_machine_is_as_hardened(path):
+    text = unit_text(path.name, "/srv/north", ["192.0.2.10"])
+    ours, release = text.splitlines(), path.read_text(encoding="utf-8").splitlines()
+    assert [line for line in release if line not in ours] == [
+        line
+        for line in release
+        if "/var/lib/dance-flwr" in line
+        or "/opt/dance-flwr" in line
+        or "%i" in line
+        or line.startswith(("StateDirectory", "IPAddressAllow"))
+    ]
+    assert "ReadWritePaths=/srv/north" in ours and "%i" not in text
+    assert ("IPAddressAllow=localhost 192.0.2.10" in ours) is ("supernode" in path.name)
 
 
 def test_there_are_two_units():
@@ -267,8 +284,7 @@ def variables(name):
 def node_configs():
     """The node configuration of everything that starts a node, as the node reads it."""
     node = variables("node.env.example")
-    unit_of_nodes = unit(DEPLOY / "dance-flwr-supernode@.service")["Service"]["ExecStart"]
-    texts = {"unit": shlex.split(unit_of_nodes)[-1]}
+    texts = {}
     for name in ("compose.yaml", "compose.rehearsal.yaml"):
         for service, content in yaml.safe_load((DEPLOY / name).read_text("utf-8"))[
             "services"
@@ -279,22 +295,22 @@ def node_configs():
 
     def value(match):
         name, _, default = match[1].partition(":-")
-        return node[name] if texts_of_unit or not default else default
+        return default or node[name]
 
     configs = {}
     for name, text in texts.items():
-        texts_of_unit = name == "unit"
         plain = re.sub(r"\$\{([^}]+)\}", value, text)
         configs[name] = parse_config_args([" ".join(plain.split())])
     values = yaml.safe_load((DEPLOY / "helm" / "supernode.yaml").read_text("utf-8"))
-    (guide,) = re.findall(r"```toml\n(\s+partition-id.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
-    return configs | {"helm": values["supernode"]["node"]["config"], "guide": tomllib.loads(guide)}
+    env = parse_config_args([f"partition-id=0 num-partitions=5 {node['TERMS']}"])
+    site = dict(TERMS) | {"partition-id": 0, "num-partitions": 3}  # as `site join` writes them
+    return configs | {"helm": values["supernode"]["node"]["config"], "env": env, "site": site}
 
 
 def test_every_node_that_is_started_has_terms():
     """Masks, a floor of clients, bounds of work, and the sizes of what it computes."""
     configs = node_configs()
-    assert {"unit", "guide", "helm", "compose.yaml supernode", "compose.rehearsal.yaml node-2"} < (
+    assert {"env", "site", "helm", "compose.yaml supernode", "compose.rehearsal.yaml node-2"} <= (
         set(configs)
     )
     for name, config in configs.items():
@@ -307,43 +323,31 @@ def test_every_node_that_is_started_has_terms():
 def test_the_terms_of_the_files_are_the_same_everywhere():
     """A rehearsal of three nodes alone has another floor."""
     terms = {name: terms_of(config) for name, config in node_configs().items()}
-    assert terms["unit"] == terms["compose.yaml supernode"] == terms["helm"] == terms["guide"]
-    assert terms["unit"].min_clients == 3
+    assert terms["env"] == terms["compose.yaml supernode"] == terms["helm"] == terms["site"]
+    assert terms["site"].min_clients == 3
 
 
 def test_the_run_of_the_guide_is_within_the_terms_of_its_nodes():
-    text = GUIDE.read_text(encoding="utf-8")
-    (settings,) = re.findall(r'--run-config "(clients=[^"]+)"', text)
+    (settings,) = re.findall(r'--run-config "(clients=[^"]+)"', BY_HAND.read_text("utf-8"))
     config = parse(parse_config_args([settings]))
-    node = node_configs()["guide"]
+    node = node_configs()["compose.yaml supernode"]
     assert config.privacy.secure_aggregation and config.clients == node["num-partitions"]
     refuse_beyond(terms_of(node), config)
     threshold = shares_needed(config.clients, config.privacy.threshold)
     assert threshold >= terms_of(node).min_clients
 
 
-@pytest.mark.parametrize("name", ["node.env.example", "superlink.env.example"])
-def test_env_files_set_what_compose_and_units_read(name):
-    text = (DEPLOY / name).read_text(encoding="utf-8")
-    values = dict(
-        line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#")
+def test_the_env_file_sets_what_compose_reads():
+    assert set(re.findall(r"\$\{(\w+)", str(services()["supernode"]["command"]))) <= set(
+        variables("node.env.example")
     )
-    path = DEPLOY / (
-        "dance-flwr-supernode@.service"
-        if name.startswith("node")
-        else "dance-flwr-superlink.service"
-    )
-    wanted = set(re.findall(r"\$\{(\w+)\}", unit(path)["Service"]["ExecStart"]))
-    assert wanted <= set(values)
-    if name.startswith("node"):
-        assert set(re.findall(r"\$\{(\w+)", str(services()["supernode"]["command"]))) <= set(values)
 
 
 def commands_of_the_guide():
     """Every line of a code block, continued lines joined, without comments; and what the text names
     in passing.
     """
-    text = GUIDE.read_text(encoding="utf-8")
+    text = "\n".join(path.read_text(encoding="utf-8") for path in GUIDES)
     blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     lines += re.findall(r"`((?:dance-flwr|flwr) [^\s`]+ [^`]+)`", text)
@@ -369,8 +373,6 @@ def flags_of(command, words):
 def test_every_command_of_the_guide_exists_with_its_flags():
     from flwr.cli.app import app as flwr
 
-    from dance_flwr.cli.main import app as own
-
     groups = {"dance-flwr": typer.main.get_command(own), "flwr": typer.main.get_command(flwr)}
     seen = []
     for words in commands_of_the_guide():
@@ -388,8 +390,15 @@ def test_every_command_of_the_guide_exists_with_its_flags():
     assert {"dance-flwr", "flwr", "flower-superlink", "supernode"} <= set(seen)
 
 
-def test_files_that_the_guide_names_exist():
-    for name in re.findall(
-        r"`((?:deploy|docs|tests|dance_flwr)/[\w/@-][\w./@-]+)`", GUIDE.read_text(encoding="utf-8")
-    ):
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
+def test_files_that_the_guide_names_exist(guide):
+    named = r"`((?:deploy|docs|tests|dance_flwr)/[\w/@-][\w./@-]+)`"
+    for name in re.findall(named, guide.read_text(encoding="utf-8")):
         assert (PROJECT / name).exists(), name
+
+
+def test_the_guide_stays_short():
+    """Seven screens, the nine commands first."""
+    text = GUIDES[0].read_text(encoding="utf-8")
+    assert len(text.split()) <= 1900
+    assert text.index("dance-flwr deploy init") < 2000

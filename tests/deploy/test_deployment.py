@@ -3,17 +3,21 @@ the same run as in one.
 """
 
 import json
+import sys
 import time
 from dataclasses import replace
 
 import pytest
 import torch
 from support.namespaces import namespaces
+from support.project import PROJECT
 
 from dance_flwr.data.prepare import prepare
-from dance_flwr.deploy.local import local_deployment
 from dance_flwr.runs.reader import load_model
 from dance_flwr.runs.simulation import engine
+
+sys.path.insert(0, str(PROJECT / "benchmarks"))
+from local_deployment import local_deployment
 
 CLIENTS = 3
 

@@ -2,15 +2,16 @@
 
 import os
 import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
 
 import psutil
 import pytest
+from support.project import PROJECT
 
 from dance_flwr.data.prepare import prepare
-from dance_flwr.deploy.local import local_deployment
 from dance_flwr.errors import UserError
 from dance_flwr.runs.reader import read_result
 from dance_flwr.runs.simulation import superlink
@@ -18,6 +19,9 @@ from dance_flwr.runs.simulation.app_folder import submitted_app
 from dance_flwr.runs.simulation.engine import follow
 from dance_flwr.runs.simulation.process_tree import start, stop
 from dance_flwr.runs.simulation.superlink import flower_environment, free_port
+
+sys.path.insert(0, str(PROJECT / "benchmarks"))
+from local_deployment import local_deployment
 
 NOBODY = 65534
 ACQUIRES = b"\n\x0eflwr-clientapp"  # AcquireTaskRequest(supported_task_types=["flwr-clientapp"])

@@ -800,11 +800,11 @@ def test_an_engine_replaces_no_interrupted_run(run_config, copied):
     assert contents(copied) == before
 
 
-def test_clients_with_their_own_data_are_resumed_by_flower(again, copied):
+def test_clients_with_their_own_data_are_resumed_by_deploy_run(again, copied):
     point = checkpoint.Checkpoint.load(copied)
     point.partition = ""
     point.save(copied)
-    expected = f"`flwr run APP SUPERLINK --run-config {copied / 'resume.toml'}`, or replace"
+    expected = f"`dance-flwr deploy run --resume {copied}`, or replace"
     assert expected in again(copied).err[-1]
 
 

@@ -23,6 +23,7 @@ from dance_flwr.errors import UserError, disk_of
 from dance_flwr.federation.client.budget import Budget, admit
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
+from dance_flwr.federation.client.final_model import keep_final
 from dance_flwr.federation.client.own_model import tuning_run
 from dance_flwr.federation.client.personal import own_losses, personalise
 from dance_flwr.federation.client.start_model import check_start, clipped
@@ -87,6 +88,10 @@ def work(message: Message, context: Context) -> Message:
     count_task(message, task, ledger, budget.terms, fraction)
     if task == keys.TRAIN:
         return _do(partial(_train, context=context, budget=budget), message, context)
+    if task == keys.EVALUATE:
+        # A simulation keeps one copy of the model, at its server.
+        keep = keys.DATA_PATH in context.node_config
+        return _do(partial(_evaluate, keep=keep), message, context)
     return _do(_TASKS[task], message, context)
 
 
@@ -150,7 +155,7 @@ def _train(message: Message, client: Client, context: Context, budget: Budget) -
     return messages.with_scales(reply, upload.scales)
 
 
-def _evaluate(message: Message, client: Client) -> Message:
+def _evaluate(message: Message, client: Client, *, keep: bool) -> Message:
     state = messages.model_of(message)
     info, config = _info(message, state), messages.config_of(message)
     client.own = None  # that of another run, which this process answered for
@@ -171,6 +176,8 @@ def _evaluate(message: Message, client: Client) -> Message:
             sums = config.get(keys.LOSSES, []), config.get(keys.SCORED_NODES, 0)
             client.own = personalise(client, state, info, *sums)
         counts = client.finish(state, info)
+        if keep:
+            keep_final(client, state, info, counts)
         # After the method's end, which may still ask its language model.
         return messages.evaluate_reply(message, counts, _tokens_of(client.data, info.run))
     return messages.evaluate_reply(message, client.validate(state, info))
@@ -223,7 +230,6 @@ def _exchange(message: Message, client: Client) -> Message:
 
 _TASKS: dict[str, Task] = {
     keys.EXCHANGE: _exchange,
-    keys.EVALUATE: _evaluate,
     keys.WEIGH: _weigh,
 }
 

@@ -61,6 +61,7 @@ def submitted_app(scratch: Path) -> Path:
     UserError : the package was installed without its app
     """
     copy = scratch / "app"
+    shutil.rmtree(copy, ignore_errors=True)  # an earlier release may have had other files
     for name, file in app_files().items():
         target = copy / name
         target.parent.mkdir(parents=True, exist_ok=True)

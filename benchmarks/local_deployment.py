@@ -13,6 +13,7 @@ from typing import Any
 
 from dance_flwr.config.text import toml_value
 from dance_flwr.deploy.certificates import Certificates, make_certificates, make_key
+from dance_flwr.deploy.federation import operator_config, superlink_options
 from dance_flwr.deploy.peers import write_peer_keys
 from dance_flwr.disk import write_text
 from dance_flwr.federation.wire import keys
@@ -79,35 +80,19 @@ class LocalDeployment:
             root / "operator", flower_environment(root / "operator"), root / "superlink.log"
         )
         self.link.home.mkdir()
-        write_text(
-            self.link.home / "config.toml",
-            f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{self.address}"\n'
-            f'root-certificates = "{self.certificates.ca}"\n',
-        )
+        config = operator_config(self.address, self.certificates.ca)
+        write_text(self.link.home / "config.toml", config)
 
     def start_server(self) -> None:
         """Start the SuperLink, or restart it on its database."""
-        tls = self.certificates
-        command = [
-            "flower-superlink",
-            "--host",
-            self.host,
-            "--port",
-            str(self.port),
-            # Only nodes whose keys are registered may connect.
-            "--enable-supernode-auth",
-        ]
-        command += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate)]
-        command += ["--ssl-keyfile", str(tls.key)]
-        command += [
-            # On disk: a SuperLink that is restarted keeps its nodes. Its runs fail; they are
-            # resumed (decision 10).
-            "--database",
-            str(self.root / "state.db"),
-            "--disable-runtime-dependency-installation",
-        ]
+        # On disk: a SuperLink that is restarted keeps its nodes. Its runs fail; they are resumed
+        # (decision 10).
+        command = ["flower-superlink", "--database", str(self.root / "state.db")]
+        command += superlink_options(self.host, self.port, self.certificates)
         self.server = self.spawn("superlink", command)
-        wait_until_healthy(self.server, f"https://{self.address}", self.link.log, tls.ca)
+        wait_until_healthy(
+            self.server, f"https://{self.address}", self.link.log, self.certificates.ca
+        )
 
     def register(self) -> None:
         """Register every node's public key, as the server operator does before a node starts."""

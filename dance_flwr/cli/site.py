@@ -1,0 +1,201 @@
+"""`dance-flwr site` and `supernode`: bring your own graph to a federation, from key to results."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
+    from dance_flwr.data.graphs.graph import TextGraph
+
+_MAX_PACKS = 200  # of the audit page, as `evidence page` has
+
+app = typer.Typer()
+site = typer.Typer(
+    name="site",
+    no_args_is_help=True,
+    help="Join a federation with your own graph: join, start, accept, results.",
+)
+app.add_typer(site)
+
+Graph = Annotated[
+    str,
+    typer.Argument(metavar="GRAPH_FOLDER", help="folder of your graph, or the name of a data set"),
+]
+Encoder = Annotated[
+    str, typer.Option(help="path of the agreed encoder on this machine; empty = look up its name")
+]
+SiteFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--site", metavar="DIR", help="the site's folder; default: the one in or below this folder"
+    ),
+]
+
+
+# The options are those of Flower's command, to which they are passed on.
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def supernode(
+    context: typer.Context,
+    accept_code: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DIGEST",
+            envvar="DANCE_FLWR_ACCEPT_CODE",
+            help="take part in runs whose code differs so, as a refusal says; repeatable",
+        ),
+    ] = None,
+) -> None:
+    """Start a SuperNode that runs the installed code, whatever code a server sends.
+
+    Takes the options of `flower-supernode` but those of its Runtime API. A run with other code is
+    refused. Each message is answered in a process of its own, without the seconds that importing
+    the libraries takes.
+    """
+    from dance_flwr.deploy.supernode import run_supernode
+
+    run_supernode(context.args, accept_code or ())
+
+
+@site.command()
+def join(
+    invitation: Annotated[
+        Path, typer.Argument(metavar="INVITATION", help="file of the server operator for this site")
+    ],
+    graph: Graph,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="new folder of the site; default: the site's name"),
+    ] = None,
+    encoder: Encoder = "",
+) -> None:
+    """Create the site's key, prepare its graph, write its terms, and check whether it can join.
+
+    The folder holds site.toml, the terms, and NAME.pub, the file to hand back. Exits with code 2
+    if this site cannot join.
+    """
+    from dance_flwr.deploy.check import can_join, lines
+    from dance_flwr.deploy.invitation import Invitation
+    from dance_flwr.deploy.site import join as create
+
+    name = Invitation.read(invitation).site
+    made = create(invitation, _loaded(graph), out or Path(name), encoder=encoder, log=typer.echo)
+    points = made.check_joined()
+    typer.echo("\n".join(lines(points)))
+    typer.echo(f"authority   sha256 {made.authority}: compare it with the operator's by telephone")
+    typer.echo(f"terms       {made.folder / 'site.toml'}: read them, change them as you like")
+    typer.echo(f"hand back   {made.public_key}, to the server operator; nothing else leaves")
+    if not can_join(points):
+        raise typer.Exit(2)
+
+
+@site.command()
+def start(
+    folder: SiteFolder = None,
+    peer_keys: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="public keys of all sites, the first time and when they change"
+        ),
+    ] = None,
+) -> None:
+    """Start the site's node in the foreground, with the terms of site.toml and installed code only.
+
+    It is not started before every point of the connection, the key and the terms is in order.
+    """
+    from dance_flwr.deploy.site import Site
+
+    opened = Site.open(folder)
+    if peer_keys:
+        for name, fingerprint in opened.set_peer_keys(peer_keys).items():
+            typer.echo(f"{name:<12}{fingerprint}")
+        typer.echo(
+            "            compare each with the other sites' operators, not with the server's"
+        )
+    opened.start(lambda line: typer.echo(line))
+
+
+@site.command()
+def accept(
+    digest: Annotated[
+        str, typer.Argument(metavar="[DIGEST]", help="code to accept; without one, list it")
+    ] = "",
+    folder: SiteFolder = None,
+) -> None:
+    """List code that waits to be accepted, or accept it, once.
+
+    Of a run whose code differs from the installed one, the node still runs its own.
+    """
+    from dance_flwr.deploy import approvals
+    from dance_flwr.deploy.site import Site
+
+    place = Site.open(folder).folder
+    if digest:
+        typer.echo(f"accepted    {digest} {approvals.accept(place, digest)}")
+        return
+    for list_of in (approvals.accepted, approvals.waiting):
+        for each, what in list_of(place).items():
+            typer.echo(f"{list_of.__name__:<12}{each} {what}")
+
+
+@site.command()
+def results(
+    folder: SiteFolder = None,
+    run: Annotated[str, typer.Option(help="name of the run; default: the newest one")] = "",
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="new folder; default: results/RUN")
+    ] = None,
+) -> None:
+    """Write predictions.csv, audit.html and the model of a run that this site took part in.
+
+    The model is the one that the node received when the run ended, mixed with the site's own where
+    the run made one.
+    """
+    from dance_flwr.api.prediction.site_results import write_results
+    from dance_flwr.deploy.site import Site
+    from dance_flwr.methods import get_spec
+    from dance_flwr.pages.audit import write_page
+    from dance_flwr.pages.audit_subject import open_bundle
+
+    opened = Site.open(folder)
+    place, bundle = write_results(opened.client_folder, run, out, opened.folder, typer.echo)
+    if get_spec(bundle.config.method).keeps_evidence:
+        with open_bundle(bundle.folder, str(opened.client_folder), typer.echo) as subject:
+            write_page(subject, place / "audit.html", [], _MAX_PACKS, typer.echo)
+
+
+@site.command()
+def prepare(
+    graph: Graph,
+    agreed: Annotated[Path, typer.Option(metavar="FILE", help="the agreed federation.toml")],
+    client: Annotated[int, typer.Option(help="number of this client, from 0")],
+    clients: Annotated[int, typer.Option(help="total number of clients")],
+    out: Annotated[
+        Path, typer.Option(metavar="CLIENT_FOLDER", help="new folder, the SuperNode's data-path")
+    ],
+    encoder: Encoder = "",
+    seed: Annotated[int, typer.Option(help="seed of the split, if the graph has none")] = 0,
+) -> None:
+    """Build a client folder alone, as `site join` does, from a graph of your own."""
+    from dance_flwr.data.federation_file import read_agreement
+    from dance_flwr.data.institution import make_folder
+
+    agreement = read_agreement(agreed)
+    card = make_folder(
+        _loaded(graph), agreement, client, clients, out, encoder=encoder, seed=seed, log=typer.echo
+    )
+    typer.echo(f"client      {out}: client {client} of {clients}, {card.num_nodes:,} nodes")
+
+
+def _loaded(graph: str) -> "TextGraph":
+    """Return a graph, and warn where it has no labels or no edges."""
+    from dance_flwr.data import checks
+    from dance_flwr.data.imports.loading import load_graph
+    from dance_flwr.data.prepare import WARNING
+
+    loaded = load_graph(graph)
+    # Warnings alone: other clients may have labels, and learn for this one.
+    for line in (checks.without_labels(loaded.labels), checks.without_edges(loaded.num_edges)):
+        if line:
+            typer.echo(WARNING + line)
+    return loaded

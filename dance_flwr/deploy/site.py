@@ -1,0 +1,228 @@
+"""A site's folder: its key, its data, its terms, and the node that it starts.
+
+federation.toml   the invitation     node.key, NAME.pub   the site's key
+ca.crt            the authority      client/              the prepared graph
+site.toml         the node config    peer-keys            the keys of all sites
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from dance_flwr.config.options import Value
+from dance_flwr.config.text import to_lines
+from dance_flwr.data.client_folder import Log
+from dance_flwr.data.federation_file import read_agreement
+from dance_flwr.data.graphs.graph import TextGraph
+from dance_flwr.data.institution import make_folder
+from dance_flwr.deploy import approvals
+from dance_flwr.deploy.certificates import make_key
+from dance_flwr.deploy.check import CHECKS, run_checks
+from dance_flwr.deploy.finding import Finding, Status, unchecked
+from dance_flwr.deploy.invitation import AGREED, CA, Invitation, folder_with
+from dance_flwr.deploy.network import addresses_of, parse_address
+from dance_flwr.deploy.node import Node
+from dance_flwr.deploy.supernode import run_supernode
+from dance_flwr.deploy.units import SITE_UNIT, unit_text
+from dance_flwr.disk import atomic_folder, write_text
+from dance_flwr.errors import UserError
+from dance_flwr.federation.secagg.signatures import (
+    fingerprint_of,
+    line_of,
+    load_key,
+    read_peer_keys,
+)
+from dance_flwr.federation.wire import keys
+from dance_flwr.fingerprint import file_sha256, provenance
+
+SETTINGS, KEY, CLIENT = "site.toml", "node.key", "client"
+_HEAD = """\
+# The terms of this node: a run that asks for more is refused before the data are opened. Change
+# them as you like; docs/deployment.md, "Terms of a node", explains every key.
+"""
+# What may have changed since `site join`; the data are read by the node itself.
+_AT_START = ("SuperLink", "TLS", "certificate", "clock", "key", "registration", "terms", "protocol")
+
+
+@dataclass(frozen=True)
+class Site:
+    """The folder of a site.
+
+    Attributes
+    ----------
+    folder : absolute path
+    """
+
+    folder: Path
+
+    @classmethod
+    def open(cls, folder: Path | None) -> "Site":
+        """Return the site in this folder; None = the one in or below the working folder.
+
+        Raises
+        ------
+        UserError : there is none, or more than one
+        """
+        return cls(folder_with(SETTINGS, folder, "--site"))
+
+    @cached_property
+    def invitation(self) -> Invitation:
+        """The invitation that the site has joined with."""
+        return Invitation.read(self.folder / AGREED)
+
+    @property
+    def client_folder(self) -> Path:
+        """The folder of the prepared graph."""
+        return self.folder / CLIENT
+
+    @property
+    def public_key(self) -> Path:
+        """The file to hand to the server operator."""
+        return self.folder / f"{self.invitation.site}.pub"
+
+    @property
+    def authority(self) -> str:
+        """The sha256 of the authority's certificate, which came with the invitation."""
+        return file_sha256(self.folder / CA)
+
+    @property
+    def node(self) -> Node:
+        """What `deploy check` reads of this site."""
+        return Node(
+            superlink=self.invitation.superlink,
+            root_certificates=self.folder / CA,
+            key=self.folder / KEY,
+            data=self.client_folder,
+            agreed=self.folder / AGREED,
+            node_config=str(self.folder / SETTINGS),
+        )
+
+    def check_joined(self) -> dict[str, Finding]:
+        """Return every point of `deploy check` but the registration, which comes later."""
+        later = f"the server operator admits {self.public_key.name} with `dance-flwr deploy admit`"
+        checks = dict(CHECKS) | {"registration": lambda node: unchecked(later)}
+        return run_checks(self.node, checks)
+
+    def set_peer_keys(self, path: Path) -> dict[str, str]:
+        """Take over the file of all sites' public keys; return the fingerprint of each site.
+
+        Raises
+        ------
+        UserError : the file is damaged, or this site's key is another one in it
+        """
+        peers, own = read_peer_keys(path), load_key(self.folder / KEY).public_key()
+        sites = self.invitation.sites
+        mine = peers.get(self.invitation.client)
+        if len(peers) != len(sites) or mine is None or line_of(mine) != line_of(own):
+            raise UserError(
+                f"{path}: expected the keys of {len(sites)} sites, this one's as client "
+                f"{self.invitation.client}, found others; ask for the file that `dance-flwr deploy "
+                "admit` wrote"
+            )
+        write_text(self.folder / keys.PEER_KEYS, path.read_text(encoding="utf-8"))
+        return {sites[client]: fingerprint_of(key) for client, key in sorted(peers.items())}
+
+    def start(self, log: Log) -> None:
+        """Run the site's SuperNode in this process, unless it cannot join.
+
+        Raises
+        ------
+        UserError : the installed code was not accepted, keys are missing, or a check is a PROBLEM
+        """
+        approvals.check_installed(self.folder)
+        if self.invitation.masks and not (self.folder / keys.PEER_KEYS).is_file():
+            raise UserError(
+                f"expected the public keys of all sites at {self.folder / keys.PEER_KEYS}, found "
+                "none; give the file that `dance-flwr deploy admit` wrote as --peer-keys"
+            )
+        findings = run_checks(self.node, {name: CHECKS[name] for name in _AT_START})
+        for name, finding in findings.items():
+            if finding.status is Status.PROBLEM:
+                raise UserError(f"{name}: {finding.text}")
+            if finding.status is not Status.OK:
+                log(f"{finding.status}: {name}: {finding.text}")
+        # Ledgers and Flower's files belong to the site, however it is started. What is set stays.
+        home = {
+            "DANCE_FLWR_HOME": str(self.folder / "data"),
+            "FLWR_HOME": str(self.folder / "flwr"),
+        }
+        for name, value in (home | {"FLWR_TELEMETRY_ENABLED": "0"}).items():
+            os.environ.setdefault(name, value)
+        os.umask(0o077)
+        node = self.node
+        arguments = [
+            "--superlink",
+            node.superlink,
+            "--root-certificates",
+            str(node.root_certificates),
+        ]
+        arguments += ["--auth-supernode-private-key", str(node.key)]
+        log(f"site        {self.invitation.site} of {self.invitation.federation}, {node.superlink}")
+        run_supernode([*arguments, "--node-config", node.node_config], site=self.folder)
+
+
+def join(
+    invitation: Path, graph: TextGraph, folder: Path, *, encoder: str = "", log: Log = print
+) -> Site:
+    """Create the folder of a site: key, prepared graph, terms; it appears whole or not at all.
+
+    Parameters
+    ----------
+    graph : the site's own; folder : new
+    encoder : path of the agreed encoder on this machine; "" = look up its name
+
+    Raises
+    ------
+    UserError : the file is no site's invitation, or `folder` exists
+    DataError : the graph has a class that was not agreed, or the encoder is another one
+    """
+    content = Invitation.read(invitation)
+    if not content.site:
+        raise UserError(f"{invitation}: expected a site's invitation, found the server's own file")
+    site = Site(folder.expanduser().resolve())
+    if site.folder.exists():
+        raise UserError(
+            f"--out: expected a new folder, found {folder}; a key that is overwritten is lost"
+        )
+    number, sites = content.client, len(content.sites)
+    with atomic_folder(site.folder) as draft:
+        write_text(draft / AGREED, invitation.read_text(encoding="utf-8-sig"))
+        write_text(draft / CA, content.ca)
+        public = make_key(draft / KEY)
+        # With the site's name as the key's comment, which tells the server whose it is.
+        line = f"{public.read_text().strip()} {content.federation}/{content.site}\n"
+        write_text(draft / f"{content.site}.pub", line)
+        public.unlink()
+        agreement = read_agreement(invitation)
+        make_folder(graph, agreement, number, sites, draft / CLIENT, encoder=encoder, log=log)
+        settings = _node_config(site.folder, content)
+        write_text(draft / SETTINGS, _HEAD + "\n".join(to_lines(settings)) + "\n")
+        approvals.accept(draft, provenance())  # by installing it
+        write_text(draft / SITE_UNIT.replace("@", f"-{content.site}"), _unit(site, content))
+    return site
+
+
+def _node_config(folder: Path, invitation: Invitation) -> Mapping[str, Value]:
+    """Return the node's configuration: the proposed terms, and where its files are."""
+    places: dict[str, Value] = {
+        keys.PARTITION_ID: invitation.client,
+        keys.NUM_PARTITIONS: len(invitation.sites),
+        keys.DATA_PATH: str(folder / CLIENT),
+    }
+    if invitation.masks:
+        places |= {
+            keys.SIGNING_KEY: str(folder / KEY),
+            keys.PEER_KEYS: str(folder / keys.PEER_KEYS),
+        }
+    return dict(invitation.terms) | places
+
+
+def _unit(site: Site, invitation: Invitation) -> str:
+    """Return the unit of a site, which may connect to its SuperLink alone."""
+    try:
+        addresses = addresses_of([parse_address(invitation.superlink)[0]])
+    except UserError:  # `SuperLink` of the check says so
+        addresses = []
+    return unit_text(SITE_UNIT, str(site.folder), addresses)

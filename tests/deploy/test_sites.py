@@ -1,0 +1,301 @@
+"""A federation at its server and its sites: each command alone, then all of them as processes."""
+
+import csv
+import json
+import shutil
+import stat
+import sys
+from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
+
+import pytest
+from support.graphs import SMALL
+from support.project import PROJECT
+
+import client_app
+import server_app
+from dance_flwr.api.prediction.site_results import write_results
+from dance_flwr.config.tree import flatten
+from dance_flwr.data.federation_file import read_agreement
+from dance_flwr.data.imports.loading import load_graph
+from dance_flwr.data.prepare import prepare
+from dance_flwr.deploy import admission, approvals, federation, prefork
+from dance_flwr.deploy.federation import Federation
+from dance_flwr.deploy.invitation import TERMS, Invitation
+from dance_flwr.deploy.peers import write_peer_keys
+from dance_flwr.deploy.site import Site
+from dance_flwr.errors import UserError
+from dance_flwr.federation.node_config import terms_of
+from dance_flwr.fingerprint import provenance
+from dance_flwr.runs.simulation.in_process import InProcessGrid
+from dance_flwr.runs.simulation.superlink import SuperLink, free_port
+
+sys.path.insert(0, str(PROJECT / "benchmarks"))
+from sites import SITES, Machines, found
+
+KEYS = ("hidden-dim", "encoder", "encoder-precision", "device", "chunk-tokens", "max-chunks")
+OF_RUNS = [*(f"{key}={SMALL[key]}" for key in KEYS), "rounds=1", "node-timeout=60.0"]
+CLASSES = "astronomy,cooking,sailing"
+
+
+def exposed(folder):
+    """Files and folders that other users may open."""
+    paths = (folder, *folder.rglob("*"))
+    return [path for path in paths if not path.is_symlink() and path.stat().st_mode & 0o077]
+
+
+@pytest.fixture
+def hospitals(cli, tmp_path, monkeypatch):
+    """The folder of a new federation, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    sets = [word for pair in OF_RUNS for word in ("--set", pair)]
+    words = ["--host", "127.0.0.1", "--classes", CLASSES, "--sites", ",".join(SITES)]
+    done = cli("deploy", "init", "hospitals", *words, "--port", free_port(), *sets)
+    assert done.code == 0, done.err
+    # Said before the first key is made.
+    assert "invite a fourth site" in done.out
+    return Federation.open(None)
+
+
+@pytest.fixture
+def north(hospitals, cli, tiny):
+    """A site that has joined; its SuperLink does not run yet."""
+    done = cli("site", "join", "hospitals/invitations/north.toml", tiny)
+    assert done.code == 2 and done.out.count("PROBLEM") == 1
+    return Site(hospitals.folder.parent / "north")
+
+
+def test_a_new_federation_has_an_authority_and_invitations_without_secrets(hospitals, cli):
+    agreement = read_agreement(hospitals.folder / "invitations" / "west.toml")
+    assert agreement.class_names == tuple(CLASSES.split(","))
+    invitation = Invitation.read(hospitals.folder / "invitations" / "west.toml")
+    assert (invitation.federation, invitation.client) == ("hospitals", 2)
+    assert invitation.ca == hospitals.certificates.ca.read_text()
+    terms = terms_of(invitation.terms)
+    assert terms.masks and terms.min_clients == 3 and terms == terms_of(TERMS)
+    for path in (hospitals.folder / "invitations").iterdir():
+        assert "PRIVATE" not in path.read_text()
+    assert exposed(hospitals.folder) == []
+    again = cli(
+        "deploy", "init", "hospitals", "--host", "a", "--classes", "a,b", "--sites", "x,y,z"
+    )
+    assert again.code == 2 and "expected a new folder" in again.err[-1]
+
+
+@pytest.mark.parametrize("sites", ["north,north,west", "north,../south,west", "North,b,c"])
+def test_a_name_that_is_none_leaves_no_folder(cli, tmp_path, monkeypatch, sites):
+    monkeypatch.chdir(tmp_path)
+    words = ["--host", "127.0.0.1", "--classes", "a,b", "--sites", sites]
+    done = cli("deploy", "init", "hospitals", *words)
+    assert done.code == 2 and "error: expected" in done.err[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_site_has_its_key_data_and_terms_and_no_other_user_reads_them(north, hospitals):
+    assert exposed(north.folder) == []
+    assert stat.S_IMODE((north.folder / "node.key").stat().st_mode) == 0o600
+    assert north.public_key.read_text().split()[2] == "hospitals/north"
+    assert {name: point.status.value for name, point in north.check_joined().items()} == {
+        **dict.fromkeys(("key", "terms", "agreed file", "data", "permissions"), "ok"),
+        **dict.fromkeys(("encoder", "labels", "device", "disk", "software", "protocol"), "ok"),
+        **dict.fromkeys(("TLS", "certificate", "clock", "registration"), "not checked"),
+        "SuperLink": "PROBLEM",
+    }
+    assert list(approvals.accepted(north.folder)) == [provenance()]
+    assert (
+        f"ReadWritePaths={north.folder}"
+        in (north.folder / "dance-flwr-supernode-north.service").read_text()
+    )
+
+
+def test_a_graph_with_another_class_leaves_no_site(hospitals, cli, tiny):
+    path = hospitals.folder / "invitations" / "north.toml"
+    text = path.read_text().replace('"sailing"', '"rowing"')
+    path.write_text(text)
+    done = cli("site", "join", path, tiny)
+    assert done.code == 2 and "found 'sailing'; rename" in done.err[-1]
+    assert not (hospitals.folder.parent / "north").exists()
+    done = cli("site", "join", hospitals.folder / "federation.toml", tiny, "--out", "x")
+    assert done.code == 2 and "expected a site's invitation" in done.err[-1]
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("max-rounds = 100", 'data-path = "/home"'),
+        ("max-rounds = 100", 'signing-key = "/home/key"'),
+        ("max-rounds = 100", "max-rounds = [1]"),
+        ('site = "north"', 'site = "../north"'),
+        ('federation = "hospitals"', 'federation = "a/b"'),
+        ('superlink = "127.0.0.1', 'superlink = "127.0.0.1:1'),
+    ],
+)
+def test_an_invitation_says_nothing_of_the_node_itself(hospitals, line, other):
+    path = hospitals.folder / "invitations" / "north.toml"
+    text = path.read_text()
+    assert text.count(line) == 1
+    path.write_text(text.replace(line, other))
+    with pytest.raises(UserError, match="expected"):
+        Invitation.read(path)
+
+
+def test_a_node_starts_with_keys_and_accepted_code_only(north, cli, monkeypatch):
+    keys = [north.public_key]
+    done = cli("site", "start")
+    assert done.code == 2 and "expected the public keys of all sites" in done.err[-1]
+    write_peer_keys(north.folder / "one", keys)
+    done = cli("site", "start", "--peer-keys", north.folder / "one")
+    assert done.code == 2 and "expected the keys of 3 sites" in done.err[-1]
+
+    monkeypatch.setattr("dance_flwr.deploy.approvals.provenance", lambda: "0123456789abcdef")
+    done = cli("site", "start")
+    assert done.code == 2 and "`dance-flwr site accept 0123456789abcdef`" in done.err[-1]
+    assert [line[:28] for line in cli("site", "accept").out.splitlines()] == [
+        f"accepted    {provenance()}",
+        "waiting     0123456789abcdef",
+    ]
+    assert cli("site", "accept", "fedcba9876543210").code == 2
+    assert cli("site", "accept", "0123456789abcdef").code == 0
+    assert "public keys" in cli("site", "start").err[-1]
+
+
+def test_a_difference_that_is_refused_waits_at_the_site_to_be_accepted(north, cli, monkeypatch):
+    monkeypatch.setenv(prefork.SITE, str(north.folder))
+    monkeypatch.setattr(prefork, "differences", lambda bundle: {"client_app.py": bundle})
+    monkeypatch.setattr("dance_flwr.deploy.bundle.differences", prefork.differences)
+    monkeypatch.setattr(prefork.messages, "error_reply", lambda message, reason: reason)
+    app = prefork.InstalledApp(lambda message, context: "answer", ())
+    for _ in range(2):
+        app.install(b"other")
+        assert "client_app.py" in app.answer(None, None)
+    (digest,) = approvals.waiting(north.folder)
+    assert digest in app.answer(None, None)
+    assert cli("site", "accept", digest).code == 0
+    app.install(b"other")
+    assert app.answer(None, None) == "answer"
+    app.install(b"third")
+    assert app.answer(None, None) != "answer"
+
+
+@pytest.fixture
+def admitting(hospitals, tmp_path, monkeypatch):
+    """A SuperLink in memory, whose nodes have a state, and the keys of three sites."""
+    from dance_flwr.deploy.certificates import make_key
+
+    nodes, numbers = {}, count(100)
+
+    def flwr(self, *words):
+        if words[:2] == ("supernode", "register"):
+            nodes[number := str(next(numbers))] = "registered"
+            return {"node-id": number}
+        if words[:2] == ("supernode", "unregister"):
+            del nodes[words[2]]
+        return {"nodes": [{"node-id": node, "status": state} for node, state in nodes.items()]}
+
+    monkeypatch.setattr(SuperLink, "flwr", flwr)
+    files = {}
+    for site in (*SITES, "other"):
+        public = make_key(tmp_path / f"{site}.key")
+        files[site] = tmp_path / f"{site}.pub"
+        name = "north" if site == "other" else site
+        files[site].write_text(f"{public.read_text().strip()} hospitals/{name}\n")
+    return SimpleNamespace(nodes=nodes, files=files)
+
+
+def test_sites_are_admitted_by_name_and_the_last_one_makes_the_peer_keys(admitting, hospitals, cli):
+    done = cli("deploy", "admit", admitting.files["north"])
+    assert [line.split()[:2] for line in done.out.splitlines()] == [
+        ["north", "registered"],
+        ["south", "not"],
+        ["west", "not"],
+    ]
+    assert not admission.peer_keys_path(hospitals).exists()
+    assert cli("deploy", "admit", admitting.files["south"], admitting.files["west"]).code == 0
+    first = admission.peer_keys_path(hospitals).read_text()
+    assert cli("deploy", "admit", admitting.files["other"]).code == 2
+    assert admission.peer_keys_path(hospitals).read_text() == first
+    assert cli("deploy", "admit", "--replace", admitting.files["other"]).code == 0
+    second = admission.peer_keys_path(hospitals).read_text()
+    assert second.splitlines()[1] != first.splitlines()[1]
+    assert second.splitlines()[2:] == first.splitlines()[2:] and len(admitting.nodes) == 3
+    stranger = admitting.files["west"].with_name("stranger.pub")
+    stranger.write_text(admitting.files["west"].read_text().replace("/west", "/east"))
+    assert "expected the key of a site" in cli("deploy", "admit", stranger).err[-1]
+
+
+@pytest.mark.parametrize(
+    ("pair", "reason"),
+    [
+        ("rounds=101", "rounds: expected at most 100 (max-rounds of this node)"),
+        ("method=k-center-core", "method: expected one of dance, fedavg-full"),
+        ("privacy.secure-aggregation=false", "privacy.secure-aggregation: expected true"),
+        ("learning-rate=0.5", "learning-rate: expected at most 0.1"),
+        ("rounds=2", "expected 3 of 3 sites online, found 2; missing: west (offline)"),
+    ],
+)
+def test_what_nodes_would_refuse_is_refused_before_it_is_sent(
+    admitting, hospitals, cli, monkeypatch, pair, reason
+):
+    assert cli("deploy", "admit", *(admitting.files[site] for site in SITES)).code == 0
+    admitting.nodes.update(zip(admitting.nodes, ("online", "online", "offline"), strict=True))
+    monkeypatch.setattr(SuperLink, "submit", lambda *_: pytest.fail("it was sent"))
+    done = cli("deploy", "run", "--set", pair)
+    assert done.code == 2 and reason in done.err[-1]
+
+
+def test_a_server_without_the_gate_does_not_serve(hospitals, cli, monkeypatch):
+    monkeypatch.setattr(federation.shutil, "which", lambda *_, **__: None)
+    assert "expected nginx" in cli("deploy", "serve").err[-1]
+
+
+@pytest.mark.parametrize("personal", ["off", "mix"])
+def test_a_node_with_its_own_data_keeps_the_final_model(run_config, tmp_path, personal):
+    config = run_config(seed=5, personal=personal)
+    copy = tmp_path / "client"
+    shutil.copytree(prepare(config).folder / "client-1", copy)
+    nodes = {
+        10 + k: {"partition-id": k, "data-path": str(prepare(config).folder / f"client-{k}")}
+        for k in range(3)
+    }
+    nodes[11]["data-path"] = str(copy)
+    grid = InProcessGrid(client_app.app, flatten(config), nodes)
+    server_app.run(grid, replace(config, out=str(tmp_path / "out")), "own", tmp_path / "out")
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    with pytest.raises(UserError, match="expected the final model of other"):
+        write_results(copy, "other", None, tmp_path, print)
+    folder, bundle = write_results(copy, "", None, tmp_path, print)
+    assert folder == tmp_path / "results" / "own"
+    assert bundle.model_id == result["model_fingerprint"]
+    assert (bundle.own is not None) is (personal == "mix")
+    with (folder / "predictions.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 24 and {row["predicted"] for row in rows} <= set(result["class_names"])
+    assert exposed(copy) == []
+
+
+@pytest.mark.flower
+@pytest.mark.skipif(not shutil.which("nginx"), reason="needs nginx")
+@pytest.mark.xdist_group("deployment")
+def test_nine_commands_from_nothing_to_predictions_at_a_site(tiny, tmp_path):
+    lines = []
+    machines = Machines(tmp_path, lines.append)
+    try:
+        found(machines, load_graph(str(tiny)), [*OF_RUNS, "dance.candidates=4"])
+        machines.call("server", "deploy", "run", "--name", "first")
+        machines.call("north", "site", "results")
+    finally:
+        print("\n".join(lines))
+        machines.close()
+    result = json.loads((tmp_path / "server/hospitals/runs/first/result.json").read_text())
+    assert result["privacy"]["secure_aggregation"]
+    # Clients signed who is in the sum, and the server compared their greetings with their keys.
+    assert "survivors" in {row["stage"] for row in result["messages"]}
+    site = tmp_path / "north" / "north"
+    (folder,) = (site / "results").iterdir()
+    with (folder / "predictions.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 24
+    assert "<html" in (folder / "audit.html").read_text()[:500]
+    facts = json.loads((folder / "bundle" / "bundle.json").read_text())
+    assert facts["model_fingerprint"] == result["model_fingerprint"]
+    assert exposed(site) == []
