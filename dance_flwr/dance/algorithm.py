@@ -79,8 +79,8 @@ class Refreshed:
     Attributes
     ----------
     state : of the client
-    plan : on the host, evidence and edges of this round's core and, where evidence is not selected in every
-        round, of the coming ones
+    plan : on the host; evidence and edges of this round's core and, where evidence is not selected
+        in every round, of the coming ones
     turn : of this round's core
     selected : if this round made the plan: g_v, [m, h], of its nodes, and their selection with all
         candidates; None = an earlier round made it

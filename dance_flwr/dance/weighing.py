@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from entmax import entmax15
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn import functional
@@ -13,6 +12,7 @@ from torch.nn import functional
 from dance_flwr.dance.passes import Reader
 from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.text import anchor, budgets
+from dance_flwr.nn.entmax import entmax15
 from dance_flwr.nn.moving import moved
 from dance_flwr.nn.ragged import project_budget, rows_at
 
@@ -101,9 +101,9 @@ class Layout:
             return scores[:, 0]
         # A finite floor: entmax would turn a row of -inf (an empty row) into NaN.
         floor = torch.finfo(scores.dtype).min / 4
-        rows = _Reorder.apply(scores, self.apart, self.beside, self.read).view_as(self.outside)
+        rows = _reordered(scores, self.apart, self.beside, self.read).view_as(self.outside)
         rows = rows.masked_fill(self.outside, floor)
-        probs = entmax15(rows, dim=1)
+        probs = entmax15(rows)
         # Of rows within their budgets Pi_B changes nothing: those that training reads by default.
         if any(width > limit for width, limit in zip(self.widths, limits, strict=True)):
             budget = torch.tensor(limits, device=rows.device)
@@ -111,8 +111,12 @@ class Layout:
             probs = project_budget(probs, rows, None, budget)
         # An empty row is all padding, over which entmax is uniform: the mask makes it 0.
         parts = probs.view(len(self.filled), -1, probs.size(1))
-        beside = _Reorder.apply(parts, self.beside, self.back, self.filled)
-        return beside.view_as(self.inside) * self.inside  # type: ignore[no-any-return]
+        beside = _reordered(parts, self.beside, self.back, self.filled)
+        return beside.view_as(self.inside) * self.inside
+
+
+def _reordered(values: Tensor, places: Tensor, back: Tensor, keep: Tensor) -> Tensor:
+    return _Reorder.apply(values, places, back, keep)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Reorder(torch.autograd.Function):
@@ -123,14 +127,14 @@ class _Reorder(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, places: Tensor, back: Tensor, keep: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, values: Tensor, places: Tensor, back: Tensor, keep: Tensor) -> Tensor:
         """Return `values.flatten()[places]`; `back` has the place of each entry in the result."""
         ctx.save_for_backward(back, keep)
         ctx.shape = values.shape
         return values.flatten().index_select(0, places)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradient of `values`: 0 where nothing was read."""
         back, keep = ctx.saved_tensors
         one = grad.index_select(0, back)

@@ -40,10 +40,10 @@ def moved(structure: T, device: torch.device) -> T:
     # The widest types first, so that each tensor starts at a multiple of its own width.
     order = sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size())
     parts = [tensors[i].contiguous().view(-1).view(torch.uint8) for i in order]
-    buffer = torch.cat(parts).to(device)
+    arrived = torch.split(torch.cat(parts).to(device), [part.numel() for part in parts])
     copies = {
         i: part.view(tensors[i].dtype).view(tensors[i].shape)
-        for i, part in zip(order, buffer.split([part.numel() for part in parts]), strict=True)
+        for i, part in zip(order, arrived, strict=True)
     }
     numbers = iter(range(len(tensors)))
     return _mapped(structure, lambda t: t if t.device == device else copies[next(numbers)])  # type: ignore[no-any-return]

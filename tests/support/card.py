@@ -8,6 +8,7 @@ be of CUDA or of the host, and the modes count what CUDA would do:
 - a wait: an operation after which the host knows a value or a size of the card, or a copy between
   the two in pageable memory;
 - a sum without a fixed order: float additions at indices, which are atomic on CUDA;
+- an alert: what `torch.use_deterministic_algorithms` refuses on CUDA, by torch's documentation;
 - a product that CUDA lacks: of matrices of integers;
 - a mixture: an operation on tensors of both, which CUDA refuses.
 
@@ -39,6 +40,8 @@ _WAITS = {
 }
 _UNORDERED = {"index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce"}
 _UNORDERED |= {"scatter_reduce_", "index_put_", "embedding_dense_backward", "put_"}
+# `index_add`, `index_put_` and `scatter_add` of one dimension have another implementation there.
+_ALERTS = {"histc", "kthvalue", "put_", "_scatter_reduce_two", "grid_sampler_2d", "median"}
 _PRODUCTS = {"mm", "mv", "addmv", "addmm", "bmm", "dot", "baddbmm"}
 _NO_KERNELS = {"empty", "empty_like", "empty_strided", "new_empty", "lift_fresh", "detach"}
 _NO_KERNELS |= {"_unsafe_view", "_reshape_alias", "alias", "sym_size", "resize_"}
@@ -51,7 +54,7 @@ class Counts:
     Attributes
     ----------
     launches, waits : outside of epochs; epoch_launches, epoch_waits : inside
-    unordered, integer_products, mixed : by operation and line
+    unordered, alerts, integer_products, mixed : by operation and line
     """
 
     launches: Counter = field(default_factory=Counter)
@@ -59,6 +62,7 @@ class Counts:
     epoch_launches: Counter = field(default_factory=Counter)
     epoch_waits: Counter = field(default_factory=Counter)
     unordered: Counter = field(default_factory=Counter)
+    alerts: Counter = field(default_factory=Counter)
     integer_products: Counter = field(default_factory=Counter)
     mixed: Counter = field(default_factory=Counter)
     epochs: int = 0
@@ -161,17 +165,25 @@ class _Functions(TorchFunctionMode):
             if on_card(first):
                 self.card.wait("to host", first)
                 result = first.detach().clone()
-                dtype = next((a for a in (*args, *kwargs.values()) if isinstance(a, torch.dtype)), None)
+                dtype = next(
+                    (a for a in (*args, *kwargs.values()) if isinstance(a, torch.dtype)), None
+                )
                 return _mark(result if dtype is None else func(result, dtype), False)
             if func is Tensor.cpu:
                 return first
         if func is Tensor.to and _target(args, kwargs) == CARD and on_card(first):
-            dtype = next((a for a in (*args, *kwargs.values()) if isinstance(a, torch.dtype)), None)
+            dtype = _dtype(args, kwargs)
             return first if dtype is None else first.to(dtype)
         if func is Tensor.tolist and on_card(first):
             self.card.wait("tolist", first)
         if func in (Tensor.numpy, Tensor.__array__) and on_card(first):
             raise TypeError("can't convert a tensor of the card to NumPy; use Tensor.cpu() first")
+        if func is torch.nn.functional.one_hot and on_card(first):
+            # torch makes the zeros on the device of a CPU, and checks the labels there alone.
+            with torch.utils._python_dispatch._disable_current_modes():
+                result = func(*args, **kwargs)
+            self.card.launch("one_hot")
+            return _mark(result, True)
         if func in (torch.tensor, Tensor.new_tensor):
             result = func(*args, **kwargs)
             card = kwargs.get("device") == CARD or (func is Tensor.new_tensor and on_card(first))
@@ -179,6 +191,16 @@ class _Functions(TorchFunctionMode):
                 self.card.wait("to card", result)
             return _mark(result, card)
         return func(*args, **kwargs)
+
+
+def _dtype(args, kwargs):
+    """The type that `Tensor.to` is asked for; None = it keeps its own."""
+    for value in (*args[1:], *kwargs.values()):
+        if isinstance(value, torch.dtype):
+            return value
+        if isinstance(value, Tensor):
+            return value.dtype
+    return None
 
 
 def _target(args, kwargs):
@@ -224,13 +246,10 @@ class _Operations(TorchDispatchMode):
 
     def _count(self, func, name, args, tensors, kwargs):
         sides = {on_card(t) for t in tensors if t.dim() or name in ("copy_", "_to_copy")}
-        if name == "_to_copy" and kwargs.get("device") == CARD and False in sides:
-            self.card.wait("to card", tensors[0])
-            return self.card.launch("copy")
-        if name == "copy_" and len(sides) == 2:
-            self.card.wait("copy_", tensors[1])
-            return self.card.launch("copy")
-        if len(sides) == 2:
+        to_card = name == "_to_copy" and kwargs.get("device") == CARD and False in sides
+        if to_card or (name == "copy_" and len(sides) == 2):
+            self.card.wait("to card", tensors[-1])
+        elif len(sides) == 2:
             if name in ("index", "index_put_", "index_put"):  # indices are moved first
                 self.card.wait("indices to card")
             else:
@@ -247,6 +266,10 @@ class _Operations(TorchDispatchMode):
         extremes = name.startswith("scatter_reduce") and args[4:5] in (["amax"], ("amax",))
         if name in _UNORDERED and floats and adds and not extremes:
             self.card.counts.unordered[f"{name} {_line()}"] += 1
+        weighed = name == "bincount" and len(tensors) > 1
+        wide = name in ("scatter_add", "scatter_add_") and tensors[0].dim() > 1
+        if name in _ALERTS or (floats and (name in ("cumsum", "cumprod") or weighed or wide)):
+            self.card.counts.alerts[f"{name} {_line()}"] += 1
         if name in _PRODUCTS and not floats:
             self.card.counts.integer_products[f"{name} {_line()}"] += 1
         if not _is_view(func) and name not in _NO_KERNELS:
@@ -265,10 +288,11 @@ class CountingApp:
     Attributes
     ----------
     counts : (round, kind of message, node) -> `Counts`; rounds from 1
+    all : the `Counts` of every answer
     """
 
     def __init__(self, app):
-        self.app, self.counts = app, {}
+        self.app, self.counts, self.all = app, {}, []
 
     def __call__(self, message, context):
         from dance_flwr.federation.client import handlers
@@ -277,6 +301,7 @@ class CountingApp:
         kind = message.metadata.message_type
         with patch.object(handlers, "pick_device", lambda *_: CARD), Card() as card:
             reply = self.app(message, context)
+        self.all.append(card.counts)
         if not message.has_content() or kind.partition(".")[0] not in ("train", "evaluate"):
             return reply
         settings = messages.config_of(message)
