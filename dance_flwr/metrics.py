@@ -139,6 +139,9 @@ class Report:
         # Not in a `finally`: the round of a block that raises is not reported.
         start = time.perf_counter()
         yield
+        # Or the next phase would wait for this one. Rounds end in a wait anyway.
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()
         self.seconds[name] += time.perf_counter() - start
 
 

@@ -31,7 +31,7 @@ from dance_flwr.data.partition import (
     read_manifest,
 )
 from dance_flwr.data.text.bank import BankStats, TextBank
-from dance_flwr.data.text.encoder import resolve_encoder
+from dance_flwr.data.text.encoder import encoding_device, resolve_encoder
 from dance_flwr.data.text.encoder_files import TOKENIZER
 from dance_flwr.disk import private_lock
 from dance_flwr.errors import DataError
@@ -249,8 +249,10 @@ def text_bank(config: DataConfig) -> TextBank:
     UserError : a file is where the data root would be
     """
     check_folder(root := data_root(config), "`data-root`, or another $DANCE_FLWR_HOME")
-    encoder = resolve_encoder(config.encoder, config.encoder_precision, config.encoder_sha256)
-    return TextBank(root, encoder, config.chunk_tokens, config.max_chunks)
+    device = encoding_device()
+    settings = config.encoder, config.encoder_precision, config.encoder_sha256
+    encoder = resolve_encoder(*settings, device=device)
+    return TextBank(root, encoder, config.chunk_tokens, config.max_chunks, device)
 
 
 def partition_spec(config: DataConfig) -> PartitionSpec:

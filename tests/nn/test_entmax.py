@@ -1,9 +1,9 @@
 import pytest
 import torch
 from entmax import entmax15 as reference
+from support.card import CARD, Card
 
 from dance_flwr.nn.entmax import entmax15
-from support.card import CARD, Card
 
 
 @pytest.mark.parametrize("width", [1, 2, 17, 60])

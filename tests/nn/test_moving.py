@@ -2,11 +2,11 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from support.card import CARD, Card, on_card
 from torch import Tensor
 
 from dance_flwr.nn.moving import HOST, content, moved
 from dance_flwr.nn.sums import sums_at, sums_of_rows
-from support.card import CARD, Card, on_card
 
 
 @dataclass(frozen=True)

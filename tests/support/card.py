@@ -174,6 +174,8 @@ class _Functions(TorchFunctionMode):
         if func is Tensor.to and _target(args, kwargs) == CARD and on_card(first):
             dtype = _dtype(args, kwargs)
             return first if dtype is None else first.to(dtype)
+        if func is Tensor.to and _target(args, kwargs) == CARD:
+            return first.to(CARD, _dtype(args, kwargs) or first.dtype, copy=True)
         if func is Tensor.tolist and on_card(first):
             self.card.wait("tolist", first)
         if func in (Tensor.numpy, Tensor.__array__) and on_card(first):

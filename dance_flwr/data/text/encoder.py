@@ -32,6 +32,7 @@ __all__ = [
     "TextEncoder",
     "bfloat16_supported",
     "encoder_fingerprint",
+    "encoding_device",
     "loaded",
     "resolve_encoder",
     "resolve_local",
@@ -168,6 +169,13 @@ def encoder_fingerprint(
     return resolve_encoder(name, precision, expected_sha256, device=device).fingerprint
 
 
+def encoding_device() -> str:
+    """Return where texts are encoded: on the first CUDA device, else on the CPU."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def bfloat16_supported(device: str = "cpu") -> bool:
     """Return whether `device` has bfloat16 instructions; emulation is slower than float32."""
     import torch
@@ -224,8 +232,8 @@ class TextEncoder:
         model = model.to(torch.bfloat16 if spec.precision == "bfloat16" else torch.float32).eval()
         return cls(spec, model, spec.load_tokenizer())
 
-    def encode(self, chunks: Sequence[str]) -> NDArray[np.float32]:
-        """Encode chunks in batches of 32, sorted by length.
+    def encode(self, chunks: Sequence[str], batch: int = _BATCH) -> NDArray[np.float32]:
+        """Encode chunks in batches of this size, sorted by length.
 
         Returns
         -------
@@ -242,7 +250,7 @@ class TextEncoder:
         with torch.inference_mode():
             vectors = self._model.encode(
                 [replace_surrogates(chunk) for chunk in chunks],
-                batch_size=_BATCH,
+                batch_size=batch,
                 show_progress_bar=False,
                 convert_to_numpy=False,
                 convert_to_tensor=True,

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 import torch
+from support.card import CARD, Card, CountingApp
 
 import client_app
-from support.card import CARD, Card, CountingApp
 
 # Bars of one client and round of the default method (decision 31).
 MAX_WAITS, MAX_LAUNCHES = 8, 300
