@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-HOST = torch.device("cpu")
+from dance_flwr.nn.propagation import csr
+from dance_flwr.nn.sums import HOST as HOST
+
 T = TypeVar("T")
 
 _CONTENTS: "WeakKeyDictionary[Tensor, bytes]" = WeakTensorKeyDictionary()  # type: ignore[assignment]
 
 
 def moved(structure: T, device: torch.device) -> T:
-    """Return tuples, lists, dicts and dataclasses of dense tensors with the tensors on a device.
+    """Return tuples, lists, dicts and dataclasses of tensors with the tensors on a device.
 
     All tensors that are elsewhere travel as one buffer of bytes: a copy from or to a GPU waits for
     all that was launched before it, whatever its size. On the host of the tensors this is the
@@ -50,6 +52,10 @@ def moved(structure: T, device: torch.device) -> T:
 
 
 def _mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(value, Tensor) and value.layout == torch.sparse_csr:
+        parts = (value.crow_indices(), value.col_indices(), value.values())
+        ptr, cols, values = map(function, parts)
+        return value if values.device == value.device else csr(ptr, cols, values, value.shape)  # type: ignore[arg-type]
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, dict):

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dance_flwr.nn.moving import HOST
+HOST = torch.device("cpu")
 
 
 def sums_of_rows(values: Float[Tensor, "E *d"], ptr: Int64[Tensor, "p"]) -> Float[Tensor, "m *d"]:

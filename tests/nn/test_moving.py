@@ -6,6 +6,7 @@ from support.card import CARD, Card, on_card
 from torch import Tensor
 
 from dance_flwr.nn.moving import HOST, content, moved
+from dance_flwr.nn.propagation import csr
 from dance_flwr.nn.sums import sums_at, sums_of_rows
 
 
@@ -19,6 +20,7 @@ def test_a_structure_of_all_types_moves_there_and_back_in_one_copy_each():
     values = {
         "a": Pair(torch.tensor([True, False, True]), (torch.arange(3).half(), 7, None)),
         "b": [torch.tensor(2.5).double(), torch.zeros(0, 4), torch.arange(6).view(2, 3).T],
+        "c": csr(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.ones(3), (2, 3)),
     }
     with Card() as card:
         values = moved(values, HOST)  # made before the counting, so that it is on the card
@@ -32,6 +34,7 @@ def test_a_structure_of_all_types_moves_there_and_back_in_one_copy_each():
         (values["a"].mask, back["a"].mask),
         (values["a"].rest[0], back["a"].rest[0]),
         *zip(values["b"], back["b"], strict=True),
+        (values["c"].to_dense(), back["c"].to_dense()),
     ):
         assert one.dtype == other.dtype and torch.equal(one, other)
 

@@ -106,8 +106,8 @@ def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
     except torch.OutOfMemoryError:
         # One line that says what to raise, where torch lists its allocations.
         raise UserError(
-            f"{device_label(device)}: expected this client to fit into {100 * (ratio or 1):.3g} % of "
-            "its memory, found that it "
+            f"{device_label(device)}: expected this client to fit into {100 * (ratio or 1):.3g} % "
+            "of its memory, found that it "
             f"does not; raise {MEMORY_RATIO} or name another {DEVICE} in --node-config, in "
             "simulation raise "
             "client-resources-num-gpus"
