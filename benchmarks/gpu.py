@@ -70,7 +70,8 @@ def steps_of(options: argparse.Namespace, work: Path) -> list[Step]:
     # The one that is killed is run again with `resume`, and must end where the first one did.
     masks = "privacy.secure-aggregation=true"
     steps += [run("once"), run("twice", same_as="once"), run("killed")]
-    steps += [run("killed", "resume=true", same_as="once")]
+    command = [python, "-c", _MAIN, "run", "--in-process", "--resume", str(work / "killed")]
+    steps += [Step("killed", command, 15, {}, "once")]
     steps += [run("masked", masks), run("masked-again", masks, same_as="masked")]
     if options.texts:
         command = [python, "-c", _MAIN, "partition", "create", "--data", str(options.texts)]

@@ -42,17 +42,11 @@ def count(views: Mapping[str, Tensor], target: Tensor) -> Counts:
     hits = [(probs.argmax(dim=1) == target).sum() for probs in views.values()]
     by_class = torch.stack([actual & predicted, predicted, actual]).sum(2)
     # Why one list (decision 31): each number that is read of a GPU by itself is a wait.
-    correct, counts = torch.stack(hits), by_class.flatten()
-    numbers = torch.cat([correct, counts]).tolist()
-    correct_of_view, rest = numbers[: len(hits)], numbers[len(hits) :]
-    size = len(classes)
-    return Counts(
-        correct=dict(zip(views, correct_of_view, strict=True)),
-        total=int(target.numel()),
-        true_positives=rest[:size],
-        predicted=rest[size : 2 * size],
-        actual=rest[2 * size :],
-    )
+    numbers = torch.cat([torch.stack(hits), by_class.flatten()]).tolist()
+    first, size = len(hits), len(classes)
+    correct = dict(zip(views, numbers[:first], strict=True))
+    parts = (numbers[start : start + size] for start in range(first, len(numbers), size))
+    return Counts(correct, int(target.numel()), *parts)
 
 
 def accuracy(correct: int, total: int) -> float | None:

@@ -25,7 +25,6 @@ from dance_flwr.data.text.bank import META, BankSlice, load_slice, read_meta
 from dance_flwr.data.text_record import EdgeSpans, edge_spans
 from dance_flwr.errors import DataError
 from dance_flwr.nn.backbone import Backbone
-from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.ragged import Ragged
 
 Value = TypeVar("Value")
@@ -143,11 +142,6 @@ class ClientData:
     def train_labels(self) -> Tensor:
         """[n] int64 labels of training nodes, -1 elsewhere: the only labels for training."""
         return torch.where(self.split == TRAIN, self.labels, -1)
-
-    @cached_property
-    def train_labels_on_host(self) -> Tensor:
-        """`train_labels` where what to train on is decided."""
-        return moved(self.train_labels, HOST)
 
     @cached_property
     def log_class_shares(self) -> Tensor:

@@ -24,9 +24,6 @@ from dance_flwr.nn.ragged import Ragged
 # Why (decision 16): a round costs what its core costs, so an array that is larger than this, in
 # bytes as float32, stays on disk, and a round reads the rows that it needs.
 RESIDENT_BYTES = 64 * 2**20  # on a CPU
-# Why of all memory that the process may use, and not of what is free (decision 31): a stored array
-# is float16, so that what a round computes must not depend on who else is on the card.
-_RESIDENT_SHARE = 8  # an array may take an eighth, as several stay
 _COLUMNS, _ROWS = 64, 65_536  # of a block, while an array is computed
 
 Half = NDArray[np.float16]
@@ -37,9 +34,10 @@ def fits(rows: int, width: int, device: torch.device) -> bool:
     limit = RESIDENT_BYTES
     if device.type == "cuda":
         _, total = torch.cuda.mem_get_info(device)
-        # torch 2.6 cannot say which share `claim` has set.
+        # Why not of what is free (decision 31): an array that is stored is float16, and a result
+        # must not depend on who else is on the card. torch 2.6 cannot say which share was set.
         share = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)(device)
-        limit = int(total * share) // _RESIDENT_SHARE
+        limit = int(total * share) // 8  # as several arrays stay
     return rows * width * 4 <= limit
 
 

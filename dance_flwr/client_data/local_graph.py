@@ -37,11 +37,6 @@ class LocalGraph:
         self._hops: dict[int, Hops] = {}
 
     @cached_property
-    def num_visible(self) -> int:
-        """Number of visible nodes."""
-        return int(self.visible.sum())
-
-    @cached_property
     def on_host(self) -> "LocalGraph":
         """The graph on the host, where neighbours are sampled; the graph itself if it is there."""
         if self.visible.device == HOST:

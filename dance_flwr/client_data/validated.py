@@ -11,12 +11,8 @@ from dance_flwr.seeding import generator
 
 def labelled_nodes(data: ClientData, code: int) -> Tensor:
     """Return the labelled nodes of a split, found once; [m] int64, ascending."""
-
-    def find() -> Tensor:
-        return torch.nonzero((data.split == code) & (data.labels >= 0)).flatten()
-
-    # Why once (decision 31): how many they are is a number that the host asks of a GPU.
-    return data.cached(f"labelled {code}", code, find)
+    mask = (data.split == code) & (data.labels >= 0)
+    return data.cached(f"labelled {code}", code, lambda: torch.nonzero(mask).flatten())
 
 
 def validated_nodes(data: ClientData, config: RunConfig) -> Tensor:

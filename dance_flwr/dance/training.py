@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.algorithm import ClientRound, Refreshed
 from dance_flwr.dance.losses import (
     Labelled,
@@ -17,7 +18,7 @@ from dance_flwr.dance.losses import (
 from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.topology import Edges
 from dance_flwr.dance.weighing import DenseSelection, weigh
-from dance_flwr.nn.moving import moved
+from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.propagation import operator, trainable
 from dance_flwr.nn.ragged import rows_at
 from dance_flwr.nn.training import class_weights, train_epochs
@@ -28,7 +29,7 @@ def train_round(now: ClientRound, start: Refreshed) -> None:
     selection, edges = start.plan.batch(start.turn)
     counts, settings = now.report.counts, now.client.settings
     with now.report.phase("train"):
-        supervised = supervised_nodes(selection, now.client.data.train_labels_on_host, settings)
+        supervised = supervised_nodes(selection, _labels(now.client.data), settings)
         if counts["condensed-nodes"]:
             counts["evidence-supervised"] = supervised.numel()
         mass = start.plan.mass_at(start.turn)
@@ -49,8 +50,7 @@ def train_condensed(
 
     Parameters
     ----------
-    selection, edges, supervised, mass : on the host
-    selection : of the core
+    selection : of the core; on the host, as all that follows
     supervised : [s] int64, the nodes of the plain term
     mass : [K] weight of each core node in the condensed losses; None = all 1
     """
@@ -64,8 +64,8 @@ def train_condensed(
         *(backbone.operator, nodes, backbone.hops_left, settings.fan_out),
         now.draws("neighbours"),
     )
-    labels = data.train_labels_on_host[ball.nodes[: nodes.numel()]]
-    weights = class_weights(data.train_labels_on_host, model.head_graph.out_features, now.config)
+    labels = _labels(data)[ball.nodes[: nodes.numel()]]
+    weights = class_weights(_labels(data), model.head_graph.out_features, now.config)
     # Why mass for the core alone: its selected neighbours stand for no other node.
     labelled = Labelled.among(labels, weights), Labelled.among(labels[:count], weights, mass)
     # Why `trainable` (decision 16): the gradient of a small dense operator is the cheaper one.
@@ -98,3 +98,7 @@ def train_condensed(
         return value + plain_loss(graph, every, settings)
 
     return train_epochs(model, loss, now.config, round_=now.number)
+
+
+def _labels(data: ClientData) -> Int64[Tensor, "n"]:
+    return data.cached("labels on the host", "", lambda: moved(data.train_labels, HOST))

@@ -101,7 +101,8 @@ class Layout:
             return scores[:, 0]
         # A finite floor: entmax would turn a row of -inf (an empty row) into NaN.
         floor = torch.finfo(scores.dtype).min / 4
-        rows = _reordered(scores, self.apart, self.beside, self.read).view_as(self.outside)
+        rows: Tensor = _Reorder.apply(scores, self.apart, self.beside, self.read)  # type: ignore[no-untyped-call]
+        rows = rows.view_as(self.outside)
         rows = rows.masked_fill(self.outside, floor)
         probs = entmax15(rows)
         # Of rows within their budgets Pi_B changes nothing: those that training reads by default.
@@ -111,12 +112,8 @@ class Layout:
             probs = project_budget(probs, rows, None, budget)
         # An empty row is all padding, over which entmax is uniform: the mask makes it 0.
         parts = probs.view(len(self.filled), -1, probs.size(1))
-        beside = _reordered(parts, self.beside, self.back, self.filled)
+        beside: Tensor = _Reorder.apply(parts, self.beside, self.back, self.filled)  # type: ignore[no-untyped-call]
         return beside.view_as(self.inside) * self.inside
-
-
-def _reordered(values: Tensor, places: Tensor, back: Tensor, keep: Tensor) -> Tensor:
-    return _Reorder.apply(values, places, back, keep)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Reorder(torch.autograd.Function):
@@ -128,14 +125,13 @@ class _Reorder(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, places: Tensor, back: Tensor, keep: Tensor) -> Tensor:
-        """Return `values.flatten()[places]`; `back` has the place of each entry in the result."""
+        # `back` has the place of each entry in the result.
         ctx.save_for_backward(back, keep)
         ctx.shape = values.shape
         return values.flatten().index_select(0, places)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradient of `values`: 0 where nothing was read."""
         back, keep = ctx.saved_tensors
         one = grad.index_select(0, back)
         # Scores are read by one of two queries: both rows have the gradient of their column.
@@ -170,12 +166,7 @@ class DenseSelection:
 
     @classmethod
     def of(cls, reader: Reader, selection: Selection) -> "DenseSelection":
-        """Gather the texts of the selected entries or of all candidates, by `trained_evidence`.
-
-        Parameters
-        ----------
-        selection : may be on the host
-        """
+        """Gather the texts of what a selection on the host selected, or of all its candidates."""
         table, settings = reader.data.table, reader.settings
         # Why what was selected (decision 16): fewer rows make an epoch cheaper.
         if settings.trained_evidence == "selected":

@@ -31,7 +31,7 @@ from dance_flwr.data.partition import (
     read_manifest,
 )
 from dance_flwr.data.text.bank import BankStats, TextBank
-from dance_flwr.data.text.encoder import encoding_device, resolve_encoder
+from dance_flwr.data.text.encoder import resolve_encoder
 from dance_flwr.data.text.encoder_files import TOKENIZER
 from dance_flwr.disk import private_lock
 from dance_flwr.errors import DataError
@@ -249,7 +249,9 @@ def text_bank(config: DataConfig) -> TextBank:
     UserError : a file is where the data root would be
     """
     check_folder(root := data_root(config), "`data-root`, or another $DANCE_FLWR_HOME")
-    device = encoding_device()
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     settings = config.encoder, config.encoder_precision, config.encoder_sha256
     encoder = resolve_encoder(*settings, device=device)
     return TextBank(root, encoder, config.chunk_tokens, config.max_chunks, device)

@@ -13,11 +13,6 @@ def entmax15(scores: Float[Tensor, "m W"]) -> Float[Tensor, "m W"]:
     """1.5-entmax of every row: argmax_p <s, p> + H_1.5(p) over the simplex; [m, W] -> [m, W].
 
     The exact algorithm of Peters et al. 2019, by sorting: p = max(s / 2 - tau, 0)^2.
-
-    Examples
-    --------
-    >>> entmax15(torch.tensor([[4.0, 4.0, 0.0]]))
-    tensor([[0.5000, 0.5000, 0.0000]])
     """
     return _Entmax15.apply(scores)  # type: ignore[no-any-return, no-untyped-call]
 

@@ -23,11 +23,6 @@ def moved(structure: T, device: torch.device) -> T:
     All tensors that are elsewhere travel as one buffer of bytes: a copy from or to a GPU waits for
     all that was launched before it, whatever its size. On the host of the tensors this is the
     structure itself, and nothing is copied.
-
-    Examples
-    --------
-    >>> moved((torch.ones(2), {"n": 3}), torch.device("cpu"))
-    (tensor([1., 1.]), {'n': 3})
     """
     tensors: list[Tensor] = []
 
@@ -53,8 +48,8 @@ def moved(structure: T, device: torch.device) -> T:
 
 def _mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, Tensor) and value.layout == torch.sparse_csr:
-        parts = (value.crow_indices(), value.col_indices(), value.values())
-        ptr, cols, values = map(function, parts)
+        indices = value.crow_indices(), value.col_indices()
+        ptr, cols, values = map(function, (*indices, value.values()))
         return value if values.device == value.device else csr(ptr, cols, values, value.shape)  # type: ignore[arg-type]
     if isinstance(value, Tensor):
         return function(value)

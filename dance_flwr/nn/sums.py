@@ -1,7 +1,6 @@
 """Sums over rows and at indices, in an order that is the same every time on every device.
 
-On CUDA `index_add_` adds by atomic operations, in an order that changes from run to run, and with
-it the last bits of a sum. Sorted segments are added one after the other (decision 31).
+On CUDA `index_add_` adds in an order that changes from run to run; sorted segments have one.
 """
 
 import torch
@@ -27,13 +26,7 @@ def sums_of_rows(values: Float[Tensor, "E *d"], ptr: Int64[Tensor, "p"]) -> Floa
 def sums_at(
     values: Float[Tensor, "E *d"], index: Int64[Tensor, "E"], size: int
 ) -> Float[Tensor, "m *d"]:
-    """Return the sum of the values at each index from 0 to size - 1; [E, ...] -> [size, ...].
-
-    Examples
-    --------
-    >>> sums_at(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([2, 0, 2]), 3)
-    tensor([2., 0., 5.])
-    """
+    """Return the sum of the values at each index from 0 to size - 1; [E, ...] -> [size, ...]."""
     if values.device == HOST:
         return values.new_zeros(size, *values.shape[1:]).index_add_(0, index, values)
     ordered, order = torch.sort(index, stable=True)

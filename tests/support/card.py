@@ -13,7 +13,7 @@ be of CUDA or of the host, and the modes count what CUDA would do:
 - a mixture: an operation on tensors of both, which CUDA refuses.
 
 One operation of torch is taken for one kernel, so launches are a lower bound for those of sorts and
-scans; on a real H100 the counts of both agree within a tenth.
+scans.
 """
 
 from collections import Counter

@@ -44,8 +44,7 @@ __all__ = [
 BLOCK_CHUNKS = 1024  # chunks per commit: the most work that a crash can lose
 
 _GROUP = 128  # chunks per update of the progress bar
-# Why by tokens (decision 31): a card needs that many for its time to go into products; at 64 tokens
-# a chunk they are 496 chunks. A CPU is as fast with 32 chunks, and stored embeddings are of those.
+# Why by tokens (decision 31): 496 chunks of 64 tokens, as many as keep a card busy.
 _TOKENS_ON_CARD = 32_768
 _SPECIAL_TOKENS = 2  # the encoder adds one token before and one after every chunk
 

@@ -32,7 +32,6 @@ __all__ = [
     "TextEncoder",
     "bfloat16_supported",
     "encoder_fingerprint",
-    "encoding_device",
     "loaded",
     "resolve_encoder",
     "resolve_local",
@@ -167,13 +166,6 @@ def encoder_fingerprint(
     Parameters and errors are those of `resolve_encoder`.
     """
     return resolve_encoder(name, precision, expected_sha256, device=device).fingerprint
-
-
-def encoding_device() -> str:
-    """Return where texts are encoded: on the first CUDA device, else on the CPU."""
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def bfloat16_supported(device: str = "cpu") -> bool:

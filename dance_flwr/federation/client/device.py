@@ -92,8 +92,7 @@ def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
     UserError : the block needs more
     """
     if device.type == "cuda":
-        # Why (decision 31): the same bits twice; an operation that cannot is an error. cuBLAS reads
-        # its variable when it is first used. Filling memory that nothing reads would be launches.
+        # Why (decision 31): the same bits twice. Memory that nothing reads need not be filled.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

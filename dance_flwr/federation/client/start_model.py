@@ -86,7 +86,6 @@ def clipped(state: State, start: State, bound: float) -> State:
 
 @lru_cache(maxsize=4)
 def _seed_model(shape: ModelShape, config: RunConfig) -> tuple[nn.Module, State]:
-    """Return a model on the host that may be overwritten, and the state of the seed."""
     model = initial_model(shape, config)
     return model, {name: tensor.clone() for name, tensor in model.state_dict().items()}
 

@@ -54,9 +54,9 @@ def test_the_card_trains_the_model_of_the_host(counted, reference):
 
 def test_the_counter_counts():
     """By hand: one copy there, one launch, one number read, one mask, one mixture."""
-    values = torch.arange(4.0)
     with Card() as card:
-        on_card = torch.zeros(4).to(CARD) + values  # made before the counting: of the card
+        values = torch.arange(4.0, device=CARD)
+        on_card = torch.zeros(4).to(CARD) + values
         float(on_card.sum())
         on_card[on_card > 1]
         on_card + torch.ones(4)
