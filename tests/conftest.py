@@ -19,7 +19,15 @@ CHECKED = [
 WHOLE_RUNS = {"cli", "deploy", "federation", "redteam", "runs"}
 install_import_hook([f"dance_flwr.{name}" for name in CHECKED], "beartype.beartype")
 
-from support.graphs import EVERY_ROUND, SMALL, WORDS, node_id, sentences, text_graph  # noqa: E402
+from support.graphs import (  # noqa: E402
+    EVERY_ROUND,
+    SMALL,
+    TEST_DEVICE,
+    WORDS,
+    node_id,
+    sentences,
+    text_graph,
+)
 from support.project import PROJECT  # noqa: E402
 from support.quick import examples  # noqa: E402
 from support.small_encoder import write_small_encoder  # noqa: E402
@@ -165,7 +173,7 @@ class Finished:
 
         folder = self.partition / f"client-{client}"
         reading = reading_of(self.settled)
-        return ClientData(folder, torch.device("cpu"), reading=reading)
+        return ClientData(folder, torch.device(TEST_DEVICE), reading=reading)
 
     def replies(self, kind: str) -> list:
         """Replies of one kind, in the order in which they came."""

@@ -23,7 +23,7 @@ from dance_flwr.nn.ragged import Ragged
 
 # Why (decision 16): a round costs what its core costs, so an array that is larger than this, in
 # bytes as float32, stays on disk, and a round reads the rows that it needs.
-RESIDENT_BYTES = {"cpu": 64 * 2**20, "cuda": 8 * 2**30}
+RESIDENT_BYTES = 64 * 2**20  # on a CPU
 _COLUMNS, _ROWS = 64, 65_536  # of a block, while an array is computed
 
 Half = NDArray[np.float16]
@@ -31,7 +31,14 @@ Half = NDArray[np.float16]
 
 def fits(rows: int, width: int, device: torch.device) -> bool:
     """Whether a float32 array of this shape stays in the device's memory."""
-    return rows * width * 4 <= RESIDENT_BYTES.get(device.type, RESIDENT_BYTES["cpu"])
+    limit = RESIDENT_BYTES
+    if device.type == "cuda":
+        _, total = torch.cuda.mem_get_info(device)
+        # Why not of what is free (decision 31): an array that is stored is float16, and a result
+        # must not depend on who else is on the card. torch 2.6 cannot say which share was set.
+        share = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)(device)
+        limit = int(total * share) // 8  # as several arrays stay
+    return rows * width * 4 <= limit
 
 
 def mapped(array: NDArray[Any]) -> Tensor:

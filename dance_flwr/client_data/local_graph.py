@@ -1,9 +1,12 @@
 """A graph on one client's nodes: neighbour lists, propagation operators, neighbourhoods."""
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
 from dance_flwr.nn.hops import Hops
+from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.neighbourhood import Neighbourhood, around
 from dance_flwr.nn.propagation import EdgeWeights, edge_weights, operator
 from dance_flwr.nn.ragged import Ragged
@@ -32,6 +35,14 @@ class LocalGraph:
         self._operators: dict[str, Tensor] = {}
         self._weights: dict[str, EdgeWeights] = {}
         self._hops: dict[int, Hops] = {}
+
+    @cached_property
+    def on_host(self) -> "LocalGraph":
+        """The graph on the host, where neighbours are sampled; the graph itself if it is there."""
+        if self.visible.device == HOST:
+            return self
+        rows, visible, gates = moved((self.rows, self.visible, self.gates), HOST)
+        return LocalGraph(rows, visible, self.name, gates)
 
     def hops(self, fan_out: int = 0) -> Hops:
         """Return 1-hop and 2-hop neighbourhoods, at most `fan_out` neighbours a node; 0 = all."""

@@ -199,7 +199,7 @@ def _hits(nodes: ProbeNodes, texts: Tensor, graph: LocalGraph) -> Tensor:
 def ridge(inputs: Tensor, targets: Tensor, penalty: float) -> Tensor:
     """W = (X^T X + penalty I)^-1 X^T Y; [m, i], [m, C] -> [i, C]."""
     gram = inputs.T @ inputs
-    gram = gram + penalty * torch.eye(len(gram)).to(gram)
+    gram = gram + penalty * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
     return torch.linalg.solve(gram, inputs.T @ targets)  # type: ignore[no-any-return]
 
 

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dance_flwr.nn.ragged import Ragged, row_of_entry, rows_at, sum_rows
+from dance_flwr.nn.ragged import Ragged, row_of_entry, rows_at
+from dance_flwr.nn.sums import sums_of_rows
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,7 @@ def pool_chunks(chunks: Float[Tensor, "R d"], ptr: Int64[Tensor, "p"]) -> Float[
     once.
     """
     floats = chunks.float()
-    every = Ragged(ptr, torch.arange(chunks.size(0), device=chunks.device))
-    return sum_rows(pooling_weights(floats, ptr), every, floats)
+    return sums_of_rows(pooling_weights(floats, ptr)[:, None] * floats, ptr)
 
 
 def pooling_weights(chunks: Float[Tensor, "R d"], ptr: Int64[Tensor, "p"]) -> Float[Tensor, "R"]:
@@ -71,10 +71,7 @@ def pooling_weights(chunks: Float[Tensor, "R d"], ptr: Int64[Tensor, "p"]) -> Fl
     rows = row_of_entry(ptr)
     # A node without chunks has t_u = 0.
     sizes = (ptr[1:] - ptr[:-1]).clamp(min=1)
-    mean = (
-        chunks.new_zeros(ptr.numel() - 1, chunks.size(1)).index_add_(0, rows, chunks)
-        / sizes[:, None]
-    )
+    mean = sums_of_rows(chunks, ptr) / sizes[:, None]
     # Scores lie in [-1, 1] / sqrt(d): no overflow guard is needed.
     weight = torch.exp((chunks * mean[rows]).sum(1) / sqrt(chunks.size(1)))
-    return weight / chunks.new_zeros(ptr.numel() - 1).index_add_(0, rows, weight)[rows]
+    return weight / sums_of_rows(weight, ptr)[rows]

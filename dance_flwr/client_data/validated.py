@@ -10,8 +10,9 @@ from dance_flwr.seeding import generator
 
 
 def labelled_nodes(data: ClientData, code: int) -> Tensor:
-    """Return the labelled nodes of a split; [m] int64, ascending."""
-    return torch.nonzero((data.split == code) & (data.labels >= 0)).flatten()
+    """Return the labelled nodes of a split, found once; [m] int64, ascending."""
+    mask = (data.split == code) & (data.labels >= 0)
+    return data.cached(f"labelled {code}", code, lambda: torch.nonzero(mask).flatten())
 
 
 def validated_nodes(data: ClientData, config: RunConfig) -> Tensor:
@@ -21,7 +22,11 @@ def validated_nodes(data: ClientData, config: RunConfig) -> Tensor:
     nodes, limit = labelled_nodes(data, VAL), config.validation_nodes
     if not limit or nodes.numel() <= limit:
         return nodes
-    # Without a round: every round validates the same nodes, so that rounds can be compared.
-    draws = generator(config.seed, "validation", client=data.card.client)
-    chosen = torch.randperm(nodes.numel(), generator=draws)[:limit].sort().values
-    return nodes[chosen.to(nodes.device)]
+
+    def draw() -> Tensor:
+        # Without a round: every round validates the same nodes, so that rounds can be compared.
+        draws = generator(config.seed, "validation", client=data.card.client)
+        chosen = torch.randperm(nodes.numel(), generator=draws)[:limit].sort().values
+        return nodes[chosen.to(nodes.device)]
+
+    return data.cached("validated", (config.seed, limit), draw)

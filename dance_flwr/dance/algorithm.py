@@ -37,6 +37,7 @@ from dance_flwr.dance.state import (
 from dance_flwr.dance.text import condense_text, reweigh
 from dance_flwr.dance.topology import core_edges
 from dance_flwr.metrics import Report
+from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.seeding import generator
 
 LOG = logging.getLogger("flwr")
@@ -78,8 +79,8 @@ class Refreshed:
     Attributes
     ----------
     state : of the client
-    plan : evidence and edges of this round's core and, where evidence is not selected in every
-        round, of the coming ones
+    plan : on the host; evidence and edges of this round's core and, where evidence is not selected
+        in every round, of the coming ones
     turn : of this round's core
     selected : if this round made the plan: g_v, [m, h], of its nodes, and their selection with all
         candidates; None = an earlier round made it
@@ -120,12 +121,12 @@ def _load(now: ClientRound) -> tuple[ClientState, Condensation | None, Plan | No
     """
     device, every = now.client.data.device, now.client.settings.text_refresh_every
     # Why the state before this round: a round that is repeated starts where it started.
-    state = now.folder.load(device, before=now.number)
+    state = now.folder.load(HOST, before=now.number)
     lost = not state.round and now.folder.lost(now.number)
     condensation = plan = None
     selects = every == 1 or due(state.text_round, every, now.number)
     if state.plan_round and not selects and not _condensation_due(now, state):
-        plan = now.folder.read(PLAN, state.plan_round, Plan, device)
+        plan = now.folder.read(PLAN, state.plan_round, Plan, HOST)
         lost = plan is None
         if plan is not None and not plan.covers(state.next_turn):
             plan = None
@@ -155,7 +156,7 @@ def _condensation_due(now: ClientRound, state: ClientState) -> bool:
     """Whether nodes are condensed in this round."""
     settings, ratio = now.client.settings, now.config.condensation_ratio
     # In inductive mode nodes of the test split are not in V while a client trains.
-    nodes = int(now.client.graph.visible.sum())
+    nodes = int(now.client.graph.on_host.visible.sum())
     every = settings.core_refresh_every
     every = rounds_per_condensation(nodes, ratio, settings.batch_nodes, every)
     return due(state.core_round, every, now.number)
@@ -226,7 +227,9 @@ def _select(
     if state.plan_round:
         with now.report.phase("packs"):
             now.folder.write(PLAN, now.number, plan)
-    return plan, (hidden, selection)
+    # Why on the host (decision 31): sizes of its rows decide what comes next, and each of them that
+    # is read of a GPU is a wait.
+    return moved(plan, HOST), (hidden, selection)
 
 
 def coming_cores(

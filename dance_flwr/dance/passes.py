@@ -16,6 +16,7 @@ from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import Pool, Prediction
 from dance_flwr.nn.backbone import Backbone, normalise
 from dance_flwr.nn.hops import HopLists
+from dance_flwr.nn.moving import content
 from dance_flwr.nn.neighbourhood import Neighbourhood
 from dance_flwr.nn.ragged import rows_at
 
@@ -195,9 +196,7 @@ def embed(
         # Why the type of the backbone too (decision 16): inputs are P x for one backbone and x for
         # another, and a process may serve both at one client.
         key = graph.name, type(backbone), backbone.operator, backbone.hops_left
-        ball, rows = data.cached(
-            "surroundings", (*key, nodes.cpu().numpy().tobytes()), surroundings
-        )
+        ball, rows = data.cached("surroundings", (*key, content(nodes)), surroundings)
     else:
         ball, rows = surroundings()
     inputs = rows_at(table, ball.nodes) if rows is None else rows

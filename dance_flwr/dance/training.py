@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.algorithm import ClientRound, Refreshed
 from dance_flwr.dance.losses import (
     Labelled,
@@ -17,6 +18,7 @@ from dance_flwr.dance.losses import (
 from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.topology import Edges
 from dance_flwr.dance.weighing import DenseSelection, weigh
+from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.propagation import operator, trainable
 from dance_flwr.nn.ragged import rows_at
 from dance_flwr.nn.training import class_weights, train_epochs
@@ -27,7 +29,7 @@ def train_round(now: ClientRound, start: Refreshed) -> None:
     selection, edges = start.plan.batch(start.turn)
     counts, settings = now.report.counts, now.client.settings
     with now.report.phase("train"):
-        supervised = supervised_nodes(selection, now.client.data.train_labels, settings)
+        supervised = supervised_nodes(selection, _labels(now.client.data), settings)
         if counts["condensed-nodes"]:
             counts["evidence-supervised"] = supervised.numel()
         mass = start.plan.mass_at(start.turn)
@@ -48,29 +50,34 @@ def train_condensed(
 
     Parameters
     ----------
-    selection : of the core
+    selection : of the core; on the host, as all that follows
     supervised : [s] int64, the nodes of the plain term
     mass : [K] weight of each core node in the condensed losses; None = all 1
     """
     client, model, backbone = now.client, now.client.model, now.client.model.backbone
     data, settings, core = client.data, client.settings, selection.nodes
-    dense, count = DenseSelection.of(client, selection), core.numel()
+    count = core.numel()
     # The core first: its rows are the first `count` of every output.
     nodes = torch.cat([core, supervised[~torch.isin(supervised, core)]])
     # Why drawn once a round (decision 16): all epochs read the same rows, gathered once.
-    ball = client.graph.around(
+    ball = client.graph.on_host.around(
         *(backbone.operator, nodes, backbone.hops_left, settings.fan_out),
         now.draws("neighbours"),
     )
-    inputs = rows_at(data.inputs(client.graph, backbone), ball.nodes)
-    labels = data.train_labels[ball.nodes[: nodes.numel()]]
-    weights = class_weights(data.train_labels, model.head_graph.out_features, now.config)
+    labels = _labels(data)[ball.nodes[: nodes.numel()]]
+    weights = class_weights(_labels(data), model.head_graph.out_features, now.config)
     # Why mass for the core alone: its selected neighbours stand for no other node.
-    every = Labelled.among(labels, weights)
-    of_core = Labelled.among(labels[:count], weights, mass)
+    labelled = Labelled.among(labels, weights), Labelled.among(labels[:count], weights, mass)
     # Why `trainable` (decision 16): the gradient of a small dense operator is the cheaper one.
     steps = [trainable(step, backbone.operator) for step in ball.operators]
     condensed = trainable(operator(backbone.operator, *edges, count), backbone.operator)
+    # Why decided on the host and moved at once (decision 31): all of these have sizes that follow
+    # from their values, and each of them that a GPU computes is a wait.
+    (every, of_core), (steps, condensed), around_core = moved(
+        (labelled, (steps, condensed), ball.nodes), data.device
+    )
+    inputs = rows_at(data.inputs(client.graph, backbone), around_core)
+    dense = DenseSelection.of(client, selection)
     width = model.fuse_graph.out_features
     # Once a round, as in the appendix of the paper.
     noise = laplace_like(dense.texts.new_empty(count, width), settings.feature_noise)
@@ -91,3 +98,7 @@ def train_condensed(
         return value + plain_loss(graph, every, settings)
 
     return train_epochs(model, loss, now.config, round_=now.number)
+
+
+def _labels(data: ClientData) -> Int64[Tensor, "n"]:
+    return data.cached("labels on the host", "", lambda: moved(data.train_labels, HOST))

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from entmax import entmax15
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn import functional
@@ -12,6 +12,8 @@ from torch.nn import functional
 from dance_flwr.dance.passes import Reader
 from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.text import anchor, budgets
+from dance_flwr.nn.entmax import entmax15
+from dance_flwr.nn.moving import moved
 from dance_flwr.nn.ragged import project_budget, rows_at
 
 CHUNKS = 3  # number of the part after hops 0, 1 and 2
@@ -32,6 +34,9 @@ class Layout:
     outside : [4 K, W] bool, True where padded
     apart : [4 K * W] int64, place in flat [K, 2, L] scores, of neighbours and of chunks
     beside : [K * L] int64, place in flat [4 K, W] weights
+    back : [4 K * W] int64, place in flat [K, L] weights
+    read : [2, L] bool, whether a column reads the scores of neighbours, and of chunks
+    filled : [4, 1, W] bool, which columns of a part there are
     """
 
     widths: tuple[int, ...]
@@ -40,6 +45,9 @@ class Layout:
     outside: Bool[Tensor, "K4 W"]
     apart: Int64[Tensor, "K4W"]
     beside: Int64[Tensor, "KL"]
+    back: Int64[Tensor, "K4W"]
+    read: Bool[Tensor, "2 L"]
+    filled: Bool[Tensor, "4 1 W"]
 
     @classmethod
     def of(cls, parts: Sequence[Bool[Tensor, "K _"]]) -> "Layout":
@@ -50,15 +58,20 @@ class Layout:
         filled = columns < torch.tensor(widths, device=nodes.device)[:, None]
         part, column = torch.nonzero(filled).T
         beside = (part * len(nodes) + nodes[:, None]) * len(columns) + column
-        source = torch.zeros_like(filled, dtype=torch.int64)
+        place = torch.zeros_like(filled, dtype=torch.int64)
+        place[filled] = torch.arange(len(part), device=nodes.device)
         # A node has two rows of scores, of its neighbour query and of its chunk query; chunks take
         # the second.
-        source[filled] = torch.arange(len(part), device=nodes.device) + len(part) * (part == CHUNKS)
+        source = place.clone()
+        source[CHUNKS] += len(part) * filled[CHUNKS]
         apart = source[:, None] + 2 * len(part) * nodes[:, None]
+        back = place[:, None] + len(part) * nodes[:, None]
+        read = torch.stack([part != CHUNKS, part == CHUNKS])
         inside = torch.cat(list(parts), dim=1)
         outside = filled.new_ones(len(parts) * len(nodes), len(columns))
         outside.view(-1)[beside[inside]] = False
-        return cls(widths, inside, part, outside, apart.flatten(), beside.flatten())
+        places = apart.flatten(), beside.flatten(), back.flatten()
+        return cls(widths, inside, part, outside, *places, read, filled[:, None])
 
     def shares(
         self, mix: float, dtype: torch.dtype
@@ -88,16 +101,42 @@ class Layout:
             return scores[:, 0]
         # A finite floor: entmax would turn a row of -inf (an empty row) into NaN.
         floor = torch.finfo(scores.dtype).min / 4
-        rows = scores.flatten().index_select(0, self.apart).view_as(self.outside)
+        rows: Tensor = _Reorder.apply(scores, self.apart, self.beside, self.read)  # type: ignore[no-untyped-call]
+        rows = rows.view_as(self.outside)
         rows = rows.masked_fill(self.outside, floor)
-        probs = entmax15(rows, dim=1)
+        probs = entmax15(rows)
         # Of rows within their budgets Pi_B changes nothing: those that training reads by default.
         if any(width > limit for width, limit in zip(self.widths, limits, strict=True)):
             budget = torch.tensor(limits, device=rows.device)
             budget = budget.repeat_interleave(len(rows) // len(limits))
             probs = project_budget(probs, rows, None, budget)
         # An empty row is all padding, over which entmax is uniform: the mask makes it 0.
-        return probs.flatten().index_select(0, self.beside).view_as(self.inside) * self.inside  # type: ignore[no-any-return]
+        parts = probs.view(len(self.filled), -1, probs.size(1))
+        beside: Tensor = _Reorder.apply(parts, self.beside, self.back, self.filled)  # type: ignore[no-untyped-call]
+        return beside.view_as(self.inside) * self.inside
+
+
+class _Reorder(torch.autograd.Function):
+    """Entries of a tensor in another order, each at most once where `keep` is True.
+
+    The gradient of `index_select` adds up in an order that is not fixed on CUDA, and slowly
+    elsewhere; here it is read from one place.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, places: Tensor, back: Tensor, keep: Tensor) -> Tensor:
+        # `back` has the place of each entry in the result.
+        ctx.save_for_backward(back, keep)
+        ctx.shape = values.shape
+        return values.flatten().index_select(0, places)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        back, keep = ctx.saved_tensors
+        one = grad.index_select(0, back)
+        # Scores are read by one of two queries: both rows have the gradient of their column.
+        one = one.view(-1, 1, keep.size(-1)) if keep.dim() == 2 else one.view(ctx.shape)
+        return one * keep, None, None, None
 
 
 @dataclass(frozen=True)
@@ -127,28 +166,35 @@ class DenseSelection:
 
     @classmethod
     def of(cls, reader: Reader, selection: Selection) -> "DenseSelection":
-        """Gather the texts of the selected entries or of all candidates, by `trained_evidence`."""
+        """Gather the texts of what a selection on the host selected, or of all its candidates."""
         table, settings = reader.data.table, reader.settings
         # Why what was selected (decision 16): fewer rows make an epoch cheaper.
         if settings.trained_evidence == "selected":
             selection = selection.frozen()
         parts = selection.padded()
+        first, split = parts[0][0].size(1), parts[1][0].size(1)
+        layout = Layout.of([mask for _, mask in parts])
+        shares = layout.shares(settings.mix, selection.context.dtype)
         # Hop 0 is left out of the labels: that of the node itself is never read (decision 7).
         near = torch.cat([index for index, _ in parts[:CHUNKS]], dim=1)
-        first, split = parts[0][0].size(1), parts[1][0].size(1)
+        # Why before the texts are gathered, and at once (decision 31): what follows has sizes that
+        # the host knows, and needs nothing of the device.
+        layout, shares, near, chunks, nodes, context = moved(
+            (layout, shares, near, parts[CHUNKS][0], selection.nodes, selection.context),
+            reader.data.device,
+        )
         hot = _rows_of(reader.data.label_table, near[:, first:])  # padding has no weight
         labels = hot.new_zeros(*hot.shape[:2], 2, hot.size(2))
         labels[:, :split, 0], labels[:, split:, 1] = hot[:, :split], hot[:, split:]
-        vectors = [_rows_of(table.nodes, near), _rows_of(table.chunks, parts[CHUNKS][0])]
-        texts = rows_at(table.nodes, selection.nodes)
-        anchors = [anchor(towards, settings) for towards in (texts, selection.context)]
-        layout = Layout.of([mask for _, mask in parts])
+        vectors = [_rows_of(table.nodes, near), _rows_of(table.chunks, chunks)]
+        texts = rows_at(table.nodes, nodes)
+        anchors = [anchor(towards, settings) for towards in (texts, context)]
         return cls(
             texts=texts,
             anchors=torch.stack(anchors, dim=1),
             vectors=torch.cat(vectors, dim=1),
             layout=layout,
-            shares=layout.shares(settings.mix, texts.dtype),
+            shares=shares,
             labels=labels.flatten(2),
         )
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -210,8 +211,8 @@ def _warn_unread(texts: list[str], bank: TextBank, log: Log) -> None:
 def _first_texts(graph: TextGraph, partition: Partition) -> list[str]:
     """Return the first texts of every client, as many as `checks.unread_texts` reads."""
     clients = partition.spec.clients
-    limit = -(-checks.SAMPLE // clients)
-    return [graph.texts[i] for k in range(clients) for i in client_nodes(partition, k)[:limit]]
+    parts = (client_nodes(partition, k)[: -(-checks.SAMPLE // clients)] for k in range(clients))
+    return [graph.texts[i] for nodes in parts for i in nodes]
 
 
 @contextmanager
@@ -230,7 +231,6 @@ def _exclusive(folder: Path, log: Log) -> Iterator[None]:
 
 
 def _log_outside(content: dict[str, Any], log: Log) -> None:
-    """Report the nodes that no client holds, if there are any."""
     outside, num_nodes = content["report"].get("outside"), content["num_nodes"]
     if outside:
         log(
@@ -246,11 +246,12 @@ def text_bank(config: DataConfig) -> TextBank:
     Raises
     ------
     DataError : the encoder is missing, or the hash of its weights is not the expected one
-    UserError : a file is where the data root would be
     """
     check_folder(root := data_root(config), "`data-root`, or another $DANCE_FLWR_HOME")
-    encoder = resolve_encoder(config.encoder, config.encoder_precision, config.encoder_sha256)
-    return TextBank(root, encoder, config.chunk_tokens, config.max_chunks)
+    device = "cuda" if import_module("torch").cuda.is_available() else "cpu"
+    settings = config.encoder, config.encoder_precision, config.encoder_sha256
+    encoder = resolve_encoder(*settings, device=device)
+    return TextBank(root, encoder, config.chunk_tokens, config.max_chunks, device)
 
 
 def partition_spec(config: DataConfig) -> PartitionSpec:

@@ -14,5 +14,5 @@ def dropout(values: Tensor, rate: float, training: bool) -> Tensor:
     # Nothing to draw, or not with the CPU's generator, which is the slow one.
     if not training or rate == 0 or values.device.type != "cpu":
         return F.dropout(values, rate, training)
-    mask = torch.rand(values.shape, dtype=torch.float32).ge_(rate)
+    mask = torch.rand(values.shape, dtype=torch.float32, device=values.device).ge_(rate)
     return values * mask.to(values.dtype).mul_(1 / (1 - rate))

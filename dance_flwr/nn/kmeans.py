@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from dance_flwr.nn.sums import sums_at
+
 # Why fixed numbers of steps and points: the cost of a condensation does not grow with m.
 _STEPS = 10
 _BATCH = 4096
@@ -51,12 +53,8 @@ def cluster_by_class(
         gap = squared_distances(batch, owner, centroids).nan_to_num(nan=float("inf"))
         nearest = gap.argmin(dim=1)
         slot = owner * prototypes + nearest
-        hits = centroids.new_zeros(num_classes * prototypes).index_add_(
-            0, slot, torch.ones_like(batch[:, 0])
-        )
-        sums = centroids.new_zeros(num_classes * prototypes, points.size(1)).index_add_(
-            0, slot, batch
-        )
+        hits = sums_at(torch.ones_like(batch[:, 0]), slot, num_classes * prototypes)
+        sums = sums_at(batch, slot, num_classes * prototypes)
         hits, sums = hits.view_as(counts), sums.view_as(centroids)
         counts = counts + hits
         # Running mean of all points ever assigned to a centroid: its learning rate is 1 / count.

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from dance_flwr.nn.sums import sums_at, sums_of_rows
+
 # Why (decision 16): up to this many entries the gradient of a dense product is the cheaper one.
 _MAX_DENSE = 65_536
 
@@ -38,13 +40,11 @@ def operator(
         rows, cols = torch.cat([rows, every]), torch.cat([cols, every])
         # Loops weigh 1, so that no degree is 0.
         values = torch.cat([weights, weights.new_ones(num_nodes)])
-        degree = values.new_zeros(num_nodes).index_add_(0, rows, values)
+        degree = sums_at(values, rows, num_nodes)
         root = degree.rsqrt()
         values = root[cols] * values * root[rows]
     elif kind == "mean":
-        degree = torch.zeros(num_nodes, dtype=weights.dtype, device=weights.device).index_add_(
-            0, rows, weights
-        )
+        degree = sums_at(weights, rows, num_nodes)
         # Clamped: an isolated node has a row of zeros, not of NaN.
         values = weights / degree.clamp(min=torch.finfo(weights.dtype).tiny)[rows]
     elif kind == "sum":
@@ -111,9 +111,8 @@ def edge_weights(
     sizes = ptr.diff()
     degree = sizes.float()
     if gates is not None:
-        rows = torch.repeat_interleave(torch.arange(len(sizes), device=ptr.device), sizes)
         # Under gates a degree is the sum of the weights of its edges, as in `operator`.
-        degree = torch.zeros_like(degree).index_add_(0, rows, gates)
+        degree = sums_of_rows(gates, ptr)
     one = torch.ones_like(degree)
     if kind == "gcn":
         # + 1 for the loop, whose entry is then 1 / (degree + 1).

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from entmax import entmax15
 from jaxtyping import Bool, Float, Int64, Real
 from torch import Tensor
 from torch.nn import functional as F
 
+from dance_flwr.nn.entmax import entmax15
+from dance_flwr.nn.moving import HOST
 from dance_flwr.nn.propagation import csr
+from dance_flwr.nn.sums import sums_of_rows
 
 # Rows up to this width are padded to one matrix, longer ones are not.
 _WIDEST_SINGLE_BUCKET = 128
@@ -123,8 +125,7 @@ def entmax_rows(scores: Float[Tensor, "E"], ptr: Int64[Tensor, "p"]) -> Float[Te
     """1.5-entmax of every row: argmax_p <s, p> + H_1.5(p) over the simplex; [E] -> [E].
 
     Each row sums to 1. Rows are padded to the widest of their bucket; buckets double in width, so
-    padding at most doubles the work for any distribution of degrees. Source: Peters et al. 2019,
-    through the `entmax` package.
+    padding at most doubles the work for any distribution of degrees. Source: Peters et al. 2019.
     """
     if scores.numel() == 0:
         return scores
@@ -151,7 +152,7 @@ def _entmax_padded(scores: Tensor, ptr: Tensor, rows: Tensor, width: int) -> tup
     # A finite floor: entmax would turn a row of -inf (an empty row) into NaN.
     padded = scores.new_full((rows.numel(), width), torch.finfo(scores.dtype).min / 4)
     padded = padded.masked_scatter(inside, scores[entry])
-    return entmax15(padded, dim=1)[inside], entry
+    return entmax15(padded)[inside], entry
 
 
 def project_budget(
@@ -188,7 +189,7 @@ def project_budget(
     else:
         rows, rank = row_of_entry(ptr), rank_in_row(scores.detach(), ptr)
         hard = weights * (rank < (budget[rows] if isinstance(budget, Tensor) else budget))
-        total = weights.new_zeros(ptr.numel() - 1).index_add_(0, rows, hard)[rows]
+        total = sums_of_rows(hard, ptr)[rows]
     # Clamped: a row without entries stays 0.
     hard = hard / total.clamp(min=torch.finfo(probs.dtype).tiny)
     # Its value is `hard`, its gradient that of `probs`.
@@ -211,7 +212,7 @@ def budgeted_entmax(
     inside = torch.arange(widest, device=ptr.device) < sizes[:, None]
     padded = scores.new_full(inside.shape, torch.finfo(scores.dtype).min / 4)
     padded.masked_scatter_(inside, scores)
-    return project_budget(entmax15(padded, dim=1) * inside, padded, None, budget)[inside]
+    return project_budget(entmax15(padded) * inside, padded, None, budget)[inside]
 
 
 def rows_at(table: Real[Tensor, "R d"], index: Int64[Tensor, "E"]) -> Real[Tensor, "E d"]:
@@ -249,11 +250,15 @@ def weighted_rows(
 ) -> Float[Tensor, "m d"]:
     """Return the sum over each row's entries of weight * table[index]; [m, d]. No gradients.
 
-    Entries of weight zero are skipped.
+    On the host, entries of weight zero are skipped.
     """
-    ragged, weights = ragged.keep(weights != 0), weights[weights != 0]
+    # Why on the host alone (decision 31): how many they are is a number that it asks of a GPU, and
+    # adding zeros changes nothing.
+    if weights.device == HOST:
+        ragged, weights = ragged.keep(weights != 0), weights[weights != 0]
     if table.dtype != weights.dtype or table.device != weights.device:
-        return sum_rows(weights, ragged, rows_at(table, ragged.index).to(weights.dtype))
+        vectors = rows_at(table, ragged.index).to(weights.dtype)
+        return sums_of_rows(weights[:, None] * vectors, ragged.ptr)
     # One pass over memory; allocates nothing of size [E, d].
     return F.embedding_bag(
         ragged.index,
@@ -265,21 +270,13 @@ def weighted_rows(
     )
 
 
-def sum_rows(
-    weights: Float[Tensor, "E"], ragged: Ragged, vectors: Float[Tensor, "E d"]
-) -> Float[Tensor, "m d"]:
-    """Return the sum over each row's entries of weight * vector; [E], [E, d] -> [m, d]."""
-    out = vectors.new_zeros(ragged.num_rows, vectors.size(1))
-    return out.index_add(0, ragged.rows(), weights[:, None] * vectors)
-
-
 def softmax_rows(scores: Float[Tensor, "E"], ptr: Int64[Tensor, "p"]) -> Float[Tensor, "E"]:
     """Return the softmax of every row; [E] -> [E], each row sums to 1."""
     rows, size = row_of_entry(ptr), ptr.numel() - 1
     # Minus the largest score of the row, so that exp cannot overflow.
     peak = scores.new_full((size,), float("-inf")).scatter_reduce_(0, rows, scores, "amax")
     weight = torch.exp(scores - peak[rows])
-    return weight / scores.new_zeros(size).index_add_(0, rows, weight)[rows]
+    return weight / sums_of_rows(weight, ptr)[rows]
 
 
 def heaviest(rows: Ragged, weights: Float[Tensor, "E"], sizes: Int64[Tensor, "m"]) -> Ragged:

@@ -33,7 +33,7 @@ def folder(dance, tmp_path):
 @pytest.fixture
 def on_disk(monkeypatch):
     """Nothing is small enough to be kept in memory."""
-    monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", 0)
 
 
 def backbone_of(name):
@@ -70,7 +70,7 @@ def test_a_client_on_disk_is_the_client_in_memory(folder, monkeypatch, rows):
     wanted = (memory.table.nodes, memory.table.chunks, memory.features)
     kept = {name: memory.inputs(memory.graph, backbone_of(name)) for name in BACKBONES}
     assert not (folder / "derived").exists()
-    monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", 0)
     monkeypatch.setattr(derived, "_ROWS", rows)
     disk = ClientData(folder, CPU)
     found = (disk.table.nodes, disk.table.chunks, disk.features)
@@ -91,7 +91,7 @@ def test_texts_by_agreement_are_kept_once_whatever_the_edges_weigh(folder, monke
     gated = replace(condensed, edge_gates="agreement")
     memory = ClientData(folder, CPU, reading=gated)
     texts, gates = memory.table.nodes, memory.graph.gates
-    monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", 0)
     disk = ClientData(folder, CPU, reading=gated)
     torch.testing.assert_close(disk.table.nodes.float(), texts, atol=1e-2, rtol=0)
     torch.testing.assert_close(disk.graph.gates, gates, atol=5e-2, rtol=0)
@@ -205,5 +205,15 @@ def test_scratch_has_no_name(tmp_path):
 @pytest.mark.parametrize(("rows", "inside"), [(16, True), (17, False)])
 def test_what_fits_stays_in_memory(monkeypatch, rows, inside):
     """16 x 4 float32 are 256 bytes."""
-    monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 256, "cuda": 10**9})
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", 256)
     assert derived.fits(rows, 4, CPU) == inside
+
+
+@pytest.mark.parametrize(("rows", "inside"), [(16, True), (17, False)])
+def test_on_a_card_an_array_fits_into_an_eighth_of_the_share_of_the_process(
+    monkeypatch, rows, inside
+):
+    """A quarter of 8,192 bytes: 256 for an array, whatever is free."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (7, 8192))
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 0.25)
+    assert derived.fits(rows, 4, torch.device("cuda:0")) == inside

@@ -38,7 +38,7 @@ def test_blocks_and_embeddings_are_the_plain_pass(dance, run_config, monkeypatch
     data, model = dance.data(0), model_of(run_config, name)
     wanted = plain_pass(client_of(model, data))
     if place == "disk":
-        monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
+        monkeypatch.setattr(derived, "RESIDENT_BYTES", 0)
         data = dance.data(0)
     near = {"atol": 3e-6 if place == "memory" else 5e-3, "rtol": 1e-5}
     client = client_of(model, data)
@@ -57,7 +57,7 @@ def test_blocks_and_embeddings_are_the_plain_pass(dance, run_config, monkeypatch
 def test_nodes_that_are_asked_for_again_are_read_once(dance, run_config, monkeypatch, place, most):
     """With another model, too; what would take much memory is read each time."""
     if place == "disk":
-        monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
+        monkeypatch.setattr(derived, "RESIDENT_BYTES", 0)
     monkeypatch.setattr(passes, "_MAX_REMEMBERED", most)
     reads, read = [], passes.rows_at
     monkeypatch.setattr(passes, "rows_at", lambda *given: reads.append(given) or read(*given))
@@ -78,7 +78,7 @@ def test_predictions_of_every_view_from_disk_are_those_from_memory(
     settings = replace(DanceConfig.of(dance.config), views="plain+core+fused")
     model = model_of(run_config, dance_paper_rules=paper)
     wanted = predict(client_of(model, dance.data(0), settings))
-    monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", 0)
     monkeypatch.setattr(passes, "_MAX_IN_ONE_PASS", 20)  # the last block is not full
     found = predict(client_of(model, dance.data(0), settings))
     for view, probs in wanted.items():

@@ -73,7 +73,7 @@ def test_a_client_read_from_disk_has_the_same_effects(opened, dance, monkeypatch
     """Texts stay in memory-mapped float16 where a client has many chunks."""
     explainer, packs = opened
     wanted = left(opened)
-    monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", 0)
     mapped = dance.data(0)
     assert mapped.table.nodes.dtype == torch.float16
     found = left((replace(explainer, data=mapped), packs))

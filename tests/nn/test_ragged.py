@@ -21,9 +21,9 @@ from dance_flwr.nn.ragged import (
     rank_in_row,
     row_of_entry,
     stack_rows,
-    sum_rows,
     weighted_rows,
 )
+from dance_flwr.nn.sums import sums_of_rows
 
 
 def normal(total: int, seed: int = 0) -> torch.Tensor:
@@ -243,7 +243,7 @@ def test_a_weight_of_zero_still_has_a_gradient():
     weights = torch.tensor([0.0, 1.0], requires_grad=True)
     table = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
     rows = ragged([[0, 1]])
-    sum_rows(weights, rows, table[rows.index]).sum().backward()
+    sums_of_rows(weights[:, None] * table[rows.index], rows.ptr).sum().backward()
     assert weights.grad.tolist() == [2, 3]
 
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from support.builders import lists, ragged, split
 from support.tensors import LargestTensor
 
-from dance_flwr.nn.ragged import Ragged, ptr_of_sizes, sum_rows
+from dance_flwr.nn.ragged import Ragged, ptr_of_sizes
 from dance_flwr.nn.sampling import sample_rows
+from dance_flwr.nn.sums import sums_of_rows
 
 ROWS = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 
@@ -68,8 +69,9 @@ def test_the_mean_of_many_draws_is_the_sum():
     chosen = torch.tensor([0, 1, 2]).repeat(16_000)
     sample = sample_rows(rows, chosen, 3, generator)
     kept = Ragged(sample.ptr, sample.place)
-    means = sum_rows(sample.weight, kept, values[sample.place]).reshape(16_000, 3, 2).mean(0)
-    exact = sum_rows(torch.ones(28), rows, values)
+    drawn = sample.weight[:, None] * values[sample.place]
+    means = sums_of_rows(drawn, kept.ptr).reshape(16_000, 3, 2).mean(0)
+    exact = sums_of_rows(values, rows.ptr)
     assert torch.allclose(means, exact, atol=0.5)  # almost five standard errors
     assert torch.allclose(means[2], exact[2], atol=1e-4)
 

@@ -200,7 +200,7 @@ def test_what_follows_from_the_data_is_computed_again(run, tmp_path, monkeypatch
     """A forged choice of reading, or a forged array beside the data, persuades nobody."""
     from dance_flwr.client_data import inputs as derived
 
-    monkeypatch.setattr(derived, "RESIDENT_BYTES", {"cpu": 0})
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", 0)
     forger = Forger(run(rounds=1, seed=78), tmp_path)
     arrays = list((forger.client / "derived").glob("*.npy"))
     assert arrays, "nothing was kept"

@@ -1,6 +1,7 @@
 """Small text graphs in three classes, and small settings."""
 
 import hashlib
+import os
 
 import numpy as np
 
@@ -45,6 +46,10 @@ WORDS = {
 
 TEXT_DIM = 64  # of the encoder in `small_encoder`
 
+# DANCE_TEST_DEVICE=cuda makes runs of the suite use the first CUDA device.
+TEST_DEVICE = os.environ.get("DANCE_TEST_DEVICE", "cpu")
+RUN_DEVICE = "cpu" if TEST_DEVICE == "cpu" else "auto"
+
 # Keys of the `dance` fixture beside those of `SMALL`: its packs are of every round.
 EVERY_ROUND = {"dance_text_refresh_every": 1}
 
@@ -57,7 +62,7 @@ SMALL = {
         "max-chunks": 4,
         "local-epochs": 2,
     },
-    **{"encoder-precision": "float32", "device": "cpu", "node-timeout": 1.0},
+    **{"encoder-precision": "float32", "device": RUN_DEVICE, "node-timeout": 1.0},
     **{
         "condensation-ratio": 0.25,
         "dance.prototypes": 2,

@@ -44,6 +44,7 @@ __all__ = [
 BLOCK_CHUNKS = 1024  # chunks per commit: the most work that a crash can lose
 
 _GROUP = 128  # chunks per update of the progress bar
+_TOKENS_ON_CARD = 32_768  # Why (decision 31): as many keep a card busy
 _SPECIAL_TOKENS = 2  # the encoder adds one token before and one after every chunk
 
 
@@ -169,8 +170,7 @@ class TextBank:
         """
         self._index.read()
         keys = [text_key(text) for text in texts]
-        absent = sum(key not in self._index.entries for key in keys)
-        if absent:
+        if absent := sum(key not in self._index.entries for key in keys):
             raise DataError(
                 f"text bank: expected all {len(keys)} texts in it, {absent} are missing; "
                 "run ensure() first"
@@ -185,9 +185,8 @@ class TextBank:
         embeddings = np.zeros((0, self.spec.dim), np.float16)
         if len(rows):
             shape = (self._index.rows, self.spec.dim)
-            embeddings = np.asarray(
-                np.memmap(self.folder / DATA, np.float16, "r", shape=shape)[rows]
-            )
+            stored = np.memmap(self.folder / DATA, np.float16, "r", shape=shape)
+            embeddings = np.asarray(stored[rows])
         return BankSlice(embeddings, spans.reshape(-1, 2), tokens, ptr)
 
     def _check_meta(self) -> None:
@@ -250,8 +249,7 @@ class TextBank:
                     file.write(json.dumps(self.meta, indent=1).encode())
             self._check_meta()
             self._index.repair()
-            row, lines, entries = self._index.rows, [], []
-            begin, tokens = 0, 0
+            row, lines, entries, begin, tokens = self._index.rows, [], [], 0, 0
             for text, key in keys.items():
                 count = int(chunks.ptr[text + 1] - chunks.ptr[text])
                 if key not in self._index.entries:
@@ -273,8 +271,10 @@ class TextBank:
         assert self._encoder is not None
         vectors = np.empty((len(parts), self.spec.dim), np.float16)
         order = np.argsort(tokens, kind="stable")
-        for group in np.split(order, range(_GROUP, len(order), _GROUP)):
-            vectors[group] = self._encoder.encode([parts[i] for i in group])
+        size = _GROUP if self._device == "cpu" else _TOKENS_ON_CARD // (int(tokens.max()) + 2)
+        options = {} if self._device == "cpu" else {"batch": size}
+        for group in np.split(order, range(size, len(order), size)):
+            vectors[group] = self._encoder.encode([parts[i] for i in group], **options)
             bar.update(int(tokens[group].sum()))
         return vectors
 

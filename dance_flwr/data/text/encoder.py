@@ -224,8 +224,8 @@ class TextEncoder:
         model = model.to(torch.bfloat16 if spec.precision == "bfloat16" else torch.float32).eval()
         return cls(spec, model, spec.load_tokenizer())
 
-    def encode(self, chunks: Sequence[str]) -> NDArray[np.float32]:
-        """Encode chunks in batches of 32, sorted by length.
+    def encode(self, chunks: Sequence[str], batch: int = _BATCH) -> NDArray[np.float32]:
+        """Encode chunks in batches of this size, sorted by length.
 
         Returns
         -------
@@ -242,7 +242,7 @@ class TextEncoder:
         with torch.inference_mode():
             vectors = self._model.encode(
                 [replace_surrogates(chunk) for chunk in chunks],
-                batch_size=_BATCH,
+                batch_size=batch,
                 show_progress_bar=False,
                 convert_to_numpy=False,
                 convert_to_tensor=True,

@@ -25,6 +25,7 @@ from dance_flwr.metrics import Counts, Report, count
 from dance_flwr.nn.calibration import confidence_gaps, temperature_losses
 from dance_flwr.nn.mixture import Mixture
 from dance_flwr.nn.model import ModelShape
+from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.proximal import proximal_term
 from dance_flwr.seeding import seeded
 
@@ -47,7 +48,7 @@ def load_at(
     data: ClientData, model: nn.Module, state: Mapping[str, Tensor], config: RunConfig
 ) -> None:
     """Load this state into `model`, with the `class-prior` of the client."""
-    model.load_state_dict(state)
+    model.load_state_dict(moved(dict(state), data.device))
     if config.class_prior == LABELS:
         # Why (decision 18): the client's own label shares, which are never uploaded.
         model.prior = config.prior_strength * data.log_class_shares
@@ -79,7 +80,7 @@ class Client:
     def train(
         self, state: Mapping[str, Tensor], info: RoundInfo, *, proximal_mu: float = 0.0
     ) -> tuple[dict[str, Tensor], Report]:
-        """Train one round from this model; return the new state dict and the report.
+        """Train one round from this model; return the new state dict, on the host, and the report.
 
         Parameters
         ----------
@@ -96,8 +97,10 @@ class Client:
         if report.statistics and self.spec.uplink is Uplink.SUM:
             names = ", ".join(report.statistics)
             raise ValueError(f"expected no statistics of a method of sums, found {names}")
-        # Before the next client of this process overwrites the model.
-        return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}, report
+        trained = dict(self.model.state_dict())
+        if self.data.device == HOST:  # before the next client of this process overwrites the model
+            trained = {name: tensor.clone() for name, tensor in trained.items()}
+        return moved(trained, HOST), report
 
     def exchange(self, run: str, step: int, inbox: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Run a step of the method's exchange; return the tensors for the server.

@@ -1,5 +1,6 @@
 """Choose the device of a client and its share of the memory."""
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -91,6 +92,10 @@ def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
     UserError : the block needs more
     """
     if device.type == "cuda":
+        # Why (decision 31): the same bits twice. Memory that nothing reads need not be filled.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         # The current device is the one that `seeding.seeded` seeds.
         torch.cuda.set_device(device)
         if ratio is not None:
@@ -100,8 +105,8 @@ def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
     except torch.OutOfMemoryError:
         # One line that says what to raise, where torch lists its allocations.
         raise UserError(
-            f"{device_label(device)}: expected this client to fit into {ratio or 1:.0%} of its "
-            "memory, found that it "
+            f"{device_label(device)}: expected this client to fit into {100 * (ratio or 1):.3g} % "
+            "of its memory, found that it "
             f"does not; raise {MEMORY_RATIO} or name another {DEVICE} in --node-config, in "
             "simulation raise "
             "client-resources-num-gpus"

@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import inf
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dance_flwr.config.tree import RunConfig
@@ -49,7 +49,7 @@ def check_start(client: Client, start: State, round_: int, max_change: float) ->
         noise; or more than a tenth of the units of its first layer are parallel
     """
     data, config = client.data, client.config
-    seeds = _seed_model(shape_of(data.text_dim, len(data.card.class_names), config), config)
+    model, seeds = _seed_model(shape_of(data.text_dim, len(data.card.class_names), config), config)
     if fault := model_fault(start, seeds):
         raise UserError(f"start model: {fault}; this node does not take part")
     length = update_norm(seeds, {name: torch.zeros_like(value) for name, value in seeds.items()})
@@ -69,9 +69,10 @@ def check_start(client: Client, start: State, round_: int, max_change: float) ->
     # Where the server reads single uploads, no sum hides anything; and a model that one client
     # trains alone on few labels may have parallel rows. A plug-in may bring a network without a
     # backbone, whose first layer is unknown.
-    if client.spec.uplink is Uplink.SUM and isinstance(client.model, PlainModel):
-        client.load(start)
-        _refuse_parallel(client.model)
+    if client.spec.uplink is Uplink.SUM and isinstance(model, PlainModel):
+        # Why not the client's model (decision 31): each number that a host asks of a GPU is a wait.
+        model.load_state_dict(start)
+        _refuse_parallel(model)
     return bound
 
 
@@ -84,8 +85,9 @@ def clipped(state: State, start: State, bound: float) -> State:
 
 
 @lru_cache(maxsize=4)
-def _seed_model(shape: ModelShape, config: RunConfig) -> State:
-    return initial_model(shape, config).state_dict()
+def _seed_model(shape: ModelShape, config: RunConfig) -> tuple[nn.Module, State]:
+    model = initial_model(shape, config)
+    return model, {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 
 @torch.no_grad()

@@ -1,6 +1,5 @@
 """The client side of DANCE."""
 
-import torch
 from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
@@ -28,6 +27,7 @@ from dance_flwr.llm.config import CORE, LlmConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import ModelShape
+from dance_flwr.nn.moving import content
 
 
 class Dance:
@@ -91,7 +91,7 @@ class Dance:
         # Why (decision 16): a validation reads the evidence of the last refresh, where selecting it
         # anew would read the candidates of every node in each round.
         selection = _last(data, folder, VALIDATION, Selection)
-        if selection is not None and torch.equal(selection.nodes, nodes):
+        if selection is not None and content(selection.nodes) == content(nodes):
             return predict_selected(client, selection)
         condensation = _last(data, folder, CONDENSATION, Condensation)
         difficulty = None if condensation is None else condensation.difficulty

@@ -65,6 +65,26 @@ def test_second_ensure_encodes_nothing(bank, encoder, count):
     assert len(count) == first.chunks_encoded
 
 
+def test_on_a_card_batches_have_32768_tokens(tmp_path, encoder, monkeypatch):
+    """And nothing is encoded otherwise than on the CPU, but for rounding."""
+    sizes, encode = [], encoder.encode
+
+    def seen(chunks, batch=32):
+        sizes.append((len(chunks), batch))
+        return encode(chunks, batch)
+
+    monkeypatch.setattr(encoder, "encode", seen)
+    card = TextBank(tmp_path / "card", encoder, 24, 4, device="cuda")
+    host = TextBank(tmp_path / "host", encoder, 24, 4)
+    card.ensure(TEXTS, progress=False)
+    (chunks, batch), *others = sizes
+    assert not others and chunks <= batch and 32_768 // 26 <= batch <= 32_768 // 3
+    host.ensure(TEXTS, progress=False)
+    assert {batch for _, batch in sizes[1:]} == {32}
+    found, expected = (bank.gather(TEXTS).embeddings.astype(np.float32) for bank in (card, host))
+    assert (found * expected).sum(1).min() > 0.9999
+
+
 def test_cached_run_never_loads_the_model(bank, encoder, monkeypatch):
     bank.ensure(TEXTS[:2], progress=False)
     light = reopened(bank, encoder.spec)

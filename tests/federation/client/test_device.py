@@ -206,7 +206,8 @@ def test_memory_that_is_too_small_is_one_line_after_others_were_closed(run, monk
         assert run(rounds=1).result["history"]
     else:
         with pytest.raises(
-            QuorumError, match=r"client 1: cpu: expected this client to fit into 100% of its memory"
+            QuorumError,
+            match=r"client 1: cpu: expected this client to fit into 100 % of its memory",
         ):
             run(rounds=1)
 

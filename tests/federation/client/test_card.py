@@ -1,0 +1,67 @@
+"""What a client launches on a GPU and waits for, counted on a card that is made up."""
+
+from collections import Counter
+
+import pytest
+import torch
+from support.card import CARD, Card, CountingApp
+
+import client_app
+
+# Bars of one client and round of the default method (decision 31).
+MAX_WAITS, MAX_LAUNCHES = 8, 300
+
+
+@pytest.fixture(scope="module")
+def counted(run):
+    """A run of the default method, and the counts of its answers."""
+    app = CountingApp(client_app.app)
+    return run(app=app), app
+
+
+def of_round(app, round_, name):
+    """The sum over training and validation of node 1."""
+    kinds = ("train", "evaluate")
+    return sum((getattr(app.counts[round_, kind, 1], name) for kind in kinds), Counter())
+
+
+@pytest.mark.parametrize("round_", [2, 3])
+def test_a_round_that_selects_nothing_is_within_its_bars(counted, round_):
+    _, app = counted
+    waits = of_round(app, round_, "waits")
+    assert sum(waits.values()) <= MAX_WAITS, waits
+    assert sum(of_round(app, round_, "launches").values()) <= MAX_LAUNCHES
+    assert not of_round(app, round_, "epoch_waits")
+    assert app.counts[round_, "train", 1].epochs == 2
+
+
+def test_no_answer_mixes_devices_or_adds_up_without_an_order(counted):
+    """Also those that select, and the last ones, with the evidence packs."""
+    _, app = counted
+    for name in ("mixed", "unordered", "alerts", "integer_products"):
+        total = sum((getattr(counts, name) for counts in app.all), Counter())
+        assert not total, name
+
+
+def test_the_card_trains_the_model_of_the_host(counted, reference):
+    """Sums in another order: equal but for rounding."""
+    finished, _ = counted
+    plain = reference()
+    assert finished.result["test_accuracy"] == pytest.approx(plain.result["test_accuracy"], abs=0.1)
+    losses = [[row["loss"] for row in f.result["history"]] for f in (finished, plain)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+def test_the_counter_counts():
+    """By hand: one copy there, one launch, one number read, one mask, one mixture."""
+    with Card() as card:
+        values = torch.arange(4.0, device=CARD)
+        on_card = torch.zeros(4).to(CARD) + values
+        float(on_card.sum())
+        on_card[on_card > 1]
+        on_card + torch.ones(4)
+        on_card.view(2, 2).T.index_add(0, torch.tensor([0, 1], device=CARD), values.view(2, 2))
+    waits = {where.split()[0]: n for where, n in card.counts.waits.items()}
+    assert waits == {"to": 2, "_local_scalar_dense": 1, "index": 1}
+    assert sum(card.counts.mixed.values()) == 1
+    assert sum(card.counts.unordered.values()) == 1
