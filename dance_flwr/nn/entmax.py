@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from entmax import entmax15 as package_entmax15
 from jaxtyping import Float
 from torch import Tensor
 
@@ -12,14 +13,20 @@ from dance_flwr.nn.moving import HOST
 def entmax15(scores: Float[Tensor, "m W"]) -> Float[Tensor, "m W"]:
     """1.5-entmax of every row: argmax_p <s, p> + H_1.5(p) over the simplex; [m, W] -> [m, W].
 
-    The exact algorithm of Peters et al. 2019, by sorting: p = max(s / 2 - tau, 0)^2.
+    The package entmax on the CPU. Why not on CUDA (decision 31): it sums floats in an order that is
+    not fixed there, so that a run would not repeat to the bit.
     """
-    return _Entmax15.apply(scores)  # type: ignore[no-any-return, no-untyped-call]
+    if scores.device == HOST:
+        return package_entmax15(scores, dim=1)  # type: ignore[no-any-return]
+    return SortedEntmax15.apply(scores)  # type: ignore[no-any-return, no-untyped-call]
 
 
-class _Entmax15(torch.autograd.Function):
+class SortedEntmax15(torch.autograd.Function):
+    """As Peters et al. 2019, exact, without a running sum: p = max(s / 2 - tau, 0)^2."""
+
     @staticmethod
     def forward(ctx: Any, scores: Tensor) -> Tensor:
+        """Return the weights [m, W] of the scores [m, W]."""
         halves = (scores - scores.max(dim=1, keepdim=True).values) / 2
         probs = torch.clamp(halves - _threshold(halves), min=0) ** 2
         ctx.save_for_backward(probs)
@@ -27,7 +34,7 @@ class _Entmax15(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        # The Jacobian is diag(r) - r r^T / sum(r), r = sqrt(p).
+        """Multiply by the Jacobian diag(r) - r r^T / sum(r), r = sqrt(p)."""
         root: Tensor = ctx.saved_tensors[0].sqrt()
         result = grad * root
         return result.sub_((result.sum(1) / root.sum(1))[:, None] * root)
@@ -35,15 +42,11 @@ class _Entmax15(torch.autograd.Function):
 
 def _threshold(halves: Float[Tensor, "m W"]) -> Float[Tensor, "m 1"]:
     """Return tau with sum max(x - tau, 0)^2 = 1 of rows whose largest entry is 0."""
-    # Why (decision 31): on CUDA the order of a running sum of floats is not fixed, that of a
-    # product is. Entries below -1 have no weight; a product takes 0 * inf for NaN.
-    ordered = (halves if halves.device == HOST else halves.clamp(min=-2)).sort(1, True).values
+    # Entries below -1 have no weight; a product takes 0 * inf for NaN.
+    ordered = halves.clamp(min=-2).sort(1, True).values
     count = torch.arange(1, halves.size(1) + 1, device=halves.device, dtype=halves.dtype)
-    if halves.device == HOST:
-        first, second = ordered.cumsum(1), (ordered**2).cumsum(1)
-    else:
-        upto = (count[:, None] <= count).to(halves.dtype)
-        first, second = torch.cat([ordered, ordered**2]).mm(upto).chunk(2)
+    upto = (count[:, None] <= count).to(halves.dtype)
+    first, second = torch.cat([ordered, ordered**2]).mm(upto).chunk(2)
     mean = first / count
     spread = count * (second / count - mean**2)
     # Of the k largest entries: the threshold at which their weights sum to 1.

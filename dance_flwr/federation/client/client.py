@@ -211,7 +211,8 @@ class Client:
             counts[name] = count({view: probs[i] for view, probs in split.items()}, labels)
             # Why (decision 9): sums of exact probabilities, which no budget covers.
             if self.config.privacy.dp == "none":
-                sums = _CALIBRATION[name](split["deployed"][i], labels)
+                # On the host: hundreds of small sums, whose order is fixed there.
+                sums = _CALIBRATION[name](*moved((split["deployed"][i], labels), HOST))
                 counts[name] = replace(counts[name], calibration=sums)
         return counts
 
