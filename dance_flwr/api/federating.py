@@ -222,7 +222,7 @@ def _run(config: RunConfig, progress: bool, graph: TextGraph | None = None) -> R
     folder = Path(config.out)
     with nullcontext() if graph is None else stored(graph, Path(config.data)):
         prepare(config, _pass_warnings)
-    with exclusive(folder, SERVER), _bar(config.rounds, progress) as on_round:
+    with exclusive(folder, SERVER), round_bar(config.rounds, progress) as on_round:
         # `Result.model` would open the bundle of the run before.
         forget_bundle(folder)
         run_in_process(config, folder, on_round)
@@ -236,7 +236,9 @@ def _pass_warnings(line: str) -> None:
 
 
 @contextmanager
-def _bar(rounds: int, visible: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def round_bar(
+    rounds: int, visible: bool, done: int = 0
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Yield a function that moves a bar by the row of a round; in a notebook one of its own."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="IProgress not found")
@@ -244,7 +246,13 @@ def _bar(rounds: int, visible: bool) -> Iterator[Callable[[Mapping[str, Any]], N
 
         # A notebook shows bars and is no terminal; None: only on a terminal.
         shown = False if "ipykernel" in sys.modules else None
-        bar = tqdm(total=rounds, unit="round", desc="rounds", disable=shown if visible else True)
+        bar = tqdm(
+            total=rounds,
+            initial=done,
+            unit="round",
+            desc="rounds",
+            disable=shown if visible else True,
+        )
 
     def update(row: Mapping[str, Any]) -> None:
         bar.update(row["round"] - bar.n)

@@ -13,7 +13,7 @@ from support.killing import Kill, Killed, asks, same, states
 
 import client_app
 from dance_flwr import PROTOCOL
-from dance_flwr.cli.run import accuracy_table
+from dance_flwr.cli.results import accuracy_table
 from dance_flwr.config.plugins import STRATEGIES
 from dance_flwr.config.text import to_toml
 from dance_flwr.dance.plan import Condensation
@@ -615,7 +615,10 @@ def test_the_command_goes_on_and_prints_the_table(cli, copied, whole):
     assert done.code == 0, done.err
     result = json.loads((copied / "result.json").read_text())
     assert result["model_fingerprint"] == whole(**PLAIN).result["model_fingerprint"]
-    assert f"{result['test_accuracy']:.4f}" in done.out and result["resumed_after"] == [1]
+    assert f"accuracy    {result['test_accuracy']:.1%} of" in done.out
+    assert f"{result['test_accuracy']:.4f}" in cli("report", copied).out and result[
+        "resumed_after"
+    ] == [1]
     assert [
         json.loads(line)["round"] for line in (copied / "history.jsonl").read_text().splitlines()
     ] == [1, 2, 3]
