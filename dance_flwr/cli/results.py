@@ -13,14 +13,14 @@ if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
 _ENGINE_SECONDS, _CORA_NODES, _TEXT_SECONDS = 12.0, 2708, 120.0
 
 
-def headline(config: "RunConfig", nodes: int, in_process: bool, encodes: bool) -> str:
-    """Return in one line what a run on so many nodes does and how long it will take, about."""
+def headline(runs: "Sequence[RunConfig]", nodes: int, in_process: bool, encodes: bool) -> str:
+    """Return in one line what the first of these runs does and how long all of them will take."""
     from dance_flwr.methods import evaluation
     from dance_flwr.runs.units import duration
     from dance_flwr.study.engine.estimate import DEFAULT, DEFAULTS
 
-    share = nodes / _CORA_NODES
-    seconds = config.rounds * DEFAULTS.get(config.method, DEFAULT) * share
+    share, config = nodes / _CORA_NODES, runs[0]
+    seconds = sum(share * run.rounds * DEFAULTS.get(run.method, DEFAULT) for run in runs)
     seconds += (0 if in_process else _ENGINE_SECONDS) + (_TEXT_SECONDS * share if encodes else 0)
     # A guess before the first round: to five seconds, then to whole minutes.
     about = duration(5 * -(-seconds // 5)) if seconds < 100 else f"{round(seconds / 60):,} min"

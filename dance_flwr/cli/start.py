@@ -65,7 +65,7 @@ def start_run(
         nodes = int(read_manifest(manifest)["num_nodes"])
     else:
         nodes = (graph := graph or load(config)).num_nodes
-    print(headline(config, nodes, in_process, not is_made), flush=True)
+    print(headline([config, *others], nodes, in_process, not is_made), flush=True)
     prepare(config, _pass_warnings, graph)
     _done("texts", "read in an earlier run" if is_made else "each read once", start)
     result = _run(config, in_process, 0, track)
