@@ -18,6 +18,7 @@ from dance_flwr.cli import (
     deploy,
     evidence,
     listing,
+    new,
     partition,
     predict,
     run,
@@ -30,7 +31,7 @@ from dance_flwr.fingerprint import VERSION
 
 # A Typer with a name is a group of commands below that name; the commands of one without a name
 # stand at the top level.
-GROUPS = (run, listing, status, evidence, predict, data, partition, config, study, deploy)
+GROUPS = (run, listing, status, evidence, predict, new, data, partition, config, study, deploy)
 # What `dance-flwr --help` shows together and in this order, with a line for each.
 PANELS = {
     "Run": {
@@ -48,6 +49,7 @@ PANELS = {
         "predict": "predict new nodes, with their evidence",
     },
     "Own data": {
+        "new": "a study of your own files: look at them, write study.toml",
         "data": "list, fetch, import, show and check graphs",
         "partition": "divide a graph among clients",
         "prepare": "make the clients of a run without running it",

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 # Options that take all words that follow, up to the next option.
-_LISTS = ("--compare", "--datasets", "--methods", "--ratios", "--seeds", "--where")
+_LISTS = ("--compare", "--from", "--datasets", "--methods", "--ratios", "--seeds", "--where")
 
 
 def run_folder(name: str | Path) -> Path:

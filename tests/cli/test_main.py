@@ -51,6 +51,10 @@ COMMANDS = {
         *("--dry-run", "--again", "--where", "--known", "--shard"),
     },
     "list": set(),
+    "new": {
+        *("--from", "--text", "--label", "--id", "--source", "--target", "--edge-text"),
+        "--clients",
+    },
     "partition from-manifest": {"--data", "--out", "--encode", "--no-encode"},
     "partition make": {
         *("--out", "--data", "--clients", "--method", "--seed", "--resolution", "--alpha"),
