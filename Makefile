@@ -8,8 +8,8 @@ INSTALLED_DOCS := $(VENV)/.installed-docs
 
 .PHONY: run test test-quick check docs install install-dev clean
 
-run: install  ## the default federation: pydocs, 5 clients, Flower's simulation engine
-	$(BIN)/dance-flwr run
+run: install  ## the default federation: pydocs, 5 clients, Flower's simulation engine; then each alone
+	$(BIN)/dance-flwr demo
 
 test: install-dev  ## every test, three at a time, as some wait for engines; one thread each
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder

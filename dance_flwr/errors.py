@@ -29,6 +29,19 @@ class DataError(UserError):
     """A graph, a partition or a text bank on disk is missing, malformed or altered."""
 
 
+class ColumnError(DataError):
+    """A table lacks a column that an option can name.
+
+    Attributes
+    ----------
+    option : as in "--text"
+    """
+
+    def __init__(self, message: str, option: str) -> None:
+        super().__init__(f"{message}; name it with {option}")
+        self.option = option
+
+
 class ConfigError(UserError):
     """One or more configuration values are invalid.
 

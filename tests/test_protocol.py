@@ -15,7 +15,7 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from support import schema
 from support.checkouts import changed, copied
-from support.graphs import EVERY_ROUND
+from support.graphs import EVERY_ROUND, enough_for
 from support.killing import Killed, asks
 from support.project import PROJECT
 
@@ -43,6 +43,8 @@ RUNS |= {
     }.items()
     for value in values
 }
+for strategy in STRATEGIES:
+    RUNS[f"strategy {strategy}"] |= enough_for(strategy)
 RUNS |= {
     "central privacy": {"method": BASE} | ADAPTIVE | NOISE,
     "local privacy": {"method": BASE, "privacy_dp": "local"} | NOISE,

@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dance_flwr.api.comparing import compare
     from dance_flwr.api.condensing import condense, encode
     from dance_flwr.api.core import Core
     from dance_flwr.api.explainer import DanceExplainer
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 # Why by name (decision 23): torch takes seconds to import, this module none.
 _PLACES = {
+    "comparing": ("compare",),
     "condensing": ("condense", "encode"),
     "core": ("Core",),
     "node_evidence": ("Evidence", "Neighbour", "NodeEvidence", "Span"),
@@ -63,6 +65,7 @@ __all__ = [
     "Span",
     "TextGraph",
     "UserError",
+    "compare",
     "condense",
     "encode",
     "explain",

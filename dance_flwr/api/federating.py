@@ -17,6 +17,7 @@ from dance_flwr.api.inputs import ConfigLike, checked_graph, keys_of
 from dance_flwr.api.result import Result
 from dance_flwr.api.run_folder import DATA, check_run_folder, forget_bundle, stored
 from dance_flwr.config.options import Value
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.checks import check_graph
 from dance_flwr.data.graphs.edges import EdgeTexts, Weights
@@ -27,6 +28,8 @@ from dance_flwr.data.prepare import WARNING, prepare
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.methods import check_method
+from dance_flwr.methods.contract import MethodSpec
+from dance_flwr.runs.latest import remember
 from dance_flwr.runs.locks import SERVER, exclusive
 from dance_flwr.runs.reader import read_result
 from dance_flwr.runs.simulation.engine import placed, run_in_process
@@ -36,6 +39,7 @@ def federate(
     graphs: TextGraph | Sequence[TextGraph] | str | Path,
     config: ConfigLike = None,
     *,
+    method: str | MethodSpec | None = None,
     out: str | Path | None = None,
     progress: bool = True,
 ) -> Result:
@@ -51,6 +55,7 @@ def federate(
     config : keys such as {"rounds": 10, "method": "dance", "dance.mix": 0.4}, nested ones as in
         TOML, or a TOML file; the defaults are those of the command line. With several graphs,
         `clients` and `partition` are not keys
+    method : name of a method, or one of your own; None = that of `config`
     out : new or empty folder of the run, or with the key `overwrite` that of one to replace; None
         = a new one under `runs/`
     progress : show a bar with the validation accuracy
@@ -83,6 +88,8 @@ def federate(
     Evidence(1 nodes, ... spans, model ...)
     """
     keys = keys_of(config)
+    if method is not None:
+        keys |= {"method": method if isinstance(method, str) else _registered(method)}
     if out is not None:
         keys |= {"out": str(out)}
     if isinstance(graphs, str | Path):
@@ -98,6 +105,17 @@ def federate(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* nodes have an empty text")
         return _run(replace(config_, data=str(source)), progress, graph)
+
+
+def _registered(spec: MethodSpec) -> str:
+    """Return the name under which a method is known to this process: that of its client's class."""
+    for name, known in METHODS.all().items():
+        if known is spec:
+            return name
+    client = spec.client
+    name = client.rpartition(":")[2] if isinstance(client, str) else client.__name__
+    METHODS.builtin[name] = spec
+    return name
 
 
 def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
@@ -222,7 +240,8 @@ def _run(config: RunConfig, progress: bool, graph: TextGraph | None = None) -> R
     folder = Path(config.out)
     with nullcontext() if graph is None else stored(graph, Path(config.data)):
         prepare(config, _pass_warnings)
-    with exclusive(folder, SERVER), _bar(config.rounds, progress) as on_round:
+    remember(folder)
+    with exclusive(folder, SERVER), round_bar(config.rounds, progress) as on_round:
         # `Result.model` would open the bundle of the run before.
         forget_bundle(folder)
         run_in_process(config, folder, on_round)
@@ -236,7 +255,9 @@ def _pass_warnings(line: str) -> None:
 
 
 @contextmanager
-def _bar(rounds: int, visible: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def round_bar(
+    rounds: int, visible: bool, done: int = 0
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Yield a function that moves a bar by the row of a round; in a notebook one of its own."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="IProgress not found")
@@ -244,7 +265,13 @@ def _bar(rounds: int, visible: bool) -> Iterator[Callable[[Mapping[str, Any]], N
 
         # A notebook shows bars and is no terminal; None: only on a terminal.
         shown = False if "ipykernel" in sys.modules else None
-        bar = tqdm(total=rounds, unit="round", desc="rounds", disable=shown if visible else True)
+        bar = tqdm(
+            total=rounds,
+            initial=done,
+            unit="round",
+            desc="rounds",
+            disable=shown if visible else True,
+        )
 
     def update(row: Mapping[str, Any]) -> None:
         bar.update(row["round"] - bar.n)

@@ -1,10 +1,11 @@
 """`Result`: a finished run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dance_flwr.api.notebook import table_html
 from dance_flwr.api.predicting import Predictor
@@ -12,7 +13,39 @@ from dance_flwr.api.prediction.bundle import Bundle, export
 from dance_flwr.api.run_folder import BUNDLE
 from dance_flwr.config.paths import HISTORY
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.errors import UserError
 from dance_flwr.runs.history import Round, whole_lines
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_WAYS = ("bytes_down", "bytes_up")
+
+
+def check_package(package: str, function: str) -> None:
+    """Refuse a call that needs a package which is not installed."""
+    if find_spec(package) is None:
+        raise UserError(
+            f"{function}: expected the package {package}, found none; pip install {package}"
+        )
+
+
+def frame(rows: Sequence[Mapping[str, Any]]) -> "DataFrame":
+    """Return a frame of pandas, which is optional."""
+    check_package("pandas", "to_frame")
+    from pandas import DataFrame
+
+    return DataFrame(rows)
+
+
+class History(list[Round]):
+    """The rounds of a run."""
+
+    def to_frame(self) -> "DataFrame":
+        """Return a row per round: what is one number of it, and the bytes of all clients."""
+        sums = [{way: sum(getattr(row, way).values()) for way in _WAYS} for row in self]
+        plain = [{k: v for k, v in vars(row).items() if not isinstance(v, dict)} for row in self]
+        return frame([first | second for first, second in zip(plain, sums, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -66,9 +99,13 @@ class Result:
         return [partition / f"client-{number}" for number in range(self.config.clients)]
 
     @property
-    def history(self) -> list[Round]:
+    def history(self) -> History:
         """One row per round: loss, validation accuracy, seconds, bytes."""
-        return [Round.read(line) for line in whole_lines(self.folder / HISTORY)]
+        return History(Round.read(line) for line in whole_lines(self.folder / HISTORY))
+
+    def to_frame(self) -> "DataFrame":
+        """Return `clients` as a frame of pandas, a row per client."""
+        return frame(self.clients).drop(columns="correct_by_view", errors="ignore")
 
     @cached_property
     def model(self) -> Predictor:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dance_flwr.cli.options import ClientFolder, FinishedRun
+from dance_flwr.cli.options import ClientFolder, FinishedRun, run_folder
 from dance_flwr.errors import UserError
 
 Data = Annotated[
@@ -93,7 +93,9 @@ def page(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN|BUNDLE", help="folder of a finished run, or one that `export` wrote"
+            metavar="RUN|BUNDLE",
+            parser=run_folder,
+            help="folder of a finished run, `latest`, or one that `export` wrote",
         ),
     ],
     client: Annotated[int, typer.Option(help="number of the client, from 0")] = 0,

@@ -8,13 +8,17 @@ from io import TextIOWrapper
 from types import TracebackType
 from typing import Annotated
 
+import click
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from dance_flwr.cli import (
     config,
     data,
     deploy,
     evidence,
+    listing,
+    new,
     partition,
     predict,
     review,
@@ -27,12 +31,71 @@ from dance_flwr.errors import UserError
 from dance_flwr.escaping import EscapedOutput, escaped, one_line
 from dance_flwr.fingerprint import VERSION
 
-# In the order of `dance-flwr --help`. A Typer with a name is a group of commands below that name;
-# the commands of one without a name stand at the top level.
-GROUPS = (run, status, predict, study, config, evidence, review, data, partition, deploy, site)
+# A Typer with a name is a group of commands below that name; the commands of one without a name
+# stand at the top level.
+GROUPS = (
+    *(run, listing, status, evidence, predict, review, new, data, partition, config, study),
+    *(deploy, site),
+)
+# What `dance-flwr --help` shows together and in this order, with a line for each.
+PANELS = {
+    "Run": {
+        "demo": "five clients on a small graph, then each alone: about a minute",
+        "run": "run a federation on this machine, and other methods beside it",
+        "status": "how far a run is, who is missing, how to resume",
+        "list": "methods, partitioners, strategies, or runs",
+    },
+    "Look": {
+        "report": "scores and costs of a run, its page, or the tables of a study",
+        "evidence": "the texts behind each prediction: show, verify, page",
+        "privacy": "what messages held, and who could read it",
+        "worth": "what joining was worth to each client",
+        "export": "the model, to predict with elsewhere",
+        "predict": "predict new nodes, with their evidence",
+        "review": "how far reviewers of an audit page agree, what they have to discuss",
+    },
+    "Own data": {
+        "new": "a study of your own files: look at them, write study.toml",
+        "data": "list, fetch, import, show and check graphs",
+        "stats": "count classes, neighbours and lengths of texts, before any training",
+        "partition": "divide a graph among clients",
+        "prepare": "make the clients of a run without running it",
+        "encode": "encode the texts of one client folder",
+        "config": "all keys of a run",
+    },
+    "Study": {
+        "experiment": "a grid of runs: methods, data, seeds",
+        "tune": "search hyper-parameters",
+    },
+    "Deploy": {
+        "deploy": "a federation at its server: init, serve, admit, run",
+        "site": "a federation at a site: join, start, accept, results",
+        "personal": "a client that joins late: the model, mixed with its own",
+        "supernode": "a SuperNode that runs the installed code alone",
+    },
+}
+
+
+class Program(TyperGroup):
+    """The commands in the panels of `PANELS`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands in the order of the help."""
+        order = [name for names in PANELS.values() for name in names]
+        return sorted(self.commands, key=lambda name: (*order, name).index(name))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, which knows its panel."""
+        command = super().get_command(ctx, cmd_name)
+        if isinstance(command, TyperCommand | TyperGroup):
+            for panel, lines in PANELS.items():
+                if cmd_name in lines:
+                    command.rich_help_panel, command.short_help = panel, lines[cmd_name]
+        return command
+
 
 # Typer's own tracebacks would not pass `_print_bug`, which escapes them.
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+app = typer.Typer(cls=Program, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 for group in GROUPS:
     app.add_typer(group.app)
 

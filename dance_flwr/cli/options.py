@@ -1,9 +1,44 @@
 """Arguments and options that several commands share."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
+from typer.core import TyperCommand
+
+# Options that take all words that follow, up to the next option.
+_LISTS = ("--compare", "--from", "--datasets", "--methods", "--ratios", "--seeds", "--where")
+
+
+def run_folder(name: str | Path) -> Path:
+    """Return the folder of the run that a user names, by its path or as `latest`."""
+    from dance_flwr.runs import latest
+
+    return latest.run_folder(name)
+
+
+class SpaceSeparated(TyperCommand):
+    """A command whose list options take all words that follow, up to the next option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeat the flag before each of its values, as click expects."""
+        return super().parse_args(ctx, repeat_flags(args))
+
+
+def repeat_flags(words: Sequence[str]) -> list[str]:
+    """Turn `--datasets a b` into `--datasets a --datasets b`; leave other words unchanged."""
+    repeated: list[str] = []
+    flag = ""
+    for word in words:
+        if word.startswith("--"):
+            flag = word if word in _LISTS else ""
+            repeated += [] if flag else [word]
+        else:
+            repeated += [flag, word] if flag else [word]
+    return repeated
+
 
 ConfigFiles = Annotated[
     list[Path] | None,
@@ -15,7 +50,7 @@ Settings = Annotated[
 ]
 FinishedRun = Annotated[
     Path,
-    typer.Argument(metavar="RUN", help="folder of a finished run, the one with result.json"),
+    typer.Argument(metavar="RUN", parser=run_folder, help="folder of a finished run, or `latest`"),
 ]
 ClientFolder = Annotated[
     Path | None,
@@ -36,6 +71,10 @@ OptionalGraph = Annotated[
     str | None,
     typer.Option("--data", metavar="GRAPH", help="name of a data set, or folder of your graph"),
 ]
+Method = Annotated[
+    str | None, typer.Option("--method", help="name of a method, of `dance-flwr list methods`")
+]
+Rounds = Annotated[int | None, typer.Option("--rounds", help="number of communication rounds")]
 Clients = Annotated[int | None, typer.Option("--clients", help="number of clients")]
 Seed = Annotated[
     int | None, typer.Option("--seed", help="seed of partition, split, model and training")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dance_flwr.cli.options import FinishedRun
+from dance_flwr.cli.options import FinishedRun, run_folder
 from dance_flwr.escaping import one_line
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
@@ -25,7 +25,10 @@ app.add_typer(privacy)
 @app.command()
 def status(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="folder of a run, finished or not: its `out`")
+        Path,
+        typer.Argument(
+            metavar="RUN", parser=run_folder, help="folder of a run, finished or not, or `latest`"
+        ),
     ],
     as_json: Annotated[
         bool, typer.Option("--json", help="print one JSON object, for programs")

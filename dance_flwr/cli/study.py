@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import click
 import typer
-from typer.core import TyperCommand
 
 from dance_flwr.cli.options import (
     Again,
@@ -24,23 +23,16 @@ from dance_flwr.cli.options import (
     RunPage,
     RunSettings,
     ShardOfCells,
+    SpaceSeparated,
     StudyFolder,
     Trackers,
+    run_folder,
 )
 from dance_flwr.errors import UserError
 
 app = typer.Typer()
 
-_LISTS = ("--datasets", "--methods", "--ratios", "--seeds", "--where")
 _PLACES = ("--out", "--jobs", "--known", "--shard")  # where and how a command runs
-
-
-class SpaceSeparated(TyperCommand):
-    """A command whose list options take all words that follow, up to the next option."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Repeat the flag before each of its values, as click expects."""
-        return super().parse_args(ctx, repeat_flags(args))
 
 
 class ExperimentCommand(SpaceSeparated):
@@ -54,19 +46,6 @@ class ExperimentCommand(SpaceSeparated):
         # After \b click leaves lines as they are.
         self.help = f"{self.help}\n\n\b\n{names}\n"
         super().format_help(ctx, formatter)
-
-
-def repeat_flags(words: list[str]) -> list[str]:
-    """Turn `--datasets a b` into `--datasets a --datasets b`; leave other words unchanged."""
-    repeated: list[str] = []
-    flag = ""
-    for word in words:
-        if word.startswith("--"):
-            flag = word if word in _LISTS else ""
-            repeated += [] if flag else [word]
-        else:
-            repeated += [flag, word] if flag else [word]
-    return repeated
 
 
 @app.command(cls=ExperimentCommand)
@@ -123,12 +102,15 @@ def experiment(
 
 @app.command()
 def report(
-    path: Annotated[
-        Path,
+    paths: Annotated[
+        list[Path] | None,
         typer.Argument(
-            metavar="PATH", help="study folder, a .jsonl file of rows, or the folder of one run"
+            metavar="RUN...|STUDY",
+            parser=run_folder,
+            help="one run or several, `latest`; or a study folder or a .jsonl file of rows; "
+            "default: study",
         ),
-    ] = Path("study"),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -145,19 +127,22 @@ def report(
     live: Live = False,
     track: Trackers = None,
 ) -> None:
-    """Create tables and figures from the results of a study, or the page of one run."""
-    if html or live or track:
-        of_study = {"--export": export, "--update": update, "--replace": replace, "--into": into}
-        _report_run(path, out, html, live, track or [], [k for k, v in of_study.items() if v])
-        return
+    """Print a run's scores and costs, write the page of runs, or the tables of a study."""
     from dance_flwr.runs.facts import is_run
+
+    path, *others = paths or [Path("study")]
+    if others or html or live or track or is_run(path):
+        of_study = {"--export": export, "--update": update, "--replace": replace, "--into": into}
+        if given := [name for name, value in of_study.items() if value]:
+            raise UserError(
+                f"report: expected the options of one run, found {', '.join(given)} of a study; "
+                "leave one of them out"
+            )
+        _report_run(path, others, out, html, live, track or [])
+        return
     from dance_flwr.study.engine.rows import load_rows
     from dance_flwr.study.reports.report import check_outputs, export_into, insert, write_report
 
-    if is_run(path):
-        raise UserError(
-            f"{path}: expected a study folder, found the folder of one run; add --html for its page"
-        )
     folder = out or (path / "report" if path.is_dir() else path.parent / "report")
     check_outputs(folder, export, into)
     rows = load_rows(path)
@@ -169,21 +154,28 @@ def report(
 
 
 def _report_run(
-    run: Path, out: Path | None, html: bool, live: bool, track: list[str], others: list[str]
+    run: Path, others: list[Path], out: Path | None, html: bool, live: bool, track: list[str]
 ) -> None:
-    """Write the page of a run and hand it to trackers, as the options say."""
-    from dance_flwr.pages.run_page import EVERY_SECONDS, NAME, report_run
-
-    if others:
-        raise UserError(
-            f"report: expected the options of one run, found {', '.join(others)} of a study; "
-            "leave one of them out"
-        )
-    if not (html or track) or (out and not html):
+    """Print the scores of a run, or write its page and hand it to trackers."""
+    if (out or others or live) and not (html or (track and not out and not others)):
         raise UserError("report: expected --html or --track of a run, found neither; add --html")
     folder = run.expanduser().resolve()
+    if not (html or track):
+        from rich.console import Console
+
+        from dance_flwr.cli.results import accuracy_table, details
+        from dance_flwr.runs.reader import read_result
+
+        result = read_result(folder)
+        Console().print(accuracy_table(result))
+        for line in details(folder, result):
+            print(line)
+        return
+    from dance_flwr.pages.run_page import EVERY_SECONDS, NAME, report_run
+
     report_run(
         folder,
+        [other.expanduser().resolve() for other in others],
         page=(out or folder / NAME) if html else None,
         trackers=track,
         every=EVERY_SECONDS if live else None,

@@ -170,10 +170,13 @@ STRATEGIES = Registry(
         "fedadagrad": "dance_flwr.federation.server.strategies:fedadagrad",
         "fedmedian": "dance_flwr.federation.server.strategies:fedmedian",
         "fedtrimmedavg": "dance_flwr.federation.server.strategies:fedtrimmedavg",
+        "krum": "dance_flwr.federation.server.strategies:krum",
+        "multikrum": "dance_flwr.federation.server.strategies:multikrum",
+        "bulyan": "dance_flwr.federation.server.strategies:bulyan",
     },
 )
 # Strategies that read each upload in the place of the merged one.
-READ_EACH = frozenset({"fedmedian", "fedtrimmedavg"})
+READ_EACH = frozenset({"fedmedian", "fedtrimmedavg", "krum", "multikrum", "bulyan"})
 PARTITIONERS = Registry(
     "dance_flwr.partitioners",
     "partition",

@@ -92,7 +92,7 @@ def load_new(config: DataConfig, log: Log = lambda line: None) -> TextGraph | No
     # By names alone: for their hash, torch is imported, too late for a graph without labels.
     check_folder(root := data_root(config), "`data-root`")
     made = (root / "partitions").glob(f"{glob.escape(_name(config))}-*")
-    return None if any(made) else _load(config, log)
+    return None if any(made) else load(config, log)
 
 
 def prepare(
@@ -119,7 +119,7 @@ def prepare(
     folder = _folder(config, bank)
     if (folder / MANIFEST).is_file():
         return _existing(folder, bank, log)
-    graph = _load(config, log) if graph is None else graph
+    graph = load(config, log) if graph is None else graph
     # Partition before encoding, so that bad partition settings fail at once.
     partition, content = checked_partition(graph, spec, log)
     _warn_unread(_first_texts(graph, partition), bank, log)
@@ -157,7 +157,8 @@ def checked_partition(
     return partition, content
 
 
-def _load(config: DataConfig, log: Log) -> TextGraph:
+def load(config: DataConfig, log: Log = lambda line: None) -> TextGraph:
+    """Return the graph of `config`; a `DataError` says why it cannot be used."""
     log(f"data        reading {config.data}")
     # Without a column of labels it has none, which `check_graph` refuses with what to do.
     graph = load_graph(config.data, data_root(config))
@@ -210,9 +211,8 @@ def _warn_unread(texts: list[str], bank: TextBank, log: Log) -> None:
 
 def _first_texts(graph: TextGraph, partition: Partition) -> list[str]:
     """Return the first texts of every client, as many as `checks.unread_texts` reads."""
-    clients = partition.spec.clients
-    parts = (client_nodes(partition, k)[: -(-checks.SAMPLE // clients)] for k in range(clients))
-    return [graph.texts[i] for nodes in parts for i in nodes]
+    limit = -(-checks.SAMPLE // (clients := partition.spec.clients))
+    return [graph.texts[i] for k in range(clients) for i in client_nodes(partition, k)[:limit]]
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`dance-flwr evidence page`: the predictions of a client and their evidence in one HTML file."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tupl
         packs = packs.calibrated(subject.calibration)
     # From the seed of the run: a page that is written again has the same controls.
     draws = generator(seed, "page", client=client_data.card.client)
-    effects = leave_out(subject.explainer, packs, _CONTROLS, draws, _MAX_ENTRIES)
+    explainer = replace(subject.explainer, calibration=subject.calibration)
+    effects = leave_out(explainer, packs, _CONTROLS, draws, _MAX_ENTRIES)
     blocks = TextBlocks(subject.texts)
     facts = PackFacts(
         packs=packs,

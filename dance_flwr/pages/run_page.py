@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dance_flwr.errors import UserError
 from dance_flwr.pages.document import Page, check_replaceable
+from dance_flwr.pages.run_comparison import comparison
 from dance_flwr.pages.run_sections import sections
 from dance_flwr.runs.facts import RunFacts, read_facts
 from dance_flwr.runs.reader import validated
@@ -25,6 +26,7 @@ _MAX_MISSED = 12  # rewritings that may be missed before the page says so
 
 def report_run(
     run: Path,
+    others: Sequence[Path] = (),
     *,
     page: Path | None = None,
     trackers: Sequence[str] = (),
@@ -35,6 +37,7 @@ def report_run(
 
     Parameters
     ----------
+    others : runs that the page lays over this one
     page : the file; None = no page
     trackers : names of trackers
     every : seconds after which to do so again, until the run has ended, failed or was killed; until
@@ -47,14 +50,14 @@ def report_run(
     """
     check_trackers(trackers)
     trackings = [Tracking(name, run) for name in trackers]
-    facts = read_facts(run)
+    facts, overlaid = read_facts(run), [read_facts(other) for other in others]
     if page:
         check_replaceable(page)  # before trackers store anything
     if every is not None and facts.runs:
         log(f"live        every {every:g} s until the run ends{f', {page}' if page else ''}")
     while every is not None and facts.runs:
         if page:
-            run_page(facts, every).write(page, _MODE)
+            run_page(facts, every, overlaid).write(page, _MODE)
         track(trackings, facts)
         time.sleep(every)
         facts = read_facts(run)
@@ -63,23 +66,29 @@ def report_run(
     for tracking in trackings:
         tracking.report(log)
     if page:
-        run_page(facts).write(page, _MODE)
+        run_page(facts, None, overlaid).write(page, _MODE)
         log(f"page        {page}: run {facts.status.state}, {facts.status.round} rounds")
 
 
-def run_page(facts: RunFacts, refresh_seconds: float | None = None) -> Page:
+def run_page(
+    facts: RunFacts, refresh_seconds: float | None = None, others: Sequence[RunFacts] = ()
+) -> Page:
     """Return the page of a run, as far as it went.
 
     Parameters
     ----------
     refresh_seconds : after which it reloads itself; None = never
+    others : runs that are laid over it
     """
     status, confusion = facts.status, _confusion(facts)
     now = datetime.now(UTC)
     content: dict[str, Any] = {
         "status": status,
         "pairs": _pairs(facts, now),
-        "sections": sections(facts, confusion, _worth(facts)),
+        "sections": [
+            *([comparison(facts, others)] if others else []),
+            *sections(facts, confusion, _worth(facts)),
+        ],
         "written": f"{now:%Y-%m-%d %H:%M:%S} UTC",
         "refresh": refresh_seconds,
         # A page cannot see that its writer was killed, so it knows when to be replaced at the

@@ -23,7 +23,6 @@ from dance_flwr.pages.run_parts import (
 from dance_flwr.pages.run_record import of_record
 from dance_flwr.runs.facts import RunFacts
 from dance_flwr.runs.history import Round
-from dance_flwr.runs.reader import nodes_of
 from dance_flwr.runs.units import size
 
 if TYPE_CHECKING:  # opening clients is for runs that have ended
@@ -32,9 +31,7 @@ if TYPE_CHECKING:  # opening clients is for runs that have ended
 _MAX_BARS, _MAX_CLASSES = 60, 60  # rows of a chart; tables have all
 
 
-def sections(
-    facts: RunFacts, confusion: "Confusion | str", worth: Sequence[str] = ()
-) -> list[Section]:
+def sections(facts: RunFacts, confusion: "Confusion | str", worth: Sequence[str]) -> list[Section]:
     """Return the parts of the page of a run, as far as it went.
 
     Parameters
@@ -203,7 +200,7 @@ def _clients(facts: RunFacts) -> Section:
         return Section(
             "clients", title, ["Not known: under secure aggregation the server reads sums.", *why]
         )
-    nodes = [nodes_of(row, result) for row in clients]
+    nodes = [row.get("nodes") for row in clients]
     scores = [(row["val_accuracy"], row["test_accuracy"]) for row in clients]
     table = Table(
         "Accuracy of the final model by client; a dash where a client has no such nodes",

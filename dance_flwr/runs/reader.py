@@ -67,20 +67,6 @@ def why_last_model(result: Mapping[str, Any]) -> str:
     return f"{why}: the last model is kept"
 
 
-def nodes_of(row: Mapping[str, Any], result: Mapping[str, Any]) -> int | None:
-    """Return the nodes of a client; None where they are not known.
-
-    Parameters
-    ----------
-    row : of the client; that of an earlier version has none, and the result has them by place
-    """
-    places = result.get("nodes_per_client", ())
-    nodes: int | None = row.get("nodes")
-    if nodes is None and row["client"] < len(places):
-        nodes = places[row["client"]]
-    return nodes
-
-
 def load_model(folder: Path, fingerprint: str = "") -> "dict[str, Tensor]":
     """Return the state dict of the best validation round of a run, or of the last round.
 

@@ -6,7 +6,7 @@ def duration(seconds: float) -> str:
     for unit, length in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.2g} s"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def size(count: float) -> str:

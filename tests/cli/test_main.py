@@ -10,8 +10,9 @@ import click
 import pytest
 import typer
 
-from dance_flwr.cli.main import GROUPS, app
+from dance_flwr.cli.main import GROUPS, PANELS, app
 from dance_flwr.config import text
+from dance_flwr.config.plugins import METHODS, PARTITIONERS, STRATEGIES
 from dance_flwr.errors import UserError
 
 COMMANDS = {
@@ -26,6 +27,7 @@ COMMANDS = {
     "data list": {"--data-root"},
     "data show": {"--data-root"},
     "deploy admit": {"--federation", "--replace"},
+    "demo": set(),
     "deploy certificates": {"--host", "--out", "--days", "--authority"},
     "deploy check": {
         *("--superlink", "--root-certificates", "--key", "--data", "--agreed", "--expect"),
@@ -53,6 +55,11 @@ COMMANDS = {
         *("--datasets", "--methods", "--ratios", "--seeds", "--rounds", "--set", "--jobs", "--out"),
         *("--dry-run", "--again", "--where", "--known", "--shard"),
     },
+    "list": set(),
+    "new": {
+        *("--from", "--text", "--label", "--id", "--source", "--target", "--edge-text"),
+        "--clients",
+    },
     "partition from-manifest": {"--data", "--out", "--encode", "--no-encode"},
     "partition make": {
         *("--out", "--data", "--clients", "--method", "--seed", "--resolution", "--alpha"),
@@ -74,8 +81,8 @@ COMMANDS = {
     },
     "review": {"--merge"},
     "run": {
-        *("--config", "--set", "--data", "--clients", "--seed", "--out", "--in-process"),
-        *("--resume", "--overwrite", "--dry-run", "--track"),
+        *("--config", "--set", "--data", "--method", "--rounds", "--clients", "--seed", "--out"),
+        *("--in-process", "--resume", "--overwrite", "--dry-run", "--track", "--compare"),
     },
     "site accept": {"--site"},
     "site join": {"--out", "--encoder"},
@@ -128,6 +135,40 @@ def test_every_command_and_option_is_explained(words):
 def help_of(parameter):
     # Arguments of some versions of click drop the help that typer gives them.
     return isinstance(parameter, click.Argument) or getattr(parameter, "help", None)
+
+
+def test_help_is_grouped_and_every_line_is_of_a_command():
+    program = typer.main.get_command(app)
+    lines = {name: line for lines in PANELS.values() for name, line in lines.items()}
+    assert lines.keys() <= program.commands.keys()
+    context = click.Context(program)
+    panels = {name: program.get_command(context, name) for name in program.list_commands(context)}
+    assert [*panels][: len(lines)] == [*lines]
+    assert {c.rich_help_panel for c in panels.values()} == {*PANELS, "Deploy"}
+    assert all(len(line) < 66 for line in lines.values()), "a line of 80 columns each"
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [
+        ("--rouns", "did you mean --rounds?"),
+        ("--local-epochs", "a key of the configuration; use --set local-epochs=VALUE"),
+        ("--dance.mix=0.4", "a key of the configuration; use --set dance.mix=VALUE"),
+        ("--local-epoch", "did you mean --set local-epochs=VALUE?"),
+    ],
+)
+def test_an_unknown_option_is_answered_with_what_is_meant(cli, option, meant):
+    done = cli("run", option, "3")
+    assert done.code == 2 and len(done.err) == 1 and done.err[0].endswith(meant)
+
+
+@pytest.mark.parametrize("kind", ["methods", "partitioners", "strategies"])
+def test_list_has_a_line_for_each(cli, kind):
+    registries = {"methods": METHODS, "partitioners": PARTITIONERS, "strategies": STRATEGIES}
+    rows = [line.split(maxsplit=1) for line in cli("list", kind).out.splitlines()]
+    assert [name for name, _ in rows] == list(registries[kind].names())
+    assert len({text for _, text in rows}) > len(rows) / 2
+    assert "expected one of methods" in cli("list", "models").err[-1]
 
 
 def test_every_group_is_registered_in_the_same_way():

@@ -1,15 +1,22 @@
 """What `dance-flwr run` prints of a result, and the options that `prepare` shares with it."""
 
+import json
+import re
+import shutil
+
 import pytest
 from rich.console import Console
 from support.graphs import SMALL
 
-from dance_flwr.cli.run import accuracy_table
+from dance_flwr.api.prediction.comparison import compare_runs
+from dance_flwr.cli.results import accuracy_table
 from dance_flwr.data.prepare import prepare
+from dance_flwr.errors import UserError
 
 
 def row(client, val, test, **counts):
-    return {"client": client, "val_accuracy": val, "test_accuracy": test, **counts}
+    scores = {"val_accuracy": val, "test_accuracy": test}
+    return {"client": client, "nodes": 9, **scores, **counts}
 
 
 @pytest.fixture
@@ -57,3 +64,90 @@ def test_prepare_makes_what_a_run_with_the_same_options_finds(cli, tiny, run_con
     said = []
     folder = prepare(run_config(clients=2, seed=77), said.append).folder
     assert str(folder) in done.out and not any("made" in line for line in said)
+
+
+@pytest.fixture
+def words(tiny):
+    """The options of a run of two rounds on the tiny graph."""
+    pairs = {**SMALL, "rounds": 2, "clients": 3}
+    return ["--data", tiny, "--in-process", *(f"--set={key}={v}" for key, v in pairs.items())]
+
+
+@pytest.fixture
+def compared(cli, words, tmp_path, monkeypatch):
+    """What a run beside another method printed; its folder is unnamed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DANCE_FLWR_HOME", str(tmp_path / "home"))
+    done = cli(
+        "run", *words, "--set=data-root=" + str(tmp_path / "home"), "--compare", "local-only"
+    )
+    assert done.code == 0, done.err
+    return done.out, sorted((tmp_path / "runs").iterdir())
+
+
+def test_a_run_says_what_happens_and_what_came_of_it(compared, cli, words):
+    out, (folder, alone) = compared
+    first, *lines = out.splitlines()
+    assert first.startswith("3 clients train one model with dance on the 72 texts of tiny in 2 ")
+    assert re.search(r"about \d+ (s|min)$", first)
+    starts = [line.split(maxsplit=1)[0] for line in lines if line and line[0] != " "]
+    assert starts == ["texts", "training", "training", "accuracy", "left", "never", "Next:"]
+    result, other = (json.loads((run / "result.json").read_text()) for run in (folder, alone))
+    assert f"{result['test_accuracy']:.1%} of {result['test_nodes']} test nodes" in out
+    largest = max(result["test_by_class"]["nodes"]) / result["test_nodes"]
+    assert f"{largest:.1%} if all were called" in out
+    assert f"{other['test_accuracy']:.1%} by each client alone: " in out
+    assert " points)" in out and "72 texts (" in out
+    # What a beginner need not read is in `report`.
+    assert not re.search(r"[0-9a-f]{12}|\d{8}-\d{6}|\bpacks?\b|tokens", out)
+
+
+def test_latest_is_the_run_that_was_compared(compared, cli):
+    out, (folder, _) = compared
+    shown = cli("status", "latest").out
+    assert str(folder) in shown and "finished" in shown
+    commands = re.findall(r"^  dance-flwr (.*?) +#", out, re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        done = cli(*command.split())
+        assert done.code == 0, (command, done.err)
+    details = cli("report", "latest").out
+    assert "tokens      encoder" in details and str(folder / "result.json") in details
+    shutil.rmtree(folder)
+    done = cli("status", "latest")
+    assert done.code == 2 and "latest: expected a run of this user, found that" in done.err[0]
+
+
+def test_without_a_run_there_is_no_latest(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("DANCE_FLWR_HOME", str(tmp_path))
+    done = cli("report", "latest")
+    assert done.code == 2 and "found none; start one with `dance-flwr run`" in done.err[0]
+
+
+def test_the_page_lays_runs_over_each_other(compared, cli, tmp_path):
+    _, (folder, alone) = compared
+    page = (folder / "report.html").read_text()
+    assert page.index("Compared runs") < page.index("Accuracy and loss by round")
+    assert "Against local-only: " in page
+    done = cli("report", alone, folder, "--html", "--out", tmp_path / "other.html")
+    assert done.code == 0 and "Against dance: " in (tmp_path / "other.html").read_text()
+    done = cli("report", alone, folder)
+    assert done.code == 2 and "add --html" in done.err[0]
+
+
+def test_runs_of_other_clients_are_not_compared(compared, cli, words, tmp_path):
+    _, (folder, _) = compared
+    root = "--set=data-root=" + str(tmp_path / "home")
+    other = tmp_path / "other"
+    done = cli("run", *words, root, "--seed", 5, "--method", "local-only", "--out", other)
+    assert done.code == 0, done.err
+    with pytest.raises(UserError, match="expected a run on the clients of"):
+        compare_runs(folder, other)
+
+
+def test_methods_to_compare_are_checked_before_anything_runs(cli, words, tmp_path):
+    masks = "--set=privacy.secure-aggregation=true"
+    done = cli("run", *words, masks, "--out", tmp_path / "run", "--compare", "local-only")
+    assert done.code == 2 and "expected a method that needs sums only" in done.err[-1]
+    done = cli("run", *words, "--compare", "magic", "--out", tmp_path / "run")
+    assert done.code == 2 and "found 'magic'" in done.err[-1] and not (tmp_path / "run").exists()

@@ -11,7 +11,7 @@ from support.graphs import TEXT_DIM
 from support.models import client_part, equal, models
 
 import client_app
-from dance_flwr.cli.run import start_run
+from dance_flwr.cli.start import start_run
 from dance_flwr.config.plugins import METHODS, STRATEGIES
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import Client, initial_model, shape_of

@@ -286,7 +286,6 @@ def test_what_is_no_run_is_one_line(cli, tmp_path, dance):
     for arguments, expected in (
         ((tmp_path / "study", "--html"), "found that of a study"),
         ((tmp_path, "--html"), "expected the folder of a run"),
-        ((dance.folder,), "add --html for its page"),
         ((dance.folder, "--live"), "expected --html or --track"),
         ((dance.folder, "--html", "--update"), "found --update of a study"),
     ):

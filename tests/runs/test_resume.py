@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from flwr.app import ArrayRecord
+from support.graphs import enough_for
 from support.killing import Kill, Killed, asks, same, states
 
 import client_app
 from dance_flwr import PROTOCOL
-from dance_flwr.cli.run import accuracy_table
+from dance_flwr.cli.results import accuracy_table
 from dance_flwr.config.plugins import STRATEGIES
 from dance_flwr.config.text import to_toml
 from dance_flwr.dance.plan import Condensation
@@ -241,6 +242,7 @@ def test_whatever_a_run_keeps_between_rounds_is_kept(whole, stop_and_go, monkeyp
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_goes_on_with_its_optimiser(whole, stop_and_go, name):
     keys = {**FAST, "clients": 3, "strategy": name, "ema_decay": 0.5, **PLAIN}
+    keys |= enough_for(name)
     same(whole(**keys), stop_and_go(asks("evaluate", 3), **keys))
 
 
@@ -268,7 +270,7 @@ def test_a_checkpoint_leaves_out_nothing_that_a_strategy_keeps(run, monkeypatch,
         return real(round_, *rest)
 
     monkeypatch.setattr(round_module.Round, "state", spy)
-    run(rounds=2, **keys)
+    run(rounds=2, **keys, **enough_for(keys.get("strategy")))
     assert arrays["round"] == {"deployed", "_start"}  # `_start` is set when a round begins
     # Flower sets `current_arrays` from the global model when a round begins.
     assert arrays["step"] - {"current_arrays"} <= set(round_module._STEP_STATE)
@@ -630,7 +632,10 @@ def test_the_command_goes_on_and_prints_the_table(cli, copied, whole):
     assert done.code == 0, done.err
     result = json.loads((copied / "result.json").read_text())
     assert result["model_fingerprint"] == whole(**PLAIN).result["model_fingerprint"]
-    assert f"{result['test_accuracy']:.4f}" in done.out and result["resumed_after"] == [1]
+    assert f"accuracy    {result['test_accuracy']:.1%} of" in done.out
+    assert f"{result['test_accuracy']:.4f}" in cli("report", copied).out and result[
+        "resumed_after"
+    ] == [1]
     assert [
         json.loads(line)["round"] for line in (copied / "history.jsonl").read_text().splitlines()
     ] == [1, 2, 3]

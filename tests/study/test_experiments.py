@@ -10,7 +10,7 @@ import pytest
 from support.graphs import SMALL
 from support.inline import Inline
 
-from dance_flwr.cli.study import repeat_flags
+from dance_flwr.cli.options import repeat_flags
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.errors import DataError, UserError

@@ -258,18 +258,3 @@ def graphs_folder(root: Path) -> Path:
 def downloads_folder(root: Path, name: str) -> Path:
     """Return the folder of a published graph's files as downloaded."""
     return root / "downloads" / name
-
-
-def recommended_settings(name: str) -> dict[str, float | str]:
-    """Return the run-config keys for a published graph's split; none for any other graph.
-
-    A graph with official masks has its own split and needs no ratios (those of WikiCS do not sum
-    to 1).
-    """
-    if name not in CATALOGUE:
-        return {}
-    row = CATALOGUE[name]
-    mode: dict[str, float | str] = {"split-mode": "inductive" if row.inductive else "transductive"}
-    if row.official:
-        return mode
-    return dict(zip(("train-ratio", "val-ratio", "test-ratio"), row.split, strict=True)) | mode

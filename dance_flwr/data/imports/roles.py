@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.imports.options import NO_LABELS, Options
-from dance_flwr.errors import DataError
+from dance_flwr.errors import ColumnError
 
 # Names by which a column is recognised, in lower case and without the type after a colon.
 # Why (decision 28): short lists, since a column that is taken for another changes the graph.
@@ -219,8 +219,6 @@ def _recognised(names: Sequence[str], usual: Sequence[str]) -> str:
     return ""
 
 
-def _missing(name: str, option: str, names: Sequence[str], where: str) -> DataError:
+def _missing(name: str, option: str, names: Sequence[str], where: str) -> ColumnError:
     columns = listed(names) or "no column"
-    return DataError(
-        f"{where}: expected a column or attribute {name!r}, found {columns}; name it with {option}"
-    )
+    return ColumnError(f"{where}: expected a column or attribute {name!r}, found {columns}", option)

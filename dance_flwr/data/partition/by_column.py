@@ -9,7 +9,7 @@ from dance_flwr.errors import DataError
 
 
 def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
-    """Return each node's client, [n] int64, for the settings of `spec`."""
+    """Return each node's client, [n] int64: its site, by the column `site`."""
     return column_assignment(graph, spec.clients, spec.max_client_nodes)
 
 

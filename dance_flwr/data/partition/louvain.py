@@ -16,7 +16,7 @@ _SLACK = 1.2  # a community may exceed the mean client size by this factor befor
 
 
 def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
-    """Return each node's client, [n] int64, for the settings of `spec`."""
+    """Return each node's client, [n] int64: communities, packed into clients of like size."""
     return louvain_assignment(graph, spec.clients, spec.seed, spec.resolution)
 
 

@@ -17,7 +17,7 @@ _SEEDS = 2**31 - 1  # METIS keeps its seed in 32 signed bits
 
 
 def assign_random(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
-    """Return each node's client, [n] int64, for the settings of `spec`."""
+    """Return each node's client, [n] int64: drawn at random, in equal numbers."""
     return random_assignment(graph, spec.clients, spec.seed)
 
 
@@ -35,7 +35,7 @@ def random_assignment(graph: TextGraph, clients: int, seed: int) -> NDArray[np.i
 
 
 def assign_by_labels(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
-    """Return each node's client, [n] int64, for the settings of `spec`."""
+    """Return each node's client, [n] int64: classes in shares of a Dirichlet draw."""
     return dirichlet_assignment(graph, spec.clients, spec.seed, spec.alpha)
 
 
@@ -78,7 +78,7 @@ def dirichlet_assignment(
 
 
 def assign_by_metis(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
-    """Return each node's client, [n] int64, for the settings of `spec`."""
+    """Return each node's client, [n] int64: k-way cuts of few edges."""
     return metis_assignment(graph, spec.clients, spec.seed)
 
 

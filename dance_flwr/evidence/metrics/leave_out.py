@@ -25,6 +25,7 @@ from dance_flwr.evidence.metrics.interventions import (
     repredict,
 )
 from dance_flwr.evidence.pack import Packs
+from dance_flwr.nn.calibration import Calibration
 from dance_flwr.nn.ragged import Ragged, heaviest, ptr_of_rows, rank_in_row, stack_rows
 
 
@@ -33,7 +34,8 @@ class Effects:
     """What m predictions owe to the text of their packs, to neighbours and to the prior.
 
     Of each node, c is the predicted class, r its `rival`, and p what is deployed before any
-    smoothing and any model of the client's own. Log-odds are log p(c) - log p(r).
+    smoothing and any model of the client's own, calibrated where there is neither. Log-odds are
+    log p(c) - log p(r).
 
     Attributes
     ----------
@@ -97,12 +99,16 @@ def leave_out(
     targets = nodes[row[cases]]
     remaining = difference(near_chunks(data, targets), removed.take(cases))
     probs = torch.full((len(row), len(data.card.class_names)), torch.nan, device=device)
-    probs[cases] = repredict(explainer, targets, remaining).float()
+    # Calibrated where it is the answer itself, so that a node has one probability.
+    is_last = packs.stages[-1] == DEPLOYED
+    calibration = explainer.calibration if is_last else Calibration()
+    probs[cases] = calibration.apply(repredict(explainer, targets, remaining)).float()
 
     best, rival = (torch.as_tensor(of, device=device) for of in (packs.predicted, packs.rival))
     odds = _log_odds(probs, best[row], rival[row])
     of_best = probs.gather(1, best[row][:, None])[:, 0]
-    parts = [_log_odds(of, best, rival) for of in _without_parts(explainer, nodes)]
+    whole = [calibration.apply(of) for of in _without_parts(explainer, nodes)]
+    parts = [_log_odds(of, best, rival) for of in whole]
     sizes = [len(every), len(single.index), *[len(every)] * (1 + draws)]
     full, one, all_chunks, *_ = torch.split(odds, sizes)
     before, _, without, *controls = torch.split(of_best, sizes)

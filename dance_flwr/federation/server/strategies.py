@@ -5,6 +5,7 @@ from typing import Any
 
 from flwr.app import MetricRecord, RecordDict
 from flwr.serverapp.strategy import (
+    Bulyan,
     FedAdagrad,
     FedAdam,
     FedAvg,
@@ -13,6 +14,8 @@ from flwr.serverapp.strategy import (
     FedProx,
     FedTrimmedAvg,
     FedYogi,
+    Krum,
+    MultiKrum,
 )
 
 from dance_flwr.config.plugins import STRATEGIES
@@ -73,14 +76,49 @@ def fedtrimmedavg(config: RunConfig, **options: Any) -> FedAvg:
     ------
     UserError : these are so few that nothing would be left
     """
-    if (fewest := fewest_clients(config)) < _MIN_TRIMMED:
-        raise UserError(
-            f"strategy: expected at least {_MIN_TRIMMED} valid replies per round, of which "
-            f"fedtrimmedavg omits one on each side, found {fewest}; raise clients, client-fraction "
-            "or min-valid-replies, or set strategy = fedmedian"
-        )
+    fewest = _fewest(config, _MIN_TRIMMED, "fedtrimmedavg omits one on each side")
     # At least one upload on each side: a fifth of four clients would cut none.
     return FedTrimmedAvg(beta=max(0.2, 1 / fewest), **options)
+
+
+def krum(config: RunConfig, **options: Any) -> FedAvg:
+    """Return the one upload that is nearest to most others (Blanchard et al. 2017).
+
+    f uploads may be false: 2 f + 3 are the fewest of a round. f = 0 is a `UserError`.
+    """
+    return Krum(num_malicious_nodes=_false(config, "krum", 2), **options)
+
+
+def multikrum(config: RunConfig, **options: Any) -> FedAvg:
+    """Return the weighted mean of all but the f uploads that Krum ranks last; f as for `krum`."""
+    false = _false(config, "multikrum", 2)
+    chosen = fewest_clients(config) - false
+    return MultiKrum(num_malicious_nodes=false, num_nodes_to_select=chosen, **options)
+
+
+def bulyan(config: RunConfig, **options: Any) -> FedAvg:
+    """Return a trimmed mean around the median of what Krum selects (El Mhamdi et al. 2018).
+
+    f uploads may be false: 4 f + 3 are the fewest of a round. f = 0 is a `UserError`.
+    """
+    return Bulyan(num_malicious_nodes=_false(config, "bulyan", 4), **options)
+
+
+def _false(config: RunConfig, name: str, factor: int) -> int:
+    """Return f, the most false uploads of which the fewest of a round are factor f + 3."""
+    fewest = _fewest(config, factor + 3, f"{name} needs them against one false upload")
+    return (fewest - 3) // factor
+
+
+def _fewest(config: RunConfig, needed: int, why: str) -> int:
+    """Return the fewest uploads that a round can end with; too few are a `UserError`."""
+    if (fewest := fewest_clients(config)) < needed:
+        raise UserError(
+            f"strategy: expected at least {needed} valid replies per round, as {why}, found "
+            f"{fewest}; raise clients, client-fraction or min-valid-replies, or set strategy = "
+            "fedmedian"
+        )
+    return fewest
 
 
 def _step(config: RunConfig, argument: str) -> dict[str, Any]:

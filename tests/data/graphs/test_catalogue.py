@@ -15,8 +15,7 @@ from support.project import PROJECT
 from torch_geometric.data import Data
 
 from dance_flwr.config.plugins import DATASETS
-from dance_flwr.config.tree import parse
-from dance_flwr.data.graphs.catalogue import ARCS, CATALOGUE, RemoteFile, recommended_settings
+from dance_flwr.data.graphs.catalogue import ARCS, CATALOGUE, RemoteFile
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.data.imports import fetch as fetching
 from dance_flwr.data.imports.fetch import check_files, fetch, read_lock
@@ -124,23 +123,6 @@ def test_the_catalogue_is_the_papers_table():
     assert {n for n, r in CATALOGUE.items() if r.inductive} == {"instagram", "reddit"}
     assert not set(CATALOGUE) & set(DATASETS)
     assert all(row.files and row.licence and row.text for row in CATALOGUE.values())
-
-
-@pytest.mark.parametrize("name", [*CATALOGUE, *DATASETS])
-def test_what_is_recommended_is_a_configuration(name):
-    keys = recommended_settings(name)
-    config = parse({k: v for k, v in keys.items() if k != "split-mode"})
-    if name == "instagram":
-        assert keys == {
-            "train-ratio": 0.1,
-            "val-ratio": 0.1,
-            "test-ratio": 0.8,
-            "split-mode": "inductive",
-        }
-        assert config.test_ratio == 0.8
-    if name == "wikics":
-        assert keys == {"split-mode": "transductive"}
-    assert bool(keys) == (name in CATALOGUE)
 
 
 def test_a_fetched_graph_is_checked_stored_and_locked(tmp_path, hub, small):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord
+from support.graphs import enough_for
 
 from dance_flwr.config.plugins import READ_EACH, STRATEGIES
 from dance_flwr.errors import QuorumError, UserError
@@ -157,8 +158,8 @@ def test_a_broken_upload_is_omitted_above_the_quorum(server):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_round_below_the_quorum_raises_and_names_the_senders(server, strategy):
-    one = server(broken(0, 2), clients=4, min_valid_replies=3, strategy=strategy)
-    with pytest.raises(QuorumError, match=r"at least 3 .*found 2; client 0: .*; client 2: "):
+    one = server(broken(0, 2), clients=8, min_valid_replies=7, strategy=strategy)
+    with pytest.raises(QuorumError, match=r"at least 7 .*found 6; client 0: .*; client 2: "):
         one.train(1)
     assert one.trained == []
 
@@ -179,18 +180,44 @@ def poisoned(scale):
     return answer
 
 
-@pytest.mark.parametrize("strategy", sorted(READ_EACH))
+@pytest.mark.parametrize("strategy", sorted(READ_EACH - {"bulyan"}))
 def test_one_poisoned_upload_of_five_does_not_move_a_robust_model(server, strategy):
-    one = server(poisoned(1.0), clients=5, strategy=strategy)
+    one = server(poisoned(1.0), clients=5, strategy=strategy, **fewest(strategy))
     start = state_of(one.arrays)
     one.train(1)
-    # Of -1.0, 0.02, 0.03, 0.04 and 0.05 the median, and the mean of the three in the middle.
-    step = {"fedmedian": 0.03, "fedtrimmedavg": 0.03}[strategy]
-    for name, tensor in state_of(one.arrays).items():
-        expected = start[name] + step
-        torch.testing.assert_close(tensor, expected, atol=1e-6, rtol=0)
-        assert tensor.dtype == start[name].dtype
+    # Of -1.0, 0.02, 0.03, 0.04 and 0.05 the median, and the mean of the three in the middle. Krum
+    # with f = 1 looks at two neighbours: 0.03 and 0.04 have the nearest, in this order, and
+    # Multi-Krum leaves out the one upload, of weights 2, 3, 4 and 5 then.
+    mean = (2 * 0.02 + 3 * 0.03 + 4 * 0.04 + 5 * 0.05) / 14
+    step = {"fedmedian": [0.03], "fedtrimmedavg": [0.03], "krum": [0.03, 0.04]}
+    step["multikrum"] = [mean]
+    moves = {name: tensor - start[name] for name, tensor in state_of(one.arrays).items()}
+    first = next(iter(moves.values())).flatten()[0]
+    (expected,) = [value for value in step[strategy] if abs(first - value) < 1e-5]
+    for name, move in moves.items():
+        torch.testing.assert_close(move, torch.full_like(move, expected), atol=1e-6, rtol=0)
+        assert move.dtype == start[name].dtype
     assert one.trained[0].loss == pytest.approx((0 + 2 + 6 + 12 + 20) / 15)
+
+
+def test_bulyan_is_a_mean_around_the_median(server):
+    """Of seven: the five that Krum ranks first, without the poisoned one, and three of those."""
+    one = server(poisoned(1.0), clients=7, min_valid_replies=7, strategy="bulyan")
+    start = state_of(one.arrays)
+    one.train(1)
+    for name, tensor in state_of(one.arrays).items():
+        move = tensor - start[name]
+        assert move.min() > 0.03 and move.max() < 0.06 and tensor.dtype == start[name].dtype
+
+
+def fewest(strategy):
+    return {key: n for key, n in enough_for(strategy).items() if key == "min_valid_replies"}
+
+
+@pytest.mark.parametrize(("strategy", "needed"), [("krum", 5), ("multikrum", 5), ("bulyan", 7)])
+def test_too_few_uploads_to_stop_a_false_one_are_refused(server, strategy, needed):
+    with pytest.raises(UserError, match=f"at least {needed} valid replies .* found {needed - 1};"):
+        server(clients=8, min_valid_replies=needed - 1, strategy=strategy)
 
 
 def test_the_trimmed_mean_cuts_one_on_each_side_of_the_fewest(server):
@@ -397,7 +424,7 @@ def test_a_client_that_sends_nothing_keeps_its_personalised_model(server):
 @pytest.mark.parametrize("options", [{}, {"ema_decay": 0.5}], ids=["last", "average"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_restored_round_continues_bit_by_bit(server, strategy, options):
-    options = {"clients": 3, "rounds": 4, "strategy": strategy, **options}
+    options = options | {"clients": 3, "rounds": 4, "strategy": strategy, **enough_for(strategy)}
     whole, resumed = server(**options), server(**options)
     for number in (1, 2):
         whole.train(number)

@@ -1,0 +1,148 @@
+"""What `dance-flwr run` says of a run, and what `dance-flwr report RUN` adds to it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
+    from rich.table import Table
+
+    from dance_flwr.config.tree import RunConfig
+
+# On two cores, of a graph of Cora's size as the other seconds: starting the engine, and texts.
+_ENGINE_SECONDS, _CORA_NODES, _TEXT_SECONDS = 12.0, 2708, 120.0
+
+
+def headline(runs: "Sequence[RunConfig]", nodes: int, in_process: bool, encodes: bool) -> str:
+    """Return in one line what the first of these runs does and how long all of them will take."""
+    from dance_flwr.methods import evaluation
+    from dance_flwr.runs.units import duration
+    from dance_flwr.study.engine.estimate import DEFAULT, DEFAULTS
+
+    share, config = nodes / _CORA_NODES, runs[0]
+    seconds = sum(share * run.rounds * DEFAULTS.get(run.method, DEFAULT) for run in runs)
+    seconds += (0 if in_process else _ENGINE_SECONDS) + (_TEXT_SECONDS * share if encodes else 0)
+    # A guess before the first round: to five seconds, then to whole minutes.
+    about = duration(5 * -(-seconds // 5)) if seconds < 100 else f"{round(seconds / 60):,} min"
+    what = "one model" if evaluation(config) == "global" else "a model each"
+    return (
+        f"{config.clients} clients train {what} with {config.method} on the {nodes:,} texts of "
+        f"{Path(config.data).name} in {config.rounds} rounds: about {about}"
+    )
+
+
+def summary(folder: Path, result: Mapping[str, Any], others: Sequence[Path]) -> Iterator[str]:
+    """Yield what a person wants to know first of a run, also beside other finished runs."""
+    yield ""
+    yield from _accuracy(result)
+    for other in others:
+        yield f"            {_against(folder, other)}"
+    yield from _what_left(result)
+    yield ""
+    yield "Next:"
+    commands = {
+        "report latest --html": "charts by round, client and class, as a page",
+        "report latest": "the table of clients, and what the run cost",
+        "run --compare fedavg-full": "the same clients with another method",
+    }
+    if result["method"] == "dance" and result["partition_dir"]:
+        commands = {"evidence page latest": "predictions with the text they rest on"} | commands
+    for command, what in list(commands.items())[:3]:
+        yield f"  dance-flwr {command:26s}  # {what}"
+
+
+def _accuracy(result: Mapping[str, Any]) -> Iterator[str]:
+    nodes, counts = result["test_nodes"], result.get("test_by_class", {}).get("nodes")
+    if result["test_accuracy"] is None:
+        yield "accuracy    not measured: no client has test nodes"
+        return
+    tested = [row["test_accuracy"] for row in result["clients"] if row["test_nodes"]]
+    # Under masks no client has a row.
+    spread = f"; by client {min(tested):.1%} to {max(tested):.1%}" if len(tested) > 1 else ""
+    yield f"accuracy    {result['test_accuracy']:.1%} of {nodes:,} test nodes{spread}"
+    if counts:
+        name = result["class_names"][counts.index(max(counts))]
+        yield f"            {max(counts) / nodes:.1%} if all were called {name}, the largest class"
+
+
+def _against(folder: Path, other: Path) -> str:
+    """Return the accuracy of another run and what the difference can show, in a line."""
+    from dance_flwr.api.prediction.comparison import compare_runs
+    from dance_flwr.errors import UserError
+    from dance_flwr.runs.reader import read_result
+
+    try:
+        found = compare_runs(folder, other)
+    except UserError as error:
+        return f"{read_result(other)['method']}: not compared: {error}"
+    name = "each client alone" if found.other == "local-only" else found.other
+    return f"{found.other_accuracy:.1%} by {name}: {found.verdict}"
+
+
+def _what_left(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what left each client in the rounds of a run, and what did not."""
+    from dance_flwr.data.card import read_texts
+    from dance_flwr.methods import get_spec
+    from dance_flwr.runs.summary import sum_by_key
+    from dance_flwr.runs.units import size
+
+    sent = sum_by_key([row["bytes_up"] for row in result["history"]])
+    sizes = list(dict.fromkeys(size(count) for count in sorted(sent.values()))) or ["0 B"]
+    span = sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    words = get_spec(result["method"]).card.leaves_client
+    yield f"left        each client: {span} of {words}"
+    folders = Path(result["partition_dir"]).glob("client-*")  # a run of this command has one
+    every = [text for folder in folders for text in read_texts(folder)]
+    texts = f"{len(every):,} texts ({size(sum(len(t.encode()) for t in every))})"
+    calls = sum(result["tokens"]["llm"][name] for name in ("fresh_calls", "cached_calls"))
+    asked = "; prompts with texts went to the language model that it chose" if calls else ""
+    yield f"never left  {texts}, edges, labels, ids and evidence of its nodes{asked}"
+
+
+def details(folder: Path, result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines below the table of clients: scores, device, tokens, files."""
+    from dance_flwr.evidence.summaries.statistics import summary_lines
+    from dance_flwr.runs.token_ledgers import ledger_lines
+
+    yield f"macro-F1    {_score(result['test_macro_f1'])} on the test nodes, {choice(result)}"
+    yield f"device      {', '.join(sorted(set(result['devices'])))}"
+    for line in ledger_lines(result["tokens"]):
+        yield f"tokens      {line}"
+    if result["partition_dir"]:
+        partition = Path(result["partition_dir"])
+        example = partition / "client-0" / "runs" / result["run"] / "evidence" / "example.txt"
+        if example.is_file():
+            yield f"evidence    {example}"
+        yield from summary_lines(partition, result["run"], int(result["config"]["clients"]))
+    yield f"result      {folder / 'result.json'}"
+
+
+def choice(result: Mapping[str, Any]) -> str:
+    """Return why the model of the run is that of its round."""
+    from dance_flwr.runs.reader import validated, why_last_model
+
+    if validated(result):
+        return f"best validation in round {result['best_round']}"
+    return f"{why_last_model(result)}, of round {result['best_round']}"
+
+
+def accuracy_table(result: Mapping[str, Any]) -> "Table":
+    """Return the accuracy of each client and of all together, where it has such nodes."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD)
+    for heading in ("client", "nodes", "test nodes", "val accuracy", "test accuracy"):
+        table.add_column(heading, justify="right")
+    for row in result["clients"]:
+        first = (str(row["client"]), str(row.get("nodes", "-")), str(row["test_nodes"]))
+        table.add_row(*first, _score(row["val_accuracy"]), _score(row["test_accuracy"]))
+    table.add_section()
+    total = str(sum(result["nodes_per_client"]))
+    scores = (_score(result["val_accuracy"]), _score(result["test_accuracy"]))
+    table.add_row("overall", total, str(result["test_nodes"]), *scores)
+    return table
+
+
+def _score(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.4f}"
