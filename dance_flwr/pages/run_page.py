@@ -141,10 +141,6 @@ def _pairs(facts: RunFacts, now: datetime) -> list[tuple[str, str]]:
         pairs.append(("test accuracy", f"{status.test_accuracy:.4f} on {nodes}"))
     elif result and not result["test_nodes"]:
         pairs.append(("test accuracy", "no client has test nodes"))
-    if "calibration" in result:
-        from dance_flwr.nn.calibration import Calibration  # imports torch
-
-        pairs.append(("calibration", str(Calibration(**result["calibration"]))))
     if status.val_accuracy is not None:
         last = f"{status.val_accuracy:.4f} in round {status.val_round}"
         best = f"best {status.best_accuracy:.4f} in round {status.best_round}"

@@ -13,10 +13,11 @@ from dance_flwr.runs.facts import RunFacts
 
 
 def of_record(facts: RunFacts) -> list[Section]:
-    """Return what left whom, privacy spent, tokens, configuration and fingerprints."""
+    """Return what left whom, privacy spent, calibration, tokens, configuration, fingerprints."""
     return [
         _left(facts),
         _privacy(facts),
+        _calibration(facts.result),
         _tokens(facts.result),
         _configuration(facts.config),
         _fingerprints(facts),
@@ -62,6 +63,15 @@ def _privacy(facts: RunFacts) -> Section:
         [(str(row.round), six(row.epsilon)) for row in rows],
     )
     return Section("privacy", title, lines, [(drawn, table)])
+
+
+def _calibration(result: Mapping[str, Any]) -> Section:
+    from dance_flwr.nn.calibration import Calibration  # imports torch, which a run has not needed
+
+    if "calibration" not in result:
+        return Section("calibration", "Probabilities", [LATER])
+    text = f"{Calibration(**result['calibration'])}."
+    return Section("calibration", "Probabilities", [text[0].upper() + text[1:]])
 
 
 def _tokens(result: Mapping[str, Any]) -> Section:
