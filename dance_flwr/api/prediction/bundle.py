@@ -34,7 +34,6 @@ from dance_flwr.disk import atomic_folder, json_text, write_text
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.client.own_model import OWN, OwnModel, deployed_own, kind_config
-from dance_flwr.federation.client.personal import personalise
 from dance_flwr.fingerprint import VERSION, file_sha256
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
@@ -241,6 +240,8 @@ def personalised(bundle: Bundle, client_folder: Path, out: Path) -> Bundle:
     ------
     UserError : the bundle is a client's, `out` exists, or the data do not fit the model
     """
+    from dance_flwr.federation.client.personal import personalise  # imports Flower
+
     if "own" in bundle.facts or out.exists():
         raise UserError(
             f"expected a bundle of the global model and a new folder, found {bundle.folder} and "

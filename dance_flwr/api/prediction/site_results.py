@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 from dance_flwr.api.prediction.bundle import Bundle, export
@@ -13,6 +14,7 @@ from dance_flwr.disk import write_json
 from dance_flwr.federation.client.final_model import read_final
 from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.fingerprint import provenance
+from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.summary import privacy_facts
 
 
@@ -43,6 +45,8 @@ def write_results(
         "provenance": provenance(),
         "history": [{"val_accuracy": facts["val_accuracy"]}],
         "clients": [],
+        # The server fits the temperature after the last model was sent.
+        "calibration": asdict(Calibration()),
         "test_accuracy": None,
         "test_macro_f1": None,
     }
