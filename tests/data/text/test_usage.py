@@ -13,7 +13,7 @@ TOKENS = np.array([5, 7, 11, 13, 17], np.int32)
 
 
 def test_nothing_was_read_in_a_folder_without_notes(tmp_path):
-    assert usage_of(tmp_path, TOKENS) == Usage()
+    assert usage_of([tmp_path], TOKENS) == Usage()
 
 
 @given(st.lists(st.lists(st.integers(0, 4), max_size=9), max_size=5))
@@ -22,7 +22,7 @@ def test_counts_are_those_of_a_loop_over_chunks(tmp_path_factory, rounds):
     for number, chunks in enumerate(rounds, 1):
         note_evidence(folder, number, np.array(chunks, np.int64))
     every = [chunk for chunks in rounds for chunk in chunks]
-    assert usage_of(folder, TOKENS) == Usage(
+    assert usage_of([folder], TOKENS) == Usage(
         chunks=len(every),
         tokens=sum(int(TOKENS[chunk]) for chunk in every),
         distinct_chunks=len(set(every)),
@@ -33,13 +33,13 @@ def test_counts_are_those_of_a_loop_over_chunks(tmp_path_factory, rounds):
 def test_a_repeated_round_counts_once(tmp_path):
     for chunks in ([0, 1, 1], [2, 2]):
         note_evidence(tmp_path, 3, np.array(chunks))
-    assert usage_of(tmp_path, TOKENS) == Usage(2, 22, 1, 11)
+    assert usage_of([tmp_path], TOKENS) == Usage(2, 22, 1, 11)
 
 
 def test_packs_that_are_kept_are_notes_of_their_refresh_but_not_the_final_ones(tmp_path):
     for name in ("round-00001", "round-00002", "final"):
         write_npz(tmp_path / "evidence" / f"{name}.npz", {"chunks": np.array([0, 2])})
-    assert usage_of(tmp_path, TOKENS) == Usage(4, 32, 2, 16)
+    assert usage_of([tmp_path], TOKENS) == Usage(4, 32, 2, 16)
 
 
 def test_a_damaged_note_costs_no_run_and_is_named(tmp_path, caplog, monkeypatch):
@@ -49,7 +49,7 @@ def test_a_damaged_note_costs_no_run_and_is_named(tmp_path, caplog, monkeypatch)
     (tmp_path / "read" / "round-00003.npz").write_bytes(b"PK")
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)  # Flower switches it off
     caplog.set_level(logging.WARNING, logger="flwr")  # other tests raise it
-    assert usage_of(tmp_path, TOKENS) == Usage(1, 5, 1, 5)
+    assert usage_of([tmp_path], TOKENS) == Usage(1, 5, 1, 5)
     warned = [record.getMessage() for record in caplog.records]
     assert [line.partition(":")[0].rpartition("/")[2] for line in warned] == [
         "round-00002.npz",
