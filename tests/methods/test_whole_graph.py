@@ -18,7 +18,7 @@ SAMPLED = [name for name in METHODS if SamplingConfig in get_spec(name).sections
 
 
 def test_the_methods_of_whole_graphs_can_sample():
-    own = ["fedavg-full", "fedavg-rotating", "local-only", "fedgta", "fedsage"]
+    own = ["fedavg-full", "fedavg-rotating", "local-only", "fedper", "ditto", "fedgta", "fedsage"]
     own += ["llm4rgnn", "llm4rgnn-cosine", "llata", "llata-cosine", "llata-propagation"]
     own += ["llm4fgl", "llm4fgl-recombined"]
     assert own == SAMPLED
