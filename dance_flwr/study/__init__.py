@@ -21,7 +21,6 @@ _BUILTIN = {
     "ablation": ("ablation:ABLATION", "DANCE without topology, text or node condensation"),
     "refresh-study": ("ablation:REFRESH", "refresh core and text, one of them, or neither"),
     "cores": ("cores:EXPERIMENT", "rules for a small core, and accuracy over the texts read"),
-    "encoders": ("encoders:EXPERIMENT", "another text encoder beside the default one"),
     "convergence": ("convergence:EXPERIMENT", "validation accuracy by round"),
     "hyper": ("hyper:EXPERIMENT", "evidence budgets, mix, alpha and beta"),
     "clients": ("robustness:CLIENTS", "3, 5, 10 and 20 clients"),
