@@ -20,7 +20,6 @@ _BUILTIN = {
     "main-table": ("main_table:EXPERIMENT", "accuracy of every method at each condensation ratio"),
     "ablation": ("ablation:ABLATION", "DANCE without topology, text or node condensation"),
     "refresh-study": ("ablation:REFRESH", "refresh core and text, one of them, or neither"),
-    "cores": ("cores:EXPERIMENT", "rules for a small core, and accuracy over the texts read"),
     "convergence": ("convergence:EXPERIMENT", "validation accuracy by round"),
     "hyper": ("hyper:EXPERIMENT", "evidence budgets, mix, alpha and beta"),
     "clients": ("robustness:CLIENTS", "3, 5, 10 and 20 clients"),
