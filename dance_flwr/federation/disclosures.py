@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import NamedTuple
 
 from dance_flwr.config.plugins import METHODS
+from dance_flwr.config.sections import PERSONAL
 from dance_flwr.errors import UserError
 from dance_flwr.federation.flower import FITRES, SECAGG_CONFIGS, SecAggKey
 from dance_flwr.federation.wire import keys
@@ -127,7 +128,7 @@ def disclosure(record: str, key: str) -> Disclosure:
 def _metrics() -> dict[tuple[str, str], Disclosure]:
     # The views of every method, as a report reads runs of any of them.
     views = {view for spec in METHODS.all().values() for view in spec.views}
-    views |= {"deployed", "global", "own"}
+    views |= {"deployed", "global", *PERSONAL["auto"]}
     scored: set[str] = set()
     for split in ("val", "test"):
         scored |= {keys.total_of(split), *(keys.per_class(split, name) for name in PER_CLASS)}

@@ -91,13 +91,13 @@ def test_the_page_says_from_which_edge_a_span_is(finished, tmp_path):
         path.read_text("utf-8"),
     )
     spans = {
-        (article["node"], *span[5:7]): span[8:]
+        (article["node"], *span["characters"]): span["edge"]
         for _, block in blocks
         for article in unpacked(block)["articles"]
         for span in article["spans"]
     }
-    assert repr(data.ids()[others[0]]) in spans[node, start, end][0]
-    assert spans[node, start, end][0].startswith("from the edge")
+    assert repr(data.ids()[others[0]]) in spans[node, start, end]
+    assert spans[node, start, end].startswith("from the edge")
     for (at, first, last), note in spans.items():
         assert bool(note) == bool(data.edge_spans.others_in(at, first, last))
 

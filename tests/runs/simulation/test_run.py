@@ -64,6 +64,7 @@ TOP = {
     ),
     *("evaluation", "data_sha256", "evidence_sha256", "tokens"),
     *("class_names", "test_by_class", "seconds_by_client", "reading"),
+    *("test_balanced_accuracy", "test_worst_client", "test_calibration_error", "calibration"),
 }
 ROW = {
     *(
