@@ -396,6 +396,7 @@ def test_a_client_that_lost_its_state_selects_its_core_anew(run, tmp_path, monke
     assert root.name == partition.partition
     shutil.rmtree(root / "client-1" / "runs" / partition.run)
     finished = run(folder=folder, resume=True, **keys)
+    said = [line for line in said if not line.startswith("calibration: ")]  # of so few nodes
     assert (
         len(said) == 1
         and said[0].startswith("client 1: ")
