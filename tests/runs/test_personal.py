@@ -25,7 +25,7 @@ from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.client.own_model import OwnModel, own_path
 from dance_flwr.federation.wire import keys
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.nn.mixture import best_share, mixture_losses
+from dance_flwr.nn.mixture import SHARES, best_candidate, mixture_losses
 from dance_flwr.pages.run_page import report_run
 from dance_flwr.runs.finished_run import FinishedRun
 from dance_flwr.runs.inspection import verify_evidence
@@ -220,14 +220,14 @@ def test_a_late_client_personalises_the_model_without_a_round(run, personal, tmp
     args = ("personal", tmp_path / "bundle", "--client-folder", late, "--out", tmp_path / "mine")
     assert cli(*args).code == 0
     mine = Bundle.open(tmp_path / "mine")
-    for name, tensor in own_of(personal, 1).state.items():
-        assert mine.own.state[name].equal(tensor)
+    for name, tensor in own_of(personal, 1).states["alone"].items():
+        assert mine.own.states["alone"][name].equal(tensor)
     client = mine.client(late)
     nodes = validated_nodes(client.data, client.config)
     with torch.no_grad():
         views = client.predict(RoundInfo("x", 3, "", final=True), nodes)
-    losses = mixture_losses(views["own"], views["global"], client.data.labels[nodes])
-    assert mine.own.share == best_share(losses)
+    losses = mixture_losses(views["alone"], views["global"], client.data.labels[nodes])
+    assert mine.own.share == SHARES[best_candidate(losses)]
     assert mine.facts["test_accuracy"] is None
     refused = cli(*args)
     assert refused.code == 2 and "a new folder" in refused.err[0]
