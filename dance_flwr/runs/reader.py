@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # reading the status of a run needs no torch
     from torch import Tensor
 
 # What every reader of a result uses; other entries may be absent in earlier versions.
-_NEEDED = ("model_fingerprint", "method", "config")
+_NEEDED = ("calibration", "model_fingerprint", "method", "config")
 _AGAIN = "copy the run's folder again, or run again"
 
 

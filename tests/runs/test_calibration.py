@@ -159,3 +159,11 @@ def test_every_run_without_privacy_measures_its_error(run):
     assert finished.result["calibration"]["temperature"] == 1
     assert finished.result["calibration"]["error_after"] > 0
     assert {keys.calibration_of(split) for split in ("val", "test")} <= sums(finished)
+
+
+def test_a_result_without_calibration_is_refused_in_one_line(dance, tmp_path):
+    result = {**dance.result}
+    del result["calibration"]
+    (tmp_path / "result.json").write_text(json.dumps(result), "utf-8")
+    with pytest.raises(UserError, match="found none of 'calibration'"):
+        export(tmp_path, tmp_path / "bundle")
