@@ -1,12 +1,14 @@
 """Opening a finished run for its evidence: what is refused, in one line each."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
 from dance_flwr.config.paths import RESULT
 from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.errors import UserError
+from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.finished_run import FinishedRun
 from dance_flwr.runs.inspection import show_evidence, verify_evidence
 
@@ -17,6 +19,7 @@ def finished(tmp_path):
 
     def write(**entries):
         content = {"method": "dance", "model_fingerprint": "0" * 16, "partition_dir": None}
+        content["calibration"] = asdict(Calibration())
         content["config"] = flatten(RunConfig())
         (tmp_path / RESULT).write_text(json.dumps(content | entries))
         return tmp_path
