@@ -16,7 +16,7 @@ CHECKED = [
     *("dance.algorithm", "dance.losses", "dance.model"),
     *("dance.nodes", "dance.selection", "dance.text", "dance.topology", "dance.weighing"),
 ]
-WHOLE_RUNS = {"cli", "deploy", "federation", "redteam", "runs"}
+WHOLE_RUNS = {"api", "cli", "deploy", "federation", "methods", "pages", "redteam", "runs", "study"}
 install_import_hook([f"dance_flwr.{name}" for name in CHECKED], "beartype.beartype")
 
 from support.graphs import (  # noqa: E402

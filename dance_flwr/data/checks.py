@@ -6,6 +6,7 @@ takes.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ from dance_flwr.errors import DataError
 from dance_flwr.escaping import one_line
 
 if TYPE_CHECKING:  # wire/rules reads the limits, in processes that need no scipy
+    from tokenizers import Tokenizer
+
     from dance_flwr.data.graphs.graph import TextGraph
 
 # What a client may state of its classes; the server refuses any other description of its data.
@@ -160,12 +163,7 @@ def unread_texts(texts: Iterable[str], tokenizer: Path) -> str:
     texts : the first `SAMPLE` are read
     tokenizer : file `tokenizer.json` of the encoder
     """
-    # The library of the file itself: transformers would import torch.
-    from tokenizers import Tokenizer
-
-    reader = Tokenizer.from_file(str(tokenizer))
-    reader.no_truncation()
-    reader.no_padding()
+    reader = _tokenizer(tokenizer)
     unknown = getattr(reader.model, "unk_token", None)
     letters = unread = 0
     for text in islice(texts, SAMPLE):
@@ -182,6 +180,18 @@ def unread_texts(texts: Iterable[str], tokenizer: Path) -> str:
         "set encoder to a model that reads it, such as "
         "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
     )
+
+
+@lru_cache(maxsize=1)
+def _tokenizer(path: Path) -> "Tokenizer":
+    """Return the tokenizer of a file, which takes longer to load than its texts take to read."""
+    # The library of the file itself: transformers would import torch.
+    from tokenizers import Tokenizer
+
+    reader = Tokenizer.from_file(str(path))
+    reader.no_truncation()
+    reader.no_padding()
+    return reader
 
 
 def _unread(

@@ -74,8 +74,9 @@ def homes(started):
 
 @pytest.mark.flower
 @pytest.mark.xdist_group("engine")
-@pytest.mark.parametrize("way", ["SIGINT", "SIGKILL", TERMINAL, DELETED])
+@pytest.mark.parametrize("way", ["SIGKILL", TERMINAL, DELETED])
 def test_nothing_of_an_engine_is_left(begin_run, tmp_path, way):
+    """SIGTERM, which raises what SIGINT raises, is sent to the engine of `test_listeners.py`."""
     started = begin_run(way)
     assert len(started.look()) > 8, "an engine is many processes"
     private = homes(started)

@@ -1,5 +1,6 @@
 """Flower's strategies by name, and the `Round` around the one of a run."""
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +102,8 @@ def bulyan(config: RunConfig, **options: Any) -> FedAvg:
 
     f uploads may be false: 4 f + 3 are the fewest of a round. f = 0 is a `UserError`.
     """
+    # Flower collects garbage once per array of an upload; of what is loaded by now there is none.
+    gc.freeze()
     return Bulyan(num_malicious_nodes=_false(config, "bulyan", 4), **options)
 
 
