@@ -28,7 +28,6 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import spent_epsilon
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.metrics import Counts, Training, accuracy, macro_f1
-from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.history import Round
 from dance_flwr.runs.lifecycle import round_ended
@@ -208,19 +207,17 @@ class Recorder:
         ----------
         clients : client -> final counts of "val" and "test" of the best model; None = the sums of
             all clients, where only these are known
-        context : further facts: run name, data, clients, partition folder
+        context : further facts: run name, data, calibration, partition folder
         """
         test, val = (
             total_counts([counts[split] for counts in clients.values()])
             for split in ("test", "val")
         )
         rows = client_rows(clients, self.checkpoint.sizes.get("nodes_per_client", {}))
-        calibration = Calibration.fit(val.calibration, val.total, test.calibration, test.total)
         self.checkpoint.stamp()
         result = {
             "schema": SCHEMA,
             **test_scores(test, rows),
-            "test_calibration_error": calibration.error_after,
             "val_accuracy": accuracy(val.correct["deployed"], val.total),
             "best_round": self.best_round,
             "test_nodes": test.total,
@@ -231,7 +228,6 @@ class Recorder:
             "share_of_views": view_shares(self.config),
             "clients": rows,
             "test_by_class": class_counts(test),
-            "calibration": asdict(calibration),
             "per_condensed_node": per_condensed_node(self.history),
             "seconds_total": time.perf_counter() - self._start,
             "seconds_by_phase": sum_by_key([row.seconds for row in self.history]),

@@ -1,6 +1,6 @@
-"""Ask the clients at the end of a run for final counts, and for the hashes of its record."""
+"""Ask the clients at the end of a run for final counts, and for the hashes of its evidence."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flwr.app import ArrayRecord
@@ -87,34 +87,19 @@ def _mixture_losses(
     return sums, means
 
 
-def hashes(
-    grid: FederationGrid,
-    schemas: Sequence[wire.Schema],
-    config: Mapping[str, Any],
-    timeout: float,
-    *,
-    evidence: bool,
-) -> dict[str, dict[int, str]]:
-    """Return what fixes each client's data and evidence, as the run's record holds it.
+def seal(grid: FederationGrid, config: Mapping[str, Any], timeout: float) -> dict[int, str]:
+    """Tell the clients the temperature of the run; return the hash of each one's evidence.
 
-    A client that does not answer has no hash of its evidence: no absent client costs a finished
-    run.
+    "" where the method keeps none. A client that does not answer has no hash: no absent client
+    costs a finished run.
 
     Parameters
     ----------
-    schemas : of the clients of the run, ascending
-    config : of the messages, `configs.run_config`
-    evidence : whether the clients of the run keep evidence
+    config : of the message, `configs.sealing_config`
     """
-    clients = zip(grid.clients, schemas, strict=True)
-    # Why (decision 20): the record fixes what each client held, for `evidence verify`.
-    by_client = {keys.DATA_SHA256: {client: schema.data_sha256 for client, schema in clients}}
-    if evidence:
-        batch = [wire.query(keys.SEAL, node, config) for node in grid.nodes]
-        # `exchange` has no quorum: no absent client costs a finished run its result.
-        sealed = [reply for reply in grid.exchange(batch, timeout) if not reply.has_error()]
-        by_client[keys.EVIDENCE_SHA256] = {
-            grid.client_of(reply): str(wire.config_of(reply)[keys.EVIDENCE_SHA256])
-            for reply in sealed
-        }
-    return by_client
+    batch = [wire.query(keys.SEAL, node, config) for node in grid.nodes]
+    # `exchange` has no quorum: no absent client costs a finished run its result.
+    sealed = [reply for reply in grid.exchange(batch, timeout) if not reply.has_error()]
+    return {
+        grid.client_of(reply): str(wire.config_of(reply)[keys.EVIDENCE_SHA256]) for reply in sealed
+    }

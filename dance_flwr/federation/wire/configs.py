@@ -28,6 +28,11 @@ def final_config(common: Mapping[str, Any], round_: int) -> dict[str, Any]:
     return {**common, keys.ROUND: round_, keys.FINAL: True}
 
 
+def sealing_config(common: Mapping[str, Any], temperature: float, nodes: int) -> dict[str, Any]:
+    """Return the config of the last message: the temperature, fitted on so many nodes."""
+    return {**common, keys.TEMPERATURE: temperature, keys.SCORED_NODES: nodes}
+
+
 def run_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a config that is in every message of a run."""
     common = (keys.RUN, keys.PARTITION_DIR, keys.TEXT_POOLING, keys.EDGE_GATES)
