@@ -28,8 +28,9 @@ class WandbTracker:
         mode = os.environ.get("WANDB_MODE", "offline")
         import wandb
 
-        quiet = {"silent": True, "console": "off", "x_save_requirements": False}
-        settings = wandb.Settings(mode=mode, **quiet, **dict.fromkeys(_OFF, True))
+        known = {"mode": mode, "root_dir": os.environ.get("WANDB_DIR", os.getcwd())}
+        known |= {"silent": True, "console": "off", "x_save_requirements": False}
+        settings = wandb.Settings(**known, **dict.fromkeys(_OFF, True))
         # Files of it cannot be amended; at its service a run of the same id is replaced.
         for old in Path(settings.wandb_dir).glob(f"offline-run-*-{run.digest}"):
             rmtree(old)
@@ -44,7 +45,8 @@ class WandbTracker:
         )
         self.rounds, self.ended = 0, False
         folder = self._run.settings.sync_dir
-        self.place = self._run.url or f"{folder}; send it with: wandb sync {folder}"
+        local = f"{folder}; send it with: wandb sync {folder}"
+        self.place = local if mode == "offline" else f"{self._run.url}"
 
     def log(self, round_: int, numbers: Mapping[str, float]) -> None:
         """Store the numbers of one round at this step."""
@@ -54,4 +56,4 @@ class WandbTracker:
     def end(self, state: str, numbers: Mapping[str, float], facts: Mapping[str, str]) -> None:
         """Store the result in the summary of the run, and wait until all of it is stored."""
         self._run.summary.update({**numbers, "state": state, **facts})
-        self._run.finish(exit_code=int(state == "failed"), quiet=True)
+        self._run.finish(exit_code=int(state == "failed"))
