@@ -3,7 +3,6 @@
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,14 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.federation.server.deadline import timeout_of
-from dance_flwr.federation.server.ending import final_counts, seal
+from dance_flwr.federation.server.ending import final_counts, hashes
 from dance_flwr.federation.server.membership import describe, join
 from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.server.reading import settled_reading
 from dance_flwr.federation.server.round import initial_arrays
 from dance_flwr.federation.server.secure_grid import federate
 from dance_flwr.federation.server.strategies import make_round, strategy_name
-from dance_flwr.federation.wire import configs, keys
+from dance_flwr.federation.wire import configs
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.methods import check_method, evaluation, get_spec
 from dance_flwr.runs import progress
@@ -34,7 +33,6 @@ from dance_flwr.runs.lifecycle import observe_run
 from dance_flwr.runs.locks import SERVER, exclusive
 from dance_flwr.runs.recorder import Recorder, reason_of_failure
 from dance_flwr.runs.resume import begin, resume_hint
-from dance_flwr.runs.summary import calibration_of
 from dance_flwr.runs.token_ledgers import token_ledgers
 
 LOG = logging.getLogger("flwr")
@@ -103,18 +101,10 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     rec.keep_last_model(state_of(strategy.deployed))
     best = partial(strategy.model_for, arrays_of(rec.best_state))
     clients, tokens, costs = final_counts(federation, best, common, rec.best_round, config)
-    calibration = calibration_of(clients)
     facts: dict[str, Any] = {"strategy": strategy_name(config), "evaluation": evaluation(config)}
-    facts |= costs | {"method": config.method, "seed": config.seed, "run": checkpoint.run}
     facts |= {"partition_dir": str(prepared.folder) if prepared else None}
     facts |= {"devices": [s.device for s in schemas], "class_names": list(first.class_names)}
     facts |= {"reading": checkpoint.reading, "tokens": token_ledgers(tokens, checkpoint.sizes)}
-    # Why (decision 20): the record fixes what each client held, for `evidence verify`.
-    hashes = zip(federation.clients, (schema.data_sha256 for schema in schemas), strict=True)
-    facts |= {keys.DATA_SHA256: dict(hashes), "calibration": asdict(calibration)}
-    facts |= {"test_calibration_error": calibration.error_after}
-    if spec.keeps_evidence or not prepared:
-        ending = configs.sealing_config(common, calibration.temperature, calibration.nodes)
-        sealed = seal(federation, ending, timeout)
-        facts |= {keys.EVIDENCE_SHA256: sealed} if spec.keeps_evidence else {}
-    rec.write(clients, facts | {"messages": log.rows()})
+    ending, kept = configs.sealing_config(common, rec.calibrate(clients)), spec.keeps_evidence
+    facts |= hashes(federation, schemas, ending, timeout, evidence=kept, own_data=not prepared)
+    rec.write(clients, costs | facts | {"messages": log.rows()})

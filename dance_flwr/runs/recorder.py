@@ -28,12 +28,14 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import spent_epsilon
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.metrics import Counts, Training, accuracy, macro_f1
+from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.history import Round
 from dance_flwr.runs.lifecycle import round_ended
 from dance_flwr.runs.reader import validated, why_last_model
 from dance_flwr.runs.resume import forget, holds_run, truncate_history
 from dance_flwr.runs.summary import (
+    calibration_of,
     class_counts,
     client_rows,
     per_condensed_node,
@@ -85,6 +87,7 @@ class Recorder:
         # The seconds before a stop count; those in which the run lay still do not.
         self._start = self._round_start - self.checkpoint.seconds
         self._row = Round(self.checkpoint.round + 1)
+        self._calibration = Calibration()
 
     def _clear(self) -> None:
         """Delete the files of an earlier run, or what this run wrote after its checkpoint."""
@@ -198,6 +201,11 @@ class Recorder:
         with atomic_path(self.folder / MODEL) as draft:
             save_file(tensors, draft, metadata={"round": str(self.best_round)})
 
+    def calibrate(self, clients: Mapping[int | None, Mapping[str, Counts]]) -> Calibration:
+        """Fit the temperature of the result to the final counts, as for `write`, and return it."""
+        self._calibration = calibration_of(clients)
+        return self._calibration
+
     def write(
         self, clients: Mapping[int | None, Mapping[str, Counts]], context: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -207,7 +215,7 @@ class Recorder:
         ----------
         clients : client -> final counts of "val" and "test" of the best model; None = the sums of
             all clients, where only these are known
-        context : further facts: run name, data, calibration, partition folder
+        context : further facts: data, hashes, messages, partition folder
         """
         test, val = (
             total_counts([counts[split] for counts in clients.values()])
@@ -236,6 +244,11 @@ class Recorder:
             / max(len(self.history), 1),
             "privacy": privacy_facts(self.config, len(self.history), self.checkpoint.repeats),
             "model_fingerprint": model_fingerprint(self.best_state),
+            "calibration": asdict(self._calibration),
+            "test_calibration_error": self._calibration.error_after,
+            "method": self.config.method,
+            "seed": self.config.seed,
+            "run": self.checkpoint.run,
             "provenance": ", ".join(self.checkpoint.provenance),
             "config": flatten(self.config),
             "versions": versions(),

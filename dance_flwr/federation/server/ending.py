@@ -1,6 +1,6 @@
-"""Ask the clients at the end of a run for final counts, and for the hashes of its evidence."""
+"""Ask the clients at the end of a run for final counts, and for the hashes of its record."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flwr.app import ArrayRecord
@@ -87,19 +87,37 @@ def _mixture_losses(
     return sums, means
 
 
-def seal(grid: FederationGrid, config: Mapping[str, Any], timeout: float) -> dict[int, str]:
-    """Tell the clients the temperature of the run; return the hash of each one's evidence.
+def hashes(
+    grid: FederationGrid,
+    schemas: Sequence[wire.Schema],
+    config: Mapping[str, Any],
+    timeout: float,
+    *,
+    evidence: bool,
+    own_data: bool,
+) -> dict[str, dict[int, str]]:
+    """Return what fixes each client's data and evidence, as the run's record holds it.
 
-    "" where the method keeps none. A client that does not answer has no hash: no absent client
-    costs a finished run.
+    Clients that keep evidence are asked for its hash; those that hold their own data keep the
+    temperature of the run, which the same message tells. A client that does not answer has no hash
+    of its evidence: no absent client costs a finished run.
 
     Parameters
     ----------
-    config : of the message, `configs.sealing_config`
+    schemas : of the clients of the run, ascending
+    config : of the messages, `configs.sealing_config`
+    evidence, own_data : whether the clients of the run keep evidence, and hold their own data
     """
-    batch = [wire.query(keys.SEAL, node, config) for node in grid.nodes]
-    # `exchange` has no quorum: no absent client costs a finished run its result.
-    sealed = [reply for reply in grid.exchange(batch, timeout) if not reply.has_error()]
-    return {
-        grid.client_of(reply): str(wire.config_of(reply)[keys.EVIDENCE_SHA256]) for reply in sealed
-    }
+    clients = zip(grid.clients, schemas, strict=True)
+    # Why (decision 20): the record fixes what each client held, for `evidence verify`.
+    by_client = {keys.DATA_SHA256: {client: schema.data_sha256 for client, schema in clients}}
+    if evidence or own_data:
+        batch = [wire.query(keys.SEAL, node, config) for node in grid.nodes]
+        # `exchange` has no quorum: no absent client costs a finished run its result.
+        sealed = [reply for reply in grid.exchange(batch, timeout) if not reply.has_error()]
+        digests = {
+            grid.client_of(reply): str(wire.config_of(reply)[keys.EVIDENCE_SHA256])
+            for reply in sealed
+        }
+        by_client |= {keys.EVIDENCE_SHA256: digests} if evidence else {}
+    return by_client

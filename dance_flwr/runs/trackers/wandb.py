@@ -28,9 +28,9 @@ class WandbTracker:
         mode = os.environ.get("WANDB_MODE", "offline")
         import wandb
 
-        known = {"mode": mode, "root_dir": os.environ.get("WANDB_DIR", os.getcwd())}
+        known = {"mode": mode, "root_dir": os.environ.get("WANDB_DIR") or str(Path.cwd())}
         known |= {"silent": True, "console": "off", "x_save_requirements": False}
-        settings = wandb.Settings(**known, **dict.fromkeys(_OFF, True))
+        settings = wandb.Settings(**known, **dict.fromkeys(_TRUE, True))
         # Files of it cannot be amended; at its service a run of the same id is replaced.
         for old in Path(settings.wandb_dir).glob(f"offline-run-*-{run.digest}"):
             rmtree(old)
