@@ -97,6 +97,10 @@ def records(path):
 
 
 def read_wandb(facts):
+    import wandb
+
+    wandb.teardown()  # its service writes what is left, as at the end of a process
+
     def items(entries):
         return {(e.key or "/".join(e.nested_key)): json.loads(e.value_json) for e in entries}
 

@@ -8,12 +8,9 @@ from shutil import rmtree
 from dance_flwr.runs.trackers.contract import PROJECT, TrackedRun
 
 # Why (decision 25): nothing of the machine or its programs; a tracker stores the numbers of a run.
-_OFF = (
-    "disable_git",
-    "disable_code",
-    "x_disable_meta",
-    "x_disable_stats",
-    "x_disable_machine_info",
+_TRUE = (
+    *("silent", "disable_git", "disable_code"),
+    *("x_disable_meta", "x_disable_stats", "x_disable_machine_info"),
 )
 
 
@@ -28,9 +25,13 @@ class WandbTracker:
         mode = os.environ.get("WANDB_MODE", "offline")
         import wandb
 
-        known = {"mode": mode, "root_dir": os.environ.get("WANDB_DIR") or str(Path.cwd())}
-        known |= {"silent": True, "console": "off", "x_save_requirements": False}
-        settings = wandb.Settings(**known, **dict.fromkeys(_TRUE, True))
+        settings = wandb.Settings(
+            mode=mode,
+            root_dir=os.environ.get("WANDB_DIR") or str(Path.cwd()),
+            console="off",
+            x_save_requirements=False,
+            **dict.fromkeys(_TRUE, True),
+        )
         # Files of it cannot be amended; at its service a run of the same id is replaced.
         for old in Path(settings.wandb_dir).glob(f"offline-run-*-{run.digest}"):
             rmtree(old)
@@ -54,6 +55,6 @@ class WandbTracker:
         self.rounds = round_
 
     def end(self, state: str, numbers: Mapping[str, float], facts: Mapping[str, str]) -> None:
-        """Store the result in the summary of the run, and wait until all of it is stored."""
+        """Store the result in the summary of the run, all of it when this process ends."""
         self._run.summary.update({**numbers, "state": state, **facts})
         self._run.finish(exit_code=int(state == "failed"))
