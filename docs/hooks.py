@@ -99,6 +99,8 @@ def notebook_page(path: Path) -> str:
         text = "".join(cell["source"])
         parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
         for output in cell.get("outputs", []):
+            if output.get("name") == "stderr":  # bars of progress
+                continue
             data = output.get("data", {})
             shown = output.get("text") or data.get("text/plain", "")
             parts.append(data.get("text/html") or f"```text\n{shown.rstrip()}\n```")

@@ -144,7 +144,8 @@ def test_a_notebook_is_a_page_with_its_outputs(monkeypatch, site):
     def execute(client):
         html = {"text/html": "<b>x</b>", "text/plain": "x"}
         for cell in client.nb.cells:
-            cell.outputs = [new_output("stream", text="a\n"), new_output("display_data", html)]
+            cell.outputs = [new_output("stream", name="stderr", text="bar")]
+            cell.outputs += [new_output("stream", text="a\n"), new_output("display_data", html)]
 
     assert len(NOTEBOOKS) == 2
     for path in NOTEBOOKS:

@@ -283,4 +283,8 @@ def test_nine_commands_from_nothing_to_predictions_at_a_site(tiny, tmp_path):
     assert "<html" in (folder / "audit.html").read_text()[:500]
     facts = json.loads((folder / "bundle" / "bundle.json").read_text())
     assert facts["model_fingerprint"] == result["model_fingerprint"]
+    (kept,) = (site / "client" / "runs").glob("*/final.json")
+    calibration = json.loads(kept.read_text())["calibration"]
+    assert facts["calibration"] == calibration
+    assert calibration["temperature"] == result["calibration"]["temperature"]
     assert exposed(site) == []
