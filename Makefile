@@ -24,7 +24,7 @@ check: install-dev  ## formatting, lint, types, sizes and directions of imports
 	$(BIN)/pytest -q --no-header tests/test_architecture.py
 
 docs: $(INSTALLED_DOCS)  ## the site of the documentation, in site/; open site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	RUN_NOTEBOOKS=1 NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 install: $(INSTALLED)  ## what a run needs
 install-dev: $(INSTALLED_DEV)  ## and what tests and checks need, in the same environment

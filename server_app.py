@@ -102,9 +102,9 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     best = partial(strategy.model_for, arrays_of(rec.best_state))
     clients, tokens, costs = final_counts(federation, best, common, rec.best_round, config)
     facts: dict[str, Any] = {"strategy": strategy_name(config), "evaluation": evaluation(config)}
-    facts |= costs | {"method": config.method, "seed": config.seed, "run": checkpoint.run}
     facts |= {"partition_dir": str(prepared.folder) if prepared else None}
     facts |= {"devices": [s.device for s in schemas], "class_names": list(first.class_names)}
     facts |= {"reading": checkpoint.reading, "tokens": token_ledgers(tokens, checkpoint.sizes)}
-    facts |= hashes(federation, schemas, common, timeout, evidence=spec.keeps_evidence)
-    rec.write(clients, facts | {"messages": log.rows()})
+    ending, kept = configs.sealing_config(common, rec.calibrate(clients)), spec.keeps_evidence
+    facts |= hashes(federation, schemas, ending, timeout, evidence=kept, own_data=not prepared)
+    rec.write(clients, costs | facts | {"messages": log.rows()})

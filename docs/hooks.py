@@ -1,9 +1,11 @@
 """What the site takes from outside `docs/`, and links between the two, for `mkdocs.yml`."""
 
+import json
 import os
 import posixpath
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -18,6 +20,8 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security-policy.md",
 }
+NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))
+OUTSIDE |= {f"notebooks/{path.name}": f"notebooks/{path.stem}.md" for path in NOTEBOOKS}
 DECISIONS = "decisions/index.md"
 _REPOSITORY_PATH = {site: path for path, site in OUTSIDE.items()}
 _LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
@@ -30,6 +34,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         pages = next(part[title] for part in config.nav or [] if title in part)
         for path in sorted((PROJECT / "docs" / folder).glob("*.md")):
             pages += [uri] if (uri := f"{folder}{path.name}") not in listed else []
+    guides = next(part["Guides"] for part in config.nav or [] if "Guides" in part)
+    guides += [OUTSIDE[f"notebooks/{path.name}"] for path in NOTEBOOKS]
     pages = [DECISIONS, *(f"decisions/{path.name}" for path in _decisions())]
     config.nav = [*(config.nav or []), {"Decisions": pages}]
     return config
@@ -38,7 +44,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages at the root of the repository, and the list of decisions."""
     for path, site in OUTSIDE.items():
-        files.append(File.generated(config, site, abs_src_path=str(PROJECT / path)))
+        source: dict[str, str] = {"abs_src_path": str(PROJECT / path)}
+        if path.endswith(".ipynb"):
+            source = {"content": notebook_page(PROJECT / path)}
+        files.append(File.generated(config, site, **source))
     lines = [
         "# Decisions",
         "",
@@ -71,6 +80,31 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
         return f"{before}{os.path.relpath(site, posixpath.dirname(uri) or '.')}{anchor}{after}"
 
     return _LINK.sub(site_link, markdown)
+
+
+def notebook_page(path: Path) -> str:
+    """Return a notebook as Markdown, with outputs if $RUN_NOTEBOOKS is set, as `make docs` does."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    # They lie in the repository without outputs, which would be those of an earlier version.
+    if os.environ.get("RUN_NOTEBOOKS"):
+        import nbformat
+        from nbclient import NotebookClient
+
+        notebook = nbformat.read(path, as_version=4)
+        with TemporaryDirectory() as home:
+            place = {"metadata": {"path": home}}
+            NotebookClient(notebook, timeout=600, resources=place).execute()
+    parts = []
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        for output in cell.get("outputs", []):
+            if output.get("name") == "stderr":  # bars of progress
+                continue
+            data = output.get("data", {})
+            shown = output.get("text") or data.get("text/plain", "")
+            parts.append(data.get("text/html") or f"```text\n{shown.rstrip()}\n```")
+    return "\n\n".join(parts) + "\n"
 
 
 def _decisions() -> list[Path]:

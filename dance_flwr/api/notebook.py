@@ -26,16 +26,17 @@ the first {{ nodes|length }} are shown{% endif %}. This output contains source t
 <h4><bdi>{{ node.id|line }}</bdi>: {{ node.predicted|line }}
 ({{ "%.3f"|format(node.probability) }})</h4>
 <p>{% for view, probs in node.views.items() -%}
-{{ view }}: {{ (probs|best)[0]|line }}
+{{ readings.get(view, view) }}: {{ (probs|best)[0]|line }}
 ({{ "%.3f"|format((probs|best)[1]) }}){{ "; " if not loop.last }}
 {%- endfor %}</p>
 {% for part in node.neighbours %}<article dir="auto" style="border-left:3px solid #888;\
 padding-left:.7em;margin:.6em 0">
-<p><b>hop {{ part.hop }}</b>, gate {{ "%.3f"|format(part.gate) }}, <bdi>{{ part.id|line }}</bdi>
+<p><b>{{ hops[part.hop] }}</b>, importance {{ "%.3f"|format(part.gate) }},
+<bdi>{{ part.id|line }}</bdi>
 {%- if part.training_label is not none %}, training label {{ part.training_label|line }}
-(log-odds {{ "%+.2f"|format(part.effect) }}){% endif %}</p>
+({{ "%+.2f"|format(part.effect) }}){% endif %}</p>
 <p style="white-space:pre-wrap">{% for text, span in part|pieces(node.spans) -%}
-{% if span %}<mark title="weight {{ "%.3f"|format(span.weight) }}">{{ text|plain }}</mark>\
+{% if span %}<mark title="importance {{ "%.3f"|format(span.weight) }}">{{ text|plain }}</mark>\
 <sup>{{ "%.2f"|format(span.weight) }}</sup>{% else %}{{ text|plain }}{% endif %}
 {%- endfor %}</p>
 </article>
@@ -77,7 +78,7 @@ class Marked(Protocol):
 
 
 def evidence_html(nodes: Sequence[object], total: int, model_id: str) -> str:
-    """Return the evidence of nodes as HTML: predictions, gates, and texts with marked spans.
+    """Return the evidence of nodes as HTML, in the words of docs/glossary.md.
 
     Parameters
     ----------
@@ -105,9 +106,12 @@ def _cell(value: object) -> str:
 def _environment() -> "Environment":
     from jinja2 import DictLoader, Environment
 
+    from dance_flwr.evidence.render import HOP_NAMES, READINGS
+
     # Escaped without exception: texts, ids and names of classes are those of strangers.
     environment = Environment(loader=DictLoader(_TEMPLATES), autoescape=True)
     environment.filters |= {"plain": escaped, "line": _line, "best": _best, "pieces": _pieces}
+    environment.globals |= {"readings": READINGS, "hops": HOP_NAMES}
     return environment
 
 

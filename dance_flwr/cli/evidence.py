@@ -1,4 +1,4 @@
-"""`dance-flwr evidence`: the evidence packs of a finished run."""
+"""`dance-flwr evidence`: what the predictions of a finished run rest on."""
 
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ Data = Annotated[
 app = typer.Typer(
     name="evidence",
     no_args_is_help=True,
-    help="Show, verify and count the evidence packs of a run, in a terminal or in a browser.",
+    help="Show, verify and count the evidence of a run, in a terminal or in a browser.",
 )
 
 
@@ -27,15 +27,17 @@ def show(
     client: Annotated[int, typer.Option(help="number of the client, from 0")] = 0,
     node: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="id of the node; default: that of the most confident pack"),
+        typer.Option(
+            metavar="ID", help="id of the node; default: a stored one of which the model is surest"
+        ),
     ] = None,
     client_folder: ClientFolder = None,
     data: Data = None,
 ) -> None:
-    """Print one evidence pack: predictions, contributions, and texts with marked spans.
+    """Print the evidence of one node: the answer, how it adds up, and texts with marked passages.
 
-    A node outside the condensed core has no stored pack; its pack is computed with the run's model.
-    With --data, RUN is a bundle of `dance-flwr export`, and --node any node of the data.
+    What the run did not store is computed with its model. With --data, RUN is a bundle of
+    `dance-flwr export`, and --node any node of the data.
     """
     if data is not None:
         from dance_flwr.api.prediction.bundle import Bundle
@@ -57,7 +59,8 @@ def verify(
     run: FinishedRun,
     client_folder: ClientFolder = None,
     encode: Annotated[
-        int, typer.Option(help="chunks per client whose embeddings are computed again", min=0)
+        int,
+        typer.Option(help="text passages per client whose embeddings are computed again", min=0),
     ] = 16,
     data: Data = None,
     evidence: Annotated[
@@ -69,7 +72,7 @@ def verify(
         typer.Option(metavar="FILE", help="table that `predict` wrote, beside --data"),
     ] = None,
 ) -> None:
-    """Check files, spans, embeddings and weights against the run's record, the texts, the model.
+    """Check files, passages and importance against the run's record, the texts and the model.
 
     With --data and --evidence, --predictions or both, RUN is a bundle of `dance-flwr export`.
     """
@@ -118,7 +121,7 @@ def page(
     client_folder: ClientFolder = None,
     data: Data = None,
     encode: Annotated[
-        int, typer.Option(help="chunks whose embeddings are computed again to verify", min=0)
+        int, typer.Option(help="text passages whose embeddings are computed again to verify", min=0)
     ] = 16,
 ) -> None:
     """Write a self-contained HTML page of a client's evidence; it holds source texts.

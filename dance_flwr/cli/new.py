@@ -52,14 +52,8 @@ def new(
     check_out(study, "NAME")
     if study.exists():
         raise UserError(f"{study}: expected a new study, found one; choose another NAME")
-    columns: dict[str, Any] = {
-        "text": text,
-        "label": label,
-        "id": id_,
-        "source": source,
-        "target": target,
-    }
-    graph, options = _read(files, Options(**columns, edge_text=edge_text))
+    columns = Options(text, label, id=id_, source=source, target=target, edge_text=edge_text)
+    graph, options = _read(files, columns)
     # Stored only now: what is refused or still asked for leaves nothing behind.
     root = data_root(DataConfig())
     report = import_graph(files, name, root, options, tuple(DATASETS))

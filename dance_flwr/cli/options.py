@@ -129,7 +129,7 @@ Trackers = Annotated[
     list[str] | None,
     typer.Option(
         metavar="TRACKER",
-        help="also store rounds and result in mlflow, tensorboard or trackio; repeatable",
+        help="also store rounds and result in mlflow, tensorboard, trackio or wandb; repeatable",
     ),
 ]
 RunPage = Annotated[

@@ -218,5 +218,6 @@ TRACKERS = Registry(
         "mlflow": "dance_flwr.runs.trackers.mlflow:MlflowTracker",
         "tensorboard": "dance_flwr.runs.trackers.tensorboard:TensorboardTracker",
         "trackio": "dance_flwr.runs.trackers.trackio:TrackioTracker",
+        "wandb": "dance_flwr.runs.trackers.wandb:WandbTracker",
     },
 )

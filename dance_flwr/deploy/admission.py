@@ -1,7 +1,8 @@
 """Admit sites to a federation, and check a run against what its nodes demand."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from dance_flwr.federation.secagg.stage_checks import clients_to_stay
 from dance_flwr.federation.wire import keys
 from dance_flwr.methods import check_method
 from dance_flwr.runs.history import whole_lines
+from dance_flwr.runs.latest import remember
 from dance_flwr.runs.reader import read_result
 from dance_flwr.runs.resume import how_to_resume, resume_hint
 from dance_flwr.runs.simulation.engine import follow, wait_until_left
@@ -167,6 +169,7 @@ def run_federation(federation: Federation, config: RunConfig, log: Log) -> dict[
             text += f"; {federation.invitation.sites[int(client)]}: {reason}"
         log(f"round       {row['round']} of {config.rounds}{text}")
 
+    remember(folder)
     number = link.submit(config)
     try:
         with stopping_in_order(), resume_hint(folder):
@@ -174,9 +177,20 @@ def run_federation(federation: Federation, config: RunConfig, log: Log) -> dict[
     except KeyboardInterrupt:
         link.flwr("stop", number, NAME)
         raise UserError(f"the run was stopped; {how_to_resume(folder)}") from None
+    except UserError as error:
+        # The server knows clients by their numbers; the operator knows sites.
+        error.args = (_with_names(str(error), federation.invitation.sites),)
+        raise
     wait_until_left(folder)
     log(f"result      {folder / RESULT}")
     return read_result(folder)
+
+
+def _with_names(text: str, sites: Sequence[str]) -> str:
+    """Return a text of the server with the name of its site before every "client K"."""
+    for client, site in enumerate(sites):
+        text = re.sub(rf"\bclient {client}\b", f"{site} (client {client})", text)
+    return text
 
 
 def _admitted(federation: Federation) -> dict[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Render evidence packs as text: predictions, gates, and source texts with marked spans."""
+"""Render evidence packs as text, in the words of docs/glossary.md."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.config.sections import ALONE, TUNED
 from dance_flwr.dance.inference import DEPLOYED
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.text_record import EdgeSpans
 from dance_flwr.disk import atomic_file
 from dance_flwr.escaping import escaped, one_line
-from dance_flwr.evidence.pack import FUSED, OWN, PARTS, PERSONAL, SMOOTHED, Packs
+from dance_flwr.evidence.pack import FUSED, OWN, PERSONAL, SMOOTHED, Packs
 from dance_flwr.evidence.summaries.summary import (
     Sentence,
     Span,
@@ -22,6 +23,20 @@ from dance_flwr.evidence.summaries.summary import (
     spans_of,
 )
 
+# Stage -> what people read of it.
+READINGS = {
+    "plain": "all texts and edges, none marked",
+    "core": "the marked evidence as a small graph",
+    FUSED: "the marked text and the neighbours",
+    DEPLOYED: "the answer",
+    SMOOTHED: "the answer, smoothed over neighbours",
+    ALONE: "the client's own model, which reads all texts and edges",
+    TUNED: "the answer, trained on at this client; its evidence is not shown",
+    PERSONAL: "the answer, with the client's own model",
+}
+TOGETHER = (DEPLOYED, SMOOTHED, *OWN, PERSONAL)  # no views of the global model
+HOP_NAMES = ("the node itself", "neighbour", "neighbour of a neighbour")
+_PARTS = ("constant", "class sizes", "graph", "marked text", "neighbours' labels")  # as `PARTS`
 _MAX_EDGES = 3  # named for a span; the chunk of a hub holds the texts of many
 
 
@@ -31,8 +46,8 @@ def render(
     """Return one pack as text.
 
     It shows the deployed prediction, each view, what graph, text and labels contributed, a summary,
-    the gates by hop, and every source text with its spans in ⟦ ⟧. The summary cites spans by their
-    numbers [k].
+    the gates by hop, and every source text with its spans in ⟦ ⟧, whose numbers [k] the summary
+    cites.
 
     Parameters
     ----------
@@ -52,14 +67,14 @@ def render(
     # Why (decision 22): names of classes come with the data, as texts do.
     names = [one_line(name, marks=True) for name in data.card.class_names]
     lines = [
-        f"Evidence pack of node {_name(ids[packs.nodes[row]])}, "
+        f"Evidence of node {_name(ids[packs.nodes[row]])}, "
         f"client {data.card.client}, round {packs.round}",
         f"model       {packs.model_id}",
-        *_predictions(packs, row, names),
-        f"log-odds    {_contributions(packs, row, names)}",
+        *_answer(packs, row, names),
+        f"sum         {_sum(packs, row, names)}",
         f"summary     {f'{chr(10)}            '.join(lines_of(summary))}".rstrip(),
         "",
-        "source texts, selected spans marked ⟦[k] weight: text⟧",
+        "source texts, with marked passages as ⟦[k] importance: text⟧",
     ]
     for node, hop, gate, label, effect in zip(
         packs.neighbours[near],
@@ -69,59 +84,51 @@ def render(
         packs.neighbour_effects[near],
         strict=True,
     ):
-        note = f"  training label {names[label]}, log-odds {effect:+.2f}" if label >= 0 else ""
+        note = f", training label {names[label]} ({effect:+.2f})" if label >= 0 else ""
         lines += [
             "",
-            f"hop {hop}  gate {gate:.3f}  node {_name(ids[node])}{note}",
+            f"{HOP_NAMES[hop]}, importance {gate:.3f}: {_name(ids[node])}{note}",
             _marked(texts[node], spans[int(node)], notes),
         ]
     return "\n".join(lines) + "\n"
 
 
-def _predictions(packs: Packs, row: int, names: Sequence[str]) -> list[str]:
-    """Return the deployed prediction, then each view, then which of them disagree."""
+def _answer(packs: Packs, row: int, names: Sequence[str]) -> list[str]:
+    """Return what is deployed, then each reading, then whether they disagree."""
     probs = {stage: packs.probs[at, row] for at, stage in enumerate(packs.stages)}
 
     def shown(stage: str) -> str:
         best = int(probs[stage].argmax())
         return f"{names[best]} ({probs[stage][best]:.3f})"
 
-    views = " and ".join(packs.views)
     if PERSONAL in probs:
         shared = SMOOTHED if SMOOTHED in probs else DEPLOYED
         kind = next(stage for stage in OWN if stage in probs)
         parts = [f"{packs.own_share:.1f} of {shown(kind)} by this client's own model ({kind})"]
-        parts += [f"{1 - packs.own_share:.1f} of {shown(shared)} by the global model ({views})"]
-        lines = [f"prediction  {shown(PERSONAL)}, deployed: {parts[0]},", f"            {parts[1]}"]
+        parts += [f"{1 - packs.own_share:.1f} of {shown(shared)} by the global model"]
+        lines = [f"answer      {shown(PERSONAL)}: {parts[0]},", f"            {parts[1]}"]
     elif SMOOTHED in probs:
-        lines = [f"prediction  {shown(SMOOTHED)}, deployed: {views}, then smoothing"]
+        lines = [f"answer      {shown(SMOOTHED)}, smoothed over neighbours"]
         lines += [f"            {shown(DEPLOYED)} before smoothing"]
     elif DEPLOYED in probs:
-        lines = [f"prediction  {shown(DEPLOYED)}, deployed: {views}"]
+        lines = [f"answer      {shown(DEPLOYED)}"]
     else:
-        lines = [f"prediction  {shown(FUSED)} by the evidence alone"]
-        lines += [f"            deployed are {views}; core is in packs of the final model only"]
-    together = (DEPLOYED, SMOOTHED, *OWN, PERSONAL)
-    views_alone = [stage for stage in packs.stages if stage not in together]
-    notes = {view: "" if view in packs.views else ", not deployed" for view in views_alone}
-    lines += [f"view        {view}: {shown(view)}{note}" for view, note in notes.items()]
-    if not packs.disagree[row]:
-        return lines
-    others = [
-        f"{view} says {shown(view)}"
-        for view in packs.views
-        if view in probs and probs[view].argmax() != packs.predicted[row]
-    ]
-    return [*lines, f"views disagree: {', '.join(others)}"]
+        lines = [f"answer      {shown(FUSED)} by the evidence alone"]
+        lines += ["            the deployed one is known at the end of the run"]
+    for stage in packs.stages:
+        if stage not in TOGETHER:
+            note = "" if stage in packs.views else ", not part of the answer"
+            lines.append(f"reading     {READINGS[stage]}: {shown(stage)}{note}")
+    return [*lines, *(["            the readings disagree"] if packs.disagree[row] else [])]
 
 
-def _contributions(packs: Packs, row: int, names: Sequence[str]) -> str:
+def _sum(packs: Packs, row: int, names: Sequence[str]) -> str:
     """Return the log-odds of the predicted class against its rival in the fused view, by part."""
     of, total = packs.parts[row], float(packs.parts[row].sum())
     # A part of exactly 0 was not read, or had nothing to read.
-    parts = ", ".join(f"{name} {part:+.2f}" for name, part in zip(PARTS, of, strict=True) if part)
+    parts = [f"{name} {part:+.2f}" for name, part in zip(_PARTS, of, strict=True) if part]
     classes = f"{names[packs.predicted[row]]} against {names[packs.rival[row]]}"
-    return f"{classes}, fused view: {total:+.2f} = {parts or 0}"
+    return f"{classes}, by {READINGS[FUSED]}: {total:+.2f} = {', '.join(parts) or 0}"
 
 
 def edge_note(edges: EdgeSpans | None, node: int, span: tuple[int, int], ids: Sequence[str]) -> str:

@@ -80,8 +80,10 @@ def _read(path: Path) -> Verdicts:
             for entry in content["verdicts"]
         }
     except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else repr(error)
         raise UserError(
-            f"{path}: expected verdicts that an audit page exported: {error}"
+            f"{path}: expected verdicts that an audit page exported, found {reason}; name the file "
+            'that its button "Export as JSON" wrote'
         ) from error
     for *_, verdict, _ in verdicts.values():
         if verdict not in WORDS:

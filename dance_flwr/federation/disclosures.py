@@ -164,7 +164,7 @@ def _config() -> dict[tuple[str, str], Disclosure]:
         *(keys.RUN, keys.PARTITION_DIR, keys.ROUND, keys.FINAL, keys.STEP),
         *(keys.CLIPPING_NORM, keys.NEEDS_INITIAL_UPLOAD, keys.PROXIMAL_MU),
         *(keys.TEXT_POOLING, keys.EDGE_GATES),
-        *(keys.PERSONALISE, keys.LOSSES, keys.SCORED_NODES),
+        *(keys.PERSONALISE, keys.LOSSES, keys.SCORED_NODES, keys.TEMPERATURE),
     ]
     # Under masks a client answers 0 here, and its numbers enter a masked sum.
     nodes = Disclosure("number of local nodes (0 where it is withheld)", _SERVER)

@@ -7,27 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from dance_flwr.config.sections import ALONE, TUNED
-from dance_flwr.dance.inference import DEPLOYED
 from dance_flwr.evidence.metrics.leave_out import Effects
-from dance_flwr.evidence.pack import FUSED, OWN, PERSONAL, SMOOTHED, Packs
+from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.render import READINGS, TOGETHER
 from dance_flwr.pages.audit_answer import signed
 from dance_flwr.pages.drawing import Bar, bars
 
 _MAX_CLASSES = 5  # in a table of probabilities
-# Stage -> what pages call it.
-READINGS = {
-    "plain": "all texts and edges, none marked",
-    "core": "the marked evidence as a small graph",
-    FUSED: "the marked text and the neighbours",
-    DEPLOYED: "the answer",
-    SMOOTHED: "the answer, smoothed over neighbours",
-    ALONE: "the client's own model, which reads all texts and edges",
-    TUNED: "the answer, trained on at this client; its evidence is not shown",
-    PERSONAL: "the answer, with the client's own model",
-}
 ROUND_HEAD = ("round", "model says", "probability", "neighbours", "passages", "same evidence")
-_TOGETHER = (DEPLOYED, SMOOTHED, *OWN, PERSONAL)  # no views of the global model
 
 
 def stage_table(packs: Packs, row: int, names: Sequence[str], label: int) -> dict[str, Any]:
@@ -49,7 +36,7 @@ def stage_table(packs: Packs, row: int, names: Sequence[str], label: int) -> dic
             listed.append(int(other))
     rows = []
     for at, stage in enumerate(packs.stages):
-        used = stage in packs.views or stage in _TOGETHER
+        used = stage in packs.views or stage in TOGETHER
         best = int(probs[at].argmax())
         cells = [f"{probs[at, k]:.3f}{' (first)' if k == best else ''}" for k in listed]
         rows.append([f"{READINGS[stage]}{'' if used else ', not part of the answer'}", *cells])

@@ -16,12 +16,12 @@ from dance_flwr.escaping import one_line
 from dance_flwr.evidence.json_lines import evidence_lines
 from dance_flwr.evidence.metrics.leave_out import Effects
 from dance_flwr.evidence.pack import Packs
-from dance_flwr.evidence.render import edge_note
+from dance_flwr.evidence.render import HOP_NAMES, edge_note
 from dance_flwr.nn.ragged import Ragged
 from dance_flwr.pages.audit_answer import NO_EFFECT, answer, signed
 from dance_flwr.pages.audit_charts import ROUND_HEAD, part_chart, stage_table
 from dance_flwr.pages.audit_texts import TextBlocks, span_sha256, units, unseen
-from dance_flwr.pages.ego_graph import HOP_NAMES, MAX_REJECTED, EgoNode, ego_graph
+from dance_flwr.pages.ego_graph import MAX_REJECTED, EgoNode, ego_graph
 
 
 def pack_digests(packs: Packs, ids: Sequence[str], names: Sequence[str]) -> list[str]:

@@ -187,7 +187,7 @@ def open_bundle(folder: Path, data: str, log: Log) -> Iterator[Subject]:
             chunks = len(client_data.chunk_sha256)
             verify_sources(client_data)
             texts = client_data.num_nodes
-            write(f"{chunks:,} chunks of {texts:,} texts have the digests kept with them")
+            write(f"{chunks:,} text passages of {texts:,} texts have the digests kept with them")
             write(f"evidence was computed by model {bundle.model_id} when this page was written")
 
         labels = client_data.labels if of_client else next(known_labels(data, client))[1]

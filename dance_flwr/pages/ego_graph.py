@@ -7,12 +7,12 @@ from math import cos, pi, sin
 import numpy as np
 from numpy.typing import NDArray
 
+from dance_flwr.evidence.render import HOP_NAMES
 from dance_flwr.nn.ragged import Ragged
 from dance_flwr.pages.drawing import Part, figure, part
 
 _SIZE, _RADII = 520, (0, 125, 225)
 MAX_REJECTED = 36  # drawn per hop
-HOP_NAMES = ("the node itself", "neighbour", "neighbour of a neighbour")
 _TURN = 0.3  # radians, so that lines to hop 2 pass beside hop 1
 
 

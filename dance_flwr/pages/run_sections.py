@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from dance_flwr.pages.audit_charts import READINGS
+from dance_flwr.evidence.render import READINGS
 from dance_flwr.pages.charts import Chart, Line, Scale, bar_grid, line_chart, matrix
 from dance_flwr.pages.run_parts import (
     LATER,

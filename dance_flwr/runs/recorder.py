@@ -35,6 +35,7 @@ from dance_flwr.runs.lifecycle import round_ended
 from dance_flwr.runs.reader import validated, why_last_model
 from dance_flwr.runs.resume import forget, holds_run, truncate_history
 from dance_flwr.runs.summary import (
+    calibration_of,
     class_counts,
     client_rows,
     per_condensed_node,
@@ -86,6 +87,7 @@ class Recorder:
         # The seconds before a stop count; those in which the run lay still do not.
         self._start = self._round_start - self.checkpoint.seconds
         self._row = Round(self.checkpoint.round + 1)
+        self._calibration = Calibration()
 
     def _clear(self) -> None:
         """Delete the files of an earlier run, or what this run wrote after its checkpoint."""
@@ -199,6 +201,11 @@ class Recorder:
         with atomic_path(self.folder / MODEL) as draft:
             save_file(tensors, draft, metadata={"round": str(self.best_round)})
 
+    def calibrate(self, clients: Mapping[int | None, Mapping[str, Counts]]) -> Calibration:
+        """Fit the temperature of the result to the final counts, as for `write`, and return it."""
+        self._calibration = calibration_of(clients)
+        return self._calibration
+
     def write(
         self, clients: Mapping[int | None, Mapping[str, Counts]], context: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -208,19 +215,17 @@ class Recorder:
         ----------
         clients : client -> final counts of "val" and "test" of the best model; None = the sums of
             all clients, where only these are known
-        context : further facts: run name, data, clients, partition folder
+        context : further facts: data, hashes, messages, partition folder
         """
         test, val = (
             total_counts([counts[split] for counts in clients.values()])
             for split in ("test", "val")
         )
         rows = client_rows(clients, self.checkpoint.sizes.get("nodes_per_client", {}))
-        calibration = Calibration.fit(val.calibration, val.total, test.calibration, test.total)
         self.checkpoint.stamp()
         result = {
             "schema": SCHEMA,
             **test_scores(test, rows),
-            "test_calibration_error": calibration.error_after,
             "val_accuracy": accuracy(val.correct["deployed"], val.total),
             "best_round": self.best_round,
             "test_nodes": test.total,
@@ -231,7 +236,6 @@ class Recorder:
             "share_of_views": view_shares(self.config),
             "clients": rows,
             "test_by_class": class_counts(test),
-            "calibration": asdict(calibration),
             "per_condensed_node": per_condensed_node(self.history),
             "seconds_total": time.perf_counter() - self._start,
             "seconds_by_phase": sum_by_key([row.seconds for row in self.history]),
@@ -240,6 +244,11 @@ class Recorder:
             / max(len(self.history), 1),
             "privacy": privacy_facts(self.config, len(self.history), self.checkpoint.repeats),
             "model_fingerprint": model_fingerprint(self.best_state),
+            "calibration": asdict(self._calibration),
+            "test_calibration_error": self._calibration.error_after,
+            "method": self.config.method,
+            "seed": self.config.seed,
+            "run": self.checkpoint.run,
             "provenance": ", ".join(self.checkpoint.provenance),
             "config": flatten(self.config),
             "versions": versions(),

@@ -10,6 +10,7 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.privacy.dp import noise_multiplier, spent_epsilon
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, accuracy, balanced_accuracy, macro_f1
+from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.history import Round
 
 _VERSIONS = ("flwr", "torch", "torch-geometric", "sentence-transformers", "entmax", "scikit-learn")
@@ -105,6 +106,14 @@ def total_counts(counts: Sequence[Counts]) -> Counts:
         actual=add([c.actual for c in counts]),
         calibration=add([c.calibration for c in counts]),
     )
+
+
+def calibration_of(clients: Mapping[int | None, Mapping[str, Counts]]) -> Calibration:
+    """Return the temperature that the validation nodes of all clients choose together."""
+    val, test = (
+        total_counts([counts[split] for counts in clients.values()]) for split in ("val", "test")
+    )
+    return Calibration.fit(val.calibration, val.total, test.calibration, test.total)
 
 
 def view_shares(config: RunConfig) -> dict[str, float]:

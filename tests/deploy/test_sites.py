@@ -5,7 +5,6 @@ import json
 import shutil
 import stat
 import sys
-from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 
@@ -13,13 +12,8 @@ import pytest
 from support.graphs import SMALL
 from support.project import PROJECT
 
-import client_app
-import server_app
-from dance_flwr.api.prediction.site_results import write_results
-from dance_flwr.config.tree import flatten
 from dance_flwr.data.federation_file import read_agreement
 from dance_flwr.data.imports.loading import load_graph
-from dance_flwr.data.prepare import prepare
 from dance_flwr.deploy import admission, approvals, federation, prefork
 from dance_flwr.deploy.federation import Federation
 from dance_flwr.deploy.invitation import TERMS, Invitation
@@ -28,7 +22,7 @@ from dance_flwr.deploy.site import Site
 from dance_flwr.errors import UserError
 from dance_flwr.federation.node_config import terms_of
 from dance_flwr.fingerprint import provenance
-from dance_flwr.runs.simulation.in_process import InProcessGrid
+from dance_flwr.runs.latest import run_folder
 from dance_flwr.runs.simulation.superlink import SuperLink, free_port
 
 sys.path.insert(0, str(PROJECT / "benchmarks"))
@@ -244,34 +238,25 @@ def test_what_nodes_would_refuse_is_refused_before_it_is_sent(
     assert done.code == 2 and reason in done.err[-1]
 
 
+def test_a_run_is_the_latest_and_a_site_that_fails_is_named(admitting, hospitals, cli, monkeypatch):
+    assert cli("deploy", "admit", *(admitting.files[site] for site in SITES)).code == 0
+    admitting.nodes.update(dict.fromkeys(admitting.nodes, "online"))
+
+    def follow(link, number, folder, *_):
+        folder.mkdir(parents=True)
+        raise UserError("found 2; client 2: Node Unavailable; client 27: of no site")
+
+    monkeypatch.setattr(SuperLink, "submit", lambda *_: "1")
+    monkeypatch.setattr(admission, "follow", follow)
+    done = cli("deploy", "run", "--name", "first")
+    assert done.code == 2
+    assert "found 2; west (client 2): Node Unavailable; client 27: of no site" in done.err[-1]
+    assert run_folder("latest") == hospitals.folder / "runs" / "first"
+
+
 def test_a_server_without_the_gate_does_not_serve(hospitals, cli, monkeypatch):
     monkeypatch.setattr(federation.shutil, "which", lambda *_, **__: None)
     assert "expected nginx" in cli("deploy", "serve").err[-1]
-
-
-@pytest.mark.parametrize("personal", ["off", "mix"])
-def test_a_node_with_its_own_data_keeps_the_final_model(run_config, tmp_path, personal):
-    config = run_config(seed=5, personal=personal)
-    copy = tmp_path / "client"
-    shutil.copytree(prepare(config).folder / "client-1", copy)
-    nodes = {
-        10 + k: {"partition-id": k, "data-path": str(prepare(config).folder / f"client-{k}")}
-        for k in range(3)
-    }
-    nodes[11]["data-path"] = str(copy)
-    grid = InProcessGrid(client_app.app, flatten(config), nodes)
-    server_app.run(grid, replace(config, out=str(tmp_path / "out")), "own", tmp_path / "out")
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
-    with pytest.raises(UserError, match="expected the final model of other"):
-        write_results(copy, "other", None, tmp_path, print)
-    folder, bundle = write_results(copy, "", None, tmp_path, print)
-    assert folder == tmp_path / "results" / "own"
-    assert bundle.model_id == result["model_fingerprint"]
-    assert (bundle.own is not None) is (personal == "mix")
-    with (folder / "predictions.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 24 and {row["predicted"] for row in rows} <= set(result["class_names"])
-    assert exposed(copy) == []
 
 
 @pytest.mark.flower
@@ -298,4 +283,8 @@ def test_nine_commands_from_nothing_to_predictions_at_a_site(tiny, tmp_path):
     assert "<html" in (folder / "audit.html").read_text()[:500]
     facts = json.loads((folder / "bundle" / "bundle.json").read_text())
     assert facts["model_fingerprint"] == result["model_fingerprint"]
+    (kept,) = (site / "client" / "runs").glob("*/final.json")
+    calibration = json.loads(kept.read_text())["calibration"]
+    assert facts["calibration"] == calibration
+    assert calibration["temperature"] == result["calibration"]["temperature"]
     assert exposed(site) == []

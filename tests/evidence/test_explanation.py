@@ -215,7 +215,7 @@ def rendered(dance, **changes):
     return changed, text.splitlines()[2:]
 
 
-def test_the_deployed_prediction_comes_first_then_the_views(dance):
+def test_the_answer_comes_first_then_the_readings(dance):
     stages = {
         "plain": [0.31, 0.08, 0.61],
         "fused": [0.9, 0.06, 0.04],
@@ -223,12 +223,12 @@ def test_the_deployed_prediction_comes_first_then_the_views(dance):
     }
     packs, lines = rendered(dance, views=("plain", "fused"), stages=stages)
     assert lines == [
-        "prediction  class0 (0.605), deployed: plain and fused",
-        "view        plain: class2 (0.610)",
-        "view        fused: class0 (0.900)",
-        "views disagree: plain says class2 (0.610)",
-        "log-odds    class0 against class2, fused view: +1.25 = constant +0.25, graph -1.00, "
-        "text +2.00",
+        "answer      class0 (0.605)",
+        "reading     all texts and edges, none marked: class2 (0.610)",
+        "reading     the marked text and the neighbours: class0 (0.900)",
+        "            the readings disagree",
+        "sum         class0 against class2, by the marked text and the neighbours: +1.25 = "
+        "constant +0.25, graph -1.00, marked text +2.00",
     ]
     assert packs.disagree.all() and not packs.predicted.any()
     assert packs.confidence == pytest.approx(0.605)
@@ -238,19 +238,19 @@ def test_smoothing_is_named_and_agreement_is_not(dance):
     stages = {"fused": [0.5, 0.3, 0.2], "deployed": [0.5, 0.3, 0.2], "smoothed": [0.7, 0.2, 0.1]}
     packs, lines = rendered(dance, views=("fused",), stages=stages)
     assert lines[:3] == [
-        "prediction  class0 (0.700), deployed: fused, then smoothing",
+        "answer      class0 (0.700), smoothed over neighbours",
         "            class0 (0.500) before smoothing",
-        "view        fused: class0 (0.500)",
+        "reading     the marked text and the neighbours: class0 (0.500)",
     ]
-    assert not packs.disagree.any() and lines[3].startswith("log-odds ")
+    assert not packs.disagree.any() and lines[3].startswith("sum ")
 
 
 def test_a_pack_of_a_round_says_that_the_deployed_view_is_missing(dance):
     packs, lines = rendered(dance, views=("core",), stages={"fused": [0.5, 0.3, 0.2]})
     assert lines[:3] == [
-        "prediction  class0 (0.500) by the evidence alone",
-        "            deployed are core; core is in packs of the final model only",
-        "view        fused: class0 (0.500), not deployed",
+        "answer      class0 (0.500) by the evidence alone",
+        "            the deployed one is known at the end of the run",
+        "reading     the marked text and the neighbours: class0 (0.500), not part of the answer",
     ]
     assert not packs.disagree.any()
 
@@ -265,4 +265,4 @@ def test_show_names_the_smoothed_prediction_of_a_node_outside_the_core(run):
     (probs,) = client.predict(info, torch.tensor([outside]))["deployed"].tolist()
     name, chance = data.card.class_names[int(np.argmax(probs))], max(probs)
     text = show_evidence(finished.folder, 0, data.ids()[outside], None)
-    assert f"prediction  {name} ({chance:.3f}), deployed: plain and fused, then smoothing" in text
+    assert f"answer      {name} ({chance:.3f}), smoothed over neighbours" in text

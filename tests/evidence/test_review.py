@@ -61,6 +61,8 @@ def test_other_files_are_refused_in_one_line(tmp_path, cli, content):
         other.write_text(content)
     done = cli("review", "--merge", anna, other)
     assert done.code == 2 and "other.json: expected verdicts that" in done.err[-1]
+    found = "No such file or directory; name the file" if content is None else "found "
+    assert found in done.err[-1] and "Errno" not in done.err[-1]
     exported(other, n1="maybe")
     done = cli("review", "--merge", anna, other)
     assert done.code == 2 and "found 'maybe'" in done.err[-1]

@@ -55,6 +55,7 @@ SCHEMA = (
     *("class_names", "text_dim", "clients", "num_nodes", "encoder_sha256", "encoder_tokens"),
     *("device", "data_sha256", "reading_votes"),
 )
+FITTED = ("temperature", "scored-nodes")  # of the probabilities, in the last message
 READING = ("text-pooling", "edge-gates")  # what the federation chose, of methods that let it
 PHASES = tuple(
     f"seconds-{phase}" for phase in ("forward", "nodes", "text", "topology", "packs", "train")
@@ -114,7 +115,7 @@ ADDED = {
     "dance": entries(UP, "evaluate", metrics=hits("plain", "fused"))
     | entries(DOWN, "train", config=READING)
     | entries(DOWN, "evaluate", config=READING)
-    | entries(DOWN, "query.seal", config=("run", "partition-dir", *READING))
+    | entries(DOWN, "query.seal", config=("run", "partition-dir", *READING, *FITTED))
     | entries(UP, "query.seal", config=("evidence_sha256",)),
     "fedavg-full": set(),
     "fedavg-rotating": set(),

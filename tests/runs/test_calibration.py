@@ -95,7 +95,7 @@ def test_page_table_evidence_and_python_show_one_probability(fitted, tmp_path):
     for row, node in zip((0, 3), evidence, strict=True):
         assert node.probability == pytest.approx(table["probability"][row], abs=1e-5)
         shown = show_evidence(fitted.folder, 1, node.id, None)
-        assert f"({table['probability'][row]:.3f})" in shown.partition("prediction")[2][:80]
+        assert f"({table['probability'][row]:.3f})" in shown.partition("answer ")[2][:80]
 
 
 def test_what_a_run_seals_stays_as_the_model_gave_it(fitted):

@@ -40,16 +40,24 @@ def write_results(
     folder = out or home / "results" / str(facts["run"])
     config = parse(facts["config"])
     # What a site knows of the run's record: its own validation, and nobody's test nodes.
-    record = facts | {
-        "privacy": privacy_facts(config, affordable_rounds(config), 0),
-        "provenance": provenance(),
-        "history": [{"val_accuracy": facts["val_accuracy"]}],
-        "clients": [],
-        # The server fits the temperature after the last model was sent.
-        "calibration": asdict(Calibration()),
-        "test_accuracy": None,
-        "test_macro_f1": None,
-    }
+    unfitted = {"calibration": asdict(Calibration())}
+    record = (
+        unfitted
+        | facts
+        | {
+            "privacy": privacy_facts(config, affordable_rounds(config), 0),
+            "provenance": provenance(),
+            "history": [{"val_accuracy": facts["val_accuracy"]}],
+            "clients": [],
+            "test_accuracy": None,
+            "test_macro_f1": None,
+        }
+    )
+    if "calibration" not in facts:
+        log(
+            "warning     the node did not receive the temperature of the run, so probabilities are "
+            "not those of the server's record"
+        )
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
         write_json(Path(scratch) / RESULT, record)
         shutil.copyfile(kept / MODEL, Path(scratch) / MODEL)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import Client
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import Counts, accuracy
+from dance_flwr.nn.calibration import TEMPERATURES, Calibration
 
 FACTS = "final.json"
 # Keys about the server's machine.
@@ -48,6 +50,29 @@ def keep_final(
         facts |= {f"{split}_accuracy": hits, f"{split}_nodes": of_split.total}
     # After the model: where the facts are, the model is whole.
     write_json(folder / FACTS, facts)
+
+
+def keep_calibration(client_folder: Path, run: str, temperature: Any, nodes: Any) -> None:
+    """Store the temperature of a run beside the model that was kept of it; nowhere without one.
+
+    Parameters
+    ----------
+    temperature, nodes : as the server sends them: T, and the nodes of all clients it was fitted on
+
+    Raises
+    ------
+    UserError : no server of a run sends these
+    """
+    if not (file := run_folder(client_folder, run) / FACTS).is_file():
+        return
+    # Of the grid alone: a temperature of 0 or NaN would make every probability one.
+    if type(nodes) is not int or temperature not in TEMPERATURES:
+        raise UserError(
+            f"temperature: expected one from {TEMPERATURES[0]} to {TEMPERATURES[-1]} that was "
+            "fitted on validation nodes, found another; probabilities stay as they are"
+        )
+    facts = json.loads(file.read_text(encoding="utf-8"))
+    write_json(file, facts | {"calibration": asdict(Calibration(float(temperature), nodes))})
 
 
 def read_final(client_folder: Path, run: str = "") -> tuple[Path, dict[str, Any]]:

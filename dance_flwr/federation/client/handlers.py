@@ -23,7 +23,7 @@ from dance_flwr.errors import UserError, disk_of
 from dance_flwr.federation.client.budget import Budget, admit
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
-from dance_flwr.federation.client.final_model import keep_final
+from dance_flwr.federation.client.final_model import keep_calibration, keep_final
 from dance_flwr.federation.client.own_model import tuning_run
 from dance_flwr.federation.client.personal import own_losses, personalise
 from dance_flwr.federation.client.start_model import check_start, clipped
@@ -68,9 +68,12 @@ def describe(message: Message, context: Context) -> Message:
 
 
 def seal(message: Message, context: Context) -> Message:
-    """Answer the hash of all evidence that a run has left here."""
+    """Keep the temperature of a run; answer the hash of all evidence that the run has left here."""
     # The name becomes part of a path: `../x` must lead nowhere.
-    check_run(run := str(messages.config_of(message).get(keys.RUN)))
+    check_run(run := str((config := messages.config_of(message)).get(keys.RUN)))
+    if keys.DATA_PATH in context.node_config:
+        fitted = config.get(keys.TEMPERATURE), config.get(keys.SCORED_NODES)
+        keep_calibration(_folder(message, context), run, *fitted)
     return _do(
         lambda request, client: messages.seal_reply(request, client.seal(run)), message, context
     )

@@ -94,27 +94,30 @@ def hashes(
     timeout: float,
     *,
     evidence: bool,
+    own_data: bool,
 ) -> dict[str, dict[int, str]]:
     """Return what fixes each client's data and evidence, as the run's record holds it.
 
-    A client that does not answer has no hash of its evidence: no absent client costs a finished
-    run.
+    Clients that keep evidence are asked for its hash; those that hold their own data keep the
+    temperature of the run, which the same message tells. A client that does not answer has no hash
+    of its evidence: no absent client costs a finished run.
 
     Parameters
     ----------
     schemas : of the clients of the run, ascending
-    config : of the messages, `configs.run_config`
-    evidence : whether the clients of the run keep evidence
+    config : of the messages, `configs.sealing_config`
+    evidence, own_data : whether the clients of the run keep evidence, and hold their own data
     """
     clients = zip(grid.clients, schemas, strict=True)
     # Why (decision 20): the record fixes what each client held, for `evidence verify`.
     by_client = {keys.DATA_SHA256: {client: schema.data_sha256 for client, schema in clients}}
-    if evidence:
+    if evidence or own_data:
         batch = [wire.query(keys.SEAL, node, config) for node in grid.nodes]
         # `exchange` has no quorum: no absent client costs a finished run its result.
         sealed = [reply for reply in grid.exchange(batch, timeout) if not reply.has_error()]
-        by_client[keys.EVIDENCE_SHA256] = {
+        digests = {
             grid.client_of(reply): str(wire.config_of(reply)[keys.EVIDENCE_SHA256])
             for reply in sealed
         }
+        by_client |= {keys.EVIDENCE_SHA256: digests} if evidence else {}
     return by_client

@@ -1,11 +1,16 @@
 """Build the configs of the messages of a run, the record that says what a message asks for."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import ConfigRecord
 
 from dance_flwr.federation.wire import keys
+
+if TYPE_CHECKING:  # a node's process must not import torch
+    from dance_flwr.nn.calibration import Calibration
 
 
 def run_config(run: str, partition_dir: str) -> dict[str, Any]:
@@ -26,6 +31,11 @@ def reading_settings(reading: Mapping[str, Any]) -> dict[str, Any]:
 def final_config(common: Mapping[str, Any], round_: int) -> dict[str, Any]:
     """Return the config of the one evaluation that reads the test split."""
     return {**common, keys.ROUND: round_, keys.FINAL: True}
+
+
+def sealing_config(common: Mapping[str, Any], fitted: Calibration) -> dict[str, Any]:
+    """Return the config of the last message: the temperature, and the nodes it was fitted on."""
+    return {**common, keys.TEMPERATURE: fitted.temperature, keys.SCORED_NODES: fitted.nodes}
 
 
 def run_settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 # Types of messages: Flower's own, and the queries of this app.
 TRAIN, EVALUATE = "train", "evaluate"
 HELLO, DESCRIBE, EXCHANGE = "query.hello", "query.describe", "query.exchange"
-SEAL = "query.seal"  # at the end of a run whose clients keep evidence
+SEAL = "query.seal"  # at the end of a run whose clients keep evidence, or its final model
 # A masked sum names its task: TRAIN, EVALUATE, or this one, which exists under masks only.
 WEIGH = "weigh"
 
@@ -23,6 +23,7 @@ RUN, PARTITION_DIR, ROUND, FINAL, STEP = "run", "partition-dir", "server-round",
 CLIPPING_NORM, NEEDS_INITIAL_UPLOAD = "clipping-norm", "needs-initial-upload"
 # Of personal models: asks for the losses of mixtures; with the final model, their sums.
 PERSONALISE, LOSSES, SCORED_NODES = "personalise", "mixture-losses", "scored-nodes"
+TEMPERATURE = "temperature"  # that was fitted on so many scored nodes, of `nn.calibration`
 TEXT_POOLING, EDGE_GATES = "text-pooling", "edge-gates"  # the reading that the federation chose
 PROXIMAL_MU = "proximal-mu"  # Flower's own FedProx sends it
 

@@ -113,7 +113,7 @@ def read_schema(message: Message) -> Schema:
 
 
 def seal_reply(message: Message, digest: str) -> Message:
-    """Answer SEAL with the hash of the client's evidence."""
+    """Answer SEAL with the hash of the client's evidence, "" if its method keeps none."""
     return _reply(message, {keys.CONFIG: ConfigRecord({keys.EVIDENCE_SHA256: digest})})
 
 

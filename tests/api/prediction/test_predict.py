@@ -313,7 +313,7 @@ def test_one_altered_character_of_a_text_is_found(bundle, data, tmp_path):
 
 def test_any_node_is_shown(bundle, data):
     node = str(read_folder(data).ids[0])
-    assert show_node(bundle, str(data), node, quiet).startswith(f"Evidence pack of node {node!r}")
+    assert show_node(bundle, str(data), node, quiet).startswith(f"Evidence of node {node!r}")
     with pytest.raises(UserError, match="'nobody'"):
         show_node(bundle, str(data), "nobody", quiet)
 
