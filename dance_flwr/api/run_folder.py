@@ -18,12 +18,7 @@ BUNDLE, DATA = "bundle", "data"
 
 
 def check_run_folder(config: RunConfig) -> None:
-    """Check that `out` is a new or empty folder, or one of a run that `overwrite` replaces.
-
-    Raises
-    ------
-    UserError : it holds anything else, which a run might replace
-    """
+    """Check that `out` is a new or empty folder, or one of a run that `overwrite` replaces."""
     folder = Path(config.out)
     content = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     if not content:

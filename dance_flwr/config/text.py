@@ -20,12 +20,7 @@ from dance_flwr.config.tree import (
 
 
 def to_toml(config: RunConfig, table: str = "") -> str:
-    """Return `config` as TOML for `--config` and `flwr run --run-config`.
-
-    Parameters
-    ----------
-    table : name of the TOML table that holds the keys; empty = the top level
-    """
+    """Return `config` as TOML for `--config` and `flwr run --run-config`."""
     return "\n".join(to_lines(flatten(config), table)) + "\n"
 
 

@@ -54,12 +54,7 @@ def check_graph(graph: "TextGraph", clients: int) -> None:
 
 
 def check_classes(names: Sequence[str]) -> None:
-    """Check that a client can state its classes to a server.
-
-    Raises
-    ------
-    DataError : there are more than `MAX_CLASSES`, or a name is longer than `MAX_CLASS_NAME`
-    """
+    """Check that a client can state its classes: not too many, none with too long a name."""
     if len(names) > MAX_CLASSES:
         raise DataError(
             f"classes: expected at most {MAX_CLASSES:,}, found {len(names):,}; give --label a "
@@ -88,10 +83,6 @@ def check_training(splits: NDArray[np.int64]) -> None:
     Parameters
     ----------
     splits : the result of `class_splits`, of all nodes that a client holds
-
-    Raises
-    ------
-    DataError : no client has one
     """
     if not splits[:, _TRAIN].any():
         raise DataError(

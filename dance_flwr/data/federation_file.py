@@ -64,12 +64,7 @@ _PLACES = {
 
 
 def agree(folder: Path) -> Agreement:
-    """Return the agreement that follows from a client folder and the installed code.
-
-    Raises
-    ------
-    DataError : `folder` is not a client folder, or its texts are not encoded
-    """
+    """Return the agreement that follows from a client folder and the installed code."""
     card = read_card(folder)
     if not (folder / "text" / META).is_file():
         raise DataError(
@@ -135,12 +130,7 @@ def agreement_text(agreement: Agreement) -> str:
 
 
 def write_agreement(path: Path, agreement: Agreement) -> None:
-    """Write an agreement as TOML to a new file.
-
-    Raises
-    ------
-    UserError : the file exists, or cannot be written
-    """
+    """Write an agreement as TOML to a new file."""
     try:
         # Never over another file: nodes have copies of the one of this name.
         write_new({path: (agreement_text(agreement).encode(), 0o666)})
@@ -155,12 +145,7 @@ def write_agreement(path: Path, agreement: Agreement) -> None:
 
 
 def read_agreement(path: Path) -> Agreement:
-    """Read an agreed federation file.
-
-    Raises
-    ------
-    UserError : the file is missing, is not TOML, has another format, or lacks a key
-    """
+    """Read an agreed federation file."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:

@@ -97,12 +97,7 @@ def write_whole(
 
 
 def relabel(graph: TextGraph, names: tuple[str, ...]) -> TextGraph:
-    """Return a graph whose labels are numbered by these class names, also those without a node.
-
-    Raises
-    ------
-    DataError : a node has another class
-    """
+    """Return a graph whose labels are numbered by these class names, also those without a node."""
     unknown = [name for name in graph.class_names if name not in names]
     if unknown:
         agreed = ", ".join(map(repr, names))

@@ -57,12 +57,7 @@ class Prepared:
 
 
 def partition_folder(config: DataConfig) -> Path:
-    """Return the folder of the partition that `config` describes, without creating it.
-
-    Raises
-    ------
-    DataError : the data or the encoder is missing
-    """
+    """Return the folder of the partition that `config` describes, without creating it."""
     return _folder(config, text_bank(config))
 
 
@@ -83,12 +78,7 @@ def _name(config: DataConfig) -> str:
 
 
 def load_new(config: DataConfig, log: Log = lambda line: None) -> TextGraph | None:
-    """Return the graph of `config`, checked; None where its partition may exist already.
-
-    Raises
-    ------
-    DataError : the graph is missing or damaged, or `check_graph` refuses it
-    """
+    """Return the graph of `config`, checked; None where its partition may exist already."""
     # By names alone: for their hash, torch is imported, too late for a graph without labels.
     check_folder(root := data_root(config), "`data-root`")
     made = (root / "partitions").glob(f"{glob.escape(_name(config))}-*")
@@ -142,10 +132,6 @@ def checked_partition(
     Parameters
     ----------
     log : receives a line per warning
-
-    Raises
-    ------
-    DataError : a setting is invalid, or a run could not learn from the partition
     """
     checks.check_graph(graph, spec.clients)
     partition = make_partition(graph, spec)
@@ -241,12 +227,7 @@ def _log_outside(content: dict[str, Any], log: Log) -> None:
 
 
 def text_bank(config: DataConfig) -> TextBank:
-    """Return the text bank that `config` describes, under the data root; loads no model.
-
-    Raises
-    ------
-    DataError : the encoder is missing, or the hash of its weights is not the expected one
-    """
+    """Return the text bank that `config` describes, under the data root; loads no model."""
     check_folder(root := data_root(config), "`data-root`, or another $DANCE_FLWR_HOME")
     device = "cuda" if import_module("torch").cuda.is_available() else "cpu"
     settings = config.encoder, config.encoder_precision, config.encoder_sha256
@@ -280,12 +261,7 @@ def committed_manifest(content: dict[str, Any]) -> Path:
 
 
 def _compare_committed(content: dict[str, Any]) -> None:
-    """Compare a new partition with the committed manifest of the same data and settings.
-
-    Raises
-    ------
-    DataError : the same data and settings gave other clients than the committed ones
-    """
+    """Compare a new partition with the committed manifest of the same data and settings."""
     path = committed_manifest(content)
     if not path.is_file():
         return

@@ -38,10 +38,6 @@ class Endpoint:
     settings : address, model and time-out
     tokenizer : returns a local tokeniser, which counts before a call and where the server gives no
         plausible number
-
-    Raises
-    ------
-    UserError : the client has not set an endpoint, or `openai` is not installed
     """
 
     def __init__(self, settings: LocalSettings, tokenizer: Callable[[], Any]) -> None:
@@ -71,13 +67,7 @@ class Endpoint:
         return sum(self.count(message["content"]) + _MESSAGE_TOKENS for message in prompt.chat())
 
     def complete(self, prompt: Prompt, limit: int, seed: int) -> Completion:
-        """Return the reply, with retries if the server is busy, fails or is slow.
-
-        Raises
-        ------
-        ReplyError : the server gave no reply, or refused this prompt
-        UserError : the server cannot be reached, refuses the key or the model, or redirects
-        """
+        """Return the reply, with retries if the server is busy, fails or is slow."""
         # Counted before the call: a prompt that a server has read is spent, whether it answers or
         # not.
         count, resent = self.count_prompt(prompt), 0

@@ -48,16 +48,7 @@ def summarises(config: RunConfig) -> bool:
 
 
 def planned_calls(config: RunConfig, partition: Path) -> list[Calls]:
-    """Return what every client of a prepared partition asks at most; nothing is asked.
-
-    Parameters
-    ----------
-    partition : holds the client folders
-
-    Raises
-    ------
-    DataError : a client's folder is not as expected
-    """
+    """Return what every client of a prepared partition asks at most; nothing is asked."""
     return [_of_client(config, partition / f"client-{k}") for k in range(config.clients)]
 
 

@@ -60,10 +60,6 @@ class Recorder:
     take_traffic : returns model bytes (down, up) per client since the last call
     take_absent : returns the clients that did not take part since the last call, and why
     on_round : called with each finished row, for progress
-
-    Raises
-    ------
-    ResumeError : the best model of a resumed run is not in its folder
     """
 
     def __init__(

@@ -18,12 +18,7 @@ _OVERWRITE = "--overwrite (overwrite=true for `flwr run`)"
 
 
 def load_resumable(folder: Path) -> Checkpoint:
-    """Return the checkpoint of an interrupted run.
-
-    Raises
-    ------
-    ResumeError : there is none, the run is finished, or a release of another protocol wrote it
-    """
+    """Return the checkpoint of an interrupted run."""
     # First of all: a finished run has no checkpoint either, and the error would hide why.
     if (folder / RESULT).is_file():
         raise ResumeError(
@@ -81,11 +76,6 @@ def refuse_earlier(config: RunConfig, folder: Path) -> None:
     """Refuse to start a new run where an earlier one is, unless `overwrite` is set.
 
     Call it while no server is at work there: its run would be called interrupted.
-
-    Raises
-    ------
-    UserError : names the folder, which holds a finished run
-    ResumeError : it holds an interrupted one with at least one complete round; says how to resume
     """
     if config.resume or config.overwrite:
         return

@@ -85,10 +85,6 @@ def read_status(folder: Path, alive: bool | None = None) -> Status:
     Parameters
     ----------
     alive : whether a server is running; None = look at the folder's lock
-
-    Raises
-    ------
-    UserError : the folder holds no run or cannot be read
     """
     try:
         return _read(folder, alive)

@@ -70,12 +70,7 @@ class Tracking:
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Check that each of these trackers can be used.
-
-    Raises
-    ------
-    UserError : there is no tracker of a name, or its package is not installed
-    """
+    """Check that each of these trackers can be used."""
     for name in names:
         package = str(getattr(TRACKERS.get(name), "package", ""))
         if package and find_spec(package) is None:
@@ -90,10 +85,6 @@ def tracked(names: Sequence[str], folder: Path, log: Log) -> Iterator[Callable[[
     """Yield a function that is called after each round of the run in `folder`.
 
     A tracker that fails is left out from then on, with one warning: it never costs a run.
-
-    Raises
-    ------
-    UserError : as `check_trackers`, before anything runs
     """
     # Before anything runs: a package that is missing must not end a day of rounds.
     check_trackers(names)
@@ -132,12 +123,7 @@ def _without_harm(one: Tracking, every: list[Tracking]) -> Iterator[None]:
 
 
 def track(trackings: Sequence[Tracking], facts: RunFacts) -> None:
-    """Store a run, as far as it went, in each of these trackers.
-
-    Raises
-    ------
-    UserError : a tracker fails
-    """
+    """Store a run, as far as it went, in each of these trackers."""
     for one in trackings:
         try:
             one.catch_up(facts) if facts.runs else one.end(facts)

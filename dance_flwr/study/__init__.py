@@ -79,32 +79,17 @@ def summary(name: str) -> str:
 
 
 def get_experiment(name: str) -> Any:
-    """Return the `engine.cells.Experiment` of this name; its module is imported now.
-
-    Raises
-    ------
-    UserError : there is no such experiment; the message lists the choices
-    """
+    """Return the `engine.cells.Experiment` of this name; its module is imported now."""
     return EXPERIMENTS.get(name)
 
 
 def get_analysis(name: str) -> Callable[..., dict[str, Any]]:
-    """Return the analysis of this name: function(run_folder, config, partition_folder) -> dict.
-
-    Raises
-    ------
-    UserError : there is no such analysis; the message lists the choices
-    """
+    """Return the analysis of this name: function(run_folder, config, partition_folder) -> dict."""
     if name not in ANALYSES:
         raise UserError(f"analysis: expected one of {', '.join(ANALYSES)}, found {name!r}")
     return resolve(ANALYSES[name], f"analysis {name!r}")  # type: ignore[no-any-return]
 
 
 def get_measure(target: str) -> Callable[..., dict[str, Any]]:
-    """Return the measurement that "module:function" names: function(labels) -> dict.
-
-    Raises
-    ------
-    UserError : there is no such module or function
-    """
+    """Return the measurement that "module:function" names: function(labels) -> dict."""
     return resolve(target, f"measurement {target!r}")  # type: ignore[no-any-return]

@@ -54,10 +54,6 @@ def tested_clients(
     ----------
     run : folder of the run; result : content of its `result.json`
     client_folder : of the one client to read; None = all of the run's partition
-
-    Raises
-    ------
-    UserError : the folders are elsewhere, or they or the model were altered after the run
     """
     partition = result.get("partition_dir")
     if client_folder is None and (not partition or not Path(partition).is_dir()):
@@ -79,12 +75,7 @@ def tested_clients(
 
 
 def _folders(partition: Path, config: RunConfig, result: Mapping[str, Any]) -> list[Path]:
-    """Return the folders of the clients that took part.
-
-    Raises
-    ------
-    UserError : the record names none
-    """
+    """Return the folders of the clients that took part, by the run's record."""
     recorded = result.get(DATA_SHA256, {})
     folders = [partition / f"client-{k}" for k in range(config.clients) if str(k) in recorded]
     if not folders:

@@ -137,10 +137,6 @@ def check_attributes(
     ----------
     size : n and 2E
     name : of the graph, for messages
-
-    Raises
-    ------
-    DataError : as for `check_weights`, or a text is of a node that is not there
     """
     where, nodes = f"graph {name!r}", size[0]
     if weights is not None:
@@ -156,12 +152,7 @@ def check_attributes(
 
 
 def check_weights(weights: NDArray[np.float32], size: int, where: str) -> None:
-    """Check the weights of edges.
-
-    Raises
-    ------
-    DataError : there are more or fewer than `size`, or one is negative or not finite
-    """
+    """Check that there are `size` weights of edges, finite and not negative."""
     if weights.shape != (size,):
         raise DataError(f"{where}: expected {size} weights of edges, found {list(weights.shape)}")
     wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))

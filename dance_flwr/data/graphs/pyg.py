@@ -201,10 +201,6 @@ def checked_names(names: Iterable[object], what: str, *, numbers: bool = False) 
     ----------
     what : the argument, for messages
     numbers : whether an integer is a name, too
-
-    Raises
-    ------
-    DataError : one is no string or empty, ends with a NUL, or holds half a character
     """
     values = names.tolist() if hasattr(names, "tolist") else list(names)
     checked: list[str] = []
@@ -228,12 +224,7 @@ def checked_names(names: Iterable[object], what: str, *, numbers: bool = False) 
 def renumbered(
     labels: NDArray[np.int64], names: Sequence[str], by: Sequence[str]
 ) -> NDArray[np.int64]:
-    """Return labels that number `names` as numbers of the same names in `by`; -1 stays; [n] int64.
-
-    Raises
-    ------
-    DataError : `by` lacks a name
-    """
+    """Return labels of `names` as numbers of the same names in `by`, [n] int64; -1 stays."""
     place = {name: number for number, name in enumerate(by)}
     missing = [name for name in names if name not in place]
     if missing:

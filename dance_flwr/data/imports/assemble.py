@@ -24,12 +24,7 @@ _SENTENCE_BREAK = "<SEP>"
 
 
 def assemble(source: GraphFile, options: Options) -> Incoming:
-    """Return the nodes and edges of a file, in batches, with the report that their reading fills.
-
-    Raises
-    ------
-    DataError : a column is missing; reading the batches may raise it too
-    """
+    """Return nodes and edges of a file in batches, and the report that their reading fills."""
     nodes, edges = source.nodes, source.edges
     # Before any row is read.
     node_columns = node_roles(nodes.names, source.roles, options, nodes.where)
@@ -98,12 +93,7 @@ def _rows(
 
 
 def _check_single(labels: Any, column: str, where: str) -> None:
-    """Check labels of Neo4j and Neptune, which separate several by semicolons.
-
-    Raises
-    ------
-    DataError : a node has several labels
-    """
+    """Check labels of Neo4j and Neptune, which separate several by semicolons."""
     several = pc.index(pc.match_substring(labels, ";"), True).as_py()
     if several >= 0:
         raise DataError(
@@ -169,12 +159,7 @@ def _edges(
 def _ends(
     values: dict[str, Any], nodes: tuple[Any, str], where: str, options: Options
 ) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_] | None]:
-    """Return the rows of both ends of each edge, and which edges were dropped, None if none.
-
-    Raises
-    ------
-    DataError : an end is no node, and such edges are not to be dropped
-    """
+    """Return the rows of both ends of each edge, and which edges were dropped, None if none."""
     ids, ids_where = nodes
     codes = {end: pc.index_in(values[end], value_set=ids) for end in ("source", "target")}
     missing = {end: pc.is_null(rows).to_numpy(zero_copy_only=False) for end, rows in codes.items()}
@@ -198,12 +183,7 @@ def _ends(
 
 
 def _weights(values: Any, column: str, where: str) -> NDArray[np.float32]:
-    """Return the weights of edges.
-
-    Raises
-    ------
-    DataError : one is not a number, or is negative or not finite
-    """
+    """Return the weights of edges, finite and not negative."""
     weights = np.empty(len(values), np.float32)
     try:
         numbers = pc.cast(pc.utf8_trim_whitespace(values), pa.float32())

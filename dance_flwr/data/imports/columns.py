@@ -29,10 +29,6 @@ class MemoryColumns:
     where : the file, for messages
     rows : what a row is, "nodes" or "edges"; size : number of rows
     columns : name -> function that returns the values of a slice of rows
-
-    Raises
-    ------
-    DataError : there are more columns than the bound
     """
 
     def __init__(
@@ -47,13 +43,7 @@ class MemoryColumns:
         Meter(where, rows).columns(len(columns))
 
     def batches(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield column name -> large_string array, in row order; a missing value is "".
-
-        Raises
-        ------
-        DataError : a column is missing, a value is a list or an object or not Unicode, or the
-            columns pass a bound
-        """
+        """Yield batches, see `source.Columns`."""
         require(self.names, columns, self.where)
         meter = Meter(self.where, self._rows)
         for start in range(0, self._size, _ROWS):
@@ -108,12 +98,7 @@ class MemoryColumns:
 
 
 def rows_of(where: Path | str, **columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield batches of nodes that are in memory: name -> large_string array.
-
-    Raises
-    ------
-    DataError : a string is not valid Unicode, or the nodes pass a bound
-    """
+    """Yield batches of nodes that are in memory: name -> large_string array."""
     size = len(next(iter(columns.values())))
     values = {name: column.__getitem__ for name, column in columns.items()}
     return MemoryColumns(where, "nodes", size, values).batches(list(columns))

@@ -20,10 +20,6 @@ def read_graphrag(folder: Path) -> GraphFile:
     """Return the entities and relationships of GraphRAG; relationships name entities by title.
 
     The type of an entity is no label before the user asks for it, as models also make up types.
-
-    Raises
-    ------
-    DataError : a table is missing or cannot be read
     """
     files = _tables(folder)
     if files is None:

@@ -70,12 +70,7 @@ class Incoming:
 
 
 def check_name(name: str, reserved: tuple[str, ...] = ()) -> str:
-    """Return the name of a graph after checking that it can name a folder.
-
-    Raises
-    ------
-    DataError : other characters than letters, digits, `.`, `_` and `-`, or a name in `reserved`
-    """
+    """Return the name of a graph after checking that it can name a folder."""
     # Neither a separator nor a dot in front: a name must not lead out of the folder.
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
         raise DataError(
@@ -135,12 +130,7 @@ def save(
 
 
 def read_report(folder: Path) -> dict[str, Any]:
-    """Return what `save` stored beside an imported graph; empty for a folder without it.
-
-    Raises
-    ------
-    DataError : the report cannot be read
-    """
+    """Return what `save` stored beside an imported graph; empty for a folder without it."""
     file = folder / REPORT
     if not file.is_file():
         return {}
@@ -148,12 +138,7 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 
 def in_memory(incoming: Incoming, name: str) -> TextGraph:
-    """Return an incoming graph without storing it; what is left out of its edges is a warning.
-
-    Raises
-    ------
-    DataError : the graph is invalid
-    """
+    """Return an incoming graph without storing it; what is left out of its edges is a warning."""
     counter = NodeCounter(incoming.columns)
     texts: list[str] = []
     for batch in incoming.rows:
@@ -233,12 +218,7 @@ def _write_edges(edges: EdgeList, ids: Any, file: Path) -> None:
 
 
 def ends_of(edge_index: NDArray[np.int64], num_nodes: int, where: str) -> Ends:
-    """Return the two rows of an edge list [2, m] after checking their node numbers.
-
-    Raises
-    ------
-    DataError : an end lies outside 0..num_nodes-1
-    """
+    """Return the two rows of an edge list [2, m] after checking their node numbers."""
     if edge_index.size and not (edge_index.min() >= 0 and edge_index.max() < num_nodes):
         raise DataError(
             f"{where}: expected edges between nodes 0..{num_nodes - 1}, "

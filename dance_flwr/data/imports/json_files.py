@@ -135,18 +135,7 @@ def read_json(file: Path, what: str, advice: str) -> Any:
 
 
 def read_object(file: Path, what: str, advice: str) -> dict[str, Any]:
-    """Return the JSON object in a file.
-
-    Parameters
-    ----------
-    what : what the file should be, for the message
-    advice : what the user can do about a bad file, for the message
-
-    Raises
-    ------
-    DataError : the file cannot be read, is not JSON, passes a bound, or holds another value than
-        an object
-    """
+    """Return the JSON object in a file; parameters and errors as of `read_json`."""
     content = read_json(file, what, advice)
     if not isinstance(content, dict):
         raise DataError(f"{file}: expected {what}, found {type(content).__name__}; {advice}")

@@ -28,12 +28,7 @@ from dance_flwr.errors import DataError
 
 
 def read_layout(row: Dataset, folder: Path, split_index: int = 0) -> Incoming:
-    """Return the graph of a published data set from its files in a folder.
-
-    Raises
-    ------
-    DataError : a file is damaged or does not match the others
-    """
+    """Return the graph of a published data set from its files in a folder."""
     files = tuple(folder / file.name for file in row.files)
     if row.layout == "pyg":
         return assemble(read_pyg(files[0], split_index), DEFAULTS)

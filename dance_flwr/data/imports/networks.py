@@ -19,10 +19,6 @@ def read_network(path: Path, *, key: str = "", split_index: int = 0) -> GraphFil
     ----------
     key : column of the ids of a saved data set; empty for the usual one
     split_index : index of the split of a PyG file with several masks
-
-    Raises
-    ------
-    DataError : it is a network, but damaged, or it passes a bound
     """
     if path.is_dir():
         return _read_folder(path, key)

@@ -65,12 +65,7 @@ def load(file: Path) -> Any:
 
 
 def as_mapping(content: Any, file: Path) -> Mapping[str, Any]:
-    """Return the content of a `Data` object, a dict, or the first entry of a saved PyG data set.
-
-    Raises
-    ------
-    DataError : `content` is none of them, or is damaged
-    """
+    """Return the content of a `Data` object, a dict, or the first entry of a saved PyG data set."""
     from torch_geometric.data import Data
 
     if isinstance(content, tuple) and content:
@@ -91,12 +86,7 @@ def as_mapping(content: Any, file: Path) -> Mapping[str, Any]:
 
 
 def strings(values: Any, where: str) -> list[str]:
-    """Return a list of texts; None becomes "".
-
-    Raises
-    ------
-    DataError : `values` is not a list of strings
-    """
+    """Return a list of texts; None becomes ""."""
     if not isinstance(values, list | tuple):
         raise DataError(
             f"{where}: expected a list of texts, found {type(values).__name__}; convert it"

@@ -86,10 +86,6 @@ def count_nodes(
     ----------
     columns : of `counter.joined()`
     classes : that the source declares, with or without a node
-
-    Raises
-    ------
-    DataError : a value is not the name of a split
     """
     counts, labels = report.counts, columns["label"]
     counts |= counter.counts

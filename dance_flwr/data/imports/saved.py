@@ -82,12 +82,7 @@ class _SavedColumns:
         Meter(self.where).columns(len(self.names))
 
     def batches(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield column name -> large_string array, in row order; a missing value is "".
-
-        Raises
-        ------
-        DataError : a column is missing or its values are lists, or the data set passes a bound
-        """
+        """Yield batches, see `source.Columns`."""
         require(self.names, columns, self.where)
         start = 0
         for size, batch in self._stored([name for name in columns if name != self.numbers]):
@@ -177,12 +172,7 @@ def _edges(data: Mapping[str, Any], num_nodes: int, file: Path) -> MemoryColumns
 
 
 def _ends(values: Any, num_nodes: int, where: str) -> Ends:
-    """Return the two ends of each edge of an `edge_index`, [m] int64 each.
-
-    Raises
-    ------
-    DataError : it is no tensor [2, m] of numbers of nodes, or has more edges than the bound
-    """
+    """Return the two ends of each edge of an `edge_index`, [m] int64 each."""
     ends = integers(values, "edge_index", where)
     if tuple(values.shape) == (2, 1):  # one edge, and no column of two numbers
         ends = ends[:, None]

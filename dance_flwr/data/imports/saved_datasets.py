@@ -54,12 +54,7 @@ class SavedDataset:
     classes: dict[str, list[str]]
 
     def raw(self, columns: Sequence[str], meter: Meter) -> Iterator[tuple[str, Any]]:
-        """Yield (split of the part, record batch) as stored, after checking all its offsets.
-
-        Raises
-        ------
-        DataError : a column is missing, or a file is damaged, compressed or passes a bound
-        """
+        """Yield (split of the part, record batch) as stored, after checking all its offsets."""
         require(self.names, columns, str(self.folder))
         for split, file in self.parts:
             with readable(file):
@@ -79,11 +74,6 @@ class SavedDataset:
         """Yield column name -> large_string array, with the names of a ClassLabel.
 
         Without a column `split`, the split is that of the part.
-
-        Raises
-        ------
-        DataError : a column is missing, its values are neither strings nor numbers, a class
-            number has no name, or the data set passes a bound
         """
         stored = [name for name in columns if name != "split" or name in self.names]
         where, meter = str(self.folder), Meter(self.folder)
@@ -98,12 +88,7 @@ class SavedDataset:
                 yield counted(texts, meter)
 
     def neighbours(self, column: str, key: str) -> dict[str, Any]:
-        """Return source and target ids from a column that lists the neighbours of each node.
-
-        Raises
-        ------
-        DataError : the column does not hold lists of strings or numbers, or they pass a bound
-        """
+        """Return source and target ids from a column that lists the neighbours of each node."""
         sources, targets, start = [], [], 0
         where, meter = str(self.folder), Meter(self.folder, "edges")
         for _, batch in self.raw([column, *([key] if key else [])], Meter(self.folder)):

@@ -120,12 +120,7 @@ def write_manifest(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return a manifest after checking its fields, its version and its own sha256.
-
-    Raises
-    ------
-    DataError : the file is missing, is not a manifest of this version, lacks a field or was altered
-    """
+    """Return a manifest after checking its fields, its version and its own sha256."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

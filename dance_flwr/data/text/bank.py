@@ -141,10 +141,6 @@ class TextBank:
         ----------
         texts : n texts, which may repeat
         progress : on a terminal, show a bar on stderr with tokens/s and the remaining time
-
-        Raises
-        ------
-        DataError : the bank on disk is damaged
         """
         begin = time.perf_counter()
         by_key = {text_key(text): text for text in texts}
@@ -162,12 +158,7 @@ class TextBank:
         )
 
     def gather(self, texts: Sequence[str]) -> BankSlice:
-        """Return the chunks of these texts, in order, copied from the memory-mapped bank.
-
-        Raises
-        ------
-        DataError : a text is not in the bank, or the bank is damaged
-        """
+        """Return the chunks of these texts, in order, copied from the memory-mapped bank."""
         self._index.read()
         keys = [text_key(text) for text in texts]
         if absent := sum(key not in self._index.entries for key in keys):

@@ -60,12 +60,7 @@ def save_slice(folder: Path, part: BankSlice, meta: Mapping[str, Any]) -> None:
 
 
 def load_slice(folder: Path) -> BankSlice:
-    """Open a slice; its embeddings are memory-mapped and read-only.
-
-    Raises
-    ------
-    DataError : a file is missing or damaged, or the shapes disagree
-    """
+    """Open a slice; its embeddings are memory-mapped and read-only."""
     meta, arrays = read_meta(folder), {}
     for field, (name, dtype, ndim) in _SLICE_FILES.items():
         try:
@@ -101,12 +96,7 @@ def load_slice(folder: Path) -> BankSlice:
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """Return bank.json of a bank or a slice.
-
-    Raises
-    ------
-    DataError : it is missing or not a JSON object
-    """
+    """Return bank.json of a bank or a slice."""
     try:
         meta = json.loads((folder / META).read_text("utf-8"))
     except (OSError, ValueError) as error:

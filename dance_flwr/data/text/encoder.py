@@ -66,12 +66,7 @@ class EncoderSpec:
     fingerprint: str
 
     def load_tokenizer(self) -> Any:
-        """Load the fast tokenizer only, without the weights.
-
-        Raises
-        ------
-        DataError : the encoder has no fast tokenizer
-        """
+        """Load the fast tokenizer only, without the weights."""
         from transformers import AutoTokenizer
 
         with _loading(self):
@@ -230,10 +225,6 @@ class TextEncoder:
         Returns
         -------
         float32 [m, dim], every row of Euclidean length 1, in the order of `chunks`
-
-        Raises
-        ------
-        DataError : the embeddings have another dimension than the model's files say
         """
         import torch
 

@@ -228,12 +228,7 @@ def _summarise(
 
 
 def check_model(data: ClientData, config: RunConfig) -> None:
-    """Check that the client has a language model for summaries.
-
-    Raises
-    ------
-    UserError : it has none
-    """
+    """Check that the client has a language model for summaries."""
     try:
         open_session(data, config, "")
     except UserError as error:

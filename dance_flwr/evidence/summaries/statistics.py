@@ -51,16 +51,7 @@ class SummaryCounts:
 
     @classmethod
     def of_client(cls, folder: RunFolder, data: ClientData) -> "SummaryCounts":
-        """Count the summaries of the final core of a client.
-
-        Parameters
-        ----------
-        folder : of the run at the client
-
-        Raises
-        ------
-        UserError : the run wrote no summaries
-        """
+        """Count the summaries of the final core of a client."""
         if (summaries := Summaries.load(folder.summaries_path)) is None:
             raise UserError(
                 f"{folder.summaries_path}: expected the summaries of a run with "
@@ -125,12 +116,7 @@ def calls_line(calls: CallCounts) -> str:
 
 
 def summary_lines(partition: Path, run: str, clients: int) -> list[str]:
-    """Return one line of counts for the clients of a run on this machine; none without summaries.
-
-    Parameters
-    ----------
-    partition : folder of the clients' folders
-    """
+    """Return one line of counts for the clients on this machine; none without summaries."""
     kinds: Counter[str] = Counter()
     calls, nodes = CallCounts(), []
     for client in range(clients):

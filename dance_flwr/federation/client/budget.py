@@ -50,12 +50,7 @@ class Budget:
     ledger: Path | None
 
     def charge(self, config: RunConfig, data: ClientData, run: str) -> None:
-        """Write down that an answer will leave; nothing without noise of the client's own.
-
-        Raises
-        ------
-        UserError : the answer would exceed the budget
-        """
+        """Write down that an answer will leave; nothing without noise of the client's own."""
         settings = config.privacy
         # Under `central` the server adds the noise and is trusted with it; noise from the run's
         # seed can be computed again, so that there is no epsilon to spend.

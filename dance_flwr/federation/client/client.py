@@ -103,12 +103,7 @@ class Client:
         return moved(trained, HOST), report
 
     def exchange(self, run: str, step: int, inbox: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Run a step of the method's exchange; return the tensors for the server.
-
-        Raises
-        ------
-        UserError : the method exchanges nothing
-        """
+        """Run a step of the method's exchange; return the tensors for the server."""
         if not isinstance(self.method, ExchangingMethod):
             raise UserError(
                 "method: expected one that exchanges tensors before round 1, found "
@@ -221,12 +216,7 @@ class Client:
         return nodes[:0] if withholds_counts(self.config.privacy) else nodes
 
     def seal(self, run: str) -> str:
-        """Return the hash of the evidence of a run.
-
-        Raises
-        ------
-        UserError : the method keeps none
-        """
+        """Return the hash of the evidence of a run."""
         if not isinstance(self.method, SealingMethod):
             raise UserError(
                 f"method: expected one that keeps evidence, found {self.config.method!r}"
@@ -240,10 +230,6 @@ def open_client(folder: Path, config: RunConfig, device: torch.device | None = N
     Parameters
     ----------
     device : where the client computes; None = as `pick_device` chooses
-
-    Raises
-    ------
-    DataError : the folder is missing or its parts disagree
     """
     torch.set_num_threads(config.torch_threads)
     # The hash is part of the key: a folder that was prepared again is read again.

@@ -16,12 +16,7 @@ AUTO = "auto"
 
 
 def pick_device(config: RunConfig, node_config: Mapping[str, Any] | None = None) -> torch.device:
-    """Return the CPU if the run asks for it, else the device that the node config names.
-
-    Raises
-    ------
-    UserError : the node has no such device
-    """
+    """Return the CPU if the run asks for it, else the device that the node config names."""
     # A run may keep every node on its CPU; which device it has is for the node to name.
     if config.device == "cpu":
         return torch.device("cpu")
@@ -33,10 +28,6 @@ def named_device(name: str) -> torch.device:
 
     `auto` is the first visible CUDA device, else the CPU. Ray hides the devices that are not
     assigned to a client.
-
-    Raises
-    ------
-    UserError : there is no such device on this machine
     """
     # Devices that this process can see: Ray hides those of other clients.
     cuda = (
@@ -61,10 +52,6 @@ def memory_ratio(node_config: Mapping[str, Any]) -> float | None:
     """Return the share of a CUDA device's memory for this process: the node's, else Ray's.
 
     None stands for all of it.
-
-    Raises
-    ------
-    UserError : the node config does not hold a share in (0, 1]
     """
     if MEMORY_RATIO not in node_config:
         return _share_of_ray()
@@ -86,10 +73,6 @@ def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
     Parameters
     ----------
     ratio : share in (0, 1]; None = all of it
-
-    Raises
-    ------
-    UserError : the block needs more
     """
     if device.type == "cuda":
         # Why (decision 31): the same bits twice. Memory that nothing reads need not be filled.

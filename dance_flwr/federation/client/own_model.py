@@ -79,10 +79,6 @@ class OwnModel:
         Parameters
         ----------
         made_of : what they must follow from; "" = whatever it is
-
-        Raises
-        ------
-        DataError : the file is damaged
         """
         if not path.is_file():
             return None
@@ -121,12 +117,7 @@ def tuning_run(run: str) -> str:
 
 
 def deployed_own(client_folder: Path, run: str, config: RunConfig) -> OwnModel | None:
-    """Return the own models that a client has after a run; None of a run without personal ones.
-
-    Raises
-    ------
-    DataError : they are missing or damaged
-    """
+    """Return the own models that a client has after a run; None of a run without personal ones."""
     if not PERSONAL[config.personal]:
         return None
     path = own_path(client_folder, run)

@@ -35,10 +35,6 @@ def own_model(client: Client, state: Mapping[str, Tensor], info: RoundInfo) -> O
     Parameters
     ----------
     state : the global model
-
-    Raises
-    ------
-    DataError : the stored models are damaged
     """
     kinds, path = PERSONAL[client.config.personal], own_path(client.data.folder, info.run)
     origin = made_of(client.config, client.data, info.model_id)

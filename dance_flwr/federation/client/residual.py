@@ -32,14 +32,7 @@ class _Saved:
 
 
 class ResidualFile:
-    """e_t of one client in one run; the one before is kept, so that a round can be repeated.
-
-    Parameters
-    ----------
-    client_folder : the client's folder
-    run : name of the run
-    client : its number, for the log
-    """
+    """e_t of one client in one run; the one before is kept, so that a round can be repeated."""
 
     def __init__(self, client_folder: Path, run: str, client: int) -> None:
         folder = run_folder(client_folder, run)

@@ -45,10 +45,6 @@ def as_upload(
     of the sum (int64) under masks; entries that are no floats travel unchanged. Under central
     differential privacy D + e is clipped to C again and rounded towards zero, so that what is sent
     is no longer than C.
-
-    Raises
-    ------
-    UserError : under masks, D exceeds the bound of this run
     """
     precision, config = client.config.upload_precision, messages.config_of(message)
     if precision == FLOAT32:

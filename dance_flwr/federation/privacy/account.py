@@ -61,12 +61,7 @@ class PrivacyAccount:
                 file.write((json.dumps({"runs": runs}, indent=1) + "\n").encode())
 
     def read(self) -> dict[str, float]:
-        """Return the account; empty before the first answer.
-
-        Raises
-        ------
-        UserError : the file is damaged
-        """
+        """Return the account; empty before the first answer."""
         try:
             runs = json.loads(self._path.read_text("utf-8"))["runs"]
             account = {str(run): float(cost) for run, cost in runs.items()}

@@ -180,10 +180,7 @@ class ClientMechanism:
 
     Attributes
     ----------
-    config : of the run
-    norm : C
-    round : t, from 1
-    client : its number
+    norm : C; round : t, from 1; client : its number
     step : change of a weight that one step of a masked sum stands for; None = upload a model
     """
 
@@ -227,12 +224,7 @@ def _noisy_steps(
     deviation: float,
     draw: NoiseStream,
 ) -> State:
-    """Return a clipped update in steps, rounded towards zero, so not longer, plus integer noise.
-
-    Raises
-    ------
-    UserError : there is no such step, or the noise is too many steps
-    """
+    """Return a clipped update in steps, rounded towards zero, so not longer, plus integer noise."""
     if not (isfinite(step) and step > 0):
         raise UserError(f"secure aggregation: expected a step above 0 of its sum, found {step:g}")
     sigma = max(ceil(deviation / step), _MIN_SIGMA)

@@ -88,10 +88,6 @@ class FederationGrid(Grid):
 
         Waits up to `node-timeout` seconds for the quorum, so that a node can restart. Flower's own
         sampling would wait forever.
-
-        Raises
-        ------
-        QuorumError : fewer are connected; names the missing clients
         """
         fewest = fewest_clients(self._config)
         deadline = time.monotonic() + self._config.node_timeout
@@ -129,10 +125,6 @@ class FederationGrid(Grid):
 
         Below the quorum, or all where `min-valid-replies` names none, clients that lost their
         connection are asked again if they are back.
-
-        Raises
-        ------
-        QuorumError : fewer valid replies than the quorum; says which client failed and why
         """
         sent, start = list(messages), time.monotonic()
         expected = self.quorum(len(sent))

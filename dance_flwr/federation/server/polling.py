@@ -106,12 +106,7 @@ def ask(
 
 
 def _push(grid: Grid, messages: Sequence[Message]) -> list[str]:
-    """Push messages, again where the SuperLink gave up the upload of their arrays.
-
-    Raises
-    ------
-    UserError : it did so every time
-    """
+    """Push messages, again where the SuperLink gave up the upload of their arrays."""
     for pause in (*_PUSH_AGAIN_SECONDS, None):
         try:
             return list(grid.push_messages(messages))

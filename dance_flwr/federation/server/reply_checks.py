@@ -73,12 +73,7 @@ def refused(reply: Message, fault: str) -> Message:
 
 
 class ReplyChecks:
-    """The checks of the replies of one run.
-
-    Parameters
-    ----------
-    config : of the run
-    """
+    """The checks of the replies of one run."""
 
     def __init__(self, config: RunConfig) -> None:
         self._config, spec = config, get_spec(config.method)
@@ -91,12 +86,7 @@ class ReplyChecks:
         self._classes = 0
 
     def learn(self, schemas: Mapping[int, messages.Schema]) -> None:
-        """Bound later replies by what clients described.
-
-        Parameters
-        ----------
-        schemas : SuperNode -> description; all of the same classes
-        """
+        """Bound later replies by what clients described."""
         self._nodes = {node: schema.num_nodes for node, schema in schemas.items()}
         self._classes = max((len(schema.class_names) for schema in schemas.values()), default=0)
 
@@ -139,12 +129,7 @@ class ReplyChecks:
         return ""
 
     def alike(self, request: Message, replies: Sequence[Message]) -> list[Message]:
-        """Return answers to one batch with an error for each that does not fit those of most.
-
-        Parameters
-        ----------
-        request : to any client of the batch
-        """
+        """Return answers to one batch with an error for each that does not fit those of most."""
         if request.metadata.message_type == keys.EVALUATE:
             return self._of_same_views(replies)
         if SECAGG_CONFIGS not in request.content.config_records:

@@ -122,12 +122,7 @@ def records_fault(
     required: Mapping[str, type],
     optional: Mapping[str, type] | None = None,
 ) -> str:
-    """Return what is wrong with the records of a reply: one is missing, unknown or of another kind.
-
-    Parameters
-    ----------
-    required, optional : kind of record by name
-    """
+    """Return which record of a reply is missing, unknown or of another kind; "" if none is."""
     known = {**required, **(optional or {})}
     if missing := sorted(required.keys() - content.keys()):
         return f"expected a record {missing[0]!r}, found none"

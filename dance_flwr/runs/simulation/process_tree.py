@@ -141,12 +141,7 @@ def start(
     *,
     scratch: bool = False,
 ) -> ProcessTree:
-    """Start a command of this environment in its own session, in `home`; append output to `log`.
-
-    Parameters
-    ----------
-    scratch : whether `home` is removed if this process dies
-    """
+    """Start a command of this environment in its own session, in `home`; append output to `log`."""
     program = [str(tool(command[0])), *command[1:]]
     return ProcessTree(program, environment, home, log, scratch)
 

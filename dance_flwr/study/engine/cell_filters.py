@@ -21,10 +21,6 @@ def where(cells: Sequence[Cell], pairs: Sequence[str]) -> list[Cell]:
     Parameters
     ----------
     pairs : LABEL=VALUE, as in `regime=text` or `variant=dance w/o NC`
-
-    Raises
-    ------
-    UserError : no cell carries such a label or value
     """
     wanted: dict[str, set[str]] = {}
     for pair in pairs:
@@ -47,10 +43,6 @@ def unpublished(experiment: str, cells: Sequence[Cell], file: Path) -> list[Cell
     """Return the cells that a file of compact rows lacks, or that other code or settings made.
 
     Measurements are always among them: their rows do not say which code made them.
-
-    Raises
-    ------
-    UserError : `file` is not a file of rows
     """
     rows = load_rows(file).by_experiment.get(experiment, ())
     by_labels = {_key(row.labels): row for row in rows}

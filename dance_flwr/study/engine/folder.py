@@ -83,12 +83,7 @@ def _digest(text: str) -> str:
 
 
 class Study:
-    """The paths of a study, and which results exist.
-
-    Parameters
-    ----------
-    root : the study's folder; created with the first file
-    """
+    """The paths of a study, and which results exist."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.expanduser().resolve()
@@ -150,12 +145,7 @@ class Study:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file.
-
-    Raises
-    ------
-    UserError : it cannot be read as JSON
-    """
+    """Return the content of a JSON file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -29,10 +29,6 @@ def calls_of(cells: Iterable[Cell], log: Callable[[str], None]) -> list[RunCalls
     """Return the calls of each run whose method or summaries ask a language model.
 
     Their partitions are prepared, as calls are counted at the clients.
-
-    Parameters
-    ----------
-    cells : of runs that are to be done
     """
     calls = {}
     for config in (cell.config for cell in cells if not cell.measure and asks(cell.config)):

@@ -39,12 +39,7 @@ class Rows:
 
 
 def load_rows(path: Path) -> Rows:
-    """Read a study folder or a file of compact rows; both give the same rows.
-
-    Raises
-    ------
-    UserError : there is neither, or a file is damaged
-    """
+    """Read a study folder or a file of compact rows; both give the same rows."""
     if path.is_dir():
         return _rows_of(_lines_of(Study(path)), path)
     if path.is_file():

@@ -45,12 +45,7 @@ class Shard:
 
 
 def read_shard(text: str) -> Shard:
-    """Return the shard that `i/n` names, 1 <= i <= n.
-
-    Raises
-    ------
-    UserError : it names none
-    """
+    """Return the shard that `i/n` names, 1 <= i <= n."""
     match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
     number, shards = map(int, match.groups()) if match else (0, 0)
     if not 1 <= number <= shards:
@@ -63,12 +58,7 @@ def read_shard(text: str) -> Shard:
 
 @contextmanager
 def at_work(root: Path, shard: Shard | None) -> Iterator[None]:
-    """Hold a study for a whole grid, or one share of it beside the others of the same division.
-
-    Raises
-    ------
-    UserError : another command works on the whole study, on this share, or on another division
-    """
+    """Hold a study for a whole grid, or one share of it beside the others of the same division."""
     division = f"-of-{shard.shards}" if shard else ""
     claimed = root / _FOLDER / f"{shard.number}{division}" if shard else root
     with exclusive(claimed, "another dance-flwr experiment"):

@@ -42,10 +42,8 @@ class Execution:
     Attributes
     ----------
     jobs : runs at a time; None = one per core
-    dry_run : print the grid, and write nothing
-    again : run every cell, also those with results
-    labels : LABEL=VALUE that the cells must carry, see `cell_filters.where`
-    known : file of compact rows; cells that it holds are not run
+    labels : LABEL=VALUE that the cells must carry
+    known : file of compact rows, whose cells are not run
     shard : i/n, the share of the cells that this command runs; empty = all. The study records
         all of them, so that the folders of n shards can be copied into one
     command : recorded in the study, so that a report can print it

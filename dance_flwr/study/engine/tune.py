@@ -153,12 +153,7 @@ def search(plan: Search, study: Study, jobs: int, log: Callable[[str], None]) ->
 
 
 def check_validation(plan: Search, study: Study) -> None:
-    """Check, before any run, that there are validation nodes with every seed.
-
-    Raises
-    ------
-    UserError : there are none, or the data cannot be prepared
-    """
+    """Check, before any run, that there are validation nodes with every seed."""
     for cell in plan.cells(0, _defaults(plan)):
         if study.has_run(cell.config):
             result = read_json(study.run_folder(cell.config) / RESULT)

@@ -107,10 +107,6 @@ def method_cells(
     """Return one cell per seed, and per ratio if `condensation-ratio` applies to the method.
 
     Other experiments share these runs.
-
-    Parameters
-    ----------
-    variant : name in `ablation.VARIANTS`, also a label; empty = the method as it is
     """
     changes = ablation.VARIANTS[variant] if variant else {}
     cells = []

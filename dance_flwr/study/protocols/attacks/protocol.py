@@ -244,12 +244,7 @@ def _all_scores(
 def _membership_scores(
     clients: Sequence[Client], members: Sequence[Tensor], values: Sequence[Values]
 ) -> Scores:
-    """Return means over clients: members against held-out nodes, and against unused ones.
-
-    Parameters
-    ----------
-    members : node numbers; values : [n], larger = more likely a member; both by client
-    """
+    """Return means over clients: members against held-out nodes, and against unused ones."""
     triples = list(zip(clients, members, values, strict=True))
     held_out = [membership(v, nodes, held_out_nodes(c.data)) for c, nodes, v in triples]
     unused = [membership(v, nodes, unused_nodes(c.data, nodes)) for c, nodes, v in triples]
