@@ -50,7 +50,7 @@ from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.messages import config_of
 from dance_flwr.fingerprint import model_fingerprint
-from dance_flwr.llm.quoting import CLOSE, OPEN
+from dance_flwr.llm.template import CLOSE, OPEN
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.runs.reader import load_model

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dance_flwr.baselines.fedsage import FedSageConfig
-from dance_flwr.nn.dropout import dropout
+from dance_flwr.nn.backbone import dropout
 from dance_flwr.nn.gcn import Layer
 
 # Those of the public code.

@@ -22,9 +22,8 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.llm.config import LlmConfig
 from dance_flwr.llm.factory import open_session
-from dance_flwr.llm.quoting import DATA_NOTE, as_data
 from dance_flwr.llm.session import Session
-from dance_flwr.llm.template import Embed, Json, Message, Prompt, Template
+from dance_flwr.llm.template import DATA_NOTE, Embed, Json, Message, Prompt, Template, as_data
 
 # The text that is judged gets more room than those beside it.
 TARGET_TOKENS, MEMBER_TOKENS = 200, 80  # of a text, by the model's own count

@@ -15,9 +15,8 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.llm.config import LlmConfig
 from dance_flwr.llm.model import prompt_tokens
-from dance_flwr.llm.quoting import DATA_NOTE, as_data
 from dance_flwr.llm.session import Session
-from dance_flwr.llm.template import Embed, Json, Message, Prompt, Template
+from dance_flwr.llm.template import DATA_NOTE, Embed, Json, Message, Prompt, Template, as_data
 
 LOWEST, HIGHEST = 1, 6
 _SCORES = range(LOWEST, HIGHEST + 1)

@@ -16,13 +16,13 @@ from dance_flwr.data.graphs.edges import EdgeList
 from dance_flwr.data.graphs.limits import Meter
 from dance_flwr.data.graphs.tables import readable
 from dance_flwr.data.imports import node_arrays, pickles
-from dance_flwr.data.imports.archives import check_zip
 from dance_flwr.data.imports.assemble import assemble
 from dance_flwr.data.imports.columns import rows_of
 from dance_flwr.data.imports.delimited import CsvTable
 from dance_flwr.data.imports.imported import Ends, Incoming, ends_of
 from dance_flwr.data.imports.json_files import read_object
 from dance_flwr.data.imports.options import DEFAULTS
+from dance_flwr.data.imports.pickles import check_zip
 from dance_flwr.data.imports.saved import pyg_data, read_pyg
 from dance_flwr.errors import DataError
 

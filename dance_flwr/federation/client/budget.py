@@ -23,7 +23,7 @@ from dance_flwr.federation.node_config import (
     run_config_of,
     terms_of,
 )
-from dance_flwr.federation.privacy.account import PrivacyAccount, epsilon_of
+from dance_flwr.federation.privacy.accounting import PrivacyAccount, epsilon_of
 from dance_flwr.federation.privacy.dp import fewest_clients, noise_multiplier
 from dance_flwr.federation.secagg.signing import ledger_folder
 from dance_flwr.federation.secagg.stage_checks import THRESHOLD

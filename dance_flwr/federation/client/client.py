@@ -26,7 +26,7 @@ from dance_flwr.nn.calibration import confidence_gaps, temperature_losses
 from dance_flwr.nn.mixture import Mixture
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.nn.moving import HOST, moved
-from dance_flwr.nn.proximal import proximal_term
+from dance_flwr.nn.training import proximal_term
 from dance_flwr.seeding import seeded
 
 # What the server needs of each split to fit a temperature, and to measure it on other nodes.

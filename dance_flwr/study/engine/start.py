@@ -17,11 +17,10 @@ from dance_flwr.errors import UserError
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.simulation.process_tree import stopping_in_order
 from dance_flwr.study import get_experiment
-from dance_flwr.study.engine.cell_filters import unpublished, where
+from dance_flwr.study.engine.cell_filters import Shard, at_work, read_shard, unpublished, where
 from dance_flwr.study.engine.cells import Cell, Experiment, Request
-from dance_flwr.study.engine.estimate import Line, estimate, time_left
+from dance_flwr.study.engine.estimate import Line, calls_of, estimate, print_calls, time_left
 from dance_flwr.study.engine.folder import Study, run_name, settings_of
-from dance_flwr.study.engine.planned_calls import calls_of, print_calls
 from dance_flwr.study.engine.runner import (
     Outcome,
     check_labels,
@@ -29,7 +28,6 @@ from dance_flwr.study.engine.runner import (
     run_grid,
     with_absolute_data,
 )
-from dance_flwr.study.engine.sharding import Shard, at_work, read_shard
 
 # 130 = 128 + SIGINT, as shells report an interrupted command.
 _STOPPED, _FAILED = 130, 2

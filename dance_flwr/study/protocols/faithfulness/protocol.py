@@ -40,8 +40,8 @@ from dance_flwr.methods import get_spec
 from dance_flwr.runs.reader import load_model, read_result
 from dance_flwr.seeding import derive, generator
 from dance_flwr.study.engine.cells import Cell, Experiment, Request
+from dance_flwr.study.protocols.faithfulness.estimates import pack
 from dance_flwr.study.protocols.faithfulness.gnn_explainer import masked_chunks
-from dance_flwr.study.protocols.faithfulness.node_values import pack
 from dance_flwr.study.protocols.faithfulness.tables import render
 from dance_flwr.study.protocols.variants import point_cells
 
