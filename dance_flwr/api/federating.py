@@ -198,30 +198,15 @@ def _one_client_each(keys: Mapping[str, Value], graphs: object) -> dict[str, Val
     return {"clients": len(graphs), "partition": "by-column"}
 
 
-def _checked(keys: Mapping[str, Value]) -> RunConfig:
-    """Return a configuration that can run.
-
-    Raises
-    ------
-    UserError : it cannot
-    """
+def _placed(keys: Mapping[str, Value]) -> RunConfig:
+    """Return a configuration that can run, in a folder where it replaces nothing unasked."""
     config = parse(keys)
     if config.resume:
         raise UserError("resume: expected a new run, found the key `resume`; leave it out")
     check_method(config)
     # Refuses a budget below one round before texts are encoded.
     affordable_rounds(config)
-    return config
-
-
-def _placed(keys: Mapping[str, Value]) -> RunConfig:
-    """Return a configuration that can run, in a folder where it replaces nothing unasked.
-
-    Raises
-    ------
-    UserError : it cannot
-    """
-    config = placed(_checked(keys))
+    config = placed(config)
     check_run_folder(config)
     return config
 

@@ -143,8 +143,6 @@ def _plain(node: object) -> object:
 def ratio_of(name: str, value: object) -> float:
     """Return a ratio above 0 and at most 1."""
     # True is an int in Python, but no ratio.
-    if isinstance(value, bool) or not isinstance(value, int | float | np.floating):
-        raise UserError(f"{name}: expected a number > 0 and <= 1, found {value!r}")
-    if not 0 < value <= 1:
+    if not isinstance(value, int | float | np.floating) or value is True or not 0 < value <= 1:
         raise UserError(f"{name}: expected a number > 0 and <= 1, found {value!r}")
     return float(value)

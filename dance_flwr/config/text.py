@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dance_flwr.config.options import BOUNDS, FlatFields, Value, choices_of, leaves_of
@@ -24,7 +24,7 @@ def to_toml(config: RunConfig, table: str = "") -> str:
     return "\n".join(to_lines(flatten(config), table)) + "\n"
 
 
-def to_lines(values: Mapping[str, Value], table: str = "") -> list[str]:
+def to_lines(values: Mapping[str, Value | Sequence[str]], table: str = "") -> list[str]:
     """Return flat keys as lines of TOML; keys with a dot follow the others, in tables."""
     tables: dict[str, list[str]] = {"": [f"[{table}]"] if table else []}
     for key, value in values.items():
@@ -137,11 +137,12 @@ def _schema_of(title: str) -> dict[str, Any]:
     return {"title": title, "type": "object", "additionalProperties": False, "properties": {}}
 
 
-def toml_value(value: Value) -> str:
-    """Return a value as TOML; JSON strings are TOML strings."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+def toml_value(value: Value | Sequence[str]) -> str:
+    """Return a value as TOML."""
+    if isinstance(value, float):
+        return repr(value)
+    # JSON is TOML here, except that TOML requires DEL to be escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 if __name__ == "__main__":

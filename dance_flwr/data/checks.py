@@ -78,12 +78,7 @@ def without_labels(labels: NDArray[np.int64]) -> str:
 
 
 def check_training(splits: NDArray[np.int64]) -> None:
-    """Check that a client has a training label.
-
-    Parameters
-    ----------
-    splits : the result of `class_splits`, of all nodes that a client holds
-    """
+    """Check that a client has a training label."""
     if not splits[:, _TRAIN].any():
         raise DataError(
             f"training labels: expected at least one at a client, found none among "

@@ -78,13 +78,7 @@ def write_whole(
     clients: int = 1,
     log: Log = lambda line: None,
 ) -> ClientCard:
-    """Write a whole graph as the folder of one client; return its card.
-
-    Parameters
-    ----------
-    config : encoder, chunks, split and seed; its partitioner is ignored
-    client, clients, out, log : as in `make_folder`
-    """
+    """Write a whole graph as the folder of one client; return its card."""
     # One client gets all nodes from any partitioner; this one needs no column and no package.
     spec = replace(partition_spec(config), method="random", clients=1)
     partition = make_partition(graph, spec)

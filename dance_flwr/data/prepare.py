@@ -127,12 +127,7 @@ def prepare(
 def checked_partition(
     graph: TextGraph, spec: PartitionSpec, log: Log
 ) -> tuple[Partition, dict[str, Any]]:
-    """Return the partition of a graph for a run, and its manifest.
-
-    Parameters
-    ----------
-    log : receives a line per warning
-    """
+    """Return the partition of a graph for a run, and its manifest."""
     checks.check_graph(graph, spec.clients)
     partition = make_partition(graph, spec)
     content = manifest(graph, partition)
@@ -172,13 +167,7 @@ def _existing(folder: Path, bank: TextBank, log: Log) -> Prepared:
 
 
 def _log_warnings(content: dict[str, Any], splits: NDArray[np.int64], log: Log) -> None:
-    """Report what a run of this partition does not learn from.
-
-    Parameters
-    ----------
-    content : its manifest
-    splits : the result of `class_splits`
-    """
+    """Report what a run of this partition does not learn from."""
     _log_outside(content, log)
     names = content["class_names"]
     lines = (

@@ -107,10 +107,6 @@ def client_number(node_config: Mapping[str, Any]) -> int:
 def refuse_beyond(terms: NodeTerms, config: RunConfig, round_: int = 0) -> None:
     """Refuse a run that asks for more than its node allows.
 
-    Parameters
-    ----------
-    round_ : number that a message gives its round, which may be none of the run's
-
     Raises
     ------
     UserError : names the key of the run, what the node allows and the key of its term

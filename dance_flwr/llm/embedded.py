@@ -31,14 +31,7 @@ _SECONDS = 60.0  # until the tokeniser is given up
 
 
 class Embedded:
-    """A GGUF model in this process, loaded at its first use and replaced by the next one loaded.
-
-    Parameters
-    ----------
-    file : the client's model file
-    context : maximum number of tokens of prompt and reply together
-    threads : number of threads; more than the machine's free cores are slower than one
-    """
+    """A GGUF model in this process, loaded at its first use and replaced by the next one loaded."""
 
     repeats = True  # greedy, one thread of work, fixed file and version: the same reply again
 

@@ -31,14 +31,7 @@ _BUSY, _UNFIT, _SCHEMA_REFUSED = 429, (400, 413, 422), (400, 422, 501)
 
 
 class Endpoint:
-    """The client's own endpoint.
-
-    Parameters
-    ----------
-    settings : address, model and time-out
-    tokenizer : returns a local tokeniser, which counts before a call and where the server gives no
-        plausible number
-    """
+    """The client's own endpoint."""
 
     def __init__(self, settings: LocalSettings, tokenizer: Callable[[], Any]) -> None:
         for value, key in ((settings.base_url, "base-url"), (settings.model, "model")):

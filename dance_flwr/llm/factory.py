@@ -26,10 +26,6 @@ def open_session(data: ClientData, config: RunConfig, run: str) -> Session:
 
     The smaller of the run's and the client's caps applies.
 
-    Parameters
-    ----------
-    run : name of the run, whose folder holds the counts; if empty, they are not written
-
     Raises
     ------
     UserError : the client has no such model

@@ -127,10 +127,6 @@ def trainable(operator: Tensor, kind: str) -> Tensor:
 
     On a CPU the gradient of a CSR product takes eight times as long as the product, and longer than
     the gradient of a dense one of at most 65,536 entries.
-
-    Parameters
-    ----------
-    kind : of `operator`; the entries of "loops" are features of edges, and stay a list
     """
     # Attention needs the list of edges, whatever the size.
     small = operator.numel() <= _MAX_DENSE

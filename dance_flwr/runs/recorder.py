@@ -129,13 +129,7 @@ class Recorder:
     def end_round(
         self, round_: int, state: Mapping[str, Tensor], save: Callable[[], None] = lambda: None
     ) -> None:
-        """Complete a round: keep the model if its validation is the best, earlier rounds first.
-
-        Parameters
-        ----------
-        save : writes the checkpoint; a better model is written after it, see
-            `dance_flwr.runs.checkpoint`
-        """
+        """Complete a round: keep the model if its validation is the best, earlier rounds first."""
         row = self._row
         row.round = round_
         row.round_seconds = time.perf_counter() - self._round_start

@@ -25,16 +25,7 @@ Log = Callable[[str], None]
 
 
 class Tracking:
-    """One run and one tracker, which is opened when the run is known.
-
-    Parameters
-    ----------
-    name : of the tracker; folder : of the run
-
-    Raises
-    ------
-    UserError : there is no tracker of this name
-    """
+    """One run and one tracker, which is opened when the run is known."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder

@@ -38,10 +38,6 @@ def edge_list(
     ----------
     columns : string arrays by name, of `attribute_columns` as far as the table has them
     ends : rows of the two nodes of each row of the table
-
-    Raises
-    ------
-    DataError : a weight is no number, missing, negative or not finite
     """
     weight = None
     if WEIGHT in columns:

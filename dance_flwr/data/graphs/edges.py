@@ -131,13 +131,7 @@ def pair_codes(source: Nodes, target: Nodes, num_nodes: int) -> Nodes:
 def check_attributes(
     weights: Weights, texts: EdgeTexts | None, size: tuple[int, int], name: str
 ) -> None:
-    """Check the weights and texts of a graph's edges.
-
-    Parameters
-    ----------
-    size : n and 2E
-    name : of the graph, for messages
-    """
+    """Check the weights and texts of a graph's edges."""
     where, nodes = f"graph {name!r}", size[0]
     if weights is not None:
         check_weights(weights, size[1], where)

@@ -128,10 +128,6 @@ def write_folder(graph: TextGraph, path: Path) -> None:
 
     An edge with several texts has a row for each. Both files are complete before either is moved
     into place. The name and the provenance are not stored, as they follow from the folder.
-
-    Raises
-    ------
-    DataError : the folder already holds a node or edge table in another format
     """
     create_folder(path)
     # A folder with two tables of nodes or of edges would be ambiguous.

@@ -44,10 +44,6 @@ class PygArrays:
 def arrays_of(data: "Data", mask_column: int | None = None) -> PygArrays:
     """Read the nodes, edges, labels and masks of a homogeneous graph.
 
-    Parameters
-    ----------
-    mask_column : which column of two-dimensional masks is meant
-
     Raises
     ------
     DataError : it is not such a graph, or a part has another shape or type than PyG's own data sets

@@ -1,6 +1,6 @@
 """From the tables of a file to nodes and edges: columns are chosen and the rules applied."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,8 @@ from dance_flwr.data.graphs.edges import EdgeList
 from dance_flwr.data.graphs.tables import join
 from dance_flwr.data.imports.imported import COLUMNS, Incoming
 from dance_flwr.data.imports.options import Options
-from dance_flwr.data.imports.report import ImportReport
+from dance_flwr.data.imports.report import ImportReport, is_empty
 from dance_flwr.data.imports.roles import EdgeRoles, NodeRoles, edge_roles, node_roles, plain_name
-from dance_flwr.data.imports.rules import is_empty, without_missing
 from dance_flwr.data.imports.source import Columns, GraphFile
 from dance_flwr.errors import DataError
 
@@ -86,10 +85,20 @@ def _rows(
             role: batch[name] if (name := getattr(roles, role)) else empty
             for role in ("label", "split", "site")
         }
-        row["label"] = without_missing(row["label"], options.unlabelled)
+        row["label"] = _without_missing(row["label"], options.unlabelled)
         if "[]" in roles.label or ":LABEL" in roles.label or roles.label == "~label":
             _check_single(row["label"], roles.label, nodes.where)
         yield {name: row[name] for name in columns}
+
+
+def _without_missing(labels: Any, unlabelled: Sequence[str]) -> Any:
+    """Return labels with "" for those that mean "no label", case and surrounding space aside."""
+    words = {value.strip().casefold() for value in unlabelled}
+    missing = [name for name in pc.unique(labels).to_pylist() if name.strip().casefold() in words]
+    if not missing:
+        return labels
+    is_missing = pc.is_in(labels, value_set=pa.array(missing, labels.type))
+    return pc.if_else(is_missing, pa.scalar("", labels.type), labels)
 
 
 def _check_single(labels: Any, column: str, where: str) -> None:
@@ -123,12 +132,7 @@ def _edges(
     report: ImportReport,
     nodes: tuple[Any, str],
 ) -> EdgeList:
-    """Read a table of edges, and count what of it is left out.
-
-    Parameters
-    ----------
-    nodes : ids of all nodes, and their file, for messages
-    """
+    """Read a table of edges, and count what of it is left out."""
     extras = ("relation", "description", "weight")
     columns = {role: name for role in extras if (name := getattr(roles, role))}
     used = {"weight"} if options.edge_weight else set()

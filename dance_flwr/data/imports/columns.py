@@ -50,7 +50,7 @@ class MemoryColumns:
             rows = slice(start, min(start + _ROWS, self._size))
             strings = {
                 name: [
-                    self._string(value, name, row)
+                    as_string(value, name, self.where, f" in row {row} of the {self._rows}")
                     for row, value in enumerate(self._columns[name](rows), start + 1)
                 ]
                 for name in columns
@@ -80,21 +80,32 @@ class MemoryColumns:
             yield part
             start = stop
 
-    def _string(self, value: Any, column: str, row: int) -> str:
-        if isinstance(value, str):
-            return value
-        if value is None or value != value:
-            return ""
-        if isinstance(value, list | tuple | dict):
-            kind = "an object" if isinstance(value, dict) else "a list"
-            raise DataError(
-                f"{self.where}: expected one value in {column!r}, found {kind} in row {row} of the "
-                f"{self._rows}; name another column, or store one value per row"
-            )
-        if isinstance(value, bool):
-            return str(value).lower()
-        # Data frames turn integers into floats where a column has a gap.
-        return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+def as_string(value: Any, column: str, where: str, place: str = "") -> str:
+    """Return a value as a string; null and NaN become "", 3.0 "3", true and false as in JSON.
+
+    Parameters
+    ----------
+    where, place : in front of a message and behind what it found
+
+    Raises
+    ------
+    DataError : the value is a list or an object
+    """
+    if isinstance(value, str):
+        return value
+    if value is None or value != value:
+        return ""
+    if isinstance(value, list | tuple | dict):
+        kind = "an object" if isinstance(value, dict) else "a list"
+        raise DataError(
+            f"{where}: expected one value in {column!r}, found {kind}{place}; name another column, "
+            "or store one value per row"
+        )
+    if isinstance(value, bool):
+        return str(value).lower()
+    # Data frames turn integers into floats where a column has a gap.
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def rows_of(where: Path | str, **columns: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -87,10 +87,6 @@ def save(
 ) -> dict[str, Any]:
     """Write a graph to `<root>/graphs/<name>`, whole or not at all, and return its report.
 
-    Parameters
-    ----------
-    extra : additional entries of the report
-
     Raises
     ------
     DataError : the graph is invalid, its counts are not those of the published graph of this name,

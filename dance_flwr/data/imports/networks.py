@@ -56,13 +56,7 @@ _HEAD = 1 << 12  # bytes in which the first element of an XML file is expected
 
 
 def read_network(path: Path, *, key: str = "", split_index: int = 0) -> GraphFile | None:
-    """Return the graph in a file or folder of a network; None if it is none by name and content.
-
-    Parameters
-    ----------
-    key : column of the ids of a saved data set; empty for the usual one
-    split_index : index of the split of a PyG file with several masks
-    """
+    """Return the graph in a file or folder of a network; None if it is none by name and content."""
     if path.is_dir():
         return _read_folder(path, key)
     suffix = path.suffix.lower()

@@ -31,10 +31,6 @@ def read_saved_dataset(folder: Path, key: str = "") -> GraphFile:
     Parameters
     ----------
     key : column of the ids that the neighbours are; empty for the usual one
-
-    Raises
-    ------
-    DataError : a file is missing or damaged, or the data set has no edges
     """
     source = open_saved(folder)
     key = key or ("id" if "id" in source.names else "")
@@ -107,25 +103,12 @@ def read_pyg(file: Path, split_index: int = 0) -> GraphFile:
     """Return the graph in a PyG `Data` file with texts; ids are row numbers, masks are the split.
 
     Lists of strings and tensors of whole numbers with one entry per node are columns.
-
-    Parameters
-    ----------
-    split_index : index of the split if there are several masks
-
-    Raises
-    ------
-    DataError : the file is damaged or holds other objects, or has no texts or no edges
     """
     return pyg_data(pickles.as_mapping(pickles.load(file), file), (file,), split_index)
 
 
 def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int = 0) -> GraphFile:
-    """Return the graph of a PyG `Data` object as a mapping, see `read_pyg`.
-
-    Parameters
-    ----------
-    files : that it was read from; the first is named in messages
-    """
+    """Return the graph of a PyG `Data` object as a mapping, see `read_pyg`."""
     file, where = files[0], str(files[0])
     texts = next((key for key in (*pickles.TEXT_KEYS, *data) if _is_texts(key, data.get(key))), "")
     if not texts:

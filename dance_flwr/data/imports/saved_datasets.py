@@ -19,6 +19,7 @@ from dance_flwr.data.graphs.tables import (
     require,
     require_values,
 )
+from dance_flwr.data.imports.arrow_files import is_compressed
 from dance_flwr.data.imports.json_files import read_object
 from dance_flwr.errors import DataError
 
@@ -31,9 +32,6 @@ _SPLITS = {
     "dev": "val",
     "test": "test",
 }
-
-
-_HEADER, _DICTIONARY_DATA, _COMPRESSION = 2, 1, 3  # numbers of fields in Arrow's messages
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,12 @@ class SavedDataset:
             with readable(file):
                 # Nothing in it is compressed, so the size of the file is that of its batches.
                 meter.memory(file.stat().st_size, declared=True)
-                _require_plain(file)
+                # Its parts would declare any size; the `datasets` library compresses none.
+                if is_compressed(file):
+                    raise DataError(
+                        f"{file}: expected record batches without compression, as `save_to_disk` "
+                        "writes them, found compressed ones; save the data set again"
+                    )
                 with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
                     # The parts of a foreign folder may have other columns each.
                     require(reader.schema.names, columns, str(file))
@@ -129,37 +132,6 @@ class SavedDataset:
             )
         codes = pa.array(numbers.astype(np.int64), mask=numbers < 0)
         return pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.large_string()))
-
-
-def _require_plain(file: Path) -> None:
-    """Check that no record batch is compressed: its parts would declare any size they like.
-
-    The `datasets` library never compresses them. A message is a flatbuffer; a table in it begins
-    with the distance to the offsets of its fields, of which 0 means absent.
-    """
-
-    def field(table: int, number: int) -> int:
-        offsets = table - int.from_bytes(data[table : table + 4], "little", signed=True)
-        size = int.from_bytes(data[offsets : offsets + 2], "little")
-        place = offsets + 4 + 2 * number
-        known = number * 2 + 4 < size
-        offset = int.from_bytes(data[place : place + 2], "little") if known else 0
-        return table + offset if offset else 0
-
-    def table(place: int) -> int:
-        return place + int.from_bytes(data[place : place + 4], "little")
-
-    with pa.OSFile(str(file)) as source:
-        for message in pa.ipc.MessageReader.open_stream(source):
-            data = message.metadata.to_pybytes()
-            header = table(field(table(0), _HEADER))
-            if message.type == "dictionary":
-                header = table(field(header, _DICTIONARY_DATA))
-            if message.type in ("dictionary", "record batch") and field(header, _COMPRESSION):
-                raise DataError(
-                    f"{file}: expected record batches without compression, as `save_to_disk` "
-                    "writes them, found compressed ones; save the data set again"
-                )
 
 
 def is_saved(folder: Path) -> bool:

@@ -37,12 +37,7 @@ def is_table(path: Path) -> bool:
 
 
 def open_table(file: Path, options: Options = DEFAULTS, rows: str = "nodes") -> Table:
-    """Return the table in a file, by its suffix.
-
-    Parameters
-    ----------
-    rows : what a row is, "nodes" or "edges", each with its own bound
-    """
+    """Return the table in a file, by its suffix."""
     suffix = suffix_of(file)
     if suffix in _BINARY:
         return _BINARY[suffix](file, rows)

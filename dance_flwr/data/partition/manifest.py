@@ -79,13 +79,7 @@ def _random_edges(row: dict[str, Any], ratio: float) -> dict[str, int]:
 
 
 def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:
-    """Recompute the partition that a manifest describes and compare it with the manifest.
-
-    Raises
-    ------
-    DataError : the graph is another one, the specification is of another version, or a client has
-        other nodes or other shares of the split
-    """
+    """Recompute the partition that a manifest describes and compare it with the manifest."""
     actual = (graph.num_nodes, graph.num_edges, list(graph.class_names))
     expected = (content["num_nodes"], content["num_edges"], content["class_names"])
     for what, one, other in zip(("nodes", "edges", "classes"), expected, actual, strict=True):

@@ -78,10 +78,6 @@ def metis_assignment(graph: TextGraph, clients: int, seed: int) -> NDArray[np.in
 
     METIS aims at sizes within 3 % of the mean, which it can miss on graphs of few nodes. A client
     that it leaves empty gets one node of the largest client.
-
-    Raises
-    ------
-    DataError : `clients` is not in 1..n, or pymetis is not installed
     """
     check_clients(clients, graph.num_nodes)
     if clients == 1 or not len(graph.indices):  # METIS refuses a graph without edges

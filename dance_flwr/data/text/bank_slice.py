@@ -42,14 +42,7 @@ class BankSlice:
 
 
 def save_slice(folder: Path, part: BankSlice, meta: Mapping[str, Any]) -> None:
-    """Write a slice as four .npy files and bank.json; a reader never sees a mixture of two slices.
-
-    Parameters
-    ----------
-    folder : created if missing; an older slice in it is replaced
-    part : the slice
-    meta : `TextBank.meta`, stored in bank.json
-    """
+    """Write a slice as four .npy files and bank.json; nobody reads a mixture of two slices."""
     text = json.dumps({**meta, "texts": len(part.ptr) - 1, "chunks": len(part.tokens)}, indent=1)
     (folder / META).unlink(missing_ok=True)  # a slice without it is incomplete
     for field, (name, dtype, _) in _SLICE_FILES.items():

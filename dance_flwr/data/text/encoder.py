@@ -136,13 +136,7 @@ def resolve_encoder(
 
 @lru_cache(maxsize=1)
 def resolve_local(name: str, precision: str, expected_sha256: str = "") -> EncoderSpec:
-    """Resolve an encoder whose files are on this machine, once per process; nothing is downloaded.
-
-    Raises
-    ------
-    DataError : it is not here, or has other weights
-    OSError : its files cannot be read
-    """
+    """Resolve an encoder on this machine, once per process; nothing is downloaded."""
     local = name if "/" not in name or Path(name).is_dir() else _cached(name)
     return resolve_encoder(local, precision, expected_sha256)
 

@@ -80,12 +80,7 @@ class Client:
     def train(
         self, state: Mapping[str, Tensor], info: RoundInfo, *, proximal_mu: float = 0.0
     ) -> tuple[dict[str, Tensor], Report]:
-        """Train one round from this model; return the new state dict, on the host, and the report.
-
-        Parameters
-        ----------
-        proximal_mu : weight of FedProx's proximal term; 0 = none
-        """
+        """Train one round from this model; return the new state, on the host, and the report."""
         self.load(state)
         client = self.data.card.client
         with (
@@ -166,12 +161,7 @@ class Client:
         return Mixture(own.kind, self.own_probs(own.kind, own), own.share)
 
     def own_probs(self, kind: str, model: OwnModel, run: str = "own") -> Tensor:
-        """Return what a model of this client's own says of all nodes, smoothed; [n, C].
-
-        Parameters
-        ----------
-        run : name of the run, in whose folder some methods keep what a prediction reads
-        """
+        """Return what a model of this client's own says of all nodes, smoothed; [n, C]."""
         single = Client(self.data, kind_config(self.config, kind))
         single.load(model.states[kind])
         nodes = torch.arange(self.data.num_nodes, device=self.data.device)

@@ -68,12 +68,7 @@ def memory_ratio(node_config: Mapping[str, Any]) -> float | None:
 
 @contextmanager
 def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
-    """Make a CUDA device the current one of this process, limited to a share of its memory.
-
-    Parameters
-    ----------
-    ratio : share in (0, 1]; None = all of it
-    """
+    """Make a CUDA device the current one of this process, limited to a share of its memory."""
     if device.type == "cuda":
         # Why (decision 31): the same bits twice. Memory that nothing reads need not be filled.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

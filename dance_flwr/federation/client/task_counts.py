@@ -37,13 +37,6 @@ def count_task(
 
     The file is on the device when this returns. Processes take turns.
 
-    Parameters
-    ----------
-    message : the request, whose run has a plain name
-    task : what it asks for
-    folder : of the client's ledgers
-    fraction : `client-fraction` of the run
-
     Raises
     ------
     UserError : it is more than the node allows, and nothing was written; or the file is damaged

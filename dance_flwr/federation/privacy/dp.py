@@ -85,10 +85,6 @@ def withholds_counts(privacy: PrivacyConfig) -> bool:
 def affordable_rounds(config: RunConfig, repeats: int = 0) -> int:
     """Return how many of the run's rounds stay within epsilon.
 
-    Parameters
-    ----------
-    repeats : number of repeated rounds, as in `spent_epsilon`
-
     Raises
     ------
     UserError : not even one round does
@@ -194,12 +190,7 @@ class ClientMechanism:
     step: float | None = None
 
     def protect(self, state: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> ProtectedUpload:
-        """Return what the client may upload for `state`; unchanged without privacy.
-
-        Parameters
-        ----------
-        start : the model that the client received
-        """
+        """Return what the client may upload for `state`; unchanged without privacy."""
         config, settings = self.config, self.config.privacy
         if settings.dp == "none":
             return ProtectedUpload(dict(state))

@@ -149,10 +149,6 @@ def unlike_faults(request: Message, replies: Sequence[Message]) -> list[str]:
 
     Clients of one sum send keys of their own, one layout, and shares of one length: an answer that
     differs makes those of all others useless.
-
-    Parameters
-    ----------
-    request : to any client of this stage
     """
     stage = request.content.config_records[SECAGG_CONFIGS].get(SecAggKey.STAGE)
     answers: list[Any] = [reply.content.config_records.get(SECAGG_CONFIGS, {}) for reply in replies]

@@ -41,12 +41,7 @@ _COLLECT = "create the file with `dance-flwr deploy peer-keys`"
 
 
 def statement(purpose: str, **facts: Any) -> bytes:
-    """Return the text to sign: canonical JSON of a label, the purpose and the facts.
-
-    Parameters
-    ----------
-    facts : numbers, strings, byte strings (as hexadecimal digits) and lists of these
-    """
+    """Return the text to sign: canonical JSON of a label, the purpose and the facts."""
     # Canonical: the verifier builds the text from facts that it knows itself, and parses nothing.
     text = json.dumps([_LABEL, purpose, facts], sort_keys=True, default=bytes.hex)
     return text.encode()

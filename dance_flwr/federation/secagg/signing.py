@@ -132,12 +132,7 @@ class SumSigner:
         return me.signed(reply, signatures.keys_text(me.run, me.node, me.client, public))
 
     def check_keys(self, public: Mapping[int, Sequence[bytes]]) -> None:
-        """Refuse public keys that are not signed by different clients of the federation.
-
-        Parameters
-        ----------
-        public : node -> its two public keys
-        """
+        """Refuse public keys that are not signed by different clients of the federation."""
         me, claims = self._signer, signatures.read_claims(self._message)
         clients = {node: claims[node].client for node in public if node in claims}
         # Why (decision 8): a node without `peer-keys` demands nothing, so that a federation can be

@@ -122,12 +122,7 @@ def encode_integers(values: Sequence[int], form: SumFormat) -> Integers:
 
 
 def decode_integers(total: Integers, form: SumFormat) -> list[int]:
-    """Return the exact sum of each value over clients.
-
-    Parameters
-    ----------
-    total : sum of vectors of `encode_integers`
-    """
+    """Return the exact sum of each value over clients."""
     return [
         sum(int(digit) << (form.digit_bits * place) for place, digit in enumerate(row))
         for row in total.reshape(-1, form.digits)

@@ -31,13 +31,6 @@ def final_counts(
 
     This is the only time that test nodes are read. Under secure aggregation the only entry is
     None, the sums over all clients.
-
-    Parameters
-    ----------
-    model_for : returns the model that a client is sent
-    common : part of every message, `configs.run_config`
-    round_ : of the final model
-    config : of the run
     """
     settings, timeout = configs.final_config(common, round_), timeout_of(config)
     costs: dict[str, float] = {}
@@ -99,12 +92,6 @@ def hashes(
 
     A client that does not answer has no hash of its evidence: no absent client costs a finished
     run.
-
-    Parameters
-    ----------
-    schemas : of the clients of the run, ascending
-    config : of the messages, `configs.run_config`
-    evidence : whether the clients of the run keep evidence
     """
     clients = zip(grid.clients, schemas, strict=True)
     # Why (decision 20): the record fixes what each client held, for `evidence verify`.

@@ -226,14 +226,7 @@ class FederationGrid(Grid):
     def sizes(
         self, past: Sizes, schemas: Sequence[wire.Schema], config: Mapping[str, Any], timeout: float
     ) -> Sizes:
-        """Return nodes and encoded tokens per client, as far as the server may know them.
-
-        Parameters
-        ----------
-        past : what an earlier start of the run returned, also of clients that are absent now
-        schemas : of the clients of the run, ascending
-        config : of a message to clients, for subclasses that must ask them
-        """
+        """Return nodes and encoded tokens per client, as far as the server may know them."""
         described = dict(zip(self.clients, schemas, strict=True))
         self.votes = summed_votes(schema.reading_votes for schema in schemas)
         for client, schema in described.items():

@@ -215,10 +215,6 @@ def describe(
     A client whose answer is missing, or is not that of most clients, takes no part in the run, as
     long as a quorum is left.
 
-    Parameters
-    ----------
-    config : of a message to clients
-
     Raises
     ------
     QuorumError : too few clients answered

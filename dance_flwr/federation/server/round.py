@@ -193,12 +193,7 @@ class Round(Strategy):
         return arrays if part is arrays else ArrayRecord(dict(part))
 
     def state(self, arrays: ArrayRecord) -> tuple[Groups, dict[str, float]]:
-        """Return the state that a checkpoint needs: arrays by group and name, numbers by name.
-
-        Parameters
-        ----------
-        arrays : the global model
-        """
+        """Return the state that a checkpoint needs: arrays by group and name, numbers by name."""
         groups: Groups = {"model": numpy_of(arrays)}
         # Without an average they are one record, stored once.
         if self.deployed is not arrays:

@@ -48,14 +48,7 @@ def placed(config: RunConfig) -> RunConfig:
 def run_in_process(
     config: RunConfig, folder: Path, on_round: OnRound, name: str = ""
 ) -> dict[str, Any]:
-    """Run the unmodified apps in this process, one client after the other; return the result.
-
-    Parameters
-    ----------
-    folder : receives `result.json`, `model.safetensors`, `history.jsonl`
-    on_round : receives each finished row of the history
-    name : of the run and of its folder at each client; empty = a new one
-    """
+    """Run the unmodified apps in this process, one client after the other; return the result."""
     import logging
 
     with _apps():

@@ -6,17 +6,16 @@ the same division, so that they need not talk to each other.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dance_flwr.errors import UserError
 from dance_flwr.fingerprint import provenance
 from dance_flwr.runs.locks import exclusive, is_locked
 from dance_flwr.study.engine.cells import Cell, Row, dataset_name
-from dance_flwr.study.engine.folder import measure_name, run_name, settings_of
+from dance_flwr.study.engine.folder import label_key, measure_name, run_name, settings_of
 from dance_flwr.study.engine.rows import load_rows
 
 
@@ -50,9 +49,9 @@ def unpublished(experiment: str, cells: Sequence[Cell], file: Path) -> list[Cell
     Measurements are always among them: their rows do not say which code made them.
     """
     rows = load_rows(file).by_experiment.get(experiment, ())
-    by_labels = {_key(row.labels): row for row in rows}
+    by_labels = {label_key(row.labels): row for row in rows}
     code = provenance()
-    return [cell for cell in cells if not _holds(by_labels.get(_key(cell.labels)), cell, code)]
+    return [cell for cell in cells if not _holds(by_labels.get(label_key(cell.labels)), cell, code)]
 
 
 def _holds(row: Row | None, cell: Cell, code: str) -> bool:
@@ -61,11 +60,6 @@ def _holds(row: Row | None, cell: Cell, code: str) -> bool:
     # Why provenance (decision 26): the name is a hash of the settings and says nothing of the code.
     same = row.name == run_name(cell.config) and row.result.get("provenance") == code
     return same and bool(row.analysis or not cell.analysis)
-
-
-def _key(labels: Mapping[str, Any]) -> str:
-    # Labels in another order are the same cell.
-    return json.dumps(dict(labels), sort_keys=True)
 
 
 _FOLDER = "shards"  # of a study: one lock for each shard that ever ran in it
@@ -135,7 +129,7 @@ def _name(cell: Cell) -> str:
 def _order(cell: Cell) -> tuple[str, str, str, int, str]:
     """Return what sorts a cell: neighbours cost about the same."""
     if cell.measure:
-        return "", cell.measure, "", 0, json.dumps(dict(cell.labels), sort_keys=True)
+        return "", cell.measure, "", 0, label_key(cell.labels)
     settings = settings_of(cell.config)
     # The seed comes last: runs that differ in it alone go to different shares.
     seed = int(settings.pop("seed"))

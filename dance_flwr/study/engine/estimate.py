@@ -59,11 +59,6 @@ def estimate(study: Study, runs: Iterable[Cell], committed: Path | None = None) 
 
     The median is over runs of the same method and data set, of this study, else of the committed
     rows; else of the same method on any data set, likewise; else it is a default of the method.
-
-    Parameters
-    ----------
-    runs : cells whose runs are to be done
-    committed : file of compact rows; None = that of docs/reproduction, which need not exist
     """
     counts: dict[tuple[str, str], tuple[int, int]] = {}
     for cell in runs:

@@ -86,11 +86,6 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, log: L
     The caller holds the study (`sharding.at_work`): two commands would remove each other's
     unfinished runs.
 
-    Parameters
-    ----------
-    jobs : worker processes; measurements always run one at a time
-    again : run every cell, also those with results
-
     Raises
     ------
     UserError : existing results are of another graph of the same name
