@@ -10,13 +10,7 @@ from typing import Any
 from dance_flwr.config.options import BOUNDS, FlatFields, Value, choices_of, leaves_of
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.sections import StartConfig
-from dance_flwr.config.tree import (
-    RunConfig,
-    common_sections,
-    flat_fields,
-    flatten,
-    paper_values,
-)
+from dance_flwr.config.tree import RunConfig, common_sections, flat_fields, flatten, paper_values
 
 
 def to_toml(config: RunConfig, table: str = "") -> str:

@@ -16,14 +16,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from dance_flwr.config.options import (
-    BOUNDS,
-    FlatFields,
-    Section,
-    Value,
-    choices_of,
-    leaves_of,
-)
+from dance_flwr.config.options import BOUNDS, FlatFields, Section, Value, choices_of, leaves_of
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.privacy import PrivacyConfig, privacy_problems
 from dance_flwr.config.sections import (

@@ -16,14 +16,7 @@ from dance_flwr import events
 from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT
 from dance_flwr.config.sections import MACRO_F1
 from dance_flwr.config.tree import flatten
-from dance_flwr.disk import (
-    append_to,
-    atomic_path,
-    create_folder,
-    json_text,
-    write_json,
-    write_text,
-)
+from dance_flwr.disk import append_to, atomic_path, create_folder, json_text, write_json, write_text
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import spent_epsilon
 from dance_flwr.fingerprint import model_fingerprint

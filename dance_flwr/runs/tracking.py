@@ -14,12 +14,7 @@ from dance_flwr.config.paths import RESULT
 from dance_flwr.config.plugins import TRACKERS
 from dance_flwr.errors import UserError
 from dance_flwr.runs.facts import RunFacts, read_facts
-from dance_flwr.runs.trackers.contract import (
-    TrackedRun,
-    Tracker,
-    final_numbers,
-    round_numbers,
-)
+from dance_flwr.runs.trackers.contract import TrackedRun, Tracker, final_numbers, round_numbers
 
 Log = Callable[[str], None]
 

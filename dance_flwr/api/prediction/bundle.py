@@ -15,13 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dance_flwr.api.prediction.bundle_files import (
-    AGREED,
-    FACTS,
-    FORMAT,
-    check_shapes,
-    read_facts,
-)
+from dance_flwr.api.prediction.bundle_files import AGREED, FACTS, FORMAT, check_shapes, read_facts
 from dance_flwr.api.prediction.model_card import card_text
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.outputs import check_out

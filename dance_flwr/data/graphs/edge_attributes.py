@@ -11,13 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dance_flwr.data.graphs.edges import (
-    EdgeList,
-    EdgeTexts,
-    check_weights,
-    csr_rows,
-    pair_codes,
-)
+from dance_flwr.data.graphs.edges import EdgeList, EdgeTexts, check_weights, csr_rows, pair_codes
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.errors import DataError
 

@@ -16,11 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dance_flwr.data.graphs.edge_attributes import (
-    attribute_columns,
-    attributed_table,
-    edge_list,
-)
+from dance_flwr.data.graphs.edge_attributes import attribute_columns, attributed_table, edge_list
 from dance_flwr.data.graphs.edges import EdgeList, EdgeTexts, csr_weights
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, UNLABELLED, TextGraph, csr_from_pairs
 from dance_flwr.data.graphs.tables import ParquetTable, join

@@ -16,14 +16,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.catalogue import CATALOGUE, Dataset, graphs_folder
 from dance_flwr.data.graphs.edges import EdgeList
-from dance_flwr.data.graphs.folder import (
-    CLASSES_KEY,
-    EDGES,
-    NODES,
-    check_ids,
-    edge_table,
-    graph_of,
-)
+from dance_flwr.data.graphs.folder import CLASSES_KEY, EDGES, NODES, check_ids, edge_table, graph_of
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph, csr_from_pairs
 from dance_flwr.data.imports.json_files import read_object
 from dance_flwr.data.imports.report import (

@@ -12,13 +12,7 @@ from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph, ids_digest
 from dance_flwr.data.partition.random_edges import random_edge_count
 from dance_flwr.data.partition.registry import make_partition
 from dance_flwr.data.partition.report import label_counts, report
-from dance_flwr.data.partition.spec import (
-    OUTSIDE,
-    REGIME,
-    Partition,
-    PartitionSpec,
-    client_nodes,
-)
+from dance_flwr.data.partition.spec import OUTSIDE, REGIME, Partition, PartitionSpec, client_nodes
 from dance_flwr.disk import write_text
 from dance_flwr.errors import DataError
 

@@ -17,12 +17,7 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.federation.flower import SECAGG_STATE
-from dance_flwr.federation.node_config import (
-    NodeTerms,
-    refuse_beyond,
-    run_config_of,
-    terms_of,
-)
+from dance_flwr.federation.node_config import NodeTerms, refuse_beyond, run_config_of, terms_of
 from dance_flwr.federation.privacy.accounting import PrivacyAccount, epsilon_of
 from dance_flwr.federation.privacy.dp import fewest_clients, noise_multiplier
 from dance_flwr.federation.secagg.signing import ledger_folder

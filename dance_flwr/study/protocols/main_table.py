@@ -36,10 +36,7 @@ from dance_flwr.study.reports.tables import (
     shared_settings,
     table_line,
 )
-from dance_flwr.study.reports.trained_nodes import (
-    labelled_nodes,
-    nodes_trained_on,
-)
+from dance_flwr.study.reports.trained_nodes import labelled_nodes, nodes_trained_on
 
 HOW = (
     "Accuracy is that of the global model of the best validation round on each client's real, "

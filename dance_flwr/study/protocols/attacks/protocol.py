@@ -28,13 +28,7 @@ from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
-from dance_flwr.study.engine.cells import (
-    Cell,
-    Experiment,
-    Label,
-    Request,
-    dataset_name,
-)
+from dance_flwr.study.engine.cells import Cell, Experiment, Label, Request, dataset_name
 from dance_flwr.study.engine.folder import settings_of
 from dance_flwr.study.protocols.attacks.crafted import measure_crafted
 from dance_flwr.study.protocols.attacks.inference import (

@@ -5,13 +5,7 @@ from typing import Any
 
 from dance_flwr.study.engine.cells import Row, Section
 from dance_flwr.study.protocols.attacks.observations import DRAWS, MEAN, OTHER
-from dance_flwr.study.reports.tables import (
-    NOTHING,
-    Group,
-    groups,
-    markdown,
-    shared_settings,
-)
+from dance_flwr.study.reports.tables import NOTHING, Group, groups, markdown, shared_settings
 
 BEFORE = "nothing of this round"  # the observation of a server without any upload
 HOW = (
