@@ -35,26 +35,16 @@ def explain(model: ModelLike, graph: GraphLike, nodes: Nodes) -> Evidence:
     UserError : the model keeps no evidence, a node is unknown, or the data do not fit the model
     """
     bundle, data = bundle_of(model), source_of(graph)
-    check_evidence(bundle)
-    with open_data(bundle, data, lambda line: None) as client:
-        ids = client.data.ids()
-        rows = torch.as_tensor(rows_of(nodes, ids))
-        packs = explainer_of(bundle, client).explain(rows)
-        return Evidence(packs, ids, client.data.texts(), client.data.card.class_names)
-
-
-def check_evidence(bundle: Bundle) -> None:
-    """Check that a bundle's method keeps evidence.
-
-    Raises
-    ------
-    UserError : it does not
-    """
     method = bundle.config.method
     if not get_spec(method).keeps_evidence:
         raise UserError(
             f"model: expected one of a method that keeps evidence (dance), found {method!r}"
         )
+    with open_data(bundle, data, lambda line: None) as client:
+        ids = client.data.ids()
+        rows = torch.as_tensor(rows_of(nodes, ids))
+        packs = explainer_of(bundle, client).explain(rows)
+        return Evidence(packs, ids, client.data.texts(), client.data.card.class_names)
 
 
 class Prediction(NamedTuple):

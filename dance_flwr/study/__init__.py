@@ -25,10 +25,7 @@ _BUILTIN = {
     "clients": ("robustness:CLIENTS", "3, 5, 10 and 20 clients"),
     "backbone": ("robustness:BACKBONE", "graph backbones"),
     "non-iid": ("robustness:NON_IID", "ways to divide the graph among clients"),
-    "runtime": (
-        "runtime:EXPERIMENT",
-        "seconds per round and phase, as ratios to fedavg-full",
-    ),
+    "runtime": ("runtime:EXPERIMENT", "seconds per round and phase, as ratios to fedavg-full"),
     "tokens": (
         "tokens:EXPERIMENT",
         "text processed per condensed node, compared with the full text",
@@ -41,10 +38,7 @@ _BUILTIN = {
         "regimes.protocol:EXPERIMENT",
         "few labels, skew, foreign text and edges, small cores",
     ),
-    "personal": (
-        "personal:EXPERIMENT",
-        "own models mixed with the global one, in each regime",
-    ),
+    "personal": ("personal:EXPERIMENT", "own models mixed with the global one, in each regime"),
     "privacy": (
         "privacy:EXPERIMENT",
         "accuracy over noise on features and over epsilon of the updates",

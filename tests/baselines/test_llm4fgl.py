@@ -26,7 +26,6 @@ from dance_flwr.baselines.llm4fgl.generation import graphs_of, load_latest, orig
 from dance_flwr.baselines.llm4fgl.predictor import (
     EdgePredictor,
     LocalPairs,
-    auc,
     augmented_operator,
     held_out_auc,
     link,
@@ -74,12 +73,6 @@ def random_graph(seed, n=14, density=0.3):
 
 
 # The predictor
-
-
-@given(st.lists(st.integers(0, 5), min_size=1), st.lists(st.integers(0, 5), min_size=1))
-def test_auc_is_its_naive_twin(positive, negative):
-    found = auc(torch.tensor(positive).float(), torch.tensor(negative).float())
-    assert found == pytest.approx(oracle.auc(positive, negative))
 
 
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.2, 0.6]))
