@@ -6,11 +6,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
@@ -97,14 +95,7 @@ class FinishedRun:
 
     def data(self, client: int | None, derived_folder: Path | None = None) -> ClientData:
         """Open the data of a client; errors are those of `folder_of`."""
-        inductive = self.config.split_mode == "inductive"
-        return ClientData(
-            self.folder_of(client),
-            torch.device("cpu"),
-            inductive,
-            reading_of(self.config),
-            derived_folder,
-        )
+        return ClientData.of(self.folder_of(client), self.config, derived_folder)
 
     def run_folder(self, data: ClientData) -> RunFolder:
         """Return the folder that this run left at a client."""

@@ -200,7 +200,6 @@ def _rounds(checkpoint: Checkpoint) -> int:
 
 
 def _numbers(rows: Sequence[Round]) -> dict[str, Any]:
-    """Return the numbers of the history."""
     values: dict[str, Any] = {"round": len(rows), "seconds_per_round": None}
     if not rows:
         return values

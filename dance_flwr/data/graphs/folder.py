@@ -180,7 +180,6 @@ def check_ids(ids: Any, where: str) -> Any:
 
 
 def _warn_of_empty(texts: list[str], where: str) -> None:
-    """Report the number of empty texts in one warning."""
     empty = sum(not text.strip() for text in texts)
     if empty:
         warnings.warn(

@@ -287,5 +287,4 @@ def _blocks(ptr: NDArray[np.int64], in_order: bool) -> list[range]:
 
 
 def _tokens(chunks: Chunks, texts: Sequence[int]) -> int:
-    """Return the number of tokens in the chunks of these texts."""
     return sum(int(chunks.tokens[chunks.ptr[i] : chunks.ptr[i + 1]].sum()) for i in texts)

@@ -82,7 +82,6 @@ def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
 
 
 def _answer(stage: ConfigRecord, message: Message, context: Context, handler: Handler) -> Message:
-    """Answer one stage."""
     kind = stage.get(SecAggKey.STAGE)
     # Before Flower's mod reads the request: it counts ids, and would answer a list that names one
     # client three times.
