@@ -254,8 +254,7 @@ class Checkpoint:
     def _other_data(self, expected: str, found: str) -> ResumeError:
         return ResumeError(
             f"run {self.run}: expected the data and the partition that it started with, "
-            f"{expected}, found {found}; "
-            f"restore the data, or {RESTART}"
+            f"{expected}, found {found}; restore the data, or {RESTART}"
         )
 
 

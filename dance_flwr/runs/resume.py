@@ -58,8 +58,7 @@ def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
         other = [f"{key} = {now[key]!r} instead of {before[key]!r}" for key in changed]
         raise ResumeError(
             f"{folder}: expected the configuration that the run started with, found "
-            f"{', '.join(other)}; pass "
-            f"--run-config {folder / SETTINGS}"
+            f"{', '.join(other)}; pass --run-config {folder / SETTINGS}"
         )
     (folder / ERROR).unlink(missing_ok=True)
     # The places, timeouts and device of this start; all else is equal.

@@ -101,8 +101,7 @@ def _read(folder: Path, alive: bool | None) -> Status:
     if not changed and not alive:
         raise UserError(
             f"{folder}: expected the folder of a run, with {HISTORY} or {ERROR} in it, found "
-            "neither; name the run's "
-            "`out`, or wait until it has started"
+            "neither; name the run's `out`, or wait until it has started"
         )
     state = _state(changed, alive)
     result = read_result(folder) if state == FINISHED else {}

@@ -55,9 +55,8 @@ def read_saved_dataset(folder: Path, key: str = "") -> GraphFile:
         roles |= {name: name for name in ends}
     else:
         raise DataError(
-            f"{folder}: expected edges.parquet or edges.csv, or a column "
-            f"{NEIGHBOUR_COLUMNS[0]!r} with the ids of each node's neighbours, found neither; "
-            "add one"
+            f"{folder}: expected edges.parquet or edges.csv, or a column {NEIGHBOUR_COLUMNS[0]!r} "
+            "with the ids of each node's neighbours, found neither; add one"
         )
     classes = tuple(source.classes.get(roles.get("label", ""), ()))
     return GraphFile("saved data set", files, nodes, edges, roles, classes=classes)

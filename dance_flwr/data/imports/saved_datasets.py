@@ -126,9 +126,8 @@ class SavedDataset:
         numbers = pc.fill_null(values, -1).to_numpy(zero_copy_only=False)
         if len(numbers) and not (numbers.min() >= -1 and numbers.max() < len(names)):
             raise DataError(
-                f"{self.folder}: expected labels in -1..{len(names) - 1}, "
-                f"as {column!r} has {len(names)} class names, "
-                f"found {numbers.min()}..{numbers.max()}; correct them"
+                f"{self.folder}: expected labels in -1..{len(names) - 1}, as {column!r} has "
+                f"{len(names)} class names, found {numbers.min()}..{numbers.max()}; correct them"
             )
         codes = pa.array(numbers.astype(np.int64), mask=numbers < 0)
         return pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.large_string()))

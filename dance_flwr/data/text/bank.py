@@ -111,9 +111,8 @@ class TextBank:
             or 0 < self.spec.max_seq_tokens < chunk_tokens + _SPECIAL_TOKENS
         ):
             raise DataError(
-                f"text bank: expected chunk_tokens in 1..{longest} for encoder "
-                f"{self.spec.name!r} and max_chunks >= 1, "
-                f"found {chunk_tokens} and {max_chunks}; change them"
+                f"text bank: expected chunk_tokens in 1..{longest} for encoder {self.spec.name!r} "
+                f"and max_chunks >= 1, found {chunk_tokens} and {max_chunks}; change them"
             )
         settings = {
             "encoder_fingerprint": self.spec.fingerprint,

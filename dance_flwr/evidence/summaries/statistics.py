@@ -108,10 +108,9 @@ class SummaryCounts:
 def calls_line(calls: CallCounts) -> str:
     """Return calls, tokens and seconds of a language model in words."""
     return (
-        f"{calls.fresh_calls:,} fresh calls, {calls.cached_calls:,} cached, "
-        f"{calls.failed_calls:,} unusable, {calls.capped_calls:,} not made at a cap; "
-        f"{calls.fresh_prompt:,} prompt and {calls.fresh_completion:,} reply tokens in "
-        f"{calls.milliseconds / 1000:.1f} s"
+        f"{calls.fresh_calls:,} fresh calls, {calls.cached_calls:,} cached, {calls.failed_calls:,} "
+        f"unusable, {calls.capped_calls:,} not made at a cap; {calls.fresh_prompt:,} prompt and "
+        f"{calls.fresh_completion:,} reply tokens in {calls.milliseconds / 1000:.1f} s"
     )
 
 

@@ -42,8 +42,7 @@ def named_device(name: str) -> torch.device:
         names = ", ".join(["cpu", *cuda])
         raise UserError(
             f"{DEVICE}: expected {AUTO} or a device of this node ({names}), found {name!r}; name "
-            "one of these in "
-            "--node-config, or leave it out"
+            "one of these in --node-config, or leave it out"
         )
     return torch.device(device)
 
@@ -60,8 +59,7 @@ def memory_ratio(node_config: Mapping[str, Any]) -> float | None:
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio <= 1:
         raise UserError(
             f"{MEMORY_RATIO}: expected a number > 0 and <= 1, found {ratio!r}; correct it in "
-            "--node-config, or leave "
-            "it out"
+            "--node-config, or leave it out"
         )
     return float(ratio)
 
@@ -84,10 +82,8 @@ def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
         # One line that says what to raise, where torch lists its allocations.
         raise UserError(
             f"{device_label(device)}: expected this client to fit into {100 * (ratio or 1):.3g} % "
-            "of its memory, found that it "
-            f"does not; raise {MEMORY_RATIO} or name another {DEVICE} in --node-config, in "
-            "simulation raise "
-            "client-resources-num-gpus"
+            f"of its memory, found that it does not; raise {MEMORY_RATIO} or name another {DEVICE} "
+            "in --node-config, in simulation raise client-resources-num-gpus"
         ) from None
 
 

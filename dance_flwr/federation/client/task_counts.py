@@ -82,8 +82,7 @@ def _refuse(
         if count > maximum:
             raise UserError(
                 f"{term}: expected at most {maximum:g} {what}, found {count} with this one; this "
-                "node does not take part. An operator who agrees to more raises it in "
-                "--node-config"
+                "node does not take part. An operator who agrees to more raises it in --node-config"
             )
 
 
