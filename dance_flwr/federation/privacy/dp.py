@@ -20,15 +20,12 @@ from dance_flwr.config.privacy import PrivacyConfig
 from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.accounting import epsilon_spent, noise_for, rounds_within
-from dance_flwr.federation.privacy.mechanism import (
+from dance_flwr.federation.privacy.mechanism import State, add_noise, clipped_update, updated
+from dance_flwr.federation.privacy.noise import (
     MAX_DEVIATE,
     MAX_SIGMA,
     NoiseStream,
-    State,
-    add_noise,
-    clipped_update,
     discrete_gaussian,
-    updated,
 )
 
 

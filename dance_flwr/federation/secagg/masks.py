@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
-from dance_flwr.federation.privacy.mechanism import key_stream
+from dance_flwr.federation.privacy.noise import key_stream
 
 # One label per use of a secret, so that no output is ever that of another use.
 _LABEL = b"dance-flwr secure aggregation mask"

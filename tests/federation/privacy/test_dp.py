@@ -20,7 +20,8 @@ from dance_flwr.federation.privacy.dp import (
     update_bound,
     update_noise,
 )
-from dance_flwr.federation.privacy.mechanism import MAX_DEVIATE, NoiseStream, add_noise, clip
+from dance_flwr.federation.privacy.mechanism import add_noise, clip
+from dance_flwr.federation.privacy.noise import MAX_DEVIATE, NoiseStream
 from dance_flwr.federation.secagg.vectors import MAX_VALUE, MetricLayout
 from dance_flwr.runs.reader import load_model
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from dance_flwr.federation.privacy.mechanism import MAX_SIGMA, NoiseStream, discrete_gaussian
+from dance_flwr.federation.privacy.noise import MAX_SIGMA, NoiseStream, discrete_gaussian
 
 
 def stream(number=0):

@@ -8,7 +8,7 @@ from scipy import stats
 
 from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
-from dance_flwr.federation.privacy.mechanism import key_stream
+from dance_flwr.federation.privacy.noise import key_stream
 from dance_flwr.federation.secagg import masks
 
 # RFC 8439, appendix A.1: blocks 0 and 1 under a key and nonce of zeros.
