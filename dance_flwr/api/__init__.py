@@ -38,10 +38,9 @@ _PLACES = {
     "core": ("Core",),
     "node_evidence": ("Evidence", "Neighbour", "NodeEvidence", "Span"),
     "explainer": ("DanceExplainer",),
-    "explaining": ("explain",),
     "federating": ("federate",),
     "graph_model": ("GraphModel",),
-    "predicting": ("Predictions", "Predictor", "load"),
+    "predicting": ("Predictions", "Predictor", "explain", "load"),
     "result": ("Result",),
 }
 _MODULES = {name: f"{__name__}.{place}" for place, names in _PLACES.items() for name in names}
