@@ -11,8 +11,7 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.errors import UserError
-from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT
-from dance_flwr.runs.facts import is_run
+from dance_flwr.runs.resume import holds_run
 
 BUNDLE, DATA = "bundle", "data"
 
@@ -23,7 +22,7 @@ def check_run_folder(config: RunConfig) -> None:
     content = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     if not content:
         return
-    if not (is_run(folder) or any((folder / name).is_file() for name in (CHECKPOINT, BEFORE))):
+    if not holds_run(folder):
         raise UserError(
             f"{folder}: expected a new or empty folder, found {content[0]!r} and no run; choose "
             "another `out`"

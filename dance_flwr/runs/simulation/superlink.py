@@ -21,7 +21,7 @@ from dance_flwr.config.text import to_toml
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.runs.simulation.app_folder import submitted_app
-from dance_flwr.runs.simulation.process_tree import ProcessTree, start, stop, tool
+from dance_flwr.runs.simulation.process_tree import ProcessTree, stop, tool
 
 NAME, HOST = "private", "127.0.0.1"
 _START_SECONDS = 60.0
@@ -90,7 +90,7 @@ def private_superlink(log: Path) -> Iterator[SuperLink]:
     # project it was started in.
     command = ["python", "-P", "-m", "dance_flwr.runs.simulation.superlink_process", str(port)]
     try:
-        process = start(command, environment, home, log, scratch=True)
+        process = ProcessTree(command, environment, home, log, scratch=True)
         try:
             wait_until_healthy(process, f"http://{HOST}:{port}", log)
             yield SuperLink(home, environment | process.badge, log)
