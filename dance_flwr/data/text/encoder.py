@@ -31,7 +31,6 @@ __all__ = [
     "EncoderSpec",
     "TextEncoder",
     "bfloat16_supported",
-    "encoder_fingerprint",
     "loaded",
     "resolve_encoder",
     "resolve_local",
@@ -147,16 +146,6 @@ def _cached(name: str) -> str:
     return snapshot_download(name, local_files_only=True)
 
 
-def encoder_fingerprint(
-    name: str, precision: str, expected_sha256: str = "", *, device: str = "cpu"
-) -> str:
-    """Return the fingerprint of an encoder, without loading it.
-
-    Parameters and errors are those of `resolve_encoder`.
-    """
-    return resolve_encoder(name, precision, expected_sha256, device=device).fingerprint
-
-
 def bfloat16_supported(device: str = "cpu") -> bool:
     """Return whether `device` has bfloat16 instructions; emulation is slower than float32."""
     import torch
@@ -175,7 +164,7 @@ def bfloat16_supported(device: str = "cpu") -> bool:
 
 
 class TextEncoder:
-    """A frozen encoder in memory, created by `load` or `from_spec`.
+    """A frozen encoder in memory, created by `from_spec`.
 
     Attributes
     ----------
@@ -189,15 +178,6 @@ class TextEncoder:
         self.precision, self.fingerprint = spec.precision, spec.fingerprint
         self.tokenizer = tokenizer
         self._model = model
-
-    @classmethod
-    def load(
-        cls, name: str, *, precision: str = "auto", expected_sha256: str = "", device: str = "cpu"
-    ) -> "TextEncoder":
-        """Resolve and load an encoder; parameters and errors are those of `resolve_encoder`."""
-        return cls.from_spec(
-            resolve_encoder(name, precision, expected_sha256, device=device), device
-        )
 
     @classmethod
     def from_spec(cls, spec: EncoderSpec, device: str = "cpu") -> "TextEncoder":
