@@ -20,7 +20,7 @@ from dance_flwr.config.paths import HISTORY
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.imports.loading import load_graph
-from dance_flwr.runs.simulation.process_tree import ProcessTree, start, stop
+from dance_flwr.runs.simulation.process_tree import ProcessTree, stop
 from dance_flwr.runs.simulation.superlink import flower_environment, free_port
 
 SITES = ("north", "south", "west")
@@ -80,7 +80,7 @@ class Machines:
         environment = flower_environment(folder / "home") | {"HOME": str(folder)}
         for name in ("FLWR_HOME", "DANCE_FLWR_HOME"):
             environment.pop(name, None)
-        return start(["dance-flwr", *words], environment, folder, log)
+        return ProcessTree(["dance-flwr", *words], environment, folder, log)
 
 
 def read(log: Path) -> list[str]:

@@ -11,8 +11,7 @@ from sklearn.metrics import accuracy_score, f1_score
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.metrics import accuracy, balanced_accuracy, count, macro_f1
-from dance_flwr.nn.proximal import proximal_term
-from dance_flwr.nn.training import learning_rate, train_epochs
+from dance_flwr.nn.training import learning_rate, proximal_term, train_epochs
 
 
 @given(

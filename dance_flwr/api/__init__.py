@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from dance_flwr.api.condensing import condense, encode
     from dance_flwr.api.core import Core
     from dance_flwr.api.explainer import DanceExplainer
-    from dance_flwr.api.explaining import explain
     from dance_flwr.api.federating import federate
     from dance_flwr.api.graph_model import GraphModel
     from dance_flwr.api.node_evidence import Evidence, Neighbour, NodeEvidence, Span
-    from dance_flwr.api.predicting import Predictions, Predictor, load
+    from dance_flwr.api.predicting import Predictions, Predictor, explain, load
     from dance_flwr.api.result import Result
     from dance_flwr.data.graphs.graph import TextGraph
     from dance_flwr.data.imports.importer import read_graph
@@ -39,10 +38,9 @@ _PLACES = {
     "core": ("Core",),
     "node_evidence": ("Evidence", "Neighbour", "NodeEvidence", "Span"),
     "explainer": ("DanceExplainer",),
-    "explaining": ("explain",),
     "federating": ("federate",),
     "graph_model": ("GraphModel",),
-    "predicting": ("Predictions", "Predictor", "load"),
+    "predicting": ("Predictions", "Predictor", "explain", "load"),
     "result": ("Result",),
 }
 _MODULES = {name: f"{__name__}.{place}" for place, names in _PLACES.items() for name in names}

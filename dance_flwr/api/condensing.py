@@ -43,6 +43,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.fingerprint import model_fingerprint
+from dance_flwr.nn.moving import HOST
 from dance_flwr.seeding import generator
 
 
@@ -141,11 +142,10 @@ def temporary_client_data(graph: TextGraph, config: RunConfig) -> Iterator[Clien
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
         folder = Path(scratch) / "client-0"
         write_whole(graph, config, folder)
-        inductive, device = config.split_mode == "inductive", torch.device("cpu")
-        data = ClientData(folder, device, inductive, reading := reading_of(config))
+        data = ClientData.of(folder, config)
         # The only client of its federation.
-        chosen = elect(reading, data.reading_votes())
-        yield data if chosen == reading else ClientData(folder, device, inductive, chosen)
+        chosen = elect(reading := reading_of(config), data.reading_votes())
+        yield data if chosen == reading else ClientData(folder, HOST, data.inductive, chosen)
 
 
 def _settings(config: ConfigLike, bundle: Bundle | None, ratio: float, seed: int) -> RunConfig:

@@ -125,12 +125,7 @@ def _edge_mask(
     far: tuple[Tensor, Tensor],
     gates: tuple[Tensor, Tensor],
 ) -> Tensor:
-    """Return the gates on u -> v of hop 1 and on both edges of each w -> u -> v of hop 2; [E].
-
-    Parameters
-    ----------
-    near, far : (v, u) and (v, w), [.] int64 each; gates : their alpha
-    """
+    """Return the gates on u -> v of hop 1 and on both edges of each w -> u -> v of hop 2; [E]."""
     source, target = edge_index
     # A number for each edge, by which binary search finds it.
     keys, order = torch.sort(target * size + source)

@@ -123,10 +123,6 @@ def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
 
     Ids that several have are prefixed with the number of the institution. One without a split gets
     that of `config` where others bring their own.
-
-    Raises
-    ------
-    UserError : one is no graph
     """
     checked = [checked_graph(graph) for graph in graphs]
     names = tuple(sorted({name for graph in checked for name in graph.class_names}))
@@ -186,12 +182,7 @@ def _split(graph: TextGraph, config: RunConfig) -> NDArray[np.uint8]:
 
 
 def _one_client_each(keys: Mapping[str, Value], graphs: object) -> dict[str, Value]:
-    """Return the keys that make a client of each institution.
-
-    Raises
-    ------
-    UserError : `graphs` is no list or empty, or `keys` has one of these keys
-    """
+    """Return the keys that make a client of each institution."""
     if not isinstance(graphs, Sequence):
         raise UserError(
             f"graphs: expected a TextGraph or a list of them, found {type(graphs).__name__}"
@@ -207,30 +198,15 @@ def _one_client_each(keys: Mapping[str, Value], graphs: object) -> dict[str, Val
     return {"clients": len(graphs), "partition": "by-column"}
 
 
-def _checked(keys: Mapping[str, Value]) -> RunConfig:
-    """Return a configuration that can run.
-
-    Raises
-    ------
-    UserError : it cannot
-    """
+def _placed(keys: Mapping[str, Value]) -> RunConfig:
+    """Return a configuration that can run, in a folder where it replaces nothing unasked."""
     config = parse(keys)
     if config.resume:
         raise UserError("resume: expected a new run, found the key `resume`; leave it out")
     check_method(config)
     # Refuses a budget below one round before texts are encoded.
     affordable_rounds(config)
-    return config
-
-
-def _placed(keys: Mapping[str, Value]) -> RunConfig:
-    """Return a configuration that can run, in a folder where it replaces nothing unasked.
-
-    Raises
-    ------
-    UserError : it cannot
-    """
-    config = placed(_checked(keys))
+    config = placed(config)
     check_run_folder(config)
     return config
 

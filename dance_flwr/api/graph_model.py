@@ -18,12 +18,7 @@ from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.config.sections import AGREEMENT
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.inference import (
-    DEPLOYED,
-    condense_in_blocks,
-    trained_prediction,
-    views_of,
-)
+from dance_flwr.dance.inference import DEPLOYED, condense_in_blocks, trained_prediction, views_of
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import Prediction
 from dance_flwr.dance.passes import Reader

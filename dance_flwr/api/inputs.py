@@ -36,12 +36,7 @@ ModelLike = HasBundle | Bundle | str | Path
 
 
 def bundle_of(model: ModelLike) -> Bundle:
-    """Return the bundle behind a model.
-
-    Raises
-    ------
-    UserError : it is no model of this package, or no bundle lies in this folder
-    """
+    """Return the bundle behind a model."""
     if isinstance(model, Bundle):
         return model
     if isinstance(model, str | Path):
@@ -55,12 +50,7 @@ def bundle_of(model: ModelLike) -> Bundle:
 
 
 def checked_graph(graph: object) -> TextGraph:
-    """Return a graph whose texts can be stored.
-
-    Raises
-    ------
-    UserError : it is none, has no node, or a text cannot be stored
-    """
+    """Return a graph, with a node at least, whose texts can be stored."""
     if not isinstance(graph, TextGraph):
         kind = type(graph).__name__
         hint = "TextGraph.from_pyg(data, texts) makes one"
@@ -77,24 +67,14 @@ def checked_graph(graph: object) -> TextGraph:
 
 
 def source_of(graph: GraphLike) -> TextGraph | str:
-    """Return a checked graph, or the name or folder of one.
-
-    Raises
-    ------
-    UserError : as for `checked_graph`
-    """
+    """Return a checked graph, or the name or folder of one."""
     if isinstance(graph, str | os.PathLike):
         return str(Path(graph).expanduser()) if isinstance(graph, os.PathLike) else graph
     return checked_graph(graph)
 
 
 def keys_of(config: ConfigLike) -> dict[str, Value]:
-    """Return the flat keys that a configuration sets, unchecked.
-
-    Raises
-    ------
-    UserError : it is neither keys and values nor the file of some
-    """
+    """Return the flat keys that a configuration sets, unchecked."""
     if isinstance(config, str | Path):
         return read_values([Path(config).expanduser()], [])
     if isinstance(config, RunConfig):
@@ -110,12 +90,7 @@ def keys_of(config: ConfigLike) -> dict[str, Value]:
 
 
 def config_of(config: ConfigLike) -> RunConfig:
-    """Return a checked configuration.
-
-    Raises
-    ------
-    UserError : a key is unknown or its value out of range, or the file cannot be read
-    """
+    """Return a checked configuration."""
     return parse(keys_of(config))
 
 
@@ -166,15 +141,8 @@ def _plain(node: object) -> object:
 
 
 def ratio_of(name: str, value: object) -> float:
-    """Return a ratio above 0 and at most 1.
-
-    Raises
-    ------
-    UserError : it is no such number
-    """
+    """Return a ratio above 0 and at most 1."""
     # True is an int in Python, but no ratio.
-    if isinstance(value, bool) or not isinstance(value, int | float | np.floating):
-        raise UserError(f"{name}: expected a number > 0 and <= 1, found {value!r}")
-    if not 0 < value <= 1:
+    if not isinstance(value, int | float | np.floating) or value is True or not 0 < value <= 1:
         raise UserError(f"{name}: expected a number > 0 and <= 1, found {value!r}")
     return float(value)

@@ -6,7 +6,7 @@ text around or hides it. Nothing is loaded from elsewhere.
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dance_flwr.escaping import escaped, one_line
 
@@ -51,30 +51,6 @@ padding-left:.7em;margin:.6em 0">
 {% endfor %}</tbody></table></div>
 """,
 }
-
-
-class Marked(Protocol):
-    """A span of a source text: `node_evidence.Span`."""
-
-    @property
-    def id(self) -> str:
-        """The node whose text it is."""
-        ...
-
-    @property
-    def start(self) -> int:
-        """Its first character."""
-        ...
-
-    @property
-    def end(self) -> int:
-        """The character after its last."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """The characters between."""
-        ...
 
 
 def evidence_html(nodes: Sequence[object], total: int, model_id: str) -> str:
@@ -123,18 +99,16 @@ def _best(probs: Mapping[str, float]) -> tuple[str, float]:
     return max(probs.items(), key=lambda item: item[1])
 
 
-def _pieces(part: Any, spans: Sequence[Marked]) -> list[tuple[str, Marked | None]]:
-    """Return the text of a neighbour in pieces: its spans, and what is near them; the rest is "…".
+def _pieces(part: Any, spans: Sequence[Any]) -> list[tuple[str, Any]]:
+    """Return the text of a `Neighbour` in pieces: its spans, what is near them, "…" for the rest.
 
     A text without a span shows its beginning.
     """
-    text, marked = (
-        part.text,
-        sorted((span for span in spans if span.id == part.id), key=lambda span: span.start),
-    )
+    text = part.text
+    marked = sorted((span for span in spans if span.id == part.id), key=lambda span: span.start)
     if not marked:
         return [(text[: 2 * _AROUND] + (" …" if len(text) > 2 * _AROUND else ""), None)]
-    pieces: list[tuple[str, Marked | None]] = []
+    pieces: list[tuple[str, Any]] = []
     at = 0
     for span in marked:
         pieces += [(_between(text[at : span.start], at == 0, False), None), (span.text, span)]

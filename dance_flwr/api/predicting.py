@@ -1,4 +1,4 @@
-"""`load` and `Predictor`: labels of nodes that no client ever saw."""
+"""`load`, `Predictor` and `explain`: labels of nodes that no client ever saw, with evidence."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,43 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from dance_flwr.api.explaining import explain
 from dance_flwr.api.graph_model import GraphModel
-from dance_flwr.api.inputs import GraphLike, Nodes, bundle_of, source_of
+from dance_flwr.api.inputs import GraphLike, ModelLike, Nodes, bundle_of, rows_of, source_of
 from dance_flwr.api.node_evidence import Evidence
 from dance_flwr.api.notebook import table_html
 from dance_flwr.api.prediction.bundle import Bundle
-from dance_flwr.api.prediction.predicting import best_class, open_data, predict_proba
+from dance_flwr.api.prediction.predicting import best_class, explainer_of, open_data, predict_proba
+from dance_flwr.errors import UserError
+from dance_flwr.methods import get_spec
+
+
+def explain(model: ModelLike, graph: GraphLike, nodes: Nodes) -> Evidence:
+    """Return the evidence of nodes: neighbours with gates, and spans of their texts with weights.
+
+    Equal to what `dance-flwr predict --evidence` writes of the same data.
+
+    Parameters
+    ----------
+    model : what `load` or `federate` return, or the folder of a bundle
+    graph : a graph, its name or its folder, whose labels are not read; or the folder of a client,
+        whose training labels count as in the run
+    nodes : ids, places from 0, or one bool per node
+
+    Raises
+    ------
+    UserError : the model keeps no evidence, a node is unknown, or the data do not fit the model
+    """
+    bundle, data = bundle_of(model), source_of(graph)
+    method = bundle.config.method
+    if not get_spec(method).keeps_evidence:
+        raise UserError(
+            f"model: expected one of a method that keeps evidence (dance), found {method!r}"
+        )
+    with open_data(bundle, data, lambda line: None) as client:
+        ids = client.data.ids()
+        rows = torch.as_tensor(rows_of(nodes, ids))
+        packs = explainer_of(bundle, client).explain(rows)
+        return Evidence(packs, ids, client.data.texts(), client.data.card.class_names)
 
 
 class Prediction(NamedTuple):

@@ -11,24 +11,18 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.errors import UserError
-from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT
-from dance_flwr.runs.facts import is_run
+from dance_flwr.runs.resume import holds_run
 
 BUNDLE, DATA = "bundle", "data"
 
 
 def check_run_folder(config: RunConfig) -> None:
-    """Check that `out` is a new or empty folder, or one of a run that `overwrite` replaces.
-
-    Raises
-    ------
-    UserError : it holds anything else, which a run might replace
-    """
+    """Check that `out` is a new or empty folder, or one of a run that `overwrite` replaces."""
     folder = Path(config.out)
     content = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     if not content:
         return
-    if not (is_run(folder) or any((folder / name).is_file() for name in (CHECKPOINT, BEFORE))):
+    if not holds_run(folder):
         raise UserError(
             f"{folder}: expected a new or empty folder, found {content[0]!r} and no run; choose "
             "another `out`"

@@ -41,12 +41,6 @@ def load_or_compute(
 
     A client that joins in a later round, or has lost its folder, computes them then: `compute`
     must not depend on the round, unless the key holds the round.
-
-    Parameters
-    ----------
-    key : facts on which the arrays depend; they are recomputed if the file has another key or is
-        damaged
-    name : name of the file in the client's folder of the run
     """
     path = run_folder(data.folder, run) / name
     # Why (decision 26): the file is part of the state of one run, and PROTOCOL says which release

@@ -27,12 +27,7 @@ class StatefulServerSide(ServerSide):
     once: tuple[str, ...] = ()
 
     def upload_fault(self, client: int, statistics: Mapping[str, Tensor]) -> str:
-        """Return a fault in the shapes or ranges of a client's statistics, "" if they are valid.
-
-        Parameters
-        ----------
-        statistics : finite tensors with the expected names
-        """
+        """Return a fault in the shapes or ranges of a client's statistics, "" if they are valid."""
         return ""
 
     def holders(self) -> list[int]:

@@ -16,13 +16,7 @@ from torch.nn import functional as F
 
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.config.sections import ReadingConfig
-from dance_flwr.nn.ragged import (
-    Ragged,
-    budgeted_entmax,
-    products,
-    rows_at,
-    weighted_rows,
-)
+from dance_flwr.nn.ragged import Ragged, budgeted_entmax, products, rows_at, weighted_rows
 
 # Why (decision 18): a text is compared with texts that are themselves read by agreement; the
 # weights hardly change after the third pass.

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Hashable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -18,13 +18,15 @@ from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.reading_probe import counted_votes, is_settled, probe_nodes
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.client_data.texts import agreed_table, pooled_table
-from dance_flwr.config.sections import AGREEMENT, ReadingConfig
+from dance_flwr.config.sections import AGREEMENT, ReadingConfig, reading_of
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import ARRAYS, CARD, WEIGHTS, read_card, read_ids, read_texts
 from dance_flwr.data.graphs.graph import TEST, TRAIN, ids_digest
 from dance_flwr.data.text.bank import META, BankSlice, load_slice, read_meta
 from dance_flwr.data.text_record import EdgeSpans, edge_spans
 from dance_flwr.errors import DataError
 from dance_flwr.nn.backbone import Backbone
+from dance_flwr.nn.moving import HOST
 from dance_flwr.nn.ragged import Ragged
 
 Value = TypeVar("Value")
@@ -84,14 +86,15 @@ class ClientData:
                 f"found {listed}; prepare the partition again"
             )
 
+    @classmethod
+    def of(cls, folder: Path, config: RunConfig, derived_folder: Path | None = None) -> Self:
+        """Open a client's folder on the CPU, as a run of this configuration reads it."""
+        inductive = config.split_mode == "inductive"
+        return cls(folder, HOST, inductive, reading_of(config), derived_folder)
+
     @property
     def reading(self) -> ReadingConfig:
-        """How texts are pooled and edges weighed.
-
-        Raises
-        ------
-        ValueError : the federation has still to choose
-        """
+        """How texts are pooled and edges weighed; a `ValueError` before the federation chose."""
         if not is_settled(self._reading):
             raise ValueError("expected a reading that the federation has chosen, found 'probe'")
         return self._reading

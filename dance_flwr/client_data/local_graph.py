@@ -7,10 +7,9 @@ from torch import Tensor
 
 from dance_flwr.nn.hops import Hops
 from dance_flwr.nn.moving import HOST, moved
-from dance_flwr.nn.neighbourhood import Neighbourhood, around
+from dance_flwr.nn.neighbourhood import Neighbourhood, around, sample_rows
 from dance_flwr.nn.propagation import EdgeWeights, edge_weights, operator
 from dance_flwr.nn.ragged import Ragged
-from dance_flwr.nn.sampling import sample_rows
 
 
 class LocalGraph:

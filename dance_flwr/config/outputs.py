@@ -7,27 +7,13 @@ from dance_flwr.errors import UserError, in_the_way
 
 
 def check_folder(path: Path, option: str) -> None:
-    """Check, before any work, that a folder is at `path` or can be created there.
-
-    Parameters
-    ----------
-    option : what the user should choose instead, for the message
-
-    Raises
-    ------
-    UserError : a file is in the way
-    """
+    """Check, before any work, that a folder is at `path` or can be created there."""
     if file := in_the_way(path):
         raise UserError(f"{file}: expected a folder, found a file; choose another {option}")
 
 
 def check_out(path: Path, option: str = "--out") -> None:
-    """Check, before any work, that a new file or folder can be created at `path`.
-
-    Raises
-    ------
-    UserError : a file is in the way, or this user may not write there
-    """
+    """Check, before any work, that this user can create a new file or folder at `path`."""
     check_folder(path.parent, option)
     place = next((place for place in path.parents if place.is_dir()), path.parent)
     # A new entry takes both permissions of a folder.

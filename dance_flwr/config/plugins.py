@@ -50,12 +50,7 @@ class Registry(Collection[str]):
         return name in self.builtin or name in self._external
 
     def names(self) -> tuple[str, ...]:
-        """Return all names: those of this package in their order, then the others sorted.
-
-        Raises
-        ------
-        UserError : an installed package registers a name of this package
-        """
+        """Return all names: those of this package in their order, then the others sorted."""
         self._check_names()
         return (*self.builtin, *sorted(self._external))
 
@@ -85,26 +80,12 @@ class Registry(Collection[str]):
         return resolve(target, f"{self.kind} {name!r}")
 
     def all(self) -> dict[str, Any]:
-        """Return every plug-in by name.
-
-        Raises
-        ------
-        UserError : as `get`
-        """
+        """Return every plug-in by name."""
         return {name: self.get(name) for name in self.names()}
 
 
 def resolve(target: str, what: str) -> Any:
-    """Import and return the object that "module:attribute" names.
-
-    Parameters
-    ----------
-    what : what the object is, for messages, such as "method 'gcond'"
-
-    Raises
-    ------
-    UserError : the module cannot be imported, or has no such attribute
-    """
+    """Import and return the object that "module:attribute" names."""
     module, _, attribute = target.partition(":")
     try:
         loaded = import_module(module)

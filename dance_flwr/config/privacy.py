@@ -54,13 +54,7 @@ def privacy_problems(
     min_replies: int,
     precision: str = FLOAT32,
 ) -> list[str]:
-    """Return the settings that defeat the protection that `privacy.*` promises, one line each.
-
-    Parameters
-    ----------
-    clients, fraction, min_replies : the run's `clients`, `client-fraction` and `min-valid-replies`
-    precision : the run's `upload-precision`
-    """
+    """Return the settings that defeat the protection that `privacy.*` promises, one line each."""
     problems = []
     # Rounded down, as Flower's strategies do.
     sampled = max(1, int(clients * fraction))

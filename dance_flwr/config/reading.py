@@ -25,13 +25,7 @@ def read_config(
 
 
 def read_values(files: Sequence[Path], pairs: Sequence[str]) -> dict[str, Value]:
-    """Return the flat keys of TOML files and KEY=VALUE pairs, unchecked; later sources win.
-
-    Raises
-    ------
-    UserError : a file is missing, here and among those shipped, or not valid TOML, or a pair has
-        no "="
-    """
+    """Return the flat keys of TOML files and KEY=VALUE pairs, unchecked; later sources win."""
     values: dict[str, Value] = {}
     for path in map(shipped, files):
         if not path.is_file():

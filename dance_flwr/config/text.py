@@ -4,32 +4,21 @@
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dance_flwr.config.options import BOUNDS, FlatFields, Value, choices_of, leaves_of
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.sections import StartConfig
-from dance_flwr.config.tree import (
-    RunConfig,
-    common_sections,
-    flat_fields,
-    flatten,
-    paper_values,
-)
+from dance_flwr.config.tree import RunConfig, common_sections, flat_fields, flatten, paper_values
 
 
 def to_toml(config: RunConfig, table: str = "") -> str:
-    """Return `config` as TOML for `--config` and `flwr run --run-config`.
-
-    Parameters
-    ----------
-    table : name of the TOML table that holds the keys; empty = the top level
-    """
+    """Return `config` as TOML for `--config` and `flwr run --run-config`."""
     return "\n".join(to_lines(flatten(config), table)) + "\n"
 
 
-def to_lines(values: Mapping[str, Value], table: str = "") -> list[str]:
+def to_lines(values: Mapping[str, Value | Sequence[str]], table: str = "") -> list[str]:
     """Return flat keys as lines of TOML; keys with a dot follow the others, in tables."""
     tables: dict[str, list[str]] = {"": [f"[{table}]"] if table else []}
     for key, value in values.items():
@@ -142,11 +131,12 @@ def _schema_of(title: str) -> dict[str, Any]:
     return {"title": title, "type": "object", "additionalProperties": False, "properties": {}}
 
 
-def toml_value(value: Value) -> str:
-    """Return a value as TOML; JSON strings are TOML strings."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+def toml_value(value: Value | Sequence[str]) -> str:
+    """Return a value as TOML."""
+    if isinstance(value, float):
+        return repr(value)
+    # JSON is TOML here, except that TOML requires DEL to be escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 if __name__ == "__main__":

@@ -16,14 +16,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from dance_flwr.config.options import (
-    BOUNDS,
-    FlatFields,
-    Section,
-    Value,
-    choices_of,
-    leaves_of,
-)
+from dance_flwr.config.options import BOUNDS, FlatFields, Section, Value, choices_of, leaves_of
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.privacy import PrivacyConfig, privacy_problems
 from dance_flwr.config.sections import (
@@ -48,12 +41,7 @@ FREE = (
 
 
 def section_types() -> tuple[type[Section], ...]:
-    """Return the sections of all registered methods, each once, in the order of the registry.
-
-    Raises
-    ------
-    UserError : a method cannot be imported, or two sections have the same name
-    """
+    """Return the sections of all registered methods, each once, in the order of the registry."""
     specs = METHODS.all().values()
     types = tuple(dict.fromkeys(section for spec in specs for section in spec.sections))
     names = ["privacy", *(section.name for section in types)]
@@ -84,13 +72,7 @@ class RunConfig(
     MethodConfig,
     DataConfig,
 ):
-    """Every key of a run.
-
-    Attributes
-    ----------
-    privacy : the keys `privacy.*`
-    sections : one instance of each section in `section_types`
-    """
+    """Every key of a run."""
 
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
     sections: tuple[Section, ...] = field(default_factory=_default_sections)

@@ -15,11 +15,7 @@ from torch import Tensor
 from dance_flwr.client_data.validated import validated_nodes
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.inference import (
-    condense_in_blocks,
-    select_for_validation,
-    trained_prediction,
-)
+from dance_flwr.dance.inference import condense_in_blocks, select_for_validation, trained_prediction
 from dance_flwr.dance.nodes import condense_nodes, rounds_per_condensation
 from dance_flwr.dance.passes import DanceClient, embed, plain_pass_in_blocks, pool_of
 from dance_flwr.dance.plan import Condensation, Plan

@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dance_flwr.nn.backbone import dropout as drop
 from dance_flwr.nn.backbone import normalise
-from dance_flwr.nn.dropout import dropout as drop
 from dance_flwr.nn.model import ModelShape, PlainModel
 
 

@@ -60,12 +60,7 @@ def run_folder(client_folder: Path, run: str) -> Path:
 
 
 def check_run(run: str) -> None:
-    """Refuse a name of a run that could be a path.
-
-    Raises
-    ------
-    UserError : it is no plain name
-    """
+    """Refuse a name of a run that could be a path."""
     if not _RUN.fullmatch(run):
         raise UserError(
             f"run: expected a name of up to 128 letters, digits, '.', '_' and '-' that begins with "
@@ -74,12 +69,7 @@ def check_run(run: str) -> None:
 
 
 def inside(parent: Path, name: str) -> Path:
-    """Return `parent / name`.
-
-    Raises
-    ------
-    UserError : it is a link that leads out of `parent`
-    """
+    """Return `parent / name`; a link that leads out of `parent` is refused."""
     if not (folder := parent / name).resolve().is_relative_to(parent.resolve()):
         raise UserError(
             f"{folder}: expected a folder below {parent}, found a link to {folder.resolve()}; "
@@ -89,32 +79,17 @@ def inside(parent: Path, name: str) -> Path:
 
 
 def read_ids(folder: Path) -> list[str]:
-    """Return the ids of a client's nodes.
-
-    Raises
-    ------
-    DataError : the node table is missing or damaged
-    """
+    """Return the ids of a client's nodes."""
     return _column(folder, "id")
 
 
 def read_texts(folder: Path) -> list[str]:
-    """Return the texts of a client's nodes.
-
-    Raises
-    ------
-    DataError : the node table is missing or damaged
-    """
+    """Return the texts of a client's nodes."""
     return _column(folder, "text")
 
 
 def read_array(folder: Path, name: str) -> NDArray[Any]:
-    """Return an array of a client, such as `labels`.
-
-    Raises
-    ------
-    DataError : it is missing or damaged
-    """
+    """Return an array of a client, such as `labels`."""
     path = folder / "arrays" / f"{name}.npy"
     try:
         array: NDArray[Any] = np.load(path)
@@ -153,12 +128,7 @@ def _of_nodes() -> Iterator[None]:
 
 
 def read_card(folder: Path) -> ClientCard:
-    """Read `client.json`.
-
-    Raises
-    ------
-    DataError : there is no such folder, or the file is damaged
-    """
+    """Read `client.json`."""
     path = folder / CARD
     if not path.is_file():
         raise DataError(

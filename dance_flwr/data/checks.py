@@ -57,12 +57,7 @@ def check_graph(graph: "TextGraph", clients: int) -> None:
 
 
 def check_classes(names: Sequence[str]) -> None:
-    """Check that a client can state its classes to a server.
-
-    Raises
-    ------
-    DataError : there are more than `MAX_CLASSES`, or a name is longer than `MAX_CLASS_NAME`
-    """
+    """Check that a client can state its classes: not too many, none with too long a name."""
     if len(names) > MAX_CLASSES:
         raise DataError(
             f"classes: expected at most {MAX_CLASSES:,}, found {len(names):,}; give --label a "
@@ -86,16 +81,7 @@ def without_labels(labels: NDArray[np.int64]) -> str:
 
 
 def check_training(splits: NDArray[np.int64]) -> None:
-    """Check that a client has a training label.
-
-    Parameters
-    ----------
-    splits : the result of `class_splits`, of all nodes that a client holds
-
-    Raises
-    ------
-    DataError : no client has one
-    """
+    """Check that a client has a training label."""
     if not splits[:, _TRAIN].any():
         raise DataError(
             f"training labels: expected at least one at a client, found none among "

@@ -50,12 +50,7 @@ def write_card(folder: Path, card: ClientCard) -> None:
 
 
 def check_files(folder: Path) -> ClientCard:
-    """Read every file of a client's data, compare it with the card, and return the card.
-
-    Raises
-    ------
-    DataError : a file is missing or was altered or damaged
-    """
+    """Read every file of a client's data, compare it with the card, and return the card."""
     card = read_card(folder)
     digests = data_digests(folder)
     for name, digest in card.files.items():

@@ -1,6 +1,5 @@
 """`federation.toml`: what all nodes of a federation agree on."""
 
-import json
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.config.sections import DataConfig
+from dance_flwr.config.text import to_lines
 from dance_flwr.data.card import read_card
 from dance_flwr.data.checks import check_classes
 from dance_flwr.data.text.bank_slice import META, read_meta
@@ -48,28 +48,23 @@ class Agreement:
     flwr: str
 
 
-# Position of each attribute in the file: (table, key).
-_PLACES = {
-    "class_names": ("", "class-names"),
-    "text_width": ("", "text-width"),
-    "encoder": ("encoder", "name"),
-    "encoder_sha256": ("encoder", "sha256"),
-    "chunk_tokens": ("chunks", "tokens"),
-    "max_chunks": ("chunks", "most-per-node"),
-    "chunker_version": ("chunks", "version"),
-    "protocol": ("software", "protocol"),
-    "dance_flwr": ("software", "dance-flwr"),
-    "flwr": ("software", "flwr"),
+# Key of each attribute in the file, behind its table.
+_KEYS = {
+    "class_names": "class-names",
+    "text_width": "text-width",
+    "encoder": "encoder.name",
+    "encoder_sha256": "encoder.sha256",
+    "chunk_tokens": "chunks.tokens",
+    "max_chunks": "chunks.most-per-node",
+    "chunker_version": "chunks.version",
+    "protocol": "software.protocol",
+    "dance_flwr": "software.dance-flwr",
+    "flwr": "software.flwr",
 }
 
 
 def agree(folder: Path) -> Agreement:
-    """Return the agreement that follows from a client folder and the installed code.
-
-    Raises
-    ------
-    DataError : `folder` is not a client folder, or its texts are not encoded
-    """
+    """Return the agreement that follows from a client folder and the installed code."""
     card = read_card(folder)
     if not (folder / "text" / META).is_file():
         raise DataError(
@@ -122,25 +117,16 @@ def new_agreement(class_names: Sequence[str], config: DataConfig) -> Agreement:
 
 def agreement_text(agreement: Agreement) -> str:
     """Return an agreement as TOML."""
-    tables: dict[str, list[str]] = {"": [f"format = {FORMAT}"]}
-    for name, (table, key) in _PLACES.items():
-        tables.setdefault(table, ["", f"[{table}]"]).append(
-            f"{key} = {_toml(getattr(agreement, name))}"
-        )
-    head = [
+    head = (
         "# What all nodes of this federation agreed on. "
         "`dance-flwr deploy check --agreed` compares a node with it."
-    ]
-    return "\n".join([*head, *(line for lines in tables.values() for line in lines)]) + "\n"
+    )
+    values = {key: getattr(agreement, name) for name, key in _KEYS.items()}
+    return "\n".join([head, *to_lines({"format": FORMAT, **values})]) + "\n"
 
 
 def write_agreement(path: Path, agreement: Agreement) -> None:
-    """Write an agreement as TOML to a new file.
-
-    Raises
-    ------
-    UserError : the file exists, or cannot be written
-    """
+    """Write an agreement as TOML to a new file."""
     try:
         # Never over another file: nodes have copies of the one of this name.
         write_new({path: (agreement_text(agreement).encode(), 0o666)})
@@ -155,12 +141,7 @@ def write_agreement(path: Path, agreement: Agreement) -> None:
 
 
 def read_agreement(path: Path) -> Agreement:
-    """Read an agreed federation file.
-
-    Raises
-    ------
-    UserError : the file is missing, is not TOML, has another format, or lacks a key
-    """
+    """Read an agreed federation file."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -174,7 +155,7 @@ def read_agreement(path: Path) -> Agreement:
         )
     values: dict[str, Any] = {}
     for field in fields(Agreement):
-        table, key = _PLACES[field.name]
+        table, _, key = _KEYS[field.name].rpartition(".")
         place = content.get(table, {}) if table else content
         value = place.get(key) if isinstance(place, dict) else None
         kind = list if field.name == "class_names" else field.type
@@ -184,7 +165,7 @@ def read_agreement(path: Path) -> Agreement:
         ):
             expected = "a list of strings" if kind is list else kind.__name__  # type: ignore[union-attr]
             raise UserError(
-                f"{path}: expected {expected} as {_dotted(table, key)}, found {value!r}; {_AGAIN}"
+                f"{path}: expected {expected} as {_KEYS[field.name]}, found {value!r}; {_AGAIN}"
             )
         values[field.name] = tuple(value) if kind is list else value
     return Agreement(**values)
@@ -216,13 +197,3 @@ def installed_version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
-
-
-def _dotted(table: str, key: str) -> str:
-    return f"{table}.{key}" if table else key
-
-
-def _toml(value: str | int | tuple[str, ...]) -> str:
-    # A JSON string is a TOML basic string, except that TOML requires DEL to be escaped.
-    listed = list(value) if isinstance(value, tuple) else value
-    return json.dumps(listed, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -78,13 +78,7 @@ def write_whole(
     clients: int = 1,
     log: Log = lambda line: None,
 ) -> ClientCard:
-    """Write a whole graph as the folder of one client; return its card.
-
-    Parameters
-    ----------
-    config : encoder, chunks, split and seed; its partitioner is ignored
-    client, clients, out, log : as in `make_folder`
-    """
+    """Write a whole graph as the folder of one client; return its card."""
     # One client gets all nodes from any partitioner; this one needs no column and no package.
     spec = replace(partition_spec(config), method="random", clients=1)
     partition = make_partition(graph, spec)
@@ -97,12 +91,7 @@ def write_whole(
 
 
 def relabel(graph: TextGraph, names: tuple[str, ...]) -> TextGraph:
-    """Return a graph whose labels are numbered by these class names, also those without a node.
-
-    Raises
-    ------
-    DataError : a node has another class
-    """
+    """Return a graph whose labels are numbered by these class names, also those without a node."""
     unknown = [name for name in graph.class_names if name not in names]
     if unknown:
         agreed = ", ".join(map(repr, names))

@@ -57,12 +57,7 @@ class Prepared:
 
 
 def partition_folder(config: DataConfig) -> Path:
-    """Return the folder of the partition that `config` describes, without creating it.
-
-    Raises
-    ------
-    DataError : the data or the encoder is missing
-    """
+    """Return the folder of the partition that `config` describes, without creating it."""
     return _folder(config, text_bank(config))
 
 
@@ -83,12 +78,7 @@ def _name(config: DataConfig) -> str:
 
 
 def load_new(config: DataConfig, log: Log = lambda line: None) -> TextGraph | None:
-    """Return the graph of `config`, checked; None where its partition may exist already.
-
-    Raises
-    ------
-    DataError : the graph is missing or damaged, or `check_graph` refuses it
-    """
+    """Return the graph of `config`, checked; None where its partition may exist already."""
     # By names alone: for their hash, torch is imported, too late for a graph without labels.
     check_folder(root := data_root(config), "`data-root`")
     made = (root / "partitions").glob(f"{glob.escape(_name(config))}-*")
@@ -137,16 +127,7 @@ def prepare(
 def checked_partition(
     graph: TextGraph, spec: PartitionSpec, log: Log
 ) -> tuple[Partition, dict[str, Any]]:
-    """Return the partition of a graph for a run, and its manifest.
-
-    Parameters
-    ----------
-    log : receives a line per warning
-
-    Raises
-    ------
-    DataError : a setting is invalid, or a run could not learn from the partition
-    """
+    """Return the partition of a graph for a run, and its manifest."""
     checks.check_graph(graph, spec.clients)
     partition = make_partition(graph, spec)
     content = manifest(graph, partition)
@@ -186,13 +167,7 @@ def _existing(folder: Path, bank: TextBank, log: Log) -> Prepared:
 
 
 def _log_warnings(content: dict[str, Any], splits: NDArray[np.int64], log: Log) -> None:
-    """Report what a run of this partition does not learn from.
-
-    Parameters
-    ----------
-    content : its manifest
-    splits : the result of `class_splits`
-    """
+    """Report what a run of this partition does not learn from."""
     _log_outside(content, log)
     names = content["class_names"]
     lines = (
@@ -241,12 +216,7 @@ def _log_outside(content: dict[str, Any], log: Log) -> None:
 
 
 def text_bank(config: DataConfig) -> TextBank:
-    """Return the text bank that `config` describes, under the data root; loads no model.
-
-    Raises
-    ------
-    DataError : the encoder is missing, or the hash of its weights is not the expected one
-    """
+    """Return the text bank that `config` describes, under the data root; loads no model."""
     check_folder(root := data_root(config), "`data-root`, or another $DANCE_FLWR_HOME")
     device = "cuda" if import_module("torch").cuda.is_available() else "cpu"
     settings = config.encoder, config.encoder_precision, config.encoder_sha256
@@ -280,12 +250,7 @@ def committed_manifest(content: dict[str, Any]) -> Path:
 
 
 def _compare_committed(content: dict[str, Any]) -> None:
-    """Compare a new partition with the committed manifest of the same data and settings.
-
-    Raises
-    ------
-    DataError : the same data and settings gave other clients than the committed ones
-    """
+    """Compare a new partition with the committed manifest of the same data and settings."""
     path = committed_manifest(content)
     if not path.is_file():
         return

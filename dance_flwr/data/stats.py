@@ -34,12 +34,7 @@ def _by_bin(values: Iterable[int], unit: int) -> Counter[str]:
 
 
 def summed(sources: Iterable[Path]) -> Stats:
-    """Return the sum over folders, partitions of client folders, and files of such sums.
-
-    Raises
-    ------
-    UserError : one is none of these
-    """
+    """Return the sum over folders, partitions of client folders, and files of such sums."""
     total: Stats = {section: Counter() for section in SECTIONS}
     for source in sources:
         folders = sorted(source.glob("client-*")) or [source]

@@ -70,12 +70,7 @@ class EdgeSpans:
 
     @classmethod
     def read(cls, folder: Path) -> "EdgeSpans":
-        """Read `edge_texts.parquet` of a client's folder.
-
-        Raises
-        ------
-        DataError : the file is missing or damaged
-        """
+        """Read `edge_texts.parquet` of a client's folder."""
         # Whoever reads no text of an edge does not wait for pyarrow.
         import pyarrow as pa
 
@@ -92,12 +87,7 @@ class EdgeSpans:
 
 
 def edge_spans(folder: Path, card: ClientCard) -> EdgeSpans | None:
-    """Return where texts of edges lie in the texts of a client; None if it has none.
-
-    Raises
-    ------
-    DataError : the table is damaged, or missing though the card lists it
-    """
+    """Return where texts of edges lie in the texts of a client; None if it has none."""
     # Why by the card (decision 27): a file that is added to a folder changes nothing.
     return EdgeSpans.read(folder) if EDGE_TEXTS in card.files else None
 
@@ -170,12 +160,7 @@ class TextRecord:
         return [*self.node_texts, *filter(None, self.edge_texts)]
 
     def gather(self, bank: TextBank) -> BankSlice:
-        """Return the chunks of the texts of record, with spans in them.
-
-        Raises
-        ------
-        DataError : the bank lacks one of `encoded`
-        """
+        """Return the chunks of the texts of record, with spans in them."""
         part = bank.gather(self.encoded)
         if self.spans is None:
             return part

@@ -22,12 +22,7 @@ from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.passes import DanceClient, embed, plain_pass_in_blocks
 from dance_flwr.dance.selection import HOPS, Selection
 from dance_flwr.dance.text import condense_text, condensed_text
-from dance_flwr.evidence.attribution import (
-    label_effects,
-    log_odds,
-    logit_parts,
-    two_best_classes,
-)
+from dance_flwr.evidence.attribution import label_effects, log_odds, logit_parts, two_best_classes
 from dance_flwr.evidence.pack import FUSED, PERSONAL, SMOOTHED, STAGES, Packs
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.nn.mixture import Mixture

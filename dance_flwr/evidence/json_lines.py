@@ -143,12 +143,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object without duplicate keys.
-
-    Raises
-    ------
-    ValueError : a key is there twice
-    """
+    """Return a JSON object without duplicate keys."""
     # Why (decision 20): readers differ in which of two equal keys they keep, so that what was
     # verified may not be what another program shows.
     values = dict(pairs)
@@ -159,12 +154,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_form(line: Any) -> dict[str, Any]:
-    """Return a line after checking that it holds what `evidence_lines` writes, and no more.
-
-    Raises
-    ------
-    ValueError : it does not
-    """
+    """Return a line after checking that it holds what `evidence_lines` writes, and no more."""
     _check_fields(line, _LINE, "a line")
     for span in line["spans"]:
         _check_fields(span, _SPAN, "a span")
@@ -216,12 +206,7 @@ def _check_spans(
 
 
 def _compare(line: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
-    """Compare a line with the one that the model gives.
-
-    Raises
-    ------
-    UserError : they differ by more than rounding
-    """
+    """Compare a line with the one that the model gives."""
     actual, wanted = sorted(_numbers(line)), sorted(_numbers(expected))
     surplus = Counter(key for key, _ in actual)
     surplus.subtract(key for key, _ in wanted)

@@ -153,12 +153,7 @@ def _name(node: str) -> str:
 
 
 def _marked(text: str, spans: Sequence[Span], notes: Mapping[int, str]) -> str:
-    """Return `text`, escaped, with each span wrapped and "| " before each line.
-
-    Parameters
-    ----------
-    notes : by the number of a span, said of it before its text
-    """
+    """Return `text`, escaped, with each span wrapped and "| " before each line."""
     # Why (decision 22): texts are those of strangers. Marks and control characters are escaped, and
     # every line has a prefix, so that no text can pass for evidence.
     parts, at = [], 0

@@ -17,12 +17,7 @@ Verdicts = Mapping[str, tuple[str, str, str, str]]
 
 
 def merge(files: Sequence[Path], log: Callable[[str], None]) -> None:
-    """Print agreement and kappa of the reviewers, a file each, and the nodes on which they differ.
-
-    Raises
-    ------
-    UserError : there are fewer than two files, or one is no export of an audit page
-    """
+    """Print agreement and kappa of the reviewers, a file each, and the nodes where they differ."""
     if len(files) < 2:
         raise UserError(f"--merge: expected the verdicts of two reviewers, found {len(files)} file")
     reviews = {str(path): _read(path) for path in files}

@@ -13,12 +13,7 @@ from dance_flwr.errors import UserError
 
 
 def seal(folder: RunFolder, salt: str) -> str:
-    """Return a hash of all files of a run's evidence, and write their digests beside them.
-
-    Parameters
-    ----------
-    salt : of the client's card
-    """
+    """Return a hash of all files of a run's evidence, and write their digests beside them."""
     files = _files(folder)
     # A server may ask for the seal of a run that this client never took part in: write nothing.
     if files:
@@ -30,10 +25,6 @@ def seal(folder: RunFolder, salt: str) -> str:
 
 def verify_seal(folder: RunFolder, salt: str, expected: str) -> None:
     """Compare a run's evidence with the hash that the server holds.
-
-    Parameters
-    ----------
-    expected : the hash in the run's record
 
     Raises
     ------

@@ -137,10 +137,6 @@ def verify_nodes(data: ClientData, packs: Packs, where: str, core: Tensor | None
     Parameters
     ----------
     core : [K] int64 nodes that have packs, and no others; None = not known
-
-    Raises
-    ------
-    UserError : names a node that is duplicated, missing, or not of the client
     """
     nodes, counts = np.unique(packs.nodes, return_counts=True)
     fault, repeated = "", np.flatnonzero(counts > 1)
@@ -158,12 +154,7 @@ def verify_nodes(data: ClientData, packs: Packs, where: str, core: Tensor | None
 
 
 def verify_spans(data: ClientData, packs: Packs, where: str, sources: Sources) -> None:
-    """Check that every span is a chunk of the client's bank and that its text has not changed.
-
-    Raises
-    ------
-    UserError : names the node and the span
-    """
+    """Check that every span is a chunk of the client's bank and that its text has not changed."""
     ids, texts = sources
     known = (packs.chunk_spans == data.bank.spans[packs.chunks]).all(axis=1)
     known &= packs.chunk_nodes == data.table.node_of_chunk.cpu().numpy()[packs.chunks]
@@ -179,12 +170,7 @@ def verify_spans(data: ClientData, packs: Packs, where: str, sources: Sources) -
 
 
 def verify_parts(packs: Packs, where: str) -> None:
-    """Check, without a model, that parts and label effects add up to the prediction.
-
-    Raises
-    ------
-    UserError : names the node whose numbers contradict each other
-    """
+    """Check, without a model, that parts and label effects add up to the prediction."""
     # In float64, so that the check adds no rounding of its own.
     fused = packs.probs[packs.stages.index(FUSED)].astype(np.float64)
     best, rival = _at(fused, packs.predicted), _at(fused, packs.rival)
@@ -218,10 +204,6 @@ def verify_weights(
     Parameters
     ----------
     graph : as in `Explainer.explain` when the packs were made
-
-    Raises
-    ------
-    UserError : names the node whose pack does not follow from the model
     """
     nodes = torch.as_tensor(packs.nodes, device=explainer.data.device)
     again = explainer.explain(nodes, graph)

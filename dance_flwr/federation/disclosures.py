@@ -109,12 +109,7 @@ def disclosures() -> dict[tuple[str, str], Disclosure]:
 
 
 def disclosure(record: str, key: str) -> Disclosure:
-    """Return the disclosure of one key of one record.
-
-    Raises
-    ------
-    UserError : the key is not described
-    """
+    """Return the disclosure of one key of one record."""
     # Refused, not omitted: a report without the key would claim that nothing more was sent.
     described = TENSORS.get(record) or disclosures().get((record, key))
     if described is None:

@@ -141,12 +141,7 @@ def __getattr__(name: str) -> Any:
 
 
 def replace(name: str, value: object) -> None:
-    """Put `value` in the place of a private name, in the module that uses it.
-
-    Raises
-    ------
-    ImportError, AttributeError : Flower has no such name there, so nothing would be replaced
-    """
+    """Put `value` in the place of a private name, in the module that uses it."""
     module, _, attribute = PRIVATE[name].partition(":")
     user = import_module(module)
     getattr(user, attribute)

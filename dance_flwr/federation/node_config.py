@@ -24,12 +24,7 @@ Item = tuple[str, Value, type]  # True and 1 are equal, and only one of them is 
 
 
 def run_config_of(context: Context) -> RunConfig:
-    """Return `parse(context.run_config)`, which all messages of a run share.
-
-    Raises
-    ------
-    ConfigError : as of `parse`
-    """
+    """Return `parse(context.run_config)`, which all messages of a run share."""
     return _parsed(
         frozenset((key, value, type(value)) for key, value in context.run_config.items())
     )
@@ -74,13 +69,7 @@ class NodeTerms:
 
 
 def terms_of(node_config: Mapping[str, Any]) -> NodeTerms:
-    """Read the terms from a node's configuration.
-
-    Raises
-    ------
-    UserError : a value is not what the key expects, or a key is none: nobody who mistypes one is
-        left without it
-    """
+    """Read the terms from a node's configuration; an unknown key may be mistyped: refused."""
     if unknown := sorted(node_config.keys() - keys.NODE_CONFIG):
         raise UserError(
             f"--node-config: expected only {', '.join(sorted(keys.NODE_CONFIG))}, found "
@@ -104,12 +93,7 @@ def terms_of(node_config: Mapping[str, Any]) -> NodeTerms:
 
 
 def client_number(node_config: Mapping[str, Any]) -> int:
-    """Return the number of this node's client; 0 where the configuration names none.
-
-    Raises
-    ------
-    UserError : it is no whole number from 0: a node that rounds it answers for another client
-    """
+    """Return the number of this node's client, a whole one from 0; 0 where none is named."""
     number = node_config.get(keys.PARTITION_ID, 0)
     # `type`, as True is an int for `isinstance`, and no number of a client.
     if type(number) is not int or number < 0:
@@ -122,10 +106,6 @@ def client_number(node_config: Mapping[str, Any]) -> int:
 
 def refuse_beyond(terms: NodeTerms, config: RunConfig, round_: int = 0) -> None:
     """Refuse a run that asks for more than its node allows.
-
-    Parameters
-    ----------
-    round_ : number that a message gives its round, which may be none of the run's
 
     Raises
     ------

@@ -95,12 +95,6 @@ class SharedCallCounts:
     """The counts of a run on disk, which several processes of one client may update at once.
 
     Each process adds what it has counted since its last write, so that no count is lost.
-
-    Parameters
-    ----------
-    path : file of the counts; None keeps them in memory only
-    lock : lock file, the same for all processes of the client
-    model, counted_by : names of the model and of the tokeniser
     """
 
     def __init__(self, path: Path | None, lock: Path, model: str, counted_by: str) -> None:

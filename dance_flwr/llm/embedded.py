@@ -31,18 +31,7 @@ _SECONDS = 60.0  # until the tokeniser is given up
 
 
 class Embedded:
-    """A GGUF model in this process, loaded at its first use and replaced by the next one loaded.
-
-    Parameters
-    ----------
-    file : the client's model file
-    context : maximum number of tokens of prompt and reply together
-    threads : number of threads; more than the machine's free cores are slower than one
-
-    Raises
-    ------
-    UserError : `xllamacpp` is not installed
-    """
+    """A GGUF model in this process, loaded at its first use and replaced by the next one loaded."""
 
     repeats = True  # greedy, one thread of work, fixed file and version: the same reply again
 
@@ -67,12 +56,7 @@ class Embedded:
         return self._server().count_chat(prompt.chat())
 
     def complete(self, prompt: Prompt, limit: int, seed: int) -> Completion:
-        """Return the reply at temperature 0, constrained to the template's schema.
-
-        Raises
-        ------
-        ReplyError : prompt and reply do not fit the context, or the schema is not supported
-        """
+        """Return the reply at temperature 0, constrained to the template's schema."""
         answer = self._server().ask(
             {
                 "messages": prompt.chat(),
@@ -165,12 +149,7 @@ class _Server:
         return len(self._post("/tokenize", content)["tokens"])
 
     def _post(self, path: str, content: Json) -> Json:
-        """Return the answer of this process's own server, reached without the network.
-
-        Raises
-        ------
-        UserError : the server refuses, for instance because the chat template lacks a role
-        """
+        """Return the answer of this process's own server, reached without the network."""
         link = _Link(self._socket)
         try:
             link.request("POST", path, json.dumps(content), self._headers())

@@ -31,18 +31,7 @@ _BUSY, _UNFIT, _SCHEMA_REFUSED = 429, (400, 413, 422), (400, 422, 501)
 
 
 class Endpoint:
-    """The client's own endpoint.
-
-    Parameters
-    ----------
-    settings : address, model and time-out
-    tokenizer : returns a local tokeniser, which counts before a call and where the server gives no
-        plausible number
-
-    Raises
-    ------
-    UserError : the client has not set an endpoint, or `openai` is not installed
-    """
+    """The client's own endpoint."""
 
     def __init__(self, settings: LocalSettings, tokenizer: Callable[[], Any]) -> None:
         for value, key in ((settings.base_url, "base-url"), (settings.model, "model")):
@@ -71,13 +60,7 @@ class Endpoint:
         return sum(self.count(message["content"]) + _MESSAGE_TOKENS for message in prompt.chat())
 
     def complete(self, prompt: Prompt, limit: int, seed: int) -> Completion:
-        """Return the reply, with retries if the server is busy, fails or is slow.
-
-        Raises
-        ------
-        ReplyError : the server gave no reply, or refused this prompt
-        UserError : the server cannot be reached, refuses the key or the model, or redirects
-        """
+        """Return the reply, with retries if the server is busy, fails or is slow."""
         # Counted before the call: a prompt that a server has read is spent, whether it answers or
         # not.
         count, resent = self.count_prompt(prompt), 0

@@ -26,10 +26,6 @@ def open_session(data: ClientData, config: RunConfig, run: str) -> Session:
 
     The smaller of the run's and the client's caps applies.
 
-    Parameters
-    ----------
-    run : name of the run, whose folder holds the counts; if empty, they are not written
-
     Raises
     ------
     UserError : the client has no such model
@@ -66,11 +62,6 @@ def embedder(data: ClientData, config: RunConfig) -> Embed:
 
     Texts are encoded as the client's chunks were, in the same precision: texts -> float32 [m, d],
     rows of norm 1. A text longer than the encoder reads is cut off by it.
-
-    Raises
-    ------
-    DataError : the encoder of the client's chunks is not on this machine, or its files differ;
-        raised here or at the first use
     """
     # Read now, so that a client whose encoder is unknown is refused before its first text.
     named = _named(data)

@@ -67,12 +67,7 @@ class LocalSettings:
 
 
 def local_settings() -> LocalSettings:
-    """Read the client's own settings from its environment.
-
-    Raises
-    ------
-    UserError : the file is missing or not TOML, or holds an unknown key or an invalid value
-    """
+    """Read the client's own settings from its environment."""
     environment = os.environ
     path = environment.get(FILE, "")
     settings = _of_file(Path(path).expanduser()) if path else LocalSettings()
@@ -86,12 +81,7 @@ def local_settings() -> LocalSettings:
 
 
 def api_key() -> str:
-    """Return the endpoint's key, or a placeholder if none is set, as local servers need none.
-
-    Raises
-    ------
-    UserError : the key cannot be part of a header; the message does not show it
-    """
+    """Return the endpoint's key, or a placeholder if none is set, as local servers need none."""
     # Why (decision 21): a key comes from the client's environment alone; run configurations travel
     # through the server.
     key = os.environ.get(API_KEY) or "none"

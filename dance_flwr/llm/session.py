@@ -28,13 +28,7 @@ _MAX_REPLY = 1_000_000  # characters
 
 @dataclass(frozen=True)
 class Answer:
-    """A reply that fits its schema.
-
-    Attributes
-    ----------
-    value : the parsed reply
-    cached : whether it comes from the cache
-    """
+    """A reply that fits its schema."""
 
     value: Json
     cached: bool

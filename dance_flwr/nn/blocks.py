@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from dance_flwr.nn.neighbourhood import sample_rows
 from dance_flwr.nn.propagation import sparse_csr
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows, row_of_entry
-from dance_flwr.nn.sampling import sample_rows
 
 
 @dataclass(frozen=True)

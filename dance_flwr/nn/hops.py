@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from dance_flwr.nn.neighbourhood import sample_rows
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows, stack_rows
-from dance_flwr.nn.sampling import sample_rows
 
 # Why a limit (decision 16): 2-hop lists may have far more entries than the graph has edges, and a
 # round reads those of its core alone.

@@ -1,4 +1,4 @@
-"""The nodes around a batch, and the propagation steps among them: O(m B^steps), whatever n is."""
+"""Samples of rows of neighbours, and what the last propagation steps read for some targets."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,74 @@ from torch import Tensor
 
 from dance_flwr.nn.propagation import EdgeWeights, csr
 from dance_flwr.nn.ragged import Ragged, ptr_of_sizes, row_of_entry
-from dance_flwr.nn.sampling import sample_rows
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample of the entries of m rows.
+
+    Attributes
+    ----------
+    place : [E] int64, positions in `index` of the sampled `Ragged`, ascending within a row
+    ptr : [m + 1] int64, the rows of `place`
+    weight : [E] float32, how many entries of its row each one stands for; 1 where nothing was left
+        out, and the weights of a row sum to its size
+    """
+
+    place: Int64[Tensor, "E"]
+    ptr: Int64[Tensor, "p"]
+    weight: Float[Tensor, "E"]
+
+
+def sample_rows(
+    rows: Ragged, chosen: Int64[Tensor, "m"], fan_out: int, generator: torch.Generator | None
+) -> Sample:
+    """Draw one entry from each of min(D, B) equal parts of every chosen row.
+
+    Stratified sampling without replacement: part j of a row of D entries is
+    [floor(j D / B), floor((j + 1) D / B)), and the entry drawn from it stands for the whole part,
+    so that sum_j weight_j x_j is an unbiased estimate of the sum over the row. O(m B), whatever
+    the sizes of the rows: a hub is never read in full.
+
+    Parameters
+    ----------
+    chosen : [m] int64, numbers of rows
+    fan_out : B; 0 = keep all entries
+    generator : a CPU generator, the only source of randomness; None = the same entries of a row
+        every time, whatever other rows are asked for
+    """
+    first = rows.ptr[chosen]
+    sizes = rows.ptr[chosen + 1] - first
+    counts = sizes if fan_out == 0 else sizes.clamp(max=fan_out)
+    ptr = ptr_of_sizes(counts)
+    row = row_of_entry(ptr)
+    column = torch.arange(row.numel(), device=ptr.device) - ptr[:-1][row]
+    # Nothing is left out: no draws, and each entry stands for itself.
+    if not fan_out or bool((counts == sizes).all()):
+        return Sample(first[row] + column, ptr, torch.ones_like(column, dtype=torch.float32))
+    # Why (decision 15): one entry from each of B equal parts costs O(B) also for a hub, and each
+    # stands for its part, so that sums over a row are unbiased.
+    size, parts = sizes[row], counts[row]
+    low, high = column * size // parts, (column + 1) * size // parts
+    part = high - low
+    if generator is None:
+        uniform = _hash(chosen[row], column)
+    else:
+        # Drawn on the CPU, so that every device draws the same; float64 reaches every entry of a
+        # part.
+        uniform = torch.rand(row.numel(), generator=generator, dtype=torch.float64).to(ptr.device)
+    return Sample(first[row] + low + (uniform * part).long(), ptr, part.float())
+
+
+def _hash(row: Int64[Tensor, "E"], column: Int64[Tensor, "E"]) -> Float[Tensor, "E"]:
+    """Return numbers in [0, 1) that depend on (row, column) alone.
+
+    The finaliser of MurmurHash3 in 32 bits, which is enough for draws among neighbours.
+    """
+    value = (row * 0x9E3779B1 + column * 0x85EBCA6B) & 0xFFFFFFFF
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        value = ((value ^ (value >> shift)) * factor) & 0xFFFFFFFF
+    return value.double() / 2**32
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,6 @@ def operator(
     Parameters
     ----------
     rows, cols : [E] int64; weights : [E] float, >= 0
-
-    Raises
-    ------
-    ValueError : unknown kind
     """
     if kind == "gcn":
         every = torch.arange(num_nodes, device=rows.device)
@@ -103,10 +99,6 @@ def edge_weights(
     ----------
     ptr : of the rows of neighbours
     gates : weights >= 0 of all edges, in the order of the rows; None = all 1
-
-    Raises
-    ------
-    ValueError : unknown kind
     """
     sizes = ptr.diff()
     degree = sizes.float()
@@ -135,10 +127,6 @@ def trainable(operator: Tensor, kind: str) -> Tensor:
 
     On a CPU the gradient of a CSR product takes eight times as long as the product, and longer than
     the gradient of a dense one of at most 65,536 entries.
-
-    Parameters
-    ----------
-    kind : of `operator`; the entries of "loops" are features of edges, and stay a list
     """
     # Attention needs the list of edges, whatever the size.
     small = operator.numel() <= _MAX_DENSE
@@ -163,12 +151,7 @@ def csr(
 def sparse_csr(
     rows: Int64[Tensor, "E"], cols: Int64[Tensor, "E"], values: Float[Tensor, "E"], size: int
 ) -> Float[Tensor, "n n"]:
-    """Return the [n, n] sparse CSR matrix of these entries.
-
-    Parameters
-    ----------
-    size : n
-    """
+    """Return the [n, n] sparse CSR matrix of these entries."""
     ends = torch.stack([rows, cols])
     coo = torch.sparse_coo_tensor(ends, values, (size, size), check_invariants=False)
     with warnings.catch_warnings():

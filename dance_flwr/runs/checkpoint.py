@@ -215,12 +215,7 @@ class Checkpoint:
         self.data, self.described = data, dict(sorted((before | now).items()))
 
     def prepare_partition(self, log: Callable[[str], None] = lambda line: None) -> "Prepared":
-        """Return the partition of the run; nothing is prepared if the data has changed.
-
-        Raises
-        ------
-        ResumeError : the data or the encoder has changed
-        """
+        """Return the partition of the run; nothing is prepared if the data has changed."""
         from dance_flwr.data.prepare import partition_folder, prepare
 
         if self.partition:
@@ -232,12 +227,7 @@ class Checkpoint:
         return partition
 
     def best(self, folder: Path) -> "dict[str, Tensor]":
-        """Return the best model so far, empty before the first validation.
-
-        Raises
-        ------
-        ResumeError : `model.safetensors` is missing, damaged, or of another round
-        """
+        """Return the best model so far, empty before the first validation."""
         if not self.best_round:
             return {}
         # The file of this model follows the checkpoint, so that it may not have been written yet.
@@ -264,8 +254,7 @@ class Checkpoint:
     def _other_data(self, expected: str, found: str) -> ResumeError:
         return ResumeError(
             f"run {self.run}: expected the data and the partition that it started with, "
-            f"{expected}, found {found}; "
-            f"restore the data, or {RESTART}"
+            f"{expected}, found {found}; restore the data, or {RESTART}"
         )
 
 

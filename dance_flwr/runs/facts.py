@@ -61,16 +61,7 @@ def is_run(folder: Path) -> bool:
 
 
 def read_facts(folder: Path, alive: bool | None = None) -> RunFacts:
-    """Return a run as its folder records it; nothing is changed there.
-
-    Parameters
-    ----------
-    alive : as for `read_status`
-
-    Raises
-    ------
-    UserError : there is no run, or a file of it is damaged
-    """
+    """Return a run as its folder records it; `alive` as for `read_status`."""
     if (folder / _GRIDS).is_dir():
         raise UserError(
             f"{folder}: expected the folder of a run, found that of a study; name one of the "

@@ -6,11 +6,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
@@ -42,12 +40,7 @@ class FinishedRun:
 
     @classmethod
     def open(cls, folder: Path, client_folder: Path | None = None) -> "FinishedRun":
-        """Open the run in `folder`.
-
-        Raises
-        ------
-        UserError : the run is not finished, keeps no evidence, or is of another version
-        """
+        """Open the run in `folder`."""
         result = read_result(folder)
         if result["method"] != "dance":
             raise UserError(
@@ -66,12 +59,7 @@ class FinishedRun:
 
     @cached_property
     def weights(self) -> dict[str, Tensor]:
-        """The saved state dict of the best validation round.
-
-        Raises
-        ------
-        UserError : it is damaged, or not the one that `result.json` names
-        """
+        """The saved state dict of the best validation round."""
         # Why (decision 20): a model is compared with the record whenever it is read.
         return load_model(self.folder, self.model_id)
 
@@ -91,13 +79,7 @@ class FinishedRun:
         return [None] if self.client_folder is not None else list(range(self.config.clients))
 
     def folder_of(self, client: int | None) -> Path:
-        """Return the folder of a client.
-
-        Raises
-        ------
-        UserError : there is no such client, or the clients of this run keep their folders on other
-            machines
-        """
+        """Return the folder of a client."""
         # A deployment records no partition: its clients keep their folders to themselves.
         partition = self.result["partition_dir"]
         if self.client_folder is None and partition is None:
@@ -112,20 +94,8 @@ class FinishedRun:
         return self.client_folder or Path(partition) / f"client-{client}"
 
     def data(self, client: int | None, derived_folder: Path | None = None) -> ClientData:
-        """Open the data of a client; errors are those of `folder_of`.
-
-        Parameters
-        ----------
-        derived_folder : as for `ClientData`
-        """
-        inductive = self.config.split_mode == "inductive"
-        return ClientData(
-            self.folder_of(client),
-            torch.device("cpu"),
-            inductive,
-            reading_of(self.config),
-            derived_folder,
-        )
+        """Open the data of a client; errors are those of `folder_of`."""
+        return ClientData.of(self.folder_of(client), self.config, derived_folder)
 
     def run_folder(self, data: ClientData) -> RunFolder:
         """Return the folder that this run left at a client."""

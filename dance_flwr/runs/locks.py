@@ -17,16 +17,7 @@ _PATIENCE_SECONDS = 0.3  # longer than `is_locked` holds the lock
 
 @contextmanager
 def exclusive(folder: Path, other: str) -> Iterator[None]:
-    """Hold the lock of a folder, which is created if missing; a dying process releases it.
-
-    Parameters
-    ----------
-    other : what else may hold the lock, for the message
-
-    Raises
-    ------
-    UserError : another process holds the lock
-    """
+    """Hold the lock of a folder, which is created if missing; a dying process releases it."""
     # A lock of the system, which ends with its process however that dies.
     lock = private_lock(folder / _LOCK, timeout=_PATIENCE_SECONDS)
     try:

@@ -3,10 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.nodes import core_budget
@@ -48,23 +45,12 @@ def summarises(config: RunConfig) -> bool:
 
 
 def planned_calls(config: RunConfig, partition: Path) -> list[Calls]:
-    """Return what every client of a prepared partition asks at most; nothing is asked.
-
-    Parameters
-    ----------
-    partition : holds the client folders
-
-    Raises
-    ------
-    DataError : a client's folder is not as expected
-    """
+    """Return what every client of a prepared partition asks at most; nothing is asked."""
     return [_of_client(config, partition / f"client-{k}") for k in range(config.clients)]
 
 
 def _of_client(config: RunConfig, folder: Path) -> Calls:
-    inductive = config.split_mode == "inductive"
-    # On the CPU: sizes are read, and nothing is computed.
-    data = ClientData(folder, torch.device("cpu"), inductive, reading_of(config))
+    data = ClientData.of(folder, config)
     settings, method = LlmConfig.of(config), get_spec(config.method).make_client()
     if isinstance(method, AskingMethod):
         calls, tokens = method.planned_calls(data, config)

@@ -9,16 +9,7 @@ from dance_flwr.federation.server.message_log import DOWN
 
 
 def table(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the rows of the report: what each kind of message held, under the headings `columns`.
-
-    Parameters
-    ----------
-    result : content of `result.json`
-
-    Raises
-    ------
-    UserError : the run kept no record of its messages, or the record has a key without a meaning
-    """
+    """Return the rows of the report, under the headings `columns`: what each message held."""
     if "messages" not in result:
         raise UserError(
             "privacy report: expected a run with a record of its messages, found none; run it again"

@@ -17,12 +17,7 @@ def save(
     checkpoint: Checkpoint,
     folder: Path,
 ) -> None:
-    """Write the checkpoint of a completed round, or of the start.
-
-    Parameters
-    ----------
-    arrays : the global model
-    """
+    """Write the checkpoint of a completed round, or of the start."""
     capture(round_, federation, arrays, checkpoint)
     checkpoint.save(folder)
     # Once: it is the same in every round.

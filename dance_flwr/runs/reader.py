@@ -21,12 +21,7 @@ _AGAIN = "copy the run's folder again, or run again"
 
 
 def read_result(folder: Path) -> dict[str, Any]:
-    """Return the content of `result.json`.
-
-    Raises
-    ------
-    UserError : the run has not finished, or the file is damaged
-    """
+    """Return the content of `result.json`."""
     path = folder / RESULT
     if not path.is_file():
         raise UserError(f"expected {RESULT} of a finished run, found none in {folder}")
@@ -41,12 +36,7 @@ def read_result(folder: Path) -> dict[str, Any]:
 
 
 def config_of(result: Mapping[str, Any]) -> RunConfig:
-    """Return the configuration of a finished run, with the reading that its clients chose.
-
-    Raises
-    ------
-    ConfigError : it is that of another version
-    """
+    """Return the configuration of a finished run, with the reading that its clients chose."""
     from dance_flwr.client_data.reading_probe import with_choice
 
     return with_choice(parse(result["config"]), result.get("reading", {}))
@@ -73,10 +63,6 @@ def load_model(folder: Path, fingerprint: str = "") -> "dict[str, Tensor]":
     Parameters
     ----------
     fingerprint : of the model, in the run's result; "" = not compared
-
-    Raises
-    ------
-    UserError : the model is missing, damaged or another one
     """
     from safetensors.torch import load_file
 

@@ -16,14 +16,7 @@ from dance_flwr import events
 from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT
 from dance_flwr.config.sections import MACRO_F1
 from dance_flwr.config.tree import flatten
-from dance_flwr.disk import (
-    append_to,
-    atomic_path,
-    create_folder,
-    json_text,
-    write_json,
-    write_text,
-)
+from dance_flwr.disk import append_to, atomic_path, create_folder, json_text, write_json, write_text
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import spent_epsilon
 from dance_flwr.fingerprint import model_fingerprint
@@ -61,10 +54,6 @@ class Recorder:
     take_traffic : returns model bytes (down, up) per client since the last call
     take_absent : returns the clients that did not take part since the last call, and why
     on_round : called with each finished row, for progress
-
-    Raises
-    ------
-    ResumeError : the best model of a resumed run is not in its folder
     """
 
     def __init__(
@@ -135,13 +124,7 @@ class Recorder:
     def end_round(
         self, round_: int, state: Mapping[str, Tensor], save: Callable[[], None] = lambda: None
     ) -> None:
-        """Complete a round: keep the model if its validation is the best, earlier rounds first.
-
-        Parameters
-        ----------
-        save : writes the checkpoint; a better model is written after it, see
-            `dance_flwr.runs.checkpoint`
-        """
+        """Complete a round: keep the model if its validation is the best, earlier rounds first."""
         row = self._row
         row.round = round_
         row.round_seconds = time.perf_counter() - self._round_start

@@ -18,12 +18,7 @@ _OVERWRITE = "--overwrite (overwrite=true for `flwr run`)"
 
 
 def load_resumable(folder: Path) -> Checkpoint:
-    """Return the checkpoint of an interrupted run.
-
-    Raises
-    ------
-    ResumeError : there is none, the run is finished, or a release of another protocol wrote it
-    """
+    """Return the checkpoint of an interrupted run."""
     # First of all: a finished run has no checkpoint either, and the error would hide why.
     if (folder / RESULT).is_file():
         raise ResumeError(
@@ -63,8 +58,7 @@ def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
         other = [f"{key} = {now[key]!r} instead of {before[key]!r}" for key in changed]
         raise ResumeError(
             f"{folder}: expected the configuration that the run started with, found "
-            f"{', '.join(other)}; pass "
-            f"--run-config {folder / SETTINGS}"
+            f"{', '.join(other)}; pass --run-config {folder / SETTINGS}"
         )
     (folder / ERROR).unlink(missing_ok=True)
     # The places, timeouts and device of this start; all else is equal.
@@ -81,11 +75,6 @@ def refuse_earlier(config: RunConfig, folder: Path) -> None:
     """Refuse to start a new run where an earlier one is, unless `overwrite` is set.
 
     Call it while no server is at work there: its run would be called interrupted.
-
-    Raises
-    ------
-    UserError : names the folder, which holds a finished run
-    ResumeError : it holds an interrupted one with at least one complete round; says how to resume
     """
     if config.resume or config.overwrite:
         return

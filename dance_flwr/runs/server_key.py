@@ -17,12 +17,7 @@ def key_path() -> Path:
 
 
 def keyed_digest(digest: str) -> str:
-    """Return the HMAC-SHA256 of a digest in hex; the secret is made if there is none.
-
-    Raises
-    ------
-    ResumeError : the secret is not of this user alone
-    """
+    """Return the HMAC-SHA256 of a digest in hex; the secret is made if there is none."""
     path = key_path()
     if not path.is_file():
         with private_lock(path.with_name(f".{path.name}.lock")):  # two servers may start at once
@@ -32,12 +27,7 @@ def keyed_digest(digest: str) -> str:
 
 
 def is_own(digest: str, keyed: str) -> bool:
-    """Whether this server made a keyed digest; without a secret it made none.
-
-    Raises
-    ------
-    ResumeError : the secret is not of this user alone
-    """
+    """Whether this server made a keyed digest; without a secret it made none."""
     path = key_path()
     return path.is_file() and hmac.compare_digest(keyed.encode(), _hmac(path, digest).encode())
 

@@ -85,10 +85,6 @@ def read_status(folder: Path, alive: bool | None = None) -> Status:
     Parameters
     ----------
     alive : whether a server is running; None = look at the folder's lock
-
-    Raises
-    ------
-    UserError : the folder holds no run or cannot be read
     """
     try:
         return _read(folder, alive)
@@ -105,8 +101,7 @@ def _read(folder: Path, alive: bool | None) -> Status:
     if not changed and not alive:
         raise UserError(
             f"{folder}: expected the folder of a run, with {HISTORY} or {ERROR} in it, found "
-            "neither; name the run's "
-            "`out`, or wait until it has started"
+            "neither; name the run's `out`, or wait until it has started"
         )
     state = _state(changed, alive)
     result = read_result(folder) if state == FINISHED else {}
@@ -204,7 +199,6 @@ def _rounds(checkpoint: Checkpoint) -> int:
 
 
 def _numbers(rows: Sequence[Round]) -> dict[str, Any]:
-    """Return the numbers of the history."""
     values: dict[str, Any] = {"round": len(rows), "seconds_per_round": None}
     if not rows:
         return values

@@ -22,10 +22,6 @@ def client_rows(
     """Return the nodes, accuracies and hits of every client; none where only sums are known.
 
     The accuracy on a split without nodes is None.
-
-    Parameters
-    ----------
-    nodes : client -> all of its nodes
     """
     return [
         {

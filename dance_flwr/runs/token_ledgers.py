@@ -52,12 +52,7 @@ def token_ledgers(
 
 
 def _ledger(tokens: Mapping[int | None, Tokens], names: Mapping[str, str]) -> Ledger:
-    """Return sums over clients, and the counts of each.
-
-    Parameters
-    ----------
-    names : name in the ledger -> field of `Tokens`
-    """
+    """Return sums over clients, and the counts of each."""
     rows = {
         client: {name: getattr(counts, item) for name, item in names.items()}
         for client, counts in tokens.items()
@@ -76,12 +71,7 @@ def _names(names: Iterable[str]) -> list[str]:
 
 
 def llm_tokens(ledgers: Mapping[str, Any]) -> int:
-    """Return all tokens of the language model, fresh and from the cache: a replay changes neither.
-
-    Parameters
-    ----------
-    ledgers : of `token_ledgers`, or of an exported row
-    """
+    """Return all tokens of the language model, fresh and cached: a replay changes neither."""
     # Fresh and cached alike: the count is of the method, whatever a cache has saved.
     return int(sum(ledgers["llm"][name] for name in LLM_TOKENS))
 

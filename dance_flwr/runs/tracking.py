@@ -14,27 +14,13 @@ from dance_flwr.config.paths import RESULT
 from dance_flwr.config.plugins import TRACKERS
 from dance_flwr.errors import UserError
 from dance_flwr.runs.facts import RunFacts, read_facts
-from dance_flwr.runs.trackers.contract import (
-    TrackedRun,
-    Tracker,
-    final_numbers,
-    round_numbers,
-)
+from dance_flwr.runs.trackers.contract import TrackedRun, Tracker, final_numbers, round_numbers
 
 Log = Callable[[str], None]
 
 
 class Tracking:
-    """One run and one tracker, which is opened when the run is known.
-
-    Parameters
-    ----------
-    name : of the tracker; folder : of the run
-
-    Raises
-    ------
-    UserError : there is no tracker of this name
-    """
+    """One run and one tracker, which is opened when the run is known."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder
@@ -70,12 +56,7 @@ class Tracking:
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Check that each of these trackers can be used.
-
-    Raises
-    ------
-    UserError : there is no tracker of a name, or its package is not installed
-    """
+    """Check that each of these trackers can be used."""
     for name in names:
         package = str(getattr(TRACKERS.get(name), "package", ""))
         if package and find_spec(package) is None:
@@ -90,10 +71,6 @@ def tracked(names: Sequence[str], folder: Path, log: Log) -> Iterator[Callable[[
     """Yield a function that is called after each round of the run in `folder`.
 
     A tracker that fails is left out from then on, with one warning: it never costs a run.
-
-    Raises
-    ------
-    UserError : as `check_trackers`, before anything runs
     """
     # Before anything runs: a package that is missing must not end a day of rounds.
     check_trackers(names)
@@ -132,12 +109,7 @@ def _without_harm(one: Tracking, every: list[Tracking]) -> Iterator[None]:
 
 
 def track(trackings: Sequence[Tracking], facts: RunFacts) -> None:
-    """Store a run, as far as it went, in each of these trackers.
-
-    Raises
-    ------
-    UserError : a tracker fails
-    """
+    """Store a run, as far as it went, in each of these trackers."""
     for one in trackings:
         try:
             one.catch_up(facts) if facts.runs else one.end(facts)

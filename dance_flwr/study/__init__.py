@@ -25,10 +25,7 @@ _BUILTIN = {
     "clients": ("robustness:CLIENTS", "3, 5, 10 and 20 clients"),
     "backbone": ("robustness:BACKBONE", "graph backbones"),
     "non-iid": ("robustness:NON_IID", "ways to divide the graph among clients"),
-    "runtime": (
-        "runtime:EXPERIMENT",
-        "seconds per round and phase, as ratios to fedavg-full",
-    ),
+    "runtime": ("runtime:EXPERIMENT", "seconds per round and phase, as ratios to fedavg-full"),
     "tokens": (
         "tokens:EXPERIMENT",
         "text processed per condensed node, compared with the full text",
@@ -41,10 +38,7 @@ _BUILTIN = {
         "regimes.protocol:EXPERIMENT",
         "few labels, skew, foreign text and edges, small cores",
     ),
-    "personal": (
-        "personal:EXPERIMENT",
-        "own models mixed with the global one, in each regime",
-    ),
+    "personal": ("personal:EXPERIMENT", "own models mixed with the global one, in each regime"),
     "privacy": (
         "privacy:EXPERIMENT",
         "accuracy over noise on features and over epsilon of the updates",
@@ -79,32 +73,17 @@ def summary(name: str) -> str:
 
 
 def get_experiment(name: str) -> Any:
-    """Return the `engine.cells.Experiment` of this name; its module is imported now.
-
-    Raises
-    ------
-    UserError : there is no such experiment; the message lists the choices
-    """
+    """Return the `engine.cells.Experiment` of this name; its module is imported now."""
     return EXPERIMENTS.get(name)
 
 
 def get_analysis(name: str) -> Callable[..., dict[str, Any]]:
-    """Return the analysis of this name: function(run_folder, config, partition_folder) -> dict.
-
-    Raises
-    ------
-    UserError : there is no such analysis; the message lists the choices
-    """
+    """Return the analysis of this name: function(run_folder, config, partition_folder) -> dict."""
     if name not in ANALYSES:
         raise UserError(f"analysis: expected one of {', '.join(ANALYSES)}, found {name!r}")
     return resolve(ANALYSES[name], f"analysis {name!r}")  # type: ignore[no-any-return]
 
 
 def get_measure(target: str) -> Callable[..., dict[str, Any]]:
-    """Return the measurement that "module:function" names: function(labels) -> dict.
-
-    Raises
-    ------
-    UserError : there is no such module or function
-    """
+    """Return the measurement that "module:function" names: function(labels) -> dict."""
     return resolve(target, f"measurement {target!r}")  # type: ignore[no-any-return]

@@ -26,7 +26,6 @@ from dance_flwr.baselines.llm4fgl.generation import graphs_of, load_latest, orig
 from dance_flwr.baselines.llm4fgl.predictor import (
     EdgePredictor,
     LocalPairs,
-    auc,
     augmented_operator,
     held_out_auc,
     link,
@@ -50,7 +49,7 @@ from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.messages import config_of
 from dance_flwr.fingerprint import model_fingerprint
-from dance_flwr.llm.quoting import CLOSE, OPEN
+from dance_flwr.llm.template import CLOSE, OPEN
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.runs.reader import load_model
@@ -74,12 +73,6 @@ def random_graph(seed, n=14, density=0.3):
 
 
 # The predictor
-
-
-@given(st.lists(st.integers(0, 5), min_size=1), st.lists(st.integers(0, 5), min_size=1))
-def test_auc_is_its_naive_twin(positive, negative):
-    found = auc(torch.tensor(positive).float(), torch.tensor(negative).float())
-    assert found == pytest.approx(oracle.auc(positive, negative))
 
 
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.2, 0.6]))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.models import equal, models
 
-from dance_flwr.baselines.personal_parts.state import LAST, MEAN, keep, kept
+from dance_flwr.baselines.personal_parts.client import LAST, MEAN, keep, kept
 from dance_flwr.federation.averaging import ModelAverage
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.wire.tensors import arrays_of, state_of

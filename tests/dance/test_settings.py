@@ -283,7 +283,7 @@ def test_paper_switches_every_extension_off_and_nothing_else():
 
 
 def test_dropout_keeps_its_rate_and_its_mean():
-    from dance_flwr.nn.dropout import dropout
+    from dance_flwr.nn.backbone import dropout
 
     values = torch.full((400, 500), 2.0)
     with torch.random.fork_rng():
@@ -296,7 +296,7 @@ def test_dropout_keeps_its_rate_and_its_mean():
 
 
 def test_dropout_passes_the_gradient_of_what_it_kept():
-    from dance_flwr.nn.dropout import dropout
+    from dance_flwr.nn.backbone import dropout
 
     values = torch.ones(1000, requires_grad=True)
     dropped = dropout(values, 0.5, True)

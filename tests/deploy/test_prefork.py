@@ -15,7 +15,7 @@ from dance_flwr.deploy import prefork
 from dance_flwr.deploy import supernode as module
 from dance_flwr.deploy.supernode import run_supernode
 from dance_flwr.errors import UserError
-from dance_flwr.runs.simulation.process_tree import start, stop
+from dance_flwr.runs.simulation.process_tree import ProcessTree, stop
 from dance_flwr.runs.simulation.superlink import flower_environment, free_port
 
 # `load` must import all libraries that a task needs; it must leave one thread, or forking is not
@@ -86,7 +86,7 @@ def supernode(tmp_path):
     """A SuperNode that has no SuperLink yet, the process of its tasks, and their private folder."""
     command = ["dance-flwr", "supernode", "--insecure", "--superlink", f"127.0.0.1:{free_port()}"]
     log = tmp_path / "log"
-    process = start(command, flower_environment(tmp_path), tmp_path, log)
+    process = ProcessTree(command, flower_environment(tmp_path), tmp_path, log)
     wait(lambda: "running on unix socket" in log.read_text())
     (tasks,) = psutil.Process(process.pid).children()
     yield process, tasks, Path(tasks.cmdline()[-1])
@@ -138,7 +138,7 @@ def test_a_signal_to_all_ends_the_supernode_in_order(supernode, tmp_path):
 def test_the_options_are_those_of_flower(tmp_path):
     log = tmp_path / "log"
     command = ["dance-flwr", "supernode", "--no-such-option"]
-    process = start(command, flower_environment(tmp_path), tmp_path, log)
+    process = ProcessTree(command, flower_environment(tmp_path), tmp_path, log)
     assert process.wait(60) == 2
     assert "flower-supernode: error: unrecognized arguments: --no-such-option" in log.read_text()
 

@@ -24,8 +24,7 @@ from dance_flwr.llm import embedded as module
 from dance_flwr.llm.embedded import Embedded
 from dance_flwr.llm.local_settings import LocalSettings
 from dance_flwr.llm.model_file import DEFAULT_SHA256, ModelFile, model_file
-from dance_flwr.llm.quoting import as_data
-from dance_flwr.llm.template import Message, Template
+from dance_flwr.llm.template import Message, Template, as_data
 
 needs_library = pytest.mark.skipif(
     importlib.util.find_spec("xllamacpp") is None,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dance_flwr.llm.quoting import CLOSE, DATA_NOTE, OPEN, as_data
+from dance_flwr.llm.template import CLOSE, DATA_NOTE, OPEN, as_data
 
 MARKERS = [
     *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<s>"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from dance_flwr.nn.proximal import proximal_term
+from dance_flwr.nn.training import proximal_term
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.builders import lists, ragged, split
 from support.tensors import LargestTensor
 
+from dance_flwr.nn.neighbourhood import sample_rows
 from dance_flwr.nn.ragged import Ragged, ptr_of_sizes
-from dance_flwr.nn.sampling import sample_rows
 from dance_flwr.nn.sums import sums_of_rows
 
 ROWS = st.lists(st.integers(0, 9), min_size=1, max_size=8)

@@ -3,12 +3,6 @@
 import numpy as np
 
 
-def auc(positive, negative):
-    """Share of pairs in which the positive is larger; a tie counts half."""
-    wins = [(p > q) + (p == q) / 2 for p in positive for q in negative]
-    return sum(wins) / len(wins)
-
-
 def nearest(queries, texts, allowed, most):
     """Allowed rows of `texts` by descending cosine, for each query."""
     rows = []

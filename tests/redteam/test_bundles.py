@@ -33,7 +33,7 @@ ALTERED = {
         "def demands_masks(context):\n    return False",
     ),
     "ledger of privacy": (
-        *("dance_flwr/federation/privacy/account.py", None),
+        *("dance_flwr/federation/privacy/accounting.py", None),
         "def epsilon_of(cost, delta):\n    return 0.0",
     ),
     "ledger of trainings": (

@@ -39,7 +39,7 @@ MEASURE = """
 import os, sys, warnings
 from pathlib import Path
 import torch, pyarrow.dataset
-from dance_flwr.data.imports import archives, delimited, graphml, network_json, saved
+from dance_flwr.data.imports import delimited, graphml, network_json, pickles, saved
 from dance_flwr.data.imports.importer import import_graph
 from dance_flwr.errors import UserError
 warnings.simplefilter("ignore")

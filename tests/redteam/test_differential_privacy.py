@@ -15,8 +15,7 @@ import torch
 
 import client_app
 from dance_flwr.errors import ConfigError, UserError
-from dance_flwr.federation.privacy.account import ACCOUNT, PrivacyAccount
-from dance_flwr.federation.privacy.accounting import epsilon_spent
+from dance_flwr.federation.privacy.accounting import ACCOUNT, PrivacyAccount, epsilon_spent
 from dance_flwr.federation.privacy.dp import ClientMechanism
 from dance_flwr.federation.wire import keys
 from tests.support.asking import asker, first_training, reason

@@ -50,7 +50,7 @@ def change_module(folder, **values):
 def test_a_module_of_another_package_is_refused_before_it_is_imported(folder, kind):
     change_module(folder, type=kind)
     with pytest.raises(DataError, match=r"expected modules of sentence_transformers .*; use"):
-        TextEncoder.load(str(folder), precision="float32")
+        TextEncoder.from_spec(resolve_encoder(str(folder), "float32"))
 
 
 @pytest.mark.parametrize("path", ["/etc", "..", "1_Pooling/../../..", 7, None])
@@ -75,7 +75,8 @@ def test_code_that_the_settings_of_a_model_name_is_not_executed(folder):
         settings = json.loads((folder / name).read_text())
         (folder / name).write_text(json.dumps(settings | {"auto_map": code}))
     # Known to the library, so that it uses its own classes.
-    assert TextEncoder.load(str(folder), precision="float32").encode(["a text"]).shape[0] == 1
+    encoder = TextEncoder.from_spec(resolve_encoder(str(folder), "float32"))
+    assert encoder.encode(["a text"]).shape[0] == 1
 
 
 def test_an_architecture_of_code_in_the_folder_is_refused(folder):
@@ -83,4 +84,4 @@ def test_an_architecture_of_code_in_the_folder_is_refused(folder):
     settings |= {"model_type": "hostile", "auto_map": {"AutoConfig": "hostile.Custom"}}
     (folder / "config.json").write_text(json.dumps(settings))
     with pytest.raises(UserError, match=r"expected a model that this program can load.*; use"):
-        TextEncoder.load(str(folder), precision="float32")
+        TextEncoder.from_spec(resolve_encoder(str(folder), "float32"))

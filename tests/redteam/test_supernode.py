@@ -17,7 +17,7 @@ from dance_flwr.runs.reader import read_result
 from dance_flwr.runs.simulation import superlink
 from dance_flwr.runs.simulation.app_folder import submitted_app
 from dance_flwr.runs.simulation.engine import follow
-from dance_flwr.runs.simulation.process_tree import start, stop
+from dance_flwr.runs.simulation.process_tree import ProcessTree, stop
 from dance_flwr.runs.simulation.superlink import flower_environment, free_port
 
 sys.path.insert(0, str(PROJECT / "benchmarks"))
@@ -81,7 +81,7 @@ def knock(doors, user):
 def test_another_user_finds_no_door_of_a_supernode(tmp_path):
     command = ["dance-flwr", "supernode", "--insecure", "--superlink", f"127.0.0.1:{free_port()}"]
     environment = flower_environment(tmp_path)
-    process = start(command, environment, tmp_path, tmp_path / "log")
+    process = ProcessTree(command, environment, tmp_path, tmp_path / "log")
     try:
         deadline = time.monotonic() + 60
         while "Uvicorn running" not in (log := (tmp_path / "log").read_text()):

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 from dance_flwr.evidence.metrics.controls import CONTROLS, EVIDENCE
 from dance_flwr.evidence.metrics.faithfulness import measures, node_values
-from dance_flwr.study.protocols.faithfulness.estimates import bootstrap, caveat, estimates
-from dance_flwr.study.protocols.faithfulness.node_values import pack, unpack
+from dance_flwr.study.protocols.faithfulness.estimates import (
+    bootstrap,
+    caveat,
+    estimates,
+    pack,
+    unpack,
+)
 from dance_flwr.study.protocols.faithfulness.tables import _file_name
 
 

@@ -19,8 +19,8 @@ from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.ragged import prefix
 from dance_flwr.runs.reader import load_model
 from dance_flwr.study.engine.cells import Row
+from dance_flwr.study.protocols.faithfulness.estimates import pack, unpack
 from dance_flwr.study.protocols.faithfulness.gnn_explainer import _Around, masked_chunks, node_mask
-from dance_flwr.study.protocols.faithfulness.node_values import pack, unpack
 from dance_flwr.study.protocols.faithfulness.protocol import EXPERIMENT, analyse
 from dance_flwr.study.protocols.faithfulness.tables import NAMES
 

@@ -14,10 +14,10 @@ from support.project import PROJECT
 from dance_flwr.errors import UserError
 from dance_flwr.study import get_experiment
 from dance_flwr.study.engine import runner
+from dance_flwr.study.engine.cell_filters import Shard, at_work, read_shard
 from dance_flwr.study.engine.cells import Cell, Request
 from dance_flwr.study.engine.folder import Study, run_name
 from dance_flwr.study.engine.rows import load_rows
-from dance_flwr.study.engine.sharding import Shard, at_work, read_shard
 from dance_flwr.study.engine.start import Execution, start
 from dance_flwr.study.reports.report import export_into, write_report
 

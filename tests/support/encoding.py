@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dance_flwr.data.text import bank
-from dance_flwr.data.text.encoder import DEFAULT_ENCODER, TextEncoder
+from dance_flwr.data.text.encoder import DEFAULT_ENCODER, TextEncoder, resolve_encoder
 
 
 def encode(root, texts, start, written):
@@ -12,7 +12,7 @@ def encode(root, texts, start, written):
     How many texts this process encoded goes to the file `written`.
     """
     bank.BLOCK_CHUNKS = 16
-    encoder = TextEncoder.load(DEFAULT_ENCODER, precision="float32")
+    encoder = TextEncoder.from_spec(resolve_encoder(DEFAULT_ENCODER, "float32"))
     start.wait()
     stats = bank.TextBank(Path(root), encoder, 24, 4).ensure(texts, progress=False)
     Path(written).write_text(str(stats.texts_encoded))

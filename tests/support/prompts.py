@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from dance_flwr.llm.config import LlmConfig
 from dance_flwr.llm.model import Completion, ReplyError
-from dance_flwr.llm.quoting import as_data
 from dance_flwr.llm.session import Session
-from dance_flwr.llm.template import Message, Template
+from dance_flwr.llm.template import Message, Template, as_data
 
 SCORE = {
     "type": "object",

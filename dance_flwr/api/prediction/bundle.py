@@ -12,21 +12,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from dance_flwr.api.prediction.bundle_files import (
-    AGREED,
-    FACTS,
-    FORMAT,
-    check_shapes,
-    read_facts,
-)
+from dance_flwr.api.prediction.bundle_files import AGREED, FACTS, FORMAT, check_shapes, read_facts
 from dance_flwr.api.prediction.model_card import card_text
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.outputs import check_out
 from dance_flwr.config.paths import MODEL
-from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data.card import read_card
 from dance_flwr.data.federation_file import Agreement, agree, read_agreement, write_agreement
@@ -132,14 +124,7 @@ class Bundle:
                 )
         # Before anything is allocated: a number in a file could ask for any amount of memory.
         check_shapes(self.folder / MODEL, self.config, self.agreement)
-        data = ClientData(
-            folder,
-            torch.device("cpu"),
-            self.config.split_mode == "inductive",
-            reading_of(self.config),
-            derived_folder,
-        )
-        client = Client(data, self.config)
+        client = Client(ClientData.of(folder, self.config, derived_folder), self.config)
         client.load(self.weights)
         client.own = self.own
         return client

@@ -73,12 +73,7 @@ _SCHEMA = {
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Return the content of `bundle.json`, which follows the schema.
-
-    Raises
-    ------
-    ValueError : it does not
-    """
+    """Return the content of `bundle.json`; a `ValueError` says where it breaks the schema."""
     if (size := path.stat().st_size) > _MAX_BYTES:
         raise ValueError(f"{size:,} bytes")
     facts: dict[str, Any] = json.loads(path.read_text("utf-8"), parse_constant=_no_number)
@@ -97,10 +92,6 @@ def check_shapes(path: Path, config: RunConfig, agreement: Agreement, prefix: st
     Parameters
     ----------
     prefix : of the names of its tensors in the file
-
-    Raises
-    ------
-    UserError : they differ, or the file is no model
     """
     shape = shape_of(agreement.text_width, len(agreement.class_names), config)
     with torch.device("meta"):

@@ -39,13 +39,7 @@ class Comparison:
 
 
 def compare_runs(run: Path, other: Path) -> Comparison:
-    """Compare the models that two runs deploy, node by node.
-
-    Raises
-    ------
-    UserError : the runs are not of the same clients, without test nodes, or the clients' folders
-        are elsewhere or altered
-    """
+    """Compare the models that two runs deploy, node by node."""
     results = [read_result(folder) for folder in (run, other)]
     if results[0].get(DATA_SHA256) != results[1].get(DATA_SHA256):
         raise UserError(

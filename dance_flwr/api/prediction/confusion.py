@@ -32,16 +32,7 @@ class Confusion:
 
 
 def confusion_matrix(run: Path, result: Mapping[str, Any]) -> Confusion:
-    """Predict the test nodes of a finished run's clients again, and count.
-
-    Parameters
-    ----------
-    run : folder of the run; result : content of its `result.json`
-
-    Raises
-    ------
-    UserError : the folders are elsewhere, or they or the model were altered after the run
-    """
+    """Predict the test nodes of a finished run's clients again, and count."""
     total, names = torch.zeros(0, 0, dtype=torch.int64), tuple[str, ...]()
     for tested in tested_clients(run, result):
         names = tested.class_names

@@ -45,12 +45,7 @@ that it was trained on; without differential privacy nothing bounds how much.
 
 
 def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calibration) -> str:
-    """Return the model card as Markdown, with its metadata in front.
-
-    Parameters
-    ----------
-    facts : content of `bundle.json`
-    """
+    """Return the model card as Markdown, with its metadata in front."""
     from huggingface_hub import ModelCard, ModelCardData
 
     config, privacy = facts["config"], facts["privacy"]

@@ -35,10 +35,6 @@ def open_data(bundle: Bundle, data: str | TextGraph, log: Log) -> Iterator[Clien
     Parameters
     ----------
     data : folder of a client, or a graph, its name or its folder; labels of a graph are not read
-
-    Raises
-    ------
-    UserError : its classes, encoder or chunks are not those of the bundle
     """
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
         if isinstance(data, str) and (Path(data) / CARD).is_file():
@@ -88,12 +84,7 @@ def explainer_of(bundle: Bundle, client: Client) -> Explainer:
 
 
 def show_node(bundle: Bundle, data: str, node: str, log: Log) -> str:
-    """Return the evidence pack of any node of a graph, or of a client's folder, as text.
-
-    Raises
-    ------
-    UserError : the graph has no such node, or the bundle's method keeps no evidence
-    """
+    """Return the evidence pack of any node of a graph, or of a client's folder, as text."""
     with open_data(bundle, data, log) as client:
         ids = client.data.ids()
         if node not in ids:

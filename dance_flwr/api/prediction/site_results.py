@@ -31,10 +31,6 @@ def write_results(
     Returns
     -------
     the folder with `predictions.csv` and `bundle/`, and that bundle
-
-    Raises
-    ------
-    UserError : the node kept no model of such a run, or `out` exists
     """
     kept, facts = read_final(client_folder, run)
     folder = out or home / "results" / str(facts["run"])

@@ -164,12 +164,7 @@ def verify(
 
 
 def _verify_rows(bundle: Bundle, client: Client, rows: list[dict[str, Any]], path: Path) -> None:
-    """Compare every row of a table with what the bundle predicts.
-
-    Raises
-    ------
-    UserError : names the first row that does not agree
-    """
+    """Compare every row of a table with what the bundle predicts."""
     blocks = _blocks(None, bundle, client, predict_proba(bundle, client))
     expected = [row for block in blocks for row in pa.table(block).to_pylist()]
     if len(rows) != len(expected):
@@ -211,12 +206,7 @@ def _table_writer(out: Path, schema: Any) -> Iterator[_Write]:
 
 
 def _read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a table that `_table_writer` wrote.
-
-    Raises
-    ------
-    UserError : the file cannot be read, or a row lacks a column or has a value of another type
-    """
+    """Return the rows of a table that `_table_writer` wrote."""
     _check_suffix("--predictions", path)
     try:
         if path.suffix == ".jsonl":

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.validated import labelled_nodes
-from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.data.graphs.graph import TEST, VAL
@@ -54,10 +53,6 @@ def tested_clients(
     ----------
     run : folder of the run; result : content of its `result.json`
     client_folder : of the one client to read; None = all of the run's partition
-
-    Raises
-    ------
-    UserError : the folders are elsewhere, or they or the model were altered after the run
     """
     partition = result.get("partition_dir")
     if client_folder is None and (not partition or not Path(partition).is_dir()):
@@ -79,12 +74,7 @@ def tested_clients(
 
 
 def _folders(partition: Path, config: RunConfig, result: Mapping[str, Any]) -> list[Path]:
-    """Return the folders of the clients that took part.
-
-    Raises
-    ------
-    UserError : the record names none
-    """
+    """Return the folders of the clients that took part, by the run's record."""
     recorded = result.get(DATA_SHA256, {})
     folders = [partition / f"client-{k}" for k in range(config.clients) if str(k) in recorded]
     if not folders:
@@ -96,8 +86,7 @@ def load_client(
     folder: Path, config: RunConfig, weights: Mapping[str, Tensor], scratch: Path
 ) -> Client:
     """Return a client of a run with its model; only `scratch` is written to."""
-    inductive, derived = config.split_mode == "inductive", scratch / "derived"
-    data = ClientData(folder, torch.device("cpu"), inductive, reading_of(config), derived)
+    data = ClientData.of(folder, config, scratch / "derived")
     client, classes = Client(data, config), len(data.card.class_names)
     side = client.spec.server_type()(config, shape_of(data.text_dim, classes, config))
     client.load(dict(side.model_for(data.card.client, weights)))

@@ -59,10 +59,6 @@ def worth(run: Path, client_folder: Path | None = None) -> Iterator[Worth]:
     ----------
     run : folder of the run
     client_folder : of the one client to read; None = all of the run's partition
-
-    Raises
-    ------
-    UserError : the run has no personal models, or the clients' folders are elsewhere or altered
     """
     result = read_result(run)
     personal = str(result["config"].get("personal", "off"))

@@ -88,11 +88,6 @@ def validation_accuracy(
     Two layers, Adam at 0.01 with weight decay 5e-4, dropout 0.5, the settings of GCond's public
     code. Deviations: a third of its steps, one repetition instead of three, and a constant learning
     rate. Draws from torch's global generator.
-
-    Parameters
-    ----------
-    graph : the real one, with an operator of kind "gcn" and labels of all splits
-    nodes : [m] int64, validation nodes; the accuracy is 0 without any
     """
     nodes = nodes[graph.labels[nodes] >= 0]
     if not nodes.numel():
@@ -121,12 +116,7 @@ class CondensingMethod(PlainMethod):
         raise NotImplementedError
 
     def condense(self, data: ClientData, config: RunConfig, quotas: Tensor) -> Condensed:
-        """Return S with K_c rows of class c, sorted by class.
-
-        Parameters
-        ----------
-        quotas : [C] int64, at least one node in all
-        """
+        """Return S with K_c rows of class c, sorted by class."""
         raise NotImplementedError
 
     def graph_of(

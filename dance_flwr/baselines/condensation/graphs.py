@@ -67,14 +67,7 @@ def graph_in(upload: Mapping[str, Tensor]) -> Condensed:
 
 
 def graph_fault(upload: Mapping[str, Tensor], dim: int, classes: int) -> str:
-    """Return a fault of an uploaded S, "" if it is valid.
-
-    Parameters
-    ----------
-    upload : finite tensors, with the names in `GRAPH`
-    dim : d
-    classes : C
-    """
+    """Return a fault of an uploaded S of d columns and C classes, "" if it is valid."""
     adjacency, labels = upload["adjacency"], upload["labels"]
     rows = labels.numel()
     shapes: ExpectedShapes = {

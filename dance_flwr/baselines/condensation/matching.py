@@ -177,12 +177,7 @@ class Matching:
         return hidden
 
     def step(self, number: int) -> float:
-        """Match one fresh network `outer` times; return the last loss.
-
-        Parameters
-        ----------
-        number : number of the epoch, from 0
-        """
+        """Match one fresh network `outer` times; return the last loss."""
         settings, turn = self._settings, turn_of(number)
         # A fresh network per epoch: S should match in expectation over theta, not at one of them.
         network = Network.draw(
@@ -252,11 +247,6 @@ def condense(learning: LearntGraph, steps: int, score: Callable[[Condensed], flo
     """Return the S with the highest score among `CHECKS` evenly spaced steps.
 
     The last step is one of them; ties go to the later one.
-
-    Parameters
-    ----------
-    steps : number of steps, at least 1
-    score : validation accuracy of a network trained on S
     """
     # Why (decision 11): the last S is not the best one; all methods measure S with the same GCN.
     every = max(1, steps // CHECKS)

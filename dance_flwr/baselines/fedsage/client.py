@@ -50,10 +50,6 @@ class FedSage(PlainMethod):
 
         The last step generates the neighbours and writes them to the client's folder for the rounds
         that follow. A repeated step has the same answer.
-
-        Raises
-        ------
-        UserError : the generator of the step before is not in the client's folder
         """
         # Odd steps are visits: they change nothing at this client.
         if step % 2:
@@ -104,10 +100,6 @@ def augmented_graph(
 
     If there are none, because the client was absent from the exchange or has lost its folder, it
     trains a generator alone. The result depends on the run's seed and not on the round.
-
-    Parameters
-    ----------
-    name : a key of `complete_graphs`
     """
     path, kind = run_folder(data.folder, info.run) / GENERATED, model.backbone.operator
     graph = complete_graphs(data)[name]

@@ -52,12 +52,7 @@ _ROWS = 4096  # nodes whose neighbours are generated at a time
 
 
 def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors to `path` atomically.
-
-    Raises
-    ------
-    OSError : the disk is full or not writable
-    """
+    """Write tensors to `path` atomically."""
     with atomic_file(path) as file:
         try:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file.name)
@@ -172,12 +167,7 @@ def generate(state: State, data: ClientData, config: RunConfig) -> State:
 
 
 def generated_nodes(generated: State, name: str) -> GeneratedNodes:
-    """Return the generated nodes of one complete graph from what `generate` returned.
-
-    Parameters
-    ----------
-    name : a key of `complete_graphs`
-    """
+    """Return the generated nodes of one complete graph from what `generate` returned."""
     return GeneratedNodes(generated[name + _OWNERS], generated[name + _FEATURES])
 
 

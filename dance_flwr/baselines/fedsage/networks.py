@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dance_flwr.baselines.fedsage import FedSageConfig
-from dance_flwr.nn.dropout import dropout
+from dance_flwr.nn.backbone import dropout
 from dance_flwr.nn.gcn import Layer
 
 # Those of the public code.
@@ -119,12 +119,7 @@ def empty_feature_generator(widths: Widths, rate: float) -> FeatureGenerator:
 def load_feature_generator(
     weights: Mapping[str, Tensor], widths: Widths, rate: float
 ) -> FeatureGenerator:
-    """Return fGen with these tensors as its parameters, in training mode; nothing is copied.
-
-    Raises
-    ------
-    RuntimeError : names or shapes differ
-    """
+    """Return fGen with these tensors as its parameters, in training mode; nothing is copied."""
     feature_generator = empty_feature_generator(widths, rate)
     feature_generator.load_state_dict(dict(weights), assign=True)
     return feature_generator.train()

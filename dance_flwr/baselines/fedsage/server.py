@@ -103,7 +103,6 @@ def _content_fault(client: int, answer: State) -> str:
 
 
 def _add(total: State, gradient: State) -> None:
-    """Add a gradient to a sum, in place."""
     for name, tensor in gradient.items():
         total[name] = total[name].add_(tensor) if name in total else tensor
 

@@ -22,9 +22,8 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.llm.config import LlmConfig
 from dance_flwr.llm.factory import open_session
-from dance_flwr.llm.quoting import DATA_NOTE, as_data
 from dance_flwr.llm.session import Session
-from dance_flwr.llm.template import Embed, Json, Message, Prompt, Template
+from dance_flwr.llm.template import DATA_NOTE, Embed, Json, Message, Prompt, Template, as_data
 
 # The text that is judged gets more room than those beside it.
 TARGET_TOKENS, MEMBER_TOKENS = 200, 80  # of a text, by the model's own count
@@ -132,10 +131,6 @@ def planned_calls(data: ClientData, config: RunConfig) -> tuple[int, int]:
 
     Tokens are those of the prompts under the model's tokeniser, and the limits of the replies.
     Calls that the cache will answer are included, and the caps of the run are not applied.
-
-    Raises
-    ------
-    UserError : the client has no language model
     """
     # The same tree and prompts as in the run, so that the announced numbers are an upper bound of
     # it.
@@ -155,11 +150,6 @@ def model_labels(
     """Return soft labels by the language model, and the number of nodes with those of `fallback`.
 
     A node has the fallback's label if a cap was reached, or if the reply was unusable or all zeros.
-
-    Parameters
-    ----------
-    session : an open session
-    fallback : [n, C] float64
 
     Returns
     -------
@@ -182,10 +172,6 @@ def questions(nodes: LocalNodes, tree: Tree, config: RunConfig, count: Count) ->
     """Yield the calls for all nodes, community by community, in the order of the nodes.
 
     A call asks for at most half of a community, rounded up, so that it has members to show.
-
-    Parameters
-    ----------
-    count : number of tokens of a text under the model's tokeniser
     """
     limit = max_targets(nodes.class_names, config, count)
     # Stable: nodes of a community in the order of their ids, so that prompts and cache keys repeat.

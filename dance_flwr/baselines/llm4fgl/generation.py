@@ -124,13 +124,7 @@ def generate(predictor: EdgePredictor, at: Place) -> Generation:
 def rewrite(
     predictor: EdgePredictor, at: Place, last: Generation, poor: Tensor, version: int
 ) -> Generation:
-    """Write the poor texts anew; a text without a usable reply is unchanged.
-
-    Parameters
-    ----------
-    poor : [m] int64, numbers of generated texts
-    version : of the result
-    """
+    """Write the poor texts anew; a text without a usable reply is unchanged."""
     chosen = poor.tolist()
     task = Task(last.origins[poor], [last.texts[i] for i in chosen], version)
     texts, changed = list(last.texts), torch.zeros_like(last.used)

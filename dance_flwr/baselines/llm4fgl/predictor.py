@@ -1,6 +1,7 @@
 """The edge predictor of LLM4FGL, its training, and the links that it predicts."""
 
 import torch
+from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -148,18 +149,10 @@ def held_out_auc(
     others = pairs.non_edges(edges.size(1), draw)
     if not edges.size(1) or not others.size(1):
         return None
-    scores = [predictor(texts[ends[0]], texts[ends[1]]) for ends in (edges, others)]
-    return auc(*scores)
-
-
-def auc(positive: Tensor, negative: Tensor) -> float:
-    """P(s+ > s-) + P(s+ = s-) / 2 over all pairs; [p], [q] -> [0, 1], by one sort."""
-    ascending = torch.sort(negative).values
-    # Ties count one half: the mean of the number below and the number below or equal.
-    below = torch.searchsorted(ascending, positive) + torch.searchsorted(
-        ascending, positive, right=True
-    )
-    return float(below.double().mean()) / (2 * len(negative))
+    ends = torch.cat([edges, others], dim=1)
+    is_edge = torch.arange(ends.size(1)) < edges.size(1)
+    scores = predictor(texts[ends[0]], texts[ends[1]])
+    return float(roc_auc_score(is_edge.numpy(), scores.cpu().numpy()))
 
 
 def nearest(queries: Tensor, texts: Tensor, allowed: Tensor, limit: int) -> Tensor:

@@ -22,8 +22,7 @@ from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.text.chunking import split_sentences
 from dance_flwr.llm.factory import open_session
-from dance_flwr.llm.quoting import DATA_NOTE, as_data
-from dance_flwr.llm.template import Embed, Json, Message, Prompt, Template
+from dance_flwr.llm.template import DATA_NOTE, Embed, Json, Message, Prompt, Template, as_data
 from dance_flwr.seeding import generator
 
 MAX_NEIGHBOURS = 3  # texts beside the paper

@@ -39,10 +39,6 @@ def refined_graphs(
     """Return the refined graphs from the folder of the run, computed if it has none.
 
     They do not depend on the round.
-
-    Parameters
-    ----------
-    settings : settings of the scorer; graphs of another scorer are not loaded
     """
     refining = Llm4RgnnConfig.of(config)
     # The reading changes embeddings and gates, and with them scores and predictions.

@@ -15,9 +15,8 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.llm.config import LlmConfig
 from dance_flwr.llm.model import prompt_tokens
-from dance_flwr.llm.quoting import DATA_NOTE, as_data
 from dance_flwr.llm.session import Session
-from dance_flwr.llm.template import Embed, Json, Message, Prompt, Template
+from dance_flwr.llm.template import DATA_NOTE, Embed, Json, Message, Prompt, Template, as_data
 
 LOWEST, HIGHEST = 1, 6
 _SCORES = range(LOWEST, HIGHEST + 1)
@@ -80,12 +79,7 @@ RELEVANCE = Template(
 
 
 def relevance_prompt(first: str, second: str, words: int) -> Prompt:
-    """Return the prompt about two texts, the same for both orders.
-
-    Parameters
-    ----------
-    words : number of words of each text, from its start
-    """
+    """Return the prompt about two texts, the same for both orders."""
     # Sorted, so that both orders of a pair share one question and one cached reply.
     first, second = sorted((_start(first, words), _start(second, words)))
     return RELEVANCE.fill(first=first, second=second)
@@ -129,10 +123,6 @@ def planned_calls(
 
     No model is needed. Calls that the client's cache will answer are included. Tokens are those of
     the prompts and the limits of the replies.
-
-    Parameters
-    ----------
-    count : number of tokens of a text; None estimates four characters per token
     """
     settings = Llm4RgnnConfig.of(config)
     pairs = Pairs.of(data, settings)
@@ -151,10 +141,6 @@ def judge(data: ClientData, config: RunConfig, pairs: Pairs, session: Session) -
 
     It is UNJUDGED for pairs beyond a budget or cap, and UNREADABLE for an unusable reply. The
     questions are cut at the caps as if no reply were cached, so that a second run has the same.
-
-    Raises
-    ------
-    UserError : over 5 % of the replies cannot be read
     """
     settings = Llm4RgnnConfig.of(config)
     scores = torch.full((len(pairs.every),), UNJUDGED)
@@ -186,10 +172,6 @@ def questions(
     There are at most `llm4rgnn.pairs` and `llm.max-calls` prompts, with a negative after three
     edges. Pairs are ordered by a hash of their texts, a uniform sample that does not depend on the
     seed, so that later runs can use the cached replies. Pairs of the same two texts share a prompt.
-
-    Yields
-    ------
-    prompt, positions in `pairs.every`
     """
     edges, negatives = (
         _by_hash(texts, part, offset)

@@ -135,12 +135,7 @@ class SelectedCore(PlainMethod):
         return report
 
     def select(self, data: ClientData, config: RunConfig, moment: int = 0) -> Tensor:
-        """Return the core, [K] int64 in ascending order.
-
-        Parameters
-        ----------
-        moment : the round of the core, 0 for a core of all rounds
-        """
+        """Return the core, [K] int64 in ascending order."""
         quotas, client = client_quotas(data, config), data.card.client
         draws = generator(config.seed, f"{self.rule}-core", round_=moment, client=client)
         return select_core(self.points(data), data.train_labels, quotas, RULES[self.rule], draws)

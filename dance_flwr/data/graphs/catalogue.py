@@ -104,12 +104,7 @@ class Dataset:
         return [plain, plain + counts["self_loops"]]
 
     def check(self, counts: dict[str, int]) -> None:
-        """Compare a graph's counts with those of the paper.
-
-        Raises
-        ------
-        DataError : the counts differ (the message lists both), or no node has a text
-        """
+        """Compare a graph's counts with those of the paper, and refuse one without texts."""
         edges = self.edge_counts(counts)
         same = (counts["nodes"], counts["classes"]) == (
             self.nodes,

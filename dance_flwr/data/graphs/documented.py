@@ -53,12 +53,7 @@ def objects_of(names: Sequence[str]) -> list[Any]:
 
 
 class Names:
-    """Nodes by qualified name, such as `scipy.stats.norm`.
-
-    Parameters
-    ----------
-    ids : qualified name of each node
-    """
+    """Nodes by qualified name, such as `scipy.stats.norm`."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         self._nodes = {name: node for node, name in enumerate(ids)}
@@ -109,10 +104,6 @@ class Documents:
         """Return the graph of the documents that have an edge, in their order, without a split.
 
         The documents of a class with fewer than `MIN_CLASS` of them are unlabelled.
-
-        Parameters
-        ----------
-        distributions : the packages whose versions the provenance records
         """
         pairs = np.array(sorted(self.edges), dtype=np.int64).reshape(-1, 2)
         linked, rows = np.unique(pairs, return_inverse=True)

@@ -11,13 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dance_flwr.data.graphs.edges import (
-    EdgeList,
-    EdgeTexts,
-    check_weights,
-    csr_rows,
-    pair_codes,
-)
+from dance_flwr.data.graphs.edges import EdgeList, EdgeTexts, check_weights, csr_rows, pair_codes
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.errors import DataError
 
@@ -38,10 +32,6 @@ def edge_list(
     ----------
     columns : string arrays by name, of `attribute_columns` as far as the table has them
     ends : rows of the two nodes of each row of the table
-
-    Raises
-    ------
-    DataError : a weight is no number, missing, negative or not finite
     """
     weight = None
     if WEIGHT in columns:

@@ -131,17 +131,7 @@ def pair_codes(source: Nodes, target: Nodes, num_nodes: int) -> Nodes:
 def check_attributes(
     weights: Weights, texts: EdgeTexts | None, size: tuple[int, int], name: str
 ) -> None:
-    """Check the weights and texts of a graph's edges.
-
-    Parameters
-    ----------
-    size : n and 2E
-    name : of the graph, for messages
-
-    Raises
-    ------
-    DataError : as for `check_weights`, or a text is of a node that is not there
-    """
+    """Check the weights and texts of a graph's edges."""
     where, nodes = f"graph {name!r}", size[0]
     if weights is not None:
         check_weights(weights, size[1], where)
@@ -156,12 +146,7 @@ def check_attributes(
 
 
 def check_weights(weights: NDArray[np.float32], size: int, where: str) -> None:
-    """Check the weights of edges.
-
-    Raises
-    ------
-    DataError : there are more or fewer than `size`, or one is negative or not finite
-    """
+    """Check that there are `size` weights of edges, finite and not negative."""
     if weights.shape != (size,):
         raise DataError(f"{where}: expected {size} weights of edges, found {list(weights.shape)}")
     wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))

@@ -16,11 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dance_flwr.data.graphs.edge_attributes import (
-    attribute_columns,
-    attributed_table,
-    edge_list,
-)
+from dance_flwr.data.graphs.edge_attributes import attribute_columns, attributed_table, edge_list
 from dance_flwr.data.graphs.edges import EdgeList, EdgeTexts, csr_weights
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, UNLABELLED, TextGraph, csr_from_pairs
 from dance_flwr.data.graphs.tables import ParquetTable, join
@@ -34,12 +30,7 @@ CLASSES_KEY = b"dance_flwr.class_names"
 
 
 def is_ours(path: Path) -> bool:
-    """Return whether a folder holds the two tables that this project writes.
-
-    Raises
-    ------
-    DataError : the node table is damaged
-    """
+    """Return whether a folder holds the two tables that this project writes."""
     nodes = path / NODES
     has_both = nodes.is_file() and (path / EDGES).is_file()
     return has_both and CLASSES_KEY in ParquetTable(nodes).metadata
@@ -102,10 +93,6 @@ def graph_of(
     columns : large_string arrays: `id`, and `label`, `split` and `site` if there are any
     edges : weights of an edge that is listed several times are summed, and all its texts kept
     classes : declared ones, with or without a node
-
-    Raises
-    ------
-    DataError : a split value is unknown
     """
     ids = columns["id"]
     class_names, labels = classes, np.full(len(ids), UNLABELLED)
@@ -137,10 +124,6 @@ def write_folder(graph: TextGraph, path: Path) -> None:
 
     An edge with several texts has a row for each. Both files are complete before either is moved
     into place. The name and the provenance are not stored, as they follow from the folder.
-
-    Raises
-    ------
-    DataError : the folder already holds a node or edge table in another format
     """
     create_folder(path)
     # A folder with two tables of nodes or of edges would be ambiguous.
@@ -177,12 +160,7 @@ def edge_table(ids: Any, indptr: NDArray[np.int64], indices: NDArray[np.int64]) 
 
 
 def check_ids(ids: Any, where: str) -> Any:
-    """Return the ids after checking that there are any, that none is empty and that none repeats.
-
-    Raises
-    ------
-    DataError : there is no id, or one is empty or repeats
-    """
+    """Return the ids after checking that there are some, none empty and none twice."""
     if len(ids) == 0:
         raise DataError(f"{where}: expected at least one node, found none; add rows")
     empty = pc.index(ids, "").as_py()
@@ -202,7 +180,6 @@ def check_ids(ids: Any, where: str) -> Any:
 
 
 def _warn_of_empty(texts: list[str], where: str) -> None:
-    """Report the number of empty texts in one warning."""
     empty = sum(not text.strip() for text in texts)
     if empty:
         warnings.warn(
@@ -212,12 +189,7 @@ def _warn_of_empty(texts: list[str], where: str) -> None:
 
 
 def declared_classes(metadata: dict[bytes, bytes], where: str) -> tuple[str, ...]:
-    """Return the classes in the metadata of a Parquet table that this project wrote, else none.
-
-    Raises
-    ------
-    DataError : the metadata are no list of names
-    """
+    """Return the classes in the metadata of a Parquet table that this project wrote, else none."""
     try:
         names = json.loads(metadata.get(CLASSES_KEY, b"[]"))
         "".join(names).encode()  # half a character cannot be stored
@@ -241,12 +213,7 @@ def _labels(labels: Any, declared: tuple[str, ...]) -> tuple[tuple[str, ...], ND
 
 
 def split_codes(values: Any, where: str) -> NDArray[np.uint8]:
-    """Return the code NO_SPLIT, TRAIN, VAL or TEST of each node, [n] uint8.
-
-    Raises
-    ------
-    DataError : a value is not the name of a split
-    """
+    """Return the code NO_SPLIT, TRAIN, VAL or TEST of each node, [n] uint8."""
     codes = pc.index_in(values, value_set=pa.array(SPLIT_NAMES, pa.large_string()))
     row = pc.index(pc.is_null(codes), True).as_py()
     if row >= 0:
@@ -262,12 +229,7 @@ def split_codes(values: Any, where: str) -> NDArray[np.uint8]:
 def edge_ends(
     columns: dict[str, Any], ids: Any, where: str, nodes: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of `ids` that the two columns of an edge table name, [m] int64 each.
-
-    Raises
-    ------
-    DataError : an edge names an unknown id
-    """
+    """Return the rows of `ids` that the two columns of an edge table name, [m] int64 each."""
     ends = []
     for column, values in columns.items():
         rows = pc.index_in(values, value_set=ids)

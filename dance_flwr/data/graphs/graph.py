@@ -263,12 +263,7 @@ def ids_digest(ids: Iterable[str]) -> str:
 
 
 def check_texts(texts: Sequence[str]) -> None:
-    """Check that texts can be stored as UTF-8.
-
-    Raises
-    ------
-    DataError : one is not a string, or holds half a character (a lone surrogate)
-    """
+    """Check that texts are strings that UTF-8 can store: no half characters."""
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"texts: expected strings, found {text!r} for node {number}")

@@ -89,7 +89,7 @@ def _parsed(text: str) -> Limits:
 
 
 class Meter:
-    """Counts what is read from one file.
+    """Counts what is read from one file, and raises a `DataError` beyond a bound.
 
     Parameters
     ----------
@@ -105,12 +105,7 @@ class Meter:
         self._packed = None if stored is None else max(UNPACKED_FLOOR, UNPACKED_RATIO * stored)
 
     def rows(self, number: int, *, declared: bool = False) -> None:
-        """Count rows; `declared` only compares them with the bound.
-
-        Raises
-        ------
-        DataError : there are more than the bound
-        """
+        """Count rows; `declared` only compares them with the bound."""
         # Declared rows are not added: they are counted when they are read.
         total = self._rows + number
         if total > getattr(self.limits, self._kind):
@@ -118,12 +113,7 @@ class Meter:
         self._rows = self._rows if declared else total
 
     def memory(self, number: int, *, declared: bool = False) -> None:
-        """Count decoded bytes; `declared` only compares them with the bound.
-
-        Raises
-        ------
-        DataError : there are more than the bound
-        """
+        """Count decoded bytes; `declared` only compares them with the bound."""
         total = self._memory + number
         if total > self.limits.memory:
             raise self.refusal("memory", "bytes in memory")
@@ -135,32 +125,17 @@ class Meter:
         self._memory = self._memory if declared else total
 
     def characters(self, longest: int) -> None:
-        """Check the length of the longest value.
-
-        Raises
-        ------
-        DataError : it is longer than the bound
-        """
+        """Check the length of the longest value."""
         if longest > self.limits.characters:
             raise self.refusal("characters", "characters in one value")
 
     def columns(self, number: int) -> None:
-        """Check the number of columns.
-
-        Raises
-        ------
-        DataError : there are more than the bound
-        """
+        """Check the number of columns."""
         if number > self.limits.columns:
             raise self.refusal("columns", "columns")
 
     def line(self, size: int) -> None:
-        """Check the bytes of one row of a text file, or of one tag.
-
-        Raises
-        ------
-        DataError : there are more than the bound
-        """
+        """Check the bytes of one row of a text file, or of one tag."""
         bound = self.limits.line
         if size > bound:
             # Of the two bounds that make it, only raising the smaller one helps.

@@ -49,12 +49,7 @@ def read_schema(file: Path) -> Any:
 
 
 def batches(file: Path, columns: Sequence[str], meter: Meter) -> Iterator[Any]:
-    """Yield record batches of a few MiB; the sizes of all pages are checked before the first.
-
-    Raises
-    ------
-    DataError : the file declares more rows or bytes than the bounds
-    """
+    """Yield record batches of a few MiB; the sizes of all pages are checked before the first."""
     # Without a bounded buffer, the column of a row group (perhaps the whole file) is read at once.
     options: dict[str, Any] = {"buffer_size": 1 << 20, "pre_buffer": False}
     with (

@@ -33,10 +33,6 @@ def build() -> TextGraph:
 
     Entries are the same work if they have the same words, apart from links, numbers, and words
     such as "chapter" and "pp"; its text is the longest of them.
-
-    Raises
-    ------
-    DataError : the interpreter has stripped the docstrings (`python -OO`)
     """
     full = pydocs.build()
     names = full.ids.tolist()

@@ -52,22 +52,13 @@ Relations = tuple[NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]
 def build() -> TextGraph:
     """Return the knowledge graph of the installed scipy, scikit-learn and networkx, with relations
     as texts of edges.
-
-    Raises
-    ------
-    DataError : the interpreter has stripped the docstrings (`python -OO`)
     """
     graph, relations = build_with_relations()
     return replace(graph, edge_texts=EdgeTexts(*relations))
 
 
 def build_with_relations() -> tuple[TextGraph, Relations]:
-    """Return the graph and its relations, sorted; two nodes may have several.
-
-    Raises
-    ------
-    DataError : as `build`
-    """
+    """Return the graph and its relations, sorted; two nodes may have several."""
     full = pydocs.build()
     nodes = [i for i, name in enumerate(full.ids.tolist()) if name.split(".")[0] in PACKAGES]
     ids = full.ids[nodes].tolist()

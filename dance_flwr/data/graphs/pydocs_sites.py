@@ -81,10 +81,6 @@ def build() -> TextGraph:
 
     An object that several modules export counts in the innermost of them, the first by name among
     equals. A module of `TOPICS` that another release lacks is omitted.
-
-    Raises
-    ------
-    DataError : the interpreter has stripped the docstrings (`python -OO`)
     """
     if sys.flags.optimize > 1:
         raise DataError(

@@ -22,10 +22,6 @@ def build() -> TextGraph:
 
     Kept are the largest areas A and nodes V such that every area of A has at least `MIN_LINKED`
     nodes in V, none is called "other", and every node in V has an edge to another node in V.
-
-    Raises
-    ------
-    DataError : the interpreter has stripped the docstrings (`python -OO`)
     """
     full = pydocs.build()
     part = full.subgraph(_linked(full), "pydocs")

@@ -44,10 +44,6 @@ class PygArrays:
 def arrays_of(data: "Data", mask_column: int | None = None) -> PygArrays:
     """Read the nodes, edges, labels and masks of a homogeneous graph.
 
-    Parameters
-    ----------
-    mask_column : which column of two-dimensional masks is meant
-
     Raises
     ------
     DataError : it is not such a graph, or a part has another shape or type than PyG's own data sets
@@ -201,10 +197,6 @@ def checked_names(names: Iterable[object], what: str, *, numbers: bool = False) 
     ----------
     what : the argument, for messages
     numbers : whether an integer is a name, too
-
-    Raises
-    ------
-    DataError : one is no string or empty, ends with a NUL, or holds half a character
     """
     values = names.tolist() if hasattr(names, "tolist") else list(names)
     checked: list[str] = []
@@ -228,12 +220,7 @@ def checked_names(names: Iterable[object], what: str, *, numbers: bool = False) 
 def renumbered(
     labels: NDArray[np.int64], names: Sequence[str], by: Sequence[str]
 ) -> NDArray[np.int64]:
-    """Return labels that number `names` as numbers of the same names in `by`; -1 stays; [n] int64.
-
-    Raises
-    ------
-    DataError : `by` lacks a name
-    """
+    """Return labels of `names` as numbers of the same names in `by`, [n] int64; -1 stays."""
     place = {name: number for number, name in enumerate(by)}
     missing = [name for name in names if name not in place]
     if missing:

@@ -113,12 +113,7 @@ def join(arrays: list[Any]) -> Any:
 
 
 def require(names: Sequence[str], columns: Sequence[str], where: str) -> None:
-    """Check that a table has each of these columns exactly once.
-
-    Raises
-    ------
-    DataError : a column is missing or repeats
-    """
+    """Check that a table has each of these columns exactly once."""
     for column in columns:
         if list(names).count(column) != 1:
             present = listed(names) or "no column"
@@ -160,12 +155,7 @@ def portions(batch: Any) -> Iterator[Any]:
 
 
 def counted(texts: dict[str, Any], meter: Meter) -> dict[str, Any]:
-    """Return the columns of a batch after counting them.
-
-    Raises
-    ------
-    DataError : the table passes a bound
-    """
+    """Return the columns of a batch after counting them."""
     meter.rows(max(map(len, texts.values()), default=0))
     for text in texts.values():
         meter.memory(text.nbytes)
@@ -176,12 +166,7 @@ def counted(texts: dict[str, Any], meter: Meter) -> dict[str, Any]:
 
 
 def as_strings(values: Any, column: str, where: str) -> Any:
-    """Return a column as a large_string array; null and NaN become "", 3.0 becomes "3".
-
-    Raises
-    ------
-    DataError : the values are neither strings nor numbers, or the strings are not Unicode
-    """
+    """Return a column as a large_string array; null and NaN become "", 3.0 becomes "3"."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     try:
@@ -210,12 +195,7 @@ def _unexpected(kind: Any, column: str, where: str) -> DataError:
 
 @contextmanager
 def readable(file: Path) -> Iterator[None]:
-    """Turn a reader's errors into one line that names the file.
-
-    Raises
-    ------
-    DataError : the file cannot be read
-    """
+    """Turn a reader's errors into one line that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeError) as error:

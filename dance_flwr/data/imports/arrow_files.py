@@ -26,7 +26,7 @@ class ArrowTable(Table):
 
     def _record_batches(self, columns: list[str], meter: Meter) -> Iterator[Any]:
         # Why (decision 28): pandas compresses Feather files, so they are measured, not refused.
-        meter.memory(unpacked_size(self.file), declared=True)
+        meter.memory(_unpacked_size(self.file), declared=True)
         with _stream(self.file) as source, pa.ipc.open_stream(source) as reader:
             for batch in reader:
                 meter.rows(len(batch), declared=True)
@@ -44,22 +44,32 @@ def _stream(file: Path) -> Iterator[Any]:
         yield source
 
 
-def unpacked_size(file: Path) -> int:
+def is_compressed(file: Path) -> bool:
+    """Return whether any buffer of a file is compressed."""
+    return any(buffers for _, buffers in _bodies(file))
+
+
+def _unpacked_size(file: Path) -> int:
     """Return the bytes that all buffers of a file declare to take, compressed or not."""
     total = 0
+    for body, buffers in _bodies(file):
+        total += body.size
+        for offset, length in buffers:
+            # Arrow itself refuses a buffer that lies outside.
+            if length >= 8 and 0 <= offset <= body.size - 8:
+                # A compressed buffer begins with its size; -1 says that it is not compressed.
+                size = body.slice(offset, 8).to_pybytes()
+                total += max(0, int.from_bytes(size, "little", signed=True))
+    return total
+
+
+def _bodies(file: Path) -> Iterator[tuple[Any, list[tuple[int, int]]]]:
+    """Yield the body of each dictionary and record batch, and its compressed buffers."""
     with _stream(file) as source:
         for message in pa.ipc.MessageReader.open_stream(source):
-            if message.type not in ("dictionary", "record batch"):
-                continue
-            body = message.body
-            total += body.size
-            for offset, length in _compressed_buffers(message.metadata.to_pybytes(), message.type):
-                # Arrow itself refuses a buffer that lies outside.
-                if length >= 8 and 0 <= offset <= body.size - 8:
-                    # A compressed buffer begins with its size; -1 says that it is not compressed.
-                    size = body.slice(offset, 8).to_pybytes()
-                    total += max(0, int.from_bytes(size, "little", signed=True))
-    return total
+            if message.type in ("dictionary", "record batch"):
+                data = message.metadata.to_pybytes()
+                yield message.body, list(_compressed_buffers(data, message.type))
 
 
 def _compressed_buffers(data: bytes, kind: str) -> Iterator[tuple[int, int]]:

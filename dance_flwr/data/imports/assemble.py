@@ -1,6 +1,6 @@
 """From the tables of a file to nodes and edges: columns are chosen and the rules applied."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,8 @@ from dance_flwr.data.graphs.edges import EdgeList
 from dance_flwr.data.graphs.tables import join
 from dance_flwr.data.imports.imported import COLUMNS, Incoming
 from dance_flwr.data.imports.options import Options
-from dance_flwr.data.imports.report import ImportReport
+from dance_flwr.data.imports.report import ImportReport, is_empty
 from dance_flwr.data.imports.roles import EdgeRoles, NodeRoles, edge_roles, node_roles, plain_name
-from dance_flwr.data.imports.rules import is_empty, without_missing
 from dance_flwr.data.imports.source import Columns, GraphFile
 from dance_flwr.errors import DataError
 
@@ -24,12 +23,7 @@ _SENTENCE_BREAK = "<SEP>"
 
 
 def assemble(source: GraphFile, options: Options) -> Incoming:
-    """Return the nodes and edges of a file, in batches, with the report that their reading fills.
-
-    Raises
-    ------
-    DataError : a column is missing; reading the batches may raise it too
-    """
+    """Return nodes and edges of a file in batches, and the report that their reading fills."""
     nodes, edges = source.nodes, source.edges
     # Before any row is read.
     node_columns = node_roles(nodes.names, source.roles, options, nodes.where)
@@ -91,19 +85,24 @@ def _rows(
             role: batch[name] if (name := getattr(roles, role)) else empty
             for role in ("label", "split", "site")
         }
-        row["label"] = without_missing(row["label"], options.unlabelled)
+        row["label"] = _without_missing(row["label"], options.unlabelled)
         if "[]" in roles.label or ":LABEL" in roles.label or roles.label == "~label":
             _check_single(row["label"], roles.label, nodes.where)
         yield {name: row[name] for name in columns}
 
 
-def _check_single(labels: Any, column: str, where: str) -> None:
-    """Check labels of Neo4j and Neptune, which separate several by semicolons.
+def _without_missing(labels: Any, unlabelled: Sequence[str]) -> Any:
+    """Return labels with "" for those that mean "no label", case and surrounding space aside."""
+    words = {value.strip().casefold() for value in unlabelled}
+    missing = [name for name in pc.unique(labels).to_pylist() if name.strip().casefold() in words]
+    if not missing:
+        return labels
+    is_missing = pc.is_in(labels, value_set=pa.array(missing, labels.type))
+    return pc.if_else(is_missing, pa.scalar("", labels.type), labels)
 
-    Raises
-    ------
-    DataError : a node has several labels
-    """
+
+def _check_single(labels: Any, column: str, where: str) -> None:
+    """Check labels of Neo4j and Neptune, which separate several by semicolons."""
     several = pc.index(pc.match_substring(labels, ";"), True).as_py()
     if several >= 0:
         raise DataError(
@@ -133,12 +132,7 @@ def _edges(
     report: ImportReport,
     nodes: tuple[Any, str],
 ) -> EdgeList:
-    """Read a table of edges, and count what of it is left out.
-
-    Parameters
-    ----------
-    nodes : ids of all nodes, and their file, for messages
-    """
+    """Read a table of edges, and count what of it is left out."""
     extras = ("relation", "description", "weight")
     columns = {role: name for role in extras if (name := getattr(roles, role))}
     used = {"weight"} if options.edge_weight else set()
@@ -169,12 +163,7 @@ def _edges(
 def _ends(
     values: dict[str, Any], nodes: tuple[Any, str], where: str, options: Options
 ) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_] | None]:
-    """Return the rows of both ends of each edge, and which edges were dropped, None if none.
-
-    Raises
-    ------
-    DataError : an end is no node, and such edges are not to be dropped
-    """
+    """Return the rows of both ends of each edge, and which edges were dropped, None if none."""
     ids, ids_where = nodes
     codes = {end: pc.index_in(values[end], value_set=ids) for end in ("source", "target")}
     missing = {end: pc.is_null(rows).to_numpy(zero_copy_only=False) for end, rows in codes.items()}
@@ -198,12 +187,7 @@ def _ends(
 
 
 def _weights(values: Any, column: str, where: str) -> NDArray[np.float32]:
-    """Return the weights of edges.
-
-    Raises
-    ------
-    DataError : one is not a number, or is negative or not finite
-    """
+    """Return the weights of edges, finite and not negative."""
     weights = np.empty(len(values), np.float32)
     try:
         numbers = pc.cast(pc.utf8_trim_whitespace(values), pa.float32())

@@ -29,10 +29,6 @@ class MemoryColumns:
     where : the file, for messages
     rows : what a row is, "nodes" or "edges"; size : number of rows
     columns : name -> function that returns the values of a slice of rows
-
-    Raises
-    ------
-    DataError : there are more columns than the bound
     """
 
     def __init__(
@@ -47,20 +43,14 @@ class MemoryColumns:
         Meter(where, rows).columns(len(columns))
 
     def batches(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield column name -> large_string array, in row order; a missing value is "".
-
-        Raises
-        ------
-        DataError : a column is missing, a value is a list or an object or not Unicode, or the
-            columns pass a bound
-        """
+        """Yield batches, see `source.Columns`."""
         require(self.names, columns, self.where)
         meter = Meter(self.where, self._rows)
         for start in range(0, self._size, _ROWS):
             rows = slice(start, min(start + _ROWS, self._size))
             strings = {
                 name: [
-                    self._string(value, name, row)
+                    as_string(value, name, self.where, f" in row {row} of the {self._rows}")
                     for row, value in enumerate(self._columns[name](rows), start + 1)
                 ]
                 for name in columns
@@ -90,30 +80,36 @@ class MemoryColumns:
             yield part
             start = stop
 
-    def _string(self, value: Any, column: str, row: int) -> str:
-        if isinstance(value, str):
-            return value
-        if value is None or value != value:
-            return ""
-        if isinstance(value, list | tuple | dict):
-            kind = "an object" if isinstance(value, dict) else "a list"
-            raise DataError(
-                f"{self.where}: expected one value in {column!r}, found {kind} in row {row} of the "
-                f"{self._rows}; name another column, or store one value per row"
-            )
-        if isinstance(value, bool):
-            return str(value).lower()
-        # Data frames turn integers into floats where a column has a gap.
-        return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
+def as_string(value: Any, column: str, where: str, place: str = "") -> str:
+    """Return a value as a string; null and NaN become "", 3.0 "3", true and false as in JSON.
 
-def rows_of(where: Path | str, **columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield batches of nodes that are in memory: name -> large_string array.
+    Parameters
+    ----------
+    where, place : in front of a message and behind what it found
 
     Raises
     ------
-    DataError : a string is not valid Unicode, or the nodes pass a bound
+    DataError : the value is a list or an object
     """
+    if isinstance(value, str):
+        return value
+    if value is None or value != value:
+        return ""
+    if isinstance(value, list | tuple | dict):
+        kind = "an object" if isinstance(value, dict) else "a list"
+        raise DataError(
+            f"{where}: expected one value in {column!r}, found {kind}{place}; name another column, "
+            "or store one value per row"
+        )
+    if isinstance(value, bool):
+        return str(value).lower()
+    # Data frames turn integers into floats where a column has a gap.
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def rows_of(where: Path | str, **columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield batches of nodes that are in memory: name -> large_string array."""
     size = len(next(iter(columns.values())))
     values = {name: column.__getitem__ for name, column in columns.items()}
     return MemoryColumns(where, "nodes", size, values).batches(list(columns))

@@ -42,10 +42,6 @@ class CsvTable(Table):
     Attributes
     ----------
     facts : encoding, delimiter, and whether there is a header
-
-    Raises
-    ------
-    DataError : see `Table`; or two delimiters fit equally well
     """
 
     def __init__(
@@ -157,12 +153,7 @@ def _sample(text: str, delimiter: str, is_whole: bool) -> list[list[str]]:
 
 
 def _detect(samples: dict[str, list[list[str]]], file: Path) -> str:
-    """Return the delimiter that splits all rows into equally many columns, at least two.
-
-    Raises
-    ------
-    DataError : more than one delimiter does
-    """
+    """Return the delimiter that splits all rows into equally many columns, at least two."""
     widths = {mark: [len(row) for row in rows] for mark, rows in samples.items()}
     even = [mark for mark, width in widths.items() if len(set(width)) == 1 and width[0] > 1]
     # Why (decision 28): a wrong guess reads other values than were written, and nothing shows it.
@@ -177,12 +168,7 @@ def _detect(samples: dict[str, list[list[str]]], file: Path) -> str:
 
 
 def _edge_columns(row: list[str], file: Path) -> list[str]:
-    """Return the names of the columns of a list of edges without a header.
-
-    Raises
-    ------
-    DataError : there are not two columns, or three with a number in the last
-    """
+    """Return the names of the columns of a list of edges without a header."""
     if len(row) == 2 or (len(row) == 3 and _is_number(row[2])):
         return ["source", "target", "weight"][: len(row)]
     raise DataError(

@@ -82,12 +82,7 @@ def labelled_homophily(graph: TextGraph) -> float:
 
 
 def faults(folder: Path, name: str, root: Path) -> list[str]:
-    """Return the faults of a stored graph, one line each, after reading it in full.
-
-    Raises
-    ------
-    DataError : the graph cannot be read
-    """
+    """Return the faults of a stored graph, one line each, after reading it in full."""
     graph = read_folder(folder)
     report = read_report(folder)
     counts = report.get("counts", {})

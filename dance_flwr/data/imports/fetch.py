@@ -72,23 +72,13 @@ def fetch(
 
 
 def read_lock(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return local file name -> its record of the first download: sha256, size, from, revision.
-
-    Raises
-    ------
-    DataError : the record cannot be read
-    """
+    """Return local file name -> its record of the first download: sha256, size, from, revision."""
     file = folder / LOCK
     return read_object(file, "the recorded hashes", "remove the file") if file.is_file() else {}
 
 
 def check_files(folder: Path) -> list[str]:
-    """Return the names of the files whose content is no longer the recorded one.
-
-    Raises
-    ------
-    DataError : the record cannot be read
-    """
+    """Return the names of the files whose content is no longer the recorded one."""
     return [
         name
         for name, record in read_lock(folder).items()

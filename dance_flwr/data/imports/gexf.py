@@ -13,10 +13,6 @@ def read_gexf(file: Path) -> GraphFile:
     """Return the graph in a GEXF file; nodes inside of nodes stand beside them, with their `pid`.
 
     Colours, sizes and places are ignored.
-
-    Raises
-    ------
-    DataError : the file is not GEXF, declares entities, or passes a bound
     """
     reader = _Reader(file)
     reader.read()

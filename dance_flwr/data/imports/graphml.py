@@ -15,7 +15,7 @@ def read_graphml(file: Path) -> GraphFile:
 
     Raises
     ------
-    DataError : the file is not GraphML, has hyperedges, declares entities, or passes a bound
+    DataError : as of `XmlReader.read`, or the file has hyperedges
     """
     reader = _Reader(file)
     reader.read()

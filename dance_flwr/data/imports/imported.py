@@ -16,14 +16,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.catalogue import CATALOGUE, Dataset, graphs_folder
 from dance_flwr.data.graphs.edges import EdgeList
-from dance_flwr.data.graphs.folder import (
-    CLASSES_KEY,
-    EDGES,
-    NODES,
-    check_ids,
-    edge_table,
-    graph_of,
-)
+from dance_flwr.data.graphs.folder import CLASSES_KEY, EDGES, NODES, check_ids, edge_table, graph_of
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph, csr_from_pairs
 from dance_flwr.data.imports.json_files import read_object
 from dance_flwr.data.imports.report import (
@@ -70,12 +63,7 @@ class Incoming:
 
 
 def check_name(name: str, reserved: tuple[str, ...] = ()) -> str:
-    """Return the name of a graph after checking that it can name a folder.
-
-    Raises
-    ------
-    DataError : other characters than letters, digits, `.`, `_` and `-`, or a name in `reserved`
-    """
+    """Return the name of a graph after checking that it can name a folder."""
     # Neither a separator nor a dot in front: a name must not lead out of the folder.
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
         raise DataError(
@@ -91,10 +79,6 @@ def save(
     incoming: Incoming, name: str, root: Path, extra: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Write a graph to `<root>/graphs/<name>`, whole or not at all, and return its report.
-
-    Parameters
-    ----------
-    extra : additional entries of the report
 
     Raises
     ------
@@ -135,12 +119,7 @@ def save(
 
 
 def read_report(folder: Path) -> dict[str, Any]:
-    """Return what `save` stored beside an imported graph; empty for a folder without it.
-
-    Raises
-    ------
-    DataError : the report cannot be read
-    """
+    """Return what `save` stored beside an imported graph; empty for a folder without it."""
     file = folder / REPORT
     if not file.is_file():
         return {}
@@ -148,12 +127,7 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 
 def in_memory(incoming: Incoming, name: str) -> TextGraph:
-    """Return an incoming graph without storing it; what is left out of its edges is a warning.
-
-    Raises
-    ------
-    DataError : the graph is invalid
-    """
+    """Return an incoming graph without storing it; what is left out of its edges is a warning."""
     counter = NodeCounter(incoming.columns)
     texts: list[str] = []
     for batch in incoming.rows:
@@ -233,12 +207,7 @@ def _write_edges(edges: EdgeList, ids: Any, file: Path) -> None:
 
 
 def ends_of(edge_index: NDArray[np.int64], num_nodes: int, where: str) -> Ends:
-    """Return the two rows of an edge list [2, m] after checking their node numbers.
-
-    Raises
-    ------
-    DataError : an end lies outside 0..num_nodes-1
-    """
+    """Return the two rows of an edge list [2, m] after checking their node numbers."""
     if edge_index.size and not (edge_index.min() >= 0 and edge_index.max() < num_nodes):
         raise DataError(
             f"{where}: expected edges between nodes 0..{num_nodes - 1}, "

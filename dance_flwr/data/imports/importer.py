@@ -101,12 +101,7 @@ def _incoming(paths: Sequence[Path], options: Options, name: str) -> Incoming:
 
 
 def recognise(paths: Sequence[Path], options: Options) -> GraphFile:
-    """Return the tables in these files, read by the reader of their format.
-
-    Raises
-    ------
-    DataError : the format is unknown, or the files are damaged
-    """
+    """Return the tables in these files, read by the reader of their format."""
     if len(paths) == 2 and all(is_table(path) for path in paths):
         return read_tables(paths[0], paths[1], options)
     if len(paths) != 1:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from dance_flwr.data.graphs.limits import Meter
 from dance_flwr.data.graphs.tables import Table
+from dance_flwr.data.imports.columns import as_string
 from dance_flwr.data.imports.text_files import encoding_of, open_text
 from dance_flwr.errors import DataError
 
@@ -64,8 +65,8 @@ class JsonLinesTable(Table):
         return record
 
     def _record_batches(self, columns: list[str], meter: Meter) -> Iterator[Any]:
-        """Yield batches of string columns; a key that a line lacks is null."""
-        values: dict[str, list[str | None]] = {name: [] for name in columns}
+        """Yield batches of string columns; a key that a line lacks is ""."""
+        values: dict[str, list[str]] = {name: [] for name in columns}
         size = 0
 
         def batch() -> Any:
@@ -75,34 +76,15 @@ class JsonLinesTable(Table):
 
         for number, record in self._records(meter):
             for name, column in values.items():
-                value = to_string(record.get(name), f"{self.file} line {number}", name)
+                value = as_string(record.get(name), name, f"{self.file} line {number}")
                 column.append(value)
                 # A Python string takes about 64 bytes beside its characters.
-                size += 64 + len(value or "")
+                size += 64 + len(value)
             if size > _BATCH_BYTES:
                 yield batch()
                 values, size = {name: [] for name in columns}, 0
         if size:
             yield batch()
-
-
-def to_string(value: Any, where: str = "", column: str = "") -> str | None:
-    """Return a JSON value as a string; null and NaN become None, 3.0 becomes "3".
-
-    Raises
-    ------
-    DataError : the value is a list or an object
-    """
-    if isinstance(value, list | dict):
-        kind = "a list" if isinstance(value, list) else "an object"
-        raise DataError(
-            f"{where}: expected one value in {column!r}, found {kind}, {value!r:.60}; a node has "
-            "one label and one text: keep one value, or write several texts as one"
-        )
-    if isinstance(value, float):
-        # Data frames turn integer ids into floats where a column has a gap.
-        value = None if value != value else int(value) if value.is_integer() else value
-    return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
 def read_json(file: Path, what: str, advice: str) -> Any:
@@ -135,18 +117,7 @@ def read_json(file: Path, what: str, advice: str) -> Any:
 
 
 def read_object(file: Path, what: str, advice: str) -> dict[str, Any]:
-    """Return the JSON object in a file.
-
-    Parameters
-    ----------
-    what : what the file should be, for the message
-    advice : what the user can do about a bad file, for the message
-
-    Raises
-    ------
-    DataError : the file cannot be read, is not JSON, passes a bound, or holds another value than
-        an object
-    """
+    """Return the JSON object in a file; parameters and errors as of `read_json`."""
     content = read_json(file, what, advice)
     if not isinstance(content, dict):
         raise DataError(f"{file}: expected {what}, found {type(content).__name__}; {advice}")

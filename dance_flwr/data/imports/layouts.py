@@ -16,24 +16,19 @@ from dance_flwr.data.graphs.edges import EdgeList
 from dance_flwr.data.graphs.limits import Meter
 from dance_flwr.data.graphs.tables import readable
 from dance_flwr.data.imports import node_arrays, pickles
-from dance_flwr.data.imports.archives import check_zip
 from dance_flwr.data.imports.assemble import assemble
 from dance_flwr.data.imports.columns import rows_of
 from dance_flwr.data.imports.delimited import CsvTable
 from dance_flwr.data.imports.imported import Ends, Incoming, ends_of
 from dance_flwr.data.imports.json_files import read_object
 from dance_flwr.data.imports.options import DEFAULTS
+from dance_flwr.data.imports.pickles import check_zip
 from dance_flwr.data.imports.saved import pyg_data, read_pyg
 from dance_flwr.errors import DataError
 
 
 def read_layout(row: Dataset, folder: Path, split_index: int = 0) -> Incoming:
-    """Return the graph of a published data set from its files in a folder.
-
-    Raises
-    ------
-    DataError : a file is damaged or does not match the others
-    """
+    """Return the graph of a published data set from its files in a folder."""
     files = tuple(folder / file.name for file in row.files)
     if row.layout == "pyg":
         return assemble(read_pyg(files[0], split_index), DEFAULTS)

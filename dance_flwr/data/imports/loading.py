@@ -45,10 +45,6 @@ def source_identity(name_or_path: str, root: Path | None = None) -> str:
     """Return a string that changes with a graph's content, without loading the graph.
 
     It consists of the hashes of files, or the package versions behind a built-in graph.
-
-    Raises
-    ------
-    DataError : neither a known name nor an existing path
     """
     if name_or_path in DATASETS:
         return f"{name_or_path}:{DATASETS.get(name_or_path).identity()}"
@@ -66,12 +62,7 @@ def source_identity(name_or_path: str, root: Path | None = None) -> str:
 
 
 def check_source(name_or_path: str, root: Path) -> None:
-    """Check that a graph of this name or path exists, or can be fetched; nothing is read.
-
-    Raises
-    ------
-    DataError : neither a known name nor an existing path
-    """
+    """Check that a graph of this name or path exists, or can be fetched; nothing is read."""
     if name_or_path not in DATASETS and name_or_path not in CATALOGUE:
         _path(name_or_path, root)
 

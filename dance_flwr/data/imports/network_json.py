@@ -30,10 +30,6 @@ def read_network_json(file: Path) -> GraphFile:
 
     Links name nodes by id. In files of D3 without ids, or with ends that are no ids, whole numbers
     are places in the list of nodes.
-
-    Raises
-    ------
-    DataError : the file is not JSON of a graph, or passes a bound
     """
     content = read_json(file, "JSON of a graph", "export it again")
     network = _cytoscape(content, file) or _node_link(content, file)

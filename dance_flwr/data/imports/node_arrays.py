@@ -12,12 +12,7 @@ from dance_flwr.errors import DataError
 
 
 def integers(values: Any, key: str, where: str) -> NDArray[np.int64]:
-    """Return a tensor of whole numbers as an int64 array; [n, 1] becomes [n].
-
-    Raises
-    ------
-    DataError : `values` is not a dense CPU tensor of whole numbers
-    """
+    """Return a tensor of whole numbers as an int64 array; [n, 1] becomes [n]."""
     if (
         not isinstance(values, torch.Tensor)
         or values.device.type != "cpu"
@@ -53,12 +48,7 @@ def integers(values: Any, key: str, where: str) -> NDArray[np.int64]:
 def label_names(
     labels: NDArray[np.int64], classes: list[str], num_nodes: int, where: str
 ) -> tuple[list[str], list[str]]:
-    """Return each node's class name, "" for an unlabelled node (-1), and the classes of the schema.
-
-    Raises
-    ------
-    DataError : the labels do not fit the nodes or the class names
-    """
+    """Return the class name of each node, "" for -1, and the classes of the schema."""
     if labels.shape != (num_nodes,):
         raise DataError(
             f"{where}: expected {num_nodes} labels, one per text, found {list(labels.shape)}; "

@@ -11,12 +11,12 @@ from dance_flwr.data.graphs.folder import split_codes
 from dance_flwr.data.graphs.graph import SPLIT_NAMES
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.graphs.tables import join
-from dance_flwr.data.imports.rules import is_empty, look_alikes
 from dance_flwr.escaping import one_line
 
 # Too few for a training, a validation and a test node at two clients.
 RARE = 6
 _MAX_CLASSES = 40  # classes that are printed
+_MAX_EXAMPLES = 3  # of names that look alike
 
 
 @dataclass
@@ -73,6 +73,11 @@ class NodeCounter:
         return {name: join(parts) for name, parts in self.columns.items()}
 
 
+def is_empty(texts: Any) -> Any:
+    """Return for each text whether it has no character but white space."""
+    return pc.equal(pc.utf8_trim_whitespace(texts), "")
+
+
 def count_nodes(
     report: ImportReport,
     counter: NodeCounter,
@@ -80,17 +85,7 @@ def count_nodes(
     classes: tuple[str, ...],
     where: str,
 ) -> None:
-    """Add the counts of nodes, labels and splits to a report.
-
-    Parameters
-    ----------
-    columns : of `counter.joined()`
-    classes : that the source declares, with or without a node
-
-    Raises
-    ------
-    DataError : a value is not the name of a split
-    """
+    """Add the counts of nodes, labels and splits to a report."""
     counts, labels = report.counts, columns["label"]
     counts |= counter.counts
     split = np.bincount(split_codes(columns["split"], where), minlength=len(SPLIT_NAMES))
@@ -108,9 +103,28 @@ def count_nodes(
         )
     names = pc.unique(labels)
     for what, values in (("class names", names), ("ids", columns["id"])):
-        alike = look_alikes(values, what)
+        alike = _look_alikes(values, what)
         if alike:
             report.warnings.append(f"{where}: {alike}")
+
+
+def _look_alikes(names: Any, what: str) -> str:
+    """Return a warning of names that differ in Unicode form, case or space alone, else ""."""
+    plain = pc.utf8_lower(pc.utf8_trim_whitespace(pc.utf8_normalize(names, form="NFC")))
+    counts = pc.value_counts(plain)
+    repeated = pc.filter(counts.field(0), pc.greater(counts.field(1), 1))
+    if not len(repeated):
+        return ""
+    examples = []
+    for name in repeated[:_MAX_EXAMPLES]:
+        alike = pc.filter(names, pc.equal(plain, name)).to_pylist()
+        # ASCII, as two forms of one character look the same.
+        examples.append(" and ".join(map(ascii, alike[:_MAX_EXAMPLES])))
+    more = f"; and {len(repeated) - _MAX_EXAMPLES:,} more" if len(repeated) > _MAX_EXAMPLES else ""
+    return (
+        f"{what} that differ only in Unicode form, case or surrounding space stay different: "
+        f"{'; '.join(examples)}{more}; rename them if they mean the same"
+    )
 
 
 def count_edges(report: ImportReport, edges: EdgeList) -> None:

@@ -130,12 +130,7 @@ def neo4j_roles(names: Sequence[str]) -> dict[str, str]:
 def node_roles(
     names: Sequence[str], declared: Mapping[str, str], options: Options, where: str
 ) -> NodeRoles:
-    """Return the columns of the nodes: named, else declared, else usual ones.
-
-    Raises
-    ------
-    DataError : a column is missing
-    """
+    """Return the columns of the nodes: named, else declared, else usual ones."""
     key = _named(names, options.id, "--id", where) or _role(names, declared, "id", IDS)
     if not key:
         raise _missing("id", "--id", names, where)
@@ -156,12 +151,7 @@ def node_roles(
 def edge_roles(
     names: Sequence[str], declared: Mapping[str, str], options: Options, where: str
 ) -> EdgeRoles:
-    """Return the columns of the edges: named, else declared, else usual ones.
-
-    Raises
-    ------
-    DataError : a column is missing
-    """
+    """Return the columns of the edges: named, else declared, else usual ones."""
     # One end of a pair alone, so that the message names the other.
     usual = ends_of(names) or tuple(_recognised(names, (end,)) for end in ("source", "target"))
     ends = []

@@ -31,10 +31,6 @@ def read_saved_dataset(folder: Path, key: str = "") -> GraphFile:
     Parameters
     ----------
     key : column of the ids that the neighbours are; empty for the usual one
-
-    Raises
-    ------
-    DataError : a file is missing or damaged, or the data set has no edges
     """
     source = open_saved(folder)
     key = key or ("id" if "id" in source.names else "")
@@ -59,9 +55,8 @@ def read_saved_dataset(folder: Path, key: str = "") -> GraphFile:
         roles |= {name: name for name in ends}
     else:
         raise DataError(
-            f"{folder}: expected edges.parquet or edges.csv, or a column "
-            f"{NEIGHBOUR_COLUMNS[0]!r} with the ids of each node's neighbours, found neither; "
-            "add one"
+            f"{folder}: expected edges.parquet or edges.csv, or a column {NEIGHBOUR_COLUMNS[0]!r} "
+            "with the ids of each node's neighbours, found neither; add one"
         )
     classes = tuple(source.classes.get(roles.get("label", ""), ()))
     return GraphFile("saved data set", files, nodes, edges, roles, classes=classes)
@@ -82,12 +77,7 @@ class _SavedColumns:
         Meter(self.where).columns(len(self.names))
 
     def batches(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield column name -> large_string array, in row order; a missing value is "".
-
-        Raises
-        ------
-        DataError : a column is missing or its values are lists, or the data set passes a bound
-        """
+        """Yield batches, see `source.Columns`."""
         require(self.names, columns, self.where)
         start = 0
         for size, batch in self._stored([name for name in columns if name != self.numbers]):
@@ -112,25 +102,12 @@ def read_pyg(file: Path, split_index: int = 0) -> GraphFile:
     """Return the graph in a PyG `Data` file with texts; ids are row numbers, masks are the split.
 
     Lists of strings and tensors of whole numbers with one entry per node are columns.
-
-    Parameters
-    ----------
-    split_index : index of the split if there are several masks
-
-    Raises
-    ------
-    DataError : the file is damaged or holds other objects, or has no texts or no edges
     """
     return pyg_data(pickles.as_mapping(pickles.load(file), file), (file,), split_index)
 
 
 def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int = 0) -> GraphFile:
-    """Return the graph of a PyG `Data` object as a mapping, see `read_pyg`.
-
-    Parameters
-    ----------
-    files : that it was read from; the first is named in messages
-    """
+    """Return the graph of a PyG `Data` object as a mapping, see `read_pyg`."""
     file, where = files[0], str(files[0])
     texts = next((key for key in (*pickles.TEXT_KEYS, *data) if _is_texts(key, data.get(key))), "")
     if not texts:
@@ -177,12 +154,7 @@ def _edges(data: Mapping[str, Any], num_nodes: int, file: Path) -> MemoryColumns
 
 
 def _ends(values: Any, num_nodes: int, where: str) -> Ends:
-    """Return the two ends of each edge of an `edge_index`, [m] int64 each.
-
-    Raises
-    ------
-    DataError : it is no tensor [2, m] of numbers of nodes, or has more edges than the bound
-    """
+    """Return the two ends of each edge of an `edge_index`, [m] int64 each."""
     ends = integers(values, "edge_index", where)
     if tuple(values.shape) == (2, 1):  # one edge, and no column of two numbers
         ends = ends[:, None]

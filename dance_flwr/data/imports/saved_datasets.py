@@ -19,6 +19,7 @@ from dance_flwr.data.graphs.tables import (
     require,
     require_values,
 )
+from dance_flwr.data.imports.arrow_files import is_compressed
 from dance_flwr.data.imports.json_files import read_object
 from dance_flwr.errors import DataError
 
@@ -31,9 +32,6 @@ _SPLITS = {
     "dev": "val",
     "test": "test",
 }
-
-
-_HEADER, _DICTIONARY_DATA, _COMPRESSION = 2, 1, 3  # numbers of fields in Arrow's messages
 
 
 @dataclass(frozen=True)
@@ -54,18 +52,18 @@ class SavedDataset:
     classes: dict[str, list[str]]
 
     def raw(self, columns: Sequence[str], meter: Meter) -> Iterator[tuple[str, Any]]:
-        """Yield (split of the part, record batch) as stored, after checking all its offsets.
-
-        Raises
-        ------
-        DataError : a column is missing, or a file is damaged, compressed or passes a bound
-        """
+        """Yield (split of the part, record batch) as stored, after checking all its offsets."""
         require(self.names, columns, str(self.folder))
         for split, file in self.parts:
             with readable(file):
                 # Nothing in it is compressed, so the size of the file is that of its batches.
                 meter.memory(file.stat().st_size, declared=True)
-                _require_plain(file)
+                # Its parts would declare any size; the `datasets` library compresses none.
+                if is_compressed(file):
+                    raise DataError(
+                        f"{file}: expected record batches without compression, as `save_to_disk` "
+                        "writes them, found compressed ones; save the data set again"
+                    )
                 with pa.OSFile(str(file)) as source, pa.ipc.open_stream(source) as reader:
                     # The parts of a foreign folder may have other columns each.
                     require(reader.schema.names, columns, str(file))
@@ -79,11 +77,6 @@ class SavedDataset:
         """Yield column name -> large_string array, with the names of a ClassLabel.
 
         Without a column `split`, the split is that of the part.
-
-        Raises
-        ------
-        DataError : a column is missing, its values are neither strings nor numbers, a class
-            number has no name, or the data set passes a bound
         """
         stored = [name for name in columns if name != "split" or name in self.names]
         where, meter = str(self.folder), Meter(self.folder)
@@ -98,12 +91,7 @@ class SavedDataset:
                 yield counted(texts, meter)
 
     def neighbours(self, column: str, key: str) -> dict[str, Any]:
-        """Return source and target ids from a column that lists the neighbours of each node.
-
-        Raises
-        ------
-        DataError : the column does not hold lists of strings or numbers, or they pass a bound
-        """
+        """Return source and target ids from a column that lists the neighbours of each node."""
         sources, targets, start = [], [], 0
         where, meter = str(self.folder), Meter(self.folder, "edges")
         for _, batch in self.raw([column, *([key] if key else [])], Meter(self.folder)):
@@ -138,43 +126,11 @@ class SavedDataset:
         numbers = pc.fill_null(values, -1).to_numpy(zero_copy_only=False)
         if len(numbers) and not (numbers.min() >= -1 and numbers.max() < len(names)):
             raise DataError(
-                f"{self.folder}: expected labels in -1..{len(names) - 1}, "
-                f"as {column!r} has {len(names)} class names, "
-                f"found {numbers.min()}..{numbers.max()}; correct them"
+                f"{self.folder}: expected labels in -1..{len(names) - 1}, as {column!r} has "
+                f"{len(names)} class names, found {numbers.min()}..{numbers.max()}; correct them"
             )
         codes = pa.array(numbers.astype(np.int64), mask=numbers < 0)
         return pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.large_string()))
-
-
-def _require_plain(file: Path) -> None:
-    """Check that no record batch is compressed: its parts would declare any size they like.
-
-    The `datasets` library never compresses them. A message is a flatbuffer; a table in it begins
-    with the distance to the offsets of its fields, of which 0 means absent.
-    """
-
-    def field(table: int, number: int) -> int:
-        offsets = table - int.from_bytes(data[table : table + 4], "little", signed=True)
-        size = int.from_bytes(data[offsets : offsets + 2], "little")
-        place = offsets + 4 + 2 * number
-        known = number * 2 + 4 < size
-        offset = int.from_bytes(data[place : place + 2], "little") if known else 0
-        return table + offset if offset else 0
-
-    def table(place: int) -> int:
-        return place + int.from_bytes(data[place : place + 4], "little")
-
-    with pa.OSFile(str(file)) as source:
-        for message in pa.ipc.MessageReader.open_stream(source):
-            data = message.metadata.to_pybytes()
-            header = table(field(table(0), _HEADER))
-            if message.type == "dictionary":
-                header = table(field(header, _DICTIONARY_DATA))
-            if message.type in ("dictionary", "record batch") and field(header, _COMPRESSION):
-                raise DataError(
-                    f"{file}: expected record batches without compression, as `save_to_disk` "
-                    "writes them, found compressed ones; save the data set again"
-                )
 
 
 def is_saved(folder: Path) -> bool:

@@ -37,16 +37,7 @@ def is_table(path: Path) -> bool:
 
 
 def open_table(file: Path, options: Options = DEFAULTS, rows: str = "nodes") -> Table:
-    """Return the table in a file, by its suffix.
-
-    Parameters
-    ----------
-    rows : what a row is, "nodes" or "edges", each with its own bound
-
-    Raises
-    ------
-    DataError : the file cannot be parsed, or has too many columns
-    """
+    """Return the table in a file, by its suffix."""
     suffix = suffix_of(file)
     if suffix in _BINARY:
         return _BINARY[suffix](file, rows)
@@ -57,12 +48,7 @@ def open_table(file: Path, options: Options = DEFAULTS, rows: str = "nodes") -> 
 
 
 def read_tables(first: Path, second: Path, options: Options) -> GraphFile:
-    """Return the graph of a node table and an edge table, which may come in either order.
-
-    Raises
-    ------
-    DataError : a file cannot be parsed
-    """
+    """Return the graph of a node table and an edge table, which may come in either order."""
     nodes, edges = open_table(first, options), open_table(second, options, "edges")
     if has_ends(nodes.names, options) and not has_ends(edges.names, options):
         first, second = second, first
@@ -77,12 +63,7 @@ def read_tables(first: Path, second: Path, options: Options) -> GraphFile:
 
 
 def lone_table(path: Path, options: Options) -> DataError:
-    """Return the error for one table where two are needed.
-
-    Raises
-    ------
-    DataError : the file cannot be parsed
-    """
+    """Return the error for one table where two are needed."""
     is_edges = has_ends(open_table(path, options).names, options)
     kind, other = ("edges", "node table with the texts") if is_edges else ("nodes", "edge table")
     return DataError(
@@ -92,12 +73,7 @@ def lone_table(path: Path, options: Options) -> DataError:
 
 
 def table_files(folder: Path) -> tuple[Path, Path]:
-    """Return the node table and the edge table of a folder.
-
-    Raises
-    ------
-    DataError : there is none of a kind, or more than one
-    """
+    """Return the node table and the edge table of a folder."""
     return _only_table(folder, "nodes"), _only_table(folder, "edges")
 
 

@@ -12,13 +12,7 @@ from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph, ids_digest
 from dance_flwr.data.partition.random_edges import random_edge_count
 from dance_flwr.data.partition.registry import make_partition
 from dance_flwr.data.partition.report import label_counts, report
-from dance_flwr.data.partition.spec import (
-    OUTSIDE,
-    REGIME,
-    Partition,
-    PartitionSpec,
-    client_nodes,
-)
+from dance_flwr.data.partition.spec import OUTSIDE, REGIME, Partition, PartitionSpec, client_nodes
 from dance_flwr.disk import write_text
 from dance_flwr.errors import DataError
 
@@ -79,13 +73,7 @@ def _random_edges(row: dict[str, Any], ratio: float) -> dict[str, int]:
 
 
 def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:
-    """Recompute the partition that a manifest describes and compare it with the manifest.
-
-    Raises
-    ------
-    DataError : the graph is another one, the specification is of another version, or a client has
-        other nodes or other shares of the split
-    """
+    """Recompute the partition that a manifest describes and compare it with the manifest."""
     actual = (graph.num_nodes, graph.num_edges, list(graph.class_names))
     expected = (content["num_nodes"], content["num_edges"], content["class_names"])
     for what, one, other in zip(("nodes", "edges", "classes"), expected, actual, strict=True):
@@ -120,12 +108,7 @@ def write_manifest(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return a manifest after checking its fields, its version and its own sha256.
-
-    Raises
-    ------
-    DataError : the file is missing, is not a manifest of this version, lacks a field or was altered
-    """
+    """Return a manifest after checking its fields, its version and its own sha256."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -22,12 +22,7 @@ def assign_random(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
 
 
 def random_assignment(graph: TextGraph, clients: int, seed: int) -> NDArray[np.int64]:
-    """Return each node's client ([n] int64), drawn at random; sizes are equal to within one.
-
-    Raises
-    ------
-    DataError : `clients` is not in 1..n
-    """
+    """Return each node's client ([n] int64), drawn at random; sizes are equal to within one."""
     check_clients(clients, graph.num_nodes)
     # A stream for each purpose: the split does not change with the partitioner.
     generator = np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(b"assignment")]))
@@ -47,10 +42,6 @@ def dirichlet_assignment(
     Every class has its own draw, and a client's count of a class is within one of its share.
     Unlabelled nodes are distributed evenly. A client without any node receives one from the
     largest client.
-
-    Raises
-    ------
-    DataError : `clients` is not in 1..n, or `alpha` is not a finite number above 0
     """
     check_clients(clients, graph.num_nodes)
     if not 0 < alpha < math.inf:
@@ -87,10 +78,6 @@ def metis_assignment(graph: TextGraph, clients: int, seed: int) -> NDArray[np.in
 
     METIS aims at sizes within 3 % of the mean, which it can miss on graphs of few nodes. A client
     that it leaves empty gets one node of the largest client.
-
-    Raises
-    ------
-    DataError : `clients` is not in 1..n, or pymetis is not installed
     """
     check_clients(clients, graph.num_nodes)
     if clients == 1 or not len(graph.indices):  # METIS refuses a graph without edges

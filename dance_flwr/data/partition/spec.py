@@ -80,24 +80,14 @@ class Partition:
 
 
 def client_nodes(partition: Partition, k: int) -> NDArray[np.int64]:
-    """Return the node indices of client `k`, ascending int64.
-
-    Raises
-    ------
-    DataError : there is no client `k`
-    """
+    """Return the node indices of client `k`, ascending int64."""
     if not 0 <= k < partition.spec.clients:
         raise DataError(f"client: expected a number in 0..{partition.spec.clients - 1}, found {k}")
     return np.flatnonzero(partition.assignment == k)
 
 
 def check_regime(spec: PartitionSpec) -> None:
-    """Check the settings of REGIME.
-
-    Raises
-    ------
-    DataError : one is negative or not finite, or every chunk would be foreign
-    """
+    """Check the settings of REGIME."""
     values = spec.settings()
     for name in REGIME:
         value, share = values.get(name, 0), name == "foreign_text_ratio"
@@ -109,12 +99,7 @@ def check_regime(spec: PartitionSpec) -> None:
 
 
 def check_clients(clients: int, nodes: int) -> None:
-    """Check that every client can have a node.
-
-    Raises
-    ------
-    DataError : `clients` is not in 1..nodes
-    """
+    """Check that there are 1 to `nodes` clients, so that each can have a node."""
     if not 1 <= clients <= nodes:
         raise DataError(
             f"partition clients: expected 1..{nodes}, the number of nodes, found {clients}"

@@ -53,12 +53,7 @@ def stratified_split(
 def resolve_split(
     graph: TextGraph, assignment: NDArray[np.int64], ratios: tuple[float, float, float], seed: int
 ) -> NDArray[np.uint8]:
-    """Return the graph's own split if it has one, else that of `stratified_split`.
-
-    Raises
-    ------
-    DataError : as for `stratified_split`
-    """
+    """Return the graph's own split if it has one, else that of `stratified_split`."""
     if graph.split.any():
         return np.where(assignment == OUTSIDE, np.uint8(NO_SPLIT), graph.split)
     return stratified_split(graph, assignment, ratios, seed)

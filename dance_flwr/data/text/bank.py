@@ -111,9 +111,8 @@ class TextBank:
             or 0 < self.spec.max_seq_tokens < chunk_tokens + _SPECIAL_TOKENS
         ):
             raise DataError(
-                f"text bank: expected chunk_tokens in 1..{longest} for encoder "
-                f"{self.spec.name!r} and max_chunks >= 1, "
-                f"found {chunk_tokens} and {max_chunks}; change them"
+                f"text bank: expected chunk_tokens in 1..{longest} for encoder {self.spec.name!r} "
+                f"and max_chunks >= 1, found {chunk_tokens} and {max_chunks}; change them"
             )
         settings = {
             "encoder_fingerprint": self.spec.fingerprint,
@@ -141,10 +140,6 @@ class TextBank:
         ----------
         texts : n texts, which may repeat
         progress : on a terminal, show a bar on stderr with tokens/s and the remaining time
-
-        Raises
-        ------
-        DataError : the bank on disk is damaged
         """
         begin = time.perf_counter()
         by_key = {text_key(text): text for text in texts}
@@ -162,12 +157,7 @@ class TextBank:
         )
 
     def gather(self, texts: Sequence[str]) -> BankSlice:
-        """Return the chunks of these texts, in order, copied from the memory-mapped bank.
-
-        Raises
-        ------
-        DataError : a text is not in the bank, or the bank is damaged
-        """
+        """Return the chunks of these texts, in order, copied from the memory-mapped bank."""
         self._index.read()
         keys = [text_key(text) for text in texts]
         if absent := sum(key not in self._index.entries for key in keys):
@@ -296,5 +286,4 @@ def _blocks(ptr: NDArray[np.int64], in_order: bool) -> list[range]:
 
 
 def _tokens(chunks: Chunks, texts: Sequence[int]) -> int:
-    """Return the number of tokens in the chunks of these texts."""
     return sum(int(chunks.tokens[chunks.ptr[i] : chunks.ptr[i + 1]].sum()) for i in texts)

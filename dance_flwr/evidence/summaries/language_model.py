@@ -37,9 +37,8 @@ from dance_flwr.evidence.summaries.summary import (
     spans_of,
 )
 from dance_flwr.llm.factory import embedder, open_session
-from dance_flwr.llm.quoting import DATA_NOTE, as_data
 from dance_flwr.llm.session import Session
-from dance_flwr.llm.template import Embed, Json, Message, Template
+from dance_flwr.llm.template import DATA_NOTE, Embed, Json, Message, Template, as_data
 
 LOG = logging.getLogger("flwr")
 # Spans of no more words together are as short as a summary of them: they are quoted without a call.
@@ -228,12 +227,7 @@ def _summarise(
 
 
 def check_model(data: ClientData, config: RunConfig) -> None:
-    """Check that the client has a language model for summaries.
-
-    Raises
-    ------
-    UserError : it has none
-    """
+    """Check that the client has a language model for summaries."""
     try:
         open_session(data, config, "")
     except UserError as error:

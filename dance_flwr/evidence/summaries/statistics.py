@@ -51,16 +51,7 @@ class SummaryCounts:
 
     @classmethod
     def of_client(cls, folder: RunFolder, data: ClientData) -> "SummaryCounts":
-        """Count the summaries of the final core of a client.
-
-        Parameters
-        ----------
-        folder : of the run at the client
-
-        Raises
-        ------
-        UserError : the run wrote no summaries
-        """
+        """Count the summaries of the final core of a client."""
         if (summaries := Summaries.load(folder.summaries_path)) is None:
             raise UserError(
                 f"{folder.summaries_path}: expected the summaries of a run with "
@@ -117,20 +108,14 @@ class SummaryCounts:
 def calls_line(calls: CallCounts) -> str:
     """Return calls, tokens and seconds of a language model in words."""
     return (
-        f"{calls.fresh_calls:,} fresh calls, {calls.cached_calls:,} cached, "
-        f"{calls.failed_calls:,} unusable, {calls.capped_calls:,} not made at a cap; "
-        f"{calls.fresh_prompt:,} prompt and {calls.fresh_completion:,} reply tokens in "
-        f"{calls.milliseconds / 1000:.1f} s"
+        f"{calls.fresh_calls:,} fresh calls, {calls.cached_calls:,} cached, {calls.failed_calls:,} "
+        f"unusable, {calls.capped_calls:,} not made at a cap; {calls.fresh_prompt:,} prompt and "
+        f"{calls.fresh_completion:,} reply tokens in {calls.milliseconds / 1000:.1f} s"
     )
 
 
 def summary_lines(partition: Path, run: str, clients: int) -> list[str]:
-    """Return one line of counts for the clients of a run on this machine; none without summaries.
-
-    Parameters
-    ----------
-    partition : folder of the clients' folders
-    """
+    """Return one line of counts for the clients on this machine; none without summaries."""
     kinds: Counter[str] = Counter()
     calls, nodes = CallCounts(), []
     for client in range(clients):

@@ -90,12 +90,7 @@ def quotation(span: Span, reason: str = "") -> Sentence:
 
 
 def spans_of(packs: Packs, row: int, texts: Sequence[str]) -> list[Span]:
-    """Return the selected spans of a pack, heaviest first.
-
-    Parameters
-    ----------
-    texts : of all nodes of the client
-    """
+    """Return the selected spans of a pack, heaviest first."""
     entries = packs.chunks_of(row)
     columns = (packs.chunk_nodes, packs.chunk_spans, packs.chunks, packs.chunk_weights)
     return [
@@ -166,12 +161,7 @@ class Summaries:
 
     @classmethod
     def load(cls, path: Path) -> "Summaries | None":
-        """Read summaries; None where there is no file.
-
-        Raises
-        ------
-        DataError : it is damaged or of another format
-        """
+        """Read summaries; None where there is no file."""
         if not path.is_file():
             return None
         try:
@@ -191,12 +181,7 @@ class Summaries:
             ) from None
 
     def of(self, packs: Packs, row: int, texts: list[str]) -> tuple[Sentence, ...]:
-        """Return the summary of a pack with its quotations; extractive where it has none.
-
-        Raises
-        ------
-        DataError : it cites a span that the pack does not have
-        """
+        """Return the summary of a pack with its quotations; extractive where it has none."""
         node, spans = int(packs.nodes[row]), spans_of(packs, row, texts)
         # Summaries of another model are of other spans.
         if self.model_id != packs.model_id or node not in self.of_node:

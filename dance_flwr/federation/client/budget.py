@@ -17,13 +17,8 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.federation.flower import SECAGG_STATE
-from dance_flwr.federation.node_config import (
-    NodeTerms,
-    refuse_beyond,
-    run_config_of,
-    terms_of,
-)
-from dance_flwr.federation.privacy.account import PrivacyAccount, epsilon_of
+from dance_flwr.federation.node_config import NodeTerms, refuse_beyond, run_config_of, terms_of
+from dance_flwr.federation.privacy.accounting import PrivacyAccount, epsilon_of
 from dance_flwr.federation.privacy.dp import fewest_clients, noise_multiplier
 from dance_flwr.federation.secagg.signing import ledger_folder
 from dance_flwr.federation.secagg.stage_checks import THRESHOLD
@@ -50,12 +45,7 @@ class Budget:
     ledger: Path | None
 
     def charge(self, config: RunConfig, data: ClientData, run: str) -> None:
-        """Write down that an answer will leave; nothing without noise of the client's own.
-
-        Raises
-        ------
-        UserError : the answer would exceed the budget
-        """
+        """Write down that an answer will leave; nothing without noise of the client's own."""
         settings = config.privacy
         # Under `central` the server adds the noise and is trusted with it; noise from the run's
         # seed can be computed again, so that there is no epsilon to spend.

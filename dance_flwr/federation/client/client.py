@@ -26,7 +26,7 @@ from dance_flwr.nn.calibration import confidence_gaps, temperature_losses
 from dance_flwr.nn.mixture import Mixture
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.nn.moving import HOST, moved
-from dance_flwr.nn.proximal import proximal_term
+from dance_flwr.nn.training import proximal_term
 from dance_flwr.seeding import seeded
 
 # What the server needs of each split to fit a temperature, and to measure it on other nodes.
@@ -80,12 +80,7 @@ class Client:
     def train(
         self, state: Mapping[str, Tensor], info: RoundInfo, *, proximal_mu: float = 0.0
     ) -> tuple[dict[str, Tensor], Report]:
-        """Train one round from this model; return the new state dict, on the host, and the report.
-
-        Parameters
-        ----------
-        proximal_mu : weight of FedProx's proximal term; 0 = none
-        """
+        """Train one round from this model; return the new state, on the host, and the report."""
         self.load(state)
         client = self.data.card.client
         with (
@@ -103,12 +98,7 @@ class Client:
         return moved(trained, HOST), report
 
     def exchange(self, run: str, step: int, inbox: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Run a step of the method's exchange; return the tensors for the server.
-
-        Raises
-        ------
-        UserError : the method exchanges nothing
-        """
+        """Run a step of the method's exchange; return the tensors for the server."""
         if not isinstance(self.method, ExchangingMethod):
             raise UserError(
                 "method: expected one that exchanges tensors before round 1, found "
@@ -171,12 +161,7 @@ class Client:
         return Mixture(own.kind, self.own_probs(own.kind, own), own.share)
 
     def own_probs(self, kind: str, model: OwnModel, run: str = "own") -> Tensor:
-        """Return what a model of this client's own says of all nodes, smoothed; [n, C].
-
-        Parameters
-        ----------
-        run : name of the run, in whose folder some methods keep what a prediction reads
-        """
+        """Return what a model of this client's own says of all nodes, smoothed; [n, C]."""
         single = Client(self.data, kind_config(self.config, kind))
         single.load(model.states[kind])
         nodes = torch.arange(self.data.num_nodes, device=self.data.device)
@@ -231,10 +216,6 @@ def open_client(folder: Path, config: RunConfig, device: torch.device | None = N
     Parameters
     ----------
     device : where the client computes; None = as `pick_device` chooses
-
-    Raises
-    ------
-    DataError : the folder is missing or its parts disagree
     """
     torch.set_num_threads(config.torch_threads)
     # The hash is part of the key: a folder that was prepared again is read again.

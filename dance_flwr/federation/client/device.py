@@ -16,12 +16,7 @@ AUTO = "auto"
 
 
 def pick_device(config: RunConfig, node_config: Mapping[str, Any] | None = None) -> torch.device:
-    """Return the CPU if the run asks for it, else the device that the node config names.
-
-    Raises
-    ------
-    UserError : the node has no such device
-    """
+    """Return the CPU if the run asks for it, else the device that the node config names."""
     # A run may keep every node on its CPU; which device it has is for the node to name.
     if config.device == "cpu":
         return torch.device("cpu")
@@ -33,10 +28,6 @@ def named_device(name: str) -> torch.device:
 
     `auto` is the first visible CUDA device, else the CPU. Ray hides the devices that are not
     assigned to a client.
-
-    Raises
-    ------
-    UserError : there is no such device on this machine
     """
     # Devices that this process can see: Ray hides those of other clients.
     cuda = (
@@ -51,8 +42,7 @@ def named_device(name: str) -> torch.device:
         names = ", ".join(["cpu", *cuda])
         raise UserError(
             f"{DEVICE}: expected {AUTO} or a device of this node ({names}), found {name!r}; name "
-            "one of these in "
-            "--node-config, or leave it out"
+            "one of these in --node-config, or leave it out"
         )
     return torch.device(device)
 
@@ -61,10 +51,6 @@ def memory_ratio(node_config: Mapping[str, Any]) -> float | None:
     """Return the share of a CUDA device's memory for this process: the node's, else Ray's.
 
     None stands for all of it.
-
-    Raises
-    ------
-    UserError : the node config does not hold a share in (0, 1]
     """
     if MEMORY_RATIO not in node_config:
         return _share_of_ray()
@@ -73,24 +59,14 @@ def memory_ratio(node_config: Mapping[str, Any]) -> float | None:
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio <= 1:
         raise UserError(
             f"{MEMORY_RATIO}: expected a number > 0 and <= 1, found {ratio!r}; correct it in "
-            "--node-config, or leave "
-            "it out"
+            "--node-config, or leave it out"
         )
     return float(ratio)
 
 
 @contextmanager
 def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
-    """Make a CUDA device the current one of this process, limited to a share of its memory.
-
-    Parameters
-    ----------
-    ratio : share in (0, 1]; None = all of it
-
-    Raises
-    ------
-    UserError : the block needs more
-    """
+    """Make a CUDA device the current one of this process, limited to a share of its memory."""
     if device.type == "cuda":
         # Why (decision 31): the same bits twice. Memory that nothing reads need not be filled.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -106,10 +82,8 @@ def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
         # One line that says what to raise, where torch lists its allocations.
         raise UserError(
             f"{device_label(device)}: expected this client to fit into {100 * (ratio or 1):.3g} % "
-            "of its memory, found that it "
-            f"does not; raise {MEMORY_RATIO} or name another {DEVICE} in --node-config, in "
-            "simulation raise "
-            "client-resources-num-gpus"
+            f"of its memory, found that it does not; raise {MEMORY_RATIO} or name another {DEVICE} "
+            "in --node-config, in simulation raise client-resources-num-gpus"
         ) from None
 
 

@@ -27,12 +27,7 @@ _OF_SERVER = ("data", "data-root", "out", "resume", "overwrite", "node-keys")
 def keep_final(
     client: Client, state: Mapping[str, Tensor], info: RoundInfo, counts: Mapping[str, Counts]
 ) -> None:
-    """Store the model that the run ends with in the folder that the run has at the client.
-
-    Parameters
-    ----------
-    counts : of the model's hits here, "val" and "test"
-    """
+    """Store the model that the run ends with and its hits here, in the run's folder."""
     folder = run_folder(client.data.folder, info.run)
     with atomic_path(folder / MODEL) as draft:
         save_file({name: tensor.contiguous().cpu() for name, tensor in state.items()}, draft)
@@ -76,12 +71,7 @@ def keep_calibration(client_folder: Path, run: str, temperature: Any, nodes: Any
 
 
 def read_final(client_folder: Path, run: str = "") -> tuple[Path, dict[str, Any]]:
-    """Return the folder and the facts of a kept model; of the newest run if none is named.
-
-    Raises
-    ------
-    UserError : there is none
-    """
+    """Return the folder and the facts of a kept model; of the newest run if none is named."""
     files = (
         [run_folder(client_folder, run) / FACTS] if run else client_folder.glob(f"runs/*/{FACTS}")
     )

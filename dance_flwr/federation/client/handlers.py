@@ -49,10 +49,6 @@ def describe(message: Message, context: Context) -> Message:
     """Check the local data and answer what it requires of the global model.
 
     Counts are withheld under masks.
-
-    Raises
-    ------
-    DataError : a file of the client's folder was damaged or altered
     """
     # Before the data are opened, as for every other task.
     refuse_beyond(terms_of(context.node_config), run_config_of(context))
@@ -99,12 +95,7 @@ def work(message: Message, context: Context) -> Message:
 
 
 def _do(task: Task, message: Message, context: Context) -> Message:
-    """Run a task with the client of this node's folder, on this node's device.
-
-    Raises
-    ------
-    UserError : the node has no such device or too little of its memory, its disk is full or closed
-    """
+    """Run a task with the client of this node's folder, on this node's device."""
     # Why one reading for all (decision 18): averaged models must have the same inputs.
     config = with_choice(run_config_of(context), messages.config_of(message))
     folder = _folder(message, context)
@@ -119,13 +110,7 @@ def _do(task: Task, message: Message, context: Context) -> Message:
 
 
 def _folder(message: Message, context: Context) -> Path:
-    """Return the folder in the node config, or the one that was prepared for the partition.
-
-    Raises
-    ------
-    UserError : that one is a link out of the folder that the server names, or the node's number is
-        none
-    """
+    """Return the folder in the node config, or the one that was prepared for the partition."""
     if path := context.node_config.get(keys.DATA_PATH):
         return Path(str(path))
     number = client_number(context.node_config)
@@ -193,12 +178,7 @@ def _info(message: Message, state: Mapping[str, torch.Tensor]) -> RoundInfo:
 
 
 def _tokens_of(data: ClientData, run: str) -> Tokens:
-    """Return what a run read as evidence, and what it asked a language model, at this client.
-
-    Parameters
-    ----------
-    run : name of the run
-    """
+    """Return what a run read as evidence, and what it asked a language model, at this client."""
     folder = run_folder(data.folder, run)
     # What tuning read as evidence, too.
     read = usage_of([folder, run_folder(data.folder, tuning_run(run))], data.bank.tokens)

@@ -55,12 +55,7 @@ class OwnModel:
         return replace(self, states={self.kind: self.states[self.kind]})
 
     def save(self, path: Path, made_of: str = "") -> None:
-        """Write models, kind and share to one file, atomically.
-
-        Parameters
-        ----------
-        made_of : what the models follow from, as `read` compares it
-        """
+        """Write models, kind and share to one file, atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors = {
             f"{kind}/{name}": tensor.contiguous().cpu()
@@ -74,16 +69,7 @@ class OwnModel:
 
     @classmethod
     def read(cls, path: Path, made_of: str = "") -> "OwnModel | None":
-        """Return the models in this file; None if there is none, or one of something else.
-
-        Parameters
-        ----------
-        made_of : what they must follow from; "" = whatever it is
-
-        Raises
-        ------
-        DataError : the file is damaged
-        """
+        """Return the models in this file; None if there is none, or one of something else."""
         if not path.is_file():
             return None
         states: dict[str, dict[str, Tensor]] = {}
@@ -121,12 +107,7 @@ def tuning_run(run: str) -> str:
 
 
 def deployed_own(client_folder: Path, run: str, config: RunConfig) -> OwnModel | None:
-    """Return the own models that a client has after a run; None of a run without personal ones.
-
-    Raises
-    ------
-    DataError : they are missing or damaged
-    """
+    """Return the own models that a client has after a run; None of a run without personal ones."""
     if not PERSONAL[config.personal]:
         return None
     path = own_path(client_folder, run)
@@ -156,12 +137,7 @@ def training_config(config: RunConfig, kind: str, data: ClientData) -> RunConfig
 
 
 def made_of(config: RunConfig, data: ClientData, model_id: str) -> str:
-    """Return a digest of all that the own models follow from, in whatever folder a run lies.
-
-    Parameters
-    ----------
-    model_id : fingerprint of the global model
-    """
+    """Return a digest of all that the own models follow from, in whatever folder a run lies."""
     settings = {key: value for key, value in flatten(config).items() if key not in FREE}
     facts = [settings, data.card.partition_sha256, data.encoder_sha256, model_id]
     return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

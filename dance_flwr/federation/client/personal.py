@@ -30,16 +30,7 @@ LOG = logging.getLogger("flwr")
 
 
 def own_model(client: Client, state: Mapping[str, Tensor], info: RoundInfo) -> OwnModel:
-    """Return the client's own models of a run, trained now unless they are stored.
-
-    Parameters
-    ----------
-    state : the global model
-
-    Raises
-    ------
-    DataError : the stored models are damaged
-    """
+    """Return the client's own models of a run, trained now unless they are stored."""
     kinds, path = PERSONAL[client.config.personal], own_path(client.data.folder, info.run)
     origin = made_of(client.config, client.data, info.model_id)
     if (stored := OwnModel.read(path, origin)) is not None:
@@ -75,12 +66,7 @@ def _trained(
 def own_losses(
     client: Client, state: Mapping[str, Tensor], info: RoundInfo
 ) -> tuple[list[int], int]:
-    """Return the losses of `candidates` on the client's validation nodes, and how many these are.
-
-    Parameters
-    ----------
-    state : the global model
-    """
+    """Return the losses of `candidates` on the client's validation nodes, and their number."""
     model = own_model(client, state, info)
     nodes = validated_nodes(client.data, client.config)
     client.load(state)

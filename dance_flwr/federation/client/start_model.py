@@ -36,12 +36,6 @@ _ROUNDING = 1e-3  # of an initial model, between versions of torch
 def check_start(client: Client, start: State, round_: int, max_change: float) -> float:
     """Return the length to which the client's update is clipped, after checking its start model.
 
-    Parameters
-    ----------
-    start : the model that the server sent
-    round_ : as the server counts, from 1
-    max_change : largest distance from the initial model of the run's seed, in lengths of that model
-
     Raises
     ------
     UserError : it has other tensors than the models of the run; in round 1 it is not the initial

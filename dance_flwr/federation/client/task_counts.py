@@ -37,13 +37,6 @@ def count_task(
 
     The file is on the device when this returns. Processes take turns.
 
-    Parameters
-    ----------
-    message : the request, whose run has a plain name
-    task : what it asks for
-    folder : of the client's ledgers
-    fraction : `client-fraction` of the run
-
     Raises
     ------
     UserError : it is more than the node allows, and nothing was written; or the file is damaged
@@ -89,8 +82,7 @@ def _refuse(
         if count > maximum:
             raise UserError(
                 f"{term}: expected at most {maximum:g} {what}, found {count} with this one; this "
-                "node does not take part. An operator who agrees to more raises it in "
-                "--node-config"
+                "node does not take part. An operator who agrees to more raises it in --node-config"
             )
 
 

@@ -82,10 +82,6 @@ def withholds_counts(privacy: PrivacyConfig) -> bool:
 def affordable_rounds(config: RunConfig, repeats: int = 0) -> int:
     """Return how many of the run's rounds stay within epsilon.
 
-    Parameters
-    ----------
-    repeats : number of repeated rounds, as in `spent_epsilon`
-
     Raises
     ------
     UserError : not even one round does
@@ -180,10 +176,7 @@ class ClientMechanism:
 
     Attributes
     ----------
-    config : of the run
-    norm : C
-    round : t, from 1
-    client : its number
+    norm : C; round : t, from 1; client : its number
     step : change of a weight that one step of a masked sum stands for; None = upload a model
     """
 
@@ -194,12 +187,7 @@ class ClientMechanism:
     step: float | None = None
 
     def protect(self, state: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> ProtectedUpload:
-        """Return what the client may upload for `state`; unchanged without privacy.
-
-        Parameters
-        ----------
-        start : the model that the client received
-        """
+        """Return what the client may upload for `state`; unchanged without privacy."""
         config, settings = self.config, self.config.privacy
         if settings.dp == "none":
             return ProtectedUpload(dict(state))
@@ -227,12 +215,7 @@ def _noisy_steps(
     deviation: float,
     draw: NoiseStream,
 ) -> State:
-    """Return a clipped update in steps, rounded towards zero, so not longer, plus integer noise.
-
-    Raises
-    ------
-    UserError : there is no such step, or the noise is too many steps
-    """
+    """Return a clipped update in steps, rounded towards zero, so not longer, plus integer noise."""
     if not (isfinite(step) and step > 0):
         raise UserError(f"secure aggregation: expected a step above 0 of its sum, found {step:g}")
     sigma = max(ceil(deviation / step), _MIN_SIGMA)

@@ -82,12 +82,6 @@ def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
 
 
 def _answer(stage: ConfigRecord, message: Message, context: Context, handler: Handler) -> Message:
-    """Answer one stage.
-
-    Raises
-    ------
-    UserError : the server asks for what this client refuses
-    """
     kind = stage.get(SecAggKey.STAGE)
     # Before Flower's mod reads the request: it counts ids, and would answer a list that names one
     # client three times.
@@ -147,12 +141,7 @@ def _forget(context: Context) -> None:
 
 
 def demands_masks(context: Context) -> bool:
-    """Whether this client answers under masks only, by the run config or its own node config.
-
-    Raises
-    ------
-    UserError : a value in the node config is not what its key expects
-    """
+    """Whether this client answers under masks only, by the run config or its own node config."""
     by_run = context.run_config.get("privacy.secure-aggregation")
     return bool(by_run) or terms_of(context.node_config).masks
 
@@ -218,12 +207,7 @@ def _masked(handler: Handler, options: SumOptions) -> Handler:
 def reply_numbers(
     message: Message, reply: Message, options: SumOptions
 ) -> tuple[Integers, MetricLayout]:
-    """Return a reply as one vector of integers, and the layout of its metrics.
-
-    Raises
-    ------
-    UserError : the update exceeds the bound of this run
-    """
+    """Return a reply as one vector of integers, and the layout of its metrics."""
     metrics = messages.metrics_of(reply.content)
     weight = metrics[keys.WEIGHT]
     if keys.LOSS in metrics:

@@ -119,12 +119,7 @@ def masks(
 
 
 def install() -> None:
-    """Make Flower's SecAgg+ use our functions at client and server; further calls change nothing.
-
-    Raises
-    ------
-    UserError : this version of Flower has other functions, or keeps them elsewhere
-    """
+    """Make Flower's SecAgg+ use our functions, at client and server; further calls do nothing."""
     for theirs, ours in (
         (flower.pseudo_rand_gen, masks),
         (flower.generate_shared_key, shared_key),

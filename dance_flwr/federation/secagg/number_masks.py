@@ -48,13 +48,7 @@ _NODE, _OTHERS, _SECRETS = "nid", "ss2_dict:K", "ss2_dict:V"
 
 
 def hide_numbers(message: Message, reply: Message, context: Context, request: str) -> None:
-    """Mask the numbers in the answer to the collect stage; the layout says if they are missing.
-
-    Parameters
-    ----------
-    reply : Flower's, with integers of eight bytes; altered in place
-    request : the `request_digest`
-    """
+    """Mask the numbers in the answer to the collect stage; the layout says if they are missing."""
     state: Any = context.state.config_records[SECAGG_STATE]
     sources: Any = message.content.config_records[SECAGG_CONFIGS][SecAggKey.SOURCE_LIST]
     layout: Any = reply.content.config_records[keys.SECURE_LAYOUT]
@@ -90,10 +84,6 @@ def bind_set(context: Context) -> None:
 
     The file is on the device when this returns. Whom the server calls a survivor does not matter:
     without signatures it could tell each client something else.
-
-    Raises
-    ------
-    UserError : another set was bound since the masked vector left
     """
     for name, members in context.state.config_records.pop(_COLLECTED, {}).items():
         if _bound(name, context, bind=members) != members:

@@ -7,7 +7,6 @@ that dropped out in that stage. No check reads the masked values: any integer is
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -21,14 +20,14 @@ from dance_flwr.federation.secagg.request import options_of
 from dance_flwr.federation.secagg.vectors import MAX_BITS, MetricLayout
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.rules import (
-    Flag,
-    ListOf,
+    FLAG,
     Rule,
-    Text,
-    Whole,
     entries_fault,
+    list_of,
     records_fault,
     short_repr,
+    text,
+    whole,
 )
 from dance_flwr.federation.wire.serialization import unpack
 from dance_flwr.federation.wire.tensors import header_of
@@ -39,84 +38,71 @@ _MAX_BYTES = 10_000  # of a key or a share
 _INDEX, _BLOCK = 4, 16  # bytes of a share: its number, then one block per block of the secret
 
 
-@dataclass(frozen=True)
-class PublicKey:
-    """A public key as Flower's clients write it: another one makes all others fail."""
-
-    def allows(self, value: Any) -> bool:
-        """Whether this value keeps the rule."""
-        # Size before content: nothing of a stranger is parsed before it is measured.
-        if not isinstance(value, bytes) or len(value) > _MAX_BYTES:
-            return False
-        try:
-            key = serialization.load_pem_public_key(value)
-        except (ValueError, TypeError, UnicodeError):
-            return False
-        # Flower's clients exchange over P-384; a key of another curve makes every other client
-        # fail.
-        if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp384r1":
-            return False
-        form = serialization.PublicFormat.SubjectPublicKeyInfo
-        return value == key.public_bytes(serialization.Encoding.PEM, form)
-
-    def __str__(self) -> str:
-        return "a public key of P-384"
+def _is_public_key(value: Any) -> bool:
+    """Whether a value is a public key as Flower's clients write it."""
+    # Size before content: nothing of a stranger is parsed before it is measured.
+    if not isinstance(value, bytes) or len(value) > _MAX_BYTES:
+        return False
+    try:
+        key = serialization.load_pem_public_key(value)
+    except (ValueError, TypeError, UnicodeError):
+        return False
+    # Flower's clients exchange over P-384; a key of another curve makes every other client fail.
+    if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp384r1":
+        return False
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return value == key.public_bytes(serialization.Encoding.PEM, form)
 
 
-@dataclass(frozen=True)
-class Share:
-    """A share of a secret: its number and whole blocks."""
-
-    def allows(self, value: Any) -> bool:
-        """Whether this value keeps the rule."""
-        return (
-            isinstance(value, bytes)
-            and _INDEX + _BLOCK <= len(value) <= _MAX_BYTES
-            and (len(value) - _INDEX) % _BLOCK == 0
-            # A share at 0 would be the secret itself: no honest client sends it.
-            and any(value[:_INDEX])
-        )
-
-    def __str__(self) -> str:
-        return "a share of a secret"
+def _is_share(value: Any) -> bool:
+    """Whether a value is a share of a secret: its number and whole blocks."""
+    return (
+        isinstance(value, bytes)
+        and _INDEX + _BLOCK <= len(value) <= _MAX_BYTES
+        and (len(value) - _INDEX) % _BLOCK == 0
+        # A share at 0 would be the secret itself: no honest client sends it.
+        and any(value[:_INDEX])
+    )
 
 
-_NODES = ListOf(Whole(-(2**63), 2**64), 0, _MAX_NODES)
-SIGNED: dict[str, Rule] = {keys.CLIENT: Whole(0, 2**31 - 1), keys.SIGNATURE: Text(_NAME, bytes)}
+_PUBLIC_KEY = Rule("a public key of P-384", _is_public_key)
+_SHARE = Rule("a share of a secret", _is_share)
+_NODES = list_of(whole(-(2**63), 2**64), 0, _MAX_NODES)
+SIGNED: dict[str, Rule] = {keys.CLIENT: whole(0, 2**31 - 1), keys.SIGNATURE: text(_NAME, bytes)}
 # Stage -> the entries of its answer.
 _ANSWERS: dict[str, dict[str, Rule]] = {
     SecAggStage.SETUP: {
-        SecAggKey.PUBLIC_KEY_1: PublicKey(),
-        SecAggKey.PUBLIC_KEY_2: PublicKey(),
+        SecAggKey.PUBLIC_KEY_1: _PUBLIC_KEY,
+        SecAggKey.PUBLIC_KEY_2: _PUBLIC_KEY,
     },
     SecAggStage.SHARE_KEYS: {
         SecAggKey.DESTINATION_LIST: _NODES,
-        SecAggKey.CIPHERTEXT_LIST: ListOf(Text(_MAX_BYTES, bytes), 0, _MAX_NODES),
+        SecAggKey.CIPHERTEXT_LIST: list_of(text(_MAX_BYTES, bytes), 0, _MAX_NODES),
     },
     # The lengths of the two vectors follow from the request and the layout.
     SecAggStage.COLLECT_MASKED_VECTORS: {
-        SecAggKey.MASKED_PARAMETERS: ListOf(Text(2**40, bytes), 2, 2)
+        SecAggKey.MASKED_PARAMETERS: list_of(text(2**40, bytes), 2, 2)
     },
     SecAggStage.UNMASK: {
         SecAggKey.NODE_ID_LIST: _NODES,
-        SecAggKey.SHARE_LIST: ListOf(Share(), 0, _MAX_NODES),
+        SecAggKey.SHARE_LIST: list_of(_SHARE, 0, _MAX_NODES),
     },
 }
 _SIGNS = (SecAggStage.SETUP, keys.SURVIVORS)  # the stages whose answers are signed
 _LAYOUT: dict[str, Rule] = {
-    keys.NAMES: ListOf(Text(_NAME), 1, _MAX_METRICS),
-    keys.LENGTHS: ListOf(Whole(0, MAX_CLASSES), 1, _MAX_METRICS),
-    keys.MICRO: ListOf(Flag(), 1, _MAX_METRICS),
-    keys.OMITTED: Flag(),
+    keys.NAMES: list_of(text(_NAME), 1, _MAX_METRICS),
+    keys.LENGTHS: list_of(whole(0, MAX_CLASSES), 1, _MAX_METRICS),
+    keys.MICRO: list_of(FLAG, 1, _MAX_METRICS),
+    keys.OMITTED: FLAG,
 }
 _ALIKE = (keys.NAMES, keys.LENGTHS, keys.MICRO)
 # What Flower's legacy answer holds beside the vectors, always the same.
 _PARAMETERS, _EXAMPLES, _METRICS, _STATUS = FITRES
 _CONSTANTS: dict[str, dict[str, Rule]] = {
     _PARAMETERS: {},
-    _EXAMPLES: {"num_examples": Whole(1, 1)},
+    _EXAMPLES: {"num_examples": whole(1, 1)},
     _METRICS: {},
-    _STATUS: {"code": Whole(0, 0), "message": Text(0)},
+    _STATUS: {"code": whole(0, 0), "message": text(0)},
 }
 _COLLECTED: dict[str, type] = {
     keys.SECURE_LAYOUT: ConfigRecord,
@@ -163,10 +149,6 @@ def unlike_faults(request: Message, replies: Sequence[Message]) -> list[str]:
 
     Clients of one sum send keys of their own, one layout, and shares of one length: an answer that
     differs makes those of all others useless.
-
-    Parameters
-    ----------
-    request : to any client of this stage
     """
     stage = request.content.config_records[SECAGG_CONFIGS].get(SecAggKey.STAGE)
     answers: list[Any] = [reply.content.config_records.get(SECAGG_CONFIGS, {}) for reply in replies]

@@ -54,12 +54,7 @@ class SumOptions:
         return ConfigRecord(values)
 
     def share(self, weight: int) -> float:
-        """Return s = w / W of a client of this weight.
-
-        Raises
-        ------
-        UserError : the client weighs more than all together
-        """
+        """Return s = w / W of a client of this weight."""
         share = weight / max(self.total_weight, 1)
         # The bits of a sum hold because all shares together are at most 1 (`vectors`).
         if share > 1:
@@ -72,12 +67,7 @@ class SumOptions:
 
 
 def options_of(message: Message) -> SumOptions | None:
-    """Return the options of the masked sum that a message asks for; None without masks.
-
-    Raises
-    ------
-    UserError : no sum has such integers
-    """
+    """Return the options of the masked sum that a message asks for; None without masks."""
     record: Any = message.content.config_records.get(keys.SECURE_SUM)
     if record is None:
         return None
@@ -91,13 +81,7 @@ def options_of(message: Message) -> SumOptions | None:
 
 
 def request_digest(content: RecordDict, config: RunConfig) -> str:
-    """Return a digest of the model, the settings and the integers that a sum asks for.
-
-    Parameters
-    ----------
-    content : of the request of the collect stage, or of the app's message that it is made from
-    config : of the run; keys that bind no result are left out
-    """
+    """Return a digest of the model, the settings and the integers that a sum asks for."""
     # Keys and shares differ by client: with them, no two masks would ever cancel.
     records = {name: _facts(record) for name, record in content.items() if name not in _BY_CLIENT}
     # Paths and timeouts may differ without changing what is computed.

@@ -55,9 +55,8 @@ class MaskedSum:
 
     Attributes
     ----------
-    clients : how many are in the sum
-    numbers : the sum of their vectors
-    layout : of the metrics at the end of it
+    clients : how many are in it; numbers : the sum of their vectors
+    layout : of the metrics at its end
     omitted : whether a client left its metrics out, so that those of the sum are noise
     """
 
@@ -151,12 +150,6 @@ class _SumWorkflow(SecAggPlusWorkflow):
 
     Where clients sign their public keys, there is one more stage, in which they sign who is in the
     sum. Flower's quantisation leaves integers alone: it adds an offset and sums a factor of 1.
-
-    Parameters
-    ----------
-    contents : node -> the app's message
-    threshold : clients that must stay
-    form : the integers of the sum
     """
 
     def __init__(self, contents: Mapping[int, RecordDict], threshold: int, form: SumFormat) -> None:
@@ -175,12 +168,7 @@ class _SumWorkflow(SecAggPlusWorkflow):
         self._contents = contents
 
     def __call__(self, grid: Grid, context: Context) -> None:
-        """Run the stages.
-
-        Raises
-        ------
-        QuorumError : fewer clients are left than shares are needed; names the stage and the reason
-        """
+        """Run the stages."""
         assert isinstance(context, LegacyContext)
         state = WorkflowState()
         steps = (
@@ -253,11 +241,6 @@ class _StageGrid:
 
     It hands the signatures of clients on where clients check them, keeps the layouts of their
     vectors, and unpacks their integers.
-
-    Parameters
-    ----------
-    exchange : see `masked_sum`
-    bits : of a masked integer
     """
 
     def __init__(self, exchange: Exchange, bits: int) -> None:

@@ -41,12 +41,7 @@ _COLLECT = "create the file with `dance-flwr deploy peer-keys`"
 
 
 def statement(purpose: str, **facts: Any) -> bytes:
-    """Return the text to sign: canonical JSON of a label, the purpose and the facts.
-
-    Parameters
-    ----------
-    facts : numbers, strings, byte strings (as hexadecimal digits) and lists of these
-    """
+    """Return the text to sign: canonical JSON of a label, the purpose and the facts."""
     # Canonical: the verifier builds the text from facts that it knows itself, and parses nothing.
     text = json.dumps([_LABEL, purpose, facts], sort_keys=True, default=bytes.hex)
     return text.encode()
@@ -72,13 +67,7 @@ def is_signed(text: bytes, signature: bytes, key: PublicKey) -> bool:
 
 
 def load_key(path: Path) -> PrivateKey:
-    """Return a node's private key as Flower reads it.
-
-    Raises
-    ------
-    UserError : the file is missing, unreadable or protected by a passphrase, or the key is of
-        another type
-    """
+    """Return a node's private key as Flower reads it."""
     try:
         key = load_ssh_private_key(path.read_bytes(), None)
     except OSError as error:
@@ -103,16 +92,7 @@ def load_key(path: Path) -> PrivateKey:
 
 
 def load_public_key(line: bytes, source: str) -> PublicKey:
-    """Return the key of a line `ecdsa-sha2-... BASE64 [comment]`.
-
-    Parameters
-    ----------
-    source : what the line belongs to, for the error
-
-    Raises
-    ------
-    UserError : the line is no public ECDSA key
-    """
+    """Return the key of a line `ecdsa-sha2-... BASE64 [comment]`."""
     try:
         key = load_ssh_public_key(line)
     except (ValueError, UnsupportedAlgorithm):
@@ -137,23 +117,13 @@ def fingerprint_of(key: PublicKey) -> str:
 
 
 def peer_lines(publics: Mapping[int, PublicKey]) -> str:
-    """Return the content of a file of peer keys: a line `CLIENT ecdsa-sha2-... BASE64` per client.
-
-    Raises
-    ------
-    UserError : two clients have the same key
-    """
+    """Return a file of peer keys, a line `CLIENT ecdsa-sha2-... BASE64` per client."""
     _check_different(publics, "--out")
     return "".join(f"{client} {line_of(key).decode()}\n" for client, key in publics.items())
 
 
 def read_peer_keys(path: Path) -> dict[int, PublicKey]:
-    """Return client number -> public key of a file of peer keys; lines with `#` are comments.
-
-    Raises
-    ------
-    UserError : the file is missing or damaged, or holds a client or a key twice
-    """
+    """Return client number -> public key of a file of peer keys; lines with `#` are comments."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:

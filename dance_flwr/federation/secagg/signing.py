@@ -60,13 +60,7 @@ class Signer:
 
 
 def signer_of(message: Message, context: Context) -> Signer:
-    """Read a node's keys from the files that its configuration names.
-
-    Raises
-    ------
-    UserError : a file is missing or damaged, the node's own key is not among those of all, or the
-        number of its client is none
-    """
+    """Read a node's keys from the files that its configuration names."""
     private, all_keys = (context.node_config.get(name, "") for name in _FILES)
     client = client_number(context.node_config)
     key = signatures.load_key(Path(str(private))) if private else None
@@ -87,10 +81,6 @@ def ledger_folder(node_config: Mapping[str, Any]) -> Path | None:
 
     It is that of the node's signing key, else of the path of its data: a client's folder that is
     prepared again is that of the same client, and its ledgers are not in it.
-
-    Raises
-    ------
-    UserError : the signing key is missing or damaged
     """
     path = node_config.get(keys.DATA_PATH)
     # A simulated client is made anew with its partition: its ledgers are in its folder, per run.
@@ -126,12 +116,7 @@ def forget_signed(context: Context) -> None:
 
 
 class SumSigner:
-    """Signs and checks the stages of one sum at one client.
-
-    Parameters
-    ----------
-    message : a request of a stage; context : keeps what was signed until the sum ends
-    """
+    """Signs and checks the stages of one sum at one client."""
 
     def __init__(self, message: Message, context: Context) -> None:
         self._message, self._state = message, context.state.config_records
@@ -147,12 +132,7 @@ class SumSigner:
         return me.signed(reply, signatures.keys_text(me.run, me.node, me.client, public))
 
     def check_keys(self, public: Mapping[int, Sequence[bytes]]) -> None:
-        """Refuse public keys that are not signed by different clients of the federation.
-
-        Parameters
-        ----------
-        public : node -> its two public keys
-        """
+        """Refuse public keys that are not signed by different clients of the federation."""
         me, claims = self._signer, signatures.read_claims(self._message)
         clients = {node: claims[node].client for node in public if node in claims}
         # Why (decision 8): a node without `peer-keys` demands nothing, so that a federation can be

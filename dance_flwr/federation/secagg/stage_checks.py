@@ -72,12 +72,7 @@ def check_stage(stage: ConfigRecord, state: ConfigRecord, min_clients: int = 0) 
 
 
 def public_keys(stage: ConfigRecord) -> dict[int, Any]:
-    """Return node -> its two public keys of a request to share keys.
-
-    Raises
-    ------
-    UserError : a node is named more than once, as Flower's client would read it
-    """
+    """Return node -> its two public keys of a request to share keys."""
     names = [name for name in stage if name != SecAggKey.STAGE]
     _check_unique([int(name) for name in names])
     return {int(name): stage[name] for name in names}
@@ -93,10 +88,6 @@ def check_quantisation(options: SumOptions, state: ConfigRecord) -> None:
 
     They come before the masks, and no mask or signature depends on them: if the vectors of all
     clients but one are multiplied by 0, the sum of all is that one's.
-
-    Raises
-    ------
-    UserError : the setup had others
     """
     expected = options.form.quantisation
     if tuple(state.get(name) for name in _QUANTISATION) != expected:
@@ -109,10 +100,6 @@ def check_scale(options: SumOptions, context: Context) -> None:
     Whether a client refuses tells a server how its weight compares with the total, and its largest
     change with the range: of one guess per run, and not of as many as there are rounds. Under
     differential privacy, weights are 1 and updates are within the range.
-
-    Raises
-    ------
-    UserError : it is another one
     """
     # Under adaptive clipping the bound changes by round, and under any noise weights are 1: there
     # is nothing to guess.
@@ -144,12 +131,7 @@ def refusing_once(context: Context) -> Iterator[None]:
 
 
 def check_unrefused(context: Context) -> None:
-    """Refuse every sum after an answer of this run could not be summed.
-
-    Raises
-    ------
-    UserError : there was such an answer
-    """
+    """Refuse every sum after an answer of this run could not be summed."""
     if _REFUSED in context.state.config_records:
         raise refusal("a run in which every answer could be summed", "one that could not")
 

@@ -97,13 +97,7 @@ def sum_format(clients: int, precision: str) -> SumFormat:
 
 
 def check_bounded(update: Vector, share: float, bound: float) -> None:
-    """Refuse an update that the protocol would clip.
-
-    Raises
-    ------
-    UserError : an entry exceeds the bound or is not finite; clipping would silently change the
-        mean
-    """
+    """Refuse an update that the protocol would clip, which would silently change the mean."""
     # A client of weight 0 adds zeros, whatever it has trained; only what is not finite stays so.
     largest = float(np.abs(update).max(initial=0.0)) * bound / (share or 1.0)
     # `not <=`, and not `>`: NaN is refused as well.
@@ -115,12 +109,7 @@ def check_bounded(update: Vector, share: float, bound: float) -> None:
 
 
 def encode_integers(values: Sequence[int], form: SumFormat) -> Integers:
-    """Return the digits of m values, lowest first; [m * digits] int64 from 0.
-
-    Raises
-    ------
-    ValueError : a value is negative or has more than 60 bits
-    """
+    """Return the digits of m values, lowest first; [m * digits] int64 from 0."""
     wrong = [value for value in values if not 0 <= value <= MAX_VALUE]
     if wrong:
         raise ValueError(
@@ -133,12 +122,7 @@ def encode_integers(values: Sequence[int], form: SumFormat) -> Integers:
 
 
 def decode_integers(total: Integers, form: SumFormat) -> list[int]:
-    """Return the exact sum of each value over clients.
-
-    Parameters
-    ----------
-    total : sum of vectors of `encode_integers`
-    """
+    """Return the exact sum of each value over clients."""
     return [
         sum(int(digit) << (form.digit_bits * place) for place, digit in enumerate(row))
         for row in total.reshape(-1, form.digits)
@@ -233,12 +217,7 @@ def pack_bits(numbers: NDArray[Any], bits: int) -> bytes:
 
 
 def unpack_bits(data: bytes, bits: int) -> NDArray[np.int64]:
-    """Return the numbers of `pack_bits`, from 0 to 2^bits - 1; [n] int64.
-
-    Raises
-    ------
-    ValueError : the length is not that of the count in front
-    """
+    """Return the numbers of `pack_bits`, from 0 to 2^bits - 1; [n] int64."""
     # The length must follow from the count before an array of that size is allocated.
     count = struct.unpack_from("<Q", data)[0] if len(data) >= 8 else -1
     if len(data) != 8 + -(-count * bits // 8):

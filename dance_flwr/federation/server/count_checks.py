@@ -7,7 +7,7 @@ from typing import Any
 from dance_flwr.data.checks import MAX_CLASSES
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.counts import PER_CLASS
-from dance_flwr.federation.wire.rules import ListOf, Rule, Whole, entries_fault
+from dance_flwr.federation.wire.rules import Rule, entries_fault, list_of, whole
 from dance_flwr.metrics import TOKEN_COUNTS
 from dance_flwr.nn.calibration import BINS, TEMPERATURES
 from dance_flwr.nn.mixture import MAX_LOSS, THOUSANDTHS
@@ -34,12 +34,12 @@ class CountRules:
     views: Sequence[str]
     nodes: Rule
     classes: int = 0
-    tokens: Rule = field(default_factory=Whole)
+    tokens: Rule = field(default_factory=whole)
     calibrated: bool = False
 
     def fault(self, metrics: Mapping[str, Any], splits: Sequence[str]) -> str:
         """Return what is wrong with an answer that must count these splits; "" where nothing is."""
-        by_class = ListOf(self.nodes, self.classes, self.classes or MAX_CLASSES)
+        by_class = list_of(self.nodes, self.classes, self.classes or MAX_CLASSES)
         table: dict[str, Rule] = {keys.WEIGHT: self.nodes}
         optional = {keys.correct_of(split, view) for split in splits for view in self.views}
         # A method may count fewer views than it has, but the deployed one is what is validated.
@@ -50,7 +50,7 @@ class CountRules:
             for split, (largest, size) in _CALIBRATION.items() if self.calibrated else ():
                 # A number of nodes that is none breaks a rule of its own.
                 nodes = n if type(n := metrics.get(keys.total_of(split))) is int else 0
-                rule = ListOf(Whole(0, largest * nodes), size, size)
+                rule = list_of(whole(0, largest * nodes), size, size)
                 table[keys.calibration_of(split)] = rule
         for split in splits:
             table[keys.total_of(split)] = self.nodes

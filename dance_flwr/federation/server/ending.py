@@ -31,13 +31,6 @@ def final_counts(
 
     This is the only time that test nodes are read. Under secure aggregation the only entry is
     None, the sums over all clients.
-
-    Parameters
-    ----------
-    model_for : returns the model that a client is sent
-    common : part of every message, `configs.run_config`
-    round_ : of the final model
-    config : of the run
     """
     settings, timeout = configs.final_config(common, round_), timeout_of(config)
     costs: dict[str, float] = {}

@@ -18,12 +18,7 @@ from dance_flwr.methods.upload_checks import statistics_fault
 
 
 class GridChannel:
-    """Connect a server side to the clients of a Grid: a `methods.server_side.Channel`.
-
-    Parameters
-    ----------
-    common : config of a training message, which names run and folder
-    """
+    """Connect a server side to the clients of a Grid: a `methods.server_side.Channel`."""
 
     def __init__(self, grid: FederationGrid, config: RunConfig, common: Mapping[str, Any]) -> None:
         self._grid, self._config = grid, config
@@ -45,12 +40,7 @@ class GridChannel:
         inboxes: Mapping[int, Mapping[str, Any]],
         check: Callable[[int, State], str],
     ) -> Iterator[Answer]:
-        """Run one step; yield the valid answers one at a time, in the order of clients.
-
-        Raises
-        ------
-        QuorumError : fewer valid answers than a round must end with
-        """
+        """Run one step; yield the valid answers one at a time, in the order of clients."""
         batch = [
             messages.exchange(self._nodes[client], self._common, step, _record(inbox))
             for client, inbox in inboxes.items()

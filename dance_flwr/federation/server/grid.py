@@ -88,10 +88,6 @@ class FederationGrid(Grid):
 
         Waits up to `node-timeout` seconds for the quorum, so that a node can restart. Flower's own
         sampling would wait forever.
-
-        Raises
-        ------
-        QuorumError : fewer are connected; names the missing clients
         """
         fewest = fewest_clients(self._config)
         deadline = time.monotonic() + self._config.node_timeout
@@ -129,10 +125,6 @@ class FederationGrid(Grid):
 
         Below the quorum, or all where `min-valid-replies` names none, clients that lost their
         connection are asked again if they are back.
-
-        Raises
-        ------
-        QuorumError : fewer valid replies than the quorum; says which client failed and why
         """
         sent, start = list(messages), time.monotonic()
         expected = self.quorum(len(sent))
@@ -234,14 +226,7 @@ class FederationGrid(Grid):
     def sizes(
         self, past: Sizes, schemas: Sequence[wire.Schema], config: Mapping[str, Any], timeout: float
     ) -> Sizes:
-        """Return nodes and encoded tokens per client, as far as the server may know them.
-
-        Parameters
-        ----------
-        past : what an earlier start of the run returned, also of clients that are absent now
-        schemas : of the clients of the run, ascending
-        config : of a message to clients, for subclasses that must ask them
-        """
+        """Return nodes and encoded tokens per client, as far as the server may know them."""
         described = dict(zip(self.clients, schemas, strict=True))
         self.votes = summed_votes(schema.reading_votes for schema in schemas)
         for client, schema in described.items():

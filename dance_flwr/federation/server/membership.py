@@ -130,13 +130,7 @@ def _too_few(
 
 
 def _member(reply: Message) -> Member:
-    """Return the client that answered HELLO.
-
-    Raises
-    ------
-    UserError : the answer is an error
-    ProtocolError : the client speaks another protocol than the server
-    """
+    """Return the client that answered HELLO."""
     node = reply.metadata.src_node_id
     if reply.has_error():
         raise UserError(
@@ -155,12 +149,7 @@ def _member(reply: Message) -> Member:
 
 
 def _authentic(replies: list[Message], node_keys: str, run: int) -> list[Message]:
-    """Return the greetings that are signed by the client that they name; all without `node-keys`.
-
-    Raises
-    ------
-    UserError : the file of keys is missing or damaged
-    """
+    """Return the greetings signed by the client that they name; all without `node-keys`."""
     known = signatures.read_peer_keys(Path(node_keys)) if node_keys else None
     authentic = []
     for reply in replies:
@@ -226,10 +215,6 @@ def describe(
     A client whose answer is missing, or is not that of most clients, takes no part in the run, as
     long as a quorum is left.
 
-    Parameters
-    ----------
-    config : of a message to clients
-
     Raises
     ------
     QuorumError : too few clients answered
@@ -264,12 +249,7 @@ def _required(schema: wire.Schema) -> tuple[object, ...]:
 
 
 def _difference(schema: wire.Schema, usual: tuple[object, ...], one: int) -> str:
-    """Return in words where a description differs from that of most clients.
-
-    Parameters
-    ----------
-    one : a client that has what most have
-    """
+    """Return in words where a description differs from that of most clients."""
     pairs = zip(keys.SCHEMA_COMMON, _required(schema), usual, strict=True)
     what, value, expected = next(each for each in pairs if each[1] != each[2])
     return (

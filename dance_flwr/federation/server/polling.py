@@ -72,10 +72,6 @@ def ask(
     Flower's own Grid polls every three seconds, which is most of a short round. This function polls
     often at first, then less often, at least once a second. It packs tensors for the transport and
     records every message in the log.
-
-    Parameters
-    ----------
-    check : returns what is wrong with the reply to a request, "" where nothing is
     """
     # Why (decision 10): Flower sends each array in requests of its own. A grid in this process says
     # that its messages cross no wire.
@@ -106,12 +102,7 @@ def ask(
 
 
 def _push(grid: Grid, messages: Sequence[Message]) -> list[str]:
-    """Push messages, again where the SuperLink gave up the upload of their arrays.
-
-    Raises
-    ------
-    UserError : it did so every time
-    """
+    """Push messages, again where the SuperLink gave up the upload of their arrays."""
     for pause in (*_PUSH_AGAIN_SECONDS, None):
         try:
             return list(grid.push_messages(messages))

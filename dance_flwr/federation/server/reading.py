@@ -28,12 +28,7 @@ def summed_votes(votes: Iterable[Sequence[int]]) -> list[int]:
 
 
 def settled_reading(known: Reading, config: RunConfig, votes: Sequence[int]) -> dict[str, Any]:
-    """Return what every later message says of the reading; `known` is filled once in a run.
-
-    Parameters
-    ----------
-    known : of the checkpoint: a client that is absent at one start changes nothing for the others
-    """
+    """Return what every later message says of the reading; `known` is filled once in a run."""
     if not known:
         known |= chosen_reading(config, votes)
     return reading_settings(known)

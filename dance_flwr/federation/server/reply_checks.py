@@ -21,16 +21,16 @@ from dance_flwr.federation.server.count_checks import MAX_TOKENS, CountRules
 from dance_flwr.federation.server.reading import vote_size
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.rules import (
+    FLAG,
     MAX_NUMBER,
-    Flag,
-    ListOf,
-    Real,
     Rule,
-    Text,
-    Whole,
     entries_fault,
+    list_of,
+    real,
     records_fault,
     short_repr,
+    text,
+    whole,
 )
 from dance_flwr.federation.wire.tensors import array_fault
 from dance_flwr.fingerprint import PROTOCOL
@@ -41,17 +41,17 @@ from dance_flwr.nn.mixture import MAX_LOSS, candidates
 
 MAX_NODES = 2**31 - 1  # of one client
 _MAX_ARRAYS, _NAME = 100_000, 200  # _NAME: characters
-_NODES = Whole(0, MAX_NODES)
+_NODES = whole(0, MAX_NODES)
 # By the annotation of a field, so that a field that is added to an answer has a rule.
 _BY_TYPE: dict[str, Rule] = {
-    "int": Whole(),
-    "bool": Flag(),
-    "str": Text(_NAME),
-    "tuple[str, ...]": ListOf(Text(MAX_CLASS_NAME), 1, MAX_CLASSES),
-    "tuple[int, ...]": ListOf(Whole(0, MAX_PROBED), 0, 0),
+    "int": whole(),
+    "bool": FLAG,
+    "str": text(_NAME),
+    "tuple[str, ...]": list_of(text(MAX_CLASS_NAME), 1, MAX_CLASSES),
+    "tuple[int, ...]": list_of(whole(0, MAX_PROBED), 0, 0),
 }
-_NAMES: dict[str, Rule] = dict.fromkeys((keys.LLM, keys.TOKENISER), Text(_NAME))
-_SEAL: dict[str, Rule] = {keys.EVIDENCE_SHA256: Text(64)}
+_NAMES: dict[str, Rule] = dict.fromkeys((keys.LLM, keys.TOKENISER), text(_NAME))
+_SEAL: dict[str, Rule] = {keys.EVIDENCE_SHA256: text(64)}
 
 
 def _table_of(answer: type) -> dict[str, Rule]:
@@ -59,7 +59,7 @@ def _table_of(answer: type) -> dict[str, Rule]:
 
 
 _HELLO = _table_of(messages.Hello)
-_SCHEMA = _table_of(messages.Schema) | {"text_dim": Whole(1), keys.SCHEMA_NODES: _NODES}
+_SCHEMA = _table_of(messages.Schema) | {"text_dim": whole(1), keys.SCHEMA_NODES: _NODES}
 
 
 def hello_fault(request: Message, reply: Message) -> str:
@@ -73,30 +73,22 @@ def refused(reply: Message, fault: str) -> Message:
 
 
 class ReplyChecks:
-    """The checks of the replies of one run.
-
-    Parameters
-    ----------
-    config : of the run
-    """
+    """The checks of the replies of one run."""
 
     def __init__(self, config: RunConfig) -> None:
         self._config, spec = config, get_spec(config.method)
         # Under masks their sum alone is known, as that of the sizes.
         votes = 0 if config.privacy.secure_aggregation else vote_size(config)
-        self._schema_rules = _SCHEMA | {"reading_votes": ListOf(Whole(0, MAX_PROBED), votes, votes)}
+        self._schema_rules = _SCHEMA | {
+            "reading_votes": list_of(whole(0, MAX_PROBED), votes, votes)
+        }
         self._views = (*final_views(config), "deployed")
         self._reads_each = spec.uplink is Uplink.EACH
         self._nodes: dict[int, int] = {}
         self._classes = 0
 
     def learn(self, schemas: Mapping[int, messages.Schema]) -> None:
-        """Bound later replies by what clients described.
-
-        Parameters
-        ----------
-        schemas : SuperNode -> description; all of the same classes
-        """
+        """Bound later replies by what clients described."""
         self._nodes = {node: schema.num_nodes for node, schema in schemas.items()}
         self._classes = max((len(schema.class_names) for schema in schemas.values()), default=0)
 
@@ -139,12 +131,7 @@ class ReplyChecks:
         return ""
 
     def alike(self, request: Message, replies: Sequence[Message]) -> list[Message]:
-        """Return answers to one batch with an error for each that does not fit those of most.
-
-        Parameters
-        ----------
-        request : to any client of the batch
-        """
+        """Return answers to one batch with an error for each that does not fit those of most."""
         if request.metadata.message_type == keys.EVALUATE:
             return self._of_same_views(replies)
         if SECAGG_CONFIGS not in request.content.config_records:
@@ -187,9 +174,9 @@ class ReplyChecks:
         # A client may have no labelled node, or no node at all.
         least = int(nodes > 0 and self._config.aggregate_weight != "labelled")
         # Why (decision 9): under differential privacy, all clients weigh the same.
-        table[keys.WEIGHT] = Whole(least, nodes) if privacy.dp == "none" else Whole(1, 1)
+        table[keys.WEIGHT] = whole(least, nodes) if privacy.dp == "none" else whole(1, 1)
         if privacy.dp != "none" and privacy.clipping == "adaptive":
-            table[keys.UNCLIPPED] = Real(0, 1)
+            table[keys.UNCLIPPED] = real(0, 1)
         records = {keys.ARRAYS: ArrayRecord, keys.METRICS: MetricRecord}
         # A method of sums sends no statistics: what its spec does not declare is refused.
         optional: dict[str, type] = {keys.STATISTICS: ArrayRecord} if self._reads_each else {}
@@ -207,10 +194,10 @@ class ReplyChecks:
         if final and (fault := entries_fault(content.config_records[keys.CONFIG], _NAMES)):
             return fault
         # No more than the client described before the run: a later lie contradicts an earlier one.
-        nodes = Whole(0, self._nodes.get(node, MAX_NODES))
+        nodes = whole(0, self._nodes.get(node, MAX_NODES))
         metrics = messages.metrics_of(content)
         calibrated = self._config.privacy.dp == "none"
-        rules = CountRules(self._views, nodes, self._classes, Whole(0, MAX_TOKENS), calibrated)
+        rules = CountRules(self._views, nodes, self._classes, whole(0, MAX_TOKENS), calibrated)
         return rules.fault(metrics, splits)
 
 
@@ -226,22 +213,22 @@ def total_fault(
     """
     if task == keys.WEIGH:
         names = (keys.WEIGHT, keys.NODES, keys.ENCODER_TOKENS)
-        sums: dict[str, Rule] = dict.fromkeys(names, Whole())
-        sums[keys.WEIGHT] = Whole(1)
+        sums: dict[str, Rule] = dict.fromkeys(names, whole())
+        sums[keys.WEIGHT] = whole(1)
         if votes := vote_size(config):
-            sums[keys.READING_VOTES] = ListOf(Whole(0, config.clients * MAX_PROBED), votes, votes)
+            sums[keys.READING_VOTES] = list_of(whole(0, config.clients * MAX_PROBED), votes, votes)
         return entries_fault(metrics, sums)
     if task == keys.TRAIN:
         # Bounded for all clients together: under masks nobody sees whose number is false.
-        table = _training_table() | {keys.WEIGHT: Whole(1, largest)}
+        table = _training_table() | {keys.WEIGHT: whole(1, largest)}
         if config.privacy.dp != "none" and config.privacy.clipping == "adaptive":
-            table[keys.UNCLIPPED] = Real()
+            table[keys.UNCLIPPED] = real()
         return entries_fault(metrics, table)
     if keys.LOSSES in metrics:
         return losses_fault(metrics, config, largest)
     views = (*final_views(config), "deployed")
     splits = [split for split in ("val", "test") if keys.total_of(split) in metrics]
-    rules = CountRules(views, Whole(0, largest), calibrated=config.privacy.dp == "none")
+    rules = CountRules(views, whole(0, largest), calibrated=config.privacy.dp == "none")
     return rules.fault(metrics, splits or ["val"])
 
 
@@ -249,14 +236,14 @@ def losses_fault(metrics: Mapping[str, Any], config: RunConfig, nodes: int) -> s
     """Return what is wrong with the losses of mixtures on at most so many nodes."""
     scored = metrics.get(keys.WEIGHT)
     largest = MAX_LOSS * (scored if isinstance(scored, int) else 0)
-    each = ListOf(Whole(0, largest), *[len(candidates(config.personal))] * 2)
-    table: dict[str, Rule] = {keys.WEIGHT: Whole(0, nodes), keys.LOSSES: each}
-    return entries_fault(metrics, table | {keys.seconds_of("train"): Real(0)})
+    each = list_of(whole(0, largest), *[len(candidates(config.personal))] * 2)
+    table: dict[str, Rule] = {keys.WEIGHT: whole(0, nodes), keys.LOSSES: each}
+    return entries_fault(metrics, table | {keys.seconds_of("train"): real(0)})
 
 
 def _training_table() -> dict[str, Rule]:
-    table: dict[str, Rule] = {keys.LOSS: Real(), **{name: Whole() for name in COUNTS}}
-    return table | {keys.seconds_of(phase): Real(0) for phase in PHASES}
+    table: dict[str, Rule] = {keys.LOSS: real(), **{name: whole() for name in COUNTS}}
+    return table | {keys.seconds_of(phase): real(0) for phase in PHASES}
 
 
 def _whole_fault(request: Message, reply: Message) -> str:

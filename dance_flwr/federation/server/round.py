@@ -86,14 +86,7 @@ class Round(Strategy):
     def run(
         self, grid: Grid, arrays: ArrayRecord, config: Mapping[str, Any], on_end: OnEnd
     ) -> None:
-        """Run the remaining rounds.
-
-        Parameters
-        ----------
-        arrays : the model to start from
-        config : config of every message
-        on_end : called before the first round with 0, then after each with its number, from 1
-        """
+        """Run the remaining rounds."""
         # Flower's strategies count from 1 at every start and cannot resume: `offset` is what
         # earlier starts completed, and `on_end`, called as `evaluate_fn`, writes the checkpoints
         # (decision 10).
@@ -129,12 +122,7 @@ class Round(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Merge the valid uploads of a round and take the server's step.
-
-        Raises
-        ------
-        QuorumError : too few uploads are valid
-        """
+        """Merge the valid uploads of a round and take the server's step."""
         round_ = server_round + self.offset
         assert self._grid is not None
         answers = list(replies)
@@ -205,12 +193,7 @@ class Round(Strategy):
         return arrays if part is arrays else ArrayRecord(dict(part))
 
     def state(self, arrays: ArrayRecord) -> tuple[Groups, dict[str, float]]:
-        """Return the state that a checkpoint needs: arrays by group and name, numbers by name.
-
-        Parameters
-        ----------
-        arrays : the global model
-        """
+        """Return the state that a checkpoint needs: arrays by group and name, numbers by name."""
         groups: Groups = {"model": numpy_of(arrays)}
         # Without an average they are one record, stored once.
         if self.deployed is not arrays:

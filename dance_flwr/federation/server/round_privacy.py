@@ -60,12 +60,7 @@ class RoundPrivacy:
         ]
 
     def protect(self, mean: State, metrics: Mapping[str, Any], round_: int) -> State:
-        """Return the mean of a round with the server's noise, and adapt the clipping norm.
-
-        Parameters
-        ----------
-        metrics : summed over the clients of the round
-        """
+        """Return the mean of a round with the server's noise, and adapt the clipping norm."""
         # The norm before it adapts: this round's updates were clipped to it. Weights are 1, so that
         # their sum is the number of clients (decision 9).
         clients, norm = int(metrics[keys.WEIGHT]), self.norm.value

@@ -33,10 +33,6 @@ class SecureGrid(FederationGrid):
     A strategy receives one reply for all clients: the weighted mean of their models and the sum of
     their metrics. Any strategy that needs means only works unchanged; `check_method` refuses the
     others.
-
-    Parameters
-    ----------
-    config : of the run
     """
 
     def __init__(
@@ -58,12 +54,7 @@ class SecureGrid(FederationGrid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
-        """Send, sum under masks, and return one reply for all clients; queries pass unchanged.
-
-        Raises
-        ------
-        QuorumError : too few clients are left to remove the masks
-        """
+        """Send, sum under masks, and return one reply for all clients; queries pass unchanged."""
         sent = list(messages)
         kind = sent[0].metadata.message_type if sent else ""
         if kind not in (keys.TRAIN, keys.EVALUATE):
@@ -127,12 +118,7 @@ class SecureGrid(FederationGrid):
         return Message(RecordDict(records), reply_to=sent[0])
 
     def _metrics(self, total: MaskedSum, start: int, options: SumOptions) -> dict[str, Any]:
-        """Return the summed metrics, or the weight alone where a client is missing.
-
-        Raises
-        ------
-        UserError : honest clients cannot have sent them together
-        """
+        """Return the summed metrics, or the weight alone where a client is missing."""
         clients = len(self._client_of_node)
         # Why (docs/privacy.md): the pads of a missing client stay in the numbers, which are then
         # uniform.

@@ -8,13 +8,7 @@ Sizes = dict[str, dict[int | None, int]]  # name -> client -> count; None = the 
 
 
 def merged_sizes(past: Sizes, described: Mapping[int, Schema]) -> Sizes:
-    """Return nodes and encoded tokens of all clients that described their data, ascending.
-
-    Parameters
-    ----------
-    past : of the clients at earlier starts
-    described : client -> its description at this start
-    """
+    """Return nodes and encoded tokens of all clients that described their data, ascending."""
     counted = {
         "nodes_per_client": {client: schema.num_nodes for client, schema in described.items()},
         "encoder_tokens": {client: schema.encoder_tokens for client, schema in described.items()},

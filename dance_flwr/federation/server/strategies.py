@@ -72,10 +72,6 @@ def fedtrimmedavg(config: RunConfig, **options: Any) -> FedAvg:
     """Return the mean without the largest and the least fifth, entry by entry (Yin et al. 2018).
 
     At least one upload is cut on each side, also of the fewest that a round can end with.
-
-    Raises
-    ------
-    UserError : these are so few that nothing would be left
     """
     fewest = _fewest(config, _MIN_TRIMMED, "fedtrimmedavg omits one on each side")
     # At least one upload on each side: a fifth of four clients would cut none.
@@ -140,17 +136,7 @@ def make_round(
     on_train: Callable[[Training], None],
     on_validation: Callable[[Counts], None],
 ) -> Round:
-    """Return the round of a run, with its method's server side and its strategy.
-
-    Parameters
-    ----------
-    shape : widths of the global model
-    on_train, on_validation : see `Round`
-
-    Raises
-    ------
-    UserError : there is no such method or strategy
-    """
+    """Return the round of a run, with its method's server side and its strategy."""
     spec = get_spec(config.method)
     side = spec.server_type()(config, shape)
     factory = STRATEGIES.get(config.strategy)

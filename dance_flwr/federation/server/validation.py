@@ -25,12 +25,7 @@ from dance_flwr.federation.privacy.quantiser import (
 from dance_flwr.federation.server.grid import LOG, FederationGrid
 from dance_flwr.federation.wire import messages
 from dance_flwr.methods.server_side import ServerSide, State, Upload
-from dance_flwr.methods.upload_checks import (
-    NormHistory,
-    model_fault,
-    norm_bounds,
-    update_norm,
-)
+from dance_flwr.methods.upload_checks import NormHistory, model_fault, norm_bounds, update_norm
 
 
 def valid_updates(

@@ -39,12 +39,7 @@ def sum_metrics(metrics_by_client: Iterable[Mapping[str, Any]]) -> dict[str, Any
 
 
 def read_counts(metrics: Mapping[str, Any], split: str, views: Iterable[str]) -> Counts:
-    """Read the counts of one split from (summed) metrics.
-
-    Parameters
-    ----------
-    views : names that may occur; absent ones are omitted
-    """
+    """Read the counts of one split from (summed) metrics."""
     from dance_flwr.metrics import Counts
 
     named = {view: keys.correct_of(split, view) for view in views}
@@ -77,12 +72,7 @@ def token_entries(tokens: Tokens) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def read_tokens(metrics: Mapping[str, Any], names: Mapping[str, Any]) -> Tokens:
-    """Read the counts of tokens over a run from (summed) metrics.
-
-    Parameters
-    ----------
-    names : config of the answer; empty where a masked sum has none
-    """
+    """Read the counts of tokens over a run from (summed) metrics."""
     from dance_flwr.metrics import TOKEN_COUNTS, Tokens
 
     return Tokens(

@@ -1,99 +1,59 @@
 """Rules for the records that a stranger has filled: their names, and types, ranges, lengths."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from reprlib import repr as shortened
-from typing import Any, Protocol
+from typing import Any
 
 MAX_NUMBER = 2**53  # up to here whole numbers are exact in float64 and in JSON
 
 
-class Rule(Protocol):
-    """What a value must be; its text completes "expected NAME to be ..."."""
-
-    def allows(self, value: Any) -> bool:
-        """Whether this value keeps the rule."""
-        ...
-
-
 @dataclass(frozen=True)
-class Whole:
-    """An integer within bounds; no bool."""
+class Rule:
+    """What a value must be; `text` completes "expected NAME to be ..."."""
 
-    minimum: int = 0
-    maximum: int = MAX_NUMBER
-
-    def allows(self, value: Any) -> bool:
-        """Whether this value keeps the rule."""
-        # `type`, as True is an int for `isinstance`.
-        return type(value) is int and self.minimum <= value <= self.maximum
+    text: str
+    allows: Callable[[Any], bool] = field(compare=False, repr=False)
 
     def __str__(self) -> str:
-        return f"a whole number from {self.minimum} to {self.maximum}"
+        return self.text
 
 
-@dataclass(frozen=True)
-class Real:
-    """A finite number within bounds."""
+def whole(minimum: int = 0, maximum: int = MAX_NUMBER) -> Rule:
+    """Return the rule of an integer within bounds; no bool, which is an int for `isinstance`."""
+    text = f"a whole number from {minimum} to {maximum}"
+    return Rule(text, lambda value: type(value) is int and minimum <= value <= maximum)
 
-    minimum: float = -MAX_NUMBER
-    maximum: float = MAX_NUMBER
 
-    def allows(self, value: Any) -> bool:
-        """Whether this value keeps the rule; NaN is within no bounds."""
+def real(minimum: float = -MAX_NUMBER, maximum: float = MAX_NUMBER) -> Rule:
+    """Return the rule of a finite number within bounds; NaN is within none."""
+
+    def allows(value: Any) -> bool:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and self.minimum <= value <= self.maximum
+        return number and minimum <= value <= maximum
 
-    def __str__(self) -> str:
-        return f"a number from {self.minimum:g} to {self.maximum:g}"
-
-
-@dataclass(frozen=True)
-class Text:
-    """A string, or bytes, of bounded length."""
-
-    max_length: int
-    kind: type[str] | type[bytes] = str
-
-    def allows(self, value: Any) -> bool:
-        """Whether this value keeps the rule."""
-        return isinstance(value, self.kind) and len(value) <= self.max_length
-
-    def __str__(self) -> str:
-        return f"{self.kind.__name__} of at most {self.max_length}"
+    return Rule(f"a number from {minimum:g} to {maximum:g}", allows)
 
 
-@dataclass(frozen=True)
-class Flag:
-    """True or False."""
-
-    def allows(self, value: Any) -> bool:
-        """Whether this value keeps the rule."""
-        return isinstance(value, bool)
-
-    def __str__(self) -> str:
-        return "true or false"
+def text(max_length: int, kind: type[str] | type[bytes] = str) -> Rule:
+    """Return the rule of a string, or bytes, of bounded length."""
+    what = f"{kind.__name__} of at most {max_length}"
+    return Rule(what, lambda value: isinstance(value, kind) and len(value) <= max_length)
 
 
-@dataclass(frozen=True)
-class ListOf:
-    """A list of bounded length whose entries keep one rule."""
+FLAG = Rule("true or false", lambda value: isinstance(value, bool))
 
-    each: Rule
-    minimum: int
-    maximum: int
 
-    def allows(self, value: Any) -> bool:
-        """Whether this value keeps the rule."""
+def list_of(each: Rule, minimum: int, maximum: int) -> Rule:
+    """Return the rule of a list of bounded length whose entries keep one rule."""
+
+    def allows(value: Any) -> bool:
         # The length first, so that a long list is not read to its end.
-        whole = isinstance(value, list) and self.minimum <= len(value) <= self.maximum
-        return whole and all(map(self.each.allows, value))
+        bounded = isinstance(value, list) and minimum <= len(value) <= maximum
+        return bounded and all(map(each.allows, value))
 
-    def __str__(self) -> str:
-        count = (
-            self.minimum if self.minimum == self.maximum else f"{self.minimum} to {self.maximum}"
-        )
-        return f"a list of {count} entries, each {self.each}"
+    count = minimum if minimum == maximum else f"{minimum} to {maximum}"
+    return Rule(f"a list of {count} entries, each {each}", allows)
 
 
 def entries_fault(
@@ -122,12 +82,7 @@ def records_fault(
     required: Mapping[str, type],
     optional: Mapping[str, type] | None = None,
 ) -> str:
-    """Return what is wrong with the records of a reply: one is missing, unknown or of another kind.
-
-    Parameters
-    ----------
-    required, optional : kind of record by name
-    """
+    """Return which record of a reply is missing, unknown or of another kind; "" if none is."""
     known = {**required, **(optional or {})}
     if missing := sorted(required.keys() - content.keys()):
         return f"expected a record {missing[0]!r}, found none"

@@ -11,13 +11,7 @@ from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.dance.passes import DanceClient
 from dance_flwr.dance.plan import Condensation
 from dance_flwr.dance.selection import Selection
-from dance_flwr.dance.state import (
-    CONDENSATION,
-    VALIDATION,
-    RunFolder,
-    Stored,
-    read_stored,
-)
+from dance_flwr.dance.state import CONDENSATION, VALIDATION, RunFolder, Stored, read_stored
 from dance_flwr.dance.training import train_round
 from dance_flwr.data.text.usage import note_evidence
 from dance_flwr.evidence.explain import Explainer

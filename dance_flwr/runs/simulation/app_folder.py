@@ -19,12 +19,7 @@ _BLOCK = re.compile(
 
 
 def app_dir() -> Path:
-    """Return the folder of the Flower app: the one with our pyproject.toml.
-
-    Raises
-    ------
-    UserError : the package was installed without it
-    """
+    """Return the folder of the Flower app: the one with our pyproject.toml."""
     path = PROJECT / PYPROJECT
     if path.is_file() and _read(path)["project"]["name"] == "dance-flwr":
         return PROJECT
@@ -35,12 +30,7 @@ def app_dir() -> Path:
 
 
 def check_engine() -> None:
-    """Check that Flower's simulation engine can run this app.
-
-    Raises
-    ------
-    UserError : Ray is missing, or the package was installed without its app
-    """
+    """Check that Flower's simulation engine can run this app."""
     if find_spec("ray") is None:
         raise UserError(
             "expected Ray, which Flower's simulation engine runs clients in, found none; install "
@@ -55,10 +45,6 @@ def submitted_app(scratch: Path) -> Path:
     Flower visits every file of the folder that it is given, which takes seconds where an
     environment lies in a checkout, and refuses keys that pyproject.toml does not declare. The copy
     holds the app alone and declares the keys of plug-ins, too.
-
-    Raises
-    ------
-    UserError : the package was installed without its app
     """
     copy = scratch / "app"
     shutil.rmtree(copy, ignore_errors=True)  # an earlier release may have had other files
@@ -74,12 +60,7 @@ def submitted_app(scratch: Path) -> Path:
 
 
 def app_files() -> dict[str, Path]:
-    """Return the installed files that Flower bundles: path in the bundle -> file.
-
-    Raises
-    ------
-    UserError : the package was installed without its app
-    """
+    """Return the installed files that Flower bundles: path in the bundle -> file."""
     app = app_dir()
     files = {PYPROJECT: app / PYPROJECT}
     # By the patterns of the project itself.

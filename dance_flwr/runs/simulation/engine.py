@@ -32,11 +32,6 @@ def placed(config: RunConfig) -> RunConfig:
     """Return the configuration with a folder for the run and absolute paths.
 
     The server of an engine has another working directory: all paths that it gets are absolute.
-
-    Raises
-    ------
-    UserError : the folder holds a finished run, or an interrupted one; or no file can be created
-        there
     """
     name = time.strftime(
         f"{Path(config.data).name}-{config.method}-seed{config.seed}-%Y%m%d-%H%M%S"
@@ -53,14 +48,7 @@ def placed(config: RunConfig) -> RunConfig:
 def run_in_process(
     config: RunConfig, folder: Path, on_round: OnRound, name: str = ""
 ) -> dict[str, Any]:
-    """Run the unmodified apps in this process, one client after the other; return the result.
-
-    Parameters
-    ----------
-    folder : receives `result.json`, `model.safetensors`, `history.jsonl`
-    on_round : receives each finished row of the history
-    name : of the run and of its folder at each client; empty = a new one
-    """
+    """Run the unmodified apps in this process, one client after the other; return the result."""
     import logging
 
     with _apps():
@@ -83,10 +71,6 @@ def run_under_flower(config: RunConfig, folder: Path, on_round: OnRound) -> dict
 
     `flwr run` reports success even if the ServerApp failed. The outcome is therefore read from the
     files of the ServerApp: `result.json`, or `error.txt` with the reason.
-
-    Raises
-    ------
-    UserError : the run failed; the message is the ServerApp's own, or names the log
     """
     completed = 0
     with exclusive(folder, SERVER):  # released before the server takes it
@@ -109,12 +93,7 @@ def run_under_flower(config: RunConfig, folder: Path, on_round: OnRound) -> dict
 
 
 def follow(link: SuperLink, run_id: str, folder: Path, on_round: OnRound, seen: int = 0) -> None:
-    """Follow the history of a run, after its first `seen` rows, until it has a result or an error.
-
-    Raises
-    ------
-    UserError : the run failed; the message is the ServerApp's own, or names the log
-    """
+    """Follow the history of a run after its first `seen` rows, until a result or an error."""
     last_sign, known = time.monotonic(), _identity(folder)
     while True:
         known = known or _identity(folder)

@@ -62,7 +62,8 @@ class Members:
 class ProcessTree(subprocess.Popen[bytes]):
     """A process with all that it starts, and a keeper, which stops them if this process dies.
 
-    The keeper waits at a pipe that the system closes when this process ends, in whatever way.
+    The command is one of this environment, or a path; it has a session of its own. The
+    keeper waits at a pipe that the system closes when this process ends, in whatever way.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ class ProcessTree(subprocess.Popen[bytes]):
         try:
             with log.open("ab") as output:
                 super().__init__(
-                    command,
+                    [str(tool(command[0])), *command[1:]],
                     env={**environment, **self.badge},
                     cwd=home,
                     stdout=output,
@@ -131,24 +132,6 @@ def _lives(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     return False
-
-
-def start(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    home: Path,
-    log: Path,
-    *,
-    scratch: bool = False,
-) -> ProcessTree:
-    """Start a command of this environment in its own session, in `home`; append output to `log`.
-
-    Parameters
-    ----------
-    scratch : whether `home` is removed if this process dies
-    """
-    program = [str(tool(command[0])), *command[1:]]
-    return ProcessTree(program, environment, home, log, scratch)
 
 
 def stop(tree: ProcessTree, ask: bool = True) -> None:

@@ -21,7 +21,7 @@ from dance_flwr.config.text import to_toml
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
 from dance_flwr.runs.simulation.app_folder import submitted_app
-from dance_flwr.runs.simulation.process_tree import ProcessTree, start, stop, tool
+from dance_flwr.runs.simulation.process_tree import ProcessTree, stop, tool
 
 NAME, HOST = "private", "127.0.0.1"
 _START_SECONDS = 60.0
@@ -44,12 +44,7 @@ class SuperLink:
     log: Path
 
     def submit(self, config: RunConfig, federation: str = "") -> str:
-        """Submit the app with this config; return the run id.
-
-        Parameters
-        ----------
-        federation : Flower's --federation-config, empty = none
-        """
+        """Submit the app with this config; return the run id."""
         settings = self.home / "run-config.toml"
         settings.write_text(to_toml(config), encoding="utf-8")
         app = submitted_app(self.home)
@@ -62,12 +57,7 @@ class SuperLink:
         return str(self.flwr("list", NAME, "--run-id", run_id)["runs"][0]["status"])
 
     def flwr(self, *arguments: str) -> dict[str, Any]:
-        """Run a `flwr` command; return its JSON.
-
-        Raises
-        ------
-        UserError : the command failed; the message is its output
-        """
+        """Run a `flwr` command; return its JSON."""
         command = [str(tool("flwr")), *arguments, "--format", "json"]
         done = subprocess.run(
             command, env=self.environment, cwd=self.home, capture_output=True, text=True
@@ -100,7 +90,7 @@ def private_superlink(log: Path) -> Iterator[SuperLink]:
     # project it was started in.
     command = ["python", "-P", "-m", "dance_flwr.runs.simulation.superlink_process", str(port)]
     try:
-        process = start(command, environment, home, log, scratch=True)
+        process = ProcessTree(command, environment, home, log, scratch=True)
         try:
             wait_until_healthy(process, f"http://{HOST}:{port}", log)
             yield SuperLink(home, environment | process.badge, log)
@@ -154,12 +144,7 @@ def flower_environment(home: Path) -> dict[str, str]:
 def wait_until_healthy(
     process: ProcessTree, address: str, log: Path, root_certificates: Path | None = None
 ) -> None:
-    """Wait until the SuperLink at http(s)://host:port reports that it is healthy.
-
-    Raises
-    ------
-    UserError : it exited or does not answer in time
-    """
+    """Wait until the SuperLink at http(s)://host:port reports that it is healthy."""
     # Directly, whatever proxy the environment names.
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
     if root_certificates:

@@ -35,13 +35,7 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
 class Guard:
-    """ASGI middleware that passes requests with credentials to `app`, and answers others with 403.
-
-    Parameters
-    ----------
-    token : what an operator's command must show
-    user : who may call, None for any user
-    """
+    """ASGI middleware that answers 403 to requests without `token`, or of another `user`."""
 
     def __init__(self, app: App, token: str, user: int | None) -> None:
         self._app, self._expected, self._user = app, f"Bearer {token}".encode(), user

@@ -95,11 +95,6 @@ class Request:
         Later ones win: configs/DATASET.toml, the method's file in configs/tuned, `settings`,
         rounds, overrides.
 
-        Parameters
-        ----------
-        settings : flat keys of the cell itself
-        rules : as in `tuned_file`
-
         Raises
         ------
         UserError : a file is not valid TOML, or an override contradicts a setting of the cell, so
@@ -200,12 +195,7 @@ def disk_values(method: str) -> dict[str, Value]:
 
 
 def base_values(dataset: str) -> dict[str, Value]:
-    """Return the flat keys of configs/DATASET.toml; empty without that file.
-
-    Raises
-    ------
-    UserError : there are no configurations at all, so that an absent file says nothing
-    """
+    """Return the flat keys of configs/DATASET.toml; empty without that file."""
     if not TUNED.is_dir():
         raise UserError(
             f"expected the configurations of dance-flwr in {CONFIGS}, found none; install it again"

@@ -31,12 +31,7 @@ _RESULT_KEYS = (
 
 
 def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) -> dict[str, Any]:
-    """Return what tables need of a result; the history only as means.
-
-    Parameters
-    ----------
-    curve : keep the validation accuracy by round, 4 digits, null in rounds without validation
-    """
+    """Return what tables need of a result; the history only as means."""
     history = result["history"]
     steady = history[WARM_ROUNDS:]
     clients = result["clients"]

@@ -83,12 +83,7 @@ def _digest(text: str) -> str:
 
 
 class Study:
-    """The paths of a study, and which results exist.
-
-    Parameters
-    ----------
-    root : the study's folder; created with the first file
-    """
+    """The paths of a study, and which results exist."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.expanduser().resolve()
@@ -126,9 +121,9 @@ class Study:
     def remember(self, experiment: str, command: str, cells: Sequence[Cell]) -> None:
         """Record the cells of an experiment; earlier cells with other labels stay."""
         old = self.grid(experiment)
-        entries = {_key(entry["labels"]): entry for entry in old["cells"]}
+        entries = {label_key(entry["labels"]): entry for entry in old["cells"]}
         for cell in cells:
-            entries[_key(cell.labels)] = {
+            entries[label_key(cell.labels)] = {
                 "labels": dict(cell.labels),
                 "run": "" if cell.measure else run_name(cell.config),
                 "measure": measure_name(cell) if cell.measure else "",
@@ -150,12 +145,7 @@ class Study:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file.
-
-    Raises
-    ------
-    UserError : it cannot be read as JSON
-    """
+    """Return the content of a JSON file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -164,5 +154,6 @@ def read_json(path: Path) -> Any:
         ) from None
 
 
-def _key(labels: Mapping[str, Any]) -> str:
+def label_key(labels: Mapping[str, Any]) -> str:
+    """Return labels as text; labels in another order are the same cell."""
     return json.dumps(dict(labels), sort_keys=True)

@@ -14,7 +14,15 @@ from dance_flwr.errors import UserError
 from dance_flwr.study import EXPERIMENTS
 from dance_flwr.study.engine.cells import Row
 from dance_flwr.study.engine.compact_rows import CURVE, compact
-from dance_flwr.study.engine.folder import FACTS, Study, all_settings, changes, of_method, read_json
+from dance_flwr.study.engine.folder import (
+    FACTS,
+    Study,
+    all_settings,
+    changes,
+    label_key,
+    of_method,
+    read_json,
+)
 
 Line = dict[str, Any]  # of a file of compact rows
 
@@ -39,12 +47,7 @@ class Rows:
 
 
 def load_rows(path: Path) -> Rows:
-    """Read a study folder or a file of compact rows; both give the same rows.
-
-    Raises
-    ------
-    UserError : there is neither, or a file is damaged
-    """
+    """Read a study folder or a file of compact rows; both give the same rows."""
     if path.is_dir():
         return _rows_of(_lines_of(Study(path)), path)
     if path.is_file():
@@ -191,7 +194,7 @@ def _below_defaults(pairs: Iterable[tuple[Line, Line]]) -> list[Line]:
 
 def _cell_key(use: Mapping[str, Any]) -> tuple[str, str]:
     """Return what identifies a cell: its experiment and labels."""
-    return use["experiment"], json.dumps(use["labels"], sort_keys=True)
+    return use["experiment"], label_key(use["labels"])
 
 
 def _lines_of(study: Study) -> list[Line]:

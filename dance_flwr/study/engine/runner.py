@@ -69,12 +69,7 @@ def with_absolute_data(cell: Cell) -> Cell:
 
 
 def check_labels(cells: Sequence[Cell]) -> None:
-    """Check that no two cells of an experiment carry the same labels.
-
-    Raises
-    ------
-    UserError : two do
-    """
+    """Check that no two cells of an experiment carry the same labels."""
     seen: set[tuple[Any, ...]] = set()
     for cell in cells:
         key = tuple(sorted(cell.labels.items()))
@@ -90,11 +85,6 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, log: L
 
     The caller holds the study (`sharding.at_work`): two commands would remove each other's
     unfinished runs.
-
-    Parameters
-    ----------
-    jobs : worker processes; measurements always run one at a time
-    again : run every cell, also those with results
 
     Raises
     ------
@@ -155,12 +145,7 @@ def _reused_line(study: Study, cells: Sequence[Cell]) -> str:
 
 
 def _check_data(study: Study, cells: Iterable[Cell]) -> None:
-    """Check that existing runs used the graph on this machine, where there is one.
-
-    Raises
-    ------
-    UserError : a run used another graph of the same name
-    """
+    """Check that existing runs used the graph on this machine, where there is one."""
     digests: dict[str, str] = {}
     for cell in (cell for cell in cells if not cell.measure):
         data, path = cell.config.data, study.run_folder(cell.config) / FACTS

@@ -17,11 +17,10 @@ from dance_flwr.errors import UserError
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.simulation.process_tree import stopping_in_order
 from dance_flwr.study import get_experiment
-from dance_flwr.study.engine.cell_filters import unpublished, where
+from dance_flwr.study.engine.cell_filters import Shard, at_work, read_shard, unpublished, where
 from dance_flwr.study.engine.cells import Cell, Experiment, Request
-from dance_flwr.study.engine.estimate import Line, estimate, time_left
+from dance_flwr.study.engine.estimate import Line, calls_of, estimate, print_calls, time_left
 from dance_flwr.study.engine.folder import Study, run_name, settings_of
-from dance_flwr.study.engine.planned_calls import calls_of, print_calls
 from dance_flwr.study.engine.runner import (
     Outcome,
     check_labels,
@@ -29,7 +28,6 @@ from dance_flwr.study.engine.runner import (
     run_grid,
     with_absolute_data,
 )
-from dance_flwr.study.engine.sharding import Shard, at_work, read_shard
 
 # 130 = 128 + SIGINT, as shells report an interrupted command.
 _STOPPED, _FAILED = 130, 2
@@ -42,10 +40,8 @@ class Execution:
     Attributes
     ----------
     jobs : runs at a time; None = one per core
-    dry_run : print the grid, and write nothing
-    again : run every cell, also those with results
-    labels : LABEL=VALUE that the cells must carry, see `cell_filters.where`
-    known : file of compact rows; cells that it holds are not run
+    labels : LABEL=VALUE that the cells must carry
+    known : file of compact rows, whose cells are not run
     shard : i/n, the share of the cells that this command runs; empty = all. The study records
         all of them, so that the folders of n shards can be copied into one
     command : recorded in the study, so that a report can print it

@@ -23,6 +23,7 @@ from dance_flwr.data.prepare import partition_folder, prepare
 from dance_flwr.disk import write_json, write_text
 from dance_flwr.errors import UserError
 from dance_flwr.methods import get_spec
+from dance_flwr.study.engine.cell_filters import at_work
 from dance_flwr.study.engine.cells import (
     TUNED,
     Cell,
@@ -33,7 +34,6 @@ from dance_flwr.study.engine.cells import (
 )
 from dance_flwr.study.engine.folder import Study, read_json
 from dance_flwr.study.engine.runner import run_grid
-from dance_flwr.study.engine.sharding import at_work
 
 _TRIALS = "tune"  # folder of a study
 BATCH = 4  # trials sampled at once; fixed, so that a search does not depend on --jobs
@@ -153,12 +153,7 @@ def search(plan: Search, study: Study, jobs: int, log: Callable[[str], None]) ->
 
 
 def check_validation(plan: Search, study: Study) -> None:
-    """Check, before any run, that there are validation nodes with every seed.
-
-    Raises
-    ------
-    UserError : there are none, or the data cannot be prepared
-    """
+    """Check, before any run, that there are validation nodes with every seed."""
     for cell in plan.cells(0, _defaults(plan)):
         if study.has_run(cell.config):
             result = read_json(study.run_folder(cell.config) / RESULT)

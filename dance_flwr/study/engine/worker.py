@@ -155,12 +155,7 @@ def _run(task: Task) -> None:
 
 
 def _refuse_absences(result: dict[str, Any]) -> None:
-    """Refuse the result of a run that went on without a client.
-
-    Raises
-    ------
-    UserError : names the first absence
-    """
+    """Refuse the result of a run that went on without a client."""
     # A run serves its user by going on; a number of a study is one of all clients.
     for row in result["history"]:
         for client, reason in row["absent"].items():
@@ -228,12 +223,7 @@ def _per_class(folder: Path, labels: NDArray[Any]) -> dict[str, int]:
 
 
 def data_digest(config: RunConfig) -> str:
-    """Return 16 hex digits that identify the content of the graph.
-
-    Raises
-    ------
-    DataError : the graph is not on this machine
-    """
+    """Return 16 hex digits that identify the content of the graph."""
     return hashlib.sha256(source_identity(config.data, data_root(config)).encode()).hexdigest()[:16]
 
 

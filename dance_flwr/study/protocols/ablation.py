@@ -37,12 +37,11 @@ REFRESHES: dict[str, dict[str, Value]] = {
     "Static-DANCE": {_CORE: 0, _TEXT: 0},
 }
 HOW = (
-    "w/o TGR: the core keeps its induced edges, and every edge of the local graph weighs 1. "
-    "w/o TC: the text of a node is all of its own chunks. w/o NC: the core is drawn at random, "
+    "w/o TGR: the core keeps its induced edges, and every edge of the local graph weighs 1. w/o "
+    "TC: the text of a node is all of its own chunks. w/o NC: the core is drawn at random, "
     "labelled or not. w/o labels: training labels enter the loss alone, not the prediction. The "
     "paper does not say what takes the place of a part. Random labelled core: random labelled "
-    "nodes, the same quotas. Covering core: facility location within the class. "
-    f"{SEED_TEXT}"
+    f"nodes, the same quotas. Covering core: facility location within the class. {SEED_TEXT}"
 )
 HOW_REFRESH = (
     "What is not refreshed is chosen once, in round 1, by the first model. The paper gives gains "

@@ -36,10 +36,7 @@ from dance_flwr.study.reports.tables import (
     shared_settings,
     table_line,
 )
-from dance_flwr.study.reports.trained_nodes import (
-    labelled_nodes,
-    nodes_trained_on,
-)
+from dance_flwr.study.reports.trained_nodes import labelled_nodes, nodes_trained_on
 
 HOW = (
     "Accuracy is that of the global model of the best validation round on each client's real, "
@@ -107,10 +104,6 @@ def method_cells(
     """Return one cell per seed, and per ratio if `condensation-ratio` applies to the method.
 
     Other experiments share these runs.
-
-    Parameters
-    ----------
-    variant : name in `ablation.VARIANTS`, also a label; empty = the method as it is
     """
     changes = ablation.VARIANTS[variant] if variant else {}
     cells = []

@@ -40,7 +40,6 @@ def _cells(request: Request) -> list[Cell]:
 
 
 def _points(method: str) -> list[Point]:
-    """Return every point of a method."""
     points: list[Point] = [
         (
             {**dict(zip(KEYS, point, strict=True)), "paper": "no"},

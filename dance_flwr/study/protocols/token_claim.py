@@ -75,12 +75,7 @@ class Verdict:
 
 
 def judge(dance: Sequence[Row], rival: Sequence[Row]) -> Verdict:
-    """Return the verdict over the seeds that both have with tokens of a language model.
-
-    Parameters
-    ----------
-    dance, rival : rows of one data set that count, see `usable`
-    """
+    """Return the verdict over the seeds that both have with tokens of a language model."""
     mine, theirs = ({row.labels["seed"]: row for row in side} for side in (dance, rival))
     pairs = [(mine[seed], theirs[seed]) for seed in mine if seed in theirs]
     if not pairs:

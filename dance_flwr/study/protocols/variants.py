@@ -23,12 +23,7 @@ Point = tuple[Mapping[str, Label], Mapping[str, Value]]
 def variant_cells(
     request: Request, dataset: str, method: str, point: Point, rules: str = ""
 ) -> list[Cell]:
-    """Return one cell per seed at a point, at the data set's largest condensation ratio.
-
-    Parameters
-    ----------
-    rules : as in `cells.tuned_file`
-    """
+    """Return one cell per seed at a point, at the data set's largest condensation ratio."""
     labels, settings = point
     shared: dict[str, Label] = {"dataset": dataset_name(dataset), "method": method, **labels}
     # --set may ask for another ratio: no label names it, and tables print it.

@@ -21,12 +21,7 @@ HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
 
 
 def save(picture: Picture, folder: Path) -> tuple[Path, Path]:
-    """Write a picture as PNG and SVG and return both paths; equal rows give equal bytes.
-
-    Raises
-    ------
-    UserError : matplotlib is not installed
-    """
+    """Write a picture as PNG and SVG and return both paths; equal rows give equal bytes."""
     try:
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg

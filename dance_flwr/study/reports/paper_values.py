@@ -13,12 +13,7 @@ Printed = tuple[float, float] | str | None
 
 
 def main_number(dataset: str, method: str, ratio: float | None) -> Printed:
-    """Return (mean, standard deviation) of the main table, "OOT", or None where nothing is printed.
-
-    Parameters
-    ----------
-    ratio : of condensed nodes; None for a method that does not condense
-    """
+    """Return (mean, standard deviation) of the main table, "OOT", or None if not printed."""
     row = _numbers()["main"].get(dataset, {}).get("full" if ratio is None else f"{ratio:g}", {})
     column = _plain(_COLUMNS.get(method, method))
     return next((_printed(value) for name, value in row.items() if _plain(name) == column), None)
@@ -34,12 +29,7 @@ def main_ratios(dataset: str) -> tuple[float, ...]:
 
 
 def ablation_number(dataset: str, variant: str, metric: str) -> Printed:
-    """Return (mean, standard deviation) of the ablation table.
-
-    Parameters
-    ----------
-    metric : "accuracy" or "macro_f1"
-    """
+    """Return (mean, standard deviation) of the ablation table."""
     return _printed(_numbers()["ablation"].get(dataset, {}).get(variant, {}).get(metric))
 
 

@@ -19,16 +19,7 @@ _REPORT = "report.md"
 
 
 def check_outputs(folder: Path, export: Path | None, into: Path | None) -> None:
-    """Check, before rows are read, that a report and what goes with it can be written.
-
-    Parameters
-    ----------
-    folder : of the report; export : file of compact rows; into : Markdown file with markers
-
-    Raises
-    ------
-    UserError : names what is in the way, or the file that is missing
-    """
+    """Check, before rows are read, that a report and what goes with it can be written."""
     check_out(folder / _REPORT)
     if export is not None:
         check_out(export, "--export")
@@ -47,10 +38,6 @@ def write_report(rows: Rows, folder: Path, log: Log) -> dict[str, Section]:
     Returns
     -------
     sections by the name of their experiment; those with a summary also have it under NAME-summary
-
-    Raises
-    ------
-    UserError : matplotlib is not installed
     """
     sections: dict[str, Section] = {}
     lines, summaries = [], []
@@ -77,12 +64,7 @@ def write_report(rows: Rows, folder: Path, log: Log) -> dict[str, Section]:
 
 
 def insert(sections: dict[str, Section], folder: Path, file: Path, log: Log) -> None:
-    """Replace the text between `<!-- begin NAME -->` and `<!-- end NAME -->` with NAME's section.
-
-    Raises
-    ------
-    UserError : the file is missing, or has no marker of these sections
-    """
+    """Replace the text between `<!-- begin NAME -->` and `<!-- end NAME -->` by its section."""
     _check_into(file)
     text = file.read_text(encoding="utf-8")
     names = []

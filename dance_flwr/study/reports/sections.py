@@ -43,12 +43,7 @@ class Columns:
 
 
 def beyond_accuracy(columns: Columns, by_dataset: Mapping[Any, Sequence[Group]]) -> tuple[str, ...]:
-    """Return a table of what accuracy hides, with the lines of another; empty for older rows.
-
-    Parameters
-    ----------
-    columns : of the table of accuracies
-    """
+    """Return a table of what accuracy hides, with the lines of another; empty for older rows."""
     rows = [row for part in by_dataset.values() for group in part for row in group.rows]
     if not any("test_balanced_accuracy" in row.result for row in rows):
         return ()
@@ -80,13 +75,7 @@ def dataset_section(
     picture: Callable[[str, Sequence[Group]], Picture] | None = None,
     stated: Collection[str] = (),
 ) -> Section:
-    """Return `how`, tables of all data sets, and a picture of each.
-
-    Parameters
-    ----------
-    picture : (data set, its groups) -> picture
-    stated : as in `groups`
-    """
+    """Return `how`, tables of all data sets, and a picture of each."""
     by_dataset = by_label(groups(rows, stated), "dataset")
     text = f"{how} {seeds_text([group for part in by_dataset.values() for group in part])}"
     pictures = [picture(str(name), part) for name, part in by_dataset.items()] if picture else []

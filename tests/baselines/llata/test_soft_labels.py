@@ -33,8 +33,8 @@ from dance_flwr.baselines.llata.nodes import (
 from dance_flwr.baselines.llata.tree import Tree, community_tree
 from dance_flwr.config.tree import parse
 from dance_flwr.llm.model import Completion
-from dance_flwr.llm.quoting import as_data
 from dance_flwr.llm.session import usable
+from dance_flwr.llm.template import as_data
 
 RING = [(v, (v + 1) % 12) for v in range(12)]
 

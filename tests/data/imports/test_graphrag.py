@@ -4,8 +4,7 @@ import pandas as pd
 import pytest
 from support.tables import of_roles, values
 
-from dance_flwr.data.imports.graphrag import is_graphrag, read_graphrag
-from dance_flwr.data.imports.networks import read_network
+from dance_flwr.data.imports.networks import is_graphrag, read_graphrag, read_network
 from dance_flwr.errors import DataError
 
 ENTITIES = {

@@ -17,7 +17,7 @@ from dance_flwr.data.text.bank import (
     save_slice,
     text_key,
 )
-from dance_flwr.data.text.encoder import DEFAULT_ENCODER, TextEncoder
+from dance_flwr.data.text.encoder import DEFAULT_ENCODER, TextEncoder, resolve_encoder
 from dance_flwr.errors import DataError
 
 TEXTS = [
@@ -28,7 +28,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def encoder():
-    return TextEncoder.load(DEFAULT_ENCODER, precision="float32")
+    return TextEncoder.from_spec(resolve_encoder(DEFAULT_ENCODER, "float32"))
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from dance_flwr.data.text.encoder import (
     DEFAULT_SHA256,
     TextEncoder,
     bfloat16_supported,
-    encoder_fingerprint,
     resolve_encoder,
 )
 from dance_flwr.errors import DataError
@@ -28,7 +27,7 @@ SENTENCES = [
 
 @pytest.fixture(scope="module")
 def encoder():
-    return TextEncoder.load(DEFAULT_ENCODER, precision="float32")
+    return TextEncoder.from_spec(resolve_encoder(DEFAULT_ENCODER, "float32"))
 
 
 @pytest.fixture
@@ -69,7 +68,7 @@ def test_mean_pooling_matches_the_transformer_itself(encoder):
 
 @pytest.mark.skipif(not bfloat16_supported(), reason="needs bfloat16 instructions")
 def test_bfloat16_is_close_to_float32(encoder):
-    low = TextEncoder.load(DEFAULT_ENCODER)
+    low = TextEncoder.from_spec(resolve_encoder(DEFAULT_ENCODER))
     assert low.precision == "bfloat16"
     rows = low.encode(SENTENCES)
     assert ((rows * encoder.encode(SENTENCES)).sum(1) >= 0.99).all()
@@ -83,7 +82,7 @@ def test_auto_is_float32_without_bfloat16(monkeypatch):
 
 
 def test_spec_agrees_with_the_loaded_encoder(encoder):
-    assert encoder_fingerprint(DEFAULT_ENCODER, "float32") == encoder.fingerprint
+    assert resolve_encoder(DEFAULT_ENCODER, "float32").fingerprint == encoder.fingerprint
     assert encoder.spec.weights_sha256 == DEFAULT_SHA256
     assert encoder.spec.max_seq_tokens == 256 and encoder.tokenizer.is_fast
 
@@ -92,7 +91,7 @@ def test_fingerprint_loads_no_model_and_import_is_cheap():
     code = (
         "import sys; from dance_flwr.data.text import encoder as e;"
         "assert 'torch' not in sys.modules;"
-        "e.encoder_fingerprint(e.DEFAULT_ENCODER, 'float32');"
+        "e.resolve_encoder(e.DEFAULT_ENCODER, 'float32');"
         "assert not {'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -116,21 +115,21 @@ def test_wrong_hash_is_refused(copy, monkeypatch):
     "file", ["model.safetensors", "tokenizer.json", "1_Pooling/config.json", "modules.json"]
 )
 def test_fingerprint_covers_every_file_that_matters(copy, file):
-    before = encoder_fingerprint(str(copy), "float32")
+    before = resolve_encoder(str(copy), "float32").fingerprint
     with (copy / file).open("ab") as handle:
         handle.write(b" ")
     assert (
-        encoder_fingerprint(str(copy), "float32")
+        resolve_encoder(str(copy), "float32").fingerprint
         != before
-        != encoder_fingerprint(str(copy), "bfloat16")
+        != resolve_encoder(str(copy), "bfloat16").fingerprint
     )
 
 
 def test_fingerprint_ignores_place_and_readme(copy, tmp_path):
-    before = encoder_fingerprint(str(copy), "float32")
+    before = resolve_encoder(str(copy), "float32").fingerprint
     (copy / "README.md").write_text("other")
     moved = copy.rename(tmp_path / "moved")
-    assert encoder_fingerprint(str(moved), "float32") == before
+    assert resolve_encoder(str(moved), "float32").fingerprint == before
 
 
 def test_dimension_follows_pooling_and_dense_modules(copy):

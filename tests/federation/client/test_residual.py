@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from dance_flwr.federation.client.residual import PREVIOUS_RESIDUAL, RESIDUAL, ResidualFile
+from dance_flwr.federation.client.uploads import PREVIOUS_RESIDUAL, RESIDUAL, ResidualFile
 
 LIKE = {"w": torch.zeros(2, 2).double(), "b": torch.zeros(()).double()}
 ZERO = [0.0, 0.0, 0.0, 0.0, 0.0]

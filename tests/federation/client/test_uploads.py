@@ -12,7 +12,7 @@ from support.graphs import TEXT_DIM
 
 from dance_flwr.config.sections import FLOAT16, INT8
 from dance_flwr.errors import QuorumError
-from dance_flwr.federation.client.residual import PREVIOUS_RESIDUAL, RESIDUAL
+from dance_flwr.federation.client.uploads import PREVIOUS_RESIDUAL, RESIDUAL
 from dance_flwr.federation.flower import SecAggKey
 from dance_flwr.federation.privacy.quantiser import Quantised, dequantise
 from dance_flwr.federation.wire import keys, messages

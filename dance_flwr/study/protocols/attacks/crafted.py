@@ -45,12 +45,7 @@ Craft = Callable[[Mapping[str, Tensor], Tensor], State]
 
 
 def bins(state: Mapping[str, Tensor], rows: Tensor) -> State:
-    """Return a model of equal rows w and biases in steps.
-
-    Parameters
-    ----------
-    state : of an honest model; rows : [N, d] inputs of the first layer whose distribution is known
-    """
+    """Return a model of equal rows w and biases in steps."""
     width, text_dim = state[WEIGHT].shape
     direction = _directions(1, text_dim).expand(width, -1)
     # About one row in a bin; where there are more rows than bins, those of the upper tail.
@@ -116,10 +111,6 @@ CRAFTS: dict[str, Craft] = {
 
 def measure_crafted(clients: Sequence[Client]) -> dict[str, Any]:
     """Return how many labelled rows of all clients the sum of one round shows, by start model.
-
-    Parameters
-    ----------
-    clients : of `fedavg-full` on a graph convolutional network
 
     Returns
     -------

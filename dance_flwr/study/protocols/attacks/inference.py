@@ -30,11 +30,7 @@ from dance_flwr.dance.losses import supervised_nodes
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.passes import DanceClient
 from dance_flwr.dance.plan import Condensation, Plan
-from dance_flwr.dance.state import (
-    CONDENSATION,
-    PLAN,
-    RunFolder,
-)
+from dance_flwr.dance.state import CONDENSATION, PLAN, RunFolder
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.nn.model import PlainModel
 

@@ -28,13 +28,7 @@ from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
-from dance_flwr.study.engine.cells import (
-    Cell,
-    Experiment,
-    Label,
-    Request,
-    dataset_name,
-)
+from dance_flwr.study.engine.cells import Cell, Experiment, Label, Request, dataset_name
 from dance_flwr.study.engine.folder import settings_of
 from dance_flwr.study.protocols.attacks.crafted import measure_crafted
 from dance_flwr.study.protocols.attacks.inference import (
@@ -244,12 +238,7 @@ def _all_scores(
 def _membership_scores(
     clients: Sequence[Client], members: Sequence[Tensor], values: Sequence[Values]
 ) -> Scores:
-    """Return means over clients: members against held-out nodes, and against unused ones.
-
-    Parameters
-    ----------
-    members : node numbers; values : [n], larger = more likely a member; both by client
-    """
+    """Return means over clients: members against held-out nodes, and against unused ones."""
     triples = list(zip(clients, members, values, strict=True))
     held_out = [membership(v, nodes, held_out_nodes(c.data)) for c, nodes, v in triples]
     unused = [membership(v, nodes, unused_nodes(c.data, nodes)) for c, nodes, v in triples]

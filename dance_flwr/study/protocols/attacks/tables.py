@@ -5,33 +5,26 @@ from typing import Any
 
 from dance_flwr.study.engine.cells import Row, Section
 from dance_flwr.study.protocols.attacks.observations import DRAWS, MEAN, OTHER
-from dance_flwr.study.reports.tables import (
-    NOTHING,
-    Group,
-    groups,
-    markdown,
-    shared_settings,
-)
+from dance_flwr.study.reports.tables import NOTHING, Group, groups, markdown, shared_settings
 
 BEFORE = "nothing of this round"  # the observation of a server without any upload
 HOW = (
-    "The adversary is a server that follows the protocol and is curious. It knows the global "
-    "model before a round and what it received in it, and is made strong on purpose: for every "
-    "candidate node it also has the text, the edges and the label, and may run models on the "
-    "victim's graph.\n\n"
-    "AUC: members are the labelled nodes over which a client took its loss of the plain view in "
-    "this round; others are its validation and test nodes, on whose labels nobody trains. The "
-    "score is the slope of a node's loss from the model before the round to the model received, "
-    "the linear part of its fall (after Yeom et al. 2018, who take the loss itself). "
+    "The adversary is a server that follows the protocol and is curious. It knows the global model "
+    "before a round and what it received in it, and is made strong on purpose: for every candidate "
+    "node it also has the text, the edges and the label, and may run models on the victim's "
+    "graph.\n\nAUC: members are the labelled nodes over which a client took its loss of the plain "
+    "view in this round; others are its validation and test nodes, on whose labels nobody trains. "
+    "The score is the slope of a node's loss from the model before the round to the model "
+    "received, the linear part of its fall (after Yeom et al. 2018, who take the loss itself). "
     f"`{BEFORE}` is the server without any upload, by the loss itself under the global model. "
     f"`{OTHER}` is a control, as members are not chosen at random: it was trained on none of the "
-    "nodes. Labels: correlation over (client, class) between the change of the plain head's "
-    "bias and the client's share of the class among its members, both as differences from the "
-    "mean over clients. AUC 50 % and correlation 0 are chance.\n\n"
-    "All clients train in every round and are averaged in process, without noise before the "
-    f"attacked round; its uploads are then clipped and noised as the line says, {DRAWS} draws on "
-    "average. Epsilon is client-level and of the whole run. Scores are means over clients, then "
-    "over seeds. An attack that fails shows that it is weak, not that nothing leaks."
+    "nodes. Labels: correlation over (client, class) between the change of the plain head's bias "
+    "and the client's share of the class among its members, both as differences from the mean over "
+    "clients. AUC 50 % and correlation 0 are chance.\n\nAll clients train in every round and are "
+    "averaged in process, without noise before the attacked round; its uploads are then clipped "
+    f"and noised as the line says, {DRAWS} draws on average. Epsilon is client-level and of the "
+    "whole run. Scores are means over clients, then over seeds. An attack that fails shows that it "
+    "is weak, not that nothing leaks."
 )
 
 CRAFTED = (

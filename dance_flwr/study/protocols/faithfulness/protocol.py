@@ -40,8 +40,8 @@ from dance_flwr.methods import get_spec
 from dance_flwr.runs.reader import load_model, read_result
 from dance_flwr.seeding import derive, generator
 from dance_flwr.study.engine.cells import Cell, Experiment, Request
+from dance_flwr.study.protocols.faithfulness.estimates import pack
 from dance_flwr.study.protocols.faithfulness.gnn_explainer import masked_chunks
-from dance_flwr.study.protocols.faithfulness.node_values import pack
 from dance_flwr.study.protocols.faithfulness.tables import render
 from dance_flwr.study.protocols.variants import point_cells
 
@@ -63,10 +63,6 @@ def analyse(
     The values of each node go to `faithfulness-nodes.npz` in the run's folder. The returned dict
     holds their means and, as text, the values rounded to 1 / 100, without numbers of nodes: a
     report resamples them. Only a simulation may see both.
-
-    Raises
-    ------
-    UserError : the run's method selects no evidence
     """
     _check([config])
     result = read_result(run_folder)
@@ -193,12 +189,7 @@ def _compactness(results: list[tuple[ClientData, Outcomes]]) -> dict[str, Any]:
 
 
 def cells(request: Request) -> list[Cell]:
-    """Return a run with its analysis per data set, method and seed; the main table shares the runs.
-
-    Raises
-    ------
-    UserError : a requested method selects no evidence
-    """
+    """Return a run with its analysis per data set, method and seed, as in the main table."""
     made = point_cells(request, [({}, {})], request.methods)
     _check([cell.config for cell in made])
     return [replace(cell, analysis="faithfulness") for cell in made]

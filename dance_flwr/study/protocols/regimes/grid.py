@@ -105,12 +105,7 @@ def levels_of(dataset: str) -> tuple[Level, ...]:
 
 
 def variants_at(level: Level, methods: Sequence[str] = ()) -> tuple[Variant, ...]:
-    """Return what runs at a level; a method that ignores r is not repeated over it.
-
-    Parameters
-    ----------
-    methods : of these methods only; empty = all
-    """
+    """Return what runs at a level; a method that ignores r is not repeated over it."""
     variants = (*EVERYWHERE, *(other_methods() if level.rivals else ()))
     return tuple(
         variant

@@ -14,12 +14,7 @@ from dance_flwr.study.protocols.regimes.grid import (
     LEVELS,
     STANDARD,
 )
-from dance_flwr.study.protocols.regimes.results import (
-    RIVALS,
-    Place,
-    Results,
-    results_of,
-)
+from dance_flwr.study.protocols.regimes.results import RIVALS, Place, Results, results_of
 from dance_flwr.study.reports import significance
 from dance_flwr.study.reports.figures import COLOURS, MARKERS
 from dance_flwr.study.reports.sections import Columns, beyond_accuracy
