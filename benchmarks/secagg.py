@@ -88,7 +88,13 @@ class Rounds:
     def __init__(
         self, configs: Mapping[int, Mapping[str, Any]], entries: int, *, secure: bool
     ) -> None:
-        config = parse({"clients": len(configs), "privacy.secure-aggregation": secure})
+        config = parse(
+            {
+                "method": "fedavg-full",
+                "clients": len(configs),
+                "privacy.secure-aggregation": secure,
+            }
+        )
         inner = InProcessGrid(idle_app(), {}, configs)
         kind: Callable[..., FederationGrid] = SecureGrid if secure else FederationGrid
         nodes = {node: node - 1 for node in configs}
