@@ -6,7 +6,7 @@ from math import exp, sqrt
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from oracles import evidence as oracle
 from support.builders import (
     ATTENTION_DIM,
@@ -28,6 +28,7 @@ from dance_flwr.dance.text import (
     condense_text,
     condensed_text,
     hop_candidates,
+    weigh_chunks,
 )
 from dance_flwr.nn.hops import Hops
 from dance_flwr.nn.model import ModelShape
@@ -157,6 +158,23 @@ def test_an_isolated_node_rests_on_its_own_text_alone():
     )
 
 
+# Its gates among the selected alone make another context, which rejects a chunk.
+REJECTS = make_client(
+    *(3190, 18, 0.4, 30.0),
+    DanceConfig(
+        paper_matrices=True,
+        fan_out=0,
+        hop1_budget=2,
+        hop2_budget=0,
+        hop2_pool=1,
+        chunk_budget=2,
+        mix=0.0,
+        anchor_temperature=0.1,
+    ),
+)
+
+
+@example(client=REJECTS)
 @given(client=clients())
 def test_frozen_candidates_are_the_selection_and_select_themselves_again(client):
     selection = client.select()
@@ -166,8 +184,11 @@ def test_frozen_candidates_are_the_selection_and_select_themselves_again(client)
             frozen.hops[hop].index, selection.hops[hop].index[selection.gates[hop] > 0]
         )
     assert torch.equal(frozen.chunks.index, selection.chunks.index[selection.chunk_weights > 0])
-    again = client.reweigh(frozen)
-    assert all(bool((weights > 0).all()) for weights in (*again.gates, again.chunk_weights))
+    assert all(bool((gates > 0).all()) for gates in client.reweigh(frozen).gates)
+    # Chunks follow from the context, so that they select themselves in the one of the selection.
+    hidden = client.hidden[frozen.nodes]
+    weights = weigh_chunks(client.reader(), hidden, selection.context, frozen.chunks)
+    assert bool((weights > 0).all())
 
 
 @given(client=clients())

@@ -1,6 +1,7 @@
 """One network namespace per SuperNode, bridged to the SuperLink, if this user may create them."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 LOOPBACK = "127.0.0.1"
+IP = shutil.which("ip") or "ip"  # of the system, not of this environment
 
 
 @dataclass
@@ -69,11 +71,11 @@ def _create(name: str, subnet: str, count: int) -> Network:
         _ip("-n", space, "address", "add", f"{subnet}.{client + 2}/24", "dev", there)
         for device in (there, "lo"):
             _ip("-n", space, "link", "set", device, "up")
-        network.launchers[f"node-{client}"] = ["ip", "netns", "exec", space]
+        network.launchers[f"node-{client}"] = [IP, "netns", "exec", space]
         network.addresses.append(f"{subnet}.{client + 2}")
     return network
 
 
 def _ip(*arguments: str, check: bool = True) -> None:
     with suppress(*(() if check else (OSError,))):
-        subprocess.run(["ip", *arguments], check=check, capture_output=True)
+        subprocess.run([IP, *arguments], check=check, capture_output=True)
