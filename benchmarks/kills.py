@@ -73,6 +73,8 @@ def kill_repeatedly(out: Path, options: argparse.Namespace, undisturbed: float) 
             process.wait()
             kills += 1
             print(f"kill {kills} after {limit:.1f} s", flush=True)
+            if (out / "result.json").is_file():  # killed after its end: nothing to resume
+                return kills
             if (out / "checkpoint.safetensors").is_file():
                 resume = ["--resume", str(out)]
             continue
