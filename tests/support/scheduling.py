@@ -33,6 +33,7 @@ _SLOW_FILES = (
     "client_data/test_probe",
     "dance/test_theory",
     "dance/test_topology",
+    "data/graphs/test_documented",
     "data/graphs/test_import",
     "data/graphs/test_pydocs",
     "data/text/test_bank",
