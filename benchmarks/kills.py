@@ -78,9 +78,6 @@ def kill_repeatedly(out: Path, options: argparse.Namespace, undisturbed: float) 
             if (out / "checkpoint.safetensors").is_file():
                 resume = ["--resume", str(out)]
             continue
-        if code and "expected nobody else at work here" in errors.read_text():
-            time.sleep(1)  # as the message says: the killed run's server is still being stopped
-            continue
         if code:
             raise SystemExit(f"the run ended with {code}, {kills} kills: {errors.read_text()}")
         return kills

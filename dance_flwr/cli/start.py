@@ -115,8 +115,11 @@ def resume_run(folder: Path, in_process: bool, track: Sequence[str] = ()) -> Non
     """
     from dance_flwr.runs.resume import load_resumable
     from dance_flwr.runs.simulation.app_folder import check_engine
+    from dance_flwr.runs.simulation.engine import wait_until_left
 
     folder = folder.expanduser().resolve()
+    # The server of a run that was killed a moment ago is still being stopped.
+    wait_until_left(folder)
     point = load_resumable(folder)
     if not point.partition:
         raise ResumeError(

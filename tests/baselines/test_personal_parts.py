@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.models import equal, models
 
-from dance_flwr.baselines.personal_parts.client import LAST, MEAN, keep, kept
+from dance_flwr.baselines.personal_parts.client import LAST, MEAN, keep, stored
 from dance_flwr.federation.averaging import ModelAverage
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
@@ -34,7 +34,7 @@ def test_no_trained_head_leaves_a_client(fedper):
     for client in range(3):
         assert all(equal(head(state), initial) for state in up[client] + down[client])
         assert not equal(up[client][0], down[client][0])
-        trained = kept(fedper.data(client), fedper.result["run"], 3, LAST)
+        trained = stored(fedper.data(client), fedper.result["run"], 3, LAST)
         assert trained.keys() == {"weight", "bias"}
         assert not torch.equal(trained["weight"], initial["head_graph.weight"])
 
@@ -45,7 +45,7 @@ def test_a_client_is_scored_with_its_own_head(fedper):
     for number, row in enumerate(fedper.result["clients"]):
         data = fedper.data(number)
         client = Client(data, replace(fedper.settled, method="fedavg-full"))
-        mine = {f"head_graph.{n}": t for n, t in kept(data, run, best, MEAN).items()}
+        mine = {f"head_graph.{n}": t for n, t in stored(data, run, best, MEAN).items()}
         client.load(state | mine)
         counts = client.finish(state | mine, RoundInfo("x", best, ""))
         assert counts["test"].correct["deployed"] / counts["test"].total == row["test_accuracy"]
@@ -56,11 +56,11 @@ def test_the_head_of_a_round_starts_at_the_last_one_and_a_repetition_repeats_it(
     state = start_of(client, fedper.settled)
     for round_ in (1, 2):
         client.train(state, RoundInfo("repeat", round_, ""))
-    once = kept(client.data, "repeat", 2, LAST)
+    once = stored(client.data, "repeat", 2, LAST)
     client.train(state, RoundInfo("repeat", 2, ""))
-    assert equal(once, kept(client.data, "repeat", 2, LAST))
-    assert not equal(once, kept(client.data, "repeat", 1, LAST))
-    assert kept(client.data, "repeat", 0, LAST) == {}
+    assert equal(once, stored(client.data, "repeat", 2, LAST))
+    assert not equal(once, stored(client.data, "repeat", 1, LAST))
+    assert stored(client.data, "repeat", 0, LAST) == {}
 
 
 def test_the_average_is_that_of_the_server_and_old_rounds_are_removed(fedper):
@@ -70,7 +70,7 @@ def test_the_average_is_that_of_the_server_and_old_rounds_are_removed(fedper):
         state = {"x": torch.full((2,), float(round_**2))}
         keep(data, config, RoundInfo("mean", round_, ""), state)
         expected = state_of(average.add(arrays_of(state)))
-        torch.testing.assert_close(kept(data, "mean", round_, MEAN), dict(expected))
+        torch.testing.assert_close(stored(data, "mean", round_, MEAN), dict(expected))
     files = sorted(path.name for path in (data.folder / "runs" / "mean").iterdir())
     assert files == [f"personal-{round_:05d}.npz" for round_ in (3, 6, 7)]
 
@@ -88,7 +88,7 @@ def test_without_a_proximal_term_ditto_is_training_alone(run):
     ditto = run(method="ditto", ditto_mu=0.0, evaluate_every=3)
     alone = load_model(run(method="local-only", evaluate_every=3).folder)
     for client in range(3):
-        personal = kept(ditto.data(client), ditto.result["run"], 3, LAST)
+        personal = stored(ditto.data(client), ditto.result["run"], 3, LAST)
         for name, tensor in personal.items():
             torch.testing.assert_close(tensor, alone[f"client-{client}/{name}"])
 
@@ -105,7 +105,7 @@ def test_with_a_large_one_the_personal_model_is_the_received_one(run, run_config
         # The second round pulls to what the server sends then.
         moved = {name: tensor + 0.05 for name, tensor in start.items()}
         client.train(moved, RoundInfo(f"mu-{mu}", 2, ""))
-        personal = kept(data, f"mu-{mu}", 2, LAST)
+        personal = stored(data, f"mu-{mu}", 2, LAST)
         gaps.append(max(float((personal[n] - moved[n]).abs().max()) for n in personal))
     assert gaps[0] > 0.1
     assert gaps[1] < 0.005

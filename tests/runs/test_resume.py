@@ -3,6 +3,8 @@
 import itertools
 import json
 import shutil
+import threading
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -666,7 +668,15 @@ def test_a_run_that_fails_says_how_to_go_on(cli, run, run_config, tmp_path, monk
     assert left["model_fingerprint"] == right["model_fingerprint"]
 
 
-def test_a_server_that_is_still_at_work_is_waited_for(cli, copied):
+def test_a_killed_run_is_resumed_once_its_server_has_been_stopped(cli, copied):
+    with ExitStack() as server:
+        server.enter_context(exclusive(copied, "this test"))
+        threading.Timer(1.5, server.close).start()
+        assert cli("run", "--resume", copied, "--in-process").code == 0
+
+
+def test_a_server_that_stays_at_work_is_told_of(cli, copied, monkeypatch):
+    monkeypatch.setattr("dance_flwr.runs.simulation.engine._CLOSING_SECONDS", 0.1)
     with exclusive(copied, "this test"):
         done = cli("run", "--resume", copied, "--in-process")
     assert (

@@ -23,7 +23,7 @@ LAST, MEAN = "last/", "mean/"
 _WEIGHT = "weight"
 
 
-def kept(data: ClientData, run: str, round_: int, part: str) -> dict[str, Tensor]:
+def stored(data: ClientData, run: str, round_: int, part: str) -> dict[str, Tensor]:
     """Return what the client kept after round `round_`, or after its last one before; else {}.
 
     Parameters
@@ -78,7 +78,7 @@ class _Personal(FedAvgFull):
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo, nodes: Tensor
     ) -> dict[str, Tensor]:
         """Predict with the client's part of this round; with the received one before its first."""
-        if state := kept(data, info.run, info.round, MEAN):
+        if state := stored(data, info.run, info.round, MEAN):
             self.part(model).load_state_dict(state)
         return super().predict(model, data, config, info, nodes)
 
@@ -96,7 +96,7 @@ class FedPer(_Personal):
         """Train body and head, keep the head, and put back the one that came with the body."""
         head = self.part(model)
         received = {name: tensor.clone() for name, tensor in head.state_dict().items()}
-        head.load_state_dict(kept(data, info.run, info.round - 1, LAST) or received)
+        head.load_state_dict(stored(data, info.run, info.round - 1, LAST) or received)
         report = super().train(model, data, config, info)
         keep(data, config, info, head.state_dict())
         head.load_state_dict(received)
@@ -116,7 +116,7 @@ class Ditto(_Personal):
         draws = seeded(config.seed, "train", round_=info.round, client=data.card.client)
         with report.phase("train"), draws:
             received = [parameter.detach().clone() for parameter in personal.parameters()]
-            if last := kept(data, info.run, info.round - 1, LAST):
+            if last := stored(data, info.run, info.round - 1, LAST):
                 personal.load_state_dict(last)
             with proximal_term(personal, DittoConfig.of(config).mu, received):
                 super().train(personal, data, config, info)

@@ -103,9 +103,9 @@ def count_nodes(
         )
     names = pc.unique(labels)
     for what, values in (("class names", names), ("ids", columns["id"])):
-        alike = _look_alikes(values, what)
-        if alike:
-            report.warnings.append(f"{where}: {alike}")
+        warning = _look_alikes(values, what)
+        if warning:
+            report.warnings.append(f"{where}: {warning}")
 
 
 def _look_alikes(names: Any, what: str) -> str:
@@ -117,9 +117,9 @@ def _look_alikes(names: Any, what: str) -> str:
         return ""
     examples = []
     for name in repeated[:_MAX_EXAMPLES]:
-        alike = pc.filter(names, pc.equal(plain, name)).to_pylist()
+        variants = pc.filter(names, pc.equal(plain, name)).to_pylist()
         # ASCII, as two forms of one character look the same.
-        examples.append(" and ".join(map(ascii, alike[:_MAX_EXAMPLES])))
+        examples.append(" and ".join(map(ascii, variants[:_MAX_EXAMPLES])))
     more = f"; and {len(repeated) - _MAX_EXAMPLES:,} more" if len(repeated) > _MAX_EXAMPLES else ""
     return (
         f"{what} that differ only in Unicode form, case or surrounding space stay different: "
