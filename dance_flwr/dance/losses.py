@@ -52,6 +52,21 @@ class Labelled:
             weights = of_class if weights is None else weights * of_class
         return cls(labels[rows], None if len(rows) == len(labels) else rows, weights)
 
+    @classmethod
+    def masked(
+        cls,
+        labels: Int64[Tensor, "m"],
+        classes: Float[Tensor, "C"] | None = None,
+        mass: Float[Tensor, "m"] | None = None,
+    ) -> "Labelled":
+        """Return all m nodes, with weight 0 where the label is -1: a size without a value.
+
+        The cross-entropy is that of `among`, if a node has a label.
+        """
+        weights = (labels >= 0).float() if mass is None else (labels >= 0) * mass
+        labels = labels.clamp(min=0)
+        return cls(labels, None, weights if classes is None else weights * classes[labels])
+
     def cross_entropy(self, logits: Float[Tensor, "m C"]) -> Float[Tensor, ""]:
         """CE = sum w_v CE(o_v, y_v) / sum w_v over the labelled nodes, 0 without any; a scalar."""
         if not len(self.labels):

@@ -98,9 +98,16 @@ class Selection:
         nodes = torch.cat([block.nodes for block in blocks])
         return cls.of_parts(nodes, parts, torch.cat([block.context for block in blocks]))
 
-    def padded(self) -> list[tuple[Int64[Tensor, "m L"], Bool[Tensor, "m L"]]]:
-        """Return the candidates of each part as dense rows, for training; see `pad`."""
-        return [pad(rows) for rows, _ in self.parts]
+    def padded(
+        self, widths: Sequence[int] = (0, 0, 0, 0)
+    ) -> list[tuple[Int64[Tensor, "m L"], Bool[Tensor, "m L"]]]:
+        """Return the candidates of each part as dense rows, for training; see `pad`.
+
+        Parameters
+        ----------
+        widths : the fewest columns of each part
+        """
+        return [pad(rows, width) for (rows, _), width in zip(self.parts, widths, strict=True)]
 
     @property
     def selected_chunks(self) -> Int64[Tensor, "s"]:
@@ -149,8 +156,12 @@ class Selection:
 _PARTS = ("hop0", "hop1", "hop2", "chunks")
 
 
-def pad(rows: Ragged) -> tuple[Int64[Tensor, "m L"], Bool[Tensor, "m L"]]:
+def pad(rows: Ragged, width: int = 0) -> tuple[Int64[Tensor, "m L"], Bool[Tensor, "m L"]]:
     """Return the rows padded to the longest with 0, and where they are filled; [m, L] each.
+
+    Parameters
+    ----------
+    width : smallest L
 
     Examples
     --------
@@ -159,7 +170,7 @@ def pad(rows: Ragged) -> tuple[Int64[Tensor, "m L"], Bool[Tensor, "m L"]]:
             [9, 0]])
     """
     sizes = rows.ptr.diff()
-    width = int(sizes.max()) if sizes.numel() else 0
+    width = max(width, int(sizes.max()) if sizes.numel() else 0)
     inside = torch.arange(width, device=sizes.device) < sizes[:, None]
     # Why 0: padding is a valid index, so that texts are gathered without a branch.
     return sizes.new_zeros(inside.shape).masked_scatter(inside, rows.index), inside

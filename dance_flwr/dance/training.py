@@ -1,8 +1,12 @@
 """Alg. 1, client side: local epochs on the condensed graph."""
 
+from dataclasses import dataclass
+from functools import partial
+
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
+from torch.nn import functional as F
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.algorithm import ClientRound, Refreshed
@@ -15,13 +19,42 @@ from dance_flwr.dance.losses import (
     plain_loss,
     supervised_nodes,
 )
+from dance_flwr.dance.passes import DanceClient, Reader
 from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.topology import Edges
 from dance_flwr.dance.weighing import DenseSelection, weigh
+from dance_flwr.nn.captured import train_replayed
 from dance_flwr.nn.moving import HOST, moved
-from dance_flwr.nn.propagation import operator, trainable
+from dance_flwr.nn.neighbourhood import Neighbourhood, power_of_two
+from dance_flwr.nn.propagation import densified, operator, trainable
 from dance_flwr.nn.ragged import rows_at
 from dance_flwr.nn.training import class_weights, train_epochs
+
+# Entries of an operator that is dense on a GPU, at most 128 MB when rounded up (decision 31).
+_MAX_DENSE = 2**23
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the epochs of a round read, gathered once, on the client's device.
+
+    Attributes
+    ----------
+    inputs : [b, i] `Backbone.inputs` of the nodes around the batch
+    steps : operators of the original graph, from the outermost nodes to the batch
+    condensed : [K, K] operator of the condensed graph
+    dense : the evidence of the core
+    supervised, core : labels of the batch, and of the core, its first K nodes
+    noise : [K, w] added to x_v; None = none
+    """
+
+    inputs: Float[Tensor, "b i"]
+    steps: tuple[Tensor, ...]
+    condensed: Float[Tensor, "K K"]
+    dense: DenseSelection
+    supervised: Labelled
+    core: Labelled
+    noise: Float[Tensor, "K w"] | None
 
 
 def train_round(now: ClientRound, start: Refreshed) -> None:
@@ -66,38 +99,73 @@ def train_condensed(
     )
     labels = _labels(data)[ball.nodes[: nodes.numel()]]
     weights = class_weights(_labels(data), model.head_graph.out_features, now.config)
+    labelled, captured = Labelled.among, _is_capturable(client, ball, labels, count)
+    if captured:
+        # Why (decision 31): an epoch is captured once per shape, and replayed in other rounds.
+        ball, labelled = ball.rounded_up(), Labelled.masked
+        added = power_of_two(nodes.numel()) - nodes.numel()
+        labels = F.pad(labels, (0, added), value=-1)
     # Why mass for the core alone: its selected neighbours stand for no other node.
-    labelled = Labelled.among(labels, weights), Labelled.among(labels[:count], weights, mass)
-    # Why `trainable` (decision 16): the gradient of a small dense operator is the cheaper one.
-    steps = [trainable(step, backbone.operator) for step in ball.operators]
-    condensed = trainable(operator(backbone.operator, *edges, count), backbone.operator)
+    losses = labelled(labels, weights), labelled(labels[:count], weights, mass)
+    steps = (*ball.operators, operator(backbone.operator, *edges, count))
+    if not captured:
+        # Why `trainable` (decision 16): the gradient of a small dense operator is the cheaper one.
+        steps = tuple(trainable(step, backbone.operator) for step in steps)
     # Why decided on the host and moved at once (decision 31): all of these have sizes that follow
     # from their values, and each of them that a GPU computes is a wait.
-    (every, of_core), (steps, condensed), around_core = moved(
-        (labelled, (steps, condensed), ball.nodes), data.device
-    )
-    inputs = rows_at(data.inputs(client.graph, backbone), around_core)
+    losses, steps, around_core = moved((losses, steps, ball.nodes), data.device)
+    if captured:
+        steps = tuple(map(densified, steps))
     dense = DenseSelection.of(client, selection)
-    width = model.fuse_graph.out_features
-    # Once a round, as in the appendix of the paper.
-    noise = laplace_like(dense.texts.new_empty(count, width), settings.feature_noise)
+    features = dense.texts.new_empty(count, model.fuse_graph.out_features)
+    batch = Batch(
+        rows_at(data.inputs(client.graph, backbone), around_core),
+        steps[:-1],
+        steps[-1],
+        dense,
+        *losses,
+        # Once a round, as in the appendix of the paper.
+        laplace_like(features, settings.feature_noise),
+    )
 
-    def loss() -> Tensor:
-        # Why dropout after the first propagation step (decision 16): the step is precomputed.
-        around = backbone.finish(backbone.start(backbone.drop(inputs)), steps)
-        graph, hidden = model.graph_logits(around), around[:count]
-        texts, neighbour_labels = weigh(client, hidden, dense)
-        fused_text, text = model.read(texts).unbind(1)
-        features = perturb(model.fuse_read(hidden, fused_text), noise)
-        # The order of these calls is that in which dropout draws.
-        core = model.graph_logits(model.condensed_hidden(features, condensed))
-        text = model.text_logits(text)
-        fused = model.fused_logits(features, neighbour_labels)
-        # The condensed losses are of the core, the plain term of all supervised nodes (decision 7).
-        value = condensed_loss(Logits(graph[:count], text, fused, core), of_core, settings)
-        return value + plain_loss(graph, every, settings)
+    if not captured:
+        return train_epochs(model, lambda: batch_loss(client, batch), now.config, round_=now.number)
+    return train_replayed(model, partial(batch_loss, client), batch, now.config, round_=now.number)
 
-    return train_epochs(model, loss, now.config, round_=now.number)
+
+def batch_loss(reader: Reader, batch: Batch) -> Float[Tensor, ""]:
+    """Return `condensed_loss` of the core and `plain_loss` of the batch; a scalar."""
+    model, settings, count = reader.model, reader.settings, batch.condensed.size(0)
+    backbone = model.backbone
+    # Why dropout after the first propagation step (decision 16): the step is precomputed.
+    around = backbone.finish(backbone.start(backbone.drop(batch.inputs)), batch.steps)
+    graph, hidden = model.graph_logits(around), around[:count]
+    texts, neighbour_labels = weigh(reader, hidden, batch.dense)
+    fused_text, text = model.read(texts).unbind(1)
+    features = perturb(model.fuse_read(hidden, fused_text), batch.noise)
+    # The order of these calls is that in which dropout draws.
+    core = model.graph_logits(model.condensed_hidden(features, batch.condensed))
+    text = model.text_logits(text)
+    fused = model.fused_logits(features, neighbour_labels)
+    # The condensed losses are of the core, the plain term of all supervised nodes (decision 7).
+    value = condensed_loss(Logits(graph[:count], text, fused, core), batch.core, settings)
+    return value + plain_loss(graph, batch.supervised, settings)
+
+
+def _is_capturable(client: DanceClient, ball: Neighbourhood, labels: Tensor, count: int) -> bool:
+    """Whether the epochs of a round on a GPU can have a shape that other rounds have too.
+
+    Parameters
+    ----------
+    labels : of the batch, whose first `count` nodes are the core
+    """
+    # Rejected candidates are of any number, and attention reads a list of edges.
+    settings, kind = client.settings, client.model.backbone.operator
+    if client.data.device == HOST or settings.trained_evidence != "selected" or kind == "loops":
+        return False
+    sizes = [step.size(0) * step.size(1) for step in ball.operators]
+    # A core without a label leaves parameters without a gradient, which Adam then skips.
+    return bool((labels[:count] >= 0).any()) and max(sizes, default=0) <= _MAX_DENSE
 
 
 def _labels(data: ClientData) -> Int64[Tensor, "n"]:

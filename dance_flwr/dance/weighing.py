@@ -13,7 +13,7 @@ from dance_flwr.dance.passes import Reader
 from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.text import anchor, budgets
 from dance_flwr.nn.entmax import entmax15
-from dance_flwr.nn.moving import moved
+from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.ragged import project_budget, rows_at
 
 CHUNKS = 3  # number of the part after hops 0, 1 and 2
@@ -171,7 +171,11 @@ class DenseSelection:
         # Why what was selected (decision 16): fewer rows make an epoch cheaper.
         if settings.trained_evidence == "selected":
             selection = selection.frozen()
-        parts = selection.padded()
+        # Why the budgets as widths on a GPU (decision 31): one shape serves all rounds.
+        if reader.data.device == HOST or settings.trained_evidence != "selected":
+            parts = selection.padded()
+        else:
+            parts = selection.padded((*budgets(settings), settings.chunk_budget))
         first, split = parts[0][0].size(1), parts[1][0].size(1)
         layout = Layout.of([mask for _, mask in parts])
         shares = layout.shares(settings.mix, selection.context.dtype)

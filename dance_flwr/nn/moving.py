@@ -24,14 +24,7 @@ def moved(structure: T, device: torch.device) -> T:
     all that was launched before it, whatever its size. On the host of the tensors this is the
     structure itself, and nothing is copied.
     """
-    tensors: list[Tensor] = []
-
-    def collect(tensor: Tensor) -> Tensor:
-        if tensor.device != device:
-            tensors.append(tensor.detach())
-        return tensor
-
-    _mapped(structure, collect)
+    tensors = [tensor.detach() for tensor in tensors_of(structure) if tensor.device != device]
     if not tensors:
         return structure
     # The widest types first, so that each tensor starts at a multiple of its own width.
@@ -43,7 +36,24 @@ def moved(structure: T, device: torch.device) -> T:
         for i, part in zip(order, arrived, strict=True)
     }
     numbers = iter(range(len(tensors)))
-    return _mapped(structure, lambda t: t if t.device == device else copies[next(numbers)])  # type: ignore[no-any-return]
+    return mapped(structure, lambda t: t if t.device == device else copies[next(numbers)])
+
+
+def tensors_of(structure: Any) -> list[Tensor]:
+    """Return the tensors of tuples, lists, dicts and dataclasses, in their order."""
+    tensors: list[Tensor] = []
+
+    def collect(tensor: Tensor) -> Tensor:
+        tensors.append(tensor)
+        return tensor
+
+    mapped(structure, collect)
+    return tensors
+
+
+def mapped(value: T, function: Callable[[Tensor], Tensor]) -> T:
+    """Return a structure as `moved` takes it, with the function's results for its tensors."""
+    return _mapped(value, function)  # type: ignore[no-any-return]
 
 
 def _mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:

@@ -93,6 +93,33 @@ class Neighbourhood:
     nodes: Int64[Tensor, "b"]
     operators: tuple[Tensor, ...]
 
+    def rounded_up(self) -> "Neighbourhood":
+        """Return the neighbourhood with its numbers of targets and nodes as powers of two.
+
+        What is added are rows and columns of zeros, and node 0: neighbourhoods of nearly one size
+        get one shape. Each operator still has at least as many columns as rows.
+        """
+        rows = self.operators[-1].size(0) if self.operators else self.nodes.numel()
+        size, wider = power_of_two(rows), []
+        for step in reversed(self.operators):
+            ptr, columns = step.crow_indices(), max(size, power_of_two(step.size(1)))
+            ptr = torch.cat([ptr, ptr[-1:].expand(size - step.size(0))])
+            wider.append(csr(ptr, step.col_indices(), step.values(), (size, columns)))
+            size = columns
+        added = self.nodes.new_zeros(size - self.nodes.numel())
+        return Neighbourhood(torch.cat([self.nodes, added]), tuple(reversed(wider)))
+
+
+def power_of_two(size: int) -> int:
+    """Return the smallest power of two that is at least `size`.
+
+    Examples
+    --------
+    >>> [power_of_two(size) for size in (0, 1, 5, 8)]
+    [1, 1, 8, 8]
+    """
+    return 1 << max(0, size - 1).bit_length()
+
 
 def around(
     rows: Ragged,

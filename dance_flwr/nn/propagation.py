@@ -133,6 +133,15 @@ def trainable(operator: Tensor, kind: str) -> Tensor:
     return operator.to_dense() if small and kind != "loops" else operator
 
 
+def densified(operator: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
+    """Return a sparse CSR matrix without repeated entries as a dense one."""
+    ptr, cols, values = operator.crow_indices(), operator.col_indices(), operator.values()
+    # Why not `to_dense` (decision 31): it waits for a GPU, and adds up in no fixed order there.
+    rows = torch.repeat_interleave(ptr.diff(), output_size=cols.numel())
+    dense = values.new_zeros(operator.size(0) * operator.size(1))
+    return dense.scatter_(0, rows * operator.size(1) + cols, values).view(operator.shape)
+
+
 def csr(
     ptr: Int64[Tensor, "p"],
     cols: Int64[Tensor, "E"],

@@ -23,6 +23,7 @@ from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import ExchangingMethod, RoundInfo, SealingMethod, Uplink
 from dance_flwr.metrics import Counts, Report, count
 from dance_flwr.nn.calibration import confidence_gaps, temperature_losses
+from dance_flwr.nn.captured import forget_captured
 from dance_flwr.nn.mixture import Mixture
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.nn.moving import HOST, moved
@@ -51,7 +52,9 @@ def load_at(
     model.load_state_dict(moved(dict(state), data.device))
     if config.class_prior == LABELS:
         # Why (decision 18): the client's own label shares, which are never uploaded.
-        model.prior = config.prior_strength * data.log_class_shares
+        prior = config.prior_strength * data.log_class_shares
+        # Why in place (decision 31): a captured epoch reads the prior where it was.
+        model.prior = prior if model.prior is None else model.prior.copy_(prior)  # type: ignore[operator]
 
 
 class Client:
@@ -229,6 +232,7 @@ def close_clients() -> None:
     # Clients refer to data and models, so all three must be empty before memory is free.
     for cache in (_client, _data, _model):
         cache.cache_clear()
+    forget_captured()
     torch.cuda.empty_cache()
 
 

@@ -1,0 +1,128 @@
+"""Local epochs on a GPU: an epoch is captured as a CUDA graph once per shape, and replayed.
+
+An epoch of a small graph is some 250 operations of a few microseconds, each of which the host takes
+longer to launch than the GPU to compute. A graph launches all of them at once.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from dance_flwr.config.sections import TrainingConfig
+from dance_flwr.nn.moving import mapped, tensors_of
+from dance_flwr.nn.training import learning_rate, train_epochs
+
+T = TypeVar("T")
+
+# Why a limit (decision 31): each holds a copy of what a round reads, some megabytes.
+_MAX_GRAPHS = 64
+_CAPTURED: "OrderedDict[Hashable, CapturedEpoch]" = OrderedDict()
+
+
+def train_replayed(
+    model: nn.Module,
+    loss_of: Callable[[T], Tensor],
+    inputs: T,
+    config: TrainingConfig,
+    *,
+    round_: int,
+) -> float:
+    """Minimise `loss_of(inputs)` as `train_epochs` does; on CUDA, by replaying one captured epoch.
+
+    Parameters
+    ----------
+    loss_of : reads the model, and of the round nothing but `inputs`; anything else that it reads
+        would be that of the round that was captured. Its gradient is of every parameter, or of the
+        same ones in every round
+    inputs : a structure of dense tensors, as `moved` takes it; a graph is captured per shape
+    """
+    tensors = tensors_of(inputs)
+    # A hook on a gradient, as FedProx has it, reads the model of its round.
+    hooked = any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
+    if tensors[0].device.type != "cuda" or hooked:
+        return train_epochs(model, lambda: loss_of(inputs), config, round_=round_)
+    # The epoch refers to its model, whose id is therefore that of no other.
+    key = id(model), config, tuple((tensor.shape, tensor.dtype) for tensor in tensors)
+    if key not in _CAPTURED:
+        _CAPTURED[key] = CapturedEpoch(model, loss_of, inputs, config)
+        if len(_CAPTURED) > _MAX_GRAPHS:
+            _CAPTURED.popitem(last=False)
+    _CAPTURED.move_to_end(key)
+    return _CAPTURED[key].run(tensors, learning_rate(config, round_), config.local_epochs)
+
+
+def forget_captured() -> None:
+    """Free the graphs of this process, and their memory."""
+    _CAPTURED.clear()
+
+
+@lru_cache(maxsize=1)
+def _pool() -> Any:
+    return torch.cuda.graph_pool_handle()
+
+
+class CapturedEpoch:
+    """An epoch of full-batch Adam as a CUDA graph; parameters as of `train_replayed`.
+
+    Dropout draws from the generator of the device, which a replay advances as an epoch would: the
+    same seed gives the same bits, whether a round captures or replays.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_of: Callable[[T], Tensor],
+        inputs: T,
+        config: TrainingConfig,
+    ) -> None:
+        own = mapped(inputs, Tensor.clone)  # at addresses that the graph keeps
+        self._model, self._inputs = model, tensors_of(own)
+        device = self._inputs[0].device
+        self._rate = torch.zeros((), device=device)
+        self._optimizer = torch.optim.Adam(
+            model.parameters(),
+            lr=self._rate,
+            weight_decay=config.weight_decay,
+            fused=True,
+            capturable=True,
+        )
+
+        def epoch() -> Tensor:
+            self._optimizer.zero_grad()
+            loss: Tensor = loss_of(own)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._optimizer.step()
+            return loss.detach()
+
+        model.train()
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        # Why once outside of the graph: libraries set themselves up, and Adam makes its moments.
+        side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream(device))
+        with torch.random.fork_rng([device]), torch.cuda.stream(side):
+            epoch()
+        torch.cuda.current_stream(device).wait_stream(side)
+        with torch.no_grad():
+            for parameter, value in zip(model.parameters(), before, strict=True):
+                parameter.copy_(value)
+        self._graph = torch.cuda.CUDAGraph()
+        # Why one pool of memory: graphs are replayed one after the other, and each writes all that
+        # it reads. Other threads of the process may use the device meanwhile.
+        with torch.cuda.graph(self._graph, _pool(), capture_error_mode="thread_local"):
+            self._loss = epoch()
+        moments = (state.values() for state in self._optimizer.state.values())
+        self._moments = [value for values in moments for value in values]
+
+    def run(self, inputs: list[Tensor], rate: float, epochs: int) -> float:
+        """Train on these inputs with a fresh Adam; return the last loss."""
+        for own, value in zip(self._inputs, inputs, strict=True):
+            own.copy_(value)
+        self._rate.fill_(rate)
+        torch._foreach_zero_(self._moments)
+        for _ in range(epochs):
+            self._graph.replay()
+        return float(self._loss)
