@@ -1,9 +1,10 @@
 """What a client stores of a run between two rounds: its state, and the files that it refers to."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -97,6 +98,7 @@ class _Stored(Protocol):
 
 
 Stored = TypeVar("Stored", bound=_Stored)
+Cached = Callable[[str, Hashable, Callable[[], Any]], Any]
 
 
 class RunFolder:
@@ -106,9 +108,14 @@ class RunFolder:
     ----------
     client_folder : the client's folder
     run : name of the run, chosen by the server
+    cached : `ClientData.cached`, where files that each round reads are parsed once; by default
+        they are parsed again
     """
 
-    def __init__(self, client_folder: Path, run: str) -> None:
+    def __init__(
+        self, client_folder: Path, run: str, cached: Cached = lambda name, key, compute: compute()
+    ) -> None:
+        self._cached = cached
         self.folder = run_folder(client_folder, run)
         self.evidence_folder = self.folder / "evidence"
 
@@ -148,7 +155,7 @@ class RunFolder:
         """
         # Nothing precedes round 1, whatever an earlier run of the same name has left.
         for path in (self.folder / STATE, self.folder / PREVIOUS) if before != 1 else ():
-            state = read_stored(path, ClientState, device)
+            state = self._stored(path, ClientState, device)
             # Why not the state before it (decision 20): a damaged state counts as lost.
             if path.is_file() and (state is None or not self._has_files(state)):
                 break
@@ -163,7 +170,7 @@ class RunFolder:
 
         It may also be the client's first round; only the server knows.
         """
-        state = read_stored(self.folder / STATE, ClientState, _CPU)
+        state = self._stored(self.folder / STATE, ClientState, _CPU)
         return round_ > 1 and (state is None or state.round != round_ or state.before != 0)
 
     def save(self, state: ClientState) -> None:
@@ -171,10 +178,11 @@ class RunFolder:
         # Why the state last (decision 10): it names the rounds of the other files, so that a round
         # which ends before this line is as if it had never begun.
         path = self.folder / STATE
-        older = read_stored(path, ClientState, _CPU)
+        older = self._stored(path, ClientState, _CPU)
         # A repeated round replaces its own state, never the one from which it started.
         repeats = older is not None and older.round >= state.round
         write_npz(path, state.arrays(), keep=None if repeats else self.folder / PREVIOUS)
+        self._in_memory(path, _CPU, lambda: copy(state))
         # Only a round that wrote a file makes older ones superfluous.
         if state.round in _rounds(state).values():
             self._remove_files([state, read_stored(self.folder / PREVIOUS, ClientState, _CPU)])
@@ -185,9 +193,14 @@ class RunFolder:
 
     def latest(self, name: str) -> Path | None:
         """Return the file of this name that the saved state refers to; None if there is none."""
-        state = read_stored(self.folder / STATE, ClientState, _CPU)
+        state = self._stored(self.folder / STATE, ClientState, _CPU)
         path = self.path(name, _rounds(state)[name]) if state is not None else None
         return path if path is not None and path.is_file() else None
+
+    def read_latest(self, name: str, kind: type[Stored], device: torch.device) -> Stored | None:
+        """Return the content of the `latest` file of this name, cached; None if there is none."""
+        path = self.latest(name)
+        return None if path is None else self._stored(path, kind, device)
 
     def write(self, name: str, round_: int, content: _Stored) -> None:
         """Write the file of this name and round; the next state refers to it."""
@@ -197,7 +210,27 @@ class RunFolder:
         self, name: str, round_: int, kind: type[Stored], device: torch.device
     ) -> Stored | None:
         """Return the content of a file; None if it is missing, damaged or lacks an array."""
-        return read_stored(self.path(name, round_), kind, device)
+        path = self.path(name, round_)
+        # Why the plan alone (decision 16): every round reads it, and the others, which are read
+        # where a refresh is due, have an entry per node.
+        return (self._stored if name == PLAN else read_stored)(path, kind, device)
+
+    def _stored(self, path: Path, kind: type[Stored], device: torch.device) -> Stored | None:
+        """Return what `read_stored` does; parsed once, until the file is another."""
+        if not path.is_file():
+            return None
+        # A copy, as a caller may change its state.
+        return copy(self._in_memory(path, device, lambda: read_stored(path, kind, device)))
+
+    def _in_memory(
+        self, path: Path, device: torch.device, compute: Callable[[], Stored | None]
+    ) -> Stored | None:
+        """Return the cached content of a file, or compute it if another file is at its path."""
+        stat = path.stat()
+        # The inode too: a file is replaced whole, maybe in the same tick of the system's clock.
+        version = path, stat.st_ino, stat.st_size, stat.st_mtime_ns, device
+        # By name, without the round: one file of each is in memory.
+        return self._cached(path.name.partition("-")[0], version, compute)  # type: ignore[no-any-return]
 
     def _has_files(self, state: ClientState) -> bool:
         """Whether the files are present without which a round cannot go on from the state."""

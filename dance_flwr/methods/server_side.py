@@ -7,6 +7,7 @@ messages, quorum, privacy and the server's step are in `dance_flwr.federation.se
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import nan
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -32,12 +33,14 @@ class Upload:
     state : the model
     weight : the client's weight in the mean
     statistics : tensors that the method's server side reads; empty for `Uplink.SUM`
+    norm : of the update, as checked against the model that the client received; NaN before
     """
 
     client: int | None
     state: State
     weight: int
     statistics: Mapping[str, Tensor] = field(default_factory=dict)
+    norm: float = nan
 
 
 @dataclass(frozen=True)

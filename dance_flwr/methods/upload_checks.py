@@ -1,7 +1,7 @@
 """Validation of uploads: each function returns a description of a fault, or "" if there is none."""
 
 from collections.abc import Mapping, Sequence
-from math import inf, sqrt
+from math import inf, isfinite, sqrt
 from statistics import median_low
 
 import torch
@@ -156,4 +156,4 @@ def _finite(tensor: Tensor) -> bool:
 
     A finite sum proves it at a quarter of the cost; a sum of large entries may overflow.
     """
-    return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
+    return isfinite(tensor.sum()) or bool(torch.isfinite(tensor).all())

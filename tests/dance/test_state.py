@@ -1,7 +1,10 @@
 """What a client keeps between rounds: repeated, resumed and lost rounds, and no more."""
 
 import logging
+import os
 import shutil
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ import torch
 from support.killing import Killed
 
 from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.client_data.validated import validated_nodes
 from dance_flwr.config.paths import PREVIOUS, STATE
 from dance_flwr.dance import state as module
 from dance_flwr.dance.plan import Condensation, Plan
@@ -56,6 +60,25 @@ def read(folder, state):
     """The files of a state: its condensation, and its plan or None."""
     files = (CONDENSATION, state.core_round, Condensation), (PLAN, state.plan_round, Plan)
     return [folder.read(*file, CPU) for file in files]
+
+
+def flip(path):
+    """A stretch that is longer than what no checksum covers."""
+    content, middle = bytearray(path.read_bytes()), path.stat().st_size // 2
+    for place in range(middle, middle + 200):
+        content[place] ^= 1
+    path.write_bytes(content)
+    # Where the clock of a file system is coarse, the file may have been written in the same tick.
+    os.utime(path, ns=(time.time_ns(),) * 2)
+
+
+def halve(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def predict(data, config, nodes, round_):
+    model = initial_model(shape_of(data.text_dim, 3, config), config).eval()
+    return Dance().predict(model, data, config, RoundInfo("run", round_, "m"), nodes)
 
 
 KEYS = {"dance_core_refresh_every": 3, "dance_batch_nodes": 4, "rounds": 9}
@@ -131,10 +154,55 @@ def test_an_ordinary_round_reads_nothing_with_an_entry_per_node(data, run_config
     train(data, config, 1)
     monkeypatch.setattr(module, "read_npz", lambda path: names.append(path.name) or read_npz(path))
     train(data, config, 2)
-    assert {*names} == {STATE, "plan-00001.npz"}
-    for round_ in (3, 4):
-        train(data, config, round_)
+    assert names == ["plan-00001.npz"]
+    train(data, config, 3)
+    assert names == ["plan-00001.npz"], "what the process has written or read is not parsed again"
+    train(data, config, 4)
     assert "condensation-00001.npz" in names  # in round 4, which condenses again
+
+
+def test_a_validation_reads_its_evidence_once_and_no_state(data, run_config, monkeypatch):
+    config, read_npz, names = run_config(**KEYS), module.read_npz, []
+    nodes = validated_nodes(data, config)
+    train(data, config, 1)
+    monkeypatch.setattr(module, "read_npz", lambda path: names.append(path.name) or read_npz(path))
+    first, second = (predict(data, config, nodes, 1) for _ in range(2))
+    assert names == ["validation-00001.npz"] and equal(first, second)
+
+
+def test_a_state_in_memory_is_not_that_of_its_callers(data):
+    folder = RunFolder(data.folder, "run", data.cached)
+    state = ClientState(round=1, turn=2)
+    folder.save(state)
+    for other in (state, folder.load(CPU), folder.load(CPU)):
+        other.turn, other.core = 9, torch.arange(4)
+        assert (folder.load(CPU).turn, folder.load(CPU).core.numel()) == (2, 0)
+    assert RunFolder(data.folder, "run").load(CPU).turn == 2
+
+
+@pytest.mark.parametrize("name", ["state.npz", "plan-00001.npz"])
+@pytest.mark.parametrize("change", [flip, Path.unlink, None])
+def test_a_change_between_rounds_of_a_process_is_noticed(data, run_config, caplog, name, change):
+    """A file that is damaged, removed or replaced by that of another process, here of round 1."""
+    config = run_config(**KEYS | {"dance_core_refresh_every": 10, "dance_text_refresh_every": 10})
+    folder, saved = RunFolder(data.folder, "run", data.cached), data.folder / "saved.npz"
+    train(data, config, 1)
+    shutil.copy(folder.folder / name, saved)
+    for round_ in (2, 3):
+        train(data, config, round_)
+    assert (folder.load(CPU).round, folder.load(CPU).core_round) == (3, 1)
+    change(folder.folder / name) if change else saved.replace(folder.folder / name)
+    with caplog.at_level(logging.WARNING, logger="flwr"):
+        uploads = train(data, config, 4), train(ClientData(data.folder, CPU), config, 4)
+    state = folder.load(CPU)
+    if change:
+        # A state that is missing, unlike a damaged one, is the one before it.
+        earlier = (change, name) == (Path.unlink, STATE)
+        assert ("the core is selected again" in caplog.text) != earlier
+        assert (state.turn, state.core_round) == ((3, 1) if earlier else (1, 4))
+    else:
+        assert not caplog.records and state.turn == (2 if name == STATE else 4)
+    assert equal(*uploads), "what a process remembers changes nothing"
 
 
 def test_condensations_that_no_state_needs_are_removed(data, run_config):
@@ -165,18 +233,6 @@ def test_a_lost_state_is_a_fresh_one_with_a_warning(data, run_config, caplog, na
     ]
     state = folder.load(CPU)
     assert (state.core_round, state.turn, state.round) == (3, 1, 3)
-
-
-def flip(path):
-    """A stretch that is longer than what no checksum covers."""
-    content, middle = bytearray(path.read_bytes()), path.stat().st_size // 2
-    for place in range(middle, middle + 200):
-        content[place] ^= 1
-    path.write_bytes(content)
-
-
-def halve(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 LACKING = {"queue_ptr", "hop1_ptr", "text_round"}

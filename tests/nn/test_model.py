@@ -6,7 +6,7 @@ from support.builders import random_csr
 
 from dance_flwr.config.plugins import BACKBONES
 from dance_flwr.nn.backbone import normalise
-from dance_flwr.nn.model import ModelShape, PlainModel
+from dance_flwr.nn.model import ModelShape, PlainModel, load_state
 from dance_flwr.nn.propagation import operator
 
 N, WIDTH, HIDDEN, CLASSES = 9, 12, 8, 3
@@ -79,3 +79,28 @@ def test_without_labels_nothing_changes(name):
     assert all(other.equal(logits[0]) for other in logits)
     torch.manual_seed(1)
     assert logits[0].equal(plain.graph_logits(plain.backbone(features, graph)))
+
+
+@every_backbone
+def test_a_state_is_loaded_as_torch_loads_it(name):
+    model, other = model_of(name, True), PlainModel(SHAPE, name, 0.0, reads_labels=True)
+    pointers = [tensor.data_ptr() for tensor in other.parameters()]
+    load_state(other, dict(reversed(model.state_dict().items())))
+    for key, tensor in model.state_dict().items():
+        assert torch.equal(other.state_dict()[key], tensor)
+    assert [tensor.data_ptr() for tensor in other.parameters()] == pointers
+    assert all(tensor.requires_grad for tensor in other.parameters())
+
+
+@pytest.mark.parametrize("change", ["missing", "unknown", "broadcast"])
+def test_a_state_of_other_tensors_is_refused(change):
+    model = model_of("gcn", False)
+    state = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    if change == "missing":
+        del state["head_graph.bias"]
+    elif change == "unknown":
+        state["more"] = torch.zeros(1)
+    else:  # one number, which a copy would spread over all entries
+        state["head_graph.bias"] = torch.zeros(1)
+    with pytest.raises(RuntimeError, match="more" if change == "unknown" else "head_graph.bias"):
+        load_state(model, state)

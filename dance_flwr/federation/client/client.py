@@ -25,7 +25,7 @@ from dance_flwr.metrics import Counts, Report, count
 from dance_flwr.nn.calibration import confidence_gaps, temperature_losses
 from dance_flwr.nn.captured import forget_captured
 from dance_flwr.nn.mixture import Mixture
-from dance_flwr.nn.model import ModelShape
+from dance_flwr.nn.model import ModelShape, load_state
 from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.training import proximal_term
 from dance_flwr.seeding import seeded
@@ -49,7 +49,7 @@ def load_at(
     data: ClientData, model: nn.Module, state: Mapping[str, Tensor], config: RunConfig
 ) -> None:
     """Load this state into `model`, with the `class-prior` of the client."""
-    model.load_state_dict(moved(dict(state), data.device))
+    load_state(model, moved(dict(state), data.device))
     if config.class_prior == LABELS:
         # Why (decision 18): the client's own label shares, which are never uploaded.
         prior = config.prior_strength * data.log_class_shares

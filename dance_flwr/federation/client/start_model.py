@@ -22,7 +22,7 @@ from dance_flwr.federation.privacy.mechanism import clip
 from dance_flwr.federation.wire import keys
 from dance_flwr.methods.contract import Uplink
 from dance_flwr.methods.upload_checks import model_fault, update_norm
-from dance_flwr.nn.model import ModelShape, PlainModel
+from dance_flwr.nn.model import ModelShape, PlainModel, load_state
 
 State = Mapping[str, Tensor]
 
@@ -43,10 +43,10 @@ def check_start(client: Client, start: State, round_: int, max_change: float) ->
         noise; or more than a tenth of the units of its first layer are parallel
     """
     data, config = client.data, client.config
-    model, seeds = _seed_model(shape_of(data.text_dim, len(data.card.class_names), config), config)
+    shape = shape_of(data.text_dim, len(data.card.class_names), config)
+    model, seeds, length = _seed_model(shape, config)
     if fault := model_fault(start, seeds):
         raise UserError(f"start model: {fault}; this node does not take part")
-    length = update_norm(seeds, {name: torch.zeros_like(value) for name, value in seeds.items()})
     bound, distance = max_change * length, update_norm(start, seeds)
     allowed = _ROUNDING * length if round_ == 1 else bound
     # Noise moves a model as far as it must, and bounds by itself what any model extracts.
@@ -65,7 +65,7 @@ def check_start(client: Client, start: State, round_: int, max_change: float) ->
     # backbone, whose first layer is unknown.
     if client.spec.uplink is Uplink.SUM and isinstance(model, PlainModel):
         # Why not the client's model (decision 31): each number that a host asks of a GPU is a wait.
-        model.load_state_dict(start)
+        load_state(model, start)
         _refuse_parallel(model)
     return bound
 
@@ -79,9 +79,12 @@ def clipped(state: State, start: State, bound: float) -> State:
 
 
 @lru_cache(maxsize=4)
-def _seed_model(shape: ModelShape, config: RunConfig) -> tuple[nn.Module, State]:
+def _seed_model(shape: ModelShape, config: RunConfig) -> tuple[nn.Module, State, float]:
+    """Return a model to load others into, the initial one's state and its length."""
     model = initial_model(shape, config)
-    return model, {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    zero = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
+    return model, state, update_norm(state, zero)
 
 
 @torch.no_grad()

@@ -88,19 +88,14 @@ def shorten(
     # a refusal would cost an unusual client its part in the model, and a small run its quorum.
     if side.config.privacy.dp != "none" or any(upload.client is None for upload in uploads):
         return list(uploads)
-    received = {u.client: side.model_for(u.client, start) for u in uploads if u.client is not None}
-    norms = {
-        upload.client: update_norm(upload.state, received[upload.client])
-        for upload in uploads
-        if upload.client is not None
-    }
+    norms = {upload.client: upload.norm for upload in uploads if upload.client is not None}
     bounds, shortened = history.bounds(norms), list(uploads)
     for place, upload in enumerate(uploads):
         client = upload.client
         # The honest rest stays what it is, to the last bit.
         if client is None or norms[client] <= bounds[client]:
             continue
-        state, _ = clip(upload.state, received[client], bounds[client])
+        state, _ = clip(upload.state, side.model_for(client, start), bounds[client])
         shortened[place] = replace(upload, state=state)
         line = (
             f"client {client}: expected an update of norm {bounds[client]:.3g} at most, found "
@@ -114,7 +109,7 @@ def shorten(
 def _without_outliers(
     read: Sequence[tuple[Upload, str]], side: ServerSide, start: State, norm: float | None
 ) -> list[tuple[Upload, str]]:
-    """Return uploads and faults, with a fault for each whose update is too long.
+    """Return uploads with the norms of their updates, and a fault for each that is too long.
 
     The bound is `norm_bounds`; under differential privacy, what a client may send at most. A masked
     sum is bounded where it is decoded.
@@ -129,7 +124,9 @@ def _without_outliers(
         update_norm(read[place][0].state, model)
         for place, model in zip(places, received, strict=True)
     ]
-    starts = [_length(model) for model in received]
+    # Most methods send all clients one model.
+    lengths = {key: _length(model) for key, model in {id(m): m for m in received}.items()}
+    starts = [lengths[id(model)] for model in received]
     if not places:
         return list(read)
     bounds = norm_bounds(norms, starts)
@@ -138,10 +135,9 @@ def _without_outliers(
         bounds = [_private_bound(side.config, norm, start) for start in received]
     checked = list(read)
     for place, length, bound in zip(places, norms, bounds, strict=True):
-        # `not <=`, and not `>`: a norm that is NaN is refused as well.
-        if not length <= bound:
-            fault = f"expected an update of norm {bound:.3g} at most, found {length:.3g}"
-            checked[place] = (read[place][0], fault)
+        fault = f"expected an update of norm {bound:.3g} at most, found {length:.3g}"
+        # Why not `>`: a norm that is NaN is refused as well.
+        checked[place] = replace(read[place][0], norm=length), "" if length <= bound else fault
     return checked
 
 

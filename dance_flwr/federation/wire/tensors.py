@@ -105,5 +105,7 @@ def in_types_of(start: Mapping[str, Tensor], arrays: ArrayRecord) -> ArrayRecord
 
     Flower's FedAdam returns float64 for float32, which doubles the bytes.
     """
+    if all(str(start[name].dtype) == f"torch.{array.dtype}" for name, array in arrays.items()):
+        return arrays
     model = state_of(arrays)
     return arrays_of({name: tensor.to(start[name].dtype) for name, tensor in model.items()})

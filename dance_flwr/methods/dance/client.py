@@ -11,7 +11,7 @@ from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.dance.passes import DanceClient
 from dance_flwr.dance.plan import Condensation
 from dance_flwr.dance.selection import Selection
-from dance_flwr.dance.state import CONDENSATION, VALIDATION, RunFolder, Stored, read_stored
+from dance_flwr.dance.state import CONDENSATION, VALIDATION, RunFolder
 from dance_flwr.dance.training import train_round
 from dance_flwr.data.text.usage import note_evidence
 from dance_flwr.evidence.explain import Explainer
@@ -55,7 +55,7 @@ class Dance:
 
             check_model(data, config)  # before rounds are spent
         client = DanceClient(model, data, DanceConfig.of(config), data.training_graph)
-        folder = RunFolder(data.folder, info.run)
+        folder = RunFolder(data.folder, info.run, data.cached)
         now = ClientRound(client, folder, config, info.round)
         start = refresh(now)
         # Before training, so that the weights in a pack are those of the model that selected.
@@ -81,13 +81,13 @@ class Dance:
         # another graph than the refresh has seen.
         if info.final or data.inductive:
             return predict_nodes(client, nodes)
-        folder = RunFolder(data.folder, info.run)
+        folder = RunFolder(data.folder, info.run, data.cached)
         # Why (decision 16): a validation reads the evidence of the last refresh, where selecting it
         # anew would read the candidates of every node in each round.
-        selection = _last(data, folder, VALIDATION, Selection)
+        selection = folder.read_latest(VALIDATION, Selection, data.device)
         if selection is not None and content(selection.nodes) == content(nodes):
             return predict_selected(client, selection)
-        condensation = _last(data, folder, CONDENSATION, Condensation)
+        condensation = folder.read_latest(CONDENSATION, Condensation, data.device)
         difficulty = None if condensation is None else condensation.difficulty
         return predict_nodes(client, nodes, difficulty)
 
@@ -134,12 +134,3 @@ def _keep_evidence(
     packs = explainer.packs(hidden, selection, difficulty_round)
     packs.save(now.folder.round_path(now.number))
     now.report.counts["evidence-packs"] = len(packs.nodes)
-
-
-def _last(data: ClientData, folder: RunFolder, name: str, kind: type[Stored]) -> Stored | None:
-    """Return the content of the newest file of this name, cached; None if there is none."""
-    if (path := folder.latest(name)) is None:
-        return None
-    # By path and time: a file that a repeated round has written anew is read anew.
-    version = f"{path} {path.stat().st_mtime_ns}"
-    return data.cached(name, version, lambda: read_stored(path, kind, data.device))

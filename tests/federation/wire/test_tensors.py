@@ -7,7 +7,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord
 
-from dance_flwr.federation.wire.tensors import arrays_of, numpy_of, state_of
+from dance_flwr.federation.wire.tensors import arrays_of, in_types_of, numpy_of, state_of
 
 STATE = {
     "weight": torch.randn(6, 4),
@@ -27,6 +27,14 @@ def test_a_state_comes_back_as_it_was_and_may_be_changed():
             assert found[name].dtype == tensor.dtype and torch.equal(found[name], tensor)
         found["weight"].zero_()
         assert torch.equal(state_of(record)["weight"], STATE["weight"])
+
+
+def test_a_model_has_the_types_of_its_start_and_is_itself_where_it_has_them():
+    record = arrays_of(STATE)
+    assert in_types_of(STATE, record) is record
+    wide = arrays_of({name: tensor.double() for name, tensor in STATE.items()})
+    for name, tensor in state_of(in_types_of(STATE, wide)).items():
+        assert tensor.dtype == STATE[name].dtype and torch.equal(tensor, STATE[name])
 
 
 def saved(values, version=None):
