@@ -1,16 +1,16 @@
-"""What has to be measured on a GPU, in one hold of eight minutes; a table of results last.
+"""What has to be measured on a GPU, in one hold of four minutes; a table of results last.
 
-    python benchmarks/gpu.py --cora FOLDER --debian FOLDER --million FOLDER [--texts FOLDER]
-        [--log gpu.jsonl] [--steps NAME ...] [--list]
+    python benchmarks/gpu.py --cora FOLDER --debian FOLDER [--encoder FOLDER --sha256 HASH]
+        [--nodes 1000000] [--work FOLDER] [--steps NAME ...] [--list]
 
-The folders of `--cora`, `--debian` and `--million` hold clients, as `dance-flwr partition` and
-`made_up.py` write them, so that nothing is encoded before rounds are timed; `--texts` is a folder
-of nodes.* and edges.* whose texts are encoded. Every step is a process with a limit of its own; its
-result is appended to the log as soon as it ends, so that a hold which is cut loses one step. First
-come timings, with the card to themselves, then what must be equal, last the tests.
+The folders hold the graphs, nodes.* and edges.*; they are encoded on the GPU. What need not have it
+to itself runs first, side by side, each step a process with a limit of its own: encoding, runs that
+must end with equal bits, the tests of the device, and a million made-up nodes are written. Then
+come the timings, one after the other in one process, as importing and opening a GPU takes as long
+as they do. Every result is appended to `results.jsonl` as soon as it is there.
 
-To carry: the checkout, client folders without `edges.parquet` and `runs/` (Cora 5 MB, debian
-55 MB), and the wheels of what the machine lacks; a million nodes are made up there.
+To carry: the checkout (without docs/reproduction/results.jsonl), the two graphs (10 MB), the wheels
+that the machine lacks, and the encoder, whose weights fit as int8 with a scale per row (21 MB).
 """
 
 import argparse
@@ -18,132 +18,217 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 REPEATS = 3
 HERE = Path(__file__).resolve().parent
-_DEBIAN = ["max-chunks=4", "validation-nodes=512", "sampling.batch-nodes=1024"]
 _MAIN = "from dance_flwr.cli.main import main; main()"
-_TESTS = ["tests/nn", "tests/dance", "tests/federation/client", "tests/runs/simulation"]
+_TESTS = ["tests/nn", "tests/federation/client/test_card.py", "tests/dance/test_losses.py"]
+_CORA, _DEBIAN = ["max-chunks=16"], ["max-chunks=4", "validation-nodes=512"]
+# Rounds that are timed, and the keys of DANCE alone.
+TIMED = {
+    "cora": (22, _CORA, []),
+    "debian": (22, [*_DEBIAN], ["dance.batch-nodes=192"]),
+    "million": (11, ["validation-nodes=512"], ["dance.batch-nodes=128"]),
+}
+PROFILED = 6  # rounds, the last of those that are run for it
 
 
 @dataclass(frozen=True)
 class Step:
-    """A command and the seconds that it may take.
+    """Commands that follow each other, and the seconds that each may take.
 
     Attributes
     ----------
     same_as : name of the step whose model this one must train, bit for bit; "" = none
+    killed : whether the first command is killed after its fifth round
     """
 
     name: str
-    command: list[str]
+    commands: Sequence[list[str]]
     limit: int
-    environment: dict[str, str]
     same_as: str = ""
+    killed: bool = False
 
 
-def steps_of(options: argparse.Namespace, work: Path) -> list[Step]:
-    """Return the steps in their order."""
-    python, steps = sys.executable, []
-    contenders = ["--only", "dance", "fedavg-full", "sampled"]
-    timed = (
-        ("cora", options.cora, 22, ["--set", "max-chunks=16"], 15),
-        ("debian", options.debian, 12, ["--set", *_DEBIAN, "--dance", "dance.batch-nodes=192"], 25),
-        ("million", options.million, 5, ["--dance", "dance.batch-nodes=128"], 45),
-    )
-    for turn in range(REPEATS):
-        for name, folder, rounds, keys, limit in timed:
-            command = [python, str(HERE / "rounds.py"), "--partition-folder", str(folder)]
-            command += ["--rounds", str(rounds), *keys, *contenders]
-            steps.append(Step(f"{name}-{turn + 1}", command, limit, {}))
+class Work:
+    """The folder of a measurement, and its results so far."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.folder = options, options.work.resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.models: dict[str, str] = {}
+        self.environment = {
+            **os.environ,
+            "DANCE_FLWR_HOME": str(self.folder / "home"),
+            "DANCE_TEST_DEVICE": "cuda",
+            "OMP_NUM_THREADS": "1",
+        }
+        self.keys: list[str] = []
+        if options.encoder:
+            self.keys = [f"encoder={options.encoder.resolve()}", f"encoder-sha256={options.sha256}"]
+
+    def note(self, row: dict[str, Any]) -> None:
+        """Append a result to the log and print it."""
+        with (self.folder / "results.jsonl").open("a") as log:
+            log.write(json.dumps(row) + "\n")
+        print(json.dumps(row), flush=True)
+
+    def do(self, step: Step) -> None:
+        """Run the commands of a step; note its seconds, its model and its last lines."""
+        start, text = time.perf_counter(), self.folder / f"{step.name}.txt"
+        rc, history = -1, self.folder / step.name / "history.jsonl"
+        for number, command in enumerate(step.commands):
+            with text.open("a") as out:
+                process = subprocess.Popen(command, stdout=out, stderr=out, env=self.environment)
+                deadline = time.perf_counter() + step.limit * self.options.slower
+                while process.poll() is None and time.perf_counter() < deadline:
+                    rounds = history.read_text().count("\n") if history.is_file() else 0
+                    if step.killed and not number and rounds >= 5:
+                        break
+                    time.sleep(0.05)
+                process.kill()
+            rc = process.wait()
+        row: dict[str, Any] = {"step": step.name, "rc": rc}
+        row["seconds"] = round(time.perf_counter() - start, 1)
+        row["last_lines"] = text.read_text(errors="replace").splitlines()[-3:]
+        result = self.folder / step.name / "result.json"
+        if result.is_file():
+            self.models[step.name] = json.loads(result.read_text())["model_fingerprint"][:16]
+            row["model"] = self.models[step.name]
+        self.note(row)
+
+
+def steps_of(work: Work) -> list[Step]:
+    """Return what runs side by side."""
+    options, main = work.options, [sys.executable, "-c", _MAIN]
+
+    def sets(*keys: str) -> list[str]:
+        return [word for key in (*work.keys, *keys) for word in ("--set", key)]
 
     def run(name: str, *keys: str, same_as: str = "") -> Step:
-        command = [python, "-c", _MAIN, "run", "--in-process"]
-        command += ["--out", str(work / name), "--set", "rounds=20"]
-        for key in keys:
-            command += ["--set", key]
-        return Step(name, command, 15, {}, same_as)
+        out = str(work.folder / name)
+        command = [*main, "run", "--in-process", "--data", str(options.cora), "--out", out]
+        command += sets(*_CORA, "rounds=12", *keys)
+        resume = [*main, "run", "--in-process", "--resume", out]
+        killed = name == "killed"
+        return Step(name, [command, resume] if killed else [command], 60, same_as, killed)
 
-    # The one that is killed is run again with `resume`, and must end where the first one did.
     masks = "privacy.secure-aggregation=true"
-    steps += [run("once"), run("twice", same_as="once"), run("killed")]
-    command = [python, "-c", _MAIN, "run", "--in-process", "--resume", str(work / "killed")]
-    steps += [Step("killed", command, 15, {}, "once")]
-    steps += [run("masked", masks), run("masked-again", masks, same_as="masked")]
-    if options.texts:
-        command = [python, "-c", _MAIN, "partition", "create", "--data", str(options.texts)]
-        steps.append(Step("encoding", command, 40, {"DANCE_FLWR_HOME": str(work / "home")}))
-    command = [python, "-m", "pytest", "-q", "-x", *_TESTS]
-    return [*steps, Step("tests", command, 95, {"DANCE_TEST_DEVICE": "cuda"})]
+    out = ["--out", str(work.folder / "debian")]
+    encode = [*main, "partition", "make", "--data", str(options.debian), *out, *sets(*_DEBIAN)]
+    made_up = [sys.executable, str(HERE / "made_up.py"), str(work.folder / "million")]
+    made_up += ["--nodes", str(options.nodes), "--clients", "20"]
+    return [
+        Step("million", [made_up], 100),
+        Step("encoding", [encode], 90),
+        run("once"),
+        run("twice", same_as="once"),
+        run("killed", same_as="once"),
+        run("masked", masks),
+        run("masked-again", masks, same_as="masked"),
+        Step("tests", [[sys.executable, "-m", "pytest", "-q", *_TESTS]], 90),
+    ]
 
 
-def carry_out(step: Step, work: Path, killed: bool) -> dict[str, object]:
-    """Run a step; return its row of the log.
+def timings(work: Work, made_up: Sequence[threading.Thread]) -> None:
+    """Time the rounds of each graph, DANCE and its rivals in turn, with the GPU to themselves.
 
     Parameters
     ----------
-    killed : end it after its fifth round
+    made_up : what is waited for before "million"
     """
-    start, text = time.perf_counter(), work / f"{step.name}.txt"
-    with text.open("a") as out:
-        process = subprocess.Popen(
-            step.command, stdout=out, stderr=out, env={**os.environ, **step.environment}
-        )
-        history = work / step.name / "history.jsonl"
-        while process.poll() is None and time.perf_counter() - start < step.limit:
-            if killed and history.is_file() and history.read_text().count("\n") >= 5:
-                break
-            time.sleep(0.05)
-        process.kill()
-    row: dict[str, object] = {"step": step.name, "rc": process.wait()}
-    row["seconds"] = round(time.perf_counter() - start, 1)
-    row["last_lines"] = text.read_text(errors="replace").splitlines()[-4:]
-    result = work / step.name / "result.json"
-    if result.is_file() and not killed:
-        row["model"] = json.loads(result.read_text())["model_fingerprint"]
-    return row
+    import rounds
+    from torch.profiler import ProfilerActivity, profile
+
+    os.environ.update(work.environment)
+    for name, (number, keys, dance) in TIMED.items():
+        if work.options.steps and name not in work.options.steps:
+            continue
+        words = ["--device", work.options.device, "--dance", *dance, "--set", *keys]
+        for thread in made_up if name == "million" else ():
+            thread.join()
+        if name == "cora":
+            words += [*work.keys, "--data", str(work.options.cora)]
+        else:
+            words += ["--partition-folder", str(work.folder / name)]
+        only, medians = ["--only", "dance", "fedavg-full"], []
+        for _ in range(REPEATS):
+            start = time.perf_counter()
+            figures = rounds.summary(
+                rounds.measure(rounds.parsed([*words, *only, "--rounds", str(number)]))
+            )
+            row = {n: round(figures[n]["wall"], 4) for n in ("dance", "fedavg-full")}
+            medians.append(row | {"ratio": round(figures["ratios"]["fedavg-full"]["wall"][0], 3)})
+            took = round(time.perf_counter() - start, 1)
+            work.note({"timed": name, **medians[-1], "took": took})
+        median_of = {key: median(row[key] for row in medians) for key in medians[0]}
+        # Kernels are traced on a GPU alone.
+        for method in ("dance", "fedavg-full") if work.options.device == "auto" else ():
+            tracer = profile(activities=[ProfilerActivity.CUDA])
+            total = 4 + PROFILED
+
+            def on_round(done: int, tracer: Any = tracer, total: int = total) -> None:
+                if done == total - PROFILED:
+                    tracer.start()
+                if done == total:
+                    tracer.stop()
+
+            alone = rounds.parsed([*words, "--only", method, "--rounds", str(total)])
+            rounds.measure(alone, on_round)
+            events = tracer.key_averages()
+            busy = sum(event.self_device_time_total for event in events) / PROFILED / 1e6
+            launches = sum(event.count for event in events if event.self_device_time_total)
+            median_of |= {
+                f"busy of {method}": round(busy / median_of[method], 3),
+                f"kernels of {method}": launches // PROFILED,
+            }
+        work.note({"median": name, **median_of})
 
 
 def main() -> None:
-    """Run the steps and print the table."""
+    """Run the steps and the timings."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name in ("cora", "debian", "million", "texts"):
-        parser.add_argument(f"--{name}", type=Path)
-    parser.add_argument("--log", type=Path, default=Path("gpu.jsonl"))
+    parser.add_argument("--cora", type=Path, required=True)
+    parser.add_argument("--debian", type=Path, required=True)
+    parser.add_argument("--encoder", type=Path, help="folder of another encoder")
+    parser.add_argument("--sha256", default="", help="of its weights")
+    parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--work", type=Path, default=Path("gpu-work"))
-    parser.add_argument("--steps", nargs="+", help="only these")
+    parser.add_argument("--steps", nargs="+", help="only these, and timings of these names")
+    parser.add_argument("--device", choices=("cpu", "auto"), default="auto", help="of the timings")
     parser.add_argument("--slower", type=int, default=1, help="factor of all limits, on a CPU")
     parser.add_argument("--list", action="store_true", help="print the steps and their limits")
-    options = parser.parse_args()
-    options.work.mkdir(parents=True, exist_ok=True)
-    rows: list[dict[str, object]] = []
-    models: dict[str, object] = {}
-    interrupted = False
-    for step in steps_of(options, options.work.resolve()):
-        if options.steps and step.name not in options.steps:
-            continue
-        if options.list:
-            print(f"{step.limit:4} s  {step.name:14} {' '.join(step.command[1:])}")
-            continue
-        killed = step.name == "killed" and not interrupted
-        interrupted |= killed
-        limit = step.limit * options.slower
-        row = carry_out(replace(step, limit=limit), options.work.resolve(), killed)
+    work = Work(parser.parse_args())
+    steps = [s for s in steps_of(work) if not work.options.steps or s.name in work.options.steps]
+    if work.options.list:
+        for step in steps:
+            for command in step.commands:
+                print(f"{step.limit:4} s  {step.name:14} {' '.join(command[1:])}")
+        return
+    threads = [threading.Thread(target=work.do, args=(step,)) for step in steps]
+    for thread in threads:
+        thread.start()
+    # A million nodes are written by one core, beside the timings of the other graphs.
+    made_up = [
+        thread for thread, step in zip(threads, steps, strict=True) if step.name == "million"
+    ]
+    for thread in threads:
+        if thread not in made_up:
+            thread.join()
+    for step in steps:
         if step.same_as:
-            row["same"] = row.get("model") is not None and row["model"] == models.get(step.same_as)
-        models.setdefault(step.name, row.get("model"))
-        rows.append(row)
-        with options.log.open("a") as log:
-            log.write(json.dumps(row) + "\n")
-    for row in rows:
-        same = row.get("same", "")
-        print(f"{row['step']:14} rc {row['rc']} {row['seconds']} s {row.get('model', '')} {same}")
-        print(*(f"    {line}" for line in row["last_lines"]), sep="\n")  # type: ignore[attr-defined]
+            same = work.models.get(step.name) == work.models.get(step.same_as, "none")
+            work.note({"step": step.name, "same bits as": step.same_as, "equal": same})
+    timings(work, made_up)
 
 
 if __name__ == "__main__":

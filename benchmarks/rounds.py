@@ -32,6 +32,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from types import SimpleNamespace
@@ -116,8 +117,14 @@ class Run:
     """One contender: a run of the apps that stops after every round until it is its turn."""
 
     def __init__(
-        self, name: str, turns: Turns, folder: Path, make: Callable[[], RunConfig]
+        self,
+        name: str,
+        turns: Turns,
+        folder: Path,
+        make: Callable[[], RunConfig],
+        on_round: Callable[[int], None],
     ) -> None:
+        self._on_round = on_round
         self.name, self.out, self.found = name, folder, Rounds()
         self.error: BaseException | None = None
         self._turns, self._make = turns, make
@@ -153,6 +160,7 @@ class Run:
             self.found.wall.append(time.perf_counter() - self._start[0])
             self.found.cpu.append(time.process_time() - self._start[1])
             self.found.rows.append(row)
+            self._on_round(len(self.found.rows))
             self._turns.next(self.name)
             self._turns.wait(self.name)
             TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run, 0, run
@@ -195,14 +203,22 @@ def _nodes(folder: Path, clients: int) -> dict[int, dict[str, Any]]:
     }
 
 
-def measure(options: argparse.Namespace) -> dict[str, Rounds]:
-    """Run the contenders in turn; return what their rounds cost."""
+def measure(
+    options: argparse.Namespace, on_round: Callable[[int], None] = lambda number: None
+) -> dict[str, Rounds]:
+    """Run the contenders in turn; return what their rounds cost.
+
+    Parameters
+    ----------
+    on_round : called after each round of a contender, with the number of its rounds so far
+    """
     folder = _prepared(options)
     clients = len(json.loads((folder / "manifest.json").read_text("utf-8"))["clients"])
     sys.path.insert(0, str(PROJECT))
     # Reports of phases in CPU seconds.
     vars(metrics)["time"] = SimpleNamespace(perf_counter=time.process_time)
-    common = {"data": str(folder), "clients": clients, "rounds": options.rounds, "device": "cpu"}
+    common = {"data": str(folder), "clients": clients, "rounds": options.rounds}
+    common["device"] = options.device
     runs: dict[str, Run] = {}
 
     def config_of(name: str) -> RunConfig:
@@ -218,7 +234,8 @@ def measure(options: argparse.Namespace) -> dict[str, Rounds]:
     turns = Turns(names)
     with tempfile.TemporaryDirectory(prefix="dance-flwr-rounds-") as out:
         for name in names:
-            runs[name] = Run(name, turns, Path(out) / name, lambda name=name: config_of(name))
+            make = partial(config_of, name)
+            runs[name] = Run(name, turns, Path(out) / name, make, on_round)
         for run in runs.values():
             run.thread.start()
         for run in runs.values():
@@ -395,13 +412,15 @@ def plot(target: Path, files: Sequence[str]) -> None:
         figure.savefig(draft, dpi=120, format="png")
 
 
-def _parsed() -> argparse.Namespace:
+def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options of the command line, or of these words."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", default="cora", help="name of a data set, or its folder")
     parser.add_argument("--partition-folder", help="clients that are prepared already")
     parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--device", choices=("cpu", "auto"), default="cpu", help="auto = a GPU")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="of every run")
     parser.add_argument("--dance", nargs="*", default=[], metavar="KEY=VALUE", help="of dance")
     parser.add_argument("--precision", default="int8", help="of dance's upload; '' = no such key")
@@ -411,12 +430,12 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--save", type=Path, help="append the figures to this file")
     parser.add_argument("--plot", type=Path, help="draw saved figures")
     parser.add_argument("results", nargs="*")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def main() -> int:
     """Measure and print, or draw; 1 if a figure misses its bar."""
-    options = _parsed()
+    options = parsed()
     if options.plot:
         plot(options.plot, options.results)
         return 0

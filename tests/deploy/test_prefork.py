@@ -19,9 +19,12 @@ from dance_flwr.runs.simulation.process_tree import ProcessTree, stop
 from dance_flwr.runs.simulation.superlink import flower_environment, free_port
 
 # `load` must import all libraries that a task needs; it must leave one thread, or forking is not
-# safe.
+# safe; and it must not ask for a GPU: what CUDA opens, a fork cannot use.
 LOADED = """
-import os, sys
+import os, sys, torch
+asked = []
+for name in ("is_available", "device_count", "init", "current_device"):
+    setattr(torch.cuda, name, lambda *_, name=name: asked.append(name) or 0)
 from dance_flwr.deploy import prefork
 app = prefork.load()
 threads = len(os.listdir("/proc/self/task"))
@@ -29,9 +32,9 @@ packages = lambda: {name.split(".")[0] for name in sys.modules}
 before = packages()
 from dance_flwr.methods import get_spec
 get_spec("dance").make_client()
-torch = sys.modules["torch"]
+cuda = list(asked)  # of `load`; a fork may ask
 torch.optim.Adam([torch.zeros(1, requires_grad=True)])
-print(threads, type(app).__name__, sorted(packages() - before - set(sys.stdlib_module_names)))
+print(threads, type(app).__name__, cuda, sorted(packages() - before - set(sys.stdlib_module_names)))
 """
 
 
@@ -43,7 +46,7 @@ def test_all_that_a_task_needs_is_loaded_in_one_thread():
         text=True,
         cwd=PROJECT,
     )
-    assert done.stdout == "1 ReticentApp []\n", done.stdout + done.stderr
+    assert done.stdout == "1 ReticentApp [] []\n", done.stdout + done.stderr
 
 
 # Whether a process reads the memory of another one of its user, which root may always.
