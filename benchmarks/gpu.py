@@ -26,7 +26,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-REPEATS = 3
 HERE = Path(__file__).resolve().parent
 _MAIN = "from dance_flwr.cli.main import main; main()"
 _TESTS = ["tests/nn", "tests/federation/client/test_card.py", "tests/dance/test_losses.py"]
@@ -159,7 +158,7 @@ def timings(work: Work, made_up: Sequence[threading.Thread]) -> None:
         else:
             words += ["--partition-folder", str(work.folder / name)]
         only, medians = ["--only", "dance", "fedavg-full"], []
-        for _ in range(REPEATS):
+        for _ in range(work.options.repeats):
             start = time.perf_counter()
             figures = rounds.summary(
                 rounds.measure(rounds.parsed([*words, *only, "--rounds", str(number)]))
@@ -205,6 +204,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("gpu-work"))
     parser.add_argument("--steps", nargs="+", help="only these, and timings of these names")
     parser.add_argument("--device", choices=("cpu", "auto"), default="auto", help="of the timings")
+    parser.add_argument("--repeats", type=int, default=3, help="timings of each graph")
     parser.add_argument("--slower", type=int, default=1, help="factor of all limits, on a CPU")
     parser.add_argument("--list", action="store_true", help="print the steps and their limits")
     work = Work(parser.parse_args())
