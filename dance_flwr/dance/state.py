@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -15,6 +16,7 @@ from dance_flwr.config.paths import PREVIOUS, STATE
 from dance_flwr.dance.plan import Arrays
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_npz
+from dance_flwr.nn.moving import HOST
 
 # Files of a round, `<name>-<round>.npz`: a node condensation, the evidence that it selected for the
 # nodes of validations, the plan of the coming rounds, and evidence of all nodes, selected once.
@@ -108,8 +110,7 @@ class RunFolder:
     ----------
     client_folder : the client's folder
     run : name of the run, chosen by the server
-    cached : `ClientData.cached`, where files that each round reads are parsed once; by default
-        they are parsed again
+    cached : `ClientData.cached`, so that what every round reads is parsed once; by default anew
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class RunFolder:
 
         It may also be the client's first round; only the server knows.
         """
-        state = self._stored(self.folder / STATE, ClientState, _CPU)
+        state = self._stored(self.folder / STATE, ClientState, HOST)
         return round_ > 1 and (state is None or state.round != round_ or state.before != 0)
 
     def save(self, state: ClientState) -> None:
@@ -178,14 +179,14 @@ class RunFolder:
         # Why the state last (decision 10): it names the rounds of the other files, so that a round
         # which ends before this line is as if it had never begun.
         path = self.folder / STATE
-        older = self._stored(path, ClientState, _CPU)
+        older = self._stored(path, ClientState, HOST)
         # A repeated round replaces its own state, never the one from which it started.
         repeats = older is not None and older.round >= state.round
         write_npz(path, state.arrays(), keep=None if repeats else self.folder / PREVIOUS)
-        self._in_memory(path, _CPU, lambda: copy(state))
+        self._stored(path, ClientState, HOST, state)
         # Only a round that wrote a file makes older ones superfluous.
         if state.round in _rounds(state).values():
-            self._remove_files([state, read_stored(self.folder / PREVIOUS, ClientState, _CPU)])
+            self._remove_files([state, read_stored(self.folder / PREVIOUS, ClientState, HOST)])
 
     def path(self, name: str, round_: int) -> Path:
         """Return the file of this name and round."""
@@ -193,7 +194,7 @@ class RunFolder:
 
     def latest(self, name: str) -> Path | None:
         """Return the file of this name that the saved state refers to; None if there is none."""
-        state = self._stored(self.folder / STATE, ClientState, _CPU)
+        state = self._stored(self.folder / STATE, ClientState, HOST)
         path = self.path(name, _rounds(state)[name]) if state is not None else None
         return path if path is not None and path.is_file() else None
 
@@ -211,26 +212,22 @@ class RunFolder:
     ) -> Stored | None:
         """Return the content of a file; None if it is missing, damaged or lacks an array."""
         path = self.path(name, round_)
-        # Why the plan alone (decision 16): every round reads it, and the others, which are read
-        # where a refresh is due, have an entry per node.
+        # Why the plan alone (decision 16): the others have an entry per node, read by refreshes.
         return (self._stored if name == PLAN else read_stored)(path, kind, device)
 
-    def _stored(self, path: Path, kind: type[Stored], device: torch.device) -> Stored | None:
-        """Return what `read_stored` does; parsed once, until the file is another."""
+    def _stored(
+        self, path: Path, kind: type[Stored], device: torch.device, new: Stored | None = None
+    ) -> Stored | None:
+        """Return what `read_stored` does, parsed once per file, or `new`, which it holds now."""
         if not path.is_file():
             return None
-        # A copy, as a caller may change its state.
-        return copy(self._in_memory(path, device, lambda: read_stored(path, kind, device)))
-
-    def _in_memory(
-        self, path: Path, device: torch.device, compute: Callable[[], Stored | None]
-    ) -> Stored | None:
-        """Return the cached content of a file, or compute it if another file is at its path."""
         stat = path.stat()
         # The inode too: a file is replaced whole, maybe in the same tick of the system's clock.
         version = path, stat.st_ino, stat.st_size, stat.st_mtime_ns, device
-        # By name, without the round: one file of each is in memory.
-        return self._cached(path.name.partition("-")[0], version, compute)  # type: ignore[no-any-return]
+        name = path.name.partition("-")[0]  # without the round: one file of each is in memory
+        compute = partial(copy, new) if new else partial(read_stored, path, kind, device)
+        # Copied in and out, as rounds change their states.
+        return copy(self._cached(name, version, compute))  # type: ignore[no-any-return]
 
     def _has_files(self, state: ClientState) -> bool:
         """Whether the files are present without which a round cannot go on from the state."""
@@ -248,9 +245,6 @@ class RunFolder:
             for path in self.folder.glob(f"{name}-?????.npz"):
                 if path not in needed:
                     path.unlink()
-
-
-_CPU = torch.device("cpu")
 
 
 def _rounds(state: ClientState) -> dict[str, int]:

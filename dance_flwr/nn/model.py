@@ -80,12 +80,7 @@ class PlainModel(nn.Module):
 
 
 def load_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Load a state, as `model.load_state_dict` does; tensors of other names or shapes are refused.
-
-    Raises
-    ------
-    RuntimeError : it has other tensors than the model
-    """
+    """Load a state as `load_state_dict` does, with its RuntimeError for other names or shapes."""
     old = model.state_dict()
     if {name: t.shape for name, t in old.items()} == {name: t.shape for name, t in state.items()}:
         # Why in one call (decision 31): one by one, each tensor is a kernel on a GPU.

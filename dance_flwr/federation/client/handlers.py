@@ -206,21 +206,16 @@ def _weigh(message: Message, client: Client) -> Message:
 
 def _exchange(message: Message, client: Client) -> Message:
     config, inbox = messages.config_of(message), state_of(messages.exchange_record(message))
-    return messages.exchange_reply(
-        message, client.exchange(config[keys.RUN], config[keys.STEP], inbox)
-    )
+    answer = client.exchange(config[keys.RUN], config[keys.STEP], inbox)
+    return messages.exchange_reply(message, answer)
 
 
-_TASKS: dict[str, Task] = {
-    keys.EXCHANGE: _exchange,
-    keys.WEIGH: _weigh,
-}
+_TASKS: dict[str, Task] = {keys.EXCHANGE: _exchange, keys.WEIGH: _weigh}
 
 
 def _schema_of(client: Client, sizes: bool) -> messages.Schema:
     """Return what the data requires of the global model; without `sizes` no count of it."""
-    data = client.data
-    card = data.card
+    data, card = client.data, client.data.card
     return messages.Schema(
         class_names=card.class_names,
         text_dim=data.text_dim,

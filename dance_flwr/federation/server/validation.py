@@ -127,8 +127,6 @@ def _without_outliers(
     # Most methods send all clients one model.
     lengths = {key: _length(model) for key, model in {id(m): m for m in received}.items()}
     starts = [lengths[id(model)] for model in received]
-    if not places:
-        return list(read)
     bounds = norm_bounds(norms, starts)
     if norm is not None and side.config.privacy.dp != "none":
         # Here the longest honest update is known, and no median is needed.

@@ -105,9 +105,3 @@ def mean_state(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float])
         ).to(value.dtype)
         for name, value in states[0].items()
     }
-
-
-def update_norm(state: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> float:
-    """Return the Euclidean norm of an update."""
-    parts = [(state[name] - start[name].cpu()).double().square().sum() for name in start]
-    return float(torch.stack(parts).sum().sqrt())

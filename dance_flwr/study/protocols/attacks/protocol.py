@@ -26,6 +26,7 @@ from dance_flwr.federation.client.device import pick_device
 from dance_flwr.federation.server.reading import chosen_reading, summed_votes
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.upload_checks import update_norm
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.study.engine.cells import Cell, Experiment, Label, Request, dataset_name
@@ -49,7 +50,6 @@ from dance_flwr.study.protocols.attacks.observations import (
     State,
     mean_state,
     observations,
-    update_norm,
     with_privacy,
 )
 from dance_flwr.study.protocols.attacks.tables import BEFORE, render
