@@ -6,10 +6,15 @@ What these four do, and the types that they take and return, is in `dance_flwr.a
 names that are imported when they are used stand in `__init__.pyi`.
 """
 
+import os
 from importlib import import_module
 from typing import Any
 
 from dance_flwr.fingerprint import PROTOCOL, VERSION
+
+# Why this early (decision 31): cuBLAS reads it once, when a process first multiplies on a GPU, which
+# may be to encode texts; products then repeat to the bit.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 __version__ = VERSION
 __all__ = ["PROTOCOL", "__version__"]

@@ -96,17 +96,30 @@ class Logits:
     core: Float[Tensor, "K C"]
 
 
-def condensed_loss(logits: Logits, labelled: Labelled, settings: DanceConfig) -> Float[Tensor, ""]:
+def condensed_loss(
+    logits: Logits,
+    labelled: Labelled,
+    settings: DanceConfig,
+    shares: Float[Tensor, "K"] | None = None,
+) -> Float[Tensor, ""]:
     """eq:fusion_train_loss + CE of the condensed graph; a scalar.
 
     L_m = mean CE(Dec(x_v), y_v) + lambda_align mean KL(softmax(o^g) || softmax(o^t)).
     The cross-entropies are weighted means over labelled core nodes, the divergence is a mean over
     all core nodes; without a labelled core node only the divergence remains.
+
+    Parameters
+    ----------
+    shares : of each row in that mean; None = all the same
     """
     # KL(softmax(o^g) || softmax(o^t)), the divergence that the paper names as its example of D.
     text, graph = F.log_softmax(logits.text, dim=1), F.log_softmax(logits.graph, dim=1)
-    divergence = F.kl_div(text, graph, reduction="sum", log_target=True)
-    loss = settings.align_weight * divergence / max(1, len(graph))
+    if shares is None:
+        divergence = F.kl_div(text, graph, reduction="sum", log_target=True)
+        loss = settings.align_weight * divergence / max(1, len(graph))
+    else:
+        divergence = F.kl_div(text, graph, reduction="none", log_target=True).sum(1)
+        loss = settings.align_weight * (divergence @ shares)
     # Why the last term (decision 19): the paper trains on the condensed graph, but prints no loss
     # for it.
     return loss + labelled.cross_entropy(logits.fused) + labelled.cross_entropy(logits.core)

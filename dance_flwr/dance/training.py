@@ -26,12 +26,13 @@ from dance_flwr.dance.weighing import DenseSelection, weigh
 from dance_flwr.nn.captured import train_replayed
 from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.neighbourhood import Neighbourhood, power_of_two
-from dance_flwr.nn.propagation import densified, operator, trainable
+from dance_flwr.nn.propagation import densified, operator, trainable, widened
 from dance_flwr.nn.ragged import rows_at
 from dance_flwr.nn.training import class_weights, train_epochs
 
 # Entries of an operator that is dense on a GPU, at most 128 MB when rounded up (decision 31).
 _MAX_DENSE = 2**23
+_ROWS = 16  # the rows of a core are rounded up to a multiple of them
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Batch:
     condensed : [K, K] operator of the condensed graph
     dense : the evidence of the core
     supervised, core : labels of the batch, and of the core, its first K nodes
+    shares : [K] of the core's nodes in means over it; None = all the same
     noise : [K, w] added to x_v; None = none
     """
 
@@ -54,6 +56,7 @@ class Batch:
     dense: DenseSelection
     supervised: Labelled
     core: Labelled
+    shares: Float[Tensor, "K"] | None
     noise: Float[Tensor, "K w"] | None
 
 
@@ -99,15 +102,21 @@ def train_condensed(
     )
     labels = _labels(data)[ball.nodes[: nodes.numel()]]
     weights = class_weights(_labels(data), model.head_graph.out_features, now.config)
-    labelled, captured = Labelled.among, _is_capturable(client, ball, labels, count)
+    of_core, condensed = labels[:count], operator(backbone.operator, *edges, count)
+    labelled, captured, shares = Labelled.among, _is_capturable(client, ball, labels, count), None
     if captured:
-        # Why (decision 31): an epoch is captured once per shape, and replayed in other rounds.
-        ball, labelled = ball.rounded_up(), Labelled.masked
-        added = power_of_two(nodes.numel()) - nodes.numel()
-        labels = F.pad(labels, (0, added), value=-1)
+        # Why (decision 31): epochs are captured once per shape, and replayed in other rounds. Only
+        # zeros are added, and nodes whose loss has no weight.
+        ball, labelled, rows = ball.rounded_up(), Labelled.masked, -(-count // _ROWS) * _ROWS
+        condensed, added = widened(condensed, rows, rows), (0, rows - count)
+        shares = F.pad(torch.full((count,), 1 / count), added)
+        mass = None if mass is None else F.pad(mass, added)
+        of_core = F.pad(of_core, added, value=-1)
+        labels = F.pad(labels, (0, power_of_two(len(labels)) - len(labels)), value=-1)
+        count = rows
     # Why mass for the core alone: its selected neighbours stand for no other node.
-    losses = labelled(labels, weights), labelled(labels[:count], weights, mass)
-    steps = (*ball.operators, operator(backbone.operator, *edges, count))
+    losses = labelled(labels, weights), labelled(of_core, weights, mass), shares
+    steps = (*ball.operators, condensed)
     if not captured:
         # Why `trainable` (decision 16): the gradient of a small dense operator is the cheaper one.
         steps = tuple(trainable(step, backbone.operator) for step in steps)
@@ -116,7 +125,7 @@ def train_condensed(
     losses, steps, around_core = moved((losses, steps, ball.nodes), data.device)
     if captured:
         steps = tuple(map(densified, steps))
-    dense = DenseSelection.of(client, selection)
+    dense = DenseSelection.of(client, selection, count)
     features = dense.texts.new_empty(count, model.fuse_graph.out_features)
     batch = Batch(
         rows_at(data.inputs(client.graph, backbone), around_core),
@@ -148,7 +157,8 @@ def batch_loss(reader: Reader, batch: Batch) -> Float[Tensor, ""]:
     text = model.text_logits(text)
     fused = model.fused_logits(features, neighbour_labels)
     # The condensed losses are of the core, the plain term of all supervised nodes (decision 7).
-    value = condensed_loss(Logits(graph[:count], text, fused, core), batch.core, settings)
+    logits = Logits(graph[:count], text, fused, core)
+    value = condensed_loss(logits, batch.core, settings, batch.shares)
     return value + plain_loss(graph, batch.supervised, settings)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
-from torch.nn import functional
+from torch.nn import functional as F
 
 from dance_flwr.dance.passes import Reader
 from dance_flwr.dance.selection import Selection
@@ -80,7 +80,7 @@ class Layout:
 
         A neighbour at hop l has (1 - mix) gamma_l and 0, a chunk mix and 1.
         """
-        hot = functional.one_hot(self.part, CHUNKS + 1).to(dtype)
+        hot = F.one_hot(self.part, CHUNKS + 1).to(dtype)
         chunks = hot[:, CHUNKS:]
         hops = torch.cat([(1 - mix) * hot[:, :CHUNKS], torch.zeros_like(hot[:, :CHUNKS])])
         return torch.cat([mix * chunks, chunks]), hops
@@ -165,8 +165,13 @@ class DenseSelection:
     labels: Float[Tensor, "K L12 C2"]
 
     @classmethod
-    def of(cls, reader: Reader, selection: Selection) -> "DenseSelection":
-        """Gather the texts of what a selection on the host selected, or of all its candidates."""
+    def of(cls, reader: Reader, selection: Selection, rows: int = 0) -> "DenseSelection":
+        """Gather the texts of what a selection on the host selected, or of all its candidates.
+
+        Parameters
+        ----------
+        rows : fewest rows; those that are added are empty
+        """
         table, settings = reader.data.table, reader.settings
         # Why what was selected (decision 16): fewer rows make an epoch cheaper.
         if settings.trained_evidence == "selected":
@@ -176,6 +181,12 @@ class DenseSelection:
             parts = selection.padded()
         else:
             parts = selection.padded((*budgets(settings), settings.chunk_budget))
+        added = max(0, rows - selection.nodes.numel())
+        nodes, context = selection.nodes, selection.context
+        if added:
+            below = (0, 0, 0, added)
+            parts = [(F.pad(index, below), F.pad(mask, below)) for index, mask in parts]
+            nodes, context = F.pad(nodes, (0, added)), F.pad(context, below)
         first, split = parts[0][0].size(1), parts[1][0].size(1)
         layout = Layout.of([mask for _, mask in parts])
         shares = layout.shares(settings.mix, selection.context.dtype)
@@ -184,7 +195,7 @@ class DenseSelection:
         # Why before the texts are gathered, and at once (decision 31): what follows has sizes that
         # the host knows, and needs nothing of the device.
         layout, shares, near, chunks, nodes, context = moved(
-            (layout, shares, near, parts[CHUNKS][0], selection.nodes, selection.context),
+            (layout, shares, near, parts[CHUNKS][0], nodes, context),
             reader.data.device,
         )
         hot = _rows_of(reader.data.label_table, near[:, first:])  # padding has no weight

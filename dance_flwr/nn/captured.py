@@ -1,4 +1,4 @@
-"""Local epochs on a GPU: an epoch is captured as a CUDA graph once per shape, and replayed.
+"""Local epochs on a GPU: they are captured as one CUDA graph per shape, and replayed.
 
 An epoch of a small graph is some 250 operations of a few microseconds, each of which the host takes
 longer to launch than the GPU to compute. A graph launches all of them at once.
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 # Why a limit (decision 31): each holds a copy of what a round reads, some megabytes.
 _MAX_GRAPHS = 64
-_CAPTURED: "OrderedDict[Hashable, CapturedEpoch]" = OrderedDict()
+_CAPTURED: "OrderedDict[Hashable, CapturedEpochs]" = OrderedDict()
 
 
 def train_replayed(
@@ -31,7 +31,7 @@ def train_replayed(
     *,
     round_: int,
 ) -> float:
-    """Minimise `loss_of(inputs)` as `train_epochs` does; on CUDA, by replaying one captured epoch.
+    """Minimise `loss_of(inputs)` as `train_epochs` does; on CUDA, by replaying captured epochs.
 
     Parameters
     ----------
@@ -45,14 +45,14 @@ def train_replayed(
     hooked = any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
     if tensors[0].device.type != "cuda" or hooked:
         return train_epochs(model, lambda: loss_of(inputs), config, round_=round_)
-    # The epoch refers to its model, whose id is therefore that of no other.
+    # The epochs refer to their model, whose id is therefore that of no other.
     key = id(model), config, tuple((tensor.shape, tensor.dtype) for tensor in tensors)
     if key not in _CAPTURED:
-        _CAPTURED[key] = CapturedEpoch(model, loss_of, inputs, config)
+        _CAPTURED[key] = CapturedEpochs(model, loss_of, inputs, config)
         if len(_CAPTURED) > _MAX_GRAPHS:
             _CAPTURED.popitem(last=False)
     _CAPTURED.move_to_end(key)
-    return _CAPTURED[key].run(tensors, learning_rate(config, round_), config.local_epochs)
+    return _CAPTURED[key].run(tensors, learning_rate(config, round_))
 
 
 def forget_captured() -> None:
@@ -65,10 +65,10 @@ def _pool() -> Any:
     return torch.cuda.graph_pool_handle()
 
 
-class CapturedEpoch:
-    """An epoch of full-batch Adam as a CUDA graph; parameters as of `train_replayed`.
+class CapturedEpochs:
+    """The local epochs of a fresh Adam as a CUDA graph; parameters as of `train_replayed`.
 
-    Dropout draws from the generator of the device, which a replay advances as an epoch would: the
+    Dropout draws from the generator of the device, which a replay advances as epochs would: the
     same seed gives the same bits, whether a round captures or replays.
     """
 
@@ -113,16 +113,15 @@ class CapturedEpoch:
         # Why one pool of memory: graphs are replayed one after the other, and each writes all that
         # it reads. Other threads of the process may use the device meanwhile.
         with torch.cuda.graph(self._graph, _pool(), capture_error_mode="thread_local"):
-            self._loss = epoch()
-        moments = (state.values() for state in self._optimizer.state.values())
-        self._moments = [value for values in moments for value in values]
+            moments = (state.values() for state in self._optimizer.state.values())
+            torch._foreach_zero_([value for values in moments for value in values])
+            for _ in range(config.local_epochs):
+                self._loss = epoch()
 
-    def run(self, inputs: list[Tensor], rate: float, epochs: int) -> float:
+    def run(self, inputs: list[Tensor], rate: float) -> float:
         """Train on these inputs with a fresh Adam; return the last loss."""
         for own, value in zip(self._inputs, inputs, strict=True):
             own.copy_(value)
         self._rate.fill_(rate)
-        torch._foreach_zero_(self._moments)
-        for _ in range(epochs):
-            self._graph.replay()
+        self._graph.replay()
         return float(self._loss)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dance_flwr.nn.propagation import EdgeWeights, csr
+from dance_flwr.nn.propagation import EdgeWeights, csr, widened
 from dance_flwr.nn.ragged import Ragged, ptr_of_sizes, row_of_entry
 
 
@@ -102,23 +102,22 @@ class Neighbourhood:
         rows = self.operators[-1].size(0) if self.operators else self.nodes.numel()
         size, wider = power_of_two(rows), []
         for step in reversed(self.operators):
-            ptr, columns = step.crow_indices(), max(size, power_of_two(step.size(1)))
-            ptr = torch.cat([ptr, ptr[-1:].expand(size - step.size(0))])
-            wider.append(csr(ptr, step.col_indices(), step.values(), (size, columns)))
+            columns = max(size, power_of_two(step.size(1)))
+            wider.append(widened(step, size, columns))
             size = columns
         added = self.nodes.new_zeros(size - self.nodes.numel())
         return Neighbourhood(torch.cat([self.nodes, added]), tuple(reversed(wider)))
 
 
 def power_of_two(size: int) -> int:
-    """Return the smallest power of two that is at least `size`.
+    """Return the smallest power of two that is at least `size`, and at least 16.
 
     Examples
     --------
-    >>> [power_of_two(size) for size in (0, 1, 5, 8)]
-    [1, 1, 8, 8]
+    >>> [power_of_two(size) for size in (0, 16, 17, 64)]
+    [16, 16, 32, 64]
     """
-    return 1 << max(0, size - 1).bit_length()
+    return 1 << max(4, (size - 1).bit_length())
 
 
 def around(

@@ -142,6 +142,13 @@ def densified(operator: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
     return dense.scatter_(0, rows * operator.size(1) + cols, values).view(operator.shape)
 
 
+def widened(operator: Float[Tensor, "m n"], rows: int, columns: int) -> Float[Tensor, "_ _"]:
+    """Return a sparse CSR matrix with rows and columns of zeros added; [rows, columns]."""
+    ptr = operator.crow_indices()
+    ptr = torch.cat([ptr, ptr[-1:].expand(rows - operator.size(0))])
+    return csr(ptr, operator.col_indices(), operator.values(), (rows, columns))
+
+
 def csr(
     ptr: Int64[Tensor, "p"],
     cols: Int64[Tensor, "E"],
@@ -162,9 +169,9 @@ def sparse_csr(
 ) -> Float[Tensor, "n n"]:
     """Return the [n, n] sparse CSR matrix of these entries."""
     ends = torch.stack([rows, cols])
-    coo = torch.sparse_coo_tensor(ends, values, (size, size), check_invariants=False)
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="Sparse (CSR tensor support is in beta|invariant checks)"
         )
+        coo = torch.sparse_coo_tensor(ends, values, (size, size), check_invariants=False)
         return coo.to_sparse_csr()

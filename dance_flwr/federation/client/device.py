@@ -69,7 +69,6 @@ def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
     """Make a CUDA device the current one of this process, limited to a share of its memory."""
     if device.type == "cuda":
         # Why (decision 31): the same bits twice. Memory that nothing reads need not be filled.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         # The current device is the one that `seeding.seeded` seeds.
