@@ -12,8 +12,8 @@ from typing import Any
 
 from dance_flwr.fingerprint import PROTOCOL, VERSION
 
-# Why this early (decision 31): cuBLAS reads it once, when a process first multiplies on a GPU, which
-# may be to encode texts; products then repeat to the bit.
+# Why this early (decision 31): cuBLAS reads it when a process first multiplies on a GPU, perhaps to
+# encode texts; products then repeat to the bit.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 __version__ = VERSION

@@ -1,6 +1,5 @@
 """Choose the device of a client and its share of the memory."""
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
