@@ -58,6 +58,8 @@ def train_replayed(
 def forget_captured() -> None:
     """Free the graphs of this process, and their memory."""
     _CAPTURED.clear()
+    # The allocator refuses a pool that no graph holds any longer.
+    _pool.cache_clear()
 
 
 @lru_cache(maxsize=1)
