@@ -5,9 +5,9 @@
 
 FOLDER holds clients as `dance-flwr partition` and `made_up.py` write them. Three rounds are run in
 this process, and the counts are means per client over the last, which trains with what an earlier
-round has selected, and over its validation. An epoch's operations are counted apart: they could be
-replayed as one graph. `--lines` also lists the lines that wait. How an operation is counted:
-`tests/support/card.py`.
+round has selected, and over its validation. The operations of epochs are counted apart, as a GPU
+replays them as one graph; kB are those that are copied to it and back. `--lines` also lists the
+lines that wait. How an operation is counted: `tests/support/card.py`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from dance_flwr.config.reading import read_config
 from dance_flwr.config.tree import flatten, parse
 
 ROUNDS = 3
-COLUMNS = ("launches", "waits", "epoch_launches", "epoch_waits", "unordered", "mixed")
+COLUMNS = ("launches", "waits", "epoch_launches", "epoch_waits", "unordered", "mixed", "kB_moved")
 
 
 def count(folder: Path, method: str, keys_and_values: list[str]) -> dict[str, Counter[str]]:
@@ -61,7 +61,8 @@ def count(folder: Path, method: str, keys_and_values: list[str]) -> dict[str, Co
             for left in folder.glob(f"client-*/runs/{run}"):
                 shutil.rmtree(left)
     last = [counts for (round_, *_), counts in app.counts.items() if round_ == ROUNDS]
-    total = {name: sum((getattr(c, name) for c in last), Counter()) for name in COLUMNS}
+    total = {name: sum((getattr(c, name) for c in last), Counter()) for name in COLUMNS[:-1]}
+    total["kB_moved"] = Counter(all=sum(c.bytes_moved for c in last) / 1000)
     return {
         name: Counter({k: n / clients for k, n in counter.items()})
         for name, counter in total.items()

@@ -36,6 +36,51 @@ _ROWS = 16  # the rows of a core are rounded up to a multiple of them
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """What a round trains on, on the host.
+
+    Attributes
+    ----------
+    ball : the batch, the core and its supervised neighbours, and the nodes around it
+    labels : of the batch, -1 where unknown; of_core : of the core, its first K nodes
+    condensed : [K, K] operator of the condensed graph
+    mass : [K] weight of each core node in the condensed losses; None = all 1
+    shares : as of `Batch`; None = not rounded up
+    """
+
+    ball: Neighbourhood
+    labels: Int64[Tensor, "m"]
+    condensed: Tensor
+    of_core: Int64[Tensor, "K"]
+    mass: Float[Tensor, "K"] | None
+    shares: Float[Tensor, "K"] | None = None
+
+    def is_capturable(self, client: DanceClient) -> bool:
+        """Whether the epochs of the round on a GPU can have a shape that other rounds have too."""
+        # Rejected candidates are of any number, and attention reads a list of edges.
+        settings, kind = client.settings, client.model.backbone.operator
+        if client.data.device == HOST or settings.trained_evidence != "selected" or kind == "loops":
+            return False
+        sizes = [step.size(0) * step.size(1) for step in self.ball.operators]
+        # A core without a label leaves parameters without a gradient, which Adam then skips.
+        return bool((self.of_core >= 0).any()) and max(sizes, default=0) <= _MAX_DENSE
+
+    def rounded_up(self) -> "Drawn":
+        """Return the round with sizes rounded up, by zeros, and nodes whose loss has no weight."""
+        count, size = self.of_core.numel(), power_of_two(self.labels.numel())
+        rows = -(-count // _ROWS) * _ROWS
+        below = (0, rows - count)
+        return Drawn(
+            self.ball.rounded_up(),
+            F.pad(self.labels, (0, size - self.labels.numel()), value=-1),
+            widened(self.condensed, rows, rows),
+            F.pad(self.of_core, below, value=-1),
+            None if self.mass is None else F.pad(self.mass, below),
+            F.pad(torch.full((count,), 1 / count), below),
+        )
+
+
+@dataclass(frozen=True)
 class Batch:
     """What the epochs of a round read, gathered once, on the client's device.
 
@@ -90,56 +135,59 @@ def train_condensed(
     supervised : [s] int64, the nodes of the plain term
     mass : [K] weight of each core node in the condensed losses; None = all 1
     """
-    client, model, backbone = now.client, now.client.model, now.client.model.backbone
-    data, settings, core = client.data, client.settings, selection.nodes
-    count = core.numel()
-    # The core first: its rows are the first `count` of every output.
+    client, model, core = now.client, now.client.model, selection.nodes
+    # The core first: its rows are the first K of every output.
     nodes = torch.cat([core, supervised[~torch.isin(supervised, core)]])
     # Why drawn once a round (decision 16): all epochs read the same rows, gathered once.
+    kind, hops = model.backbone.operator, model.backbone.hops_left
     ball = client.graph.on_host.around(
-        *(backbone.operator, nodes, backbone.hops_left, settings.fan_out),
-        now.draws("neighbours"),
+        kind, nodes, hops, client.settings.fan_out, now.draws("neighbours")
     )
-    labels = _labels(data)[ball.nodes[: nodes.numel()]]
-    weights = class_weights(_labels(data), model.head_graph.out_features, now.config)
-    of_core, condensed = labels[:count], operator(backbone.operator, *edges, count)
-    labelled, captured, shares = Labelled.among, _is_capturable(client, ball, labels, count), None
-    if captured:
-        # Why (decision 31): epochs are captured once per shape, and replayed in other rounds. Only
-        # zeros are added, and nodes whose loss has no weight.
-        ball, labelled, rows = ball.rounded_up(), Labelled.masked, -(-count // _ROWS) * _ROWS
-        condensed, added = widened(condensed, rows, rows), (0, rows - count)
-        shares = F.pad(torch.full((count,), 1 / count), added)
-        mass = None if mass is None else F.pad(mass, added)
-        of_core = F.pad(of_core, added, value=-1)
-        labels = F.pad(labels, (0, power_of_two(len(labels)) - len(labels)), value=-1)
-        count = rows
-    # Why mass for the core alone: its selected neighbours stand for no other node.
-    losses = labelled(labels, weights), labelled(of_core, weights, mass), shares
-    steps = (*ball.operators, condensed)
+    labels, count = _labels(client.data)[nodes], core.numel()
+    condensed = operator(kind, *edges, count)
+    drawn = Drawn(ball, labels, condensed, labels[:count], mass)
+    if captured := drawn.is_capturable(client):
+        # Why (decision 31): epochs are captured once per shape, and replayed in other rounds.
+        drawn = drawn.rounded_up()
+    batch = _gathered(now, drawn, selection)
     if not captured:
+        return train_epochs(
+            model, partial(batch_loss, client, batch), now.config, round_=now.number
+        )
+    return train_replayed(model, partial(batch_loss, client), batch, now.config, round_=now.number)
+
+
+def _gathered(now: ClientRound, drawn: Drawn, selection: Selection) -> Batch:
+    """Gather what the epochs read on the client's device."""
+    client, model = now.client, now.client.model
+    data, backbone = client.data, client.model.backbone
+    weights = class_weights(_labels(data), model.head_graph.out_features, now.config)
+    labelled = Labelled.among if drawn.shares is None else Labelled.masked
+    # Why mass for the core alone: its selected neighbours stand for no other node.
+    losses = labelled(drawn.labels, weights), labelled(drawn.of_core, weights, drawn.mass)
+    steps = (*drawn.ball.operators, drawn.condensed)
+    if drawn.shares is None:
         # Why `trainable` (decision 16): the gradient of a small dense operator is the cheaper one.
         steps = tuple(trainable(step, backbone.operator) for step in steps)
     # Why decided on the host and moved at once (decision 31): all of these have sizes that follow
     # from their values, and each of them that a GPU computes is a wait.
-    losses, steps, around_core = moved((losses, steps, ball.nodes), data.device)
-    if captured:
+    losses, steps, shares, around_core = moved(
+        (losses, steps, drawn.shares, drawn.ball.nodes), data.device
+    )
+    if shares is not None:
         steps = tuple(map(densified, steps))
-    dense = DenseSelection.of(client, selection, count)
-    features = dense.texts.new_empty(count, model.fuse_graph.out_features)
-    batch = Batch(
+    dense = DenseSelection.of(client, selection, drawn.of_core.numel())
+    features = dense.texts.new_empty(len(dense.texts), model.fuse_graph.out_features)
+    return Batch(
         rows_at(data.inputs(client.graph, backbone), around_core),
         steps[:-1],
         steps[-1],
         dense,
         *losses,
+        shares,
         # Once a round, as in the appendix of the paper.
-        laplace_like(features, settings.feature_noise),
+        laplace_like(features, client.settings.feature_noise),
     )
-
-    if not captured:
-        return train_epochs(model, lambda: batch_loss(client, batch), now.config, round_=now.number)
-    return train_replayed(model, partial(batch_loss, client), batch, now.config, round_=now.number)
 
 
 def batch_loss(reader: Reader, batch: Batch) -> Float[Tensor, ""]:
@@ -160,22 +208,6 @@ def batch_loss(reader: Reader, batch: Batch) -> Float[Tensor, ""]:
     logits = Logits(graph[:count], text, fused, core)
     value = condensed_loss(logits, batch.core, settings, batch.shares)
     return value + plain_loss(graph, batch.supervised, settings)
-
-
-def _is_capturable(client: DanceClient, ball: Neighbourhood, labels: Tensor, count: int) -> bool:
-    """Whether the epochs of a round on a GPU can have a shape that other rounds have too.
-
-    Parameters
-    ----------
-    labels : of the batch, whose first `count` nodes are the core
-    """
-    # Rejected candidates are of any number, and attention reads a list of edges.
-    settings, kind = client.settings, client.model.backbone.operator
-    if client.data.device == HOST or settings.trained_evidence != "selected" or kind == "loops":
-        return False
-    sizes = [step.size(0) * step.size(1) for step in ball.operators]
-    # A core without a label leaves parameters without a gradient, which Adam then skips.
-    return bool((labels[:count] >= 0).any()) and max(sizes, default=0) <= _MAX_DENSE
 
 
 def _labels(data: ClientData) -> Int64[Tensor, "n"]:

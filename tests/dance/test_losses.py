@@ -113,13 +113,14 @@ def test_the_plain_term_is_a_weighted_mean_over_its_nodes(client):
     assert float(plain_loss(logits, Labelled.among(labels[2:3]), settings)) == 0.0
 
 
+@pytest.mark.parametrize("make", [Labelled.among, Labelled.masked])
 @pytest.mark.parametrize("classes", [None, [3.0, 1.0, 0.5]])
 @pytest.mark.parametrize("mass", [None, [4.0, 1.0, 2.5, 7.0]])
-def test_a_cross_entropy_is_weighted_by_mass_and_class(mass, classes):
+def test_a_cross_entropy_is_weighted_by_mass_and_class(mass, classes, make):
     """sum w CE / sum w with w = mass * weight of the class; the unlabelled node has no part."""
     logits, labels = torch.randn(4, 3).double(), [2, -1, 0, 2]
     masses, weights = (None if row is None else torch.tensor(row) for row in (mass, classes))
-    loss = Labelled.among(torch.tensor(labels), weights, masses).cross_entropy(logits)
+    loss = make(torch.tensor(labels), weights, masses).cross_entropy(logits)
     terms = [
         ((mass[i] if mass else 1) * (classes[label] if classes else 1), label, row)
         for i, (label, row) in enumerate(zip(labels, logits.tolist(), strict=True))

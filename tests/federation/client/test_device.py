@@ -1,6 +1,8 @@
 """The device of a client: the node's choice, its share of the memory, its name in the result."""
 
+import os
 import re
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -25,6 +27,8 @@ from dance_flwr.federation.client.device import (
 from dance_flwr.runs.reader import read_result
 from dance_flwr.runs.simulation.engine import _resources
 from dance_flwr.runs.simulation.in_process import InProcessGrid
+
+_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 
 
 @pytest.fixture
@@ -275,3 +279,13 @@ def test_an_actor_of_ray_has_its_share_and_a_node_s_own_word_wins(
 def test_without_ray_a_process_has_all_of_the_memory(monkeypatch):
     monkeypatch.delitem(sys.modules, "ray", raising=False)
     assert module.memory_ratio({}) is None
+
+
+@pytest.mark.parametrize(("own", "expected"), [({}, ":4096:8"), ({_CUBLAS: ":16:8"}, ":16:8")])
+def test_products_repeat_from_the_first_one_of_a_process(own, expected):
+    """Also where that is to encode texts, before any message; a user's own choice stays."""
+    environment = {name: value for name, value in os.environ.items() if name != _CUBLAS} | own
+    code = f"import os, dance_flwr; print(os.environ[{_CUBLAS!r}])"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected
