@@ -1,13 +1,14 @@
 """What a client's round would launch on a GPU and wait for, counted on a CPU.
 
     python benchmarks/launches.py FOLDER... [--methods dance fedavg-full] [--lines]
-        [--set KEY=VALUE ...]
+        [--rounds 3] [--set KEY=VALUE ...]
 
-FOLDER holds clients as `dance-flwr partition` and `made_up.py` write them. Three rounds are run in
-this process, and the counts are means per client over the last, which trains with what an earlier
-round has selected, and over its validation. The operations of epochs are counted apart, as a GPU
-replays them as one graph; kB are those that are copied to it and back. `--lines` also lists the
-lines that wait. How an operation is counted: `tests/support/card.py`.
+FOLDER holds clients as `dance-flwr partition` and `made_up.py` write them. Some rounds are run in
+this process, and the counts are means per client over the last and its validation: the third trains
+with what an earlier round has selected, the eleventh of DANCE condenses and selects. The operations
+of epochs are counted apart, as a GPU replays them as one graph; kB are those that are copied to it
+and back. `--lines` also lists the lines that wait. How an operation is counted:
+`tests/support/card.py`.
 """
 
 import argparse
@@ -24,11 +25,12 @@ from dance_flwr.config.paths import PROJECT
 from dance_flwr.config.reading import read_config
 from dance_flwr.config.tree import flatten, parse
 
-ROUNDS = 3
 COLUMNS = ("launches", "waits", "epoch_launches", "epoch_waits", "unordered", "mixed", "kB_moved")
 
 
-def count(folder: Path, method: str, keys_and_values: list[str]) -> dict[str, Counter[str]]:
+def count(
+    folder: Path, method: str, rounds: int, keys_and_values: list[str]
+) -> dict[str, Counter[str]]:
     """Return what the clients of a folder counted in the last round, by column and name."""
     sys.path[:0] = [str(PROJECT), str(PROJECT / "tests")]
     from support.card import CountingApp
@@ -40,7 +42,7 @@ def count(folder: Path, method: str, keys_and_values: list[str]) -> dict[str, Co
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     clients, run = len(list(folder.glob("client-*"))), time.time_ns()
-    chosen = [*keys_and_values, f"method={method}", f"rounds={ROUNDS}"]
+    chosen = [*keys_and_values, f"method={method}", f"rounds={rounds}"]
     flat = flatten(read_config([], chosen, {}))
     values: dict[str, Any] = {key: flat[key] for key, _, _ in (w.partition("=") for w in chosen)}
     nodes = {
@@ -60,7 +62,7 @@ def count(folder: Path, method: str, keys_and_values: list[str]) -> dict[str, Co
         finally:
             for left in folder.glob(f"client-*/runs/{run}"):
                 shutil.rmtree(left)
-    last = [counts for (round_, *_), counts in app.counts.items() if round_ == ROUNDS]
+    last = [counts for (round_, *_), counts in app.counts.items() if round_ == rounds]
     total = {name: sum((getattr(c, name) for c in last), Counter()) for name in COLUMNS[:-1]}
     total["kB_moved"] = Counter(all=sum(c.bytes_moved for c in last) / 1000)
     return {
@@ -76,13 +78,14 @@ def main() -> None:
     )
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--methods", nargs="+", default=["dance", "fedavg-full"])
+    parser.add_argument("--rounds", type=int, default=3, help="of which the last is counted")
     parser.add_argument("--lines", action="store_true", help="also the lines that wait")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     print(f"| clients | method | {' | '.join(COLUMNS)} |\n|{' --- |' * (len(COLUMNS) + 2)}")
     for folder in options.folders:
         for method in options.methods:
-            counted = count(folder, method, options.set)
+            counted = count(folder, method, options.rounds, options.set)
             numbers = " | ".join(f"{sum(counted[name].values()):.0f}" for name in COLUMNS)
             print(f"| {folder.name} | {method} | {numbers} |", flush=True)
             for name in ("waits", "epoch_waits") if options.lines else ():
