@@ -177,7 +177,8 @@ def timings(work: Work, made_up: Sequence[threading.Thread]) -> None:
                 rounds.measure(rounds.parsed([*words, *only, "--rounds", str(number)]))
             )
             row = {n: round(figures[n]["wall"], 4) for n in ("dance", "fedavg-full")}
-            medians.append(row | {"ratio": round(figures["ratios"]["fedavg-full"]["wall"][0], 3)})
+            ratio, low, high = figures["ratios"]["fedavg-full"]["wall"]
+            medians.append(row | {"ratio": ratio, "ordinary, low": low, "ordinary, high": high})
             took = round(time.perf_counter() - start, 1)
             work.note({"timed": name, **medians[-1], "took": took})
         median_of = {key: median(row[key] for row in medians) for key in medians[0]}

@@ -36,7 +36,7 @@ def moved(structure: T, device: torch.device) -> T:
         for i, part in zip(order, arrived, strict=True)
     }
     numbers = iter(range(len(tensors)))
-    return mapped(structure, lambda t: t if t.device == device else copies[next(numbers)])
+    return mapped(structure, lambda t: t if t.device == device else copies[next(numbers)])  # type: ignore[no-any-return]
 
 
 def tensors_of(structure: Any) -> list[Tensor]:
@@ -51,12 +51,8 @@ def tensors_of(structure: Any) -> list[Tensor]:
     return tensors
 
 
-def mapped(value: T, function: Callable[[Tensor], Tensor]) -> T:
+def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
     """Return a structure as `moved` takes it, with the function's results for its tensors."""
-    return _mapped(value, function)  # type: ignore[no-any-return]
-
-
-def _mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, Tensor) and value.layout == torch.sparse_csr:
         indices = value.crow_indices(), value.col_indices()
         ptr, cols, values = map(function, (*indices, value.values()))
@@ -64,12 +60,12 @@ def _mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, dict):
-        return {key: _mapped(item, function) for key, item in value.items()}
+        return {key: mapped(item, function) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return type(value)(_mapped(item, function) for item in value)
+        return type(value)(mapped(item, function) for item in value)
     if is_dataclass(value) and not isinstance(value, type):
         parts = {item.name: getattr(value, item.name) for item in fields(value)}
-        return replace(value, **{name: _mapped(part, function) for name, part in parts.items()})
+        return replace(value, **{name: mapped(part, function) for name, part in parts.items()})
     return value
 
 
