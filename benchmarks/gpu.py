@@ -9,8 +9,10 @@ must end with equal bits, the tests of the device, and a million made-up nodes a
 come the timings, one after the other in one process, as importing and opening a GPU takes as long
 as they do. Every result is appended to `results.jsonl` as soon as it is there.
 
-To carry: the checkout (without docs/reproduction/results.jsonl), the two graphs (10 MB), the wheels
-that the machine lacks, and the encoder, whose weights fit as int8 with a scale per row (21 MB).
+To carry, 57 MB in all: the checkout without docs/reproduction/results.jsonl, which has to be on the
+PYTHONPATH; the two graphs (10 MB); wheels of flwr, cryptography, cffi, pycryptodome, iterators,
+tomli, entmax, jsonschema, scikit-network and what else the machine lacks; and the encoder, whose
+weights fit as int8 with a scale per row (21 MB). Importing and opening the GPU take 15 s a process.
 """
 
 import argparse
@@ -120,29 +122,17 @@ def steps_of(work: Work) -> list[Step]:
         return Step(name, [command, resume] if killed else [command], 60, same_as, killed)
 
     masks = "privacy.secure-aggregation=true"
-    out = ["--out", str(work.folder / "debian")]
-    encode = [*main, "partition", "make", "--data", str(options.debian), *out, *sets(*_DEBIAN)]
+
+    def prepare(graph: Path, name: str, *keys: str) -> list[str]:
+        out = ["--out", str(work.folder / name)]
+        return [*main, "partition", "make", "--data", str(graph), *out, *sets(*keys)]
+
     made_up = [sys.executable, str(HERE / "made_up.py"), str(work.folder / "million")]
     made_up += ["--nodes", str(options.nodes), "--clients", "20"]
     return [
-        Step(
-            "cora",
-            [
-                [
-                    *main,
-                    "partition",
-                    "make",
-                    "--data",
-                    str(options.cora),
-                    "--out",
-                    str(work.folder / "cora"),
-                    *sets(*_CORA),
-                ]
-            ],
-            60,
-        ),
+        Step("cora", [prepare(options.cora, "cora", *_CORA)], 60),
         Step("million", [made_up], 100),
-        Step("encoding", [encode], 90),
+        Step("encoding", [prepare(options.debian, "debian", *_DEBIAN)], 90),
         run("once"),
         run("twice", same_as="once"),
         run("killed", same_as="once"),
