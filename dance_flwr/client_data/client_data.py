@@ -92,6 +92,13 @@ class ClientData:
         inductive = config.split_mode == "inductive"
         return cls(folder, HOST, inductive, reading_of(config), derived_folder)
 
+    def on_host(self) -> "ClientData":
+        """Return the same data on the host, opened once."""
+        if self.device == HOST:
+            return self
+        of_folder = self.folder, HOST, self.inductive, self._reading, self._stored.folder
+        return self.cached("on the host", "", lambda: ClientData(*of_folder))
+
     @property
     def reading(self) -> ReadingConfig:
         """How texts are pooled and edges weighed; a `ValueError` before the federation chose."""
@@ -200,12 +207,7 @@ class ClientData:
         return self.table.nodes.float()
 
     def inputs(self, graph: LocalGraph, backbone: Backbone) -> Tensor:
-        """Return `Backbone.inputs` of every node, [n, i]: computed once, memory-mapped if large.
-
-        Parameters
-        ----------
-        graph : of this client; backbone : of the model, of which only the kind matters
-        """
+        """Return `Backbone.inputs` of every node, [n, i]: computed once, memory-mapped if large."""
         # Why the kind alone: `Backbone.inputs` has no parameters.
         kind = f"{type(backbone).__name__.lower()}-{graph.name}"
         if AGREEMENT in (self.reading.text_pooling, self.reading.edge_gates):
@@ -288,10 +290,7 @@ class ClientData:
         return read_ids(self.folder)
 
     def texts(self) -> list[str]:
-        """Return the texts of record of all local nodes, read from disk; rounds do not need them.
-
-        A node's text ends with the texts of its edges, if there are any (`edge_spans`).
-        """
+        """Return the texts of record of all nodes, each with those of its edges; read from disk."""
         return read_texts(self.folder)
 
     @cached_property

@@ -80,12 +80,14 @@ class Refreshed:
     turn : of this round's core
     selected : if this round made the plan: g_v, [m, h], of its nodes, and their selection with all
         candidates; None = an earlier round made it
+    client : that condensed and selected
     """
 
     state: ClientState
     plan: Plan
     turn: int
     selected: tuple[Float[Tensor, "m h"], Selection] | None
+    client: DanceClient
 
 
 def refresh(now: ClientRound) -> Refreshed:
@@ -94,6 +96,9 @@ def refresh(now: ClientRound) -> Refreshed:
     They use the model as the server sent it. Repeating a round repeats its result.
     """
     state, condensation, plan = _load(now)
+    if plan is None or _condensation_due(now, state):
+        now = replace(now, client=now.client.deciding())
+        condensation = moved(condensation, now.client.data.device)
     # Alg. 1, node condensation. The old plan goes with it: its cores are those of the queue before.
     if _condensation_due(now, state):
         condensation, plan = _condense(now, state, condensation), None
@@ -106,7 +111,7 @@ def refresh(now: ClientRound) -> Refreshed:
     if selected is not None or state.turn == 0 or state.moves:  # the core is not that of before
         now.report.counts |= plan.batch(turn)[0].counts(now.client.data.bank.tokens)
     state.turn += 1
-    return Refreshed(state, plan, turn, selected)
+    return Refreshed(state, plan, turn, selected, now.client)
 
 
 def _load(now: ClientRound) -> tuple[ClientState, Condensation | None, Plan | None]:
@@ -115,7 +120,7 @@ def _load(now: ClientRound) -> tuple[ClientState, Condensation | None, Plan | No
     The plan is None if the round has to select, and the condensation if it does not. A state whose
     files are lost is a fresh one, with a warning.
     """
-    device, every = now.client.data.device, now.client.settings.text_refresh_every
+    every = now.client.settings.text_refresh_every
     # Why the state before this round: a round that is repeated starts where it started.
     state = now.folder.load(HOST, before=now.number)
     lost = not state.round and now.folder.lost(now.number)
@@ -129,7 +134,7 @@ def _load(now: ClientRound) -> tuple[ClientState, Condensation | None, Plan | No
     # Why only where it is needed (decision 16): it has an entry per node, and an ordinary round
     # costs what its core costs.
     if state.core_round and plan is None and not lost:
-        condensation = now.folder.read(CONDENSATION, state.core_round, Condensation, device)
+        condensation = now.folder.read(CONDENSATION, state.core_round, Condensation, HOST)
         lost = condensation is None
     # Why a fresh state and no error (decision 20): a damaged state counts as lost, and what it held
     # can be selected again.

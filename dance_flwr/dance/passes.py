@@ -1,5 +1,6 @@
 """A model at the texts and the graph that it reads, and its passes over the original graph."""
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,13 +17,17 @@ from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import Pool, Prediction
 from dance_flwr.nn.backbone import Backbone, normalise
 from dance_flwr.nn.hops import HopLists
-from dance_flwr.nn.moving import content
+from dance_flwr.nn.model import load_state
+from dance_flwr.nn.moving import HOST, content, moved
 from dance_flwr.nn.neighbourhood import Neighbourhood
 from dance_flwr.nn.ragged import rows_at
 
 # Why limits (decision 16): the memory of a pass does not grow with the graph.
 _MAX_IN_ONE_PASS = 65_536
 _MAX_REMEMBERED = 16_384  # rows of inputs: 25 MB at a width of 384
+# Why a limit (decision 31): condensing and selecting is 2,500 operations, a tenth of which wait for
+# a GPU; a CPU takes longer than that only where a client has more nodes than this.
+MAX_DECIDED_ON_HOST = 2_048
 
 
 class GraphView(Protocol):
@@ -101,6 +106,23 @@ class DanceClient(Reader):
 
     data: ClientData
     graph: LocalGraph
+
+    def deciding(self) -> "DanceClient":
+        """Return the client as it condenses and selects: on the host, if it is a small one.
+
+        Its model is a copy of the model at the time of the call.
+        """
+        if self.data.device == HOST or self.data.num_nodes > MAX_DECIDED_ON_HOST:
+            return self
+        data, origin = self.data.on_host(), self.data
+        model: DanceModel = origin.cached("model on the host", self.model, self._copied_model)
+        state, model.prior = moved((dict(self.model.state_dict()), self.model.prior), HOST)
+        load_state(model, state)
+        graph = data.training_graph if self.graph is origin.training_graph else data.graph
+        return DanceClient(model, data, self.settings, graph)
+
+    def _copied_model(self) -> DanceModel:
+        return deepcopy(self.model).to(HOST)
 
 
 class TwoSteps(Backbone):

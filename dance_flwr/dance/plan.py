@@ -13,6 +13,7 @@ from torch import Tensor
 from dance_flwr.dance.queue import Queue
 from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.topology import Edges
+from dance_flwr.nn.moving import HOST, moved
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -50,7 +51,7 @@ class Condensation:
         }
         if self.queue.mass is not None:
             tensors["queue_mass"] = self.queue.mass
-        return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+        return {name: tensor.numpy() for name, tensor in moved(tensors, HOST).items()}
 
     @classmethod
     def from_arrays(cls, tensors: Mapping[str, Tensor]) -> Self:
@@ -111,7 +112,7 @@ class Plan:
         sizes = np.array([len(weights) for _, _, weights in self.edges])
         if self.mass is not None:
             tensors["mass"] = self.mass
-        arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+        arrays = {name: tensor.numpy() for name, tensor in moved(tensors, HOST).items()}
         return arrays | {"first": np.array(self.first), "sizes": sizes} | self.selection.arrays()
 
     @classmethod

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.ragged import Ragged, rows_at, stack_rows
 
 # l of eq:neighbor_gating.
@@ -135,7 +136,7 @@ class Selection:
         for name, (rows, weights) in zip(_PARTS, self.parts, strict=True):
             tensors |= {f"{name}_ptr": rows.ptr, f"{name}_index": rows.index}
             tensors[f"{name}_weights"] = weights
-        return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+        return {name: tensor.numpy() for name, tensor in moved(tensors, HOST).items()}
 
     @classmethod
     def from_arrays(cls, tensors: Mapping[str, Tensor]) -> "Selection":

@@ -16,7 +16,7 @@ from dance_flwr.config.paths import PREVIOUS, STATE
 from dance_flwr.dance.plan import Arrays
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_npz
-from dance_flwr.nn.moving import HOST
+from dance_flwr.nn.moving import HOST, moved
 
 # Files of a round, `<name>-<round>.npz`: a node condensation, the evidence that it selected for the
 # nodes of validations, the plan of the coming rounds, and evidence of all nodes, selected once.
@@ -262,7 +262,7 @@ def read_stored(path: Path, kind: type[Stored], device: torch.device) -> Stored 
     if (arrays := read_npz(path)) is None:
         return None
     try:
-        tensors = {name: torch.as_tensor(array, device=device) for name, array in arrays.items()}
-        return kind.from_arrays(tensors)
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return moved(kind.from_arrays(tensors), device)
     except (KeyError, TypeError):  # of another version, or with arrays of strings
         return None

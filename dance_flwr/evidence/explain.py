@@ -26,6 +26,7 @@ from dance_flwr.evidence.attribution import label_effects, log_odds, logit_parts
 from dance_flwr.evidence.pack import FUSED, PERSONAL, SMOOTHED, STAGES, Packs
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.nn.mixture import Mixture
+from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows
 
 
@@ -124,7 +125,7 @@ class Explainer:
             views=tuple(self._views),
             stages=tuple(stages),
             own_share=mixture.share if mixture is not None else 0.0,
-            **{name: array.detach().cpu().numpy() for name, array in arrays.items()},
+            **{name: array.detach().numpy() for name, array in moved(arrays, HOST).items()},
         )
 
     @property

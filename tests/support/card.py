@@ -90,6 +90,10 @@ class Card:
         stack.enter_context(_Functions(self))
         stack.enter_context(_Operations(self))
         stack.enter_context(self._epochs())
+        # Not told to modes, and of the host.
+        from_numpy = torch.from_numpy
+        of_host = lambda array: _mark(from_numpy(array), False)  # noqa: E731
+        stack.enter_context(patch.object(torch, "from_numpy", of_host))
         return self
 
     def __exit__(self, *error):
@@ -232,7 +236,8 @@ class _Operations(TorchDispatchMode):
             self._count(func, name, args, tensors, kwargs)
         result = func(*args, **kwargs)
         # Numbers are of the host already, and an operation in place leaves its tensor where it is.
-        if not (name.endswith("_") and tensors):
+        in_place = name.endswith("_") and not name.endswith("__")  # as in __rshift__
+        if not (in_place and tensors):
             _mark(result, card)
         return result
 

@@ -1,5 +1,7 @@
 """The client side of DANCE."""
 
+from dataclasses import replace
+
 from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
@@ -61,7 +63,8 @@ class Dance:
         # Before training, so that the weights in a pack are those of the model that selected.
         if start.selected is not None:
             with now.report.phase("packs"):
-                _keep_evidence(now, start.selected, start.state.core_round, info.model_id)
+                decided = replace(now, client=start.client)
+                _keep_evidence(decided, start.selected, start.state.core_round, info.model_id)
         train_round(now, start)
         with now.report.phase("packs"):
             folder.save(start.state)
