@@ -326,6 +326,25 @@ def test_rows_of_a_study_take_the_place_of_its_experiments_alone(go, inline, tmp
     assert rows.read_bytes() == before
 
 
+def test_a_run_of_other_code_stays_with_the_experiments_that_are_not_replaced(go, inline, tmp_path):
+    """Both experiments have a run of the full method; only one is made again."""
+    rows, study, older = tmp_path / "rows.jsonl", tmp_path / "study", "0" * 16
+    assert go("ablation", labels=TWO) == go("convergence", methods=["dance"]) == 0
+    export_rows(study, rows)
+    lines = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert {"ablation", "convergence"} in [
+        {use["experiment"] for use in line.get("uses", ())} for line in lines
+    ]
+    rows.write_text(rows.read_text().replace(provenance(), older))
+    before = load_rows(rows).by_experiment["convergence"]
+    assert go("ablation", labels=TWO, out=tmp_path / "again") == 0
+    export_rows(tmp_path / "again", rows, replace=True)
+    tables = load_rows(rows).by_experiment
+    assert tables["convergence"] == before
+    assert {row.result["provenance"] for row in before} == {older}
+    assert {row.result["provenance"] for row in tables["ablation"]} == {provenance()}
+
+
 @pytest.mark.parametrize("pair", ["variant=w/o", "variant", "colour=red"])
 def test_labels_that_no_cell_carries_are_refused(go, pair):
     with pytest.raises(UserError, match="--where: expected a"):

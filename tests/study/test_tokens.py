@@ -112,7 +112,10 @@ def test_without_a_pair_of_seeds_or_one_tokeniser_there_is_no_verdict(rival):
 
 
 def verdict(rows):
-    (line,) = table_rows(TOKENS.render(rows), "llm4rgnn")[-1:]
+    section = TOKENS.render(rows)
+    if any(part.startswith("Rivals with no recorded run: llm4rgnn") for part in section.parts):
+        return "no recorded run"
+    (line,) = table_rows(section, "llm4rgnn")[-1:]
     return line[-1]
 
 

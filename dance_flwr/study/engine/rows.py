@@ -86,7 +86,8 @@ def export_rows(study: Path, file: Path, update: bool = False, replace: bool = F
         )
     if (update or replace) and file.is_file():
         old = _read_lines(file)
-        lines = _merge(lines, _without(old, _experiments_of(lines)) if replace else old)
+        made = {line["experiment"] for line in lines if line["kind"] == "experiment"}
+        lines = _merge(lines, _without(old, made) if replace else old)
     # A line per run: what changes is a line of a diff.
     write_text(file, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
     return len(lines)
@@ -106,17 +107,12 @@ def _foreign(file: Path, error: Exception) -> UserError:
     )
 
 
-def _experiments_of(lines: Sequence[Line]) -> set[str]:
-    return {line["experiment"] for line in lines if line["kind"] == "experiment"}
-
-
 def _without(lines: Sequence[Line], experiments: set[str]) -> list[Line]:
     """Return the lines without the cells and commands of these experiments."""
     remaining = [line for line in lines if line.get("experiment") not in experiments]
-    for place, line in enumerate(remaining):
+    for line in remaining:
         if "uses" in line:
-            uses = [use for use in line["uses"] if use["experiment"] not in experiments]
-            remaining[place] = line | {"uses": uses}
+            line["uses"] = [use for use in line["uses"] if use["experiment"] not in experiments]
     return [line for line in remaining if line.get("uses", True)]
 
 
@@ -127,11 +123,11 @@ def _merge(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
     it was made stays unknown. A new line without a result replaces no old one with a result.
     """
     new = _lacking_none(new, old)
-    commands = {
-        line["experiment"]: line["commands"] for line in new if line["kind"] == "experiment"
-    }
+    commands = {line["experiment"]: line["commands"] for line in new if "commands" in line}
     cells = {_cell_key(use) for line in new for use in line.get("uses", ())}
-    by_id = {line["id"]: line for line in new if "id" in line}
+    by_run = {
+        (line["id"], code): line for line in new if "id" in line for code in (_code(line), None)
+    }
     merged = list(_with_defaults(new))
     for defaults, line in _with_defaults(old):
         if line["kind"] == "experiment":
@@ -142,7 +138,8 @@ def _merge(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
             else:
                 merged.append((defaults, line))
         elif uses := [use for use in line["uses"] if _cell_key(use) not in cells]:
-            if (newer := by_id.get(line["id"])) is not None:
+            # An experiment is of one code: what another computed stays with the other cells.
+            if (newer := by_run.get((line["id"], _code(line)))) is not None:
                 newer["uses"] += uses
                 if CURVE in line.get("result", {}) and CURVE not in newer["result"]:
                     newer["result"] = line["result"]  # the other uses need it
@@ -171,6 +168,12 @@ def _lacking_none(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
 
 def _is_made(line: Line) -> bool:
     return bool(line.get("result") or line.get("measure"))
+
+
+def _code(line: Line) -> Any:
+    """Return the hash of the code that made a run, as rows of its time have it; None of no run."""
+    result = line.get("result", {})
+    return result.get("provenance", result.get("code_fingerprint"))
 
 
 def _with_defaults(lines: Iterable[Line]) -> Iterator[tuple[Line, Line]]:

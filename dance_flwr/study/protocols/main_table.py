@@ -36,7 +36,7 @@ from dance_flwr.study.reports.tables import (
     shared_settings,
     table_line,
 )
-from dance_flwr.study.reports.trained_nodes import labelled_nodes, nodes_trained_on
+from dance_flwr.study.reports.trained_nodes import labelled_nodes
 
 HOW = (
     "Accuracy is that of the global model of the best validation round on each client's real, "
@@ -47,12 +47,11 @@ HOW = (
 )
 LLM_HOW = (
     "A method that asks a language model has a number only where a model behind an endpoint "
-    "answered, and its tokens and the digest of its replies are in the row; otherwise its line "
-    "has the paper's number alone."
+    "answered; otherwise its line has the paper's number alone."
 )
 HOW_COSTS = (
-    "What a client trains on in a round and sends, at the largest r, means over clients and seeds: "
-    "nodes (condensed, otherwise labelled), labelled nodes that a loss is taken over, kilobytes."
+    "Labelled nodes that a client's loss is taken over in a round, and kilobytes that it sends, at "
+    "the largest r, means over clients and seeds."
 )
 HOW_TESTS = (
     "Holm's correction is over this table; a method without condensation is compared with its one "
@@ -136,7 +135,7 @@ def _render(rows: Sequence[Row]) -> Section:
     if any(tests.values()):
         parts.append(f"{significance.HOW} {HOW_TESTS}")
         parts += [comparison_table(f"{name}: DANCE minus", part) for name, part in tests.items()]
-    columns = Columns(("method",), ("nodes", "labelled", "kB up"), _costs)
+    columns = Columns(("method",), ("labelled", "kB up"), _costs)
     largest = {dataset: at_largest_ratio(compared) for dataset, compared in by_dataset.items()}
     return Section((*parts, HOW_COSTS, columns.table(largest)))
 
@@ -193,8 +192,8 @@ def _tests(compared: Sequence[Group]) -> dict[tuple[str, str], PairedTest]:
 
 
 def _costs(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
-    """Return what a method trains on and sends."""
-    metrics = (nodes_trained_on, labelled_nodes, _kilobytes_up)
+    """Return the labelled nodes that a method trains on, and what it sends."""
+    metrics = (labelled_nodes, _kilobytes_up)
     return [group.name(_name(group))], [group.mean_text(metric, 1) for metric in metrics]
 
 

@@ -22,6 +22,7 @@ from dance_flwr.study.engine.cells import (
 )
 from dance_flwr.study.protocols.regimes.grid import BY_SITE, RATIO
 from dance_flwr.study.reports import significance
+from dance_flwr.study.reports.sections import seeds_text
 from dance_flwr.study.reports.significance import MARGIN, PairedTest, corrected, paired_test
 from dance_flwr.study.reports.tables import NOTHING, Group, groups, markdown
 
@@ -52,10 +53,11 @@ RIVALS = ("dance, global", "fedavg-full, global", *list(VARIANTS)[1:])
 ACCURACY, F1 = "accuracy", "macro-F1"
 _COSTS = ("seconds_personal", "bytes_personal")
 HOW = (
-    "Test accuracy / macro-F1 in %, means over seeds. *personal*: a client's own model mixed with "
+    "Test accuracy/macro-F1 in %, means over seeds. *personal*: a client's own model mixed with "
     "the global one; *global*: that one alone; *tuned*: it trained on at the client. All read as "
-    "the federation votes. The last column is what a client pays after the rounds. Differences as "
-    f"in the main table, Holm's correction over all of them. {significance.POWER}"
+    "the federation votes. The last column is what a client pays after the rounds. Differences "
+    "are those of *dance, personal*, as in the main table, Holm's correction over all of them. "
+    f"{significance.POWER}"
 )
 
 
@@ -99,7 +101,8 @@ def _render(rows: Sequence[Row]) -> Section:
             for cell in dict.fromkeys(str(row.labels["cell"]) for row in mine)
         }
         family = _compared(by_cell)
-        parts += [f"**{dataset}**", _scores(by_cell), _sentences(family), _verdict(family)]
+        heading = f"**{dataset}**, {seeds_text(groups(mine))}"
+        parts += [heading, _scores(by_cell), _nearest_rivals(family), _verdict(family)]
     return Section(tuple(parts))
 
 
@@ -131,10 +134,7 @@ def _compared(by_cell: Mapping[str, Mapping[str, Group]]) -> list[_Comparison]:
         if DANCE in parts and rival in parts and (metric == ACCURACY or rival not in GLOBAL)
     ]
     tests = corrected([each.test for each in family])
-    return [
-        _Comparison(each.cell, each.rival, each.metric, test)
-        for each, test in zip(family, tests, strict=True)
-    ]
+    return [replace(each, test=test) for each, test in zip(family, tests, strict=True)]
 
 
 def _scores(by_cell: Mapping[str, Mapping[str, Group]]) -> str:
@@ -145,8 +145,7 @@ def _scores(by_cell: Mapping[str, Mapping[str, Group]]) -> str:
         scores = [_score(groups_.get(name), name) for groups_ in by_cell.values()]
         cost = NOTHING if name in GLOBAL else _cost(parts)
         lines += [[name, *scores, cost]] if parts else []
-    seeds = [str(max(len(g.rows) for g in groups_.values())) for groups_ in by_cell.values()]
-    return markdown(["%", *by_cell, "a client pays"], [*lines, ["seeds", *seeds, ""]])
+    return markdown(["%", *by_cell, "a client pays"], lines)
 
 
 def _score(group: Group | None, name: str) -> str:
@@ -154,7 +153,7 @@ def _score(group: Group | None, name: str) -> str:
         return NOTHING
     metrics = ("test_accuracy",) if name in GLOBAL else ("test_accuracy", "test_macro_f1")
     means = [group.stat(metric).mean for metric in metrics]
-    return " / ".join(NOTHING if mean is None else f"{100 * mean:.2f}" for mean in means)
+    return "/".join(NOTHING if mean is None else f"{100 * mean:.2f}" for mean in means)
 
 
 def _cost(parts: Iterable[Group]) -> str:
@@ -167,24 +166,21 @@ def _cost(parts: Iterable[Group]) -> str:
     return f"{seconds:.1f} s, {size(round(moved))}"
 
 
-def _sentences(family: Sequence[_Comparison]) -> str:
-    """Return a line per cell that names the winner of either metric."""
+def _nearest_rivals(family: Sequence[_Comparison]) -> str:
+    """Return a line per cell with the best other method in either metric: below 0, it is first."""
     parts: dict[str, dict[str, list[_Comparison]]] = {}
     for each in family:
         parts.setdefault(each.cell, {ACCURACY: [], F1: []})[each.metric].append(each)
-    lines = [[cell, *map(_winner, by_metric.values())] for cell, by_metric in parts.items()]
-    return markdown(["first in", ACCURACY, F1], lines)
+    lines = [[cell, *map(_nearest, by_metric.values())] for cell, by_metric in parts.items()]
+    return markdown(["DANCE minus the best other", ACCURACY, F1], lines)
 
 
-def _winner(comparisons: Sequence[_Comparison]) -> str:
+def _nearest(comparisons: Sequence[_Comparison]) -> str:
     known = [(c.test.difference.mean, c) for c in comparisons if c.test.difference.mean is not None]
     if not known:
         return NOTHING
-    # The nearest rival of a DANCE that is first, else the method that is.
-    mean, nearest = min(known, key=lambda pair: pair[0])
-    if mean > 0:
-        return f"*{DANCE}*; next {nearest.rival}, {nearest.test.text}"
-    return f"*{nearest.rival}*; DANCE {nearest.test.text}"
+    _, nearest = min(known, key=lambda pair: pair[0])
+    return f"{nearest.rival}: {nearest.test.text}"
 
 
 def _verdict(family: Sequence[_Comparison]) -> str:
@@ -201,7 +197,7 @@ def _verdict(family: Sequence[_Comparison]) -> str:
     return (
         f"Of {len(family)} comparisons DANCE is ahead in {len(sides['ahead'])} and behind in "
         f"{len(sides['behind'])}{behind}; the others are undecided or equivalent. It is a point or "
-        f"more ahead of both global models in {points} of {len(gains)} cells."
+        f"more ahead of both global models in {points} of {len(gains)} cells; the goal was half."
     )
 
 

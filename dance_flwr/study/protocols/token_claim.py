@@ -122,20 +122,21 @@ def usable(row: Row) -> bool:
 
 
 def claims(compared: Sequence[Group], beside: Sequence[Row]) -> list[str]:
-    """Return the table of verdicts; empty without rivals in the registry."""
-    rivals = asking_methods()
-    if not rivals:
-        return []
+    """Return the table of verdicts, and which rivals in the registry have none."""
     dance = _summarising(compared)
     headings = ["rival", "tokens of DANCE", "of the rival", "change %", "accuracy, points"]
     headings += ["seeds", "verdict"]
-    lines = []
-    for name in rivals:
+    lines, unrecorded = [], list[str]()
+    for name in asking_methods():
         verdict = judge(dance, _rows_of(name, compared, beside))
+        if verdict.text == NO_RUN:
+            unrecorded.append(name)
+            continue
         line = [name, _number(verdict.tokens), _number(verdict.theirs), _percent(verdict.change)]
         line.append(NOTHING if verdict.gain is None else f"{100 * verdict.gain:+.2f}")
         lines.append([*line, str(verdict.seeds) if verdict.seeds else NOTHING, verdict.text])
-    return [markdown(headings, lines)]
+    table = [markdown(headings, lines)] if lines else []
+    return table + ([f"Rivals with {NO_RUN}: {', '.join(unrecorded)}."] if unrecorded else [])
 
 
 def readings(compared: Sequence[Group], beside: Sequence[Row]) -> list[str]:
