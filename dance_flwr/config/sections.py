@@ -250,6 +250,7 @@ class FederationConfig:
         "type of uploaded updates; the next update corrects the rounding",
         choices=(FLOAT32, FLOAT16, INT8),
     )
+    # Why off (decision 30): no regime shows that a mixture gains or loses, and it costs a training.
     personal: str = option(
         "off",
         "what a client deploys: the global model (off), its mixture with a model that it trains "
