@@ -1,4 +1,4 @@
-"""Local epochs on a GPU: they are captured as one CUDA graph per shape, and replayed.
+"""Local epochs on a GPU: all of a round are one CUDA graph, captured per shape and replayed.
 
 An epoch of a small graph is some 250 operations of a few microseconds, each of which the host takes
 longer to launch than the GPU to compute. A graph launches all of them at once.
@@ -47,12 +47,11 @@ def train_replayed(
         return train_epochs(model, lambda: loss_of(inputs), config, round_=round_)
     # The epochs refer to their model, whose id is therefore that of no other.
     key = id(model), config, tuple((tensor.shape, tensor.dtype) for tensor in tensors)
-    if key not in _CAPTURED:
-        _CAPTURED[key] = CapturedEpochs(model, loss_of, inputs, config)
-        if len(_CAPTURED) > _MAX_GRAPHS:
-            _CAPTURED.popitem(last=False)
-    _CAPTURED.move_to_end(key)
-    return _CAPTURED[key].run(tensors, learning_rate(config, round_))
+    epochs = _CAPTURED.pop(key, None) or CapturedEpochs(model, loss_of, inputs, config)
+    _CAPTURED[key] = epochs  # the last, as the one that was used last
+    if len(_CAPTURED) > _MAX_GRAPHS:
+        _CAPTURED.popitem(last=False)
+    return epochs.run(tensors, learning_rate(config, round_))
 
 
 def forget_captured() -> None:
@@ -68,10 +67,12 @@ def _pool() -> Any:
 
 
 class CapturedEpochs:
-    """The local epochs of a fresh Adam as a CUDA graph; parameters as of `train_replayed`.
+    """The local epochs of a fresh Adam on inputs of one shape; parameters as of `train_replayed`.
 
-    Dropout draws from the generator of the device, which a replay advances as epochs would: the
-    same seed gives the same bits, whether a round captures or replays.
+    They are captured as a CUDA graph when they are run a second time: a process that ends with its
+    message, as a SuperNode's do, would capture what it never replays. Dropout draws from the
+    generator of the device, which a replay advances as epochs would: the same seed gives the same
+    bits, whether a round is run, captured or replayed.
     """
 
     def __init__(
@@ -82,8 +83,14 @@ class CapturedEpochs:
         config: TrainingConfig,
     ) -> None:
         own = mapped(inputs, Tensor.clone)  # at addresses that the graph keeps
-        self._model, self._inputs = model, tensors_of(own)
+        self._inputs = tensors_of(own)
         device = self._inputs[0].device
+        # Why another stream: a graph is captured beside the default one, and its epochs have to
+        # find what the first run has set up.
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._model, self._epochs = model, config.local_epochs
+        self._loss_of: Callable[[], Tensor] = lambda: loss_of(own)
         self._rate = torch.zeros((), device=device)
         self._optimizer = torch.optim.Adam(
             model.parameters(),
@@ -93,37 +100,34 @@ class CapturedEpochs:
             capturable=True,
         )
 
-        def epoch() -> Tensor:
-            self._optimizer.zero_grad()
-            loss: Tensor = loss_of(own)
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._optimizer.step()
-            return loss.detach()
-
-        model.train()
-        before = [parameter.detach().clone() for parameter in model.parameters()]
-        # Why once outside of the graph: libraries set themselves up, and Adam makes its moments.
-        side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream(device))
-        with torch.random.fork_rng([device]), torch.cuda.stream(side):
-            epoch()
-        torch.cuda.current_stream(device).wait_stream(side)
-        with torch.no_grad():
-            for parameter, value in zip(model.parameters(), before, strict=True):
-                parameter.copy_(value)
-        self._graph = torch.cuda.CUDAGraph()
-        # Why one pool of memory: graphs are replayed one after the other, and each writes all that
-        # it reads. Other threads of the process may use the device meanwhile.
-        with torch.cuda.graph(self._graph, _pool(), capture_error_mode="thread_local"):
-            moments = (state.values() for state in self._optimizer.state.values())
-            torch._foreach_zero_([value for values in moments for value in values])
-            for _ in range(config.local_epochs):
-                self._loss = epoch()
-
     def run(self, inputs: list[Tensor], rate: float) -> float:
-        """Train on these inputs with a fresh Adam; return the last loss."""
+        """Train on these inputs; return the last loss."""
         for own, value in zip(self._inputs, inputs, strict=True):
             own.copy_(value)
         self._rate.fill_(rate)
-        self._graph.replay()
+        moments = [value for state in self._optimizer.state.values() for value in state.values()]
+        if moments and self._graph is None:
+            graph, pool, mode = torch.cuda.CUDAGraph(), _pool(), "thread_local"
+            # Why one pool of memory: graphs are replayed one after the other, and each writes all
+            # that it reads. Other threads of the process may use the device meanwhile.
+            with torch.cuda.graph(graph, pool, self._stream, capture_error_mode=mode):
+                torch._foreach_zero_(moments)
+                self._train()
+            self._graph = graph
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                self._train()
+            torch.cuda.current_stream().wait_stream(self._stream)
         return float(self._loss)
+
+    def _train(self) -> None:
+        self._model.train()
+        for _ in range(self._epochs):
+            self._optimizer.zero_grad()
+            loss: Tensor = self._loss_of()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._optimizer.step()
+            self._loss = loss.detach()

@@ -97,11 +97,11 @@ def device():
 
 @cuda
 def test_a_replayed_round_is_that_of_operations(device):
-    """To the last bit, whether it captures, replays, or runs one operation after the other."""
+    """To the last bit, whether a round is the first of its shape, captures, or replays."""
     results = []
     for turn in range(3):
         model, inputs = problem(device)
-        for round_ in (1, 2):  # the second one replays what the first one has captured
+        for round_ in (1, 2, 3):  # runs, captures, replays
             with seeded(1, "train", round_=round_):
                 if turn:
                     train_replayed(model, loss_of(model), inputs, CONFIG, round_=round_)
