@@ -42,12 +42,11 @@ HOW = (
     "Accuracy is that of the global model of the best validation round on each client's real, "
     "uncondensed local graph, over the test nodes of all clients together, which are read once. "
     "Mean ± sample standard deviation over seeds; a seed decides partition, split, first model and "
-    "training. r is the number of condensed nodes over all local nodes of a client; methods that "
-    "do not condense have one row."
+    "training. r is the number of condensed nodes over all local nodes of a client."
 )
 LLM_HOW = (
     "A method that asks a language model has a number only where a model behind an endpoint "
-    "answered; otherwise its line has the paper's number alone."
+    "answered."
 )
 HOW_COSTS = (
     "Labelled nodes that a client's loss is taken over in a round, and kilobytes that it sends, at "
@@ -130,14 +129,14 @@ def _render(rows: Sequence[Row]) -> Section:
     ordered = sorted(groups(usable, ablation.VARIANTS[WITHOUT_LABELS]), key=_place)
     by_dataset = by_label(ordered, "dataset")
     parts += [f"{seeds_text(ordered)} {shared_settings(usable, SHARED)}", _accuracies(by_dataset)]
-    parts += beyond_accuracy(_ACCURACIES, by_dataset)
     tests = {dataset: _tests(compared) for dataset, compared in by_dataset.items()}
     if any(tests.values()):
         parts.append(f"{significance.HOW} {HOW_TESTS}")
         parts += [comparison_table(f"{name}: DANCE minus", part) for name, part in tests.items()]
     columns = Columns(("method",), ("labelled", "kB up"), _costs)
     largest = {dataset: at_largest_ratio(compared) for dataset, compared in by_dataset.items()}
-    return Section((*parts, HOW_COSTS, columns.table(largest)))
+    costs = beyond_accuracy(columns, largest) or (columns.table(largest),)
+    return Section((*parts, HOW_COSTS, *costs))
 
 
 def _place(group: Group) -> tuple[int, str, float]:

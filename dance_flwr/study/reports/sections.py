@@ -43,28 +43,30 @@ class Columns:
 
 
 def beyond_accuracy(columns: Columns, by_dataset: Mapping[Any, Sequence[Group]]) -> tuple[str, ...]:
-    """Return a table of what accuracy hides, with the lines of another; empty for older rows."""
+    """Return the table of `columns` with what accuracy hides at its end; empty for older rows."""
     rows = [row for part in by_dataset.values() for group in part for row in group.rows]
     if not any("test_balanced_accuracy" in row.result for row in rows):
         return ()
 
     def line(group: Group, compared: Sequence[Group]) -> tuple[Sequence[str], Sequence[str]]:
-        cells = [group.stat(metric).text(1, 100) for metric in BEYOND.values()]
-        return columns.line(group, compared)[0], cells
+        means = [group.stat(metric).mean for metric in BEYOND.values()]
+        cell = "/".join(NOTHING if mean is None else f"{100 * mean:.1f}" for mean in means)
+        keys, values = columns.line(group, compared)
+        return keys, [*values, cell]
 
-    return (HOW_BEYOND, Columns(columns.keys, tuple(BEYOND), line).table(by_dataset))
+    more = Columns(columns.keys, (*columns.values, "/".join(BEYOND)), line)
+    return (HOW_BEYOND, more.table(by_dataset))
 
 
 BEYOND = {
     "macro-F1": "test_macro_f1",
     "balanced": "test_balanced_accuracy",
-    "worst client": "test_worst_client",
+    "worst": "test_worst_client",
     "ECE": "test_calibration_error",
 }
 HOW_BEYOND = (
-    "Beyond accuracy, on the same test nodes, in %: macro-F1, balanced accuracy, the accuracy of "
-    "the worst client, and the expected calibration error (ECE) of the deployed probabilities, "
-    "whose temperature was fitted on validation nodes."
+    "Beyond accuracy, means in %: macro-F1, balanced accuracy, accuracy of the worst client, and "
+    "expected calibration error (ECE) on test nodes, the temperature fitted on validation nodes."
 )
 
 
@@ -80,8 +82,8 @@ def dataset_section(
     text = f"{how} {seeds_text([group for part in by_dataset.values() for group in part])}"
     pictures = [picture(str(name), part) for name, part in by_dataset.items()] if picture else []
     scored = any("accuracy" in heading for heading in columns.values)  # and not only seconds
-    beyond = beyond_accuracy(columns, by_dataset) if scored else ()
-    return Section((text, columns.table(by_dataset), *beyond, *pictures))
+    tables = beyond_accuracy(columns, by_dataset) if scored else ()
+    return Section((text, *(tables or (columns.table(by_dataset),)), *pictures))
 
 
 def seeds_text(compared: Sequence[Group]) -> str:

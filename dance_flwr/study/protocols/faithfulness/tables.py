@@ -144,8 +144,7 @@ def _picture(
         axes[1].legend(fontsize=8)
 
     caption = (
-        f"{group.name(dataset)}: probability of the predicted class while the k heaviest chunks "
-        f"are removed from, or are all that is kept in, the node's two-hop pool; bands are 95 % "
-        "intervals over nodes."
+        f"{group.name(dataset)}: probability of the predicted class with the k heaviest chunks "
+        "removed from, or alone in, the node's two-hop pool; bands are 95 % intervals over nodes."
     )
     return Picture(_file_name(dataset, group.note), caption, draw, (8.0, 3.6))

@@ -15,7 +15,6 @@ from dance_flwr.study.protocols.regimes.grid import (
     STANDARD,
 )
 from dance_flwr.study.protocols.regimes.results import RIVALS, Place, Results, results_of
-from dance_flwr.study.reports import significance
 from dance_flwr.study.reports.figures import COLOURS, MARKERS
 from dance_flwr.study.reports.sections import Columns, beyond_accuracy
 from dance_flwr.study.reports.significance import PairedTest, comparison_table
@@ -31,7 +30,7 @@ HOW = (
     f"the higher test accuracy in the cell. {CONDENSED_TEXT}: the chunks of every node are pooled "
     f"by their agreement. {AS_DANCE_READS}: pooling, weights of edges and class prior are DANCE's. "
     "A method that ignores r has its row of the standard cell at every r. Mean ± sample standard "
-    f"deviation. {significance.HOW} Holm's correction is over all cells of one rival."
+    "deviation. Differences as in the main table, Holm's correction over all cells of one rival."
 )
 HOW_SUMMARY = (
     "The other method that DANCE is least ahead of, or most behind. Brackets: 95 % interval of the "
@@ -171,9 +170,9 @@ COSTS: Mapping[str, Callable[[Row], float | None]] = {
 
 def _picture(results: Results, dataset: str, places: Sequence[Place]) -> Picture:
     caption = (
-        f"Accuracy against cost on {dataset}, means over seeds: thousand tokens of the evidence of "
-        "one refresh (of all local texts for a method without evidence), MB that a client uploads "
-        "in the run, and seconds of one core, all clients and the server, without encoding."
+        f"Accuracy against cost on {dataset}: thousand tokens of the evidence of one refresh (else "
+        "of all local texts), MB that a client uploads in the run, and seconds of one core, "
+        "without encoding."
     )
     draw = partial(_draw, results, places)
     return Picture(f"regimes-costs-{dataset}", caption, draw, (9.0, 7.0))
