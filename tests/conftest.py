@@ -52,6 +52,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles w
 SMALL["encoder"] = write_small_encoder(HOME / "encoder")
 sys.path.insert(0, str(PROJECT))  # the apps of the checkout, ahead of any installed copy
 
+import gc  # noqa: E402
 import itertools  # noqa: E402
 import logging  # noqa: E402
 import re  # noqa: E402
@@ -77,6 +78,17 @@ def pytest_addoption(parser):
         action="store_true",
         help="record the schema of this PROTOCOL in tests/golden/schema.json",
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """Collect no garbage meanwhile, and of modules and items never: they stay to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups

@@ -62,7 +62,7 @@ def installed(wheel, tmp_path_factory):
     return call
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def forked(installed):
     """A function that does the same in copies of one process, which has loaded the libraries."""
     forking = Forking(installed.python, installed.work, ENVIRONMENT)
@@ -102,9 +102,9 @@ def test_its_code_has_the_provenance_of_the_checkout(installed):
     assert done.stdout.strip() == provenance(), done.stderr
 
 
-def test_version_and_schema(installed):
-    assert installed("--version").stdout.startswith("dance-flwr ")
-    schema = json.loads(installed("config", "--schema").stdout)
+def test_version_and_schema(forked):
+    assert forked("--version").stdout.startswith("dance-flwr ")
+    schema = json.loads(forked("config", "--schema").stdout)
     assert schema["properties"]["rounds"]["type"] == "integer"
     assert schema["properties"]["dance"]["properties"]["mix"]["maximum"] == 1
 
@@ -138,7 +138,8 @@ def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny)
             shutil.rmtree(installed.work / "bundle", ignore_errors=True)
             for path in (*installed.work.glob("predictions*"), *installed.work.glob("evidence*")):
                 path.unlink()
-        command = installed if words[0] == "run" else forked  # an engine, in a process of its own
+        # An engine has a process of its own.
+        command = installed if words[0] == "run" and "--in-process" not in given else forked
         done = command(*map(str, given))
         if done.returncode and "cannot be downloaded" not in done.stderr:
             failed.append(f"{' '.join(words)}: {done.stderr}")
@@ -150,8 +151,8 @@ def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny)
     assert not failed, "\n".join(failed)
 
 
-def test_a_study_has_its_configurations(installed):
-    done = installed(
+def test_a_study_has_its_configurations(installed, forked):
+    done = forked(
         "experiment", "main-table", "--datasets", "cora", "--methods", "fedavg-full", "--dry-run"
     )
     assert done.returncode == 0, done.stderr
@@ -159,11 +160,11 @@ def test_a_study_has_its_configurations(installed):
     assert tomllib.loads(tuned.read_text("utf-8"))
 
 
-def test_a_study_without_its_configurations_is_refused(installed):
+def test_a_study_without_its_configurations_is_refused(installed, forked):
     configs = installed.folder / "dance_flwr" / "_app" / "configs"
     configs.rename(away := configs.with_name("away"))
     try:
-        done = installed("experiment", "main-table", "--datasets", "cora", "--dry-run")
+        done = forked("experiment", "main-table", "--datasets", "cora", "--dry-run")
     finally:
         away.rename(configs)
     assert done.returncode == 2

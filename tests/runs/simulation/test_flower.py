@@ -101,18 +101,6 @@ def test_the_engine_and_this_process_give_the_same_run(run, run_config, tmp_path
     assert f"{there['test_accuracy']:.1%}" in done.stdout
 
 
-@pytest.mark.flower
-def test_a_run_that_fails_in_the_engine_is_one_error_line(run_config, dance, tmp_path):
-    root = dance.partition.parent.parent
-    config = run_config(round_timeout=0.001, out=str(tmp_path / "out"), data_root=str(root))
-    done, left = under_flower(config, tmp_path)
-    lines = done.stderr.replace("\r", "\n").splitlines()
-    errors = [line for line in lines if line.startswith("error: ")]
-    assert done.returncode == 2 and left == []
-    assert len(errors) == 1 and lines[-1] == errors[0] and "Traceback" not in done.stderr
-    assert not (tmp_path / "out" / "result.json").exists()
-
-
 def bundle(folder):
     """The names in Flower's bundle of a folder."""
     from flwr.cli.build import build_fab_from_disk
