@@ -70,7 +70,6 @@ def test_a_run_listens_on_this_machine_alone_and_asks_for_its_token(
         (private,) = started.homes()
         started.close_terminal()
         assert started.left(120) == [] and not private.exists()
-        assert started.process.wait(120) == 130
         rows = zip(*(rows_of(tmp_path / name) for name in ("here", "out")), strict=False)
         for open_, masked in rows:
             for name in ("val_accuracy", "val_macro_f1", "views", "counts", "absent"):
