@@ -52,6 +52,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles w
 SMALL["encoder"] = write_small_encoder(HOME / "encoder")
 sys.path.insert(0, str(PROJECT))  # the apps of the checkout, ahead of any installed copy
 
+import gc  # noqa: E402
 import itertools  # noqa: E402
 import logging  # noqa: E402
 import re  # noqa: E402
@@ -79,6 +80,17 @@ def pytest_addoption(parser):
     )
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """Collect no garbage meanwhile, and of modules and items never: they stay to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items):
     from support.scheduling import schedule
@@ -98,10 +110,11 @@ def pytest_sessionfinish():
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_checks():
-    """What makes condensing a tiny graph quick, before any test."""
+    """What makes condensing a tiny graph and starting a grid quick, before any test."""
     from support import quick
 
     quick.quick_checks()
+    quick.quick_estimates()
 
 
 @pytest.fixture(scope="session")

@@ -188,20 +188,24 @@ def documents(tmp_path_factory):
     return project, build(project, project.parent / "site").stderr
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "complaint"),
-    [
-        ("README.md", "[gone](docs/gone.md)", "docs/gone.md"),
-        ("README.md", "[gone](docs/llm.md#no-such-heading)", "no-such-heading"),
-        ("docs/llm.md", "[code](../dance_flwr/disk.py)", "dance_flwr/disk.py"),
-        ("docs/reference/python.md", "::: dance_flwr.nothing", "dance_flwr.nothing"),
-        ("docs/decisions/orphan.md", "# A page that no menu names", "orphan.md"),
-    ],
-)
-def test_what_leads_nowhere_fails_the_build(documents, tmp_path, file, text, complaint):
+LINKS = [
+    ("README.md", "[gone](docs/gone.md)", "docs/gone.md"),
+    ("README.md", "[gone](docs/llm.md#no-such-heading)", "no-such-heading"),
+    ("docs/llm.md", "[code](../dance_flwr/disk.py)", "dance_flwr/disk.py"),
+    ("docs/decisions/orphan.md", "# A page that no menu names", "orphan.md"),
+]
+NAMES = [("docs/reference/python.md", "::: dance_flwr.nothing", "dance_flwr.nothing")]
+
+
+# A build complains of every link, and ends with the first name that it does not find.
+@pytest.mark.parametrize("faults", [LINKS, NAMES], ids=["links", "names"])
+def test_what_leads_nowhere_fails_the_build(documents, tmp_path, faults):
     project, before = documents
-    path = shutil.copytree(project, tmp_path / "project") / file
-    earlier = path.read_text(encoding="utf-8") if path.exists() else ""
-    path.write_text(f"{earlier}\n{text}\n", encoding="utf-8")
+    shutil.copytree(project, tmp_path / "project")
+    for file, text, _ in faults:
+        with (tmp_path / "project" / file).open("a", encoding="utf-8") as page:
+            page.write(f"\n{text}\n")
     done = build(tmp_path / "project", tmp_path / "site")
-    assert done.returncode == 1 and complaint in done.stderr and complaint not in before
+    assert done.returncode == 1
+    for _, _, complaint in faults:
+        assert complaint in done.stderr and complaint not in before

@@ -7,19 +7,25 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
+import uuid
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 from support.documents import commands_of
 from support.files_of_tools import write_files_of_tools
 from support.forking import Forking
 from support.graphs import SMALL
+from support.processes import MARK, marked
 from support.project import PROJECT
 
 from dance_flwr.data.card import read_ids
 from dance_flwr.fingerprint import provenance
+from dance_flwr.runs.checkpoint import CHECKPOINT
+from dance_flwr.runs.locks import is_locked
+from dance_flwr.runs.reader import load_model, read_result
 
 pytestmark = pytest.mark.long
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
@@ -54,15 +60,16 @@ def installed(wheel, tmp_path_factory):
         copy.chmod(0o755)
     code = "from dance_flwr.cli.main import main; main()"
 
-    def call(*words, code=code):
+    def call(*words, code=code, **more):
         command = [home / "bin" / "python", "-P", "-c", code, *map(str, words)]
-        return subprocess.run(command, cwd=work, env=ENVIRONMENT, capture_output=True, text=True)
+        environment = ENVIRONMENT | more
+        return subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True)
 
     call.folder, call.work, call.python = packages, work, home / "bin" / "python"
     return call
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def forked(installed):
     """A function that does the same in copies of one process, which has loaded the libraries."""
     forking = Forking(installed.python, installed.work, ENVIRONMENT)
@@ -102,18 +109,49 @@ def test_its_code_has_the_provenance_of_the_checkout(installed):
     assert done.stdout.strip() == provenance(), done.stderr
 
 
-def test_version_and_schema(installed):
-    assert installed("--version").stdout.startswith("dance-flwr ")
-    schema = json.loads(installed("config", "--schema").stdout)
+def test_version_and_schema(forked):
+    assert forked("--version").stdout.startswith("dance-flwr ")
+    schema = json.loads(forked("config", "--schema").stdout)
     assert schema["properties"]["rounds"]["type"] == "integer"
     assert schema["properties"]["dance"]["properties"]["mix"]["maximum"] == 1
+
+
+def engine_run(installed, forked, words, name):
+    """`dance-flwr WORDS`, which makes the run `name` under the engine, compared with its twin."""
+    twin = ["results/twin" if word == name else word for word in words]
+    assert forked(*map(str, twin), "--in-process").returncode == 0
+    mark = uuid.uuid4().hex
+    done = installed(*words, **{MARK: mark})
+    assert done.returncode == 0, done.stderr
+    assert marked(mark) == []
+    there, here = installed.work / name, installed.work / "results" / "twin"
+    # Forgotten after the result is written.
+    assert not is_locked(there) and not (there / CHECKPOINT).exists()
+    left, right = read_result(there), read_result(here)
+    assert left["partition_dir"] == right["partition_dir"] and left["run"] != right["run"]
+    for key in ("loss", "val_accuracy", "val_macro_f1"):
+        rows = [[row[key] for row in result["history"]] for result in (left, right)]
+        assert rows[0] == pytest.approx(rows[1], abs=1e-6)
+    for key in ("test_accuracy", "val_accuracy", "test_macro_f1", "best_round"):
+        assert left[key] == pytest.approx(right[key], abs=1e-6)
+    sent = [[row["bytes_up"] for row in result["history"]] for result in (left, right)]
+    assert sent[0] == sent[1]
+    models = load_model(there), load_model(here)
+    assert models[0].keys() == models[1].keys()
+    for key, tensor in models[0].items():
+        torch.testing.assert_close(tensor, models[1][key], atol=1e-6, rtol=0)
+    packs = Path(left["partition_dir"]) / "client-4" / "runs" / left["run"] / "evidence"
+    assert (packs / "final.npz").is_file()
+    assert f"{left['test_accuracy']:.1%}" in done.stdout
+    return done
 
 
 @pytest.mark.flower
 def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny):
     """As printed, the run under the engine first, with names of this folder for the reader's own.
 
-    Grids have one round. Data of a network is not there: that command says so and nothing else.
+    That run is the one of one process, and nothing is left of its engine. Grids have one round.
+    Data of a network is not there: that command says so and nothing else.
     """
     commands = sorted(commands_of(PROJECT / "README.md"), key=lambda words: words[0] != "run")
     mine, run = installed.work / "mine", "results/mine"
@@ -138,8 +176,8 @@ def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny)
             shutil.rmtree(installed.work / "bundle", ignore_errors=True)
             for path in (*installed.work.glob("predictions*"), *installed.work.glob("evidence*")):
                 path.unlink()
-        command = installed if words[0] == "run" else forked  # an engine, in a process of its own
-        done = command(*map(str, given))
+        is_engine = words[0] == "run" and "--in-process" not in given
+        done = engine_run(installed, forked, given, run) if is_engine else forked(*map(str, given))
         if done.returncode and "cannot be downloaded" not in done.stderr:
             failed.append(f"{' '.join(words)}: {done.stderr}")
         if words[0] == "run" and "--out" in words and "$DATA" not in places:
@@ -150,8 +188,8 @@ def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny)
     assert not failed, "\n".join(failed)
 
 
-def test_a_study_has_its_configurations(installed):
-    done = installed(
+def test_a_study_has_its_configurations(installed, forked):
+    done = forked(
         "experiment", "main-table", "--datasets", "cora", "--methods", "fedavg-full", "--dry-run"
     )
     assert done.returncode == 0, done.stderr
@@ -159,11 +197,11 @@ def test_a_study_has_its_configurations(installed):
     assert tomllib.loads(tuned.read_text("utf-8"))
 
 
-def test_a_study_without_its_configurations_is_refused(installed):
+def test_a_study_without_its_configurations_is_refused(installed, forked):
     configs = installed.folder / "dance_flwr" / "_app" / "configs"
     configs.rename(away := configs.with_name("away"))
     try:
-        done = installed("experiment", "main-table", "--datasets", "cora", "--dry-run")
+        done = forked("experiment", "main-table", "--datasets", "cora", "--dry-run")
     finally:
         away.rename(configs)
     assert done.returncode == 2

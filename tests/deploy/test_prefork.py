@@ -103,14 +103,6 @@ def wait(done, seconds=60.0):
         time.sleep(0.05)
 
 
-def test_its_socket_is_of_its_user_alone_and_a_crash_leaves_no_memory(supernode):
-    process, tasks, folder = supernode
-    assert (folder / prefork.SOCKET).is_socket()
-    assert (folder.stat().st_uid, folder.stat().st_mode & 0o777) == (os.getuid(), 0o700)
-    for each in (psutil.Process(process.pid), tasks):
-        assert each.rlimit(psutil.RLIMIT_CORE) == (0, 0)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_both_processes_end_together_and_leave_nothing(supernode, number):
     process, tasks, folder = supernode
@@ -127,9 +119,16 @@ def test_a_supernode_whose_tasks_nobody_takes_ends(supernode):
     assert not folder.exists()
 
 
-def test_a_signal_to_all_ends_the_supernode_in_order(supernode, tmp_path):
-    """As a service manager sends it: the process of the tasks waits for the SuperNode."""
-    process, tasks, _ = supernode
+def test_its_socket_is_of_its_user_alone_and_a_crash_leaves_no_memory(supernode, tmp_path):
+    """It says, too, which terms it lacks, and ends in order if a signal reaches all processes."""
+    process, tasks, folder = supernode
+    assert (folder / prefork.SOCKET).is_socket()
+    assert (folder.stat().st_uid, folder.stat().st_mode & 0o777) == (os.getuid(), 0o700)
+    for each in (psutil.Process(process.pid), tasks):
+        assert each.rlimit(psutil.RLIMIT_CORE) == (0, 0)
+    line = "found none of secure-aggregation, min-clients, methods, max-rounds, max-trainings"
+    assert line in (tmp_path / "log").read_text()
+    # As a service manager sends a signal: the process of the tasks waits for the SuperNode.
     tasks.terminate()
     time.sleep(1)
     assert process.poll() is None
@@ -177,11 +176,6 @@ def test_accepted_differences_are_options_or_of_the_environment(cli, monkeypatch
 def test_a_term_that_is_none_stops_the_node_before_it_connects(arguments, found):
     with pytest.raises(UserError, match=found):
         run_supernode(["--superlink", "127.0.0.1:1", *arguments])
-
-
-def test_a_node_without_terms_says_so(supernode, tmp_path):
-    line = "found none of secure-aggregation, min-clients, methods, max-rounds, max-trainings"
-    assert line in (tmp_path / "log").read_text()
 
 
 # A process of tasks whose first task is at work when the SuperNode ends, and hears no SIGINT.

@@ -159,7 +159,7 @@ REFUSED = [
 @pytest.mark.parametrize("method", OWN_SERVER)
 @pytest.mark.parametrize(("keys", "message"), REFUSED)
 def test_unsupported_settings_are_refused_before_anything_starts(
-    run, tmp_path, method, keys, message
+    run, tiny, tmp_path, method, keys, message
 ):
     seen = []
     with pytest.raises(UserError, match=message) as caught:
@@ -169,7 +169,7 @@ def test_unsupported_settings_are_refused_before_anything_starts(
         key.replace("privacy_", "privacy.").replace("_", "-"): value for key, value in keys.items()
     }
     with pytest.raises(UserError, match=message):
-        start_run({**values, "method": method}, True)
+        start_run({**values, "data": str(tiny), "method": method}, True)
 
 
 def test_a_method_of_sums_may_not_send_statistics(dance, run_config, monkeypatch):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -44,14 +43,17 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
 def test_a_run_listens_on_this_machine_alone_and_asks_for_its_token(
     run, run_config, dance, tmp_path
 ):
-    """The run masks its updates, which changes no number of its rounds."""
+    """The run masks its updates, which changes no number of its rounds, and its terminal is closed:
+    nothing is left.
+    """
     with pytest.raises(Killed):
         run(folder=tmp_path / "here", rounds=5000, on_message=asks("train", 4))
     root = dance.partition.parent.parent  # of the same client folders
     keys = {"rounds": 5000, "data_root": str(root), "privacy_secure_aggregation": True}
     config = run_config(out=str(tmp_path / "out"), **keys)
     (tmp_path / "config.toml").write_text(to_toml(config))
-    started = Started(["dance-flwr", "run", "--config", tmp_path / "config.toml"], tmp_path)
+    command = ["dance-flwr", "run", "--config", tmp_path / "config.toml"]
+    started = Started(command, tmp_path, terminal=True)
     try:
         started.wait_for(tmp_path, "out/history.jsonl")
         found = started.listeners()
@@ -65,9 +67,9 @@ def test_a_run_listens_on_this_machine_alone_and_asks_for_its_token(
         for done in attempts:
             assert "it ran" not in done.stdout
             assert "nauthenticated" in done.stderr or "InvalidAuthToken" in done.stderr
-        started.process.send_signal(signal.SIGTERM)
-        assert started.left(120) == []
-        assert started.process.wait(120) == 130
+        (private,) = started.homes()
+        started.close_terminal()
+        assert started.left(120) == [] and not private.exists()
         rows = zip(*(rows_of(tmp_path / name) for name in ("here", "out")), strict=False)
         for open_, masked in rows:
             for name in ("val_accuracy", "val_macro_f1", "views", "counts", "absent"):

@@ -2,10 +2,7 @@
 
 import shutil
 import signal
-from contextlib import suppress
-from pathlib import Path
 
-import psutil
 import pytest
 from support.graphs import SMALL
 from support.processes import Started
@@ -14,7 +11,7 @@ from dance_flwr.config.text import to_toml
 from dance_flwr.data.prepare import prepare
 
 PATIENCE_SECONDS = 120  # of a machine that does much else
-TERMINAL, DELETED = "closed terminal", "deleted --out"
+DELETED = "deleted --out"
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +27,8 @@ def begin(tmp_path):
     """A function that starts a command and waits for a line in a file below the folder."""
     begun = []
 
-    def start(command, pattern, *, terminal=False):
-        begun.append(Started(command, tmp_path, terminal=terminal))
+    def start(command, pattern):
+        begun.append(Started(command, tmp_path))
         begun[-1].wait_for(tmp_path, pattern)
         return begun[-1]
 
@@ -44,54 +41,46 @@ def begin(tmp_path):
 def begin_run(begin, run_config, data_root, tmp_path):
     """A function that starts a long run and waits for its first round."""
 
-    def start(way, *options):
+    def start(*options):
         config = run_config(rounds=5000, out=str(tmp_path / "out"), data_root=str(data_root))
         (tmp_path / "config.toml").write_text(to_toml(config))
         command = ["dance-flwr", "run", "--config", tmp_path / "config.toml", *options]
-        return begin(command, "out/history.jsonl", terminal=way == TERMINAL)
+        return begin(command, "out/history.jsonl")
 
     return start
 
 
 def end(started, way, out):
-    if way == TERMINAL:
-        started.close_terminal()
-    elif way == DELETED:
+    if way == DELETED:
         shutil.rmtree(out, ignore_errors=True)  # the run may be writing there
     else:
         started.process.send_signal(getattr(signal, way))
 
 
-def homes(started):
-    """Private folders of a run's SuperLink."""
-    found = set()
-    for process in started.look():
-        with suppress(psutil.Error):
-            if "dance_flwr.runs.simulation.superlink_process" in process.cmdline():
-                found.add(Path(process.environ()["FLWR_HOME"]))
-    return found
-
-
 @pytest.mark.flower
 @pytest.mark.xdist_group("engine")
-@pytest.mark.parametrize("way", ["SIGKILL", TERMINAL, DELETED])
+@pytest.mark.parametrize("way", ["SIGKILL", DELETED])
 def test_nothing_of_an_engine_is_left(begin_run, tmp_path, way):
-    """SIGTERM, which raises what SIGINT raises, is sent to the engine of `test_listeners.py`."""
-    started = begin_run(way)
+    """The terminal of the engine of `test_listeners.py` is closed, as if by SIGINT or SIGTERM."""
+    started = begin_run()
     assert len(started.look()) > 8, "an engine is many processes"
-    private = homes(started)
+    private = started.homes()
     end(started, way, tmp_path / "out")
     assert started.left(PATIENCE_SECONDS) == []
     assert private and not any(home.exists() for home in private)
     if way == DELETED:
-        assert "found it removed" in started.text() and "Traceback" not in started.text()
+        assert started.process.wait(PATIENCE_SECONDS) == 2
+        lines = started.text().replace("\r", "\n").splitlines()
+        errors = [line for line in lines if line.startswith("error: ")]
+        assert errors == lines[-1:] and "found it removed" in errors[0]
+        assert "Traceback" not in started.text()
         assert not (tmp_path / "out" / "result.json").exists()
 
 
 @pytest.mark.parametrize("way", ["SIGTERM", DELETED])
 def test_nothing_of_a_run_in_one_process_is_left(begin_run, tmp_path, way):
     """SIGINT and a closed terminal raise what SIGTERM raises, `process_tree.stopping_in_order`."""
-    started = begin_run(way, "--in-process")
+    started = begin_run("--in-process")
     assert started.listeners() == []
     end(started, way, tmp_path / "out")
     assert started.left(PATIENCE_SECONDS) == []

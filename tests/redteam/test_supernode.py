@@ -1,22 +1,30 @@
-"""A SuperNode between a server that sends other code and another user of its machine."""
+"""A SuperNode between a server that sends other code and another user of its machine.
 
+Processes with TLS, node authentication, signatures and masks, each node in a network of its own.
+"""
+
+import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
-import psutil
 import pytest
+import torch
+from support.namespaces import namespaces
+from support.processes import hurry
 from support.project import PROJECT
 
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError
-from dance_flwr.runs.reader import read_result
-from dance_flwr.runs.simulation import superlink
+from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.simulation import engine, superlink
 from dance_flwr.runs.simulation.app_folder import submitted_app
-from dance_flwr.runs.simulation.engine import follow
 from dance_flwr.runs.simulation.process_tree import ProcessTree, stop
 from dance_flwr.runs.simulation.superlink import flower_environment, free_port
 
@@ -27,8 +35,9 @@ NOBODY = 65534
 ACQUIRES = b"\n\x0eflwr-clientapp"  # AcquireTaskRequest(supported_task_types=["flwr-clientapp"])
 # Knocks at each door, a port or the path of a Unix socket; prints those that open.
 KNOCKS = f"""
-import socket, sys, urllib.error, urllib.request
-for door in sys.argv[1:]:
+import os, socket, sys, urllib.error, urllib.request
+os.setuid(int(sys.argv[1]))
+for door in sys.argv[2:]:
     if not door.isdigit():
         try:
             socket.socket(socket.AF_UNIX).connect(door)
@@ -46,29 +55,36 @@ for door in sys.argv[1:]:
             pass
 """
 # What the honest run asks for, and no more.
-TERMS = {"methods": "fedavg-full", "max-rounds": 2, "max-trainings": 4, "max-local-epochs": 2}
+TERMS = {"methods": "dance", "max-rounds": 2, "max-trainings": 2, "max-local-epochs": 2}
+CLIENTS = 3
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
 def doors(process):
-    """The ports and the paths of Unix sockets at which processes of a tree listen."""
+    """The ports and the paths of Unix sockets at which processes of a tree listen.
+
+    Read from the table of each process, which may have a network of its own.
+    """
     found = set()
     for member in process.members():
-        with suppress(psutil.Error):
-            for end in member.net_connections("all"):
-                if end.status == psutil.CONN_LISTEN:
-                    found.add(str(end.laddr.port))
-                elif isinstance(end.laddr, str) and end.laddr:
-                    found.add(end.laddr)
+        home = Path(f"/proc/{member.pid}")
+        with suppress(OSError):
+            ends = {str(end.readlink()) for end in (home / "fd").iterdir()}
+            for name in ("tcp", "tcp6"):
+                for row in map(str.split, (home / "net" / name).read_text().splitlines()[1:]):
+                    if row[3] == "0A" and f"socket:[{row[9]}]" in ends:
+                        found.add(str(int(row[1].rpartition(":")[2], 16)))
+            for row in map(str.split, (home / "net" / "unix").read_text().splitlines()[1:]):
+                if len(row) == 8 and f"socket:[{row[6]}]" in ends:
+                    found.add(row[7])
     return found
 
 
-def knock(doors, user):
-    """What a process of that user gets at these doors."""
+def knock(doors, user, launcher=()):
+    """What a process of that user gets at these doors, in the network of the launcher."""
     # A program of the system: another user may not be allowed to read this environment.
     done = subprocess.run(
-        ["/usr/bin/env", "python3", "-I", "-c", KNOCKS, *sorted(doors)],
-        user=user,
+        [*launcher, "/usr/bin/env", "python3", "-I", "-c", KNOCKS, str(user), *sorted(doors)],
         env={"PATH": os.defpath},
         capture_output=True,
         text=True,
@@ -96,14 +112,40 @@ def test_another_user_finds_no_door_of_a_supernode(tmp_path):
         stop(process)
 
 
-@needs_root
-@pytest.mark.flower
-@pytest.mark.xdist_group("deployment")
-def test_nodes_run_their_own_code_for_nobody_but_their_server(run_config, tmp_path, monkeypatch):
-    keys = {"method": "fedavg-full", "clients": 2, "rounds": 2, "node_timeout": 60.0}
-    honest = run_config(out=str(tmp_path / "honest"), **keys)
-    folders = [prepare(honest).folder / f"client-{client}" for client in range(2)]
-    trace, stolen = tmp_path / "trace", []
+@contextmanager
+def thief(node, launcher):
+    """What another user of a node's machine gets at its doors during the block."""
+    stolen, ended = [], threading.Event()
+
+    def steal():
+        while not ended.is_set():
+            stolen.extend(knock(doors(node), NOBODY, launcher))
+            time.sleep(2)
+
+    knocking = threading.Thread(target=steal)
+    if os.geteuid() == 0:
+        knocking.start()
+    try:
+        yield stolen
+    finally:
+        ended.set()
+        if knocking.is_alive():
+            knocking.join()
+
+
+@pytest.fixture(scope="module")
+def deployed(run_config, tmp_path_factory):
+    """Two runs of one deployment with masks, of a server with other code and of an honest one, and
+    the honest one in this process, without masks.
+    """
+    home = tmp_path_factory.mktemp("deployed")
+    keys = {"rounds": 2, "evaluate_every": 2, "privacy_secure_aggregation": True}
+    limits = {"node_timeout": 60.0, "round_timeout": 120.0}
+    config = run_config(clients=CLIENTS, out=str(home / "there"), **keys, **limits)
+    partition, trace = prepare(config).folder, home / "trace"
+    open_config = replace(config, privacy=replace(config.privacy, secure_aggregation=False))
+    here = engine.run_in_process(open_config, home / "here", lambda row: None)
+    folders = [partition / f"client-{k}" for k in range(CLIENTS)]
 
     def altered(scratch):
         app = submitted_app(scratch)
@@ -111,30 +153,52 @@ def test_nodes_run_their_own_code_for_nobody_but_their_server(run_config, tmp_pa
             code.write(f"\nfrom pathlib import Path\nPath({str(trace)!r}).write_text('ran')\n")
         return app
 
-    with local_deployment(tmp_path / "deployment", folders, TERMS) as deployment:
-        with monkeypatch.context() as other:
-            other.setattr(superlink, "submitted_app", altered)
-            other_run = deployment.link.submit(run_config(out=str(tmp_path / "altered"), **keys))
-            with pytest.raises(UserError, match=r"client_app\.py"):
-                follow(deployment.link, other_run, tmp_path / "altered", print)
-        assert not trace.exists()
+    with pytest.MonkeyPatch.context() as patch, namespaces(CLIENTS) as network:
+        hurry(patch)
+        # A question after a run is a process of its own, and a slow machine is silent for long.
+        patch.setattr(engine, "_STATUS_EVERY_SECONDS", 120.0)
+        places = {"host": network.host, "launchers": network.launchers}
+        with local_deployment(home / "deployment", folders, TERMS, **places) as deployment:
+            link, signed = deployment.link, replace(config, node_keys=str(deployment.peer_keys))
+            with pytest.MonkeyPatch.context() as other:
+                other.setattr(superlink, "submitted_app", altered)
+                number = link.submit(replace(signed, out=str(home / "altered")))
+                with pytest.raises(UserError) as refused:
+                    engine.follow(link, number, home / "altered", print)
+            node, launcher = deployment.nodes[0], network.launchers.get("node-0", ())
+            assert knock(doors(node), os.getuid(), launcher), "its own user finds a door"
+            begin = time.monotonic()
+            with thief(node, launcher) as stolen:
+                engine.follow(link, link.submit(signed), home / "there", lambda row: None)
+            print(f"seconds of the run: {time.monotonic() - begin:.0f}")
+    facts = {"network": network, "folders": folders, "trace": trace, "stolen": stolen, "here": here}
+    return SimpleNamespace(home=home, refused=str(refused.value), **facts)
 
-        ended = threading.Event()
 
-        def steal():
-            while not ended.is_set():
-                stolen.extend(knock(doors(deployment.nodes[0]), NOBODY))
-                time.sleep(0.2)
+deployment = pytest.mark.xdist_group("deployment")
 
-        thief = threading.Thread(target=steal)
-        thief.start()
-        try:
-            run = deployment.link.submit(honest)
-            follow(deployment.link, run, tmp_path / "honest", print)
-        finally:
-            ended.set()
-            thief.join()
-    assert stolen == []
-    assert 0 < read_result(tmp_path / "honest")["test_accuracy"] <= 1
+
+@pytest.mark.flower
+@deployment
+def test_nodes_run_their_own_code_for_nobody_but_their_server(deployed):
+    assert "client_app.py" in deployed.refused and not deployed.trace.exists()
+    assert deployed.stolen == []
     # What a server sends is not unpacked at a node.
-    assert [*(tmp_path / "deployment").glob("node-*/apps/*")] == []
+    assert [*(deployed.home / "deployment").glob("node-*/apps/*")] == []
+
+
+@pytest.mark.flower
+@deployment
+def test_a_deployment_with_masks_is_the_run_of_one_process(deployed):
+    said = (deployed.home / "deployment" / "superlink.log").read_text(errors="replace")
+    # uvicorn names who asked
+    assert all(f" {address}:" in said for address in deployed.network.addresses)
+    here, there = deployed.here, json.loads((deployed.home / "there" / "result.json").read_text())
+    assert there["partition_dir"] is None and there["privacy"]["secure_aggregation"] is True
+    assert "survivors" in {row["stage"] for row in there["messages"]}  # clients signed
+    left, right = load_model(deployed.home / "here"), load_model(deployed.home / "there")
+    for name, tensor in left.items():
+        torch.testing.assert_close(tensor, right[name], atol=1e-4, rtol=0)
+    for name in ("test_accuracy", "val_accuracy", "test_macro_f1"):
+        assert here[name] == pytest.approx(there[name], abs=1e-4)
+    assert (deployed.folders[-1] / "runs" / there["run"] / "evidence" / "final.npz").is_file()

@@ -24,6 +24,12 @@ ROWS = FOLDER / "results.jsonl"
 MAX_WORDS = 14_000  # of all pages together: what a reader may be asked to look through
 
 
+@pytest.fixture(scope="module")
+def rows():
+    """The committed rows, to be read only."""
+    return load_rows(ROWS)
+
+
 def page_of(name):
     return (FOLDER / f"{name}.md").read_text(encoding="utf-8")
 
@@ -35,10 +41,10 @@ def pages():
     }
 
 
-def test_the_pages_are_made_from_the_rows(tmp_path):
+def test_the_pages_are_made_from_the_rows(rows, tmp_path):
     page, folder = tmp_path / "reproduction.md", tmp_path / "reproduction"
     shutil.copy(PAGE, page)
-    insert(write_report(load_rows(ROWS), folder, print), folder, page, print)
+    insert(write_report(rows, folder, print), folder, page, print)
     assert page.read_text() == PAGE.read_text()
     made = {path.name: path.read_text() for path in folder.glob("*.md")} | {"report.md": ""}
     assert made == pages()
@@ -56,9 +62,8 @@ def test_the_pages_are_short():
     assert sum(len(text.split()) for text in [PAGE.read_text(), *pages().values()]) <= MAX_WORDS
 
 
-def test_the_runs_of_an_experiment_are_of_one_code():
+def test_the_runs_of_an_experiment_are_of_one_code(rows):
     """Rows of before the provenance have a hash over bytes instead."""
-    rows = load_rows(ROWS)
     for name, table in rows.by_experiment.items():
         made = [row.result for row in table if row.result]
         hashes = {run.get("provenance") or run["code_fingerprint"] for run in made}

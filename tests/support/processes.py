@@ -19,6 +19,25 @@ MARK = "DANCE_FLWR_TEST_MARK"
 LOOK_SECONDS = 0.5  # a look reads every process of the machine
 
 
+def marked(mark):
+    """Return the living processes that inherited this mark."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(MARK) == mark and lives(process):
+                found.append(process)
+    return found
+
+
+HURRIED = str(Path(__file__).parent / "hurried")
+
+
+def hurry(patch):
+    """Let the nodes that are started from now on ask for messages without a pause of seconds."""
+    paths = [HURRIED, *filter(None, [os.environ.get("PYTHONPATH")])]
+    patch.setenv("PYTHONPATH", os.pathsep.join(paths))
+
+
 class Started:
     """A command of this environment, and every process that descends from it.
 
@@ -80,6 +99,15 @@ class Started:
         while (living := self.look()) and time.monotonic() < deadline:
             time.sleep(LOOK_SECONDS)
         return sorted(name(process) for process in living)
+
+    def homes(self):
+        """Return the private folders of a run's SuperLink."""
+        found = set()
+        for process in self.look():
+            with suppress(psutil.Error):
+                if "dance_flwr.runs.simulation.superlink_process" in process.cmdline():
+                    found.add(Path(process.environ()["FLWR_HOME"]))
+        return found
 
     def listeners(self):
         """Return (name, address, port) of the sockets on which the processes listen."""

@@ -83,14 +83,16 @@ def runs_in(values: np.ndarray, traces: list[np.ndarray]) -> list[np.ndarray]:
     """Those of `traces` that stand in `values` as a contiguous run."""
     order = np.argsort(values, kind="stable")
     ordered, found = values[order], []
-    for trace in traces:
+    first = np.array([trace[0] for trace in traces])
+    near = 1e-7 + 1e-5 * np.abs(first)
+    lows, highs = np.searchsorted(ordered, first - near), np.searchsorted(ordered, first + near)
+    for index in np.flatnonzero(lows < highs):
+        trace = traces[index]
         margin = 1e-7 + 1e-5 * np.abs(trace)
-        low, high = np.searchsorted(ordered, [trace[0] - margin[0], trace[0] + margin[0]])
-        starts = order[low:high]
+        starts = order[lows[index] : highs[index]]
         starts = starts[starts <= len(values) - len(trace)]
         for place in range(1, len(trace)):
-            near = np.abs(values[starts + place] - trace[place]) <= margin[place]
-            starts = starts[near]
+            starts = starts[np.abs(values[starts + place] - trace[place]) <= margin[place]]
         if len(starts):
             found.append(trace)
     return found

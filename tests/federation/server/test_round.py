@@ -5,13 +5,14 @@ import math
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord
+from flwr.app import ArrayRecord, ConfigRecord
 from support.graphs import enough_for
 
 from dance_flwr.config.plugins import READ_EACH, STRATEGIES
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.client.client import initial_model
 from dance_flwr.federation.privacy.dp import draw_clients
+from dance_flwr.federation.server import round as round_module
 from dance_flwr.federation.server.grid import FederationGrid
 from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.server.round import initial_arrays
@@ -448,6 +449,16 @@ def test_a_restored_round_continues_bit_by_bit(server, strategy, options):
     for group, part in groups.items():
         assert list(part) == list(again[group])
         assert all(np.array_equal(array, again[group][name]) for name, array in part.items())
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_round_gives_all_that_a_strategy_keeps(server, strategy):
+    """Flower sets `current_arrays` from the global model when a round begins."""
+    one = server(**{"clients": 3, "strategy": strategy, **enough_for(strategy)})
+    one.train(1)
+    holds = (dict, list, ArrayRecord)
+    kept = {name for name, value in vars(one.round.step).items() if isinstance(value, holds)}
+    assert kept - {"current_arrays"} <= set(round_module._STEP_STATE)
 
 
 def test_the_memory_of_a_server_side_and_the_clipping_norm_are_restored(server):

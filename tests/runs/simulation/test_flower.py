@@ -1,7 +1,9 @@
-"""The app under Flower's simulation engine, and the bundle that Flower ships."""
+"""The bundle that Flower ships, and the mark by which tests know the processes of an engine.
+
+Runs under the engine: `test_wheel.py`, `redteam/test_listeners.py` and `redteam/test_signals.py`.
+"""
 
 import io
-import json
 import os
 import shutil
 import subprocess
@@ -10,53 +12,8 @@ import uuid
 import zipfile
 from pathlib import Path
 
-import psutil
-import pytest
-import torch
+from support.processes import MARK, marked
 from support.project import PROJECT
-
-from dance_flwr.config.text import to_toml
-from dance_flwr.runs.checkpoint import CHECKPOINT
-from dance_flwr.runs.locks import is_locked
-from dance_flwr.runs.reader import load_model
-
-pytestmark = pytest.mark.xdist_group("engine")  # one at a time: each fills both cores
-MARK = "DANCE_FLWR_TEST_MARK"
-
-
-def marked(value):
-    """The processes that inherited this mark."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == value and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found
-
-
-def under_flower(config, folder):
-    """`dance-flwr run` through the engine; returns the finished process and the names of what it
-    left running.
-    """
-    (folder / "config.toml").write_text(to_toml(config))
-    mark = uuid.uuid4().hex
-    environment = os.environ | {MARK: mark, "HOME": str(folder)}
-    command = [
-        str(Path(sys.executable).parent / "dance-flwr"),
-        "run",
-        "--config",
-        str(folder / "config.toml"),
-    ]
-    done = subprocess.run(
-        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=600
-    )
-    left = marked(mark)
-    names = [process.name() for process in left]
-    for process in left:
-        process.kill()
-    return done, names
 
 
 def test_the_mark_finds_processes(tmp_path):
@@ -69,48 +26,6 @@ def test_the_mark_finds_processes(tmp_path):
     finally:
         child.communicate(b"\n")
     assert marked(mark) == []
-
-
-@pytest.mark.flower
-def test_the_engine_and_this_process_give_the_same_run(run, run_config, tmp_path):
-    here = run(clients=5)
-    config = run_config(
-        clients=5, out=str(tmp_path / "out"), data_root=str(here.partition.parent.parent)
-    )
-    done, left = under_flower(config, tmp_path)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert left == [] and not is_locked(tmp_path / "out")
-    assert not (tmp_path / "out" / CHECKPOINT).exists()  # forgotten after the result is written
-    there = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert there["partition_dir"] == str(here.partition) and there["run"] != here.result["run"]
-    for name in ("loss", "val_accuracy", "val_macro_f1"):
-        rows = [[row[name] for row in result["history"]] for result in (here.result, there)]
-        assert rows[0] == pytest.approx(rows[1], abs=1e-6)
-    for name in ("test_accuracy", "val_accuracy", "test_macro_f1", "best_round"):
-        assert here.result[name] == pytest.approx(there[name], abs=1e-6)
-    assert [row["bytes_up"] for row in here.result["history"]] == [
-        row["bytes_up"] for row in there["history"]
-    ]
-    left_model, right_model = load_model(here.folder), load_model(tmp_path / "out")
-    assert left_model.keys() == right_model.keys()
-    for name, tensor in left_model.items():
-        torch.testing.assert_close(tensor, right_model[name], atol=1e-6, rtol=0)
-    assert (
-        here.partition / "client-4" / "runs" / there["run"] / "evidence" / "final.npz"
-    ).is_file()
-    assert f"{there['test_accuracy']:.1%}" in done.stdout
-
-
-@pytest.mark.flower
-def test_a_run_that_fails_in_the_engine_is_one_error_line(run_config, dance, tmp_path):
-    root = dance.partition.parent.parent
-    config = run_config(round_timeout=0.001, out=str(tmp_path / "out"), data_root=str(root))
-    done, left = under_flower(config, tmp_path)
-    lines = done.stderr.replace("\r", "\n").splitlines()
-    errors = [line for line in lines if line.startswith("error: ")]
-    assert done.returncode == 2 and left == []
-    assert len(errors) == 1 and lines[-1] == errors[0] and "Traceback" not in done.stderr
-    assert not (tmp_path / "out" / "result.json").exists()
 
 
 def bundle(folder):
