@@ -35,7 +35,7 @@ _CORA, _DEBIAN = ["max-chunks=16"], ["max-chunks=4", "validation-nodes=512"]
 # Rounds that are timed, and the keys of DANCE alone.
 TIMED = {
     "cora": (22, _CORA, []),
-    "debian": (22, [*_DEBIAN], ["dance.batch-nodes=192"]),
+    "debian": (22, _DEBIAN, ["dance.batch-nodes=192"]),
     "million": (11, ["validation-nodes=512"], ["dance.batch-nodes=128"]),
 }
 PROFILED = 6  # rounds, the last of those that are run for it

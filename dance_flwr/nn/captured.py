@@ -82,15 +82,15 @@ class CapturedEpochs:
         inputs: T,
         config: TrainingConfig,
     ) -> None:
-        own = mapped(inputs, Tensor.clone)  # at addresses that the graph keeps
-        self._inputs = tensors_of(own)
+        static = mapped(inputs, Tensor.clone)  # at addresses that the graph keeps
+        self._inputs = tensors_of(static)
         device = self._inputs[0].device
         # Why another stream: a graph is captured beside the default one, and its epochs have to
         # find what the first run has set up.
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._graph: torch.cuda.CUDAGraph | None = None
         self._model, self._epochs = model, config.local_epochs
-        self._loss_of: Callable[[], Tensor] = lambda: loss_of(own)
+        self._loss_of: Callable[[], Tensor] = lambda: loss_of(static)
         self._rate = torch.zeros((), device=device)
         self._optimizer = torch.optim.Adam(
             model.parameters(),
@@ -102,8 +102,8 @@ class CapturedEpochs:
 
     def run(self, inputs: list[Tensor], rate: float) -> float:
         """Train on these inputs; return the last loss."""
-        for own, value in zip(self._inputs, inputs, strict=True):
-            own.copy_(value)
+        for static, value in zip(self._inputs, inputs, strict=True):
+            static.copy_(value)
         self._rate.fill_(rate)
         moments = [value for state in self._optimizer.state.values() for value in state.values()]
         if moments and self._graph is None:
