@@ -148,8 +148,7 @@ def _pairs(facts: RunFacts, now: datetime) -> list[tuple[str, str]]:
     elif result and not validated(result):
         pairs.append(("validation accuracy", "no round was validated"))
     if status.seconds_per_round:
-        pace = f"{duration(status.seconds_per_round)} per round"
-        pairs.append(("pace", f"{pace}, {60 / status.seconds_per_round:.3g} rounds a minute"))
+        pairs.append(("time per round", duration(status.seconds_per_round)))
     if facts.runs and status.seconds_left is not None:
         end = now + timedelta(seconds=status.seconds_left)
         pairs.append(("time left", f"about {duration(status.seconds_left)}, until {end:%H:%M} UTC"))

@@ -247,7 +247,7 @@ def test_live_until_the_run_is_killed(run_config, tmp_path, monkeypatch, cli):
     for number, html in enumerate(seen, start=1):
         assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in html
         assert f'value="{number}">{number} of 3</progress>' in html and "time left" in html
-        assert "rounds a minute" in html and "location.reload()" in html
+        assert "time per round" in html and "location.reload()" in html
         assert len(Parsed(html).table("Training loss")) == number
         assert Parsed(html).table("What messages held")
     done = cli("report", folder, "--html", "--live")
