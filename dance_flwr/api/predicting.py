@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from dance_flwr.api.graph_model import GraphModel
 from dance_flwr.api.inputs import GraphLike, ModelLike, Nodes, bundle_of, rows_of, source_of
 from dance_flwr.api.node_evidence import Evidence
 from dance_flwr.api.notebook import table_html
@@ -16,6 +15,9 @@ from dance_flwr.api.prediction.bundle import Bundle
 from dance_flwr.api.prediction.predicting import best_class, explainer_of, open_data, predict_proba
 from dance_flwr.errors import UserError
 from dance_flwr.methods import get_spec
+
+if TYPE_CHECKING:
+    from dance_flwr.api.graph_model import GraphModel
 
 
 def explain(model: ModelLike, graph: GraphLike, nodes: Nodes) -> Evidence:
@@ -161,7 +163,7 @@ class Predictor:
         """Return the evidence of these nodes; see `dance_flwr.api.explain`."""
         return explain(self, graph, nodes)
 
-    def at(self, graph: GraphLike, *, view: str = "deployed") -> GraphModel:
+    def at(self, graph: GraphLike, *, view: str = "deployed") -> "GraphModel":
         """Return the model at one graph as a `torch.nn.Module`, for torch-geometric's `Explainer`.
 
         Parameters
@@ -173,6 +175,9 @@ class Predictor:
         ------
         UserError : there is no such view, the method is not DANCE, or the data do not fit the model
         """
+        # Imported here (decision 16): torch-geometric takes longer to import than torch.
+        from dance_flwr.api.graph_model import GraphModel
+
         bundle = self.bundle
         with open_data(bundle, source_of(graph), lambda line: None) as client, torch.no_grad():
             return GraphModel.of(bundle, client, view)

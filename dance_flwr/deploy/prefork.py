@@ -39,7 +39,13 @@ SITE = "DANCE_FLWR_SITE"
 SOCKET = "supernode"  # of the SuperNode's Runtime API, in a folder of its user alone
 # What a task imports late (torch._dynamo: the first optimiser of a process does); checked by
 # tests/deploy/test_prefork.py.
-LIBRARIES = ("dance_flwr.federation.client.handlers", "torch._dynamo", "entmax")
+LIBRARIES = (
+    "dance_flwr.federation.client.handlers",
+    "dance_flwr.data.graphs.tables",
+    "entmax",
+    "psutil",
+    "torch._dynamo",
+)
 # Why (decision 29): a server may call its run's app an agent, for which Flower would start another
 # program with the bundle's code. Either kind of task gets the installed ClientApp.
 _TASKS = ("flwr-clientapp", "flwr-agentapp")
@@ -138,6 +144,7 @@ def load() -> App:
     """Import what tasks need; return the installed ClientApp."""
     for name in LIBRARIES:
         import_module(name)
+    import_module("pyarrow").array([""])  # the first array imports pandas, if it is installed
     # By its file: no folder on the path, such as one that a bundle was unpacked to, can shadow it.
     spec = spec_from_file_location("client_app", PROJECT / "client_app.py")
     assert spec and spec.loader
@@ -181,14 +188,18 @@ def _ended() -> set[int]:
 
 
 def _run_task(token: str, server: int) -> None:
-    """Run Flower's ClientApp process, which ends this one."""
+    """Run Flower's ClientApp process, and end this one."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     LOG.info("Start ClientApp")
-    # Dependencies that a bundle names would be other code, too.
-    flower.run_clientapp(
-        _HOST, token, insecure=True, parent_pid=server, runtime_dependency_install=False
-    )
+    with suppress(SystemExit):  # how Flower ends a task, when its exit handlers have run
+        # Dependencies that a bundle names would be other code, too.
+        flower.run_clientapp(
+            _HOST, token, insecure=True, parent_pid=server, runtime_dependency_install=False
+        )
+    sys.stdout.flush()
+    # Freeing what the fork shares with its server takes longer than most tasks.
+    os._exit(0)
 
 
 if __name__ == "__main__":
