@@ -38,7 +38,8 @@ get_spec("dance").make_client()
 cuda = list(asked)  # of `load`; a fork may ask
 torch.optim.Adam([torch.zeros(1, requires_grad=True)])
 read_ids(Path(sys.argv[1]))
-print(threads - {"jemalloc_bg_thd"}, type(app).__name__, cuda, sorted(packages() - before - set(sys.stdlib_module_names)))
+late = packages() - before - set(sys.stdlib_module_names)
+print(threads - {"jemalloc_bg_thd"}, type(app).__name__, cuda, sorted(late))
 """
 
 
