@@ -6,16 +6,21 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 INSTALLED_DOCS := $(VENV)/.installed-docs
 
-.PHONY: run test test-quick check docs install install-dev clean
+.PHONY: run test test-system test-quick check docs install install-dev clean
 
 run: install  ## the default federation: pydocs, 5 clients, Flower's simulation engine; then each alone
 	$(BIN)/dance-flwr demo
 
-test: install-dev  ## every test, three at a time, as some wait for engines; one thread each
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadgroup --no-loadscope-reorder
+
+test: install-dev  ## what runs in this process
+	$(PYTEST) -n 2 -m "not system"
+
+test-system: install-dev  ## engines, deployments, browsers, notebooks, a wheel; some wait, so three at a time
+	$(PYTEST) -n 3 -m system
 
 test-quick: install-dev  ## what needs no engine, no browser and no real graph
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder -m quick
+	$(PYTEST) -n 2 -m quick
 
 check: install-dev  ## formatting, lint, types, sizes and directions of imports
 	$(BIN)/ruff format --check .

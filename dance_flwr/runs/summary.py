@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -77,6 +78,7 @@ def privacy_facts(config: RunConfig, rounds: int, repeats: int) -> dict[str, Any
     return facts
 
 
+@cache
 def versions() -> dict[str, str]:
     """Return the versions of the app, of Python and of the main libraries."""
     app = {"dance-flwr": __version__, "python": platform.python_version()}

@@ -13,6 +13,8 @@ def schedule(items: list[pytest.Item]) -> None:
     for item in items:
         if is_quick(item):
             item.add_marker("quick")
+        if is_system(item):
+            item.add_marker("system")
     late = {item: item.get_closest_marker("long") is None for item in items}
     for item in items:
         if item.get_closest_marker("xdist_group") is not None:
@@ -46,6 +48,32 @@ _SLOW_FILES = (
     "nn/test_lasso",
     "nn/test_neighbourhood",
 )
+
+
+# `make test-system`: what looks at whole processes from outside, and takes minutes to start them.
+_SYSTEM_GROUPS = {"browser", "deployment", "engine"}
+_SYSTEM_FILES = (
+    "api/test_notebooks",
+    "data/graphs/test_documented",
+    "deploy/test_prefork",
+    "redteam/test_listeners",
+    "redteam/test_signals",
+    "redteam/test_supernode",
+    "test_examples",
+    "test_outside_plugins",
+    "test_wheel",
+)
+
+
+def is_system(item: pytest.Item) -> bool:
+    """Whether a test starts engines, deployments, browsers, notebooks or an installed wheel."""
+    path = item.path.relative_to(item.config.rootpath / "tests").as_posix()
+    group = item.get_closest_marker("xdist_group")
+    return (
+        path.startswith(_SYSTEM_FILES)
+        or item.get_closest_marker("flower") is not None
+        or (group is not None and group.args[0] in _SYSTEM_GROUPS)
+    )
 
 
 def is_quick(item: pytest.Item) -> bool:

@@ -1,7 +1,7 @@
 """A log of the messages between server and clients: kinds, keys, counts and bytes."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import Message
@@ -76,7 +76,7 @@ class MessageLog:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the entries as plain dictionaries."""
-        return [asdict(entry) for entry in self._entries.values()]
+        return [vars(entry) | {"keys": dict(entry.keys)} for entry in self._entries.values()]
 
     def restore(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Replace all entries by those of `rows`."""
