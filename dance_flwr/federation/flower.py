@@ -31,6 +31,7 @@ FITRES = {
 PRIVATE = {
     # A SuperNode and its tasks. By module, as packages export functions of these names, too.
     "flower_supernode": f"{_SUPERNODE}.cli.flower_supernode:flower_supernode",
+    "node_time": f"{_SUPERNODE}.start_client_internal:time",
     "uvicorn": f"{_SUPERNODE}.cli.flower_supernode:uvicorn",
     "run_clientapp": f"{_TASK}:run_clientapp",
     "RuntimeHttpClient": f"{_TASK}:RuntimeHttpClient",

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -140,6 +141,18 @@ def test_its_socket_is_of_its_user_alone_and_a_crash_leaves_no_memory(supernode,
     process.terminate()
     assert process.wait(60) == 0
     assert "SuperNode terminated gracefully" in (tmp_path / "log").read_text()
+
+
+def test_a_node_asks_often_after_a_message_and_an_idle_one_as_flower_s(monkeypatch):
+    clock = SimpleNamespace(now=0.0, slept=[])
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(module.time, "sleep", clock.slept.append)
+    sleep = module.pauses()
+    sleep(3)  # no message has come yet
+    sleep(0.5)  # a task is at work
+    for clock.now in (0.0, 10.0, 100.0):
+        sleep(3)
+    assert clock.slept == [3, 0.1, 0.25, 1.0, 3]
 
 
 def test_the_options_are_those_of_flower(tmp_path):

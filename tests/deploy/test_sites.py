@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 from support.graphs import SMALL
-from support.processes import hurry
 from support.project import PROJECT
 
 from dance_flwr.data.federation_file import read_agreement
@@ -264,7 +263,6 @@ def test_a_server_without_the_gate_does_not_serve(hospitals, cli, monkeypatch):
 @pytest.mark.skipif(not shutil.which("nginx"), reason="needs nginx")
 @pytest.mark.xdist_group("deployment")
 def test_nine_commands_from_nothing_to_predictions_at_a_site(tiny, tmp_path, monkeypatch):
-    hurry(monkeypatch)
     lines = []
     machines = Machines(tmp_path, lines.append)
     try:

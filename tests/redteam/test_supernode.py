@@ -17,7 +17,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support.namespaces import namespaces
-from support.processes import hurry
 from support.project import PROJECT
 
 from dance_flwr.data.prepare import prepare
@@ -154,7 +153,6 @@ def deployed(run_config, tmp_path_factory):
         return app
 
     with pytest.MonkeyPatch.context() as patch, namespaces(CLIENTS) as network:
-        hurry(patch)
         # A question after a run is a process of its own, and a slow machine is silent for long.
         patch.setattr(engine, "_STATUS_EVERY_SECONDS", 120.0)
         places = {"host": network.host, "launchers": network.launchers}

@@ -29,15 +29,6 @@ def marked(mark):
     return found
 
 
-HURRIED = str(Path(__file__).parent / "hurried")
-
-
-def hurry(patch):
-    """Let the nodes that are started from now on ask for messages without a pause of seconds."""
-    paths = [HURRIED, *filter(None, [os.environ.get("PYTHONPATH")])]
-    patch.setenv("PYTHONPATH", os.pathsep.join(paths))
-
-
 class Started:
     """A command of this environment, and every process that descends from it.
 

@@ -24,7 +24,7 @@ from dance_flwr.federation.wire.serialization import pack, unpack
 LOG = logging.getLogger("flwr")
 # Why (decision 10): Flower's Grid sleeps three seconds between polls; most stages are shorter.
 _FASTEST_POLL_SECONDS, _SLOWEST_POLL_SECONDS = 0.05, 1.0
-_FASTEST_APART_SECONDS = 0.5  # a node polls every three seconds, and each poll is a request
+_FASTEST_APART_SECONDS = 0.25  # a node polls as often, and each poll is a request
 _SILENCE_SECONDS = 30.0  # without any reply, before silent nodes are asked whether they are alive
 _GRACE_SECONDS = 10.0  # for a reply that is in transit when its node has answered a later message
 # Why: a SuperLink under load gives up an upload of arrays. Flower stores a message by its hash, so
