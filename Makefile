@@ -13,10 +13,10 @@ run: install  ## the default federation: pydocs, 5 clients, Flower's simulation 
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadgroup --no-loadscope-reorder
 
-test: install-dev  ## what runs in this process
-	$(PYTEST) -n 2 -m "not system"
+test: install-dev  ## what runs in one process; three at a time, as files are waited for
+	$(PYTEST) -n 3 -m "not system"
 
-test-system: install-dev  ## engines, deployments, browsers, notebooks, a wheel; some wait, so three at a time
+test-system: install-dev  ## engines, deployments, browsers, notebooks, a wheel
 	$(PYTEST) -n 3 -m system
 
 test-quick: install-dev  ## what needs no engine, no browser and no real graph
