@@ -23,12 +23,10 @@ from dance_flwr.study.reports.tables import NOTHING, Group, Stat, stat_of
 
 ROUNDS = 40
 HOW = (
-    "Separate runs, one at a time, each client after the other on one core; the first "
-    f"{WARM_ROUNDS} rounds are omitted. Seconds are the wall clock of a round's training, messages "
-    "included. Once is what the omitted rounds took beyond that: condensation and graph completion "
-    "before the first training, and first use of memory and caches. Seconds depend on the machine: "
-    "only the ratio to fedavg-full, taken seed by seed, is comparable. Encoding, done once before "
-    "the first round, is not included."
+    "Runs one at a time, clients one after the other on one core, without the first "
+    f"{WARM_ROUNDS} rounds. Seconds are those of a round's training with its messages; once is what "
+    "the first rounds took beyond that: condensation, graph completion, caches. They depend on the "
+    "machine: compare the ratio to fedavg-full, seed by seed. Encoding is not included."
 )
 
 

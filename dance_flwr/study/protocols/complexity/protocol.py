@@ -65,8 +65,8 @@ CLAIMS = (
 HOW = (
     "One client round of the method's own code on a made-up client on disk: a random sparse graph, "
     "random unit chunk embeddings, 60 % of the nodes labelled, an untrained model, three local "
-    "epochs, one core, r = 8 %, without validation. Each size has a process of its own, and what "
-    "is computed once per client is on disk before. Seconds are amortised: the mean of the rounds "
+    "epochs, one core, r = 8 %, without validation. Each size has its own process; what is "
+    "computed once per client is on disk before. Seconds are amortised: the mean of the rounds "
     "after a condensation, plus the excess of a round that condenses nodes, divided by the rounds "
     "from one condensation to the next, max(10, r n / K_b). The whole round is in CPU seconds. "
     "Memory is the peak of anonymous pages of the process, Python and torch included. One quantity "
