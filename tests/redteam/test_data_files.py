@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import multiprocessing
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from support.quick import examples
 
 from dance_flwr.data.graphs.folder import CLASSES_KEY
 from dance_flwr.data.graphs.limits import VARIABLE, Meter, limits
+from dance_flwr.data.imports import imported
 from dance_flwr.data.imports.importer import import_graph
 from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.imports.options import Options
@@ -33,31 +36,12 @@ BOUNDS = "nodes=1e6,edges=1e6,characters=1e6,columns=5000,memory=64e6"
 # allowed: allocators and readers differ by a fifth from run to run.
 EARLY_BOUNDS = "nodes=1e6,edges=2e5,characters=1e6,columns=5000,memory=16e6"
 MAX_BYTES = 128 << 20  # above the memory of the loaded libraries
-# Loads the libraries once and measures each import in a fork. A fork's peak starts from what it
-# shares, which the peak before its import holds too.
-MEASURE = """
-import os, sys, warnings
+READ = """
 from pathlib import Path
-import torch, pyarrow.dataset
+import pyarrow.dataset, torch_geometric.data
 from dance_flwr.data.imports import delimited, graphml, network_json, pickles, saved
 from dance_flwr.data.imports.importer import import_graph
-from dance_flwr.errors import UserError
-warnings.simplefilter("ignore")
-status = Path("/proc/self/status")
-peak = lambda: 1024 * int(status.read_text().partition("VmHWM:")[2].split()[0])
-for job in sys.stdin:
-    if os.fork():
-        os.wait()
-        continue
-    root, name, path, small = job.rstrip("\\n").split("\\t")
-    import_graph([Path(small)], "small", Path(root))  # what is loaded on first use is not counted
-    before, line = peak(), "no refusal"
-    try:
-        import_graph([Path(path)], name, Path(root))
-    except UserError as error:
-        line = str(error)
-    print(peak() - before, line, sep="\\t", flush=True)
-    os._exit(0)
+read = lambda path, name, root: import_graph([Path(path)], name, Path(root))
 """
 linux = pytest.mark.skipif(
     not Path("/proc/self/status").is_file(), reason="needs the peak memory that Linux reports"
@@ -107,7 +91,7 @@ def small(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def measurer():
-    with measuring(MEASURE, EARLY_BOUNDS) as process:
+    with measuring(READ, EARLY_BOUNDS) as process:
         yield process
 
 
@@ -118,7 +102,8 @@ def test_a_small_file_takes_little_memory_and_is_refused(tmp_path, small, measur
     path = bombs.BOMBS[bomb](tmp_path / "bomb")
     kind = {"node": "json", "ogbn": "pt"}.get(bomb.split("_")[0], bomb.split("_")[0])
     name = "ogbn-arxiv" if kind == "pt" and path.is_dir() else "g"
-    taken, line = measured(measurer, tmp_path / "root", name, path, small[kind])
+    root = tmp_path / "root"
+    taken, line = measured(measurer, (small[kind], "small", root), (path, name, root))
     assert taken < MAX_BYTES and "expected" in line and len(line) < 1_000
     if bomb.startswith(("graphml_entities", "graphml_laughs")):
         assert "entity declarations" in line
@@ -185,35 +170,31 @@ def test_the_usual_bounds_allow_large_graphs():
         Meter("f").rows(usual.nodes + 1)
 
 
-KILLED = """
-import sys, time
-from pathlib import Path
-from dance_flwr.data.imports import imported
-from dance_flwr.data.imports.importer import import_graph
-write = imported._write_edges
-def slowly(*arguments):
-    print("in the middle", flush=True)
-    time.sleep(600)
-    return write(*arguments)
-imported._write_edges = slowly
-import_graph([Path(sys.argv[1])], sys.argv[2], Path(sys.argv[3]))
-"""
+def import_slowly(in_the_middle, *arguments):
+    def slowly(*_):
+        in_the_middle.set()
+        time.sleep(600)
+
+    imported._write_edges = slowly
+    import_graph(*arguments)
 
 
-def begin(path, name, root):
-    """An import that has written its nodes and waits."""
-    command = [sys.executable, "-c", KILLED, str(path), name, str(root)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=PROJECT, text=True)
-    assert process.stdout.readline() == "in the middle\n"
+def begin(*arguments):
+    """An import that has written its nodes and waits, in a fork."""
+    forks = multiprocessing.get_context("fork")
+    in_the_middle = forks.Event()
+    process = forks.Process(target=import_slowly, args=(in_the_middle, *arguments), daemon=True)
+    process.start()
+    assert in_the_middle.wait(60)
     return process
 
 
 def test_a_killed_import_is_cleaned_up_by_the_next_and_a_live_one_is_not(tmp_path, small):
     folder = tmp_path / "graphs"
-    killed, alive = (begin(small["csv"], name, tmp_path) for name in ("killed", "alive"))
+    killed, alive = (begin([small["csv"]], name, tmp_path) for name in ("killed", "alive"))
     try:
-        killed.send_signal(signal.SIGKILL)
-        killed.wait()
+        killed.kill()
+        killed.join()
         drafts = {path.name.split(".")[1] for path in folder.glob(".*.draft-????????")}
         assert drafts == {"killed", "alive"}
         import_graph([small["csv"]], "next", tmp_path)
@@ -222,8 +203,8 @@ def test_a_killed_import_is_cleaned_up_by_the_next_and_a_live_one_is_not(tmp_pat
         (draft,) = folder.glob(".alive.draft-????????")
         assert (draft / "nodes.parquet").is_file()
     finally:
-        alive.send_signal(signal.SIGKILL)
-        alive.wait()
+        alive.kill()
+        alive.join()
     import_graph([small["csv"]], "last", tmp_path)
     assert sorted(path.name for path in folder.iterdir()) == ["last", "next"]
 
@@ -317,9 +298,11 @@ PLACES = {
     suppress_health_check=list(HealthCheck),
 )
 @given(how=st.lists(changes, min_size=1, max_size=3))
-def test_a_damaged_file_is_a_graph_or_one_line(tmp_path_factory, place, how):
+def test_a_damaged_file_is_a_graph_or_one_line(tmp_path_factory, small, place, how):
     folder = tmp_path_factory.mktemp("damaged")
-    path = small_files(folder / "files")[place.partition("/")[0]]
+    whole = small[place.partition("/")[0]]
+    path = folder / whole.name
+    (shutil.copytree if whole.is_dir() else shutil.copy)(whole, path)
     file = path / PLACES[place] if path.is_dir() else path
     file.write_bytes(changed(file.read_bytes(), how))
     try:

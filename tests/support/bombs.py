@@ -26,14 +26,21 @@ def edges(folder, content="source,target\n"):
     return folder
 
 
+def long_texts():
+    """Many long texts, in memory of numpy, which asks for pages of 2 MB: others take seconds."""
+    ends = np.arange(MANY + 1, dtype=np.int32) * np.int32(len(LONG))
+    letters = np.full(MANY * len(LONG), ord("x"), np.uint8)
+    return pa.StringArray.from_buffers(MANY, pa.py_buffer(ends), pa.py_buffer(letters))
+
+
 def table(texts, **columns):
     return pa.table({"id": [str(i) for i in range(len(texts))], "text": texts, **columns})
 
 
-def parquet(folder, texts=None, *, label="x", **options):
+def parquet(folder, texts=None, *, labels=None, **options):
     """A folder whose node table has these texts, by default many long ones."""
-    texts = pa.array([LONG] * MANY if texts is None else texts)
-    columns = table(texts, label=[label] * len(texts))
+    texts = long_texts() if texts is None else pa.array(texts)
+    columns = table(texts, label=labels or ["x"] * len(texts))
     pq.write_table(columns, folder / "nodes.parquet", compression="zstd", **options)
     return edges(folder)
 
@@ -47,7 +54,7 @@ def parquet_categories(folder):
 
 
 def parquet_label(folder):
-    return parquet(folder, ["t"] * MANY, label=LONG)
+    return parquet(folder, ["t"] * MANY, labels=long_texts())
 
 
 def parquet_plain(folder):
@@ -127,8 +134,7 @@ def gz_edges(folder):
 
 
 def feather_compressed(folder):
-    texts = pa.array([LONG] * MANY)
-    columns = table(texts, label=["x"] * MANY)
+    columns = table(long_texts(), label=["x"] * MANY)
     pyarrow.feather.write_feather(columns, folder / "nodes.feather", compression="zstd")
     return edges(folder)
 
@@ -237,8 +243,7 @@ def saved(folder, columns, **options):
 
 
 def saved_compressed(folder):
-    texts = pa.array([LONG] * MANY)
-    return saved(folder, table(texts, label=["x"] * MANY), compression="zstd")
+    return saved(folder, table(long_texts(), label=["x"] * MANY), compression="zstd")
 
 
 def saved_dictionary(folder):

@@ -3,8 +3,6 @@
 import json
 import os
 import pickle
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -16,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from support.files_of_tools import saved
-from support.project import PROJECT
+from support.measuring import measured, measuring
 from torch_geometric.data import Data
 
 from dance_flwr.data.graphs.folder import write_folder
@@ -502,30 +500,26 @@ def test_real_graphs_have_the_papers_counts(name, edges, root):
     assert (card["counts"]["directed_edges"], len(graph.indices)) == (edges, edges)
 
 
-MEASURE = """
-import sys
+READ = """
 from pathlib import Path
+from dance_flwr.data.imports.importer import import_graph
 from dance_flwr.data.imports.loading import load_graph
-status = Path("/proc/self/status")  # ru_maxrss would hold the parent's peak too
-peak = lambda: 1024 * int(status.read_text().partition("VmHWM:")[2].split()[0])
-small, paths, root = Path(sys.argv[1]), [Path(p) for p in sys.argv[2:4]], Path(sys.argv[-1])
-if len(sys.argv) > 3:
-    from dance_flwr.data.imports.importer import import_graph
-    work = lambda paths, name: import_graph(paths, name, root)
-else:
-    work = lambda paths, name: load_graph(str(paths[0]))
-work([small], "small")  # what is loaded on first use is not counted
-before = peak()
-work(paths, "big")
-print(peak() - before)
+def read(root, name, *paths):
+    import_graph([Path(path) for path in paths], name, Path(root)) if name else load_graph(root)
 """
+
+
+@pytest.fixture(scope="module")
+def measurer():
+    with measuring(READ) as process:
+        yield process
 
 
 @pytest.mark.skipif(
     not Path("/proc/self/status").is_file(), reason="needs the peak memory that Linux reports"
 )
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_large_texts_are_not_held_twice(tmp_path, root, kind):
+def test_large_texts_are_not_held_twice(tmp_path, root, measurer, kind):
     words = " ".join(f"word{i * 7919 % 1_000_003:07d}" for i in range(400_000))
     texts = [words[i * 223 : i * 223 + 5_000] for i in range(20_000)]  # 100 MB
     nodes = tmp_path / f"nodes.{kind}"
@@ -537,13 +531,14 @@ def test_large_texts_are_not_held_twice(tmp_path, root, kind):
     size = sum(map(len, texts))
     del table, texts
 
-    def measure(*paths):
-        command = [sys.executable, "-c", MEASURE, *map(str, (tables(tmp_path / "small"), *paths))]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=PROJECT)
-        return int(done.stdout) / size
+    def measure(small, job):
+        taken, line = measured(measurer, small, job)
+        assert line == "no refusal"
+        return taken / size
 
-    imported = measure(nodes, tmp_path / "edges.csv", root)
-    loaded = measure(tmp_path)
+    small = tables(tmp_path / "small")
+    imported = measure((root, "small", small), (root, "big", nodes, tmp_path / "edges.csv"))
+    loaded = measure((small, ""), (tmp_path, ""))
     print(f"{kind}, {size / 1e6:.0f} MB: import {imported:.2f}, load {loaded:.2f} times")
     assert imported < 1.5
     assert loaded < 2.2
