@@ -110,11 +110,12 @@ def pytest_sessionfinish():
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_checks():
-    """What makes condensing a tiny graph and starting a grid quick, before any test."""
+    """What makes condensing a tiny graph, grids and documentation quick, before any test."""
     from support import quick
 
     quick.quick_checks()
     quick.quick_estimates()
+    quick.quick_documentation()
 
 
 @pytest.fixture(scope="session")

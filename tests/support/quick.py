@@ -2,6 +2,7 @@
 
 import os
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, partial
 from unittest.mock import patch
 
@@ -27,6 +28,14 @@ def quick_estimates():
     read, committed = estimate._of_rows, estimate.COMMITTED
     once = cache(lambda: read(committed))
     estimate._of_rows = lambda file: once() if file == committed else read(file)
+
+
+def quick_documentation():
+    """The documentation of installed packages, of which four graphs are made, is read once."""
+    from dance_flwr.data.graphs import pydocs
+
+    pydocs.build = cache(pydocs.build)
+    pydocs.DATASET = replace(pydocs.DATASET, build=pydocs.build)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The built-in graphs of citations, relations and sites, made from installed documentation."""
 
-import functools
 import hashlib
 import os
 import re
@@ -34,14 +33,6 @@ for name in reversed(sys.argv[1:]):
     text = repr([part.tolist() if hasattr(part, "tolist") else part for part in parts])
     print(name, hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest())
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def built_once():
-    """Two of the sets start from `pydocs-full`, which takes seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pydocs, "build", functools.cache(pydocs.build))
-        yield
 
 
 @pytest.fixture(scope="module")
