@@ -110,10 +110,11 @@ def pytest_sessionfinish():
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_checks():
-    """What makes condensing a tiny graph and starting a grid quick, before any test."""
+    """What makes condensing tiny graphs, starting grids and masked sums quick, before any test."""
     from support import quick
 
     quick.quick_checks()
+    quick.quick_shares()
     quick.quick_estimates()
 
 

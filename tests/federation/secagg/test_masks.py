@@ -1,9 +1,10 @@
 """Masks: known vectors, every bit of the secret counts, and Flower's generator is replaced."""
 
-import importlib
+import importlib.util
 
 import numpy as np
 import pytest
+from Crypto.Protocol import SecretSharing
 from scipy import stats
 
 from dance_flwr.errors import UserError
@@ -89,3 +90,12 @@ def test_a_generator_that_moved_is_missed(monkeypatch):
     monkeypatch.delattr(importlib.import_module(flower.MASK_USERS[1]), "pseudo_rand_gen")
     with pytest.raises(UserError, match="found none"):
         masks.install()
+
+
+def test_shares_that_the_suite_computes_quickly_are_those_of_the_library():
+    ours, spec = SecretSharing.Shamir, importlib.util.find_spec(SecretSharing.__name__)
+    library = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(library)
+    for secret in (bytes(16), b"\xff" * 16, bytes(range(240, 256))):
+        assert ours.combine(library.Shamir.split(3, 5, secret)[2:]) == secret
+        assert library.Shamir.combine(ours.split(3, 5, secret)[::2]) == secret
