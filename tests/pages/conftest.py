@@ -30,17 +30,9 @@ def alone(chromium):
 
 
 @pytest.fixture(scope="session")
-def window(chromium):
-    return browsers.Watched(chromium.new_context())
-
-
-@pytest.fixture
-def watched(window):
-    """A function that returns a `Watched` page as of a new context, with options of `renew`.
-
-    It is the same page in all tests: a context, which is a window, takes 0.3 s of a processor.
-    """
-    return window.renew
+def watched(chromium):
+    """A function that makes one page new, with options of `renew`: contexts take 0.3 s each."""
+    return browsers.Watched(chromium.new_context()).renew
 
 
 def audited(finished, client, out, texts=None, **options):
