@@ -51,9 +51,8 @@ class Watched:
 
     def renew(self, viewport=None, **media):
         """Make the page what it would be in a new context with these options."""
-        if self.page.url != "about:blank":
-            self.page.evaluate("localStorage.clear(), sessionStorage.clear()")
-            self.page.goto("about:blank")
+        self.page.evaluate("try { localStorage.clear(); sessionStorage.clear(); } catch {}")
+        self.page.goto("about:blank")
         self.page.set_viewport_size(viewport or {"width": 1280, "height": 720})
         defaults = {"media": "null", "color_scheme": "light", "forced_colors": "none"}
         self.page.emulate_media(**defaults | media)

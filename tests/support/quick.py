@@ -39,8 +39,7 @@ def quick_shares():
         total, (small, large) = 0, sorted((int(one), int(other)))
         while small:
             total ^= -(small & 1) & large
-            large = large << 1 ^ -(large >> 127) & _Element.irr_poly
-            small >>= 1
+            large, small = large << 1 ^ -(large >> 127) & _Element.irr_poly, small >> 1
         return _Element(total)
 
     _Element.__mul__ = product
