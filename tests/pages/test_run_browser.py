@@ -88,8 +88,8 @@ def test_a_chart_of_lines_is_whole_on_a_telephone(watched, path, wide):
         assert inside and size * scale >= 11
 
 
-def test_a_live_page_loads_itself_again_unless_it_is_paused(watched, live):
-    seen = watched()
+def test_a_live_page_loads_itself_again_unless_it_is_paused(alone, live):
+    seen = alone()
     page = seen.open(live)
     fold = page.locator("details").first
     fold.locator("summary").click()
@@ -103,8 +103,8 @@ def test_a_live_page_loads_itself_again_unless_it_is_paused(watched, live):
     assert seen.violations() == [] and seen.console == []
 
 
-def test_a_live_page_that_nobody_writes_says_so(watched, live):
-    page = watched().page
+def test_a_live_page_that_nobody_writes_says_so(alone, live):
+    page = alone().page
     page.clock.install(time="2100-01-01")
     page.goto(live.as_uri())
     page.wait_for_function(
@@ -112,8 +112,8 @@ def test_a_live_page_that_nobody_writes_says_so(watched, live):
     )
 
 
-def test_without_scripts_the_page_is_whole_and_loads_itself_again(watched, live):
-    seen = watched(java_script_enabled=False)
+def test_without_scripts_the_page_is_whole_and_loads_itself_again(alone, live):
+    seen = alone(java_script_enabled=False)
     page = seen.open(live)
     with page.expect_event("load"):
         pass

@@ -83,11 +83,20 @@ def rounds_within(
 
 @lru_cache(maxsize=4096)
 def _sampled(noise_multiplier: float, sampling_rate: float, rounds: int, delta: float) -> float:
-    library = _library()
-    event = library.PoissonSampledDpEvent(sampling_rate, library.GaussianDpEvent(noise_multiplier))
+    # From the identity, as the accountant of the library composes: so results stay to the last bit.
+    start, losses = _round_losses(noise_multiplier, sampling_rate)
+    return float(start.compose(losses.self_compose(rounds)).get_epsilon_for_delta(delta))
+
+
+@lru_cache(maxsize=8)  # most of the seconds of `_sampled`, and the same in every round
+def _round_losses(noise_multiplier: float, sampling_rate: float) -> tuple[Any, Any]:
+    """Return the privacy loss distribution of no round, and that of one."""
+    losses = _library().pld.privacy_loss_distribution
     # In neighbouring runs a client's contribution is replaced by zeros (decision 9).
-    accountant = library.pld.PLDAccountant(library.NeighboringRelation.REPLACE_SPECIAL)
-    return float(accountant.compose(event, rounds).get_epsilon(delta))
+    neighbours = _library().NeighboringRelation.REPLACE_SPECIAL
+    return losses.identity(), losses.from_gaussian_mechanism(
+        noise_multiplier, sampling_prob=sampling_rate, neighboring_relation=neighbours
+    )
 
 
 def _library() -> Any:
