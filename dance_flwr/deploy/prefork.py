@@ -26,7 +26,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dance_flwr.config.paths import PROJECT
 from dance_flwr.deploy import approvals
@@ -128,11 +128,10 @@ def serve(folder: Path, accepted: Collection[str]) -> None:
             if token := acquire(client):
                 if (child := os.fork()) == 0:
                     _run_task(token, server)
-                    return
                 at_work.add(child)
             time.sleep(_POLL_SECONDS)
     finally:
-        # A child passes through here as well, and must leave the socket to the others.
+        # A child that fails passes through here as well, and must leave the socket to the others.
         if os.getpid() == server:
             # Nobody takes their answers, and a SIGINT, which Flower sends them, waits for torch.
             for child in at_work - _ended():
@@ -187,7 +186,7 @@ def _ended() -> set[int]:
     return ended
 
 
-def _run_task(token: str, server: int) -> None:
+def _run_task(token: str, server: int) -> NoReturn:
     """Run Flower's ClientApp process, and end this one."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
