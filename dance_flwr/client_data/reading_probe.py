@@ -21,6 +21,7 @@ from dance_flwr.data.graphs.graph import TRAIN, VAL
 from dance_flwr.disk import write_json
 from dance_flwr.errors import UserError
 from dance_flwr.nn.backbone import normalise
+from dance_flwr.nn.propagation import propagated
 from dance_flwr.nn.ragged import rows_at
 from dance_flwr.seeding import generator
 
@@ -220,7 +221,7 @@ def _smoothed(texts: Tensor, graph: LocalGraph, nodes: Tensor, client: int) -> T
         ball = graph.around("gcn", block, _HOPS, _FAN_OUT, draws)
         hidden = normalise(rows_at(texts, ball.nodes))
         for step in ball.operators:
-            hidden = step @ hidden
+            hidden = propagated(step, hidden)
         parts.append(hidden)
     smooth = torch.cat(parts)
     # The column of ones is the intercept.

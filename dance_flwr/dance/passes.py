@@ -20,6 +20,7 @@ from dance_flwr.nn.hops import HopLists
 from dance_flwr.nn.model import load_state
 from dance_flwr.nn.moving import HOST, content, moved
 from dance_flwr.nn.neighbourhood import Neighbourhood
+from dance_flwr.nn.propagation import propagated
 from dance_flwr.nn.ragged import rows_at
 
 # Why limits (decision 16): the memory of a pass does not grow with the graph.
@@ -132,7 +133,7 @@ class TwoSteps(Backbone):
 
     def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:
         """P^2 x^; [n, d]."""
-        return operator @ (operator @ normalised)
+        return propagated(operator, propagated(operator, normalised))
 
 
 def pool_of(client: DanceClient, times_selected: Int64[Tensor, "n"]) -> Pool:

@@ -10,6 +10,7 @@ from torch_geometric.utils import to_edge_index
 
 from dance_flwr.nn.backbone import Backbone, Operators
 from dance_flwr.nn.message_passing import compiled_nowhere
+from dance_flwr.nn.propagation import propagated
 
 # Why: a client writes to its own folder only, see `message_passing`.
 _GraphConv, _GATConv = compiled_nowhere(GraphConv), compiled_nowhere(GATConv)
@@ -35,7 +36,7 @@ class Sage(Backbone):
 
     def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:
         """[D^-1 A x^ || x^]; [n, 2 d]."""
-        return torch.cat([operator @ normalised, normalised], dim=1)
+        return torch.cat([propagated(operator, normalised), normalised], dim=1)
 
     def start(self, inputs: Tensor) -> Tensor:
         """Relu of L_1, from its inputs; [b, h]."""
@@ -49,14 +50,14 @@ class Sage(Backbone):
     def spread(self, projected: Tensor, operators: Operators) -> Tensor:
         """relu(D^-1 A u_1 + u_2 + b); [b', h]."""
         near, root = projected.chunk(2, dim=1)
-        mean = operators[0] @ near
+        mean = propagated(operators[0], near)
         return F.relu(mean + root[: mean.size(0)] + self.first.lin_rel.bias)
 
     def finish(self, hidden: Tensor, operators: Operators) -> Tensor:
         """L_2(dropout(.)); [m, h]."""
         hidden = self.drop(hidden)
         # The linear map comes first, as in the first layer: the two commute.
-        near = operators[0] @ F.linear(hidden, self.second.lin_rel.weight)
+        near = propagated(operators[0], F.linear(hidden, self.second.lin_rel.weight))
         root = self.second.lin_root(hidden[: near.size(0)])
         return near + root + self.second.lin_rel.bias  # type: ignore[no-any-return]
 
@@ -143,7 +144,7 @@ class Gin(Backbone):
 
     def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:
         """[A x^ || x^]; [n, 2 d]."""
-        return torch.cat([operator @ normalised, normalised], dim=1)
+        return torch.cat([propagated(operator, normalised), normalised], dim=1)
 
     def start(self, inputs: Tensor) -> Tensor:
         """relu(MLP(A x^ + (1 + eps) x^)); [b, h]."""
@@ -156,14 +157,14 @@ class Gin(Backbone):
 
     def spread(self, projected: Tensor, operators: Operators) -> Tensor:
         """relu(MLP) from A u + (1 + eps) u; [b', h]."""
-        near = operators[0] @ projected
+        near = propagated(operators[0], projected)
         total = near + (1 + self.first.eps) * projected[: near.size(0)]
         return F.relu(self.first.nn[2](F.relu(total + self.first.nn[0].bias)))
 
     def finish(self, hidden: Tensor, operators: Operators) -> Tensor:
         """MLP(A dropout(.) + (1 + eps) dropout(.)); [m, h]."""
         hidden = self.drop(hidden)
-        near = operators[0] @ hidden
+        near = propagated(operators[0], hidden)
         root = hidden[: near.size(0)]
         return self.second.nn(near + (1 + self.second.eps) * root)  # type: ignore[no-any-return]
 
@@ -199,7 +200,7 @@ class Appnp(Backbone):
         first, alpha = hidden, self.rank.alpha
         # The steps of `APPNP` one by one, as each may have fewer rows than the one before.
         for operator in operators:
-            hidden = operator @ hidden
+            hidden = propagated(operator, hidden)
             hidden = (1 - alpha) * hidden + alpha * first[: hidden.size(0)]
         return hidden
 
@@ -220,7 +221,7 @@ class Sgc(Backbone):
 
     def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:
         """P^2 x^; [n, d]."""
-        return operator @ (operator @ normalised)
+        return propagated(operator, propagated(operator, normalised))
 
     def start(self, inputs: Tensor) -> Tensor:
         """(P^2 x^) W + b; [b, h]."""
@@ -233,7 +234,7 @@ class Sgc(Backbone):
     def spread(self, projected: Tensor, operators: Operators) -> Tensor:
         """P P u + b; [b', h]."""
         for operator in operators:
-            projected = operator @ projected
+            projected = propagated(operator, projected)
         return projected + self.layer.lin.bias  # type: ignore[no-any-return]
 
     def finish(self, hidden: Tensor, operators: Operators) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dance_flwr.nn.backbone import Backbone, Operators
+from dance_flwr.nn.propagation import propagated
 
 
 class Layer(nn.Module):
@@ -38,7 +39,7 @@ class Gcn(Backbone):
 
     def inputs(self, normalised: Tensor, operator: Tensor) -> Tensor:
         """P x^; [n, d]."""
-        return operator @ normalised
+        return propagated(operator, normalised)
 
     def start(self, inputs: Tensor) -> Tensor:
         """relu((P x^) W_1 + b_1); [b, h]."""
@@ -50,10 +51,10 @@ class Gcn(Backbone):
 
     def spread(self, projected: Tensor, operators: Operators) -> Tensor:
         """relu(P u + b_1); [b', h]."""
-        return F.relu(operators[0] @ projected + self.first.bias)
+        return F.relu(propagated(operators[0], projected) + self.first.bias)
 
     def finish(self, hidden: Tensor, operators: Operators) -> Tensor:
         """P dropout(.) W_2 + b_2; [m, h]."""
         # The map before the step, as `GCNConv` has it.
         hidden = F.linear(self.drop(hidden), self.second.lin.weight)
-        return operators[0] @ hidden + self.second.bias
+        return propagated(operators[0], hidden) + self.second.bias

@@ -2,15 +2,19 @@
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
-from dance_flwr.nn.sums import sums_at, sums_of_rows
+from dance_flwr.nn.sums import HOST, sums_at, sums_of_rows
 
 # Why (decision 16): up to this many entries the gradient of a dense product is the cheaper one.
 _MAX_DENSE = 65_536
+_MAX_GATHERED = 2**26  # floats that a product gathers at once on a GPU, 256 MB
+_TRANSPOSED = WeakTensorKeyDictionary()  # operator -> (ptr, columns, values) of P^T
 
 
 def operator(
@@ -58,6 +62,57 @@ def operator(
     else:
         raise ValueError(f"expected operator 'gcn', 'mean', 'sum' or 'loops', found {kind!r}")
     return sparse_csr(rows, cols, values, num_nodes)
+
+
+def propagated(
+    operator: Float[Tensor, "m n"], features: Float[Tensor, "n d"]
+) -> Float[Tensor, "m d"]:
+    """P X, added up in the same order every time on every device; gradients of X alone.
+
+    Parameters
+    ----------
+    operator : dense, or sparse CSR
+    """
+    if operator.layout != torch.sparse_csr or operator.device == HOST:
+        return operator @ features
+    # Why (decision 31): by its documentation cuSPARSE adds up in another order in another run.
+    return _OrderedProduct.apply(operator, features)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _OrderedProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, operator: Tensor, features: Tensor) -> Tensor:
+        if ctx.needs_input_grad[1]:
+            # An operator is multiplied by in every epoch: its transpose is kept beside it.
+            if operator not in _TRANSPOSED:
+                _TRANSPOSED[operator] = _transposed(operator)
+            ctx.transposed = _TRANSPOSED[operator]
+        ptr, cols = operator.crow_indices(), operator.col_indices()
+        return _gathered_sums(ptr, cols, operator.values(), features)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
+        ptr, cols, values = ctx.transposed
+        return None, _gathered_sums(ptr, cols, values, gradients[0])
+
+
+def _gathered_sums(ptr: Tensor, cols: Tensor, values: Tensor, features: Tensor) -> Tensor:
+    # In blocks of columns: every entry of the operator gathers a row of the features.
+    width = max(1, _MAX_GATHERED // max(1, cols.numel()))
+    sums = [
+        torch.segment_reduce(values[:, None] * block[cols], "sum", offsets=ptr, unsafe=True)
+        for block in torch.split(features, width, dim=1)
+    ]
+    return sums[0] if len(sums) == 1 else torch.cat(sums, dim=1)
+
+
+def _transposed(operator: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the rows of P^T as (ptr, columns, values)."""
+    ptr, cols = operator.crow_indices(), operator.col_indices()
+    rows = torch.repeat_interleave(ptr.diff(), output_size=cols.numel())
+    ordered, order = torch.sort(cols, stable=True)
+    ends = torch.arange(operator.size(1) + 1, device=cols.device)
+    return torch.searchsorted(ordered, ends), rows[order], operator.values()[order]
 
 
 @dataclass(frozen=True)

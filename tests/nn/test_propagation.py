@@ -2,8 +2,12 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.card import Card
 
-from dance_flwr.nn.propagation import operator, trainable
+from dance_flwr.nn import propagation
+from dance_flwr.nn.propagation import operator, propagated, trainable
 
 KINDS = ("gcn", "mean", "sum")
 
@@ -35,3 +39,24 @@ def test_a_small_operator_is_dense_and_means_the_same(kind):
 def test_a_large_operator_and_a_list_of_edges_stay_as_they_are():
     for step, kind in ((ring("gcn", 257), "gcn"), (ring("sum", 12), "loops")):
         assert trainable(step, kind) is step
+
+
+@given(st.data(), st.integers(1, 7), st.integers(1, 9), st.integers(1, 40))
+def test_on_a_card_a_product_is_the_dense_one_in_a_fixed_order(data, rows, columns, gathered):
+    """Value and gradient, rows and columns without an entry, in blocks of any width."""
+    filled = data.draw(st.lists(st.booleans(), min_size=rows * columns, max_size=rows * columns))
+    dense = torch.arange(1.0, rows * columns + 1).view(rows, columns)
+    dense = dense * torch.tensor(filled).view(rows, columns)
+    found, step = [], dense.to_sparse_csr()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(propagation, "_MAX_GATHERED", gathered)
+        for product in (propagated, lambda _, x: dense @ x):
+            x = torch.arange(columns * 5.0).view(columns, 5).requires_grad_()
+            with Card() as card:
+                for _ in range(2):  # the second time by what was kept of the first
+                    y = product(step, x)
+                    y.square().sum().backward()
+            found.append((y.detach(), x.grad))
+            assert not card.counts.unordered
+    for own, expected in zip(*found, strict=True):
+        torch.testing.assert_close(own, expected)

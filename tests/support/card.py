@@ -7,7 +7,8 @@ be of CUDA or of the host, and the modes count what CUDA would do:
 - a launch: an operation on the card that is no view and allocates no memory alone;
 - a wait: an operation after which the host knows a value or a size of the card, or a copy between
   the two in pageable memory;
-- a sum without a fixed order: float additions at indices, which are atomic on CUDA;
+- a sum without a fixed order: float additions at indices, which are atomic on CUDA, and products
+  with sparse matrices, whose algorithm there has no fixed order by cuSPARSE's documentation;
 - an alert: what `torch.use_deterministic_algorithms` refuses on CUDA, by torch's documentation;
 - a product that CUDA lacks: of matrices of integers;
 - a mixture: an operation on tensors of both, which CUDA refuses.
@@ -271,7 +272,8 @@ class _Operations(TorchDispatchMode):
         # Integer sums are exact in any order; `index_put_` adds only where it accumulates.
         adds = name != "index_put_" or (len(args) > 3 and args[3]) or kwargs.get("accumulate")
         extremes = name.startswith("scatter_reduce") and args[4:5] in (["amax"], ("amax",))
-        if name in _UNORDERED and floats and adds and not extremes:
+        sparse = name in _PRODUCTS and any(t.layout == torch.sparse_csr for t in tensors)
+        if sparse or (name in _UNORDERED and floats and adds and not extremes):
             self.card.counts.unordered[f"{name} {_line()}"] += 1
         weighed = name == "bincount" and len(tensors) > 1
         wide = name in ("scatter_add", "scatter_add_") and tensors[0].dim() > 1

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from dance_flwr.methods.plain_method import LabelledGraph
 from dance_flwr.methods.upload_checks import ExpectedShapes, shapes_fault
+from dance_flwr.nn.propagation import propagated
 
 # The hops of GCond's matching network on Cora and CiteSeer in the public code.
 HOPS = 2
@@ -37,7 +38,7 @@ class RealGraph(LabelledGraph):
         """Z = P^2 LN(X), [n, d]."""
         hidden = layer_normalise(self.features)
         for _ in range(HOPS):
-            hidden = self.operator @ hidden
+            hidden = propagated(self.operator, hidden)
         return hidden
 
     def nodes_by_class(self) -> Tensor:

@@ -14,6 +14,7 @@ from dance_flwr.methods.plain_method import LabelledGraph, class_probabilities
 from dance_flwr.methods.whole_graph import FedAvgFull
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
+from dance_flwr.nn.propagation import propagated
 
 
 class FedGta(FedAvgFull):
@@ -63,7 +64,7 @@ def propagate(start: Tensor, known: Tensor, operator: Tensor, steps: int, alpha:
     again = torch.where(known[:, None], start, 0)
     spread = start
     for _ in range(steps):
-        spread = alpha * (operator @ spread) + (1 - alpha) * start + again
+        spread = alpha * propagated(operator, spread) + (1 - alpha) * start + again
     return spread
 
 

@@ -20,6 +20,7 @@ from dance_flwr.baselines.condensation.adjacency import PairNetwork, normalise
 from dance_flwr.baselines.condensation.graphs import HOPS, Condensed, RealGraph, layer_normalise
 from dance_flwr.baselines.condensation.matching import turn_of
 from dance_flwr.baselines.fedgvd import FedGvdConfig
+from dance_flwr.nn.propagation import propagated
 
 # As in the public code.
 LEAST = 0.01  # smaller entries of A' are no edges
@@ -32,7 +33,7 @@ def hop_features(features: Tensor, operator: Tensor) -> Tensor:
     parts = [features]
     for _ in range(HOPS):
         # Every hop has the statistics of its own, not the last one alone.
-        parts.append(operator @ parts[-1])
+        parts.append(propagated(operator, parts[-1]))
     return torch.cat(parts, dim=1)
 
 

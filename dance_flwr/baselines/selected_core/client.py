@@ -16,7 +16,7 @@ from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.plain_method import LabelledGraph, PlainMethod, train_on
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
-from dance_flwr.nn.propagation import operator
+from dance_flwr.nn.propagation import operator, propagated
 from dance_flwr.seeding import generator
 
 
@@ -145,7 +145,7 @@ class SelectedCore(PlainMethod):
         hop = data.training_graph.operator("gcn")
         # The input of GCond's matching network, which needs no training; the public code measures
         # in the hidden space of a trained one.
-        return hop @ (hop @ data.features)
+        return propagated(hop, propagated(hop, data.features))
 
 
 class RandomCore(SelectedCore):

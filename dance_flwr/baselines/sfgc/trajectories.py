@@ -27,6 +27,7 @@ from dance_flwr.baselines.selected_core.client import k_center_rows, select_core
 from dance_flwr.baselines.sfgc import SfgcConfig
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.nn.propagation import propagated
 from dance_flwr.seeding import generator
 
 EVERY = 5  # steps of an expert between two possible starts
@@ -88,21 +89,23 @@ class ExpertData:
         """Return the labelled training nodes of a client."""
         nodes = torch.nonzero(real.labels >= 0).flatten()
         targets = F.one_hot(real.labels[nodes], classes).to(real.features.dtype)
-        return cls(real.operator @ layer_normalise(real.features), real.operator, nodes, targets)
+        return cls(
+            propagated(real.operator, layer_normalise(real.features)), real.operator, nodes, targets
+        )
 
     def gradient(self, theta: Weights) -> Weights:
         """Return the gradient of the mean cross-entropy of the training nodes."""
         # Forward: the loss covers training nodes alone, which read the hidden rows of their
         # neighbours.
         hidden = torch.relu(self.inputs @ theta.first + theta.bias)
-        spread = (self.hop @ hidden)[self.nodes]
+        spread = propagated(self.hop, hidden)[self.nodes]
         residuals = (
             torch.softmax(spread @ theta.second + theta.shift, dim=1) - self.targets
         ) / len(self.nodes)
         # Backward, written out: through V, one hop, and the ReLU.
         back = torch.zeros_like(hidden)
         back[self.nodes] = residuals @ theta.second.T
-        back = (self.hop @ back) * (hidden > 0)  # P is symmetric
+        back = propagated(self.hop, back) * (hidden > 0)  # P is symmetric
         return Weights(self.inputs.T @ back, back.sum(0), spread.T @ residuals, residuals.sum(0))
 
 
