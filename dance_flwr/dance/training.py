@@ -20,8 +20,7 @@ from dance_flwr.dance.losses import (
     supervised_nodes,
 )
 from dance_flwr.dance.passes import DanceClient, Reader
-from dance_flwr.dance.selection import Selection
-from dance_flwr.dance.topology import Edges
+from dance_flwr.dance.selection import Padded
 from dance_flwr.dance.weighing import DenseSelection, weigh
 from dance_flwr.nn.captured import train_replayed
 from dance_flwr.nn.moving import HOST, moved
@@ -107,23 +106,15 @@ class Batch:
 
 def train_round(now: ClientRound, start: Refreshed) -> None:
     """Train omega on the condensed graph for `local-epochs` epochs; changes the model in place."""
-    selection, edges = start.plan.batch(start.turn)
     counts, settings = now.report.counts, now.client.settings
     with now.report.phase("train"):
-        supervised = supervised_nodes(selection, _labels(now.client.data), settings)
+        supervised = supervised_nodes(start.evidence, _labels(now.client.data), settings)
         if counts["condensed-nodes"]:
             counts["evidence-supervised"] = supervised.numel()
-        mass = start.plan.mass_at(start.turn)
-        now.report.loss = train_condensed(now, selection, edges, supervised, mass)
+        now.report.loss = train_condensed(now, start, supervised)
 
 
-def train_condensed(
-    now: ClientRound,
-    selection: Selection,
-    edges: Edges,
-    supervised: Int64[Tensor, "s"],
-    mass: Float[Tensor, "K"] | None = None,
-) -> float:
+def train_condensed(now: ClientRound, start: Refreshed, supervised: Int64[Tensor, "s"]) -> float:
     """Train omega on the condensed graph; return the last loss.
 
     The backbone on the original graph reads the batch, the supervised nodes and at most `fan_out`
@@ -131,11 +122,10 @@ def train_condensed(
 
     Parameters
     ----------
-    selection : of the core; on the host, as all that follows
-    supervised : [s] int64, the nodes of the plain term
-    mass : [K] weight of each core node in the condensed losses; None = all 1
+    start : evidence, edges and mass of the core
+    supervised : [s] int64, the nodes of the plain term, on the host
     """
-    client, model, core = now.client, now.client.model, selection.nodes
+    client, model, core = now.client, now.client.model, start.evidence.nodes
     # The core first: its rows are the first K of every output.
     nodes = torch.cat([core, supervised[~torch.isin(supervised, core)]])
     # Why drawn once a round (decision 16): all epochs read the same rows, gathered once.
@@ -144,12 +134,12 @@ def train_condensed(
         kind, nodes, hops, client.settings.fan_out, now.draws("neighbours")
     )
     labels, count = _labels(client.data)[nodes], core.numel()
-    condensed = operator(kind, *edges, count)
-    drawn = Drawn(ball, labels, condensed, labels[:count], mass)
+    condensed = operator(kind, *start.edges, count)
+    drawn = Drawn(ball, labels, condensed, labels[:count], start.mass)
     if captured := drawn.is_capturable(client):
         # Why (decision 31): epochs are captured once per shape, and replayed in other rounds.
         drawn = drawn.rounded_up()
-    batch = _gathered(now, drawn, selection)
+    batch = _gathered(now, drawn, start.evidence)
     if not captured:
         return train_epochs(
             model, partial(batch_loss, client, batch), now.config, round_=now.number
@@ -157,7 +147,7 @@ def train_condensed(
     return train_replayed(model, partial(batch_loss, client), batch, now.config, round_=now.number)
 
 
-def _gathered(now: ClientRound, drawn: Drawn, selection: Selection) -> Batch:
+def _gathered(now: ClientRound, drawn: Drawn, evidence: Padded) -> Batch:
     """Gather what the epochs read on the client's device."""
     client, model = now.client, now.client.model
     data, backbone = client.data, client.model.backbone
@@ -176,7 +166,7 @@ def _gathered(now: ClientRound, drawn: Drawn, selection: Selection) -> Batch:
     )
     if shares is not None:
         steps = tuple(map(densified, steps))
-    dense = DenseSelection.of(client, selection, drawn.of_core.numel())
+    dense = DenseSelection.of(client, evidence, drawn.of_core.numel())
     features = dense.texts.new_empty(len(dense.texts), model.fuse_graph.out_features)
     return Batch(
         rows_at(data.inputs(client.graph, backbone), around_core),

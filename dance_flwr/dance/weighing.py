@@ -1,21 +1,22 @@
 """Second half of Alg. 3 in training: weights of evidence as dense rows, with gradients."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
-from torch.nn import functional as F
 
 from dance_flwr.dance.passes import Reader
-from dance_flwr.dance.selection import Selection
+from dance_flwr.dance.selection import Padded
 from dance_flwr.dance.text import anchor, budgets
 from dance_flwr.nn.entmax import entmax15
 from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.ragged import project_budget, rows_at
 
+_MAX_KEPT = 8192  # entries of the widest part in a layout that is kept, of at most 1 MB
 CHUNKS = 3  # number of the part after hops 0, 1 and 2
 
 
@@ -50,28 +51,14 @@ class Layout:
     filled: Bool[Tensor, "4 1 W"]
 
     @classmethod
-    def of(cls, parts: Sequence[Bool[Tensor, "K _"]]) -> "Layout":
-        """Lay out the parts, which are filled where these masks are True."""
-        nodes = torch.arange(parts[0].size(0), device=parts[0].device)
-        widths = tuple(mask.size(1) for mask in parts)
-        columns = torch.arange(max(widths), device=nodes.device)
-        filled = columns < torch.tensor(widths, device=nodes.device)[:, None]
-        part, column = torch.nonzero(filled).T
-        beside = (part * len(nodes) + nodes[:, None]) * len(columns) + column
-        place = torch.zeros_like(filled, dtype=torch.int64)
-        place[filled] = torch.arange(len(part), device=nodes.device)
-        # A node has two rows of scores, of its neighbour query and of its chunk query; chunks take
-        # the second.
-        source = place.clone()
-        source[CHUNKS] += len(part) * filled[CHUNKS]
-        apart = source[:, None] + 2 * len(part) * nodes[:, None]
-        back = place[:, None] + len(part) * nodes[:, None]
-        read = torch.stack([part != CHUNKS, part == CHUNKS])
-        inside = torch.cat(list(parts), dim=1)
-        outside = filled.new_ones(len(parts) * len(nodes), len(columns))
-        outside.view(-1)[beside[inside]] = False
-        places = apart.flatten(), beside.flatten(), back.flatten()
-        return cls(widths, inside, part, outside, *places, read, filled[:, None])
+    def of(cls, inside: Bool[Tensor, "K L"], widths: tuple[int, ...]) -> "Layout":
+        """Lay out parts of these widths, which are filled where the mask is True."""
+        count, widest = len(inside), max(widths)
+        # All else than the masks follows from the sizes, which hardly change.
+        of_size = _kept_layout if count * widest <= _MAX_KEPT else _empty_layout
+        empty = of_size(count, widths, inside.device)
+        there = inside.flatten()[empty.back].view(len(widths), count, widest) & empty.filled
+        return replace(empty, inside=inside, outside=~there.flatten(0, 1))
 
     def shares(
         self, mix: float, dtype: torch.dtype
@@ -80,7 +67,8 @@ class Layout:
 
         A neighbour at hop l has (1 - mix) gamma_l and 0, a chunk mix and 1.
         """
-        hot = F.one_hot(self.part, CHUNKS + 1).to(dtype)
+        parts = torch.arange(CHUNKS + 1, device=self.part.device)
+        hot = (self.part[:, None] == parts).to(dtype)
         chunks = hot[:, CHUNKS:]
         hops = torch.cat([(1 - mix) * hot[:, :CHUNKS], torch.zeros_like(hot[:, :CHUNKS])])
         return torch.cat([mix * chunks, chunks]), hops
@@ -114,6 +102,31 @@ class Layout:
         parts = probs.view(len(self.filled), -1, probs.size(1))
         beside: Tensor = _Reorder.apply(parts, self.beside, self.back, self.filled)  # type: ignore[no-untyped-call]
         return beside.view_as(self.inside) * self.inside
+
+
+def _empty_layout(count: int, widths: tuple[int, ...], device: torch.device) -> Layout:
+    """Return the layout of so many nodes without a candidate."""
+    nodes, columns = torch.arange(count), torch.arange(max(widths))
+    filled = columns < torch.tensor(widths)[:, None]
+    part, column = torch.nonzero(filled).T
+    beside = (part * len(nodes) + nodes[:, None]) * len(columns) + column
+    place = torch.zeros_like(filled, dtype=torch.int64)
+    place[filled] = torch.arange(len(part))
+    # A node has two rows of scores, of its neighbour query and of its chunk query; chunks take
+    # the second.
+    source = place.clone()
+    source[CHUNKS] += len(part) * filled[CHUNKS]
+    apart = source[:, None] + 2 * len(part) * nodes[:, None]
+    back = place[:, None] + len(part) * nodes[:, None]
+    read = torch.stack([part != CHUNKS, part == CHUNKS])
+    inside = filled.new_zeros(len(nodes), len(part))
+    outside = filled.new_ones(len(widths) * len(nodes), len(columns))
+    places = apart.flatten(), beside.flatten(), back.flatten()
+    empty = Layout(widths, inside, part, outside, *places, read, filled[:, None])
+    return moved(empty, device)
+
+
+_kept_layout = lru_cache(maxsize=16)(_empty_layout)
 
 
 class _Reorder(torch.autograd.Function):
@@ -165,39 +178,27 @@ class DenseSelection:
     labels: Float[Tensor, "K L12 C2"]
 
     @classmethod
-    def of(cls, reader: Reader, selection: Selection, rows: int = 0) -> "DenseSelection":
-        """Gather the texts of what a selection on the host selected, or of all its candidates.
+    def of(cls, reader: Reader, evidence: Padded, rows: int = 0) -> "DenseSelection":
+        """Gather the texts of candidates that are on the host.
 
         Parameters
         ----------
         rows : fewest rows; those that are added are empty
         """
-        table, settings = reader.data.table, reader.settings
-        # Why what was selected (decision 16): fewer rows make an epoch cheaper.
-        if settings.trained_evidence == "selected":
-            selection = selection.frozen()
+        table, settings, device = reader.data.table, reader.settings, reader.data.device
         # Why the budgets as widths on a GPU (decision 31): one shape serves all rounds.
-        if reader.data.device == HOST or settings.trained_evidence != "selected":
-            parts = selection.padded()
-        else:
-            parts = selection.padded((*budgets(settings), settings.chunk_budget))
-        added = max(0, rows - selection.nodes.numel())
-        nodes, context = selection.nodes, selection.context
-        if added:
-            below = (0, 0, 0, added)
-            parts = [(F.pad(index, below), F.pad(mask, below)) for index, mask in parts]
-            nodes, context = F.pad(nodes, (0, added)), F.pad(context, below)
-        first, split = parts[0][0].size(1), parts[1][0].size(1)
-        layout = Layout.of([mask for _, mask in parts])
-        shares = layout.shares(settings.mix, selection.context.dtype)
-        # Hop 0 is left out of the labels: that of the node itself is never read (decision 7).
-        near = torch.cat([index for index, _ in parts[:CHUNKS]], dim=1)
+        if device != HOST and settings.trained_evidence == "selected":
+            evidence = evidence.widened((*budgets(settings), settings.chunk_budget), rows)
         # Why before the texts are gathered, and at once (decision 31): what follows has sizes that
         # the host knows, and needs nothing of the device.
-        layout, shares, near, chunks, nodes, context = moved(
-            (layout, shares, near, parts[CHUNKS][0], nodes, context),
-            reader.data.device,
+        nodes, index, inside, context = moved(
+            (evidence.nodes, evidence.index, evidence.inside, evidence.context), device
         )
+        layout = Layout.of(inside, evidence.widths)
+        shares = layout.shares(settings.mix, context.dtype)
+        first, split, *_ = evidence.widths
+        near, chunks = index.tensor_split([sum(evidence.widths[:CHUNKS])], dim=1)
+        # Hop 0 is left out of the labels: that of the node itself is never read (decision 7).
         hot = _rows_of(reader.data.label_table, near[:, first:])  # padding has no weight
         labels = hot.new_zeros(*hot.shape[:2], 2, hot.size(2))
         labels[:, :split, 0], labels[:, split:, 1] = hot[:, :split], hot[:, split:]

@@ -22,13 +22,19 @@ def one_hot(client):
     return torch.eye(SHAPE.classes).double()[torch.arange(n) % SHAPE.classes] * known[:, None]
 
 
+def dense(reader, selection):
+    """The selection as a round under the reader's `trained-evidence` trains on it."""
+    kept = selection.frozen() if reader.settings.trained_evidence == "selected" else selection
+    return DenseSelection.of(reader, kept.padded)
+
+
 def trained(client, rule, selection=None, hidden=None):
     """`weigh` of the client's nodes under this `trained-evidence`: texts and labels by name."""
     selection = selection or client.select()
     config = replace(client.config, trained_evidence=rule)
     reader = replace(client.reader(one_hot(client)), settings=config)
     hidden = client.hidden[selection.nodes] if hidden is None else hidden
-    texts, labels = weigh(reader, hidden, DenseSelection.of(reader, selection))
+    texts, labels = weigh(reader, hidden, dense(reader, selection))
     return SimpleNamespace(fused_text=texts[:, 0], text=texts[:, 1], labels=labels)
 
 
@@ -58,7 +64,7 @@ def test_the_selection_alone_stays_within_its_budgets_and_chunks(client):
     """Weights are normalised again among the selected; none is lost and none is new."""
     selection = client.select()
     client.config = config = replace(client.config, trained_evidence="selected")
-    layout = DenseSelection.of(client.reader(one_hot(client)), selection).layout
+    layout = dense(client.reader(one_hot(client)), selection).layout
     sizes = torch.bincount(selection.chunks.rows()[selection.chunk_weights > 0])
     *hops, chunks = (layout.inside[:, layout.part == part] for part in range(4))
     assert chunks.sum(1).tolist() == sizes.tolist()
@@ -114,7 +120,6 @@ def test_half_precision_texts_are_weighed_in_float32():
     client.model.float()
     client.hidden, client.difficulty = client.hidden.float(), client.difficulty.float()
     reader, selection = client.reader(one_hot(client).float()), client.select()
-    dense = DenseSelection.of(reader, selection)
-    found = weigh(reader, client.hidden[selection.nodes], dense)[0][:, 0]
+    found = weigh(reader, client.hidden[selection.nodes], dense(reader, selection))[0][:, 0]
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), wanted, atol=2e-3, rtol=0)
