@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
+from torch.nn import functional as F
 
 from dance_flwr.dance.passes import Reader
 from dance_flwr.dance.selection import Padded
@@ -31,7 +32,6 @@ class Layout:
     ----------
     widths : columns of each part; they sum to L
     inside : [K, L] bool, False where padded
-    part : [L] int64, part of each column
     outside : [4 K, W] bool, True where padded
     apart : [4 K * W] int64, place in flat [K, 2, L] scores, of neighbours and of chunks
     beside : [K * L] int64, place in flat [4 K, W] weights
@@ -42,7 +42,6 @@ class Layout:
 
     widths: tuple[int, ...]
     inside: Bool[Tensor, "K L"]
-    part: Int64[Tensor, "L"]
     outside: Bool[Tensor, "K4 W"]
     apart: Int64[Tensor, "K4W"]
     beside: Int64[Tensor, "KL"]
@@ -59,19 +58,6 @@ class Layout:
         empty = of_size(count, widths, inside.device)
         there = inside.flatten()[empty.back].view(len(widths), count, widest) & empty.filled
         return replace(empty, inside=inside, outside=~there.flatten(0, 1))
-
-    def shares(
-        self, mix: float, dtype: torch.dtype
-    ) -> tuple[Float[Tensor, "L2 1"], Float[Tensor, "L2 3"]]:
-        """Return s and S: s + S gamma is the share of each column in `fused_text`, then in `text`.
-
-        A neighbour at hop l has (1 - mix) gamma_l and 0, a chunk mix and 1.
-        """
-        parts = torch.arange(CHUNKS + 1, device=self.part.device)
-        hot = (self.part[:, None] == parts).to(dtype)
-        chunks = hot[:, CHUNKS:]
-        hops = torch.cat([(1 - mix) * hot[:, :CHUNKS], torch.zeros_like(hot[:, :CHUNKS])])
-        return torch.cat([mix * chunks, chunks]), hops
 
     def weights(
         self, scores: Float[Tensor, "K 2 L"], limits: Sequence[int]
@@ -122,11 +108,25 @@ def _empty_layout(count: int, widths: tuple[int, ...], device: torch.device) -> 
     inside = filled.new_zeros(len(nodes), len(part))
     outside = filled.new_ones(len(widths) * len(nodes), len(columns))
     places = apart.flatten(), beside.flatten(), back.flatten()
-    empty = Layout(widths, inside, part, outside, *places, read, filled[:, None])
+    empty = Layout(widths, inside, outside, *places, read, filled[:, None])
     return moved(empty, device)
 
 
 _kept_layout = lru_cache(maxsize=16)(_empty_layout)
+
+
+@lru_cache(maxsize=16)
+def _shares(
+    widths: tuple[int, ...], mix: float, dtype: torch.dtype, device: torch.device
+) -> tuple[Float[Tensor, "L2 1"], Float[Tensor, "L2 3"]]:
+    """Return s and S: s + S gamma is the share of each column in `fused_text`, then in `text`.
+
+    A neighbour at hop l has (1 - mix) gamma_l and 0, a chunk mix and 1.
+    """
+    hot = torch.eye(CHUNKS + 1, dtype=dtype).repeat_interleave(torch.tensor(widths), dim=0)
+    hops, chunks = hot[:, :CHUNKS], hot[:, CHUNKS:]
+    shares = torch.cat([mix * chunks, chunks]), torch.cat([(1 - mix) * hops, 0 * hops])
+    return moved(shares, device)
 
 
 class _Reorder(torch.autograd.Function):
@@ -165,7 +165,7 @@ class DenseSelection:
         chunks, both as `text.anchor`
     vectors : [K, L, d] texts, gathered once a round: training does not change them
     layout : of the columns
-    shares : as `Layout.shares`
+    shares : as `_shares`
     labels : [K, L12, 2 C] one-hot training labels of hops 1 and 2, in the first C columns at hop 1,
         in the others at hop 2
     """
@@ -195,23 +195,22 @@ class DenseSelection:
             (evidence.nodes, evidence.index, evidence.inside, evidence.context), device
         )
         layout = Layout.of(inside, evidence.widths)
-        shares = layout.shares(settings.mix, context.dtype)
         first, split, *_ = evidence.widths
         near, chunks = index.tensor_split([sum(evidence.widths[:CHUNKS])], dim=1)
         # Hop 0 is left out of the labels: that of the node itself is never read (decision 7).
         hot = _rows_of(reader.data.label_table, near[:, first:])  # padding has no weight
-        labels = hot.new_zeros(*hot.shape[:2], 2, hot.size(2))
-        labels[:, :split, 0], labels[:, split:, 1] = hot[:, :split], hot[:, split:]
+        classes = hot.size(2)
+        labels = F.pad(hot[:, :split], (0, classes)), F.pad(hot[:, split:], (classes, 0))
         vectors = [_rows_of(table.nodes, near), _rows_of(table.chunks, chunks)]
         texts = rows_at(table.nodes, nodes)
-        anchors = [anchor(towards, settings) for towards in (texts, context)]
+        towards = torch.stack([texts, context], dim=1)
         return cls(
             texts=texts,
-            anchors=torch.stack(anchors, dim=1),
+            anchors=anchor(towards.flatten(0, 1), settings).view_as(towards),
             vectors=torch.cat(vectors, dim=1),
             layout=layout,
-            shares=shares,
-            labels=labels.flatten(2),
+            shares=_shares(evidence.widths, settings.mix, context.dtype, device),
+            labels=torch.cat(labels, dim=1),
         )
 
 

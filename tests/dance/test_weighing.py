@@ -66,11 +66,25 @@ def test_the_selection_alone_stays_within_its_budgets_and_chunks(client):
     client.config = config = replace(client.config, trained_evidence="selected")
     layout = dense(client.reader(one_hot(client)), selection).layout
     sizes = torch.bincount(selection.chunks.rows()[selection.chunk_weights > 0])
-    *hops, chunks = (layout.inside[:, layout.part == part] for part in range(4))
+    *hops, chunks = torch.split(layout.inside, layout.widths, dim=1)
     assert chunks.sum(1).tolist() == sizes.tolist()
     assert [mask.sum() for mask in hops] == [(gate > 0).sum() for gate in selection.gates]
     most = (1, config.hop1_budget, config.hop2_budget, config.chunk_budget)
     assert all(mask.size(1) <= budget for mask, budget in zip((*hops, chunks), most, strict=True))
+
+
+@given(client=clients())
+def test_padding_weighs_nothing(client):
+    reader, selection = client.reader(one_hot(client)), client.select()
+    padded, hidden = selection.padded, client.hidden[selection.nodes]
+    wide = padded.widened([width + 1 for width in padded.widths], len(hidden) + 2)
+    rows = torch.nn.functional.pad(hidden, (0, 0, 0, 2))
+    found = weigh(reader, rows, DenseSelection.of(reader, wide))
+    for part, wanted in zip(
+        found, weigh(reader, hidden, DenseSelection.of(reader, padded)), strict=True
+    ):
+        torch.testing.assert_close(part[: len(hidden)], wanted)
+    assert not found[1][len(hidden) :].any()
 
 
 def texts_with_gradients(client):
