@@ -224,29 +224,29 @@ class Padded(Evidence):
             widths.append(sum(filled[start : start + width]))
             start += width
         if not all(filled):
-            columns = torch.tensor([column for column, is_there in enumerate(filled) if is_there])
+            columns = torch.tensor(filled).nonzero().flatten()
             index, inside = (part.index_select(1, columns) for part in (index, inside))
         return Padded(self.nodes[rows], tuple(widths), index, inside, inside, context)
 
     def widened(self, widths: Sequence[int], rows: int) -> "Padded":
-        """Return the evidence with at least so many columns of each part, and rows."""
-        added = max(0, rows - self.nodes.numel())
+        """Return the evidence with at least these columns of each part, and with so many rows."""
+        count, places, size = len(self.nodes), list[int](), 0
+        widths = tuple(map(max, self.widths, widths))
+        for own, wide in zip(self.widths, widths, strict=True):
+            places += range(size, size + own)
+            size += wide
 
         def wider(table: Tensor) -> Tensor:
-            parts = zip(torch.split(table, list(self.widths), dim=1), widths, strict=True)
-            padded = [
-                F.pad(part, (0, max(0, width - part.size(1)), 0, added)) for part, width in parts
-            ]
-            return torch.cat(padded, dim=1)
+            wide = table.new_zeros(rows, size)
+            wide[:count, torch.tensor(places, dtype=torch.int64)] = table
+            return wide
 
-        return Padded(
-            F.pad(self.nodes, (0, added)),
-            tuple(map(max, self.widths, widths)),
-            wider(self.index),
-            wider(self.inside),
-            wider(self.selected),
-            F.pad(self.context, (0, 0, 0, added)),
+        index, inside, selected = map(wider, (self.index, self.inside, self.selected))
+        nodes, context = (
+            F.pad(self.nodes, (0, rows - count)),
+            F.pad(self.context, (0, 0, 0, rows - count)),
         )
+        return Padded(nodes, widths, index, inside, selected, context)
 
     @property
     def neighbours(self) -> Int64[Tensor, "s"]:

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.algorithm import ClientRound, Refreshed
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.losses import (
     Labelled,
     Logits,
@@ -21,6 +22,7 @@ from dance_flwr.dance.losses import (
 )
 from dance_flwr.dance.passes import DanceClient, Reader
 from dance_flwr.dance.selection import Padded
+from dance_flwr.dance.text import budgets
 from dance_flwr.dance.weighing import DenseSelection, weigh
 from dance_flwr.nn.captured import train_replayed
 from dance_flwr.nn.moving import HOST, moved
@@ -43,6 +45,7 @@ class Drawn:
     ball : the batch, the core and its supervised neighbours, and the nodes around it
     labels : of the batch, -1 where unknown; of_core : of the core, its first K nodes
     condensed : [K, K] operator of the condensed graph
+    evidence : of the core
     mass : [K] weight of each core node in the condensed losses; None = all 1
     shares : as of `Batch`; None = not rounded up
     """
@@ -51,6 +54,7 @@ class Drawn:
     labels: Int64[Tensor, "m"]
     condensed: Tensor
     of_core: Int64[Tensor, "K"]
+    evidence: Padded
     mass: Float[Tensor, "K"] | None
     shares: Float[Tensor, "K"] | None = None
 
@@ -64,8 +68,11 @@ class Drawn:
         # A core without a label leaves parameters without a gradient, which Adam then skips.
         return bool((self.of_core >= 0).any()) and max(sizes, default=0) <= _MAX_DENSE
 
-    def rounded_up(self) -> "Drawn":
-        """Return the round with sizes rounded up, by zeros, and nodes whose loss has no weight."""
+    def rounded_up(self, settings: DanceConfig) -> "Drawn":
+        """Return the round with sizes rounded up, by zeros, and nodes whose loss has no weight.
+
+        Evidence is as wide as its budgets: one shape serves all rounds.
+        """
         count, size = self.of_core.numel(), power_of_two(self.labels.numel())
         rows = -(-count // _ROWS) * _ROWS
         below = (0, rows - count)
@@ -74,6 +81,7 @@ class Drawn:
             F.pad(self.labels, (0, size - self.labels.numel()), value=-1),
             widened(self.condensed, rows, rows),
             F.pad(self.of_core, below, value=-1),
+            self.evidence.widened((*budgets(settings), settings.chunk_budget), rows),
             None if self.mass is None else F.pad(self.mass, below),
             F.pad(torch.full((count,), 1 / count), below),
         )
@@ -135,11 +143,11 @@ def train_condensed(now: ClientRound, start: Refreshed, supervised: Int64[Tensor
     )
     labels, count = _labels(client.data)[nodes], core.numel()
     condensed = operator(kind, *start.edges, count)
-    drawn = Drawn(ball, labels, condensed, labels[:count], start.mass)
+    drawn = Drawn(ball, labels, condensed, labels[:count], start.evidence, start.mass)
     if captured := drawn.is_capturable(client):
         # Why (decision 31): epochs are captured once per shape, and replayed in other rounds.
-        drawn = drawn.rounded_up()
-    batch = _gathered(now, drawn, start.evidence)
+        drawn = drawn.rounded_up(client.settings)
+    batch = _gathered(now, drawn)
     if not captured:
         return train_epochs(
             model, partial(batch_loss, client, batch), now.config, round_=now.number
@@ -147,7 +155,7 @@ def train_condensed(now: ClientRound, start: Refreshed, supervised: Int64[Tensor
     return train_replayed(model, partial(batch_loss, client), batch, now.config, round_=now.number)
 
 
-def _gathered(now: ClientRound, drawn: Drawn, evidence: Padded) -> Batch:
+def _gathered(now: ClientRound, drawn: Drawn) -> Batch:
     """Gather what the epochs read on the client's device."""
     client, model = now.client, now.client.model
     data, backbone = client.data, client.model.backbone
@@ -161,12 +169,12 @@ def _gathered(now: ClientRound, drawn: Drawn, evidence: Padded) -> Batch:
         steps = tuple(trainable(step, backbone.operator) for step in steps)
     # Why decided on the host and moved at once (decision 31): all of these have sizes that follow
     # from their values, and each of them that a GPU computes is a wait.
-    losses, steps, shares, around_core = moved(
-        (losses, steps, drawn.shares, drawn.ball.nodes), data.device
+    losses, steps, shares, around_core, evidence = moved(
+        (losses, steps, drawn.shares, drawn.ball.nodes, drawn.evidence), data.device
     )
     if shares is not None:
         steps = tuple(map(densified, steps))
-    dense = DenseSelection.of(client, evidence, drawn.of_core.numel())
+    dense = DenseSelection.of(client, evidence)
     features = dense.texts.new_empty(len(dense.texts), model.fuse_graph.out_features)
     return Batch(
         rows_at(data.inputs(client.graph, backbone), around_core),

@@ -14,7 +14,7 @@ from dance_flwr.dance.passes import Reader
 from dance_flwr.dance.selection import Padded
 from dance_flwr.dance.text import anchor, budgets
 from dance_flwr.nn.entmax import entmax15
-from dance_flwr.nn.moving import HOST, moved
+from dance_flwr.nn.moving import moved
 from dance_flwr.nn.ragged import project_budget, rows_at
 
 _MAX_KEPT = 8192  # entries of the widest part in a layout that is kept, of at most 1 MB
@@ -178,38 +178,24 @@ class DenseSelection:
     labels: Float[Tensor, "K L12 C2"]
 
     @classmethod
-    def of(cls, reader: Reader, evidence: Padded, rows: int = 0) -> "DenseSelection":
-        """Gather the texts of candidates that are on the host.
-
-        Parameters
-        ----------
-        rows : fewest rows; those that are added are empty
-        """
-        table, settings, device = reader.data.table, reader.settings, reader.data.device
-        # Why the budgets as widths on a GPU (decision 31): one shape serves all rounds.
-        if device != HOST and settings.trained_evidence == "selected":
-            evidence = evidence.widened((*budgets(settings), settings.chunk_budget), rows)
-        # Why before the texts are gathered, and at once (decision 31): what follows has sizes that
-        # the host knows, and needs nothing of the device.
-        nodes, index, inside, context = moved(
-            (evidence.nodes, evidence.index, evidence.inside, evidence.context), device
-        )
-        layout = Layout.of(inside, evidence.widths)
+    def of(cls, reader: Reader, evidence: Padded) -> "DenseSelection":
+        """Gather the texts of candidates, on their device."""
+        table, settings, context = reader.data.table, reader.settings, evidence.context
         first, split, *_ = evidence.widths
-        near, chunks = index.tensor_split([sum(evidence.widths[:CHUNKS])], dim=1)
+        near, chunks = evidence.index.tensor_split([sum(evidence.widths[:CHUNKS])], dim=1)
         # Hop 0 is left out of the labels: that of the node itself is never read (decision 7).
         hot = _rows_of(reader.data.label_table, near[:, first:])  # padding has no weight
         classes = hot.size(2)
         labels = F.pad(hot[:, :split], (0, classes)), F.pad(hot[:, split:], (classes, 0))
         vectors = [_rows_of(table.nodes, near), _rows_of(table.chunks, chunks)]
-        texts = rows_at(table.nodes, nodes)
+        texts = rows_at(table.nodes, evidence.nodes)
         towards = torch.stack([texts, context], dim=1)
         return cls(
             texts=texts,
             anchors=anchor(towards.flatten(0, 1), settings).view_as(towards),
             vectors=torch.cat(vectors, dim=1),
-            layout=layout,
-            shares=_shares(evidence.widths, settings.mix, context.dtype, device),
+            layout=Layout.of(evidence.inside, evidence.widths),
+            shares=_shares(evidence.widths, settings.mix, context.dtype, context.device),
             labels=torch.cat(labels, dim=1),
         )
 
