@@ -38,14 +38,14 @@ def count(views: Mapping[str, Tensor], target: Tensor) -> Counts:
     target : [m] int64 labels
     """
     # The deployed view alone has counts by class, as macro F1 is reported of it only.
-    guess = views["deployed"].argmax(dim=1)
+    guesses = {name: probs.argmax(dim=1) for name, probs in views.items()}
     # As many as there are classes, also absent ones: counts of clients are added up.
     classes = torch.arange(views["deployed"].size(1), device=target.device)[:, None]
-    actual, predicted = target == classes, guess == classes
-    hits = [(probs.argmax(dim=1) == target).sum() for probs in views.values()]
+    actual, predicted = target == classes, guesses["deployed"] == classes
+    hits = (torch.stack([*guesses.values()]) == target).sum(1)
     by_class = torch.stack([actual & predicted, predicted, actual]).sum(2)
     # Why one list (decision 31): each number that is read of a GPU by itself is a wait.
-    numbers = torch.cat([torch.stack(hits), by_class.flatten()]).tolist()
+    numbers = torch.cat([hits, by_class.flatten()]).tolist()
     first, size = len(hits), len(classes)
     correct = dict(zip(views, numbers[:first], strict=True))
     parts = (numbers[start : start + size] for start in range(first, len(numbers), size))

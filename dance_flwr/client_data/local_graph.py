@@ -59,12 +59,12 @@ class LocalGraph:
         Reads the neighbours of `nodes` alone.
         """
         sample = sample_rows(self.rows, nodes, 0, None)
-        near = Ragged(sample.ptr, self.rows.index[sample.place])
+        near = self.rows.index[sample.place]
         ascending, order = torch.sort(nodes)
         # A neighbour behind the last node is compared with the last, from which it differs.
-        place = torch.searchsorted(ascending, near.index).clamp(max=max(nodes.numel() - 1, 0))
-        inside = ascending[place] == near.index
-        rows, cols = near.rows()[inside], order[place[inside]]
+        place = torch.searchsorted(ascending, near).clamp(max=max(nodes.numel() - 1, 0))
+        inside = ascending[place] == near
+        rows, cols = sample.row[inside], order[place[inside]]
         return rows, cols, self._weights_at(sample.place[inside])
 
     def _weights_at(self, places: Tensor) -> Tensor:

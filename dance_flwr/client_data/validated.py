@@ -11,8 +11,11 @@ from dance_flwr.seeding import generator
 
 def labelled_nodes(data: ClientData, code: int) -> Tensor:
     """Return the labelled nodes of a split, found once; [m] int64, ascending."""
-    mask = (data.split == code) & (data.labels >= 0)
-    return data.cached(f"labelled {code}", code, lambda: torch.nonzero(mask).flatten())
+
+    def find() -> Tensor:
+        return torch.nonzero((data.split == code) & (data.labels >= 0)).flatten()
+
+    return data.cached(f"labelled {code}", code, find)
 
 
 def validated_nodes(data: ClientData, config: RunConfig) -> Tensor:

@@ -20,7 +20,7 @@ from dance_flwr.dance.nodes import condense_nodes, rounds_per_condensation
 from dance_flwr.dance.passes import DanceClient, embed, plain_pass_in_blocks, pool_of
 from dance_flwr.dance.plan import Condensation, Plan
 from dance_flwr.dance.queue import Queue
-from dance_flwr.dance.selection import Selection
+from dance_flwr.dance.selection import Padded, Selection
 from dance_flwr.dance.state import (
     CONDENSATION,
     PLAN,
@@ -31,7 +31,7 @@ from dance_flwr.dance.state import (
     due,
 )
 from dance_flwr.dance.text import condense_text, reweigh
-from dance_flwr.dance.topology import core_edges
+from dance_flwr.dance.topology import Edges, core_edges
 from dance_flwr.metrics import Report
 from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.seeding import generator
@@ -75,17 +75,18 @@ class Refreshed:
     Attributes
     ----------
     state : of the client
-    plan : on the host; evidence and edges of this round's core and, where evidence is not selected
-        in every round, of the coming ones
-    turn : of this round's core
+    evidence : of this round's core, on the host as all that follows
+    edges : of its condensed graph
+    mass : [K] number of nodes that each node of the core stands for; None = all count the same
     selected : if this round made the plan: g_v, [m, h], of its nodes, and their selection with all
         candidates; None = an earlier round made it
     client : that condensed and selected
     """
 
     state: ClientState
-    plan: Plan
-    turn: int
+    evidence: Padded
+    edges: Edges
+    mass: Float[Tensor, "K"] | None
     selected: tuple[Float[Tensor, "m h"], Selection] | None
     client: DanceClient
 
@@ -107,11 +108,13 @@ def refresh(now: ClientRound) -> Refreshed:
     if plan is None:
         assert condensation is not None
         plan, selected = _select(now, state, condensation)
-    state.core = plan.cores[turn - plan.first]
+    place, evidence = turn - plan.first, plan.padded(turn)
+    state.core = plan.cores[place]
     if selected is not None or state.turn == 0 or state.moves:  # the core is not that of before
-        now.report.counts |= plan.batch(turn)[0].counts(now.client.data.bank.tokens)
+        now.report.counts |= evidence.counts(now.client.data.bank.tokens)
     state.turn += 1
-    return Refreshed(state, plan, turn, selected, now.client)
+    mass = None if plan.mass is None else plan.mass[place]
+    return Refreshed(state, evidence, plan.edges[place], mass, selected, now.client)
 
 
 def _load(now: ClientRound) -> tuple[ClientState, Condensation | None, Plan | None]:
@@ -221,7 +224,7 @@ def _select(
         edges = core_edges(client, hidden, selection, cores)
     plan = Plan(state.next_turn, cores, selection, edges, condensation.queue.mass_of(cores))
     # Under "candidates" training also weighs what was rejected.
-    if len(cores) > 1 and settings.trained_evidence == "selected":
+    if settings.trained_evidence == "selected":
         plan = plan.rounded()
     # A plan that no other round reads is not written.
     state.plan_round = 0 if settings.text_refresh_every == 1 else now.number

@@ -1,6 +1,8 @@
 """Inference from evidence: the views of a prediction."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 from jaxtyping import Float, Int64
@@ -8,8 +10,10 @@ from torch import Tensor
 
 from dance_flwr.dance.nodes import Prediction
 from dance_flwr.dance.passes import DanceClient, Reader, embed, plain_pass, plain_pass_in_blocks
+from dance_flwr.dance.plan import Arrays
 from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.text import condense_text, condensed_text
+from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.ragged import rows_at, weighted_rows
 
 DEPLOYED = "deployed"  # the mean of the views that `dance.views` names
@@ -91,19 +95,52 @@ def predict_nodes(
     return views_of(client, nodes, hidden, difficulty)
 
 
+@dataclass(frozen=True)
+class ValidationEvidence:
+    """What is read of a selection in predictions, whatever the model.
+
+    Attributes
+    ----------
+    nodes : [m] int64
+    text : [m, d] mix * t~_v + (1 - mix) * c_v
+    labels : [m, 2 C] label evidence
+    """
+
+    nodes: Int64[Tensor, "m"]
+    text: Float[Tensor, "m d"]
+    labels: Float[Tensor, "m C2"]
+
+    @classmethod
+    def of(cls, reader: Reader, selection: Selection) -> Self:
+        """Read the selected texts and labels."""
+        labels = neighbour_labels(selection, reader.data.label_table)
+        return cls(selection.nodes, condensed_text(reader, selection)[1], labels)
+
+    def arrays(self) -> Arrays:
+        """Return the arrays that a file stores, one per field."""
+        return {name: tensor.numpy() for name, tensor in moved(vars(self), HOST).items()}
+
+    @classmethod
+    def from_arrays(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """Rebuild the object from its `arrays`, as tensors; a KeyError names a missing one."""
+        return cls(tensors["nodes"], tensors["text"], tensors["labels"])
+
+
 @torch.no_grad()
-def predict_selected(client: DanceClient, selection: Selection) -> dict[str, Float[Tensor, "m C"]]:
-    """Return `predict_nodes` of the nodes of a selection that was made before.
+def predict_selected(
+    client: DanceClient, evidence: ValidationEvidence
+) -> dict[str, Float[Tensor, "m C"]]:
+    """Return `predict_nodes` of nodes whose evidence was selected before.
 
     Views "plain" and "fused" alone: "core" reads the x_v of every node.
     """
     # Why g_v anew and the evidence not (decision 16): g_v is that of the model that is validated,
     # the evidence that of the last condensation.
-    model, hidden = client.model, embed(client, selection.nodes, again=True)
-    features = model.fuse(hidden, condensed_text(client, selection)[1])
+    model, hidden = client.model, embed(client, evidence.nodes, again=True)
+    features = model.fuse(hidden, evidence.text)
     logits = {
         "plain": model.graph_logits(hidden),
-        "fused": model.fused_logits(features, label_evidence(client, selection)),
+        "fused": model.fused_logits(features, evidence.labels),
     }
     return with_mean({name: logits[name] for name in client.views}, client.views)
 
@@ -111,7 +148,7 @@ def predict_selected(client: DanceClient, selection: Selection) -> dict[str, Flo
 @torch.no_grad()
 def select_for_validation(
     client: DanceClient, nodes: Int64[Tensor, "m"], plain: Prediction, difficulty: Tensor
-) -> Selection | None:
+) -> ValidationEvidence | None:
     """Select the evidence of `nodes`, for `predict_selected` until the next condensation.
 
     None if no view can reuse it: nothing for "core", which reads x_v of every node, nor in
@@ -127,8 +164,11 @@ def select_for_validation(
     # Predictions are made on the whole graph.
     whole = DanceClient(client.model, client.data, client.settings, graph)
     blocks = condense_in_blocks(whole, nodes, rows_at(plain.hidden, nodes), difficulty)
-    # Predictions read the selected entries alone, so the rejected ones are not stored.
-    return Selection.stack([block.frozen() for block in blocks])
+    read = [ValidationEvidence.of(whole, block) for block in blocks]
+    text, labels = (
+        torch.cat([getattr(part, name) for part in read]) for name in ("text", "labels")
+    )
+    return ValidationEvidence(nodes, text, labels)
 
 
 def views_of(

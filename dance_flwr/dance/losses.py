@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.selection import Selection
+from dance_flwr.dance.selection import Evidence
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def plain_loss(
 
 
 def supervised_nodes(
-    selection: Selection, labels: Int64[Tensor, "n"], settings: DanceConfig
+    evidence: Evidence, labels: Int64[Tensor, "n"], settings: DanceConfig
 ) -> Int64[Tensor, "s"]:
     """Return the labelled nodes of the plain term, [s] int64.
 
@@ -150,12 +150,11 @@ def supervised_nodes(
     ----------
     labels : [n] int64 training labels, -1 where unknown
     """
-    nodes = selection.nodes
+    nodes = evidence.nodes
     if settings.evidence_supervision:
         # Why neighbours too (decision 7): their texts are read in this round anyway, under the same
         # budgets.
-        pairs = zip(selection.hops, selection.gates, strict=True)
-        nodes = torch.unique(torch.cat([nodes, *(hop.index[gate > 0] for hop, gate in pairs)]))
+        nodes = torch.unique(torch.cat([nodes, evidence.neighbours]))
     return nodes[labels[nodes] >= 0]
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dance_flwr.dance.queue import Queue
-from dance_flwr.dance.selection import Selection
+from dance_flwr.dance.selection import Padded, Selection
 from dance_flwr.dance.topology import Edges
 from dance_flwr.nn.moving import HOST, moved
 
@@ -85,10 +85,15 @@ class Plan:
         return 0 <= turn - self.first < len(self.edges)
 
     def rounded(self) -> "Plan":
-        """Return the plan without candidates that were rejected, and c_v in half precision."""
-        # Why (decision 16): c_v of up to 4,096 nodes is most of what a round reads.
+        """Return the plan without candidates that were rejected.
+
+        c_v of several cores is in half precision.
+        """
         frozen = self.selection.frozen()
-        return replace(self, selection=replace(frozen, context=frozen.context.half()))
+        if len(self.edges) > 1:
+            # Why (decision 16): c_v of up to 4,096 nodes is most of what a round reads.
+            frozen = replace(frozen, context=frozen.context.half())
+        return replace(self, selection=frozen)
 
     def batch(self, turn: int) -> tuple[Selection, Edges]:
         """Return what the round of this turn trains on: evidence of its core, and edges."""
@@ -99,9 +104,16 @@ class Plan:
         rows = torch.searchsorted(self.selection.nodes, self.cores[turn - self.first])
         return self.selection.take(rows), edges
 
-    def mass_at(self, turn: int) -> Float[Tensor, "K"] | None:
-        """Return the mass of the nodes of this turn's core, ascending."""
-        return None if self.mass is None else self.mass[turn - self.first]
+    def padded(self, turn: int) -> Padded:
+        """Return the evidence of the core of this turn as dense rows."""
+        selection = self.selection
+        # Why all cores at once: of a plan that is in memory they are padded once. What was rejected
+        # may be many times as wide.
+        if len(self.edges) == 1 or not selection.is_frozen:
+            return self.batch(turn)[0].padded
+        return selection.padded.take(
+            torch.searchsorted(selection.nodes, self.cores[turn - self.first])
+        )
 
     def arrays(self) -> Arrays:
         """Return the arrays that a file stores."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.ragged import Ragged, rows_at, stack_rows
@@ -19,8 +21,44 @@ ThreeHops = tuple[Ragged, Ragged, Ragged]
 Gates = tuple[Float[Tensor, "E0"], Float[Tensor, "E1"], Float[Tensor, "E2"]]
 
 
+class Evidence:
+    """What is selected for m nodes, in either form.
+
+    Attributes
+    ----------
+    nodes : [m] int64, the nodes whose evidence this is
+    """
+
+    nodes: Int64[Tensor, "m"]
+
+    @property
+    def neighbours(self) -> Int64[Tensor, "s"]:
+        """[s] int64, the selected nodes at hops 1 and 2; one entry per node and neighbour."""
+        raise NotImplementedError
+
+    @property
+    def selected_chunks(self) -> Int64[Tensor, "s"]:
+        """[s] int64, the selected chunks; one entry per node and chunk."""
+        raise NotImplementedError
+
+    def counts(self, tokens: NDArray[np.int32]) -> dict[str, int]:
+        """Return totals: nodes, neighbours, chunks and tokens; a node is not its own neighbour.
+
+        Parameters
+        ----------
+        tokens : [R] tokens of every chunk of the client's text bank
+        """
+        chunks = self.selected_chunks.cpu().numpy()
+        return {
+            "condensed-nodes": self.nodes.numel(),
+            "evidence-neighbours": self.neighbours.numel(),
+            "evidence-chunks": len(chunks),
+            "evidence-tokens": int(tokens[chunks].sum()) if len(chunks) else 0,
+        }
+
+
 @dataclass(frozen=True)
-class Selection:
+class Selection(Evidence):
     """Candidates of the evidence of m nodes, and what was selected of them.
 
     A candidate of weight 0 was rejected.
@@ -99,36 +137,34 @@ class Selection:
         nodes = torch.cat([block.nodes for block in blocks])
         return cls.of_parts(nodes, parts, torch.cat([block.context for block in blocks]))
 
-    def padded(
-        self, widths: Sequence[int] = (0, 0, 0, 0)
-    ) -> list[tuple[Int64[Tensor, "m L"], Bool[Tensor, "m L"]]]:
-        """Return the candidates of each part as dense rows, for training; see `pad`.
+    @cached_property
+    def is_frozen(self) -> bool:
+        """Whether nothing of it was rejected."""
+        return all(bool((weights > 0).all()) for _, weights in self.parts)
 
-        Parameters
-        ----------
-        widths : the fewest columns of each part
-        """
-        return [pad(rows, width) for (rows, _), width in zip(self.parts, widths, strict=True)]
+    @cached_property
+    def padded(self) -> "Padded":
+        """The candidates as dense rows, for training."""
+        parts = [pad(rows) for rows, _ in self.parts]
+        index, inside = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
+        selected = inside
+        if not self.is_frozen:
+            chosen = zip(parts, self.parts, strict=True)
+            masks = [mask.masked_scatter(mask, weights > 0) for (_, mask), (_, weights) in chosen]
+            selected = torch.cat(masks, dim=1)
+        widths = tuple(mask.size(1) for _, mask in parts)
+        return Padded(self.nodes, widths, index, inside, selected, self.context)
+
+    @property
+    def neighbours(self) -> Int64[Tensor, "s"]:
+        """[s] int64, the selected nodes at hops 1 and 2; one entry per node and neighbour."""
+        near = zip(self.hops[1:], self.gates[1:], strict=True)
+        return torch.cat([hop.index[gate > 0] for hop, gate in near])
 
     @property
     def selected_chunks(self) -> Int64[Tensor, "s"]:
         """[s] int64, the selected chunks; one entry per node and chunk."""
         return self.chunks.index[self.chunk_weights > 0]
-
-    def counts(self, tokens: NDArray[np.int32]) -> dict[str, int]:
-        """Return totals: nodes, neighbours, chunks and tokens; a node is not its own neighbour.
-
-        Parameters
-        ----------
-        tokens : [R] tokens of every chunk of the client's text bank
-        """
-        chunks = self.selected_chunks.cpu().numpy()
-        return {
-            "condensed-nodes": self.nodes.numel(),
-            "evidence-neighbours": sum(int((gate > 0).sum()) for gate in self.gates[1:]),
-            "evidence-chunks": len(chunks),
-            "evidence-tokens": int(tokens[chunks].sum()) if len(chunks) else 0,
-        }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays that a file stores."""
@@ -157,12 +193,76 @@ class Selection:
 _PARTS = ("hop0", "hop1", "hop2", "chunks")
 
 
-def pad(rows: Ragged, width: int = 0) -> tuple[Int64[Tensor, "m L"], Bool[Tensor, "m L"]]:
-    """Return the rows padded to the longest with 0, and where they are filled; [m, L] each.
+@dataclass(frozen=True)
+class Padded(Evidence):
+    """The candidates of K nodes as dense rows; the columns are hops 0, 1 and 2, then chunks.
 
-    Parameters
+    Attributes
     ----------
-    width : smallest L
+    nodes : [K] int64; context : [K, d], of the `Selection`
+    widths : columns of each part; they sum to L
+    index : [K, L] int64, the candidates; 0 where padded
+    inside : [K, L] bool, False where padded
+    selected : [K, L] bool, False where padded or rejected
+    """
+
+    nodes: Int64[Tensor, "K"]
+    widths: tuple[int, ...]
+    index: Int64[Tensor, "K L"]
+    inside: Bool[Tensor, "K L"]
+    selected: Bool[Tensor, "K L"]
+    context: Float[Tensor, "K d"]
+
+    def take(self, rows: Int64[Tensor, "j"]) -> "Padded":
+        """Return these rows of what nothing was rejected of, [j] int64, without empty columns.
+
+        A context in half precision becomes float32.
+        """
+        index, inside, context = self.index[rows], self.inside[rows], rows_at(self.context, rows)
+        filled, widths, start = inside.any(dim=0).tolist(), [], 0
+        for width in self.widths:
+            widths.append(sum(filled[start : start + width]))
+            start += width
+        if not all(filled):
+            columns = torch.tensor(filled).nonzero().flatten()
+            index, inside = (part.index_select(1, columns) for part in (index, inside))
+        return Padded(self.nodes[rows], tuple(widths), index, inside, inside, context)
+
+    def widened(self, widths: Sequence[int], rows: int) -> "Padded":
+        """Return the evidence with at least these columns of each part, and with so many rows."""
+        count, places, size = len(self.nodes), list[int](), 0
+        widths = tuple(map(max, self.widths, widths))
+        for own, wide in zip(self.widths, widths, strict=True):
+            places += range(size, size + own)
+            size += wide
+
+        def wider(table: Tensor) -> Tensor:
+            wide = table.new_zeros(rows, size)
+            wide[:count, torch.tensor(places, dtype=torch.int64)] = table
+            return wide
+
+        index, inside, selected = map(wider, (self.index, self.inside, self.selected))
+        nodes, context = (
+            F.pad(self.nodes, (0, rows - count)),
+            F.pad(self.context, (0, 0, 0, rows - count)),
+        )
+        return Padded(nodes, widths, index, inside, selected, context)
+
+    @property
+    def neighbours(self) -> Int64[Tensor, "s"]:
+        """[s] int64, the selected nodes at hops 1 and 2; one entry per node and neighbour."""
+        near = slice(self.widths[0], sum(self.widths[:-1]))
+        return self.index[:, near][self.selected[:, near]]
+
+    @property
+    def selected_chunks(self) -> Int64[Tensor, "s"]:
+        """[s] int64, the selected chunks; one entry per node and chunk."""
+        chunks = slice(sum(self.widths[:-1]), None)
+        return self.index[:, chunks][self.selected[:, chunks]]
+
+
+def pad(rows: Ragged) -> tuple[Int64[Tensor, "m L"], Bool[Tensor, "m L"]]:
+    """Return the rows padded to the longest with 0, and where they are filled; [m, L] each.
 
     Examples
     --------
@@ -171,7 +271,7 @@ def pad(rows: Ragged, width: int = 0) -> tuple[Int64[Tensor, "m L"], Bool[Tensor
             [9, 0]])
     """
     sizes = rows.ptr.diff()
-    width = max(width, int(sizes.max()) if sizes.numel() else 0)
+    width = int(sizes.max()) if sizes.numel() else 0
     inside = torch.arange(width, device=sizes.device) < sizes[:, None]
     # Why 0: padding is a valid index, so that texts are gathered without a branch.
     return sizes.new_zeros(inside.shape).masked_scatter(inside, rows.index), inside

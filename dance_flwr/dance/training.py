@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.algorithm import ClientRound, Refreshed
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.losses import (
     Labelled,
     Logits,
@@ -20,8 +21,8 @@ from dance_flwr.dance.losses import (
     supervised_nodes,
 )
 from dance_flwr.dance.passes import DanceClient, Reader
-from dance_flwr.dance.selection import Selection
-from dance_flwr.dance.topology import Edges
+from dance_flwr.dance.selection import Padded
+from dance_flwr.dance.text import budgets
 from dance_flwr.dance.weighing import DenseSelection, weigh
 from dance_flwr.nn.captured import train_replayed
 from dance_flwr.nn.moving import HOST, moved
@@ -44,6 +45,7 @@ class Drawn:
     ball : the batch, the core and its supervised neighbours, and the nodes around it
     labels : of the batch, -1 where unknown; of_core : of the core, its first K nodes
     condensed : [K, K] operator of the condensed graph
+    evidence : of the core
     mass : [K] weight of each core node in the condensed losses; None = all 1
     shares : as of `Batch`; None = not rounded up
     """
@@ -52,6 +54,7 @@ class Drawn:
     labels: Int64[Tensor, "m"]
     condensed: Tensor
     of_core: Int64[Tensor, "K"]
+    evidence: Padded
     mass: Float[Tensor, "K"] | None
     shares: Float[Tensor, "K"] | None = None
 
@@ -65,8 +68,11 @@ class Drawn:
         # A core without a label leaves parameters without a gradient, which Adam then skips.
         return bool((self.of_core >= 0).any()) and max(sizes, default=0) <= _MAX_DENSE
 
-    def rounded_up(self) -> "Drawn":
-        """Return the round with sizes rounded up, by zeros, and nodes whose loss has no weight."""
+    def rounded_up(self, settings: DanceConfig) -> "Drawn":
+        """Return the round with sizes rounded up, by zeros, and nodes whose loss has no weight.
+
+        Evidence is as wide as its budgets: one shape serves all rounds.
+        """
         count, size = self.of_core.numel(), power_of_two(self.labels.numel())
         rows = -(-count // _ROWS) * _ROWS
         below = (0, rows - count)
@@ -75,6 +81,7 @@ class Drawn:
             F.pad(self.labels, (0, size - self.labels.numel()), value=-1),
             widened(self.condensed, rows, rows),
             F.pad(self.of_core, below, value=-1),
+            self.evidence.widened((*budgets(settings), settings.chunk_budget), rows),
             None if self.mass is None else F.pad(self.mass, below),
             F.pad(torch.full((count,), 1 / count), below),
         )
@@ -107,23 +114,15 @@ class Batch:
 
 def train_round(now: ClientRound, start: Refreshed) -> None:
     """Train omega on the condensed graph for `local-epochs` epochs; changes the model in place."""
-    selection, edges = start.plan.batch(start.turn)
     counts, settings = now.report.counts, now.client.settings
     with now.report.phase("train"):
-        supervised = supervised_nodes(selection, _labels(now.client.data), settings)
+        supervised = supervised_nodes(start.evidence, _labels(now.client.data), settings)
         if counts["condensed-nodes"]:
             counts["evidence-supervised"] = supervised.numel()
-        mass = start.plan.mass_at(start.turn)
-        now.report.loss = train_condensed(now, selection, edges, supervised, mass)
+        now.report.loss = train_condensed(now, start, supervised)
 
 
-def train_condensed(
-    now: ClientRound,
-    selection: Selection,
-    edges: Edges,
-    supervised: Int64[Tensor, "s"],
-    mass: Float[Tensor, "K"] | None = None,
-) -> float:
+def train_condensed(now: ClientRound, start: Refreshed, supervised: Int64[Tensor, "s"]) -> float:
     """Train omega on the condensed graph; return the last loss.
 
     The backbone on the original graph reads the batch, the supervised nodes and at most `fan_out`
@@ -131,11 +130,10 @@ def train_condensed(
 
     Parameters
     ----------
-    selection : of the core; on the host, as all that follows
-    supervised : [s] int64, the nodes of the plain term
-    mass : [K] weight of each core node in the condensed losses; None = all 1
+    start : evidence, edges and mass of the core
+    supervised : [s] int64, the nodes of the plain term, on the host
     """
-    client, model, core = now.client, now.client.model, selection.nodes
+    client, model, core = now.client, now.client.model, start.evidence.nodes
     # The core first: its rows are the first K of every output.
     nodes = torch.cat([core, supervised[~torch.isin(supervised, core)]])
     # Why drawn once a round (decision 16): all epochs read the same rows, gathered once.
@@ -144,12 +142,12 @@ def train_condensed(
         kind, nodes, hops, client.settings.fan_out, now.draws("neighbours")
     )
     labels, count = _labels(client.data)[nodes], core.numel()
-    condensed = operator(kind, *edges, count)
-    drawn = Drawn(ball, labels, condensed, labels[:count], mass)
+    condensed = operator(kind, *start.edges, count)
+    drawn = Drawn(ball, labels, condensed, labels[:count], start.evidence, start.mass)
     if captured := drawn.is_capturable(client):
         # Why (decision 31): epochs are captured once per shape, and replayed in other rounds.
-        drawn = drawn.rounded_up()
-    batch = _gathered(now, drawn, selection)
+        drawn = drawn.rounded_up(client.settings)
+    batch = _gathered(now, drawn)
     if not captured:
         return train_epochs(
             model, partial(batch_loss, client, batch), now.config, round_=now.number
@@ -157,7 +155,7 @@ def train_condensed(
     return train_replayed(model, partial(batch_loss, client), batch, now.config, round_=now.number)
 
 
-def _gathered(now: ClientRound, drawn: Drawn, selection: Selection) -> Batch:
+def _gathered(now: ClientRound, drawn: Drawn) -> Batch:
     """Gather what the epochs read on the client's device."""
     client, model = now.client, now.client.model
     data, backbone = client.data, client.model.backbone
@@ -171,12 +169,12 @@ def _gathered(now: ClientRound, drawn: Drawn, selection: Selection) -> Batch:
         steps = tuple(trainable(step, backbone.operator) for step in steps)
     # Why decided on the host and moved at once (decision 31): all of these have sizes that follow
     # from their values, and each of them that a GPU computes is a wait.
-    losses, steps, shares, around_core = moved(
-        (losses, steps, drawn.shares, drawn.ball.nodes), data.device
+    losses, steps, shares, around_core, evidence = moved(
+        (losses, steps, drawn.shares, drawn.ball.nodes, drawn.evidence), data.device
     )
     if shares is not None:
         steps = tuple(map(densified, steps))
-    dense = DenseSelection.of(client, selection, drawn.of_core.numel())
+    dense = DenseSelection.of(client, evidence)
     features = dense.texts.new_empty(len(dense.texts), model.fuse_graph.out_features)
     return Batch(
         rows_at(data.inputs(client.graph, backbone), around_core),

@@ -1,7 +1,8 @@
 """Second half of Alg. 3 in training: weights of evidence as dense rows, with gradients."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -10,12 +11,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.dance.passes import Reader
-from dance_flwr.dance.selection import Selection
+from dance_flwr.dance.selection import Padded
 from dance_flwr.dance.text import anchor, budgets
 from dance_flwr.nn.entmax import entmax15
-from dance_flwr.nn.moving import HOST, moved
+from dance_flwr.nn.moving import moved
 from dance_flwr.nn.ragged import project_budget, rows_at
 
+_MAX_KEPT = 8192  # entries of the widest part in a layout that is kept, of at most 1 MB
 CHUNKS = 3  # number of the part after hops 0, 1 and 2
 
 
@@ -30,7 +32,6 @@ class Layout:
     ----------
     widths : columns of each part; they sum to L
     inside : [K, L] bool, False where padded
-    part : [L] int64, part of each column
     outside : [4 K, W] bool, True where padded
     apart : [4 K * W] int64, place in flat [K, 2, L] scores, of neighbours and of chunks
     beside : [K * L] int64, place in flat [4 K, W] weights
@@ -41,7 +42,6 @@ class Layout:
 
     widths: tuple[int, ...]
     inside: Bool[Tensor, "K L"]
-    part: Int64[Tensor, "L"]
     outside: Bool[Tensor, "K4 W"]
     apart: Int64[Tensor, "K4W"]
     beside: Int64[Tensor, "KL"]
@@ -50,40 +50,14 @@ class Layout:
     filled: Bool[Tensor, "4 1 W"]
 
     @classmethod
-    def of(cls, parts: Sequence[Bool[Tensor, "K _"]]) -> "Layout":
-        """Lay out the parts, which are filled where these masks are True."""
-        nodes = torch.arange(parts[0].size(0), device=parts[0].device)
-        widths = tuple(mask.size(1) for mask in parts)
-        columns = torch.arange(max(widths), device=nodes.device)
-        filled = columns < torch.tensor(widths, device=nodes.device)[:, None]
-        part, column = torch.nonzero(filled).T
-        beside = (part * len(nodes) + nodes[:, None]) * len(columns) + column
-        place = torch.zeros_like(filled, dtype=torch.int64)
-        place[filled] = torch.arange(len(part), device=nodes.device)
-        # A node has two rows of scores, of its neighbour query and of its chunk query; chunks take
-        # the second.
-        source = place.clone()
-        source[CHUNKS] += len(part) * filled[CHUNKS]
-        apart = source[:, None] + 2 * len(part) * nodes[:, None]
-        back = place[:, None] + len(part) * nodes[:, None]
-        read = torch.stack([part != CHUNKS, part == CHUNKS])
-        inside = torch.cat(list(parts), dim=1)
-        outside = filled.new_ones(len(parts) * len(nodes), len(columns))
-        outside.view(-1)[beside[inside]] = False
-        places = apart.flatten(), beside.flatten(), back.flatten()
-        return cls(widths, inside, part, outside, *places, read, filled[:, None])
-
-    def shares(
-        self, mix: float, dtype: torch.dtype
-    ) -> tuple[Float[Tensor, "L2 1"], Float[Tensor, "L2 3"]]:
-        """Return s and S: s + S gamma is the share of each column in `fused_text`, then in `text`.
-
-        A neighbour at hop l has (1 - mix) gamma_l and 0, a chunk mix and 1.
-        """
-        hot = F.one_hot(self.part, CHUNKS + 1).to(dtype)
-        chunks = hot[:, CHUNKS:]
-        hops = torch.cat([(1 - mix) * hot[:, :CHUNKS], torch.zeros_like(hot[:, :CHUNKS])])
-        return torch.cat([mix * chunks, chunks]), hops
+    def of(cls, inside: Bool[Tensor, "K L"], widths: tuple[int, ...]) -> "Layout":
+        """Lay out parts of these widths, which are filled where the mask is True."""
+        count, widest = len(inside), max(widths)
+        # All else than the masks follows from the sizes, which hardly change.
+        of_size = _kept_layout if count * widest <= _MAX_KEPT else _empty_layout
+        empty = of_size(count, widths, inside.device)
+        there = inside.flatten()[empty.back].view(len(widths), count, widest) & empty.filled
+        return replace(empty, inside=inside, outside=~there.flatten(0, 1))
 
     def weights(
         self, scores: Float[Tensor, "K 2 L"], limits: Sequence[int]
@@ -114,6 +88,45 @@ class Layout:
         parts = probs.view(len(self.filled), -1, probs.size(1))
         beside: Tensor = _Reorder.apply(parts, self.beside, self.back, self.filled)  # type: ignore[no-untyped-call]
         return beside.view_as(self.inside) * self.inside
+
+
+def _empty_layout(count: int, widths: tuple[int, ...], device: torch.device) -> Layout:
+    """Return the layout of so many nodes without a candidate."""
+    nodes, columns = torch.arange(count), torch.arange(max(widths))
+    filled = columns < torch.tensor(widths)[:, None]
+    part, column = torch.nonzero(filled).T
+    beside = (part * len(nodes) + nodes[:, None]) * len(columns) + column
+    place = torch.zeros_like(filled, dtype=torch.int64)
+    place[filled] = torch.arange(len(part))
+    # A node has two rows of scores, of its neighbour query and of its chunk query; chunks take
+    # the second.
+    source = place.clone()
+    source[CHUNKS] += len(part) * filled[CHUNKS]
+    apart = source[:, None] + 2 * len(part) * nodes[:, None]
+    back = place[:, None] + len(part) * nodes[:, None]
+    read = torch.stack([part != CHUNKS, part == CHUNKS])
+    inside = filled.new_zeros(len(nodes), len(part))
+    outside = filled.new_ones(len(widths) * len(nodes), len(columns))
+    places = apart.flatten(), beside.flatten(), back.flatten()
+    empty = Layout(widths, inside, outside, *places, read, filled[:, None])
+    return moved(empty, device)
+
+
+_kept_layout = lru_cache(maxsize=16)(_empty_layout)
+
+
+@lru_cache(maxsize=16)
+def _shares(
+    widths: tuple[int, ...], mix: float, dtype: torch.dtype, device: torch.device
+) -> tuple[Float[Tensor, "L2 1"], Float[Tensor, "L2 3"]]:
+    """Return s and S: s + S gamma is the share of each column in `fused_text`, then in `text`.
+
+    A neighbour at hop l has (1 - mix) gamma_l and 0, a chunk mix and 1.
+    """
+    hot = torch.eye(CHUNKS + 1, dtype=dtype).repeat_interleave(torch.tensor(widths), dim=0)
+    hops, chunks = hot[:, :CHUNKS], hot[:, CHUNKS:]
+    shares = torch.cat([mix * chunks, chunks]), torch.cat([(1 - mix) * hops, 0 * hops])
+    return moved(shares, device)
 
 
 class _Reorder(torch.autograd.Function):
@@ -152,7 +165,7 @@ class DenseSelection:
         chunks, both as `text.anchor`
     vectors : [K, L, d] texts, gathered once a round: training does not change them
     layout : of the columns
-    shares : as `Layout.shares`
+    shares : as `_shares`
     labels : [K, L12, 2 C] one-hot training labels of hops 1 and 2, in the first C columns at hop 1,
         in the others at hop 2
     """
@@ -165,52 +178,25 @@ class DenseSelection:
     labels: Float[Tensor, "K L12 C2"]
 
     @classmethod
-    def of(cls, reader: Reader, selection: Selection, rows: int = 0) -> "DenseSelection":
-        """Gather the texts of what a selection on the host selected, or of all its candidates.
-
-        Parameters
-        ----------
-        rows : fewest rows; those that are added are empty
-        """
-        table, settings = reader.data.table, reader.settings
-        # Why what was selected (decision 16): fewer rows make an epoch cheaper.
-        if settings.trained_evidence == "selected":
-            selection = selection.frozen()
-        # Why the budgets as widths on a GPU (decision 31): one shape serves all rounds.
-        if reader.data.device == HOST or settings.trained_evidence != "selected":
-            parts = selection.padded()
-        else:
-            parts = selection.padded((*budgets(settings), settings.chunk_budget))
-        added = max(0, rows - selection.nodes.numel())
-        nodes, context = selection.nodes, selection.context
-        if added:
-            below = (0, 0, 0, added)
-            parts = [(F.pad(index, below), F.pad(mask, below)) for index, mask in parts]
-            nodes, context = F.pad(nodes, (0, added)), F.pad(context, below)
-        first, split = parts[0][0].size(1), parts[1][0].size(1)
-        layout = Layout.of([mask for _, mask in parts])
-        shares = layout.shares(settings.mix, selection.context.dtype)
+    def of(cls, reader: Reader, evidence: Padded) -> "DenseSelection":
+        """Gather the texts of candidates, on their device."""
+        table, settings, context = reader.data.table, reader.settings, evidence.context
+        first, split, *_ = evidence.widths
+        near, chunks = evidence.index.tensor_split([sum(evidence.widths[:CHUNKS])], dim=1)
         # Hop 0 is left out of the labels: that of the node itself is never read (decision 7).
-        near = torch.cat([index for index, _ in parts[:CHUNKS]], dim=1)
-        # Why before the texts are gathered, and at once (decision 31): what follows has sizes that
-        # the host knows, and needs nothing of the device.
-        layout, shares, near, chunks, nodes, context = moved(
-            (layout, shares, near, parts[CHUNKS][0], nodes, context),
-            reader.data.device,
-        )
         hot = _rows_of(reader.data.label_table, near[:, first:])  # padding has no weight
-        labels = hot.new_zeros(*hot.shape[:2], 2, hot.size(2))
-        labels[:, :split, 0], labels[:, split:, 1] = hot[:, :split], hot[:, split:]
+        classes = hot.size(2)
+        labels = F.pad(hot[:, :split], (0, classes)), F.pad(hot[:, split:], (classes, 0))
         vectors = [_rows_of(table.nodes, near), _rows_of(table.chunks, chunks)]
-        texts = rows_at(table.nodes, nodes)
-        anchors = [anchor(towards, settings) for towards in (texts, context)]
+        texts = rows_at(table.nodes, evidence.nodes)
+        towards = torch.stack([texts, context], dim=1)
         return cls(
             texts=texts,
-            anchors=torch.stack(anchors, dim=1),
+            anchors=anchor(towards.flatten(0, 1), settings).view_as(towards),
             vectors=torch.cat(vectors, dim=1),
-            layout=layout,
-            shares=shares,
-            labels=labels.flatten(2),
+            layout=Layout.of(evidence.inside, evidence.widths),
+            shares=_shares(evidence.widths, settings.mix, context.dtype, context.device),
+            labels=torch.cat(labels, dim=1),
         )
 
 

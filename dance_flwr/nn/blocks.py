@@ -90,7 +90,7 @@ class OperatorRows:
             sample = sample_rows(self.others, frontier, fan_out, generator)
             ends, values = self.others.index[sample.place], self.values[sample.place]
             values = values * sample.weight if self.summed else values
-            parts.append((place[frontier][row_of_entry(sample.ptr)], ends, values))
+            parts.append((place[frontier][sample.row], ends, values))
             # Why only nodes without a place (decision 15): a node is sampled once, for all layers.
             frontier = torch.unique(ends[place[ends] < 0])
             place[frontier] = torch.arange(count, count + len(frontier), device=place.device)

@@ -71,6 +71,6 @@ def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
 
 def content(tensor: Tensor) -> bytes:
     """Return the bytes of a tensor that nothing changes, read from its device once."""
-    if tensor not in _CONTENTS:
-        _CONTENTS[tensor] = tensor.cpu().numpy().tobytes()
-    return _CONTENTS[tensor]
+    if (found := _CONTENTS.get(tensor)) is None:
+        found = _CONTENTS[tensor] = tensor.cpu().numpy().tobytes()
+    return found

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from dance_flwr.nn.propagation import EdgeWeights, csr, widened
-from dance_flwr.nn.ragged import Ragged, ptr_of_sizes, row_of_entry
+from dance_flwr.nn.ragged import Ragged, ptr_of_sizes
 
 
 @dataclass(frozen=True)
@@ -17,13 +17,14 @@ class Sample:
     Attributes
     ----------
     place : [E] int64, positions in `index` of the sampled `Ragged`, ascending within a row
-    ptr : [m + 1] int64, the rows of `place`
+    ptr : [m + 1] int64, the rows of `place`; row : [E] int64, the row of each
     weight : [E] float32, how many entries of its row each one stands for; 1 where nothing was left
         out, and the weights of a row sum to its size
     """
 
     place: Int64[Tensor, "E"]
     ptr: Int64[Tensor, "p"]
+    row: Int64[Tensor, "E"]
     weight: Float[Tensor, "E"]
 
 
@@ -48,11 +49,11 @@ def sample_rows(
     sizes = rows.ptr[chosen + 1] - first
     counts = sizes if fan_out == 0 else sizes.clamp(max=fan_out)
     ptr = ptr_of_sizes(counts)
-    row = row_of_entry(ptr)
+    row = torch.repeat_interleave(counts)
     column = torch.arange(row.numel(), device=ptr.device) - ptr[:-1][row]
     # Nothing is left out: no draws, and each entry stands for itself.
     if not fan_out or bool((counts == sizes).all()):
-        return Sample(first[row] + column, ptr, torch.ones_like(column, dtype=torch.float32))
+        return Sample(first[row] + column, ptr, row, torch.ones_like(column, dtype=torch.float32))
     # Why (decision 15): one entry from each of B equal parts costs O(B) also for a hub, and each
     # stands for its part, so that sums over a row are unbiased.
     size, parts = sizes[row], counts[row]
@@ -64,7 +65,7 @@ def sample_rows(
         # Drawn on the CPU, so that every device draws the same; float64 reaches every entry of a
         # part.
         uniform = torch.rand(row.numel(), generator=generator, dtype=torch.float64).to(ptr.device)
-    return Sample(first[row] + low + (uniform * part).long(), ptr, part.float())
+    return Sample(first[row] + low + (uniform * part).long(), ptr, row, part.float())
 
 
 def _hash(row: Int64[Tensor, "E"], column: Int64[Tensor, "E"]) -> Float[Tensor, "E"]:
@@ -142,39 +143,36 @@ def around(
     # From the targets outwards; a pass applies the operators in the reverse order.
     for _ in range(steps):
         sample = sample_rows(rows, nodes, fan_out, generator)
-        row, near = row_of_entry(sample.ptr), rows.index[sample.place]
-        value = weights.of(nodes[row], near, sample.place)
+        ptr, near = sample.ptr, rows.index[sample.place]
+        value = weights.of(nodes[sample.row], near, sample.place)
         # Why weighted (decision 16): a sampled entry stands for its part of the row, so that sums
         # stay unbiased. Features of edges are not summed (decision 15).
         value = value * sample.weight if weights.sums else value
         # After sampling, so that the node itself is always among its neighbours.
         if weights.loops is not None:
-            row, near, value = _with_loops(sample.ptr, near, value, nodes, weights.loops[nodes])
+            ptr, near, value = _with_loops(sample, near, value, nodes, weights.loops[nodes])
         column, wider = _number(nodes, near)
-        # Sizes with the loops, which `sample.ptr` does not count.
-        sizes = torch.bincount(row, minlength=nodes.numel())
-        operators.append(csr(ptr_of_sizes(sizes), column, value, (nodes.numel(), wider.numel())))
+        operators.append(csr(ptr, column, value, (nodes.numel(), wider.numel())))
         nodes = wider
     return Neighbourhood(nodes, tuple(reversed(operators)))
 
 
 def _with_loops(
-    ptr: Int64[Tensor, "p"],
+    sample: Sample,
     near: Int64[Tensor, "E"],
     value: Float[Tensor, "E"],
     nodes: Int64[Tensor, "m"],
     loops: Float[Tensor, "m"],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (row, column, value) with an entry of the node itself before each row."""
-    count, rows = nodes.numel(), row_of_entry(ptr)
-    first = ptr[:-1] + torch.arange(count, device=ptr.device)
-    others = torch.arange(near.numel(), device=ptr.device) + rows + 1
-    row = near.new_empty(near.numel() + count)
-    column, values = torch.empty_like(row), value.new_empty(row.numel())
-    row[first], row[others] = torch.arange(count, device=ptr.device), rows
+    """Return (ptr, column, value) with an entry of the node itself before each row."""
+    ptr = sample.ptr + torch.arange(len(sample.ptr), device=near.device)
+    first = ptr[:-1]
+    others = torch.arange(1, near.numel() + 1, device=near.device) + sample.row
+    column = near.new_empty(near.numel() + nodes.numel())
+    values = value.new_empty(column.numel())
     column[first], column[others] = nodes, near
     values[first], values[others] = loops, value
-    return row, column, values
+    return ptr, column, values
 
 
 def _number(first: Int64[Tensor, "m"], nodes: Int64[Tensor, "E"]) -> tuple[Tensor, Tensor]:

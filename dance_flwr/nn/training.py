@@ -76,9 +76,9 @@ def proximal_term(
     """
     hooks = []
     parameters = list(model.parameters())
-    if anchor is None:
+    if anchor is None and mu:
         anchor = [parameter.detach().clone() for parameter in parameters]
-    for parameter, start in zip(parameters, anchor, strict=True) if mu else ():
+    for parameter, start in zip(parameters, anchor or (), strict=True) if mu else ():
         # A hook on the gradient and no term of the loss: it works with any local training. `start`
         # is bound as a default, as the loop goes on to other parameters.
         def add(changed: Tensor, start: Tensor = start) -> None:

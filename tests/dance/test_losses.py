@@ -35,7 +35,7 @@ def client(request):
 
 def trained_text(client, selection):
     """t~_v as training weighs it; no node has a label."""
-    dense = DenseSelection.of(client.reader(), selection)
+    dense = DenseSelection.of(client.reader(), selection.frozen().padded)
     texts, _ = weigh(client.reader(), client.hidden[selection.nodes], dense)
     return texts[:, 1]
 

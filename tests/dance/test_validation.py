@@ -9,10 +9,14 @@ import torch
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.validated import validated_nodes
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.inference import predict_nodes, predict_selected, select_for_validation
+from dance_flwr.dance.inference import (
+    ValidationEvidence,
+    predict_nodes,
+    predict_selected,
+    select_for_validation,
+)
 from dance_flwr.dance.passes import DanceClient, plain_pass_in_blocks
 from dance_flwr.dance.plan import Condensation
-from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.state import (
     CONDENSATION,
     VALIDATION,
@@ -57,7 +61,7 @@ def whole(model, data, settings):
 
 def stored(data):
     """What the last condensation selected for validations."""
-    return read_stored(RunFolder(data.folder, "run").latest(VALIDATION), Selection, CPU)
+    return read_stored(RunFolder(data.folder, "run").latest(VALIDATION), ValidationEvidence, CPU)
 
 
 @pytest.mark.parametrize("block", [4096, 2])
@@ -70,7 +74,7 @@ def test_the_model_that_condensed_predicts_what_it_would_select(
     settings, nodes = DanceConfig.of(config), torch.tensor([1, 2, 5, 7, 11])
     model = model_of(data, config, 0.1)
     write_npz(tmp_path / "validation.npz", keep(model, data, settings, nodes).arrays())
-    kept = read_stored(tmp_path / "validation.npz", Selection, CPU)
+    kept = read_stored(tmp_path / "validation.npz", ValidationEvidence, CPU)
     found = predict_selected(whole(model, data, settings), kept)
     wanted = predict_nodes(whole(model, data, settings), nodes)
     assert found.keys() == wanted.keys()
@@ -126,11 +130,11 @@ def test_a_validation_selects_no_evidence_but_reads_the_newest_model(
 
 def test_each_condensation_selects_it_anew(data, run_config):
     config = run_config(device="cpu", **KEYS)
-    client, contexts = Client(data, config), []
+    client, texts = Client(data, config), []
     for round_ in range(1, 5):
         train(client, round_)
-        contexts.append(stored(data).context)
-    assert contexts[0].equal(contexts[1]) and contexts[0].equal(contexts[2])
+        texts.append(stored(data).text)
+    assert texts[0].equal(texts[1]) and texts[0].equal(texts[2])
     folder = RunFolder(data.folder, "run")
     assert folder.latest(VALIDATION).name == "validation-00004.npz"
     assert folder.latest(CONDENSATION).name == "condensation-00004.npz"

@@ -22,13 +22,19 @@ def one_hot(client):
     return torch.eye(SHAPE.classes).double()[torch.arange(n) % SHAPE.classes] * known[:, None]
 
 
+def dense(reader, selection):
+    """The selection as a round under the reader's `trained-evidence` trains on it."""
+    kept = selection.frozen() if reader.settings.trained_evidence == "selected" else selection
+    return DenseSelection.of(reader, kept.padded)
+
+
 def trained(client, rule, selection=None, hidden=None):
     """`weigh` of the client's nodes under this `trained-evidence`: texts and labels by name."""
     selection = selection or client.select()
     config = replace(client.config, trained_evidence=rule)
     reader = replace(client.reader(one_hot(client)), settings=config)
     hidden = client.hidden[selection.nodes] if hidden is None else hidden
-    texts, labels = weigh(reader, hidden, DenseSelection.of(reader, selection))
+    texts, labels = weigh(reader, hidden, dense(reader, selection))
     return SimpleNamespace(fused_text=texts[:, 0], text=texts[:, 1], labels=labels)
 
 
@@ -58,13 +64,27 @@ def test_the_selection_alone_stays_within_its_budgets_and_chunks(client):
     """Weights are normalised again among the selected; none is lost and none is new."""
     selection = client.select()
     client.config = config = replace(client.config, trained_evidence="selected")
-    layout = DenseSelection.of(client.reader(one_hot(client)), selection).layout
+    layout = dense(client.reader(one_hot(client)), selection).layout
     sizes = torch.bincount(selection.chunks.rows()[selection.chunk_weights > 0])
-    *hops, chunks = (layout.inside[:, layout.part == part] for part in range(4))
+    *hops, chunks = torch.split(layout.inside, layout.widths, dim=1)
     assert chunks.sum(1).tolist() == sizes.tolist()
     assert [mask.sum() for mask in hops] == [(gate > 0).sum() for gate in selection.gates]
     most = (1, config.hop1_budget, config.hop2_budget, config.chunk_budget)
     assert all(mask.size(1) <= budget for mask, budget in zip((*hops, chunks), most, strict=True))
+
+
+@given(client=clients())
+def test_padding_weighs_nothing(client):
+    reader, selection = client.reader(one_hot(client)), client.select()
+    padded, hidden = selection.padded, client.hidden[selection.nodes]
+    wide = padded.widened([width + 1 for width in padded.widths], len(hidden) + 2)
+    rows = torch.nn.functional.pad(hidden, (0, 0, 0, 2))
+    found = weigh(reader, rows, DenseSelection.of(reader, wide))
+    for part, wanted in zip(
+        found, weigh(reader, hidden, DenseSelection.of(reader, padded)), strict=True
+    ):
+        torch.testing.assert_close(part[: len(hidden)], wanted)
+    assert not found[1][len(hidden) :].any()
 
 
 def texts_with_gradients(client):
@@ -114,7 +134,6 @@ def test_half_precision_texts_are_weighed_in_float32():
     client.model.float()
     client.hidden, client.difficulty = client.hidden.float(), client.difficulty.float()
     reader, selection = client.reader(one_hot(client).float()), client.select()
-    dense = DenseSelection.of(reader, selection)
-    found = weigh(reader, client.hidden[selection.nodes], dense)[0][:, 0]
+    found = weigh(reader, client.hidden[selection.nodes], dense(reader, selection))[0][:, 0]
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), wanted, atol=2e-3, rtol=0)

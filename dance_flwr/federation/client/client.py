@@ -1,6 +1,6 @@
 """A client: its data, its method and its model. Independent of Flower."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.validated import labelled_nodes, validated_nodes
 from dance_flwr.config.sections import LABELS, ReadingConfig, reading_of
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.card import read_card
+from dance_flwr.data.card import CARD
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.device import pick_device
@@ -221,10 +221,11 @@ def open_client(folder: Path, config: RunConfig, device: torch.device | None = N
     device : where the client computes; None = as `pick_device` chooses
     """
     torch.set_num_threads(config.torch_threads)
-    # The hash is part of the key: a folder that was prepared again is read again.
-    return _client(
-        folder, read_card(folder).partition_sha256, config, device or pick_device(config)
-    )
+    # The file of the card is part of the key: a folder that was prepared again is read again.
+    card = folder / CARD
+    stat = card.stat() if card.is_file() else None
+    version = stat and (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    return _client(folder, version, config, device or pick_device(config))
 
 
 def close_clients() -> None:
@@ -237,7 +238,7 @@ def close_clients() -> None:
 
 
 @lru_cache(maxsize=256)
-def _client(folder: Path, version: str, config: RunConfig, device: torch.device) -> Client:
+def _client(folder: Path, version: Hashable, config: RunConfig, device: torch.device) -> Client:
     # Data are cached apart from clients, so that runs with other settings share them.
     data = _data(folder, version, device, config.split_mode == "inductive", reading_of(config))
     return Client(data, config)
@@ -245,7 +246,7 @@ def _client(folder: Path, version: str, config: RunConfig, device: torch.device)
 
 @lru_cache(maxsize=256)
 def _data(
-    folder: Path, version: str, device: torch.device, inductive: bool, reading: ReadingConfig
+    folder: Path, version: Hashable, device: torch.device, inductive: bool, reading: ReadingConfig
 ) -> ClientData:
     return ClientData(folder, device, inductive, reading)
 

@@ -8,7 +8,7 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.algorithm import ClientRound, refresh
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.inference import predict_nodes, predict_selected
+from dance_flwr.dance.inference import ValidationEvidence, predict_nodes, predict_selected
 from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.dance.passes import DanceClient
 from dance_flwr.dance.plan import Condensation
@@ -87,9 +87,9 @@ class Dance:
         folder = RunFolder(data.folder, info.run, data.cached)
         # Why (decision 16): a validation reads the evidence of the last refresh, where selecting it
         # anew would read the candidates of every node in each round.
-        selection = folder.read_latest(VALIDATION, Selection, data.device)
-        if selection is not None and content(selection.nodes) == content(nodes):
-            return predict_selected(client, selection)
+        evidence = folder.read_latest(VALIDATION, ValidationEvidence, data.device)
+        if evidence is not None and content(evidence.nodes) == content(nodes):
+            return predict_selected(client, evidence)
         condensation = folder.read_latest(CONDENSATION, Condensation, data.device)
         difficulty = None if condensation is None else condensation.difficulty
         return predict_nodes(client, nodes, difficulty)
