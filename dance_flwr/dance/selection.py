@@ -125,7 +125,7 @@ class Selection:
         chunks = self.selected_chunks.cpu().numpy()
         return {
             "condensed-nodes": self.nodes.numel(),
-            "evidence-neighbours": sum(int((gate > 0).sum()) for gate in self.gates[1:]),
+            "evidence-neighbours": int(torch.cat(self.gates[1:]).count_nonzero()),
             "evidence-chunks": len(chunks),
             "evidence-tokens": int(tokens[chunks].sum()) if len(chunks) else 0,
         }

@@ -101,7 +101,7 @@ def find_candidates(
     classes: Int64[Tensor, "K"],
     settings: DanceConfig,
 ) -> tuple[Int64[Tensor, "K s"], Pairs | None]:
-    """eq:candidate_set by `candidate_search`, [K, s] int64, -1 where padded; the products in use."""
+    """eq:candidate_set by `candidate_search`, [K, s] int64, -1 where padded; its products."""
     if settings.candidate_search == "exact":
         return candidate_support(features, evidence, settings.candidates), None
     pairs = pairs_in_class(features, evidence, classes)
