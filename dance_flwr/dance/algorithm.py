@@ -248,14 +248,13 @@ def coming_cores(
     ----------
     rounds : of the run
     """
-    core, every, count = queue.core(state.next_turn), settings.text_refresh_every, 1
+    every, count = settings.text_refresh_every, 1
     if every > 1 and queue.moves:
         # Refreshes are due in rounds 1, 1 + every, ..., whatever round this client selects in, and
         # no core is needed after the last round.
         left = min(every - (state.round - 1) % every, rounds - state.round + 1)
-        count = max(1, min(left, _MAX_NODES // max(1, core.numel())))
-    others = (queue.core(state.next_turn + step) for step in range(1, count))
-    return torch.stack([core, *others])
+        count = max(1, min(left, _MAX_NODES // max(1, int(queue.quotas.sum()))))
+    return queue.cores(state.next_turn, count)
 
 
 @torch.no_grad()

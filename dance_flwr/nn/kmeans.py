@@ -54,10 +54,9 @@ def cluster_by_class(
             # A column of ones, whose sums are numbers of points.
             counted, length = F.pad(batch, (0, 1), value=1), batch.square().sum(1, keepdim=True)
             first = owner * prototypes
-        # A prototype that does not exist is farther away than any other.
-        gap = (
-            length - 2 * class_products(batch, owner, centroids) + centroids.square().sum(2)[owner]
-        )
+        # ||z_v - p||^2. A prototype that does not exist is farther away than any other.
+        product, norms = class_products(batch, owner, centroids), centroids.square().sum(2)
+        gap = length - 2 * product + norms[owner]
         slot = first + gap.nan_to_num_(nan=float("inf")).argmin(dim=1)
         found = sums_at(counted, slot, num_classes * prototypes).view(num_classes, prototypes, -1)
         sums, hits = found[..., :-1], found[..., -1:]
