@@ -90,9 +90,9 @@ def figures(core: Core, alpha: float, beta: float, *, plain: bool) -> list[float
     settings = replace(core.settings, alpha=alpha, beta=beta)
     began = time.process_time()
     x = core.fused if plain else functional.normalize(core.fused, dim=1)
-    support = find_candidates(x, core.evidence, core.classes, settings)
+    support, pairs = find_candidates(x, core.evidence, core.classes, settings)
     everyone = torch.arange(len(x))
-    problems = column_problems(x, core.evidence, support, everyone, settings)
+    problems = column_problems(x, core.evidence, support, everyone, settings, pairs)
     if plain:
         z, steps = plain_steps(problems, PLAIN_STEPS), PLAIN_STEPS
     else:

@@ -7,6 +7,7 @@ all n nodes are read at a core refresh only.
 
 import logging
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int64
@@ -59,6 +60,15 @@ class ClientRound:
     config: RunConfig
     number: int
     report: Report = field(default_factory=Report)
+
+    @cached_property
+    def condenses_every(self) -> int:
+        """Rounds from one node condensation to the next."""
+        settings, ratio = self.client.settings, self.config.condensation_ratio
+        # In inductive mode nodes of the test split are not in V while a client trains.
+        nodes = int(self.client.graph.on_host.visible.sum())
+        every = settings.core_refresh_every
+        return rounds_per_condensation(nodes, ratio, settings.batch_nodes, every)
 
     def draws(self, purpose: str) -> torch.Generator:
         """Return the generator of this client, round and purpose."""
@@ -158,12 +168,7 @@ def _warn(now: ClientRound, lost: str) -> None:
 
 def _condensation_due(now: ClientRound, state: ClientState) -> bool:
     """Whether nodes are condensed in this round."""
-    settings, ratio = now.client.settings, now.config.condensation_ratio
-    # In inductive mode nodes of the test split are not in V while a client trains.
-    nodes = int(now.client.graph.on_host.visible.sum())
-    every = settings.core_refresh_every
-    every = rounds_per_condensation(nodes, ratio, settings.batch_nodes, every)
-    return due(state.core_round, every, now.number)
+    return due(state.core_round, now.condenses_every, now.number)
 
 
 def _condense(now: ClientRound, state: ClientState, last: Condensation | None) -> Condensation:
@@ -246,14 +251,13 @@ def coming_cores(
     ----------
     rounds : of the run
     """
-    core, every, count = queue.core(state.next_turn), settings.text_refresh_every, 1
+    every, count = settings.text_refresh_every, 1
     if every > 1 and queue.moves:
         # Refreshes are due in rounds 1, 1 + every, ..., whatever round this client selects in, and
         # no core is needed after the last round.
         left = min(every - (state.round - 1) % every, rounds - state.round + 1)
-        count = max(1, min(left, _MAX_NODES // max(1, core.numel())))
-    others = (queue.core(state.next_turn + step) for step in range(1, count))
-    return torch.stack([core, *others])
+        count = max(1, min(left, _MAX_NODES // max(1, int(queue.quotas.sum()))))
+    return queue.cores(state.next_turn, count)
 
 
 @torch.no_grad()

@@ -50,13 +50,18 @@ class Queue:
 
     def core(self, turn: int) -> Int64[Tensor, "K"]:
         """Return core `turn`, from 0: [K] int64, ascending."""
+        return self.cores(turn, 1)[0]
+
+    def cores(self, first: int, count: int) -> Int64[Tensor, "T K"]:
+        """Return `count` cores from turn `first` on: [T, K] int64, ascending rows."""
         sizes = self.ptr.diff()
         owner = torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), self.quotas)
-        first = self.quotas.cumsum(0) - self.quotas
-        rank = torch.arange(len(owner), device=sizes.device) - first[owner]
-        offset = (turn * self.quotas[owner] + rank) % sizes[owner]
+        start = self.quotas.cumsum(0) - self.quotas
+        rank = torch.arange(len(owner), device=sizes.device) - start[owner]
+        turns = torch.arange(first, first + count, device=sizes.device)[:, None]
+        offset = (turns * self.quotas[owner] + rank) % sizes[owner]
         # Ascending, as a plan finds the nodes of a core by bisection.
-        return self.nodes[self.ptr[:-1][owner] + offset].sort().values
+        return self.nodes[self.ptr[:-1][owner] + offset].sort(dim=1).values
 
     def times(self, turns: int) -> Int64[Tensor, "m"]:
         """Return how often each node of the queue was in the first `turns` cores; [m] int64."""

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.pairs import Pairs
 from dance_flwr.dance.passes import DanceClient
 from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.text import condensed_text
@@ -89,8 +90,8 @@ def connect(
     # Why unit norms (decision 17): layer-normalised x_v have ||x_v||^2 near their width d; at that
     # scale the data term exceeds beta and the prior d times, and neither changes the graph.
     features = functional.normalize(fused, dim=1)
-    support = find_candidates(features, evidence, classes, settings)
-    z = self_express(features, evidence, support, settings)
+    support, pairs = find_candidates(features, evidence, classes, settings)
+    z = self_express(features, evidence, support, settings, pairs)
     return synthesise_adjacency(z, settings.neighbours)
 
 
@@ -99,11 +100,12 @@ def find_candidates(
     evidence: Float[Tensor, "K t"],
     classes: Int64[Tensor, "K"],
     settings: DanceConfig,
-) -> Int64[Tensor, "K s"]:
-    """eq:candidate_set by `candidate_search`; [K, s] int64, -1 where padded."""
+) -> tuple[Int64[Tensor, "K s"], Pairs | None]:
+    """eq:candidate_set by `candidate_search`, [K, s] int64, -1 where padded; its products."""
     if settings.candidate_search == "exact":
-        return candidate_support(features, evidence, settings.candidates)
-    return support_in_class(features, evidence, classes, settings.candidates)
+        return candidate_support(features, evidence, settings.candidates), None
+    pairs = pairs_in_class(features, evidence, classes)
+    return _without_repetition(pairs.nearest(settings.candidates)), pairs
 
 
 def support_in_class(
@@ -116,36 +118,25 @@ def support_in_class(
 
     O(K (128 d + log K)). Parameters as in `candidate_support`; classes : [K] int64.
     """
+    return _without_repetition(pairs_in_class(features, evidence, classes).nearest(max_candidates))
+
+
+def pairs_in_class(
+    features: Float[Tensor, "K d"], evidence: Float[Tensor, "K t"], classes: Int64[Tensor, "K"]
+) -> Pairs:
+    """Return the products within groups of at most 128 nodes of a class."""
     # Why groups (decision 16): no K x K. A class larger than a group is cut along the first
     # principal direction of x, so that the nodes of a group are similar.
-    size = features.size(0)
-    width = min(max_candidates, _NODES_PER_GROUP - 1, max(size - 1, 0))
-    if width <= 0:
-        return torch.full((size, 0), -1, dtype=torch.int64, device=features.device)
     order = _by_class_and_direction(features, classes)
-    member, inside = _groups(classes[order])
-    member = torch.where(inside, order[member.clamp(max=size - 1)], -1)
-    near = []
-    for vectors, prior in ((features, False), (evidence, True)):
-        rows = vectors[member.clamp(min=0)]
-        scores = torch.bmm(rows, rows.transpose(1, 2))
-        scores = scores.clamp(0, 1) if prior else scores
-        scores = scores.masked_fill(~inside[:, None, :], float("-inf"))
-        scores.diagonal(dim1=1, dim2=2).fill_(float("-inf"))
-        top = torch.sort(scores, dim=2, descending=True, stable=True)
-        index, value = top.indices[:, :, :width], top.values[:, :, :width]
-        nodes = member.gather(1, index.flatten(1)).view_as(index)
-        near.append(nodes.masked_fill(value == float("-inf"), -1))
-    candidates = torch.cat(near, dim=2)
-    support = torch.full((size, candidates.size(2)), -1, dtype=torch.int64, device=features.device)
-    support[member[inside]] = candidates[inside]
-    return _without_repetition(support)
+    place, inside = _groups(classes[order])
+    member = torch.where(inside, order[place.clamp(max=len(order) - 1)], -1)
+    return Pairs.of(features, evidence, member)
 
 
 def _by_class_and_direction(features: Tensor, classes: Tensor) -> Tensor:
     """Return the nodes sorted by class, and in it by the first principal direction; [K] int64."""
     # Classes that fit into a group are not cut, so that their order does not matter.
-    if int(torch.bincount(classes).max()) <= _NODES_PER_GROUP:
+    if len(classes) <= _NODES_PER_GROUP or int(torch.bincount(classes).max()) <= _NODES_PER_GROUP:
         return torch.sort(classes, stable=True).indices
     centred = features - features.mean(0)
     direction = torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -1]
@@ -165,7 +156,8 @@ def _groups(classes: Tensor) -> tuple[Tensor, Tensor]:
     low = number * counts[owner] // parts[owner]
     high = (number + 1) * counts[owner] // parts[owner]
     start = (counts.cumsum(0) - counts)[owner] + low
-    column = torch.arange(int((high - low).max()), device=classes.device)
+    widest = int((high - low).max()) if len(owner) else 0
+    column = torch.arange(widest, device=classes.device)
     return start[:, None] + column, column < (high - low)[:, None]
 
 
@@ -215,6 +207,7 @@ def self_express(
     evidence: Float[Tensor, "K t"],
     support: Int64[Tensor, "K s"],
     settings: DanceConfig,
+    pairs: Pairs | None = None,
 ) -> Coefficients:
     """eq:self_expressive_sparse on the support, to a relative duality gap.
 
@@ -228,11 +221,9 @@ def self_express(
     features : [K, d] x, one node a row (the paper's X has nodes as columns)
     """
     values = torch.zeros(support.shape, dtype=features.dtype, device=features.device)
-    for start in range(0, support.size(0) if support.size(1) else 0, _ROWS_PER_BLOCK):
-        rows = torch.arange(
-            start, min(start + _ROWS_PER_BLOCK, support.size(0)), device=support.device
-        )
-        problems = column_problems(features, evidence, support[rows], rows, settings)
+    everyone = torch.arange(len(support), device=support.device)
+    for rows in torch.split(everyone, _ROWS_PER_BLOCK) if support.numel() else ():
+        problems = column_problems(features, evidence, support[rows], rows, settings, pairs)
         # Why a tolerance (decision 17): L alone says nothing of the distance to the minimum.
         steps, tolerance = settings.inner_iterations, settings.inner_tolerance
         values[rows] = solve_lassos(problems, steps, tolerance)[0]
@@ -245,21 +236,27 @@ def column_problems(
     support: Int64[Tensor, "b s"],
     columns: Int64[Tensor, "b"],
     settings: DanceConfig,
+    pairs: Pairs | None = None,
 ) -> Lassos:
-    """Return eq:self_expressive_sparse / (2 alpha) of these columns; padding has G = b = 0."""
-    inside, index = support >= 0, support.clamp(min=0)
-    if features.size(0) <= min(support.size(1) ** 2, _ROWS_PER_BLOCK):  # fewer products in all
-        pairs = features @ features.T
-        gram = pairs[index[:, :, None], index[:, None, :]] * inside[:, None, :] * inside[..., None]
-        target = pairs[columns[:, None], index] * inside
-        prior = (evidence @ evidence.T)[columns[:, None], index]
-    else:
-        near = features[index] * inside[..., None]
-        gram = near @ near.mT
-        target = (near @ features[columns, :, None]).squeeze(2)
-        prior = (evidence[index] @ evidence[columns, :, None]).squeeze(2)
-    penalty = settings.beta + 1 - (prior.clamp(0, 1) * inside)
+    """Return eq:self_expressive_sparse / (2 alpha) of these columns; padding has G = b = 0.
+
+    Parameters
+    ----------
+    pairs : products of every column with its candidates, and of those with each other
+    """
+    size = features.size(0)
+    if pairs is None and size <= min(support.size(1) ** 2, _ROWS_PER_BLOCK):  # fewer products
+        pairs = Pairs.of(features, evidence, torch.arange(size, device=support.device)[None])
     energy = features[columns].square().sum(1)
+    if pairs is not None:
+        gram, target, prior = pairs.problems(support, columns)
+        return Lassos(gram, target, energy, (settings.beta + 1 - prior) / (2 * settings.alpha))
+    inside, index = support >= 0, support.clamp(min=0)
+    near = features[index] * inside[..., None]
+    gram = near @ near.mT
+    target = (near @ features[columns, :, None]).squeeze(2)
+    prior = (evidence[index] @ evidence[columns, :, None]).squeeze(2)
+    penalty = settings.beta + 1 - (prior.clamp(0, 1) * inside)
     return Lassos.of(gram, target, energy, penalty / (2 * settings.alpha))
 
 

@@ -28,7 +28,9 @@ class SortedEntmax15(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor) -> Tensor:
         """Return the weights [m, W] of the scores [m, W]."""
         halves = (scores - scores.max(dim=1, keepdim=True).values) / 2
-        probs = torch.clamp(halves - _threshold(halves), min=0) ** 2
+        # Entries below -1 have no weight; a product takes 0 * inf for NaN.
+        ordered = halves.clamp(min=-2).sort(1, True).values
+        probs = torch.clamp(halves - _threshold(ordered, running=False), min=0) ** 2
         ctx.save_for_backward(probs)
         return probs
 
@@ -40,13 +42,21 @@ class SortedEntmax15(torch.autograd.Function):
         return result.sub_((result.sum(1) / root.sum(1))[:, None] * root)
 
 
-def _threshold(halves: Float[Tensor, "m W"]) -> Float[Tensor, "m 1"]:
-    """Return tau with sum max(x - tau, 0)^2 = 1 of rows whose largest entry is 0."""
-    # Entries below -1 have no weight; a product takes 0 * inf for NaN.
-    ordered = halves.clamp(min=-2).sort(1, True).values
-    count = torch.arange(1, halves.size(1) + 1, device=halves.device, dtype=halves.dtype)
-    upto = (count[:, None] <= count).to(halves.dtype)
-    first, second = torch.cat([ordered, ordered**2]).mm(upto).chunk(2)
+def entmax15_of_descending(scores: Float[Tensor, "m W"]) -> Float[Tensor, "m W"]:
+    """`entmax15` of rows in descending order; [m, W] -> [m, W]. No gradients."""
+    halves = ((scores - scores[:, :1]) / 2).clamp(min=-2)
+    return torch.clamp(halves - _threshold(halves, running=scores.device == HOST), min=0) ** 2
+
+
+def _threshold(ordered: Float[Tensor, "m W"], *, running: bool) -> Float[Tensor, "m 1"]:
+    """Return tau with sum max(x - tau, 0)^2 = 1 of descending rows from 0 to at least -2.
+
+    By a running sum, as the package to the bit, or by a product.
+    """
+    count = torch.arange(1, ordered.size(1) + 1, device=ordered.device, dtype=ordered.dtype)
+    both = torch.cat([ordered, ordered**2])
+    sums = both.cumsum(1) if running else both.mm((count[:, None] <= count).to(both.dtype))
+    first, second = sums.chunk(2)
     mean = first / count
     spread = count * (second / count - mean**2)
     # Of the k largest entries: the threshold at which their weights sum to 1.

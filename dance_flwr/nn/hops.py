@@ -40,8 +40,8 @@ class Hops:
     """N_v^(1) and N_v^(2): nodes at distance exactly 1 and exactly 2, sorted by index.
 
     With a fan-out F, a node with more than F neighbours offers a fixed sample of F of them, and so
-    does each neighbour: a row costs O(F^2) whatever the degrees. The 2-hop lists of the whole graph
-    are cached if they are small.
+    does each neighbour: a row costs O(F^2) whatever the degrees. The lists of the whole graph are
+    cached if they are small.
 
     Parameters
     ----------
@@ -64,6 +64,9 @@ class Hops:
 
     def one(self, rows: Int64[Tensor, "m"]) -> Ragged:
         """Return N_v^(1) for every row node v ([m] int64)."""
+        return self._one.take(rows) if self._cached else self._sampled(rows)
+
+    def _sampled(self, rows: Int64[Tensor, "m"]) -> Ragged:
         # Why no generator (decision 16): candidates of a node are a fixed sample, the same in every
         # round.
         sample = sample_rows(self._rows, rows, self._fan_out, None)
@@ -74,9 +77,16 @@ class Hops:
         return self._two.take(rows) if self._cached else self._two_hop(rows)
 
     @cached_property
+    def _every(self) -> Int64[Tensor, "n"]:
+        return torch.arange(self._rows.num_rows, device=self._rows.ptr.device)
+
+    @cached_property
+    def _one(self) -> Ragged:
+        return self._sampled(self._every)
+
+    @cached_property
     def _two(self) -> Ragged:
-        every = torch.arange(self._rows.num_rows, device=self._rows.ptr.device)
-        return stack_rows([self._two_hop(rows) for rows in torch.split(every, _ROWS_AT_ONCE)])
+        return stack_rows([self._two_hop(rows) for rows in torch.split(self._every, _ROWS_AT_ONCE)])
 
     def _two_hop(self, rows: Int64[Tensor, "m"]) -> Ragged:
         near = self.one(rows)

@@ -3,6 +3,7 @@
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
+from torch.nn import functional as F
 
 from dance_flwr.nn.sums import sums_at
 
@@ -43,23 +44,25 @@ def cluster_by_class(
         # Centroids and their sums are float32, whatever the type of the points.
         start, owner = points[seeds].float(), classes[seeds]
     centroids = _seed(start, owner, num_classes, prototypes, generator)
-    counts = centroids.new_zeros(num_classes, prototypes)
-    for _ in range(_STEPS):
-        batch, owner = points, classes
-        if points.size(0) > _BATCH:
+    counts = centroids.new_zeros(num_classes, prototypes, 1)
+    batch, owner, large = points, classes, points.size(0) > _BATCH
+    for step in range(_STEPS):
+        if large:
             pick = torch.randint(points.size(0), (_BATCH,), generator=generator).to(points.device)
             batch, owner = points[pick].to(centroids.dtype), classes[pick]
-        # A prototype that does not exist is farther away than any other.
-        gap = squared_distances(batch, owner, centroids).nan_to_num(nan=float("inf"))
-        nearest = gap.argmin(dim=1)
-        slot = owner * prototypes + nearest
-        hits = sums_at(torch.ones_like(batch[:, 0]), slot, num_classes * prototypes)
-        sums = sums_at(batch, slot, num_classes * prototypes)
-        hits, sums = hits.view_as(counts), sums.view_as(centroids)
+        if large or not step:
+            # A column of ones, whose sums are numbers of points.
+            counted, length = F.pad(batch, (0, 1), value=1), batch.square().sum(1, keepdim=True)
+            first = owner * prototypes
+        # ||z_v - p||^2. A prototype that does not exist is farther away than any other.
+        product, norms = class_products(batch, owner, centroids), centroids.square().sum(2)
+        gap = length - 2 * product + norms[owner]
+        slot = first + gap.nan_to_num_(nan=float("inf")).argmin(dim=1)
+        found = sums_at(counted, slot, num_classes * prototypes).view(num_classes, prototypes, -1)
+        sums, hits = found[..., :-1], found[..., -1:]
         counts = counts + hits
         # Running mean of all points ever assigned to a centroid: its learning rate is 1 / count.
-        step = (sums - hits[..., None] * centroids) / counts.clamp(min=1)[..., None]
-        centroids = centroids + step
+        centroids = centroids + (sums - hits * centroids) / counts.clamp(min=1)
     return centroids
 
 
@@ -84,41 +87,34 @@ def _seed(
     The chance of a point is proportional to its squared distance to those drawn before. One race
     per draw serves all classes: the argmax of log(weight) + Gumbel noise within each class.
     """
-    sizes = torch.bincount(classes, minlength=num_classes)
+    sizes, size = torch.bincount(classes, minlength=num_classes), points.size(0)
     order = torch.sort(classes, stable=True).indices
-    start = sizes.cumsum(0) - sizes
-    column = torch.arange(points.size(0), device=points.device) - start[classes[order]]
-    centroids = points.new_full((num_classes, prototypes, points.size(1)), float("nan"))
-    distance = points.new_full((points.size(0),), float("inf"))
-    used = torch.zeros(points.size(0), dtype=torch.bool, device=points.device)
-    for slot in range(prototypes):
-        # Away from 0, whose Gumbel number is -inf.
-        uniform = (
-            torch.rand(points.size(0), generator=generator).to(points.device).clamp(1e-9, 1 - 1e-9)
-        )
-        gumbel = -torch.log(-torch.log(uniform))
+    start, widest = sizes.cumsum(0) - sizes, int(sizes.max())
+    # The place of every point in a table with a row per class.
+    shift = torch.arange(num_classes, device=points.device) * widest - start
+    place = torch.empty_like(order)
+    place[order] = torch.arange(size, device=points.device) + shift[classes[order]]
+    start = start.clamp(max=size - 1)
+    # One point more, of NaN, for classes without a further one.
+    several = F.pad(points, (0, 0, 0, 1), value=float("nan"))
+    distance = points.new_full((size,), float("inf"))
+    # Away from 0, whose Gumbel number is -inf.
+    uniform = torch.rand(prototypes, size, generator=generator).clamp(1e-9, 1 - 1e-9)
+    gumbel = F.pad(-torch.log(-torch.log(uniform.to(points.device))), (0, 1))
+    seeds = []
+    for slot, noise in enumerate(gumbel):
         # Clamped, so that first draws are uniform and a class of equal points still has all its
         # seeds.
-        log_weight = torch.log(distance.clamp(1e-12, 1e12)).masked_fill(used, float("-inf"))
-        race = points.new_full((num_classes, int(sizes.max())), float("-inf"))
-        race[classes[order], column] = (log_weight + gumbel)[order]
+        log_weight = torch.log(distance.clamp(1e-12, 1e12))
+        race = points.new_full((num_classes, widest), float("-inf"))
+        race.view(-1)[place] = log_weight + noise[:-1]
         # P_c = min(P, |V_c|): a smaller class has no more draws.
-        alive = torch.nonzero(sizes > slot).flatten()
-        chosen = order[start[alive] + race[alive].argmax(dim=1)]
-        used[chosen] = True
-        centroids[alive, slot] = points[chosen]
-        gap = (points - centroids[classes, slot]).square().sum(dim=1)
+        chosen = torch.where(sizes > slot, order[start + race.argmax(dim=1)], size)
+        gumbel[:, chosen] = float("-inf")  # drawn once
+        seeds.append(several[chosen])
+        gap = (points - seeds[-1][classes]).square().sum(dim=1)
         distance = torch.minimum(distance, gap.nan_to_num(nan=float("inf")))
-    return centroids
-
-
-def squared_distances(
-    points: Float[Tensor, "m h"], classes: Int64[Tensor, "m"], centroids: Float[Tensor, "C P h"]
-) -> Float[Tensor, "m P"]:
-    """||z_v - p||^2 to the prototypes of v's own class, [m, P]; NaN where there is none."""
-    product = class_products(points, classes, centroids)
-    length = centroids.square().sum(2)[classes]
-    return points.square().sum(1, keepdim=True) - 2 * product + length
+    return torch.stack(seeds, dim=1)
 
 
 def class_products(

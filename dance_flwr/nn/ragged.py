@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int64, Real
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.nn.entmax import entmax15
+from dance_flwr.nn.entmax import entmax15, entmax15_of_descending
 from dance_flwr.nn.moving import HOST
 from dance_flwr.nn.propagation import csr
 from dance_flwr.nn.sums import sums_of_rows
@@ -49,7 +49,8 @@ class Ragged:
 
     def keep(self, mask: Bool[Tensor, "E"]) -> "Ragged":
         """Return the entries where `mask` is true, in the same order."""
-        return Ragged(ptr_of_rows(self.rows()[mask], self.num_rows), self.index[mask])
+        places = torch.nonzero(mask).flatten()
+        return Ragged(ptr_of_rows(self.rows()[places], self.num_rows), self.index[places])
 
     def take(self, rows: Int64[Tensor, "j"]) -> "Ragged":
         """Return these rows as a new `Ragged` of j rows."""
@@ -203,16 +204,19 @@ def budgeted_entmax(
 ) -> Float[Tensor, "E"]:
     """Pi_B(entmax(scores)) of every row, `project_budget` after `entmax_rows`; [E]. No gradients.
 
-    Short rows are padded once for both.
+    Short rows are padded and sorted once for both.
     """
     sizes = ptr[1:] - ptr[:-1]
     widest = int(sizes.max()) if sizes.numel() else 0
     if widest > _WIDEST_SINGLE_BUCKET or not widest:
         return project_budget(entmax_rows(scores, ptr), scores, ptr, budget)
-    inside = torch.arange(widest, device=ptr.device) < sizes[:, None]
+    inside = (column := torch.arange(widest, device=ptr.device)) < sizes[:, None]
     padded = scores.new_full(inside.shape, torch.finfo(scores.dtype).min / 4)
     padded.masked_scatter_(inside, scores)
-    return project_budget(entmax15(padded) * inside, padded, None, budget)[inside]
+    ordered, order = padded.sort(dim=1, descending=True, stable=True)
+    kept = column < (budget[:, None] if isinstance(budget, Tensor) else budget)
+    hard = torch.empty_like(padded).scatter_(1, order, entmax15_of_descending(ordered) * kept)
+    return (hard / hard.sum(1, keepdim=True).clamp(min=torch.finfo(hard.dtype).tiny))[inside]
 
 
 def rows_at(table: Real[Tensor, "R d"], index: Int64[Tensor, "E"]) -> Real[Tensor, "E d"]:

@@ -19,6 +19,7 @@ from dance_flwr.dance.topology import (
     candidate_support,
     column_problems,
     connect,
+    find_candidates,
     prior_block,
     self_express,
     support_in_class,
@@ -297,6 +298,21 @@ def test_all_pairs_and_candidates_give_the_same_problems():
     torch.testing.assert_close(few.target, all_pairs.target[:s])
     torch.testing.assert_close(few.penalty, all_pairs.penalty[:s])
     assert not all_pairs.gram[s:].any() and bool((all_pairs.penalty > 0).all())
+
+
+def test_products_of_groups_and_of_candidates_give_the_same_problems():
+    """500 nodes are too many for products of all pairs; classes of 1 to 200 make nine groups."""
+    x, t = draw_core(np.random.default_rng(7), 500)
+    classes = torch.repeat_interleave(torch.tensor([200, 150, 100, 30, 17, 2, 1]))
+    support, pairs = find_candidates(x, t, classes, DanceConfig())
+    assert torch.equal(support, support_in_class(x, t, classes, 10)) and len(pairs.gram) == 9
+    of_groups, alone = (
+        column_problems(x, t, support, torch.arange(500), DanceConfig(), given)
+        for given in (pairs, None)
+    )
+    for name in ("gram", "target", "energy", "penalty"):
+        torch.testing.assert_close(getattr(of_groups, name), getattr(alone, name))
+    assert not of_groups.gram.permute(2, 0, 1)[support < 0].any()
 
 
 def test_candidate_sets_by_hand():
