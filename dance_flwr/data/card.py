@@ -69,8 +69,10 @@ def check_run(run: str) -> None:
 
 
 def inside(parent: Path, name: str) -> Path:
-    """Return `parent / name`; a link that leads out of `parent` is refused."""
-    if not (folder := parent / name).resolve().is_relative_to(parent.resolve()):
+    """Return `parent / name`, a plain name; a link that leads out of `parent` is refused."""
+    folder = parent / name
+    # Both paths go through the links above; only the last part can lead elsewhere.
+    if folder.is_symlink() and not folder.resolve().is_relative_to(parent.resolve()):
         raise UserError(
             f"{folder}: expected a folder below {parent}, found a link to {folder.resolve()}; "
             "remove the link"

@@ -1,6 +1,6 @@
 """A client: its data, its method and its model. Independent of Flower."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -8,11 +8,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from dance_flwr.client_data.cached import file_version
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.validated import labelled_nodes, validated_nodes
 from dance_flwr.config.sections import LABELS, ReadingConfig, reading_of
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.card import read_card
+from dance_flwr.data.card import CARD
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.device import pick_device
@@ -214,17 +215,15 @@ class Client:
 
 
 def open_client(folder: Path, config: RunConfig, device: torch.device | None = None) -> Client:
-    """Open a client's folder; cached per process and device until the folder changes.
+    """Open a client's folder; cached per process and device until its card is another file.
 
     Parameters
     ----------
     device : where the client computes; None = as `pick_device` chooses
     """
     torch.set_num_threads(config.torch_threads)
-    # The hash is part of the key: a folder that was prepared again is read again.
-    return _client(
-        folder, read_card(folder).partition_sha256, config, device or pick_device(config)
-    )
+    # A folder that was prepared again has another card, and is read again.
+    return _client(folder, file_version(folder / CARD), config, device or pick_device(config))
 
 
 def close_clients() -> None:
@@ -237,7 +236,7 @@ def close_clients() -> None:
 
 
 @lru_cache(maxsize=256)
-def _client(folder: Path, version: str, config: RunConfig, device: torch.device) -> Client:
+def _client(folder: Path, version: Hashable, config: RunConfig, device: torch.device) -> Client:
     # Data are cached apart from clients, so that runs with other settings share them.
     data = _data(folder, version, device, config.split_mode == "inductive", reading_of(config))
     return Client(data, config)
@@ -245,7 +244,7 @@ def _client(folder: Path, version: str, config: RunConfig, device: torch.device)
 
 @lru_cache(maxsize=256)
 def _data(
-    folder: Path, version: str, device: torch.device, inductive: bool, reading: ReadingConfig
+    folder: Path, version: Hashable, device: torch.device, inductive: bool, reading: ReadingConfig
 ) -> ClientData:
     return ClientData(folder, device, inductive, reading)
 
