@@ -105,9 +105,14 @@ def model_fingerprint(state: Mapping[str, Tensor]) -> str:
     # By name and not by place, as files and messages may order a model differently.
     for name in sorted(state):
         array = state[name].detach().cpu().contiguous().numpy()
-        digest.update(f"{name}:{array.dtype}:{array.shape};".encode())
-        digest.update(array.tobytes())
+        digest.update(_title(name, array.dtype, array.shape))
+        digest.update(array.data)
     return digest.hexdigest()[:16]
+
+
+@lru_cache(maxsize=4096)  # NumPy takes longer to name a type than to hash a small tensor
+def _title(name: str, kind: object, shape: tuple[int, ...]) -> bytes:
+    return f"{name}:{kind}:{shape};".encode()
 
 
 def file_sha256(file: Path) -> str:

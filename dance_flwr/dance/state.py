@@ -1,17 +1,18 @@
 """What a client stores of a run between two rounds: its state, and the files that it refers to."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from dance_flwr.client_data.cached import Cached, anew, file_version
 from dance_flwr.config.paths import PREVIOUS, STATE
 from dance_flwr.dance.plan import Arrays
 from dance_flwr.data.card import run_folder
@@ -100,7 +101,6 @@ class _Stored(Protocol):
 
 
 Stored = TypeVar("Stored", bound=_Stored)
-Cached = Callable[[str, Hashable, Callable[[], Any]], Any]
 
 
 class RunFolder:
@@ -113,9 +113,7 @@ class RunFolder:
     cached : `ClientData.cached`, so that what every round reads is parsed once; by default anew
     """
 
-    def __init__(
-        self, client_folder: Path, run: str, cached: Cached = lambda name, key, compute: compute()
-    ) -> None:
+    def __init__(self, client_folder: Path, run: str, cached: Cached = anew) -> None:
         self._cached = cached
         self.folder = run_folder(client_folder, run)
         self.evidence_folder = self.folder / "evidence"
@@ -219,15 +217,12 @@ class RunFolder:
         self, path: Path, kind: type[Stored], device: torch.device, new: Stored | None = None
     ) -> Stored | None:
         """Return what `read_stored` does, parsed once per file, or `new`, which it holds now."""
-        if not path.is_file():
+        if (version := file_version(path)) is None:
             return None
-        stat = path.stat()
-        # The inode too: a file is replaced whole, maybe in the same tick of the system's clock.
-        version = path, stat.st_ino, stat.st_size, stat.st_mtime_ns, device
         name = path.name.partition("-")[0]  # without the round: one file of each is in memory
         compute = partial(copy, new) if new else partial(read_stored, path, kind, device)
         # Copied in and out, as rounds change their states.
-        return copy(self._cached(name, version, compute))  # type: ignore[no-any-return]
+        return copy(self._cached(name, (version, device), compute))  # type: ignore[no-any-return]
 
     def _has_files(self, state: ClientState) -> bool:
         """Whether the files are present without which a round cannot go on from the state."""

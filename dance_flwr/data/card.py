@@ -69,9 +69,9 @@ def check_run(run: str) -> None:
 
 
 def inside(parent: Path, name: str) -> Path:
-    """Return `parent / name`, one name; a link that leads out of `parent` is refused."""
+    """Return `parent / name`, a plain name; a link that leads out of `parent` is refused."""
     folder = parent / name
-    # What is no link is below its parent, and resolving both asks for every part of their paths.
+    # Both paths go through the links above; only the last part can lead elsewhere.
     if folder.is_symlink() and not folder.resolve().is_relative_to(parent.resolve()):
         raise UserError(
             f"{folder}: expected a folder below {parent}, found a link to {folder.resolve()}; "

@@ -67,6 +67,11 @@ class NodeTerms:
     max_change: float = 10.0
     limits: tuple[tuple[str, float], ...] = ()
 
+    @property
+    def counted(self) -> bool:
+        """Whether the tasks of a run are counted, as their number has a bound."""
+        return min(self.max_rounds, self.max_trainings) < inf
+
 
 def terms_of(node_config: Mapping[str, Any]) -> NodeTerms:
     """Read the terms from a node's configuration; an unknown key may be mistyped: refused."""

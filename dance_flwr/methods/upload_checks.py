@@ -78,7 +78,7 @@ def update_norm(model: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> flo
     return sqrt(
         sum(
             # float64: squares of large float32 entries would overflow.
-            float((model[name].double() - tensor.double()).square().sum())
+            float((model[name].double() - tensor.double()).square_().sum())
             for name, tensor in start.items()
             if tensor.is_floating_point()
         )

@@ -4,7 +4,7 @@ import errno
 import os
 import shutil
 import subprocess
-from pathlib import Path
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -12,9 +12,9 @@ from support.killing import saved
 
 import client_app
 import server_app
+from dance_flwr import disk as disk_module
 from dance_flwr.config.paths import PREVIOUS, STATE
 from dance_flwr.config.tree import flatten
-from dance_flwr.dance import state as store_module
 from dance_flwr.dance.plan import Condensation
 from dance_flwr.dance.queue import Queue
 from dance_flwr.dance.state import (
@@ -22,6 +22,7 @@ from dance_flwr.dance.state import (
     RunFolder,
 )
 from dance_flwr.data.prepare import prepare
+from dance_flwr.disk import atomic_file
 from dance_flwr.errors import QuorumError
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.runs.reader import read_result
@@ -39,18 +40,10 @@ def drafts(folder):
 # A client's store
 
 
-class Full:
-    """`np.savez` on a disk that fills at the `good`-th call: a part is written, then an error."""
-
-    def __init__(self, monkeypatch, good=0):
-        self.good, self.real = good, np.savez
-        monkeypatch.setattr(store_module.np, "savez", self)
-
-    def __call__(self, file, **arrays):
-        if self.good:
-            self.good -= 1
-            self.real(file, **arrays)
-            return
+@contextmanager
+def full(path, **options):
+    """`atomic_file` on a disk that is full: a part is written, then an error."""
+    with atomic_file(path, **options) as file:
         file.write(b"half of it")
         raise FULL
 
@@ -82,7 +75,7 @@ def test_a_state_that_finds_no_room_leaves_those_before(tmp_path, monkeypatch, r
         save(store, round_)
     before = contents(store.folder)
     assert set(before) == {*[STATE, PREVIOUS][:rounds], *["condensation-00001.npz"][:rounds]}
-    Full(monkeypatch)
+    monkeypatch.setattr(disk_module, "atomic_file", full)
     with pytest.raises(OSError, match="No space"):
         save(store, rounds + 1)
     assert contents(store.folder) == before
@@ -115,19 +108,16 @@ class Pretended:
     """A disk that is full between `take` and `give`: files open, but writing fails."""
 
     def __init__(self, folder, monkeypatch):
-        self.folder, self.monkeypatch, self.honest = folder, monkeypatch, np.savez
+        self.folder, self.monkeypatch = folder, monkeypatch
 
     def take(self):
-        def savez(file, **arrays):
-            if Path(file.name).is_relative_to(self.folder):
-                file.write(b"half of it")
-                raise FULL
-            self.honest(file, **arrays)
+        def choose(path, **options):
+            return (full if path.is_relative_to(self.folder) else atomic_file)(path, **options)
 
-        self.monkeypatch.setattr(store_module.np, "savez", savez)
+        self.monkeypatch.setattr(disk_module, "atomic_file", choose)
 
     def give(self):
-        self.monkeypatch.setattr(store_module.np, "savez", self.honest)
+        self.monkeypatch.setattr(disk_module, "atomic_file", atomic_file)
 
 
 class Mounted:

@@ -7,6 +7,7 @@ to the terms of its node.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,19 @@ class Budget:
     Attributes
     ----------
     terms : of the node
-    ledger : folder of the node's ledgers; None in a simulation. Where there is one, the budget of
-        the run is also that of all runs at this client
+    node_config : of the node
     """
 
     terms: NodeTerms
-    ledger: Path | None
+    node_config: Mapping[str, Any]
+
+    @cached_property
+    def ledger(self) -> Path | None:
+        """Folder of the node's ledgers; None in a simulation.
+
+        Where there is one, the budget of the run is also that of all runs at this client.
+        """
+        return ledger_folder(self.node_config)
 
     def charge(self, config: RunConfig, data: ClientData, run: str) -> None:
         """Write down that an answer will leave; nothing without noise of the client's own."""
@@ -103,7 +111,7 @@ def admit(task: str, message: Message, context: Context) -> Budget:
         _check_norm(messages.config_of(message).get(keys.CLIPPING_NORM))
         if config.privacy.dp == "distributed":
             _check_sum(config, context)
-    return Budget(terms, ledger_folder(context.node_config))
+    return Budget(terms, context.node_config)
 
 
 def _check_terms(task: str, config: RunConfig, terms: NodeTerms) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from dance_flwr.client_data.cached import file_version
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.validated import labelled_nodes, validated_nodes
 from dance_flwr.config.sections import LABELS, ReadingConfig, reading_of
@@ -214,18 +215,15 @@ class Client:
 
 
 def open_client(folder: Path, config: RunConfig, device: torch.device | None = None) -> Client:
-    """Open a client's folder; cached per process and device until the folder changes.
+    """Open a client's folder; cached per process and device until its card is another file.
 
     Parameters
     ----------
     device : where the client computes; None = as `pick_device` chooses
     """
     torch.set_num_threads(config.torch_threads)
-    # The file of the card is part of the key: a folder that was prepared again is read again.
-    card = folder / CARD
-    stat = card.stat() if card.is_file() else None
-    version = stat and (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-    return _client(folder, version, config, device or pick_device(config))
+    # A folder that was prepared again has another card, and is read again.
+    return _client(folder, file_version(folder / CARD), config, device or pick_device(config))
 
 
 def close_clients() -> None:

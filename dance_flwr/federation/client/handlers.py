@@ -82,9 +82,10 @@ def work(message: Message, context: Context) -> Message:
     # What the message is, what its run may be called, what the node allows; the data come last.
     budget = admit(task, message, context)
     # Counted before it begins: a client that is killed while it trains has trained.
-    fraction = run_config_of(context).client_fraction
-    ledger = budget.ledger or _folder(message, context)
-    count_task(message, task, ledger, budget.terms, fraction)
+    if budget.terms.counted:
+        fraction = run_config_of(context).client_fraction
+        ledger = budget.ledger or _folder(message, context)
+        count_task(message, task, ledger, budget.terms, fraction)
     if task == keys.TRAIN:
         return _do(partial(_train, context=context, budget=budget), message, context)
     if task == keys.EVALUATE:

@@ -13,7 +13,6 @@ model more than it has trained.
 
 import hashlib
 import json
-from math import inf
 from pathlib import Path
 
 from flwr.app import Message
@@ -42,7 +41,7 @@ def count_task(
     UserError : it is more than the node allows, and nothing was written; or the file is damaged
     """
     # Nothing is bounded, so there is nothing to count.
-    if task not in _KIND or terms.max_rounds == terms.max_trainings == inf:
+    if task not in _KIND or not terms.counted:
         return
     run, path = str(messages.config_of(message)[keys.RUN]), folder / TRAININGS
     # Each message has a process of its own, and two may train at once.

@@ -6,6 +6,7 @@ What could not be sent of the updates so far is stored in the client's folder of
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dance_flwr import events
+from dance_flwr.client_data.cached import Cached, anew, file_version
 from dance_flwr.config.sections import FLOAT32
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_npz
@@ -51,9 +53,15 @@ class _Saved:
 
 
 class ResidualFile:
-    """e_t of one client in one run; the one before is kept, so that a round can be repeated."""
+    """e_t of one client in one run; the one before is kept, so that a round can be repeated.
 
-    def __init__(self, client_folder: Path, run: str, client: int) -> None:
+    Parameters
+    ----------
+    cached : `ClientData.cached`, so that a process does not read what it wrote; by default anew
+    """
+
+    def __init__(self, client_folder: Path, run: str, client: int, cached: Cached = anew) -> None:
+        self._cached = cached
         folder = run_folder(client_folder, run)
         self._path, self._previous = folder / RESIDUAL, folder / PREVIOUS_RESIDUAL
         self._client = client
@@ -73,7 +81,7 @@ class ResidualFile:
         # The newest first. The one before it is what a repeated round starts from, so that a second
         # upload equals the first (decision 14).
         for path in (self._path, self._previous) if round_ > 1 else ():
-            saved = _read(path)
+            saved = self._stored(path)
             self._newest = saved.round if path == self._path else self._newest
             if saved.round >= round_ and not saved.before:  # the client's first round is repeated
                 return _split(np.zeros(size, np.float32), like)
@@ -93,12 +101,19 @@ class ResidualFile:
 
     def save(self, residual: State, round_: int) -> None:
         """Write the residual after `round_` and keep the one before; call `load` first."""
-        values = [tensor.numpy().astype(np.float32).ravel() for tensor in residual.values()]
-        arrays = {"round": np.int64(round_), "before": np.int64(self._before)}
+        parts = [tensor.numpy().ravel() for tensor in residual.values()]
+        values = np.concatenate([np.zeros(0), *parts]).astype(np.float32)
         # A repeated round replaces its own file alone: the one before stays that of the last round.
         older = 0 < self._newest < round_
-        content = arrays | {"values": np.concatenate([np.zeros(0, np.float32), *values])}
-        write_npz(self._path, content, keep=self._previous if older else None)
+        saved = _Saved(round_, self._before, values)
+        write_npz(self._path, vars(saved), keep=self._previous if older else None)
+        self._stored(self._path, saved)
+
+    def _stored(self, path: Path, new: _Saved | None = None) -> _Saved:
+        """Return what a file holds, read once, or `new`, which it holds now."""
+        if (version := file_version(path)) is None:
+            return _Saved()
+        return self._cached(path.name, version, lambda: new or _read(path))  # type: ignore[no-any-return]
 
 
 def _read(path: Path) -> _Saved:
@@ -150,7 +165,7 @@ def as_upload(
     update = update_of(state, start)
     rounded = {k: y for k, y in update.items() if options or start[k].is_floating_point()}
     data, round_ = client.data, int(config[keys.ROUND])
-    file = ResidualFile(data.folder, config[keys.RUN], data.card.client)
+    file = ResidualFile(data.folder, config[keys.RUN], data.card.client, data.cached)
     wanted = {name: rounded[name] + e for name, e in file.load(rounded, round_).items()}
     central = client.config.privacy.dp == "central"
     if central:
@@ -168,7 +183,7 @@ def as_upload(
         sent = dequantise(upload)
     residual = {name: y - sent[name] for name, y in wanted.items()}
     # A residual that is not finite is that of an upload which the server refuses.
-    if all(bool(e.isfinite().all()) for e in residual.values()):
+    if isfinite(sum(float(e.sum()) for e in residual.values())):
         file.save(residual, round_)
     rest = {name: tensor for name, tensor in state.items() if name not in rounded}
     return Quantised({name: (upload.tensors | rest)[name] for name in start}, upload.scales)

@@ -71,8 +71,8 @@ def quantise(
     for (name, y), scale in zip(update.items(), scales.double().tolist(), strict=True):
         z = y / scale if scale > 0 else torch.zeros_like(y)  # of a finite scale: y is finite too
         # Why (decision 14): nearest and not stochastic, as error feedback leaves no bias to add up.
-        z = z.trunc() if toward_zero else z.round()
-        steps[name] = z.clamp(-STEPS, STEPS).to(torch.int8)
+        z = z.trunc_() if toward_zero else z.round_()
+        steps[name] = z.clamp_(-STEPS, STEPS).to(torch.int8)
     return Quantised(steps, scales)
 
 

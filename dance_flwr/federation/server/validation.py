@@ -172,7 +172,8 @@ def read_upload(
     if fault := fault or scales_fault(scales, expected, precision):
         return upload, fault
     # Why (decision 14): -128 has no opposite, and no honest client sends it.
-    if any(bool((t == -128).any()) for t in upload.state.values() if t.dtype == torch.int8):
+    steps = [t.flatten() for t in upload.state.values() if t.dtype == torch.int8]
+    if steps and bool((torch.cat(steps) == -128).any()):
         return upload, "expected steps from -127 to 127, found -128"
     # The change is against the model that this client received, which the method may choose.
     received = start if client is None else side.model_for(client, start)

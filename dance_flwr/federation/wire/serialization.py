@@ -14,7 +14,7 @@ from safetensors.numpy import load, save
 
 from dance_flwr.federation.wire.keys import PACKED
 from dance_flwr.federation.wire.messages import with_content
-from dance_flwr.federation.wire.tensors import array_fault
+from dance_flwr.federation.wire.tensors import array_fault, numpy_of, record_of
 
 
 def pack(messages: Iterable[Message]) -> list[Message]:
@@ -71,7 +71,7 @@ def _each(content: RecordDict, change: Callable[[ArrayRecord], ArrayRecord]) -> 
 def _pack_record(record: ArrayRecord) -> ArrayRecord:
     # Safetensors orders by dtype and name; the number in front brings the order of the model back.
     tensors = {
-        f"{place}.{name}": array.numpy() for place, (name, array) in enumerate(record.items())
+        f"{place}.{name}": array for place, (name, array) in enumerate(numpy_of(record).items())
     }
     return ArrayRecord({PACKED: Array(np.frombuffer(save(tensors), np.uint8))})
 
@@ -86,7 +86,7 @@ def _unpack_record(record: ArrayRecord) -> ArrayRecord:
         # An empty record breaks the rules of its task, so that the reply is refused with its
         # sender.
         return ArrayRecord()
-    return ArrayRecord({key.partition(".")[2]: Array(tensors[key]) for _, key in numbered})
+    return record_of({key.partition(".")[2]: tensors[key] for _, key in numbered})
 
 
 def bytes_of(message: Message) -> int:

@@ -28,15 +28,25 @@ def arrays_of(state: Mapping[str, Tensor]) -> ArrayRecord:
 
 
 def array_of(tensor: Tensor) -> Array:
-    """Return what Flower's `Array(tensor)` is, byte for byte.
+    """Return what Flower's `Array(tensor)` is, byte for byte."""
+    return array_from(tensor.detach().cpu().numpy())
+
+
+def array_from(array: NDArray[Any]) -> Array:
+    """Return what Flower's `Array(array)` is, in C's order.
 
     Flower's own grows a buffer, which is ten times slower at 16 MB.
     """
-    array = tensor.detach().cpu().numpy()
     # The bytes follow in the order of the header, which says that it is C's.
     array = array if array.flags.c_contiguous else array.copy(order="C")
-    data = b"".join((header_of(str(array.dtype), array.shape), array.reshape(-1).view("u1").data))
-    return Array(dtype=str(array.dtype), shape=tuple(array.shape), stype="numpy.ndarray", data=data)
+    kind, shape = _name_of(array.dtype), array.shape
+    data = b"".join((header_of(kind, shape), array.data))
+    return Array(dtype=kind, shape=shape, stype="numpy.ndarray", data=data)
+
+
+@lru_cache  # NumPy composes it anew
+def _name_of(kind: np.dtype[Any]) -> str:
+    return str(kind)
 
 
 def state_of(arrays: ArrayRecord) -> dict[str, Tensor]:
@@ -97,7 +107,7 @@ def _copy_of(array: Array) -> NDArray[Any]:
 
 def record_of(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
     """Return NumPy arrays as an ArrayRecord; the inverse of `numpy_of`."""
-    return ArrayRecord({name: Array(array) for name, array in arrays.items()})
+    return ArrayRecord({name: array_from(array) for name, array in arrays.items()})
 
 
 def in_types_of(start: Mapping[str, Tensor], arrays: ArrayRecord) -> ArrayRecord:
