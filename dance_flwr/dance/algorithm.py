@@ -7,7 +7,6 @@ all n nodes are read at a core refresh only.
 
 import logging
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int64
@@ -60,15 +59,6 @@ class ClientRound:
     config: RunConfig
     number: int
     report: Report = field(default_factory=Report)
-
-    @cached_property
-    def condenses_every(self) -> int:
-        """Rounds from one node condensation to the next."""
-        settings, ratio = self.client.settings, self.config.condensation_ratio
-        # In inductive mode nodes of the test split are not in V while a client trains.
-        nodes = int(self.client.graph.on_host.visible.sum())
-        every = settings.core_refresh_every
-        return rounds_per_condensation(nodes, ratio, settings.batch_nodes, every)
 
     def draws(self, purpose: str) -> torch.Generator:
         """Return the generator of this client, round and purpose."""
@@ -168,7 +158,12 @@ def _warn(now: ClientRound, lost: str) -> None:
 
 def _condensation_due(now: ClientRound, state: ClientState) -> bool:
     """Whether nodes are condensed in this round."""
-    return due(state.core_round, now.condenses_every, now.number)
+    settings, ratio = now.client.settings, now.config.condensation_ratio
+    # In inductive mode nodes of the test split are not in V while a client trains.
+    nodes = int(now.client.graph.on_host.visible.sum())
+    every = settings.core_refresh_every
+    every = rounds_per_condensation(nodes, ratio, settings.batch_nodes, every)
+    return due(state.core_round, every, now.number)
 
 
 def _condense(now: ClientRound, state: ClientState, last: Condensation | None) -> Condensation:
