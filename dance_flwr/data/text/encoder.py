@@ -183,11 +183,12 @@ class TextEncoder:
     def from_spec(cls, spec: EncoderSpec, device: str = "cpu") -> "TextEncoder":
         """Load a resolved encoder onto `device`."""
         import torch
-        from sentence_transformers import SentenceTransformer
+
+        from dance_flwr.data.text.sentence_model import SentenceModel
 
         with _loading(spec):
             # Local: nothing is fetched between the hash of the files and their use.
-            model = SentenceTransformer(
+            model = SentenceModel(
                 str(spec.folder), device=device, local_files_only=True, trust_remote_code=False
             )
         model = model.to(torch.bfloat16 if spec.precision == "bfloat16" else torch.float32).eval()

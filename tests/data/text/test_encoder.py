@@ -53,6 +53,24 @@ def test_rows_are_unit_length_in_input_order(encoder):
     assert np.isfinite(encoder.encode(["lone \ud800 surrogate"])).all()
 
 
+@pytest.mark.parametrize("prompt", [None, "query: "])
+def test_tokens_are_those_of_the_library(encoder, prompt):
+    """Padded, cut at the model's limit, one alone; with a prompt the library is asked."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    model = encoder._model
+    for texts in (SENTENCES, SENTENCES[1:2], ["word " * 900, "Umlaute: äöü"], [""]):
+        own = model.preprocess(texts, prompt=prompt)
+        library = SentenceTransformer.preprocess(model, texts, prompt=prompt)
+        assert own.keys() == library.keys()
+        for name, value in library.items():
+            if isinstance(value, torch.Tensor):
+                assert torch.equal(own[name], value), name
+            else:
+                assert own[name] == value
+
+
 def test_mean_pooling_matches_the_transformer_itself(encoder):
     import torch
     from transformers import AutoModel
