@@ -203,7 +203,10 @@ class RunFolder:
 
     def write(self, name: str, round_: int, content: _Stored) -> None:
         """Write the file of this name and round; the next state refers to it."""
-        write_npz(self.path(name, round_), content.arrays())
+        path = self.path(name, round_)
+        write_npz(path, content.arrays())
+        if name == PLAN:  # the next rounds train on it
+            self._stored(path, type(content), HOST, moved(content, HOST))
 
     def read(
         self, name: str, round_: int, kind: type[Stored], device: torch.device
