@@ -212,7 +212,7 @@ def _condensed(
         edge_index=torch.stack([cols, rows]),
         edge_weight=weights,
         evidence=Evidence(packs, ids, data.texts(), names),
-        counts=selection.counts(data.bank.tokens),
+        counts=selection.padded.counts(data.bank.tokens),
         num_nodes=graph.num_nodes,
         num_edges=graph.num_edges,
         num_tokens=int(np.asarray(data.bank.tokens).sum()),

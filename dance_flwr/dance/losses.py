@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.selection import Evidence
+from dance_flwr.dance.selection import Padded
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def plain_loss(
 
 
 def supervised_nodes(
-    evidence: Evidence, labels: Int64[Tensor, "n"], settings: DanceConfig
+    evidence: Padded, labels: Int64[Tensor, "n"], settings: DanceConfig
 ) -> Int64[Tensor, "s"]:
     """Return the labelled nodes of the plain term, [s] int64.
 

@@ -21,44 +21,8 @@ ThreeHops = tuple[Ragged, Ragged, Ragged]
 Gates = tuple[Float[Tensor, "E0"], Float[Tensor, "E1"], Float[Tensor, "E2"]]
 
 
-class Evidence:
-    """What is selected for m nodes, in either form.
-
-    Attributes
-    ----------
-    nodes : [m] int64, the nodes whose evidence this is
-    """
-
-    nodes: Int64[Tensor, "m"]
-
-    @property
-    def neighbours(self) -> Int64[Tensor, "s"]:
-        """[s] int64, the selected nodes at hops 1 and 2; one entry per node and neighbour."""
-        raise NotImplementedError
-
-    @property
-    def selected_chunks(self) -> Int64[Tensor, "s"]:
-        """[s] int64, the selected chunks; one entry per node and chunk."""
-        raise NotImplementedError
-
-    def counts(self, tokens: NDArray[np.int32]) -> dict[str, int]:
-        """Return totals: nodes, neighbours, chunks and tokens; a node is not its own neighbour.
-
-        Parameters
-        ----------
-        tokens : [R] tokens of every chunk of the client's text bank
-        """
-        chunks = self.selected_chunks.cpu().numpy()
-        return {
-            "condensed-nodes": self.nodes.numel(),
-            "evidence-neighbours": self.neighbours.numel(),
-            "evidence-chunks": len(chunks),
-            "evidence-tokens": int(tokens[chunks].sum()) if len(chunks) else 0,
-        }
-
-
 @dataclass(frozen=True)
-class Selection(Evidence):
+class Selection:
     """Candidates of the evidence of m nodes, and what was selected of them.
 
     A candidate of weight 0 was rejected.
@@ -156,12 +120,6 @@ class Selection(Evidence):
         return Padded(self.nodes, widths, index, inside, selected, self.context)
 
     @property
-    def neighbours(self) -> Int64[Tensor, "s"]:
-        """[s] int64, the selected nodes at hops 1 and 2; one entry per node and neighbour."""
-        near = zip(self.hops[1:], self.gates[1:], strict=True)
-        return torch.cat([hop.index[gate > 0] for hop, gate in near])
-
-    @property
     def selected_chunks(self) -> Int64[Tensor, "s"]:
         """[s] int64, the selected chunks; one entry per node and chunk."""
         return self.chunks.index[self.chunk_weights > 0]
@@ -194,7 +152,7 @@ _PARTS = ("hop0", "hop1", "hop2", "chunks")
 
 
 @dataclass(frozen=True)
-class Padded(Evidence):
+class Padded:
     """The candidates of K nodes as dense rows; the columns are hops 0, 1 and 2, then chunks.
 
     Attributes
@@ -214,7 +172,7 @@ class Padded(Evidence):
     context: Float[Tensor, "K d"]
 
     def take(self, rows: Int64[Tensor, "j"]) -> "Padded":
-        """Return these rows of what nothing was rejected of, [j] int64, without empty columns.
+        """Return these rows ([j] int64) where nothing was rejected, without empty columns.
 
         A context in half precision becomes float32.
         """
@@ -259,6 +217,21 @@ class Padded(Evidence):
         """[s] int64, the selected chunks; one entry per node and chunk."""
         chunks = slice(sum(self.widths[:-1]), None)
         return self.index[:, chunks][self.selected[:, chunks]]
+
+    def counts(self, tokens: NDArray[np.int32]) -> dict[str, int]:
+        """Return totals: nodes, neighbours, chunks and tokens; a node is not its own neighbour.
+
+        Parameters
+        ----------
+        tokens : [R] tokens of every chunk of the client's text bank
+        """
+        chunks = self.selected_chunks.cpu().numpy()
+        return {
+            "condensed-nodes": self.nodes.numel(),
+            "evidence-neighbours": self.neighbours.numel(),
+            "evidence-chunks": len(chunks),
+            "evidence-tokens": int(tokens[chunks].sum()) if len(chunks) else 0,
+        }
 
 
 def pad(rows: Ragged) -> tuple[Int64[Tensor, "m L"], Bool[Tensor, "m L"]]:

@@ -109,13 +109,13 @@ def supervised_members(
     stored = folder.load(device)
     plan = folder.read(PLAN, stored.plan_round, Plan, device)
     if plan is not None:
-        selection, _ = plan.batch(stored.last_turn)
+        evidence = plan.padded(stored.last_turn)
     else:
         last = folder.read(CONDENSATION, stored.core_round, Condensation, device)
         assert last is not None
         client = DanceClient(model, data, settings, data.training_graph)
-        _, selection = select_evidence(client, stored.core, last.difficulty)
-    return supervised_nodes(selection, data.train_labels, settings)
+        evidence = select_evidence(client, stored.core, last.difficulty)[1].padded
+    return supervised_nodes(evidence, data.train_labels, settings)
 
 
 def held_out_nodes(data: ClientData) -> Tensor:
