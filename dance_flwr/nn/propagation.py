@@ -71,12 +71,13 @@ def propagated(
 
     Parameters
     ----------
-    operator : dense, or sparse CSR
+    operator : dense, sparse CSR, or what stands for one (`api.graph_model`)
     """
-    if operator.layout != torch.sparse_csr or operator.device == HOST:
-        return operator @ features
-    # Why (decision 31): by its documentation cuSPARSE adds up in another order in another run.
-    return _OrderedProduct.apply(operator, features)  # type: ignore[no-any-return,no-untyped-call]
+    on_card = isinstance(operator, Tensor) and operator.device != HOST
+    if on_card and operator.layout == torch.sparse_csr:
+        # Why (decision 31): by its documentation cuSPARSE adds up in another order in another run.
+        return _OrderedProduct.apply(operator, features)  # type: ignore[no-any-return,no-untyped-call]
+    return operator @ features
 
 
 class _OrderedProduct(torch.autograd.Function):
