@@ -75,7 +75,7 @@ def propagated(
     """
     on_card = isinstance(operator, Tensor) and operator.device != HOST
     if on_card and operator.layout == torch.sparse_csr:
-        # Why (decision 31): by its documentation cuSPARSE adds up in another order in another run.
+        # Why (decision 31): cuSPARSE promises no order of its sums.
         return _OrderedProduct.apply(operator, features)  # type: ignore[no-any-return,no-untyped-call]
     return operator @ features
 

@@ -8,7 +8,7 @@ be of CUDA or of the host, and the modes count what CUDA would do:
 - a wait: an operation after which the host knows a value or a size of the card, or a copy between
   the two in pageable memory;
 - a sum without a fixed order: float additions at indices, which are atomic on CUDA, and products
-  with sparse matrices, whose algorithm there has no fixed order by cuSPARSE's documentation;
+  with sparse matrices, for whose sums cuSPARSE promises no order;
 - an alert: what `torch.use_deterministic_algorithms` refuses on CUDA, by torch's documentation;
 - a product that CUDA lacks: of matrices of integers;
 - a mixture: an operation on tensors of both, which CUDA refuses.
