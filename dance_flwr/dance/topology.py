@@ -104,8 +104,7 @@ def find_candidates(
     """eq:candidate_set by `candidate_search`, [K, s] int64, -1 where padded; its products."""
     if settings.candidate_search == "exact":
         return candidate_support(features, evidence, settings.candidates), None
-    pairs = pairs_in_class(features, evidence, classes)
-    return _without_repetition(pairs.nearest(settings.candidates)), pairs
+    return support_in_class(features, evidence, classes, settings.candidates)
 
 
 def support_in_class(
@@ -113,12 +112,13 @@ def support_in_class(
     evidence: Float[Tensor, "K t"],
     classes: Int64[Tensor, "K"],
     max_candidates: int,
-) -> Int64[Tensor, "K s"]:
-    """eq:candidate_set with j in i's group: at most 128 nodes of its class; [K, s] int64.
+) -> tuple[Int64[Tensor, "K s"], Pairs]:
+    """eq:candidate_set with j in i's group: at most 128 nodes of its class; [K, s] int64, products.
 
     O(K (128 d + log K)). Parameters as in `candidate_support`; classes : [K] int64.
     """
-    return _without_repetition(pairs_in_class(features, evidence, classes).nearest(max_candidates))
+    pairs = pairs_in_class(features, evidence, classes)
+    return _without_repetition(pairs.nearest(max_candidates)), pairs
 
 
 def pairs_in_class(

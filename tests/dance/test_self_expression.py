@@ -59,7 +59,7 @@ def test_beta_and_the_prior_change_the_edges(seed):
     """
     x, t, classes = clustered(seed)
     unit = functional.normalize(x, dim=1)
-    edges, near = edges_of(x, t, classes), support_in_class(unit, t, classes, 10)
+    edges, near = edges_of(x, t, classes), support_in_class(unit, t, classes, 10)[0]
     others = t[torch.tensor(np.random.default_rng(seed).permutation(len(x)))]
     assert len(edges) > len(x) and edges == edges_for(unit, t, near)
     assert changed(edges, edges_of(x, t, classes, beta=6.0)) > 0.3

@@ -104,7 +104,7 @@ def test_candidates_in_the_class_are_those_of_the_loops(seed, size, most, num_cl
     classes = rng.integers(0, num_classes, size)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_NODES_PER_GROUP", group)
-        support = support_in_class(x, t, torch.tensor(classes), most)
+        support = support_in_class(x, t, torch.tensor(classes), most)[0]
     S = np.clip((t @ t.T).numpy(), 0, 1)
     # The order along the direction may be reversed; cuts at equal shares then fall elsewhere.
     wanted = []
@@ -130,7 +130,7 @@ def test_search_in_a_class_is_the_exact_one_restricted_to_the_class():
     """300 nodes in three classes, none above 128: the exact search in the class alone."""
     x, t = draw_core(np.random.default_rng(2), 300)
     classes = torch.arange(300) % 3
-    found = sets(support_in_class(x, t, classes, 6))
+    found = sets(support_in_class(x, t, classes, 6)[0])
     for c in range(3):
         members = torch.nonzero(classes == c).flatten()
         exact = sets(candidate_support(x[members], t[members], 6))
@@ -159,7 +159,7 @@ def test_search_in_classes_makes_nothing_of_size_k_squared(num_classes):
     x, t = draw_core(np.random.default_rng(1), size, width)
     classes = torch.arange(size) % num_classes
     with Largest() as seen:
-        support = support_in_class(x, t, classes, 10)
+        support = support_in_class(x, t, classes, 10)[0]
     # The scores of each group with itself: at most 128 for each node, and the padding.
     assert size * 64 < seen.entries <= 1.2 * size * 128 and support.size(1) <= 20
 
@@ -180,7 +180,7 @@ def test_the_key_chooses_the_search():
             fused = client.model.fuse(hidden, fused_text)
             rows, cols, weights = connect(fused, text, classes, config)
         support = (
-            support_in_class(x, text, classes, 3) if in_class else candidate_support(x, text, 3)
+            support_in_class(x, text, classes, 3)[0] if in_class else candidate_support(x, text, 3)
         )
         z = self_express(x, text, support, config)
         for found, wanted in zip((rows, cols, weights), synthesise_adjacency(z, 99), strict=True):
@@ -305,7 +305,7 @@ def test_products_of_groups_and_of_candidates_give_the_same_problems():
     x, t = draw_core(np.random.default_rng(7), 500)
     classes = torch.repeat_interleave(torch.tensor([200, 150, 100, 30, 17, 2, 1]))
     support, pairs = find_candidates(x, t, classes, DanceConfig())
-    assert torch.equal(support, support_in_class(x, t, classes, 10)) and len(pairs.gram) == 9
+    assert torch.equal(support, support_in_class(x, t, classes, 10)[0]) and len(pairs.gram) == 9
     of_groups, alone = (
         column_problems(x, t, support, torch.arange(500), DanceConfig(), given)
         for given in (pairs, None)
