@@ -2,6 +2,8 @@
 
 import csv
 import io
+import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ DELIMITER_NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ":
 EDGE_LISTS = (".txt", ".cites", ".edges", ".edgelist")
 _COMMENTS = ("#", "%")
 _SAMPLE_ROWS = 100
+_RELEASE_SECONDS = 5.0
 
 
 class CsvTable(Table):
@@ -97,17 +100,14 @@ class CsvTable(Table):
         while True:
             seen = 0
             try:
-                with (
-                    open_text(self.file, self._encoding) as stream,
-                    pa_csv.open_csv(stream, **self._options(block, columns)) as reader,
-                ):
-                    for batch in reader:
-                        # After a restart with larger blocks the rows that were yielded come again.
-                        fresh = batch.slice(max(done - seen, 0))
-                        seen += len(batch)
-                        done = max(done, seen)
-                        if len(fresh):
-                            yield fresh
+                options = self._options(block, columns)
+                for batch in _parsed(open_text(self.file, self._encoding), **options):
+                    # After a restart with larger blocks the rows that were yielded come again.
+                    fresh = batch.slice(max(done - seen, 0))
+                    seen += len(batch)
+                    done = max(done, seen)
+                    if len(fresh):
+                        yield fresh
                 return
             except pa.ArrowInvalid as error:
                 block = _larger(block, self.file, meter, error)
@@ -121,6 +121,21 @@ class CsvTable(Table):
         # Line ends inside quotes belong to the value.
         parse = pa_csv.ParseOptions(newlines_in_values=True, delimiter=self._delimiter)
         return {"read_options": read, "parse_options": parse, "convert_options": convert}
+
+
+def _parsed(stream: io.BufferedReader | None, **options: Any) -> Iterator[Any]:
+    """Yield the batches of a stream; at the end Arrow no longer holds it, and it is closed."""
+    released = threading.Event()
+    weakref.finalize(stream, released.set)
+    reader = None
+    try:
+        reader = pa_csv.open_csv(stream, **options)
+        yield from reader
+    finally:
+        stream = reader = None
+        # Arrow reads on a thread of its own. One that drops the last reference while the
+        # interpreter ends aborts the process.
+        released.wait(_RELEASE_SECONDS)
 
 
 def _without_comments(text: str) -> tuple[int, str]:

@@ -2,12 +2,15 @@
 
 import csv
 import gzip
+import threading
+import weakref
 
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dance_flwr.data.imports import delimited
 from dance_flwr.data.imports.delimited import CsvTable
 from dance_flwr.data.imports.importer import read_graph
 from dance_flwr.data.imports.json_files import JsonLinesTable
@@ -121,3 +124,21 @@ def test_a_damaged_or_swollen_gzip_file_is_refused(tmp_path):
     )
     with pytest.raises(DataError, match="bytes unpacked"):
         CsvTable(tmp_path / "t.csv.gz").read(["text"])
+
+
+def test_arrow_holds_no_stream_when_a_table_has_been_read(tmp_path, monkeypatch):
+    """A thread of Arrow that drops the last reference at exit would abort the process."""
+    streams = []
+
+    def opened(stream, **options):  # Arrow's own thread is as late as this once in 500 tables
+        streams.append(weakref.ref(stream))
+        threading.Timer(0.1, id, [stream]).start()
+        return open_csv(stream, **options)
+
+    open_csv = delimited.pa_csv.open_csv
+    monkeypatch.setattr(delimited.pa_csv, "open_csv", opened)
+    file = tmp_path / "edges.csv"
+    file.write_text("source,target\n0,1\n")
+    batches = CsvTable(file, "edges").batches(["source"])
+    assert [batch["source"].to_pylist() for batch in batches] == [["0"]]
+    assert [stream() for stream in streams] == [None]
