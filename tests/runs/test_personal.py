@@ -102,6 +102,18 @@ def test_clients_send_losses_and_get_their_sum(personal):
     assert down == [(total, sum(nodes for _, nodes in up))] * len(down)
 
 
+def test_a_client_computes_its_losses_once(run, monkeypatch):
+    calls = []
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return mixture_losses(*arguments)
+
+    monkeypatch.setattr("dance_flwr.federation.client.personal.mixture_losses", counted)
+    finished = run(method="fedavg-full", personal="mix", seed=3)
+    assert len(calls) == finished.config.clients
+
+
 def test_masks_hide_the_losses_and_change_no_share(run, personal):
     masked = run(method="dance", privacy_secure_aggregation=True, **MIX)
     up, down = losses_in(masked.messages)

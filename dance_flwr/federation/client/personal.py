@@ -67,16 +67,22 @@ def own_losses(
     client: Client, state: Mapping[str, Tensor], info: RoundInfo
 ) -> tuple[list[int], int]:
     """Return the losses of `candidates` on the client's validation nodes, and their number."""
-    model = own_model(client, state, info)
-    nodes = validated_nodes(client.data, client.config)
-    client.load(state)
-    shared = client.predict(replace(info, final=True), nodes)["deployed"]
-    labels, losses = client.data.labels[nodes], list[int]()
-    for kind in PERSONAL[client.config.personal]:
-        shares = [share for of, share in candidates(client.config.personal) if of == kind]
-        own = client.own_probs(kind, model, info.run)[nodes]
-        losses += mixture_losses(own, shared, labels, shares)
-    return losses, len(nodes)
+
+    def measure() -> tuple[list[int], int]:
+        model = own_model(client, state, info)
+        nodes = validated_nodes(client.data, client.config)
+        client.load(state)
+        shared = client.predict(replace(info, final=True), nodes)["deployed"]
+        labels, losses = client.data.labels[nodes], list[int]()
+        for kind in PERSONAL[client.config.personal]:
+            shares = [share for of, share in candidates(client.config.personal) if of == kind]
+            own = client.own_probs(kind, model, info.run)[nodes]
+            losses += mixture_losses(own, shared, labels, shares)
+        return losses, len(nodes)
+
+    # They are sent first, and with the final model they choose the share.
+    origin = made_of(client.config, client.data, info.model_id)
+    return client.data.cached("own losses", (info.run, origin), measure)
 
 
 def personalise(
