@@ -220,12 +220,14 @@ def tune(
 
 
 def portable_words(words: Sequence[str]) -> list[str]:
-    """Drop the options of a command that set where and how it runs, but change no result."""
+    """Return the words of a command that decide its results, folders by their names."""
     portable: list[str] = []
     skip = False
     for word in words:
         placement = word in ("--dry-run", "--again") or word.startswith(_PLACES)
         if not skip and not placement:
-            portable.append(word)
+            option, equals, value = word.rpartition("=")
+            folder = Path(value)
+            portable.append(option + equals + (folder.name if folder.is_absolute() else value))
         skip = word in _PLACES
     return portable

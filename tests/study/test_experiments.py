@@ -615,10 +615,13 @@ def test_end_to_end_with_two_workers(cli, tiny, tmp_path, monkeypatch):
 def test_a_remembered_command_names_rows_and_no_place():
     from dance_flwr.cli.study import portable_words
 
-    words = "experiment hyper --datasets cora citeseer --out /some/where --jobs 2 --seeds 0 --again"
+    words = (
+        "experiment hyper --datasets cora /a/citeseer --out /some/where --jobs 2 --seeds 0 --again"
+    )
+    words += " --set encoder=/b/mpnet"
     assert (
         " ".join(portable_words(words.split()))
-        == "experiment hyper --datasets cora citeseer --seeds 0"
+        == "experiment hyper --datasets cora citeseer --seeds 0 --set encoder=mpnet"
     )
     assert portable_words(
         ["experiment", "hyper", "--out=/some/where", "--jobs=2", "--dry-run"]
