@@ -11,6 +11,8 @@ from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.errors import UserError
 
 SECTIONS = ("sizes", "classes", "degrees", "characters")
+GROUP = "public-keys"  # an entry of masked counts alone
+CHARACTERS = 64  # width of the first bin of lengths
 Stats = dict[str, Counter[str]]  # by section: name or lower end of a bin -> number
 
 
@@ -24,7 +26,7 @@ def stats_of(folder: Path) -> Stats:
         "sizes": Counter(sizes | {"unlabelled": graph.num_nodes - len(labels)}),
         "classes": Counter(dict(zip(graph.class_names, counted, strict=True))),
         "degrees": _by_bin(degrees.tolist(), 1),
-        "characters": _by_bin(map(len, graph.texts), 64),
+        "characters": _by_bin(map(len, graph.texts), CHARACTERS),
     }
 
 
@@ -42,6 +44,14 @@ def summed(sources: Iterable[Path]) -> Stats:
             for section in SECTIONS:
                 total[section].update(part[section])
     return total
+
+
+def is_masked(path: Path) -> bool:
+    """Whether a file holds counts under masks, see `federation.secagg.masked_counts`."""
+    try:
+        return path.is_file() and GROUP in json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def lines_of(stats: Mapping[str, Mapping[str, int]]) -> list[str]:

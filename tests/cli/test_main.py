@@ -50,7 +50,7 @@ COMMANDS = {
     "personal": {"--out", "--client-folder"},
     "predict": {"--data", "--out", "--evidence", "--coverage"},
     "worth": {"--client-folder"},
-    "stats": {"--out"},
+    "stats": {"--out", "--new-key", "--mask", "--public", "--classes"},
     "experiment": {
         *("--datasets", "--methods", "--ratios", "--seeds", "--rounds", "--set", "--jobs", "--out"),
         *("--dry-run", "--again", "--where", "--known", "--shard"),
