@@ -7,15 +7,15 @@ from support.rows import cells_of, row_of, table_rows
 
 from dance_flwr.study.engine.cells import Picture, Section
 from dance_flwr.study.protocols.regimes import protocol as regimes
-from dance_flwr.study.protocols.regimes.grid import EVERYWHERE, ROTATING
+from dance_flwr.study.protocols.regimes.grid import EVERYWHERE
 from dance_flwr.study.protocols.regimes.protocol import COSTS
-from dance_flwr.study.protocols.regimes.results import Place, better_rotating, results_of
+from dance_flwr.study.protocols.regimes.results import results_of
 from dance_flwr.study.reports.figures import save
 from dance_flwr.study.reports.significance import holm
 from dance_flwr.study.reports.tables import NOTHING
 
 EQUAL = (0.70, 0.71, 0.72)  # in the order of the seeds
-LEVELS_SHOWN = (("standard", "standard"), ("text", "0.75"), ("core", "0.02"))
+LEVELS_SHOWN = (("standard", "standard"), ("text", "0.75"), ("core", "0.005"))
 
 
 def rows_with(accuracies, missing=()):
@@ -63,7 +63,7 @@ def test_dance_is_ahead_where_it_is():
     shown = comparisons(section)
     # 10, 10.1 and 10 points against equals; three cells per rival, two of them without variance.
     # Error sqrt((1/3 + 1/3) / 3) 0.1, 0.975 quantile of t with two degrees of freedom 4.302653.
-    assert shown["self-training", "text 0.75"] == "+10.03 [+9.83, +10.24] **ahead**"
+    assert shown["fedavg-rotating", "text 0.75"] == "+10.03 [+9.83, +10.24] **ahead**"
     assert {rival for (rival, at), text in shown.items() if "ahead" in text and "text" in at} == {
         rival for rival, at in shown if at == "text 0.75"
     }
@@ -76,7 +76,7 @@ def test_dance_is_ahead_nowhere_where_it_is_not():
     )
     behind = {("dance", "standard"): (0.60, 0.611, 0.62)}
     shown = comparisons(regimes.EXPERIMENT.render(rows_with(behind)))
-    assert shown["self-training", "standard"].endswith("**behind**")
+    assert shown["fedavg-rotating", "standard"].endswith("**behind**")
 
 
 def test_the_summary_names_the_best_other_method_of_each_cell_with_a_claim():
@@ -106,13 +106,13 @@ def test_a_family_is_all_cells_of_a_rival():
     noisy = {
         ("dance", "0.75"): (0.80, 0.83, 0.82),
         ("dance", "standard"): (0.72, 0.74, 0.73),
-        ("dance", "0.02"): (0.70, 0.72, 0.75),
+        ("dance", "0.005"): (0.70, 0.72, 0.75),
     }
     results = results_of(rows_with(noisy))
     by_rival = {}
     for (_, rival), test in results.tests.items():
         by_rival.setdefault(rival, []).append(test)
-    assert len(by_rival["fedavg-full"]) == 3 and len(by_rival["gcond"]) == 2
+    assert len(by_rival["fedavg-full"]) == 3 and len(by_rival["sfgc"]) == 2
     for tests in by_rival.values():
         assert [test.p_holm for test in tests] == holm(
             [test.test and test.test.p for test in tests]
@@ -124,24 +124,11 @@ def test_a_method_without_a_ratio_has_its_standard_row_at_every_r():
     accuracies = {("fedavg-full", "standard"): (0.5, 0.5, 0.5)}
     section = regimes.EXPERIMENT.render(rows_with(accuracies))
     (table,) = [p for p in section.parts if str(p).startswith("| accuracy % |")]
-    assert table.startswith("| accuracy % | standard | text 0.75 | core 0.02 |")
+    assert table.startswith("| accuracy % | standard | text 0.75 | core 0.005 |")
     shown = table_rows(Section((table,)), "fedavg-full")[0][1:]
     assert shown == ["50.00 ± 0.00", "71.00 ± 1.00", "50.00 ± 0.00"]
-    assert table_rows(Section((table,)), "seeds")[0][1:] == ["3"] * 3 and "gcond" not in table
-    assert comparisons(section)["fedavg-full", "core 0.02"].startswith("+21.00")
-
-
-def test_the_better_rotating_control_is_compared():
-    better = {(ROTATING[0], "0.75"): (0.75, 0.76, 0.77)}
-    rows = rows_with(better)
-    results = results_of(rows)
-    group = better_rotating(results.groups, Place("cora", "text", "0.75"))
-    assert group.labels["variant"] == ROTATING[0]
-    rivals = {rival for rival, _ in comparisons(regimes.EXPERIMENT.render(rows))}
-    assert {rival for rival in rivals if "rotating" in rival} == {
-        "fedavg-rotating",
-        "rotating-core",
-    }
+    assert table_rows(Section((table,)), "seeds")[0][1:] == ["3"] * 3 and "sfgc" not in table
+    assert comparisons(section)["fedavg-full", "core 0.005"].startswith("+21.00")
 
 
 def test_missing_cells_are_dashes():
@@ -159,12 +146,12 @@ def test_fewer_seeds_than_the_column_are_said_in_the_cell():
     rows = [
         row
         for row in rows_with({})
-        if row.labels["variant"] != "self-training" or row.labels["seed"] < 2
+        if row.labels["variant"] != "fedavg-rotating" or row.labels["seed"] < 2
     ]
     section = regimes.EXPERIMENT.render(rows)
     (table,) = [p for p in section.parts if str(p).startswith("| accuracy % | standard |")]
     tables = Section((table,))
-    assert table_rows(tables, "self-training")[0][1:] == ["70.50 ± 0.71 (2 seeds)"] * 3
+    assert table_rows(tables, "fedavg-rotating")[0][1:] == ["70.50 ± 0.71 (2 seeds)"] * 3
     assert table_rows(tables, "fedavg-full")[0][1:] == ["71.00 ± 1.00"] * 3
     assert table_rows(tables, "seeds")[0][1:] == ["3"] * 3
 
@@ -172,12 +159,12 @@ def test_fewer_seeds_than_the_column_are_said_in_the_cell():
 def test_rows_of_older_code_are_lines_of_their_own():
     """A row without a key of today is not averaged with the others, and its name says why."""
     rows = rows_with({})
-    old = next(row for row in rows if row.labels["variant"] == "self-training")
+    old = next(row for row in rows if row.labels["variant"] == "fedavg-rotating")
     config = {key: value for key, value in old.config.items() if key != "hidden-dim"}
     section = regimes.EXPERIMENT.render(
         [replace(r, config=config) if r is old else r for r in rows]
     )
-    assert "self-training (older than hidden-dim)" in str(section.parts)
+    assert "fedavg-rotating (older than hidden-dim)" in str(section.parts)
 
 
 def test_costs_by_hand():
@@ -192,5 +179,5 @@ def test_pictures_show_accuracy_against_every_cost(tmp_path):
     (picture,) = [part for part in section.parts if isinstance(part, Picture)]
     assert picture.name == "regimes-costs-cora"
     text = save(picture, tmp_path)[1].read_text()
-    for word in (*COSTS, "dance w/o NC", "fedc4", "text 0.75"):
+    for word in (*COSTS, "dance w/o NC", "fedgvd", "text 0.75"):
         assert word in text

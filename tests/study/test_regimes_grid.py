@@ -7,22 +7,21 @@ import pytest
 
 from dance_flwr.errors import UserError
 from dance_flwr.methods import get_spec
-from dance_flwr.study.engine.cells import Request, default_methods
+from dance_flwr.study.engine.cells import Request
 from dance_flwr.study.engine.folder import run_name, settings_of
 from dance_flwr.study.engine.runner import check_labels
-from dance_flwr.study.protocols import ablation
 from dance_flwr.study.protocols.regimes import protocol as regimes
 from dance_flwr.study.protocols.regimes.grid import (
-    ABLATIONS,
     AS_DANCE_READS,
     CONDENSED_TEXT,
     EVERYWHERE,
     LEVELS,
+    OTHERS,
+    RANDOM_CORE,
     ROTATING,
     SEEDS,
     cells,
     levels_of,
-    other_methods,
     variants_at,
 )
 
@@ -37,18 +36,17 @@ def grid():
 
 
 def test_the_number_of_cells_is_that_of_the_plan(grid):
-    """Per paper graph: 5 claims x 10 seeds x 11, 2 ratios x 5 seeds x 7, and rivals.
+    """Per paper graph: 5 claims x (10 seeds x 5 + 5 seeds), a ratio x 5 seeds x 3, and others.
 
-    By site: 4 claims. Rivals run in two cells, five seeds each.
+    By site: 4 claims. The others run in two cells, five seeds each.
     """
-    rivals = 2 * 5 * len(other_methods())
-    paper = 5 * 10 * 11 + 2 * 5 * 7 + rivals
+    others = 2 * 5 * 5
+    paper = 5 * (10 * 5 + 5) + 5 * 3 + others
     assert Counter(cell.labels["dataset"] for cell in grid) == {
         "cora": paper,
         "citeseer": paper,
-        "debian": 4 * 10 * 11 + rivals,
+        "debian": 4 * (10 * 5 + 5) + others,
     }
-    assert len(EVERYWHERE) == 11 and len(other_methods()) == len(default_methods()) - 4
 
 
 def test_no_cell_is_run_twice(grid):
@@ -58,12 +56,11 @@ def test_no_cell_is_run_twice(grid):
 
 
 def test_names_are_unique_and_every_regime_has_a_standard_level():
-    names = [variant.name for variant in (*EVERYWHERE, *other_methods())]
+    names = [variant.name for variant in (*EVERYWHERE, *OTHERS)]
     assert len(set(names)) == len(names)
     assert len(LEVEL) == len(LEVELS) and {level.regime for level in LEVELS} == {
         *("standard", "labels", "skew", "text", "edges", "core")
     }
-    assert set(ABLATIONS) == {name for name, settings in ablation.VARIANTS.items() if settings}
 
 
 def test_a_level_differs_from_the_standard_cell_in_its_own_settings(grid):
@@ -83,23 +80,23 @@ def test_a_level_differs_from_the_standard_cell_in_its_own_settings(grid):
 
 
 def test_claims_have_ten_seeds_and_the_others_the_first_five(grid):
-    rivals = {variant.name for variant in other_methods()}
+    others = {RANDOM_CORE, *(variant.name for variant in OTHERS)}
     seeds = {}
     for cell in grid:
         place = cell.labels["regime"], cell.labels["level"], cell.labels["variant"]
         seeds.setdefault((cell.labels["dataset"], *place), []).append(cell.labels["seed"])
     assert all(
         tuple(found)
-        == (SEEDS if LEVEL[regime, level].claim and variant not in rivals else SEEDS[:5])
+        == (SEEDS if LEVEL[regime, level].claim and variant not in others else SEEDS[:5])
         for (_, regime, level, variant), found in seeds.items()
     )
-    assert tuple(seeds["debian", "text", "0.75", "gcond"]) == (5, 6, 7, 8, 9)
+    assert tuple(seeds["debian", "text", "0.75", "sfgc"]) == (5, 6, 7, 8, 9)
     claims = {(level.regime, level.level) for level in LEVELS if level.claim}
     assert claims == {
         ("standard", "standard"),
         *(("labels", "5"), ("skew", "Dirichlet 0.1"), ("text", "0.75"), ("edges", "1")),
     }
-    assert LEVEL.keys() - claims == {("core", "0.02"), ("core", "0.005")}
+    assert LEVEL.keys() - claims == {("core", "0.005")}
     assert not set(SEEDS) & set(range(5)), "seeds of the searches"
 
 
@@ -108,9 +105,9 @@ def test_methods_without_a_ratio_are_not_repeated_over_it():
     assert names == {"dance", "fedavg-rotating"}
     assert all(get_spec(name).card.by_ratio for name in names)
     assert len(variants_at(LEVEL["edges", "1"])) == len(EVERYWHERE)
-    assert len(variants_at(LEVEL["text", "0.75"])) == len(EVERYWHERE) + len(other_methods())
-    assert [v.name for v in variants_at(LEVEL["text", "0.75"], ["gcond"])] == ["gcond"]
-    wide = {(level.regime, level.level) for level in LEVELS if level.rivals}
+    assert len(variants_at(LEVEL["text", "0.75"])) == len(EVERYWHERE) + len(OTHERS)
+    assert [v.name for v in variants_at(LEVEL["text", "0.75"], ["sfgc"])] == ["sfgc"]
+    wide = {(level.regime, level.level) for level in LEVELS if level.others}
     assert wide == {("standard", "standard"), ("text", "0.75")}
 
 
@@ -128,10 +125,8 @@ def test_debian_is_divided_by_its_teams(grid):
 
 def test_variants_are_the_controls(grid):
     by_name = {cell.labels["variant"]: cell.config for cell in grid}
-    assert [settings_of(by_name[name])["rotating.supervised-ratio"] for name in ROTATING] == [
-        *(1.0, 2.25)
-    ]
-    assert settings_of(by_name["dance w/o NC"])["dance.core-rule"] == "random"
+    assert settings_of(by_name[ROTATING])["rotating.supervised-ratio"] == 2.25
+    assert settings_of(by_name[RANDOM_CORE])["dance.core-rule"] == "random"
 
 
 READING = ("text-pooling", "edge-gates", "class-prior")
@@ -145,9 +140,6 @@ READING = ("text-pooling", "edge-gates", "class-prior")
         (AS_DANCE_READS, ("probe", "probe", "labels")),
         ("dance", ("probe", "probe", "labels")),
         ("dance w/o NC", ("probe", "probe", "labels")),
-        ("dance w/o TC", ("attention", "probe", "labels")),
-        ("dance w/o TGR", ("probe", "none", "labels")),
-        ("dance w/o labels", ("probe", "probe", "none")),
     ],
 )
 def test_what_each_variant_reads_is_that_of_its_name(grid, variant, reading):

@@ -12,9 +12,10 @@ from dance_flwr.study.protocols.regimes.grid import (
     CORE,
     EVERYWHERE,
     LEVELS,
+    RIVALS,
     STANDARD,
 )
-from dance_flwr.study.protocols.regimes.results import RIVALS, Place, Results, results_of
+from dance_flwr.study.protocols.regimes.results import Place, Results, results_of
 from dance_flwr.study.reports.figures import COLOURS, MARKERS
 from dance_flwr.study.reports.sections import Columns, beyond_accuracy
 from dance_flwr.study.reports.significance import PairedTest, comparison_table
@@ -25,9 +26,9 @@ HOW = (
     "Each regime varies one thing and leaves the rest as in the standard cell: 60 % training "
     "labels, Louvain clients (debian: maintainer teams), clean texts and edges, 8 % condensed "
     "nodes. *labels*: training labels per class; *skew*: label skew of the clients; *text*: share "
-    "of foreign chunks; *edges*: random edges per edge; *core*: r. fedavg-rotating is the full "
-    "graph with K, or 2.25 K, labelled nodes drawn anew in each round; compared is the one with "
-    f"the higher test accuracy in the cell. {CONDENSED_TEXT}: the chunks of every node are pooled "
+    "of foreign chunks; *edges*: random edges per edge; *core*: r. w/o NC: a random core. "
+    "fedavg-rotating is the full graph with 2.25 K labelled nodes drawn anew in each "
+    f"round. {CONDENSED_TEXT}: the chunks of every node are pooled "
     f"by their agreement. {AS_DANCE_READS}: pooling, weights of edges and class prior are DANCE's. "
     "A method that ignores r has its row of the standard cell at every r. Mean ± sample standard "
     "deviation. Differences as in the main table, Holm's correction over all cells of one rival."
@@ -38,6 +39,7 @@ HOW_SUMMARY = (
 )
 SHARED = ("clients", "partition", "rounds", "local-epochs", "backbone", "smoothing", "ema-decay")
 _EVERYWHERE = [variant.name for variant in EVERYWHERE]
+_RIVALS = [variant.name for variant in RIVALS]
 
 
 def _render(rows: Sequence[Row]) -> Section:
@@ -47,13 +49,13 @@ def _render(rows: Sequence[Row]) -> Section:
         places = results.places(dataset)
         members = results.groups.get(Place(dataset, STANDARD, STANDARD), ())
         shared = shared_settings([row for group in members for row in group.rows], SHARED)
-        # The cells in which every other method ran, too.
+        # The cells in which other methods ran, too.
         wide = [p for p in places if len(results.groups[p]) > len(EVERYWHERE)]
-        others = {name: None for p in wide for name in results.rivals(p) if name not in RIVALS}
+        others = {name: None for p in wide for name in results.rivals(p) if name not in _RIVALS}
         parts += [
             f"**{dataset}**, standard cell: {shared}",
             _accuracies(results, places, _EVERYWHERE),
-            _comparisons(results, places, RIVALS),
+            _comparisons(results, places, _RIVALS),
         ]
         if others:
             parts += [_comparisons(results, wide, others), _picture(results, dataset, wide)]
@@ -211,7 +213,7 @@ def _style(i: int) -> dict[str, Any]:
 EXPERIMENT = Experiment(
     name="regimes",
     title="Regimes",
-    question="Condensation adds something that rotation of labels, pseudo-labels and pooled text "
+    question="Condensation adds something that rotation of labels and pooled text "
     "do not: not a claim of the paper, but what its claims need.",
     cells=regimes_grid.cells,
     render=_render,

@@ -5,25 +5,19 @@ from dataclasses import dataclass
 
 from dance_flwr.study.engine.cells import Row
 from dance_flwr.study.protocols.regimes.grid import (
-    ABLATIONS,
-    AS_DANCE_READS,
     BY_SITE,
-    CONDENSED_TEXT,
     CORE,
     DANCE,
     EVERYWHERE,
-    FULL,
     LEVELS,
-    ROTATING,
-    SELF_TRAINING,
+    OTHERS,
+    RANDOM_CORE,
+    RIVALS,
     STANDARD,
-    other_methods,
 )
 from dance_flwr.study.reports.significance import PairedTest, corrected, paired_test
 from dance_flwr.study.reports.tables import Group, groups
 
-BETTER_ROTATING = "fedavg-rotating"  # whichever of `ROTATING` has the higher test accuracy
-RIVALS = (FULL, BETTER_ROTATING, SELF_TRAINING, CONDENSED_TEXT, AS_DANCE_READS)
 # The name of a variant shows them.
 _VARIANT_KEYS = {key for variant in EVERYWHERE for key in variant.settings}
 
@@ -91,7 +85,7 @@ def results_of(rows: Sequence[Row]) -> Results:
 def _in_order(rows: Sequence[Row]) -> list[Row]:
     """Return the rows in the order of the plan; a file has them as its studies shared runs."""
     levels = [(level.regime, level.level) for level in LEVELS]
-    variants = [variant.name for variant in (*EVERYWHERE, *other_methods())]
+    variants = [variant.name for variant in (*EVERYWHERE, *OTHERS)]
     names = dict.fromkeys(str(row.labels["dataset"]) for row in rows)
     datasets = sorted(names, key=lambda name: name in BY_SITE)  # the plan's last
 
@@ -134,20 +128,9 @@ def _rivals_at(
     by_place: Mapping[Place, Sequence[Group]], place: Place, compared: Sequence[Group]
 ) -> Iterator[tuple[str, Group]]:
     """Yield the rivals of a cell: the controls, then every other method that ran there."""
-    excluded = {DANCE, *ABLATIONS.values(), *ROTATING}
-    others = dict.fromkeys(str(group.labels["variant"]) for group in compared)
-    names = dict.fromkeys((*RIVALS, *(name for name in others if name not in excluded)))
-    for rival in names:
-        if rival == BETTER_ROTATING:
-            group = better_rotating(by_place, place)
-        else:
-            group = group_at(by_place, place, rival)
-        if group:
+    ran = [str(group.labels["variant"]) for group in compared]
+    for rival in dict.fromkeys((*(variant.name for variant in RIVALS), *ran)):
+        if rival in (DANCE, RANDOM_CORE):
+            continue
+        if group := group_at(by_place, place, rival):
             yield rival, group
-
-
-def better_rotating(by_place: Mapping[Place, Sequence[Group]], place: Place) -> Group | None:
-    """Return the rotating control with the higher mean test accuracy, None without one."""
-    rotating = [group for name in ROTATING if (group := group_at(by_place, place, name))]
-    # By the accuracy that is compared: the choice can favour the rival only.
-    return max(rotating, key=lambda group: group.stat("test_accuracy").mean or 0.0, default=None)

@@ -1,0 +1,93 @@
+"""Encoders: what another sentence encoder is worth to each method, and what it costs.
+
+`--set encoder=FOLDER` chooses it; rows of several invocations stand side by side.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dance_flwr.config.options import Value
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.study.engine.cells import Cell, Experiment, Request, Row, Section, dataset_name
+from dance_flwr.study.protocols.regimes.grid import BY_SITE, RATIO, SEEDS
+from dance_flwr.study.protocols.regimes.protocol import megabytes_up, seconds
+from dance_flwr.study.protocols.variants import REFERENCE, SEED_TEXT, find, gain_text
+from dance_flwr.study.reports.sections import Columns, dataset_section
+from dance_flwr.study.reports.significance import comparison_table, corrected, paired_test
+from dance_flwr.study.reports.tables import Group, groups
+
+_STATED = ("encoder", "personal")  # settings that the labels show
+# Name -> (method, settings).
+VARIANTS: dict[str, tuple[str, dict[str, Value]]] = {
+    "dance": ("dance", RATIO),
+    "dance, personal": ("dance", RATIO | {"personal": "auto"}),
+    REFERENCE: (REFERENCE, {}),
+    "local-only": ("local-only", {}),
+}
+HOW = (
+    "Settings are those of the main table, which were searched with the default encoder and not "
+    "again. *seconds*: of one core, the whole run, without encoding. *MB up*: of a client in the "
+    f"run. {SEED_TEXT}"
+)
+
+
+def _cells(request: Request) -> list[Cell]:
+    encoder = Path(str(request.overrides.get("encoder", RunConfig().encoder))).name
+    return [
+        Cell(
+            {"dataset": dataset_name(dataset), "encoder": encoder, "method": method}
+            | {"variant": variant, "seed": seed},
+            request.config(
+                dataset, method, seed, BY_SITE.get(dataset_name(dataset), {}) | settings
+            ),
+        )
+        for dataset in request.datasets
+        for variant, (method, settings) in VARIANTS.items()
+        for seed in request.seeds
+    ]
+
+
+def _render(rows: Sequence[Row]) -> Section:
+    values = ("accuracy %", f"against {REFERENCE} alike, points", "seconds", "MB up")
+    columns = Columns(("encoder", "variant"), values, _line)
+    section = dataset_section(rows, HOW, columns, stated=_STATED)
+    return Section((*section.parts, *_comparisons(rows)))
+
+
+def _comparisons(rows: Sequence[Row]) -> list[str]:
+    """Return a table per other encoder, of its difference from the default for each method."""
+    found = groups(rows, _STATED)
+    names = dict.fromkeys(str(group.labels["encoder"]) for group in found)
+    tables = []
+    for encoder in (name for name in names if name != RunConfig().encoder):
+        pairs = {
+            (str(mine.labels["variant"]), str(mine.labels["dataset"])): (mine, base)
+            for mine in found
+            if mine.labels["encoder"] == encoder
+            and (base := find(found, **{**mine.labels, "encoder": RunConfig().encoder}))
+        }
+        # Over the whole table, as each of its cells is a chance to be wrong.
+        tests = corrected([paired_test(mine, base) for mine, base in pairs.values()])
+        compared = dict(zip(pairs, tests, strict=True))
+        tables.append(comparison_table(f"{encoder} minus {RunConfig().encoder}", compared))
+    return tables
+
+
+def _line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
+    encoder, variant = (str(group.labels[key]) for key in ("encoder", "variant"))
+    reference = find(compared, encoder=encoder, variant=REFERENCE)
+    gain = gain_text(group, reference) if variant != REFERENCE else ""
+    costs = [group.mean_text(seconds, 0), group.mean_text(megabytes_up, 1)]
+    return [encoder, group.name(variant)], [group.stat("test_accuracy").percent, gain, *costs]
+
+
+EXPERIMENT = Experiment(
+    name="encoders",
+    title="Encoders",
+    question="A stronger sentence encoder helps, and DANCE as much as the others: not a claim of "
+    "the paper.",
+    cells=_cells,
+    render=_render,
+    datasets=("cora", "citeseer"),
+    seeds=SEEDS,
+)
