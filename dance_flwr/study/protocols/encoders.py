@@ -25,9 +25,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Value]]] = {
     "local-only": ("local-only", {}),
 }
 HOW = (
-    "Settings are those of the main table, which were searched with the default encoder and not "
-    "again. *seconds*: of one core, the whole run, without encoding. *MB up*: of a client in the "
-    f"run. {SEED_TEXT}"
+    "Settings of the main table, searched with the default encoder. *seconds*: of one core, "
+    f"without encoding. *MB up*: of a client in the run. {SEED_TEXT}"
 )
 
 

@@ -65,8 +65,8 @@ BEYOND = {
     "ECE": "test_calibration_error",
 }
 HOW_BEYOND = (
-    "Beyond accuracy, means in %: macro-F1, balanced accuracy, accuracy of the worst client, and "
-    "expected calibration error (ECE) on test nodes, the temperature fitted on validation nodes."
+    "Means in %: macro-F1, balanced accuracy, the worst client, and expected calibration error "
+    "(ECE) on test nodes, temperature from validation nodes."
 )
 
 

@@ -24,20 +24,18 @@ from dance_flwr.study.reports.trained_nodes import tokens_of_a_refresh
 
 HOW = (
     "Each regime varies one thing and leaves the rest as in the standard cell: 60 % training "
-    "labels, Louvain clients (debian: maintainer teams), clean texts and edges, 8 % condensed "
-    "nodes. *labels*: training labels per class; *skew*: label skew of the clients; *text*: share "
-    "of foreign chunks; *edges*: random edges per edge; *core*: r. w/o NC: a random core. "
-    "fedavg-rotating is the full graph with 2.25 K labelled nodes drawn anew in each "
-    f"round. {CONDENSED_TEXT}: the chunks of every node are pooled "
-    f"by their agreement. {AS_DANCE_READS}: pooling, weights of edges and class prior are DANCE's. "
-    "A method that ignores r has its row of the standard cell at every r. Mean ± sample standard "
-    "deviation. Differences as in the main table, Holm's correction over all cells of one rival."
+    "labels, Louvain clients (debian: maintainer teams), 8 % condensed nodes. *labels*: per class; "
+    "*skew*: of labels; *text*: share of foreign chunks; *edges*: random ones per edge; *core*: r. "
+    "w/o NC: a random core. fedavg-rotating: the full graph with 2.25 K labelled nodes drawn anew "
+    f"in each round. {CONDENSED_TEXT}: chunks are pooled by agreement. {AS_DANCE_READS}: pooling, "
+    "weights of edges and class prior are DANCE's. A method that ignores r has its standard row "
+    "at every r. Differences as in the main table, Holm's correction over all cells of one rival."
 )
 HOW_SUMMARY = (
     "The other method that DANCE is least ahead of, or most behind. Brackets: 95 % interval of the "
     "corrected paired t-test, undecided where it includes 0; not corrected for their number."
 )
-SHARED = ("clients", "partition", "rounds", "local-epochs", "backbone", "smoothing", "ema-decay")
+SHARED = ("clients", "partition", "rounds", "backbone")
 _EVERYWHERE = [variant.name for variant in EVERYWHERE]
 _RIVALS = [variant.name for variant in RIVALS]
 
@@ -107,15 +105,18 @@ def _accuracies(results: Results, places: Sequence[Place], names: Collection[str
     ]
     headings = ["accuracy %", *(place.name for place in places)]
     table = markdown(headings, [*lines, ["seeds", *map(str, seeds)]])
-    every = [group for place in places for group in results.groups[place]]
+    claims = [place for place in places if place.regime != CORE]
+    every = [group for place in claims for group in results.groups[place]]
     compared = by_label([g for g in every if g.labels["variant"] in names], "dataset")
-    cells = Columns(("regime", "level", "variant"), (), _cell_keys)
-    return "\n\n".join([table, *beyond_accuracy(cells, compared)])
+    cells = Columns(("regime", "variant"), (), _cell_keys)
+    how, *beyond = beyond_accuracy(cells, compared) or ("",)
+    is_first = places[0].dataset == results.datasets[0]  # what it is, is said once
+    return "\n\n".join([table, *([how] if how and is_first else []), *beyond])
 
 
 def _cell_keys(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
-    regime, level, variant = (str(group.labels[k]) for k in ("regime", "level", "variant"))
-    return [regime, level, group.name(variant)], []
+    place = Place(*(str(group.labels[k]) for k in ("dataset", "regime", "level")))
+    return [place.name, group.name(str(group.labels["variant"]))], []
 
 
 def _by_name(results: Results, place: Place) -> dict[str, Group]:
@@ -172,9 +173,8 @@ COSTS: Mapping[str, Callable[[Row], float | None]] = {
 
 def _picture(results: Results, dataset: str, places: Sequence[Place]) -> Picture:
     caption = (
-        f"Accuracy against cost on {dataset}: thousand tokens of the evidence of one refresh (else "
-        "of all local texts), MB that a client uploads in the run, and seconds of one core, "
-        "without encoding."
+        f"Accuracy against cost on {dataset}: tokens of a refresh's evidence (else of all local "
+        "texts), MB up of a client, seconds of one core without encoding."
     )
     draw = partial(_draw, results, places)
     return Picture(f"regimes-costs-{dataset}", caption, draw, (9.0, 7.0))
