@@ -143,9 +143,12 @@ def stats(
 
         typer.echo(f"{create_key(new_key)}: give this file to every other site")
         return
-    if not sources or (mask is not None and out is None):
-        lack = "--out FILE.json" if sources else "FOLDER or FILE.json"
-        raise UserError(f"stats: expected {lack}, found none; add it")
+    masks, sources = mask is not None, sources or []
+    # Never counts as they are where masks were meant.
+    needs = {"FOLDER or FILE.json": not sources, "--out FILE.json": masks and out is None}
+    needs["--mask KEY"] = not masks and bool(public or classes)
+    if lacking := [name for name, lacks in needs.items() if lacks]:
+        raise UserError(f"stats: expected {lacking[0]}, found none; add it")
     counted = _unmasked(sources) if all(map(is_masked, sources)) else summed(sources)
     for line in lines_of(counted):
         typer.echo(line)

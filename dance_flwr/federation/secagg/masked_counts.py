@@ -41,6 +41,9 @@ def create_key(path: Path) -> Path:
     key = ec.generate_private_key(ec.SECP256R1())
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     public = path.with_name(path.name + ".pub")
+    for file in (path, public):
+        if file.exists():
+            raise UserError(f"{file}: expected no file of this name, found one; choose another")
     write_text(path, pem.decode())
     pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     write_text(public, pem.decode())

@@ -67,6 +67,8 @@ def test_no_file_shows_a_count_not_even_an_absent_class(sites, tmp_path):
     assert content["classes"].keys() == set(CLASSES)
     # Other keys, other masks: no value is that of before.
     for _, key, _ in sites:
+        for file in (key, key.with_name(key.name + ".pub")):
+            file.unlink()
         create_key(key)
     other = json.loads(written(sites, tmp_path)[1].read_text())
     assert not set(other["classes"].values()) & set(content["classes"].values())
@@ -140,6 +142,13 @@ def test_the_commands_of_three_sites(folders, tmp_path, cli):
         done = cli("stats", "--new-key", tmp_path / name)
         assert done.code == 0 and f"{name}.pub: give this file to every other site" in done.out
     assert (tmp_path / "north").stat().st_mode & 0o077 == 0
+    assert "north: expected no file of this name" in str(
+        cli("stats", "--new-key", tmp_path / "north").err
+    )
+    clear = tmp_path / "clear.json"
+    for words in (("--public", tmp_path / "south.pub"), ("--classes", "astronomy")):
+        assert "expected --mask KEY" in str(cli("stats", folders[0], *words, "--out", clear).err)
+    assert not clear.exists()
     files = [tmp_path / f"{name}.json" for name in names]
     for name, folder, file in zip(names, folders, files, strict=True):
         public = [w for n in names if n != name for w in ("--public", tmp_path / f"{n}.pub")]
