@@ -84,7 +84,7 @@ class Rounds:
     ----------
     wall, cpu : seconds per round
     train, validate : CPU seconds per round of the clients' answers
-    rows : of the history; phases in CPU seconds
+    rows : of the history; phases in CPU seconds, on a GPU in seconds
     """
 
     wall: list[float] = field(default_factory=list)
@@ -215,8 +215,9 @@ def measure(
     folder = _prepared(options)
     clients = len(json.loads((folder / "manifest.json").read_text("utf-8"))["clients"])
     sys.path.insert(0, str(PROJECT))
-    # Reports of phases in CPU seconds.
-    vars(metrics)["time"] = SimpleNamespace(perf_counter=time.process_time)
+    if options.device == "cpu":
+        # Reports of phases in CPU seconds.
+        vars(metrics)["time"] = SimpleNamespace(perf_counter=time.process_time)
     common = {"data": str(folder), "clients": clients, "rounds": options.rounds}
     common["device"] = options.device
     runs: dict[str, Run] = {}
@@ -351,7 +352,7 @@ def show(figures: Mapping[str, Any], data: str, nodes: int) -> bool:
     if "dance" not in figures:
         return True
     own = figures["dance"]
-    print("dance by phase, CPU s, all clients: ", end="")
+    print("dance by phase, s, all clients: ", end="")
     print(", ".join(f"{phase} {value:.3f}" for phase, value in own["phases"].items()))
     print(
         f"an ordinary round {own['ordinary cpu']:.3f} CPU s, one that condenses nodes "

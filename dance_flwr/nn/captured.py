@@ -102,8 +102,7 @@ class CapturedEpochs:
 
     def run(self, inputs: list[Tensor], rate: float) -> float:
         """Train on these inputs; return the last loss."""
-        for static, value in zip(self._inputs, inputs, strict=True):
-            static.copy_(value)
+        torch._foreach_copy_(self._inputs, inputs)
         self._rate.fill_(rate)
         moments = [value for state in self._optimizer.state.values() for value in state.values()]
         if moments and self._graph is None:
