@@ -38,6 +38,13 @@ def test_counts_by_hand(folders):
     assert both["characters"]["524288"] == 1
 
 
+def test_tables_of_other_tools_are_counted_as_a_run_reads_them(tmp_path, cli):
+    (tmp_path / "nodes.csv").write_text("id,text,label\na,hello,x\nb,world,y\nc,again,x\n")
+    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
+    assert stats_of(tmp_path)["classes"] == {"x": 2, "y": 1}
+    assert cli("stats", tmp_path).out.splitlines() == lines_of(summed([tmp_path]))
+
+
 def test_files_of_institutions_add_up_to_the_same(folders, cli):
     for folder in folders:
         assert cli("stats", folder, "--out", f"{folder}.json").code == 0
