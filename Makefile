@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 INSTALLED_DOCS := $(VENV)/.installed-docs
+OLDEST := .venv-oldest
 
-.PHONY: run test test-system test-quick check docs install install-dev clean
+.PHONY: run test test-system test-quick test-oldest check docs install install-dev install-oldest clean
 
 run: install  ## the default federation: pydocs, 5 clients, Flower's simulation engine; then each alone
 	$(BIN)/dance-flwr demo
@@ -21,6 +22,9 @@ test-system: install-dev  ## engines, deployments, browsers, notebooks, a wheel
 
 test-quick: install-dev  ## what needs no engine, no browser and no real graph
 	$(PYTEST) -n 2 -m quick
+
+test-oldest: install-oldest  ## the same with the oldest versions that pyproject.toml allows
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest --dist loadgroup --no-loadscope-reorder -n 2 -m quick
 
 check: install-dev  ## formatting, lint, types, sizes and directions of imports
 	$(BIN)/ruff format --check .
@@ -43,9 +47,16 @@ $(INSTALLED_DEV): $(INSTALLED)
 	.ci/install $(VENV) '.[dev]'
 	touch $@
 
+install-oldest: $(OLDEST)/.installed
+
+$(OLDEST)/.installed: pyproject.toml constraints.lock
+	$(PYTHON) -m venv $(OLDEST)
+	.ci/install $(OLDEST) '.[simulation]' lowest
+	touch $@
+
 $(INSTALLED_DOCS): $(INSTALLED)
 	.ci/install $(VENV) '.[docs]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) site
+	rm -rf $(VENV) $(OLDEST) site

@@ -31,7 +31,7 @@ ALONG = {
 
 def planned(target, tmp_path):
     """The commands of a target on a machine where nothing is installed."""
-    command = ["make", "--dry-run", f"VENV={tmp_path / 'venv'}", target]
+    command = ["make", "--dry-run", f"VENV={tmp_path / 'venv'}", f"OLDEST={tmp_path}", target]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
     return re.findall(r"^\.ci/install \S+ (.+)$", done.stdout, re.MULTILINE)
 
@@ -44,6 +44,7 @@ def planned(target, tmp_path):
         ("test", [RUN, "'.[dev]'"]),
         ("check", [RUN, "'.[dev]'"]),
         ("docs", [RUN, "'.[docs]'"]),
+        ("test-oldest", [RUN + " lowest"]),
     ],
 )
 def test_a_run_installs_no_development_packages(target, installs, tmp_path):
@@ -108,7 +109,14 @@ def test_pip_installs_where_uv_cannot(tmp_path):
     assert asked[-1] == "install --quiet --constraint constraints.txt --editable .[dev]"
 
 
-def test_uv_gets_what_pip_is_configured_with(tmp_path):
+@pytest.mark.parametrize(
+    ("words", "versions"),
+    [
+        (["."], "--constraint constraints.lock --build-constraint constraints.lock --editable ."),
+        ([".", "lowest"], "--resolution lowest-direct --overrides "),
+    ],
+)
+def test_uv_gets_what_pip_is_configured_with(words, versions, tmp_path):
     """Indexes, folders of wheels and certificates of pip.conf reach uv."""
     folder = tmp_path / "venv" / "bin"
     folder.mkdir(parents=True)
@@ -125,13 +133,14 @@ def test_uv_gets_what_pip_is_configured_with(tmp_path):
     (folder / "uv").write_text(f'#!/bin/sh\necho "$SSL_CERT_FILE $@" >> {log}\n', encoding="utf-8")
     for name in ("pip", "uv"):
         (folder / name).chmod(0o755)
-    subprocess.run([PROJECT / ".ci" / "install", tmp_path / "venv", "."], cwd=PROJECT, check=True)
+    command = [PROJECT / ".ci" / "install", tmp_path / "venv", *words]
+    subprocess.run(command, cwd=PROJECT, check=True)
     (asked,) = log.read_text(encoding="utf-8").splitlines()
     assert asked.startswith("/etc/ca.pem pip install ")
     for part in (
         "--index https://a.example/simple --index https://b.example/simple",
         "--find-links /wheels",
-        "--constraint constraints.lock --build-constraint constraints.lock --editable .",
+        versions,
     ):
         assert part in asked
 
