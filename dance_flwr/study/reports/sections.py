@@ -49,13 +49,17 @@ def beyond_accuracy(columns: Columns, by_dataset: Mapping[Any, Sequence[Group]])
         return ()
 
     def line(group: Group, compared: Sequence[Group]) -> tuple[Sequence[str], Sequence[str]]:
-        means = [group.stat(metric).mean for metric in BEYOND.values()]
-        cell = "/".join(NOTHING if mean is None else f"{100 * mean:.1f}" for mean in means)
         keys, values = columns.line(group, compared)
-        return keys, [*values, cell]
+        return keys, [*values, beyond_cell(group)]
 
     more = Columns(columns.keys, (*columns.values, "/".join(BEYOND)), line)
     return (HOW_BEYOND, more.table(by_dataset))
+
+
+def beyond_cell(group: Group) -> str:
+    """Return the means of `BEYOND` in %, in one cell."""
+    means = [group.stat(metric).mean for metric in BEYOND.values()]
+    return "/".join(NOTHING if mean is None else f"{100 * mean:.1f}" for mean in means)
 
 
 BEYOND = {
@@ -65,8 +69,7 @@ BEYOND = {
     "ECE": "test_calibration_error",
 }
 HOW_BEYOND = (
-    "Means in %: macro-F1, balanced accuracy, the worst client, and expected calibration error "
-    "(ECE) on test nodes, temperature from validation nodes."
+    "Means in %: macro-F1, balanced accuracy, worst client, calibration error (ECE) on test nodes."
 )
 
 

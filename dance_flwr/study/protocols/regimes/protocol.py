@@ -17,9 +17,9 @@ from dance_flwr.study.protocols.regimes.grid import (
 )
 from dance_flwr.study.protocols.regimes.results import Place, Results, results_of
 from dance_flwr.study.reports.figures import COLOURS, MARKERS
-from dance_flwr.study.reports.sections import Columns, beyond_accuracy
+from dance_flwr.study.reports.sections import BEYOND, HOW_BEYOND, beyond_cell
 from dance_flwr.study.reports.significance import PairedTest, comparison_table
-from dance_flwr.study.reports.tables import NOTHING, Group, by_label, markdown, shared_settings
+from dance_flwr.study.reports.tables import NOTHING, Group, markdown, shared_settings
 from dance_flwr.study.reports.trained_nodes import tokens_of_a_refresh
 
 HOW = (
@@ -105,18 +105,14 @@ def _accuracies(results: Results, places: Sequence[Place], names: Collection[str
     ]
     headings = ["accuracy %", *(place.name for place in places)]
     table = markdown(headings, [*lines, ["seeds", *map(str, seeds)]])
-    claims = [place for place in places if place.regime != CORE]
-    every = [group for place in claims for group in results.groups[place]]
-    compared = by_label([g for g in every if g.labels["variant"] in names], "dataset")
-    cells = Columns(("regime", "variant"), (), _cell_keys)
-    how, *beyond = beyond_accuracy(cells, compared) or ("",)
+    claims = [column for column, place in zip(columns, places, strict=True) if place.regime != CORE]
+    beyond = [
+        [name, *(beyond_cell(at[name]) if name in at else NOTHING for at in claims)]
+        for name in variants
+    ]
+    headings = ["/".join(BEYOND), *(place.name for place in places if place.regime != CORE)]
     is_first = places[0].dataset == results.datasets[0]  # what it is, is said once
-    return "\n\n".join([table, *([how] if how and is_first else []), *beyond])
-
-
-def _cell_keys(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
-    place = Place(*(str(group.labels[k]) for k in ("dataset", "regime", "level")))
-    return [place.name, group.name(str(group.labels["variant"]))], []
+    return "\n\n".join([table, *([HOW_BEYOND] if is_first else []), markdown(headings, beyond)])
 
 
 def _by_name(results: Results, place: Place) -> dict[str, Group]:
