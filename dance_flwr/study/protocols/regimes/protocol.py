@@ -52,7 +52,7 @@ def _render(rows: Sequence[Row]) -> Section:
         others = {name: None for p in wide for name in results.rivals(p) if name not in _RIVALS}
         parts += [
             f"**{dataset}**, standard cell: {shared}",
-            _accuracies(results, places, _EVERYWHERE),
+            *_accuracies(results, places, _EVERYWHERE),
             _comparisons(results, places, _RIVALS),
         ]
         if others:
@@ -89,8 +89,8 @@ def _decided(test: PairedTest) -> str:
     return "ahead" if low > 0 else "behind" if high < 0 else "undecided"
 
 
-def _accuracies(results: Results, places: Sequence[Place], names: Collection[str]) -> str:
-    """Return test accuracy with a line per variant and a column per cell, and what it hides."""
+def _accuracies(results: Results, places: Sequence[Place], names: Collection[str]) -> list[str]:
+    """Return test accuracy, a line per variant and a column per cell; and what it hides."""
     columns = [_by_name(results, place) for place in places]
     seeds = [max(len(group.rows) for group in results.groups[place]) for place in places]
     variants = dict.fromkeys(
@@ -112,7 +112,7 @@ def _accuracies(results: Results, places: Sequence[Place], names: Collection[str
     ]
     headings = ["/".join(BEYOND), *(place.name for place in places if place.regime != CORE)]
     is_first = places[0].dataset == results.datasets[0]  # what it is, is said once
-    return "\n\n".join([table, *([HOW_BEYOND] if is_first else []), markdown(headings, beyond)])
+    return [table, *([HOW_BEYOND] if is_first else []), markdown(headings, beyond)]
 
 
 def _by_name(results: Results, place: Place) -> dict[str, Group]:
