@@ -12,7 +12,7 @@ OLDEST := .venv-oldest
 run: install  ## the default federation: pydocs, 5 clients, Flower's simulation engine; then each alone
 	$(BIN)/dance-flwr demo
 
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadgroup --no-loadscope-reorder
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadgroup --no-loadscope-reorder
 
 test: install-dev  ## what runs in one process; three at a time, as files are waited for
 	$(PYTEST) -n 3 -m "not system"
@@ -23,8 +23,9 @@ test-system: install-dev  ## engines, deployments, browsers, notebooks, a wheel
 test-quick: install-dev  ## what needs no engine, no browser and no real graph
 	$(PYTEST) -n 2 -m quick
 
+test-oldest: BIN := $(OLDEST)/bin
 test-oldest: install-oldest  ## the same with the oldest versions that pyproject.toml allows
-	OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest --dist loadgroup --no-loadscope-reorder -n 2 -m quick
+	$(PYTEST) -n 2 -m quick
 
 check: install-dev  ## formatting, lint, types, sizes and directions of imports
 	$(BIN)/ruff format --check .

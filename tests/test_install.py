@@ -112,7 +112,7 @@ def test_pip_installs_where_uv_cannot(tmp_path):
 @pytest.mark.parametrize(
     ("words", "versions"),
     [
-        (["."], "--constraint constraints.lock --build-constraint constraints.lock --editable ."),
+        (["."], "--constraint constraints.lock --editable ."),
         ([".", "lowest"], "--resolution lowest-direct --overrides "),
     ],
 )
@@ -139,7 +139,7 @@ def test_uv_gets_what_pip_is_configured_with(words, versions, tmp_path):
     assert asked.startswith("/etc/ca.pem pip install ")
     for part in (
         "--index https://a.example/simple --index https://b.example/simple",
-        "--find-links /wheels",
+        "--find-links /wheels --build-constraint constraints.lock",
         versions,
     ):
         assert part in asked

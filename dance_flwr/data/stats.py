@@ -18,8 +18,8 @@ Stats = dict[str, Counter[str]]  # by section: name or lower end of a bin -> num
 
 def stats_of(folder: Path) -> Stats:
     """Count a folder's nodes, by degree in bins of 0, 1, 2-3, .., by characters 0-63, 64-127, .."""
-    # Resolved: a path, whatever graphs have its name.
-    graph = load_graph(str(folder.resolve()))
+    # A folder that is there, whatever graph has its name; else a graph of this name.
+    graph = load_graph(str(folder.resolve() if folder.exists() else folder))
     degrees, labels = np.diff(graph.indptr), graph.labels[graph.labels >= 0]
     sizes = {"folders": 1, "nodes": graph.num_nodes, "edges": int(degrees.sum()) // 2}
     counted = np.bincount(labels, minlength=len(graph.class_names)).tolist()

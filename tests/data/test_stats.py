@@ -45,6 +45,14 @@ def test_tables_of_other_tools_are_counted_as_a_run_reads_them(tmp_path, cli):
     assert cli("stats", tmp_path).out.splitlines() == lines_of(summed([tmp_path]))
 
 
+def test_a_name_is_that_of_a_graph_unless_a_folder_has_it(folders, cli, monkeypatch):
+    monkeypatch.chdir(folders[0].parent)
+    folders[0].rename("pydocs")
+    assert cli("stats", "pydocs").out.startswith("sizes       folders: 1, nodes: 4,")
+    monkeypatch.chdir("pydocs")
+    assert cli("stats", "pydocs").out.startswith("sizes       folders: 1, nodes: 1,764,")
+
+
 def test_files_of_institutions_add_up_to_the_same(folders, cli):
     for folder in folders:
         assert cli("stats", folder, "--out", f"{folder}.json").code == 0

@@ -9,10 +9,7 @@ from dance_flwr.study.engine.cells import Cell, Label, Request, dataset_name
 from dance_flwr.study.reports import paper_values as paper
 from dance_flwr.study.reports.tables import Group, Stat, stat_of
 
-SEED_TEXT = (
-    "Mean ± sample standard deviation over seeds; differences are taken seed by seed, then "
-    "averaged."
-)
+SEED_TEXT = "Mean ± standard deviation over seeds, of differences too."
 REFERENCE = "fedavg-full"  # the method that others are compared with
 
 

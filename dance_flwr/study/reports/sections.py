@@ -68,9 +68,7 @@ BEYOND = {
     "worst": "test_worst_client",
     "ECE": "test_calibration_error",
 }
-HOW_BEYOND = (
-    "Means in %: macro-F1, balanced accuracy, worst client, calibration error (ECE) on test nodes."
-)
+HOW_BEYOND = "Means in %: macro-F1, balanced accuracy, worst client, calibration error."
 
 
 def dataset_section(
