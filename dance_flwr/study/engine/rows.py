@@ -126,7 +126,10 @@ def _merge(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
     commands = {line["experiment"]: line["commands"] for line in new if "commands" in line}
     cells = {_cell_key(use) for line in new for use in line.get("uses", ())}
     by_run = {
-        (line["id"], code): line for line in new if "id" in line for code in (_code(line), None)
+        (line["id"], origin): line
+        for line in new
+        if "id" in line
+        for origin in (_origin(line), None)
     }
     merged = list(_with_defaults(new))
     for defaults, line in _with_defaults(old):
@@ -138,8 +141,8 @@ def _merge(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
             else:
                 merged.append((defaults, line))
         elif uses := [use for use in line["uses"] if _cell_key(use) not in cells]:
-            # An experiment is of one code: what another computed stays with the other cells.
-            if (newer := by_run.get((line["id"], _code(line)))) is not None:
+            # What other code or another processor computed stays with the other cells.
+            if (newer := by_run.get((line["id"], _origin(line)))) is not None:
                 newer["uses"] += uses
                 if CURVE in line.get("result", {}) and CURVE not in newer["result"]:
                     newer["result"] = line["result"]  # the other uses need it
@@ -170,10 +173,13 @@ def _is_made(line: Line) -> bool:
     return bool(line.get("result") or line.get("measure"))
 
 
-def _code(line: Line) -> Any:
-    """Return the hash of the code that made a run, as rows of its time have it; None of no run."""
-    result = line.get("result", {})
-    return result.get("provenance", result.get("code_fingerprint"))
+def _origin(line: Line) -> tuple[Any, Any] | None:
+    """Return the hashes of the code that made a run, and of its model; None of no run."""
+    if not (result := line.get("result")):
+        return None
+    # Rows of an earlier format have the hash of the code under the second name.
+    code = result.get("provenance", result.get("code_fingerprint"))
+    return code, result.get("model_fingerprint")
 
 
 def _with_defaults(lines: Iterable[Line]) -> Iterator[tuple[Line, Line]]:
