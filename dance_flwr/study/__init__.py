@@ -38,6 +38,7 @@ _BUILTIN = {
         "regimes.protocol:EXPERIMENT",
         "few labels, skew, foreign text and edges, small cores",
     ),
+    "cores": ("cores:EXPERIMENT", "which nodes a core should have, moving and chosen once"),
     "encoders": ("encoders:EXPERIMENT", "what another text encoder is worth, and what it costs"),
     "personal": ("personal:EXPERIMENT", "own models mixed with the global one, in each regime"),
     "privacy": (

@@ -248,7 +248,7 @@ def test_observations_are_uploads_means_and_both_under_noise(overfit):
     assert not torch.equal(first, second)
     weak, strong = (
         _spread(seen[f"{OWN}, local {level}"], overfit.start)
-        for level in ("sigma 0.001", "sigma 0.1")
+        for level in ("sigma 0.01", "sigma 0.1")
     )
     assert strong > 5 * weak
 

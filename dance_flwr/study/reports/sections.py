@@ -88,5 +88,6 @@ def dataset_section(
 
 
 def seeds_text(compared: Sequence[Group]) -> str:
-    """Return how many seeds the groups have; lines of fewer finished seeds say so themselves."""
-    return f"{max((len(group.rows) for group in compared), default=0)} seeds."
+    """Return how many seeds the groups have; lines with unfinished seeds say so themselves."""
+    numbers = sorted({len(group.rows) for group in compared}) or [0]
+    return f"{' to '.join(map(str, dict.fromkeys(numbers[:1] + numbers[-1:])))} seeds."

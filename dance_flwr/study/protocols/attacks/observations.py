@@ -16,7 +16,6 @@ OWN, MEAN, OTHER = "own upload", "mean of all clients", "another client's upload
 # Noise: the two budgets of a run, and multipliers far too small for one, to show where the attacks
 # begin to succeed.
 LEVELS: dict[str, dict[str, Value]] = {
-    "sigma 0.001": {"privacy.noise-multiplier": 0.001},
     "sigma 0.01": {"privacy.noise-multiplier": 0.01},
     "sigma 0.1": {"privacy.noise-multiplier": 0.1},
     "epsilon 50": {"privacy.noise-multiplier": 0.0, "privacy.epsilon": 50.0},
