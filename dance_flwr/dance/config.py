@@ -82,8 +82,9 @@ class DanceConfig(Section):
     )
     core_rule: str = option(
         LABEL_AWARE,
-        "selection of the core; coverage = facility location per class; random = ablation of "
-        "node condensation (NC); random-labelled = its control, labelled nodes under the quotas",
+        "selection of the core; coverage = facility location per class, for a core that stays; "
+        "random = ablation of node condensation (NC); random-labelled = its control, labelled "
+        "nodes under the quotas",
         choices=(LABEL_AWARE, COVERAGE, RANDOM, RANDOM_LABELLED),
     )
     text_rule: str = option(

@@ -24,11 +24,18 @@ def quick(monkeypatch):
     monkeypatch.setattr("dance_flwr.llm.endpoint._FIRST_PAUSE", 0.01)
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "OPENAI_LOG"):
         monkeypatch.delenv(name, raising=False)
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
+OPENED = []
 
 
 def endpoint(server, **settings):
     own = LocalSettings(base_url=server.url, model="toy:7b", timeout=5.0)
-    return Endpoint(replace(own, **settings), lambda: words)
+    OPENED.append(Endpoint(replace(own, **settings), lambda: words))
+    return OPENED[-1]
 
 
 def complete(server, **settings):
@@ -42,9 +49,7 @@ def test_a_right_reply_and_what_was_asked(caplog):
     ((method, path, headers, body),) = server.requests
     headers = {name.lower(): value for name, value in headers.items()}
     assert (method, path) == ("POST", "/v1/chat/completions")  # no list of models, no probe
-    assert {name.lower(): value for name, value in headers.items()}[
-        "authorization"
-    ] == f"Bearer {KEY}"
+    assert headers["authorization"] == f"Bearer {KEY}"
     assert (body["temperature"], body["seed"], body["max_tokens"]) == (0, 0, 32)
     assert body["response_format"]["json_schema"]["schema"] == prompt().template.schema
     assert body["messages"] == prompt(SENTINEL).chat()

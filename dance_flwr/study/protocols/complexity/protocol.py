@@ -63,24 +63,21 @@ CLAIMS = (
 )
 
 HOW = (
-    "One client round of the method's own code on a made-up client on disk: a random sparse graph, "
-    "random unit chunk embeddings, 60 % of the nodes labelled, an untrained model, three local "
-    "epochs, one core, r = 8 %, without validation. Each size has its own process; what is "
-    "computed once per client is on disk before. Seconds are amortised: the mean of the rounds "
-    "after a condensation, plus the excess of a round that condenses nodes, divided by the rounds "
-    "from one condensation to the next, max(10, r n / K_b). The whole round is in CPU seconds. "
-    "Memory is the peak of anonymous pages of the process, Python and torch included. One quantity "
-    "grows, all others are fixed. The exponent is the slope of log cost over log size with its "
-    "standard error; fixed costs of small sizes flatten it. Seconds depend on the machine, "
-    "exponents hardly do."
+    "One client round of DANCE on a made-up client on disk: a random sparse graph, random unit "
+    "chunk embeddings, 60 % of the nodes labelled, an untrained model, three local epochs, "
+    "r = 8 %, without validation; each size in its own process. Seconds are amortised: the mean of "
+    "the rounds after a condensation, plus the excess of a round that condenses over the rounds "
+    "until the next one, max(10, r n / K_b). The whole round is in CPU seconds. Memory is the peak "
+    "of anonymous pages, Python and torch included. One quantity grows, all others are fixed. The "
+    "exponent is the slope of log cost over log size with its standard error; fixed costs of small "
+    "sizes flatten it."
 )
 DIFFERENCES = (
-    "Where this differs from the paper's O(n log n + Kq) time and O(n + Kq) space: a round "
-    "condenses and supervises a batch of K_b nodes of the core, not all K = r n, and the pass over "
-    "n nodes fills the queue of the next r n / K_b rounds (with K_b = 0 every round condenses r n "
-    "nodes). The paper's sum leaves out the backbone, O(K_b fan-out h) per local epoch here. The q "
-    "most similar nodes are searched among at most 128 of the same class, and each column is "
-    "solved in its own Gram matrix of up to 2q candidates, so topology is not linear in q."
+    "Where this differs from the paper's O(n log n + Kq) time and O(n + Kq) space: a round trains "
+    "on K_b nodes of the core, not on all K = r n, and the pass over n nodes fills the queue of "
+    "the next r n / K_b rounds. The paper's sum omits the backbone, O(K_b fan-out h) per local "
+    "epoch. Similar nodes are searched among at most 128 of a class, and each column is solved in "
+    "its own Gram matrix of up to 2q candidates, so topology is not linear in q."
 )
 
 
