@@ -65,8 +65,8 @@ def condense(
     ratio_of_nodes : r, above 0 and at most 1
     model : scores and reads the nodes; None = the initial one of `seed`, as in round 1, with which
         labels and texts decide, since nothing is learnt yet
-    config : keys such as {"dance.core-rule": "coverage"}, the better choice if this core is all that
-        is ever trained on or read (decision 7); with a model, `dance.*` keys alone may differ from
+    config : keys such as {"dance.core-rule": "coverage"}, the better choice if this core is all
+        that is trained on or read (decision 7); with a model, `dance.*` keys alone may differ from
         its own
     seed : of prototypes, initial model and samples; an integer >= 0
 
