@@ -385,7 +385,8 @@ def test_crafted_models_are_measured_with_and_without_the_checks_of_a_node(study
     assert 0 < counts["traps"][0] == counts["traps"][2] <= total
     assert all(first == 0 for _, first, _ in counts.values()) and counts["bins"][2] == 0
     text = "\n".join(get_experiment("attacks").render(rows).parts)
-    assert f"| traps | {counts['traps'][0]} of {total} | 0 of {total} |" in text
+    assert f"| start model, of {total} rows |" in text
+    assert f"| traps | {counts['traps'][0]} | 0 |" in text
 
 
 def test_nothing_is_left_at_the_clients_and_again_is_the_same(study, monkeypatch):

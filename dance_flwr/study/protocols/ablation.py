@@ -39,9 +39,9 @@ REFRESHES: dict[str, dict[str, Value]] = {
 HOW = (
     "w/o TGR: the core keeps its induced edges, and every edge of the local graph weighs 1. w/o "
     "TC: the text of a node is all of its own chunks. w/o NC: the core is drawn at random, "
-    "labelled or not. w/o labels: training labels enter the loss alone, not the prediction. The "
-    "paper does not say what takes the place of a part. Random labelled core: random labelled "
-    f"nodes, the same quotas. Covering core: facility location within the class. {SEED_TEXT}"
+    "labelled or not. w/o labels: training labels enter the loss alone, not the prediction. "
+    "Random labelled core: random labelled nodes, the same quotas. Covering core: facility "
+    f"location within the class. {SEED_TEXT}"
 )
 HOW_REFRESH = (
     "What is not refreshed is chosen once, in round 1, by the first model. The paper gives gains "

@@ -13,10 +13,9 @@ from dance_flwr.study.engine.cells import (
     Row,
     Section,
     dataset_name,
-    default_methods,
 )
 from dance_flwr.study.engine.compact_rows import CURVE
-from dance_flwr.study.protocols.main_table import method_cells
+from dance_flwr.study.protocols.main_table import RIVALS, method_cells
 from dance_flwr.study.reports import paper_values as paper
 from dance_flwr.study.reports.figures import curves
 from dance_flwr.study.reports.sections import Columns, dataset_section
@@ -24,9 +23,9 @@ from dance_flwr.study.reports.tables import Group
 
 _SHARES = (0.95, 0.99)
 HOW = (
-    "The curves are of the validation nodes: a run reads its test nodes once, at the end (the "
-    "paper shows test accuracy). Line: mean over seeds; band: one sample standard deviation. The "
-    "table counts rounds until a run first reaches a share of its own best validation accuracy."
+    "Curves are of validation nodes (the paper shows test accuracy). Line: mean over seeds; band: "
+    "one sample standard deviation. The table counts rounds until a run first reaches a share of "
+    "its own best validation accuracy."
 )
 
 
@@ -35,7 +34,7 @@ def _cells(request: Request) -> list[Cell]:
         # The runs are those of the main table; only these rows keep their curves.
         replace(cell, curve=True)
         for dataset in request.datasets
-        for method in request.methods or default_methods()
+        for method in request.methods
         for cell in method_cells(
             request, dataset, method, paper.main_ratios(dataset_name(dataset))[:1]
         )
@@ -99,4 +98,6 @@ EXPERIMENT = Experiment(
     "convergence figure).",
     cells=_cells,
     render=_render,
+    # Those that the main table compares: more curves than these cannot be told apart.
+    methods=("dance", *RIVALS),
 )

@@ -25,7 +25,7 @@ from dance_flwr.study.protocols.regimes.grid import BY_SITE
 from dance_flwr.study.protocols.variants import variant_cells
 from dance_flwr.study.reports.figures import points
 from dance_flwr.study.reports.sections import seeds_text
-from dance_flwr.study.reports.significance import comparison_table, corrected, paired_test
+from dance_flwr.study.reports.significance import corrected, paired_test
 from dance_flwr.study.reports.tables import NOTHING, Group, by_label, groups, markdown, stat_of
 
 RULES = (LABEL_AWARE, RANDOM_LABELLED, COVERAGE)
@@ -38,15 +38,15 @@ SETTINGS: Mapping[str, Mapping[str, Value]] = {
 }
 PLACES = (
     *((core, ratio) for core in (ONCE, MOVING) for ratio in (0.005, 0.02)),
-    *((FOREIGN, ratio) for ratio in (0.005, 0.01, 0.02, 0.04)),
+    *((FOREIGN, ratio) for ratio in (0.005, 0.02, 0.04)),
 )
 _FEWER_SEEDS = 5  # with foreign text: the default is decided on clean text
 HOW = (
     "Accuracy/macro-F1 in %, means over seeds (foreign text: the first five). *label-aware*: the "
     "paper's score; *random-labelled*: labelled nodes at random, same quotas; *coverage*: facility "
     "location within each class. *once*: chosen in round 1 and kept; *moving*: every ten rounds; "
-    "*foreign text*: three of four chunks, the core chosen once. Differences as in the main table, "
-    "Holm's correction over the data set."
+    "*foreign text*: three of four chunks, chosen once. Differences as in the main table, Holm's "
+    "correction over the data set."
 )
 
 
@@ -71,18 +71,18 @@ def _cells_at(request: Request, dataset: str, core: str, ratio: float, rule: str
 
 
 def _render(rows: Sequence[Row]) -> Section:
-    parts: list[str | Picture] = [HOW]
+    lines: list[list[str]] = []
+    pictures: list[Picture] = []
     # Names state the share of foreign text.
-    for dataset, compared in by_label(groups(rows, ("foreign-text-ratio",)), "dataset").items():
-        places = _by_place(compared)
-        parts += [f"**{dataset}**, {seeds_text(compared)}", _table(places), _comparisons(places)]
-        if any(core == FOREIGN for core, _ in places):
-            caption = (
-                f"Accuracy on {dataset} with foreign text, by the texts in the cores of all "
-                "clients, chosen once."
-            )
-            parts.append(Picture(f"cores-{dataset}", caption, partial(_draw, places), (4.8, 3.4)))
-    return Section(tuple(parts))
+    compared = groups(rows, ("foreign-text-ratio",))
+    for dataset, members in by_label(compared, "dataset").items():
+        places = _by_place(members)
+        lines += [[f"{dataset}: {line[0]}", *line[1:]] for line in _lines(places)]
+        caption = f"Accuracy on {dataset} with foreign text, by the texts in all cores."
+        draw = partial(_draw, places)
+        pictures.append(Picture(f"cores-{dataset}", caption, draw, (4.8, 3.4)))
+    headings = ["core", "r", "texts", *RULES, *(f"{rule} minus {other}" for rule, other in PAIRS)]
+    return Section((f"{HOW} {seeds_text(compared)}", markdown(headings, lines), *pictures))
 
 
 Places = Mapping[tuple[str, float], Mapping[str, Group]]
@@ -97,10 +97,6 @@ def _by_place(compared: Sequence[Group]) -> Places:
     return {place: found[place] for place in PLACES if place in found}
 
 
-def _name(place: tuple[str, float]) -> str:
-    return f"{place[0]}, {100 * place[1]:g} %"
-
-
 def _texts(part: Mapping[str, Group]) -> int | None:
     """Return the number of nodes in the last cores of all clients, which all rules share."""
     cores = [
@@ -112,11 +108,25 @@ def _texts(part: Mapping[str, Group]) -> int | None:
     return sum(sum(core.values()) for core in cores[0]) if cores else None
 
 
-def _table(places: Places) -> str:
-    lines = [[rule, *(_scores(by_rule.get(rule)) for by_rule in places.values())] for rule in RULES]
-    sizes = [_texts(by_rule) for by_rule in places.values()]
-    texts = [NOTHING if size is None else str(size) for size in sizes]
-    return markdown(["core", *map(_name, places)], [*lines, ["texts", *texts]])
+def _lines(places: Places) -> list[list[str]]:
+    """Return a line per place: core, ratio, texts, scores of the rules, and their differences."""
+    pairs = {
+        (place, pair): (part[pair[0]], part[pair[1]])
+        for place, part in places.items()
+        for pair in PAIRS
+        if part.keys() >= set(pair)
+    }
+    tests = corrected([paired_test(mine, theirs) for mine, theirs in pairs.values()])
+    texts = {key: test.text for key, test in zip(pairs, tests, strict=True)}
+    return [
+        [
+            *map(str, place),
+            str(_texts(part) or NOTHING),
+            *(_scores(part.get(rule)) for rule in RULES),
+            *(texts.get((place, pair), NOTHING) for pair in PAIRS),
+        ]
+        for place, part in places.items()
+    ]
 
 
 def _scores(group: Group | None) -> str:
@@ -124,17 +134,6 @@ def _scores(group: Group | None) -> str:
         return NOTHING
     macro_f1 = group.stat("test_macro_f1").mean or 0.0
     return f"{100 * accuracy.mean:.2f}/{100 * macro_f1:.1f}{accuracy.missing}"
-
-
-def _comparisons(places: Places) -> str:
-    pairs = {
-        (f"{rule} minus {other}", _name(place)): (by_rule[rule], by_rule[other])
-        for rule, other in PAIRS
-        for place, by_rule in places.items()
-        if rule in by_rule and other in by_rule
-    }
-    tests = corrected([paired_test(mine, theirs) for mine, theirs in pairs.values()])
-    return comparison_table("points", dict(zip(pairs, tests, strict=True)))
 
 
 def _draw(places: Places, figure: Any) -> None:

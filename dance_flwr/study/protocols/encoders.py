@@ -11,7 +11,7 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.study.engine.cells import Cell, Experiment, Request, Row, Section, dataset_name
 from dance_flwr.study.protocols.regimes.grid import BY_SITE, RATIO, SEEDS
 from dance_flwr.study.protocols.regimes.protocol import megabytes_up, seconds
-from dance_flwr.study.protocols.variants import REFERENCE, SEED_TEXT, find, gain_text
+from dance_flwr.study.protocols.variants import REFERENCE, find
 from dance_flwr.study.reports.sections import Columns, dataset_section
 from dance_flwr.study.reports.significance import comparison_table, corrected, paired_test
 from dance_flwr.study.reports.tables import Group, groups
@@ -26,7 +26,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Value]]] = {
 }
 HOW = (
     "Settings of the main table, searched with the default encoder. *seconds*: of one core, "
-    f"without encoding. *MB up*: of a client in the run. {SEED_TEXT}"
+    "without encoding. *MB up*: of a client in the run."
 )
 
 
@@ -47,7 +47,7 @@ def _cells(request: Request) -> list[Cell]:
 
 
 def _render(rows: Sequence[Row]) -> Section:
-    values = ("accuracy %", f"against {REFERENCE} alike, points", "seconds", "MB up")
+    values = ("accuracy %", "seconds", "MB up")
     columns = Columns(("encoder", "variant"), values, _line)
     section = dataset_section(rows, HOW, columns, stated=_STATED)
     return Section((*section.parts, *_comparisons(rows)))
@@ -74,10 +74,8 @@ def _comparisons(rows: Sequence[Row]) -> list[str]:
 
 def _line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
     encoder, variant = (str(group.labels[key]) for key in ("encoder", "variant"))
-    reference = find(compared, encoder=encoder, variant=REFERENCE)
-    gain = gain_text(group, reference) if variant != REFERENCE else ""
     costs = [group.mean_text(seconds, 0), group.mean_text(megabytes_up, 1)]
-    return [encoder, group.name(variant)], [group.stat("test_accuracy").percent, gain, *costs]
+    return [encoder, group.name(variant)], [group.stat("test_accuracy").percent, *costs]
 
 
 EXPERIMENT = Experiment(

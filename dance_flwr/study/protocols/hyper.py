@@ -14,8 +14,8 @@ ALPHA, BETA = (4.0, 8.0, 12.0), (3.0, 5.0, 10.0)
 # Part -> labels down and across its table.
 _AXES = {"budgets": ("hop1", "hop2"), "mix": ("part", "mix"), "alpha-beta": ("alpha", "beta")}
 HOW = (
-    "Validation accuracy in percent, by which settings are selected. All other settings are those "
-    "of the main table. hop1, hop2: evidence budgets of the two hops; the 2-hop pool holds 4 x "
+    "Validation accuracy in percent, by which settings are selected; others are those of the main "
+    "table. hop1, hop2: evidence budgets of the two hops; the 2-hop pool holds 4 x "
     "hop2 candidates, at least one. mix: the share of chunk evidence against neighbour context. "
     "alpha, beta: weights of self-expression."
 )

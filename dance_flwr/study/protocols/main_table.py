@@ -19,7 +19,7 @@ from dance_flwr.study.engine.llm_rows import NEEDS, asking_methods, missing, res
 from dance_flwr.study.protocols import ablation
 from dance_flwr.study.reports import paper_values as paper
 from dance_flwr.study.reports import significance
-from dance_flwr.study.reports.sections import Columns, beyond_accuracy, seeds_text
+from dance_flwr.study.reports.sections import HOW_BEYOND, Columns, beyond_accuracy, seeds_text
 from dance_flwr.study.reports.significance import (
     METHOD,
     PairedTest,
@@ -39,10 +39,10 @@ from dance_flwr.study.reports.tables import (
 from dance_flwr.study.reports.trained_nodes import labelled_nodes
 
 HOW = (
-    "Accuracy is that of the global model of the best validation round on each client's real, "
-    "uncondensed local graph, over the test nodes of all clients together, which are read once. "
-    "Mean ± sample standard deviation over seeds; a seed decides partition, split, first model and "
-    "training. r is the number of condensed nodes over all local nodes of a client."
+    "Accuracy is that of the global model of the best validation round on each client's "
+    "uncondensed graph, over the test nodes of all clients, read once. Mean ± sample standard "
+    "deviation over seeds; a seed decides partition, split, first model and training. r: condensed "
+    "nodes over all nodes of a client."
 )
 LLM_HOW = (
     "A method that asks a language model has a number only where a model behind an endpoint "
@@ -50,7 +50,7 @@ LLM_HOW = (
 )
 HOW_COSTS = (
     "Labelled nodes that a client's loss is taken over in a round, and kilobytes that it sends, at "
-    "the largest r, means over clients and seeds."
+    f"the largest r, means over clients and seeds. {HOW_BEYOND}"
 )
 HOW_TESTS = (
     "Holm's correction is over this table; a method without condensation is compared with its one "
@@ -140,8 +140,7 @@ def _render(rows: Sequence[Row]) -> Section:
         parts += [comparison_table(f"{name}: DANCE minus", part) for name, part in tests.items()]
     columns = Columns(("method",), ("labelled", "kB up"), _costs)
     largest = {dataset: at_largest_ratio(compared) for dataset, compared in by_dataset.items()}
-    costs = beyond_accuracy(columns, largest) or (columns.table(largest),)
-    return Section((*parts, HOW_COSTS, *costs))
+    return Section((*parts, HOW_COSTS, beyond_accuracy(columns, largest)))
 
 
 def _place(group: Group) -> tuple[int, str, float]:

@@ -198,9 +198,8 @@ def _verdict(family: Sequence[_Comparison]) -> str:
     both = sum(min(gain.values(), default=0.0) >= MARGIN for gain in gains.values())
     return (
         f"Of {len(family)} comparisons DANCE is ahead in {len(sides['ahead'])} and behind in "
-        f"{len(sides['behind'])}{behind}; the others are undecided or equivalent. It is a point or "
-        f"more ahead of FedAvg's global model in {fedavg} of {len(gains)} cells, of its own too in "
-        f"{both}; the goal was half."
+        f"{len(sides['behind'])}{behind}. It is a point or more ahead of FedAvg's global model in "
+        f"{fedavg} of {len(gains)} cells, of its own too in {both}; the goal was half."
     )
 
 

@@ -20,8 +20,8 @@ HOW = (
     "the paper. It bounds nothing that leaves a client and has no epsilon. Updates: client-level "
     f"(epsilon, delta) of the whole run, delta = {DELTA:g}, each update clipped to norm {NORM:g}, "
     "Gaussian noise on the sum, as under privacy.dp = central, or distributed where no client "
-    "drops out. The noise of one client's protection is shared by all: with 5 clients there are "
-    f"few to share it. Noise comes from the run's seed here, as in no deployment. {SEED_TEXT}"
+    "drops out; five clients are few to share it. Noise comes from the run's seed here, as in no "
+    f"deployment. {SEED_TEXT}"
 )
 
 

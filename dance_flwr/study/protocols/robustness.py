@@ -97,7 +97,7 @@ NON_IID = Experiment(
         _render,
         "Communities (louvain, metis) keep edges and skew labels a little; label-dirichlet skews "
         "labels by its concentration, the lower the more; random does neither and cuts most edges. "
-        f"`dance-flwr partition show` prints the skew of each. {SEED_TEXT}",
+        f"{SEED_TEXT}",
         "division",
     ),
     methods=_METHODS,

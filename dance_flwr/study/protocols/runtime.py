@@ -25,8 +25,8 @@ ROUNDS = 40
 HOW = (
     "Runs one at a time, clients one after the other on one core, without the first "
     f"{WARM_ROUNDS} rounds. Seconds are those of a round's training with its messages; once is "
-    "what the first rounds took beyond that: condensation, graph completion, caches. They depend "
-    "on the machine: compare the ratio to fedavg-full, seed by seed. Encoding is not included."
+    "what the first rounds took beyond that: condensation, graph completion, caches. Ratios are "
+    "seed by seed. Encoding is not included."
 )
 
 

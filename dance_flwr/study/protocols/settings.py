@@ -19,11 +19,9 @@ EMA, SMOOTH = 0.9, "correct-and-smooth"
 KEYS = ("backbone", "ema-decay", "smoothing")
 POINTS = (("gcn", EMA, "none"), ("sage", EMA, SMOOTH))  # of `KEYS`
 HOW = (
-    "These settings belong to the harness, not to a method: a number with one of them is only "
-    "comparable with a number that has it too. `paper` is the paper's method alone, with every "
-    "extension of this project off, once as published and once with the harness's running average "
-    "and learning-rate schedule; both with what a search of the first found on validation, as "
-    f"every method has its own search. {SEED_TEXT}"
+    "These settings belong to the harness, not to a method. `paper` is the paper's method alone, "
+    "without any extension of this project, once as published and once with the harness's running "
+    f"average and learning-rate schedule; both with what a search of the first found. {SEED_TEXT}"
 )
 
 

@@ -22,14 +22,12 @@ SUMMARIES = "with summaries"  # label of DANCE's runs that summarise every core 
 HOLDS, FAILS, NO_RUN = "holds", "fails", "no recorded run"
 HOW_READINGS = (
     f"The paper claims {100 * CLAIM:.2f} % fewer tokens, at r = 0.08 and per condensed node, "
-    "without a table, a formula or a list of baselines. Readings of it are from these rows at "
-    "DANCE's largest r."
+    "without a table, a formula or a list of baselines. Readings of it are at DANCE's largest r."
 )
 HOW_CLAIMS = (
-    f"The claim as it can be tested: DANCE's tokens of a language model in all, prompts and "
-    f"replies, are at least {100 * CLAIM:.2f} % below those of the rival at equal or better mean "
-    "accuracy over the same seeds, counted by one tokeniser. DANCE's are of runs that summarise "
-    "every core node."
+    "The claim as it can be tested: DANCE's tokens of a language model, of runs that summarise "
+    f"every core node, are at least {100 * CLAIM:.2f} % below those of the rival at equal or "
+    "better mean accuracy over the same seeds, counted by one tokeniser."
 )
 
 

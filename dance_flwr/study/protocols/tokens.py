@@ -39,7 +39,7 @@ HOW = (
     "Per condensed node and refresh: neighbours beyond the node itself, chunks, and tokens of "
     "those chunks; the share is that of one refresh in all local tokens. Over a whole run: tokens "
     "of the evidence of all refreshes, of its chunks counted once, and of a language model, "
-    "prompts and replies, fresh and cached. Methods without a line have none."
+    "prompts and replies, fresh and cached."
 )
 _READS = ("faithfulness", "main-table")
 

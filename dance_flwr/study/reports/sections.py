@@ -42,18 +42,18 @@ class Columns:
         )
 
 
-def beyond_accuracy(columns: Columns, by_dataset: Mapping[Any, Sequence[Group]]) -> tuple[str, ...]:
-    """Return the table of `columns` with what accuracy hides at its end; empty for older rows."""
+def beyond_accuracy(columns: Columns, by_dataset: Mapping[Any, Sequence[Group]]) -> str:
+    """Return the table of `columns`, with what accuracy hides at its end but for older rows."""
     rows = [row for part in by_dataset.values() for group in part for row in group.rows]
     if not any("test_balanced_accuracy" in row.result for row in rows):
-        return ()
+        return columns.table(by_dataset)
 
     def line(group: Group, compared: Sequence[Group]) -> tuple[Sequence[str], Sequence[str]]:
         keys, values = columns.line(group, compared)
         return keys, [*values, beyond_cell(group)]
 
     more = Columns(columns.keys, (*columns.values, "/".join(BEYOND)), line)
-    return (HOW_BEYOND, more.table(by_dataset))
+    return more.table(by_dataset)
 
 
 def beyond_cell(group: Group) -> str:
@@ -83,8 +83,8 @@ def dataset_section(
     text = f"{how} {seeds_text([group for part in by_dataset.values() for group in part])}"
     pictures = [picture(str(name), part) for name, part in by_dataset.items()] if picture else []
     scored = any("accuracy" in heading for heading in columns.values)  # and not only seconds
-    tables = beyond_accuracy(columns, by_dataset) if scored else ()
-    return Section((text, *(tables or (columns.table(by_dataset),)), *pictures))
+    table = beyond_accuracy(columns, by_dataset) if scored else columns.table(by_dataset)
+    return Section((text, table, *pictures))
 
 
 def seeds_text(compared: Sequence[Group]) -> str:

@@ -21,15 +21,14 @@ HOW = (
     "as differences from the mean over clients. AUC 50 % and correlation 0 are chance.\n\nAll "
     "clients train in every round and are averaged without noise before the attacked round; its "
     f"uploads are then clipped and noised as the line says, {DRAWS} draws on average. Epsilon is "
-    "client-level and of the whole run. An attack that fails shows that it is weak, not that "
-    "nothing leaks."
+    "client-level and of the whole run."
 )
 
 CRAFTED = (
     "Rows of labelled nodes that a sum of one round shows, where a malicious server crafts the "
-    "model that all clients start from (Fowl et al. 2022; Boenisch et al. 2021), and how many of "
-    "them are left where nodes check that model, in round 1 and in a later one. A row counts where "
-    "a cosine exceeds 0.999; rows with a near-duplicate are left out. Totals over seeds."
+    "model that clients start from (Fowl et al. 2022; Boenisch et al. 2021), and how many are left "
+    "where nodes check it, in round 1 and later. A row counts where a cosine exceeds 0.999; rows "
+    "with a near-duplicate are left out. Totals over seeds."
 )
 
 
@@ -48,7 +47,8 @@ def render(rows: Sequence[Row]) -> Section:
         lines = [line for row in measured for line in _lines(row)]
         parts += [f"**{dataset}**: {_facts(measured, lines)}.", _table(lines)]
         if crafted := [row.measure["crafted"] for row in measured if "crafted" in row.measure]:
-            parts += [CRAFTED, _crafted_table(crafted)]
+            # What it is, is said once.
+            parts += [*([] if CRAFTED in parts else [CRAFTED]), _crafted_table(crafted)]
     return Section(tuple(parts))
 
 
@@ -120,8 +120,9 @@ def _crafted_table(measured: Sequence[Mapping[str, Any]]) -> str:
     """Return by start model the rows that a sum shows, added up over seeds."""
     total = sum(counts["labelled"] for counts in measured)
     table = [
-        [name, *(f"{sum(column)} of {total}" for column in zip(*rows, strict=True))]
+        [name, *(str(sum(column)) for column in zip(*rows, strict=True))]
         for name in measured[0]
         if name != "labelled" and (rows := [counts[name] for counts in measured])
     ]
-    return markdown(["start model", "unchecked", "checked, round 1", "checked, later"], table)
+    start = f"start model, of {total:,} rows"
+    return markdown([start, "unchecked", "checked, round 1", "checked, later"], table)

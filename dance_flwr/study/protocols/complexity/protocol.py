@@ -36,30 +36,26 @@ class Claim:
     bar: float | None = None
 
 
-_SHARED = "1: n per condensation, one every r n / K_b rounds"
+_SHARED = "1: n per condensation"
 CLAIMS = (
     Claim("nodes", "nodes", "n log n", f"{_SHARED}; a sort makes it log n"),
     Claim("nodes", "forward", NOTHING, _SHARED),
     Claim("nodes", "text", "1", "1"),
     Claim("nodes", "topology", "1", "1"),
-    Claim("nodes", "train", NOTHING, "1: the batch and its sampled neighbours"),
+    Claim("nodes", "train", NOTHING, "1: sampled neighbours"),
     Claim("nodes", "total", "n log n", "1", 0.1),
-    Claim("nodes", "bytes", "n", "1: K_b (d + q + B) per round, n per condensation"),
+    Claim("nodes", "bytes", "n", "1: K_b (d + q + B)"),
     Claim("nodes", "memory", "n", "1, and some 50 bytes per node", 0.1),
-    Claim("core", "text", "K", "K_b (degree + B_tok), degree at most `fan-out`"),
+    Claim("core", "text", "K", "K_b (`fan-out` + B_tok)"),
     Claim("core", "topology", "K", "K_b: search in groups of 128 nodes of a class"),
     Claim("core", "train", NOTHING, "K_b"),
-    Claim("core", "total", "K", "K_b / r for the condensation, K_b for the rest", 1.1),
+    Claim("core", "total", "K", "K_b / r to condense, else K_b", 1.1),
     Claim("core", "bytes", "K", "K_b (d + q + B)"),
     Claim("core", "memory", "K", "K_b", 1.1),
     Claim("candidates", "topology", "q", "q²: Gram matrices of the supports"),
-    Claim(
-        "chunk-budget", "text", "B_tok", "all candidate chunks are scored; B_tok only in the sum"
-    ),
-    Claim("chunk-budget", "train", NOTHING, "B_tok: the chunks that are weighed"),
-    Claim("chunk-budget", "bytes", NOTHING, "K_b (d + B_tok): c_v is most of it"),
-    Claim("hop1-budget", "text", "B_1", "all candidates are scored; B_1 adds their chunks"),
-    Claim("hop1-budget", "train", NOTHING, "B_1: the neighbours that are weighed"),
+    Claim("chunk-budget", "text", "B_tok", "1: all candidates are scored"),
+    Claim("chunk-budget", "bytes", NOTHING, "K_b (d + B_tok)"),
+    Claim("hop1-budget", "text", "B_1", "B_1: chunks of those selected"),
 )
 
 HOW = (
@@ -75,7 +71,7 @@ HOW = (
 DIFFERENCES = (
     "Where this differs from the paper's O(n log n + Kq) time and O(n + Kq) space: a round trains "
     "on K_b nodes of the core, not on all K = r n, and the pass over n nodes fills the queue of "
-    "the next r n / K_b rounds. The paper's sum omits the backbone, O(K_b fan-out h) per local "
+    "the next r n / K_b rounds. The paper omits the backbone, O(K_b fan-out h) per local "
     "epoch. Similar nodes are searched among at most 128 of a class, and each column is solved in "
     "its own Gram matrix of up to 2q candidates, so topology is not linear in q."
 )

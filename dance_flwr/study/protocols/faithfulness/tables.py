@@ -29,10 +29,9 @@ HOW = (
     "comparison\n- **nothing**: the empty pool, what the graph, its labels and texts farther away "
     "give\n\nBrackets: 95 % intervals by bootstrap over test nodes within each seed. Differences "
     "are evidence minus the source, paired by node. Not equal between sources: chunks differ in "
-    "length; a pack has at most B_0 + B_1 + B_2 nodes; what is kept is read through the gates that "
-    "chose the pack, which favours it in sufficiency; the attention is that of a model trained "
-    "with entmax and budgets. The predictor chooses again from what is left, so redundant texts "
-    "make any evidence look less necessary."
+    "length, and what is kept is read through the gates that chose the pack, which favours it in "
+    "sufficiency. The predictor chooses again from what is left, so redundant texts make any "
+    "evidence look less necessary."
 )
 NAMES = {
     "evidence": "evidence pack",
@@ -141,8 +140,5 @@ def _picture(
         axes[0].set_ylabel("p(y^), mean over nodes")
         axes[1].legend(fontsize=8)
 
-    caption = (
-        f"{group.name(dataset)}: probability of the predicted class with the k heaviest chunks "
-        "removed from, or alone in, the node's two-hop pool; bands are 95 % intervals over nodes."
-    )
+    caption = f"{group.name(dataset)}: p(y^) without, or with nothing but, the k heaviest chunks."
     return Picture(_file_name(dataset, group.note), caption, draw, (8.0, 3.6))

@@ -26,10 +26,11 @@ HOW = (
     "Each regime varies one thing and leaves the rest as in the standard cell: 60 % training "
     "labels, Louvain clients (debian: maintainer teams), 8 % condensed nodes. *labels*: per class; "
     "*skew*: of labels; *text*: share of foreign chunks; *edges*: random ones per edge; *core*: r. "
-    "w/o NC: a random core. fedavg-rotating: the full graph with 2.25 K labelled nodes drawn anew "
-    f"in each round. {CONDENSED_TEXT}: chunks are pooled by agreement. {AS_DANCE_READS}: pooling, "
-    "weights of edges and class prior are DANCE's. A method that ignores r has its standard row "
-    "at every r. Differences as in the main table, Holm's correction over all cells of one rival."
+    "w/o NC: a random core. fedavg-rotating: 2.25 K labelled nodes drawn anew in each round. "
+    f"{CONDENSED_TEXT}: pooled by agreement. {AS_DANCE_READS}: pooling, weights of edges and class "
+    "prior are DANCE's. A method that ignores r has its standard row at every r. Differences as in "
+    "the main table, Holm's correction over all cells of one rival. Costs: tokens of a refresh's "
+    "evidence (else of all local texts), MB up of a client, seconds of one core without encoding."
 )
 HOW_SUMMARY = (
     "The other method that DANCE is least ahead of, or most behind. Brackets: 95 % interval of the "
@@ -168,11 +169,8 @@ COSTS: Mapping[str, Callable[[Row], float | None]] = {
 
 
 def _picture(results: Results, dataset: str, places: Sequence[Place]) -> Picture:
-    caption = (
-        f"Accuracy against cost on {dataset}: tokens of a refresh's evidence (else of all local "
-        "texts), MB up of a client, seconds of one core without encoding."
-    )
     draw = partial(_draw, results, places)
+    caption = f"Accuracy against cost on {dataset}."
     return Picture(f"regimes-costs-{dataset}", caption, draw, (9.0, 7.0))
 
 
