@@ -56,8 +56,8 @@ _COSTS = ("seconds_personal", "bytes_personal")
 HOW = (
     "Test accuracy/macro-F1 in %, means over seeds. *personal*: a client's own model mixed with "
     "the global one; *global*: that one alone; *tuned*: it trained on at the client. All read as "
-    "the federation votes. The last column is what a client pays after the rounds. Differences "
-    "are those of *dance, personal*, as in the main table, Holm's correction over all of them. "
+    "the federation votes. Differences are those of *dance, personal*, as in the main table, "
+    "Holm's correction over all of them. "
     f"{significance.POWER}"
 )
 
