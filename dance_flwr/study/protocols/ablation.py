@@ -45,8 +45,7 @@ HOW = (
 )
 HOW_REFRESH = (
     "What is not refreshed is chosen once, in round 1, by the first model. The paper gives gains "
-    "in percent without saying of what; they are read as percentage points of accuracy. "
-    f"{SEED_TEXT}"
+    f"in percent without saying of what: here points of accuracy. {SEED_TEXT}"
 )
 
 

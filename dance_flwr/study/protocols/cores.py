@@ -161,7 +161,7 @@ EXPERIMENT = Experiment(
     name="cores",
     title="Cores",
     question="The score that orders the core matters where the core has to last: not a claim of "
-    "the paper, but what its budget of texts needs.",
+    "the paper.",
     cells=_cells,
     render=_render,
     datasets=("cora", "citeseer", *BY_SITE),

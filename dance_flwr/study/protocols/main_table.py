@@ -127,7 +127,7 @@ def _render(rows: Sequence[Row]) -> Section:
     personal = [name for name in methods if get_spec(name).card.evaluation == "personalised"]
     if personal:
         names = ", ".join(sorted(personal))
-        parts.append(f"Personalised, so that each client's own model is scored: {names}.")
+        parts.append(f"Each client's own model is scored: {names}.")
     parts += [LLM_HOW] if asking_methods() else []
     parts += [refused] if refused else []
     ordered = sorted(groups(usable, ablation.VARIANTS[WITHOUT_LABELS]), key=_place)

@@ -23,10 +23,9 @@ from dance_flwr.study.reports.tables import NOTHING, Group, Stat, stat_of
 
 ROUNDS = 40
 HOW = (
-    "Runs one at a time, clients one after the other on one core, without the first "
-    f"{WARM_ROUNDS} rounds. Seconds are those of a round's training with its messages; once is "
-    "what the first rounds took beyond that: condensation, graph completion, caches. Ratios are "
-    "seed by seed. Encoding is not included."
+    "Runs one at a time, on one core. Seconds are those of a round's training with its messages, "
+    f"without the first {WARM_ROUNDS} rounds; once is what these took beyond that: condensation, "
+    "graph completion, caches. Ratios are seed by seed. Encoding is not included."
 )
 
 

@@ -23,10 +23,10 @@ from dance_flwr.study.reports.tables import NOTHING, Group, markdown, shared_set
 from dance_flwr.study.reports.trained_nodes import tokens_of_a_refresh
 
 HOW = (
-    "Each regime varies one thing and leaves the rest as in the standard cell: 60 % training "
-    "labels, Louvain clients (debian: maintainer teams), 8 % condensed nodes. *labels*: per class; "
-    "*skew*: of labels; *text*: share of foreign chunks; *edges*: random ones per edge; *core*: r. "
-    "w/o NC: a random core. fedavg-rotating: 2.25 K labelled nodes drawn anew in each round. "
+    "Each regime varies one thing of the standard cell: 60 % training labels, Louvain clients "
+    "(debian: maintainer teams), 8 % condensed nodes. *labels*: per class; *skew*: of labels; "
+    "*text*: share of foreign chunks; *edges*: random ones per edge; *core*: r. w/o NC: a random "
+    "core. fedavg-rotating: 2.25 K labelled nodes drawn anew in each round. "
     f"{CONDENSED_TEXT}: pooled by agreement. {AS_DANCE_READS}: pooling, weights of edges and class "
     "prior are DANCE's. A method that ignores r has its standard row at every r. Differences as in "
     "the main table, Holm's correction over all cells of one rival. Costs: tokens of a refresh's "
@@ -208,7 +208,7 @@ EXPERIMENT = Experiment(
     name="regimes",
     title="Regimes",
     question="Condensation adds something that rotation of labels and pooled text "
-    "do not: not a claim of the paper, but what its claims need.",
+    "do not: not a claim of the paper.",
     cells=regimes_grid.cells,
     render=_render,
     datasets=("cora", "citeseer", *regimes_grid.BY_SITE),
