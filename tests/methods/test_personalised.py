@@ -227,7 +227,7 @@ def test_tables_say_whose_model_is_scored_and_know_the_papers_column():
         rows = [row_of(cell, 0.5) for cell in cells_of("main-table", methods=names, seeds=(0,))]
         return "\n".join(map(str, get_experiment("main-table").render(rows).parts))
 
-    assert "each client's own model is scored: fedgta, local-only." in text(
+    assert "Each client's own model is scored: fedgta, local-only." in text(
         "local-only", "fedavg-full", "fedgta"
     )
     assert "own model is scored" not in text("fedavg-full", "fedtad")
