@@ -43,6 +43,11 @@ class LocalGraph:
         rows, visible, gates = moved((self.rows, self.visible, self.gates), HOST)
         return LocalGraph(rows, visible, self.name, gates)
 
+    @cached_property
+    def num_visible(self) -> int:
+        """Number of visible nodes, counted once."""
+        return int(self.on_host.visible.sum())
+
     def hops(self, fan_out: int = 0) -> Hops:
         """Return 1-hop and 2-hop neighbourhoods, at most `fan_out` neighbours a node; 0 = all."""
         if fan_out not in self._hops:

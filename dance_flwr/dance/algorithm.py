@@ -160,8 +160,7 @@ def _condensation_due(now: ClientRound, state: ClientState) -> bool:
     """Whether nodes are condensed in this round."""
     settings, ratio = now.client.settings, now.config.condensation_ratio
     # In inductive mode nodes of the test split are not in V while a client trains.
-    nodes = int(now.client.graph.on_host.visible.sum())
-    every = settings.core_refresh_every
+    nodes, every = now.client.graph.num_visible, settings.core_refresh_every
     every = rounds_per_condensation(nodes, ratio, settings.batch_nodes, every)
     return due(state.core_round, every, now.number)
 

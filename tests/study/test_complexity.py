@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import linregress
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.state import due
@@ -129,6 +131,32 @@ def test_bytes_follow_the_batch_and_memory_is_that_of_a_process(costs):
     assert small.bytes < large.bytes < 2.1 * small.bytes
     if sys.platform == "linux":
         assert all(20e6 < cost.memory < 20e9 for _, cost in costs)
+
+
+class Passes(TorchDispatchMode):
+    """The operations that read a whole array of `length` rows or more, or write one."""
+
+    def __init__(self, length):
+        super().__init__()
+        self.length, self.seen = length, set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        tensors = [x for x in tree_leaves((args, kwargs, result)) if isinstance(x, torch.Tensor)]
+        if any(x.dim() and len(x) >= self.length for x in tensors):
+            self.seen.add(function.overloadpacket.__name__)
+        return result
+
+
+def test_an_ordinary_round_passes_over_no_array_of_all_nodes(tmp_path):
+    """It looks up rows of them."""
+    scale = Scale(nodes=2000, batch=4, chunks=2)
+    prepare_clients([scale], [tmp_path / "client"])
+    rounds = growth._Rounds(scale, tmp_path / "client")
+    rounds.train(1)
+    with Passes(scale.nodes) as passes:
+        rounds.train(2)
+    assert passes.seen == {"index", "index_select"}
 
 
 @pytest.fixture(scope="module")
