@@ -1,6 +1,7 @@
 """The study of cores, on made-up rows."""
 
 from collections import Counter
+from dataclasses import replace
 
 from matplotlib.figure import Figure
 from support.rows import cells_of, row_of
@@ -67,6 +68,18 @@ def test_scores_and_paired_differences_of_every_place():
     assert lines["cora: moving", "0.02"] == ["8", *moving, *equal]
     assert lines["cora: foreign text", "0.04"] == ["12", *first, *better]
     assert len(lines) == 7
+
+
+def test_rows_of_other_settings_have_lines_and_a_figure_of_their_own():
+    """Their labels are the same, so that one could take the place of the other."""
+    rows = rows_of()
+    rows += [replace(row, config={**row.config, "encoder": "larger"}) for row in rows]
+    section = EXPERIMENT.render(rows)
+    default = rows[0].config["encoder"]
+    named = Counter(line.split(":")[0] for line in section.parts[1].splitlines()[2:])
+    assert named == {f"| cora (encoder={default})": 7, "| cora (encoder=larger)": 7}
+    pictures = [part.name for part in section.parts if isinstance(part, Picture)]
+    assert pictures == [f"cores-cora-encoder-{default}", "cores-cora-encoder-larger"]
 
 
 def test_the_figure_has_a_line_per_rule_over_the_texts_that_were_read():

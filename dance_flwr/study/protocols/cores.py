@@ -4,6 +4,7 @@ A core that is chosen once is a budget of texts: those that a person or a langua
 to summarise.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,7 @@ from dance_flwr.study.protocols.variants import variant_cells
 from dance_flwr.study.reports.figures import points
 from dance_flwr.study.reports.sections import seeds_text
 from dance_flwr.study.reports.significance import corrected, paired_test
-from dance_flwr.study.reports.tables import NOTHING, Group, by_label, groups, markdown, stat_of
+from dance_flwr.study.reports.tables import NOTHING, Group, groups, markdown, stat_of
 
 RULES = (LABEL_AWARE, RANDOM_LABELLED, COVERAGE)
 PAIRS = ((COVERAGE, LABEL_AWARE), (COVERAGE, RANDOM_LABELLED), (RANDOM_LABELLED, LABEL_AWARE))
@@ -75,12 +76,15 @@ def _render(rows: Sequence[Row]) -> Section:
     pictures: list[Picture] = []
     # Names state the share of foreign text.
     compared = groups(rows, ("foreign-text-ratio",))
-    for dataset, members in by_label(compared, "dataset").items():
+    by_name: dict[str, list[Group]] = {}
+    for group in compared:
+        by_name.setdefault(group.name(str(group.labels["dataset"])), []).append(group)
+    for name, members in by_name.items():
         places = _by_place(members)
-        lines += [[f"{dataset}: {line[0]}", *line[1:]] for line in _lines(places)]
-        caption = f"Accuracy on {dataset} with foreign text, by the texts in all cores."
-        draw = partial(_draw, places)
-        pictures.append(Picture(f"cores-{dataset}", caption, draw, (4.8, 3.4)))
+        lines += [[f"{name}: {line[0]}", *line[1:]] for line in _lines(places)]
+        caption = f"Accuracy on {name} with foreign text, by the texts in all cores."
+        file = re.sub(r"[^\w.]+", "-", f"cores-{name}").rstrip("-")
+        pictures.append(Picture(file, caption, partial(_draw, places), (4.8, 3.4)))
     headings = ["core", "r", "texts", *RULES, *(f"{rule} minus {other}" for rule, other in PAIRS)]
     return Section((f"{HOW} {seeds_text(compared)}", markdown(headings, lines), *pictures))
 
