@@ -45,7 +45,7 @@ CLAIMS = (
     Claim("nodes", "train", NOTHING, "1: sampled neighbours"),
     Claim("nodes", "total", "n log n", "1", 0.1),
     Claim("nodes", "bytes", "n", "1: K_b (d + q + B)"),
-    Claim("nodes", "memory", "n", "1, and some 50 bytes per node", 0.1),
+    Claim("nodes", "memory", "n", "1, and some 200 bytes per node", 0.1),
     Claim("core", "text", "K", "K_b (`fan-out` + B_tok)"),
     Claim("core", "topology", "K", "K_b: search in groups of 128 nodes of a class"),
     Claim("core", "train", NOTHING, "K_b"),
