@@ -25,14 +25,13 @@ HOW = (
     "softmax gates times softmax chunk weights of the same model\n- **GNNExplainer** (Ying et al. "
     "2019): as many chunks, by the mask of their node for the plain view, 100 steps, then by "
     "their weight in the node's text; not of all that is deployed\n- **random**: as many chunks, "
-    "each equally likely; **same "
-    "hops**: and as many of each hop as in the pack, so that a node's own text does not decide the "
-    "comparison\n- **nothing**: the empty pool, what the graph, its labels and texts farther away "
-    "give\n\nBrackets: 95 % intervals by bootstrap over test nodes within each seed. Differences "
-    "are evidence minus the source, paired by node. Not equal between sources: chunks differ in "
-    "length, and what is kept is read through the gates that chose the pack, which favours it in "
-    "sufficiency. The predictor chooses again from what is left, so redundant texts make any "
-    "evidence look less necessary."
+    "each equally likely; **same hops**: and as many of each hop as in the pack, so that a node's "
+    "own text does not decide the comparison\n- **nothing**: the empty pool, what the graph, its "
+    "labels and texts farther away give\n\nBrackets: 95 % intervals by bootstrap over test nodes "
+    "within each seed. Differences are evidence minus the source, paired by node. Not equal "
+    "between sources: chunks differ in length, and what is kept is read through the gates that "
+    "chose the pack, which favours it in sufficiency. The predictor chooses again from what is "
+    "left, so redundant texts make any evidence look less necessary."
 )
 NAMES = {
     "evidence": "evidence pack",
