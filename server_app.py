@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, Context
+from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
 from dance_flwr import events
@@ -17,8 +17,8 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.federation.server.deadline import timeout_of
-from dance_flwr.federation.server.ending import final_counts, hashes
-from dance_flwr.federation.server.membership import describe, join
+from dance_flwr.federation.server.ending import final_counts, hashes, score_record
+from dance_flwr.federation.server.membership import describe, join, with_clients
 from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.server.reading import settled_reading
 from dance_flwr.federation.server.round import initial_arrays
@@ -31,6 +31,7 @@ from dance_flwr.runs import progress
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.lifecycle import observe_run
 from dance_flwr.runs.locks import SERVER, exclusive
+from dance_flwr.runs.reader import closing_lines
 from dance_flwr.runs.recorder import Recorder, reason_of_failure
 from dance_flwr.runs.resume import begin, resume_hint
 from dance_flwr.runs.token_ledgers import token_ledgers
@@ -47,7 +48,7 @@ def main(grid: Grid, context: Context) -> None:
     name = str(context.run_id)
     try:
         with reason_of_failure(named_folder(context.run_config), began=False):
-            config = parse(context.run_config)
+            config = parse(with_clients(context.run_config, grid))
         folder = out_dir(config, name)
         # A server whose SuperLink died may still be running here.
         with exclusive(folder, SERVER):
@@ -76,7 +77,7 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     if (rounds := affordable_rounds(config)) < config.rounds:
         LOG.warning("the privacy budget ends after round %d of %d", rounds, config.rounds)
     members = join(grid, config, log := MessageLog())
-    prepared = None if members[0].owns_data else checkpoint.prepare_partition()
+    prepared = None if members[0].owns_data else checkpoint.prepare_partition(LOG.info)
     federation, timeout = federate(grid, members, config, log), timeout_of(config)
     common = configs.run_config(checkpoint.run, str(prepared.folder if prepared else ""))
     described = describe(federation, common, timeout)
@@ -90,21 +91,28 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     initial = initial_arrays(strategy.side, initial_model(shape, config).state_dict())
     start = progress.restore(strategy, federation, checkpoint, initial)
 
-    def end_round(step: int, arrays: ArrayRecord) -> None:
+    def end_round(step: int, arrays: ArrayRecord) -> MetricRecord | None:
         save = partial(progress.save, strategy, federation, arrays, checkpoint, folder)
         if step:
             rec.end_round(strategy.offset + step, state_of(strategy.deployed), save)
         else:
             save()
+        # The last round's record is Flower's place for the scores of the whole run.
+        return score_record(finish()) if step == strategy.remaining else None
+
+    def finish() -> dict[str, Any]:
+        rec.keep_last_model(state_of(strategy.deployed))
+        best = partial(strategy.model_for, arrays_of(rec.best_state))
+        clients, tokens, costs = final_counts(federation, best, common, rec.best_round, config)
+        facts: dict[str, Any] = {"strategy": strategy_name(config)}
+        facts |= {"evaluation": evaluation(config), "class_names": list(first.class_names)}
+        facts |= {"partition_dir": str(prepared.folder) if prepared else None}
+        facts |= {"devices": [s.device for s in schemas], "reading": checkpoint.reading}
+        facts |= {"tokens": token_ledgers(tokens, checkpoint.sizes)}
+        ending, kept = configs.sealing_config(common, rec.calibrate(clients)), spec.keeps_evidence
+        facts |= hashes(federation, schemas, ending, timeout, evidence=kept, own_data=not prepared)
+        return rec.write(clients, costs | facts | {"messages": log.rows()})
 
     strategy.run(federation, start, common, end_round)
-    rec.keep_last_model(state_of(strategy.deployed))
-    best = partial(strategy.model_for, arrays_of(rec.best_state))
-    clients, tokens, costs = final_counts(federation, best, common, rec.best_round, config)
-    facts: dict[str, Any] = {"strategy": strategy_name(config), "evaluation": evaluation(config)}
-    facts |= {"partition_dir": str(prepared.folder) if prepared else None}
-    facts |= {"devices": [s.device for s in schemas], "class_names": list(first.class_names)}
-    facts |= {"reading": checkpoint.reading, "tokens": token_ledgers(tokens, checkpoint.sizes)}
-    ending, kept = configs.sealing_config(common, rec.calibrate(clients)), spec.keeps_evidence
-    facts |= hashes(federation, schemas, ending, timeout, evidence=kept, own_data=not prepared)
-    rec.write(clients, costs | facts | {"messages": log.rows()})
+    for line in closing_lines(folder):
+        LOG.info(line)

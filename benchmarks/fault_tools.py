@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from textwrap import dedent
 
-from dance_flwr.runs.simulation.superlink import free_port
+from dance_flwr.runs.processes import free_port
 
 HOST = "127.0.0.1"
 

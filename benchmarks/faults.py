@@ -37,10 +37,10 @@ from dance_flwr.data.digests import data_digests
 from dance_flwr.data.prepare import prepare
 from dance_flwr.deploy import prefork
 from dance_flwr.deploy.certificates import make_certificates, make_key
+from dance_flwr.deploy.process_tree import ProcessTree, stop
 from dance_flwr.errors import UserError
+from dance_flwr.runs.processes import free_port
 from dance_flwr.runs.reader import read_result
-from dance_flwr.runs.simulation.process_tree import ProcessTree, stop
-from dance_flwr.runs.simulation.superlink import free_port
 
 STRIKE_AFTER_ROUNDS = 1
 CUT_SECONDS = 60.0

@@ -2,22 +2,22 @@
 
     python benchmarks/kills.py [--engine in-process|ray] [--clients 50] [--kills 20] [--rounds 12]
 
-The process that computes, and with Ray the whole group of processes, gets SIGKILL after a random
-time, and the run is resumed, until it was killed often enough; then it may end. Compared are model,
-evidence, history and scores; listed is what a killed process has left behind.
+The command gets SIGKILL after a random time; what it has started must end by itself. Then the run
+is resumed, until it was killed often enough; the last start may end. Compared are model, evidence,
+history and scores; listed is what the killed processes have left behind.
 """
 
 import argparse
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 # What is a time, a place or the name of a run differs between two runs.
 _VARIES = ("run", "partition_dir", "resumed_after", "config", "evidence_sha256")
@@ -26,7 +26,7 @@ _VARIES = ("run", "partition_dir", "resumed_after", "config", "evidence_sha256")
 def command(out: Path, options: argparse.Namespace, *resume: str) -> list[str]:
     """Return the command that starts or resumes the run in `out`."""
     program = [sys.executable, "-m", "dance_flwr", "run"]
-    engine = ["--in-process"] if options.engine == "in-process" else []
+    engine = ["--engine", options.engine]
     if resume:
         return [*program, *engine, *resume]
     keys = [f"clients={options.clients}", f"rounds={options.rounds}", "device=cpu"]
@@ -45,11 +45,16 @@ def comparable(out: Path) -> dict[str, Any]:
     return {**kept, "history": rows}
 
 
-def groups_of(session: int) -> list[int]:
-    """Return the processes of a session, as Ray's workers are of the group of their parent."""
-    listed = subprocess.run(["ps", "-eo", "pid,sid"], capture_output=True, text=True, check=True)
-    pairs = [line.split() for line in listed.stdout.splitlines()[1:]]
-    return [int(pid) for pid, sid in pairs if int(sid) == session]
+def kill(process: subprocess.Popen[bytes]) -> float:
+    """Kill a process; return the seconds until all that it had started is gone as well."""
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    start = time.monotonic()
+    _, left = psutil.wait_procs(family, timeout=60)
+    if left:
+        raise SystemExit(f"left after a minute: {[each.name() for each in left]}")
+    return time.monotonic() - start
 
 
 def kill_repeatedly(out: Path, options: argparse.Namespace, undisturbed: float) -> int:
@@ -68,11 +73,9 @@ def kill_repeatedly(out: Path, options: argparse.Namespace, undisturbed: float) 
         try:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:
-            for pid in groups_of(process.pid):
-                os.kill(pid, signal.SIGKILL)
-            process.wait()
+            seconds = kill(process)
             kills += 1
-            print(f"kill {kills} after {limit:.1f} s", flush=True)
+            print(f"kill {kills} after {limit:.1f} s, all gone {seconds:.1f} s later", flush=True)
             if (out / "result.json").is_file():  # killed after its end: nothing to resume
                 return kills
             if (out / "checkpoint.safetensors").is_file():

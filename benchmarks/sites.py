@@ -20,8 +20,9 @@ from dance_flwr.config.paths import HISTORY
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.imports.loading import load_graph
-from dance_flwr.runs.simulation.process_tree import ProcessTree, stop
-from dance_flwr.runs.simulation.superlink import flower_environment, free_port
+from dance_flwr.deploy.process_tree import ProcessTree, stop
+from dance_flwr.deploy.superlink import flower_environment
+from dance_flwr.runs.processes import free_port
 
 SITES = ("north", "south", "west")
 _PATIENCE_SECONDS = 600.0

@@ -28,6 +28,16 @@ class Counts:
     actual: Sequence[int]
     calibration: Sequence[int] = ()
 
+    @property
+    def accuracy(self) -> float | None:
+        """Share of correct nodes of the deployed prediction; None without nodes."""
+        return accuracy(self.correct["deployed"], self.total)
+
+    @property
+    def macro_f1(self) -> float | None:
+        """Mean F1 over classes of the deployed prediction; None without nodes."""
+        return macro_f1(self.true_positives, self.predicted, self.actual)
+
 
 def count(views: Mapping[str, Tensor], target: Tensor) -> Counts:
     """Return the hits of every view on m nodes.

@@ -176,7 +176,7 @@ def test_keys_of_messages_are_written_in_one_place():
 def test_files_and_functions_stay_small():
     for path in [*SOURCES, *APPS]:
         text = path.read_text(encoding="utf-8")
-        assert len(text.splitlines()) <= (110 if path in APPS else 300), path
+        assert len(text.splitlines()) <= (120 if path in APPS else 300), path
         for node in nodes_of(path):
             if isinstance(node, ast.FunctionDef):
                 documented = ast.get_docstring(node, clean=False)

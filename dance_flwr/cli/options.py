@@ -44,6 +44,19 @@ ConfigFiles = Annotated[
     list[Path] | None,
     typer.Option("--config", metavar="FILE", help="TOML file; repeatable, later files win"),
 ]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        click_type=click.Choice(("in-process", "ray")),
+        help="how clients run: one after the other (in-process, the default), or under Flower's "
+        "simulation runtime, as many at once as there are cores or GPUs (ray)",
+    ),
+]
+RayAddress = Annotated[
+    str,
+    typer.Option(metavar="HOST:PORT", help="with --engine ray: a Ray cluster that is running"),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="set one key; repeatable, overrides files"),

@@ -9,11 +9,11 @@ if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
 
     from dance_flwr.config.tree import RunConfig
 
-# On two cores, of a graph of Cora's size as the other seconds: starting the engine, and texts.
-_ENGINE_SECONDS, _CORA_NODES, _TEXT_SECONDS = 12.0, 2708, 120.0
+# On two cores, of a graph of Cora's size as the other seconds: texts.
+_CORA_NODES, _TEXT_SECONDS = 2708, 120.0
 
 
-def headline(runs: "Sequence[RunConfig]", nodes: int, in_process: bool, encodes: bool) -> str:
+def headline(runs: "Sequence[RunConfig]", nodes: int, encodes: bool) -> str:
     """Return in one line what the first of these runs does and how long all of them will take."""
     from dance_flwr.methods import evaluation
     from dance_flwr.runs.units import duration
@@ -21,7 +21,7 @@ def headline(runs: "Sequence[RunConfig]", nodes: int, in_process: bool, encodes:
 
     share, config = nodes / _CORA_NODES, runs[0]
     seconds = sum(share * run.rounds * DEFAULTS.get(run.method, DEFAULT) for run in runs)
-    seconds += (0 if in_process else _ENGINE_SECONDS) + (_TEXT_SECONDS * share if encodes else 0)
+    seconds += _TEXT_SECONDS * share if encodes else 0
     # A guess before the first round: to five seconds, then to whole minutes.
     about = duration(5 * -(-seconds // 5)) if seconds < 100 else f"{round(seconds / 60):,} min"
     what = "one model" if evaluation(config) == "global" else "a model each"

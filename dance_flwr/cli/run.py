@@ -9,8 +9,10 @@ import typer
 from dance_flwr.cli.options import (
     Clients,
     ConfigFiles,
+    Engine,
     Method,
     OptionalGraph,
+    RayAddress,
     Rounds,
     Seed,
     Settings,
@@ -18,7 +20,7 @@ from dance_flwr.cli.options import (
     Trackers,
     run_folder,
 )
-from dance_flwr.cli.start import resume_run, start_run
+from dance_flwr.cli.start import resume_run, runner_of, start_run
 from dance_flwr.errors import UserError
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
@@ -55,7 +57,7 @@ class RunCommand(SpaceSeparated):
 @app.command()
 def demo() -> None:
     """Run five clients on a small built-in graph, then each of them alone, in about a minute."""
-    start_run({}, False, compare=["local-only"])
+    start_run({}, compare=["local-only"])
 
 
 @app.command(cls=RunCommand)
@@ -70,9 +72,8 @@ def run(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="folder for result.json and the model")
     ] = None,
-    in_process: Annotated[
-        bool, typer.Option("--in-process", help="run the clients one after another, without Ray")
-    ] = False,
+    engine: Engine = None,
+    ray_address: RayAddress = "",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="replace the run in --out, finished or not")
     ] = False,
@@ -103,18 +104,18 @@ def run(
     keys |= {"out": str(out) if out else None, "overwrite": overwrite or None}
     if resume is None:
         values = _values_of(config, set_) | {k: v for k, v in keys.items() if v is not None}
-        start_run(values, in_process, dry_run, track or [], compare or [])
+        start_run(values, runner_of(engine, ray_address), dry_run, track or [], compare or [])
         return
     options = {"config": config, "set": set_, **keys, "dry-run": dry_run or None}
     options["compare"] = compare or None
     extra = [f"--{name}" for name, value in options.items() if value is not None]
     if extra:
         raise UserError(
-            "--resume: expected no other option than --in-process and --track, found "
+            "--resume: expected no other option than --engine and --track, found "
             f"{', '.join(extra)}; "
             "a run resumes with its own configuration, so omit them"
         )
-    resume_run(resume, in_process, track or [])
+    resume_run(resume, runner_of(engine, ray_address), track or [])
 
 
 @app.command()

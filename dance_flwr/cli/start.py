@@ -2,22 +2,26 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dance_flwr.cli.plan import print_plan
-from dance_flwr.errors import ResumeError
+from dance_flwr.errors import ResumeError, UserError
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from dance_flwr.config.options import Value
     from dance_flwr.config.tree import RunConfig
+    from dance_flwr.runs.simulation.engine import OnRound
+
+    Runner = Callable[[RunConfig, Path, OnRound], dict[str, Any]]
 
 
 def start_run(
     values: "Mapping[str, Value]",
-    in_process: bool,
+    run: "Runner | None" = None,
     dry_run: bool = False,
     track: Sequence[str] = (),
     compare: Sequence[str] = (),
@@ -27,7 +31,7 @@ def start_run(
     Parameters
     ----------
     values : flat keys of the configuration
-    in_process : without Flower's engine; dry_run : only print the plan; track : names of trackers
+    run : of `runner_of`; dry_run : only print the plan; track : names of trackers
     compare : methods to run after it on the same clients, in this process
     """
     from dance_flwr.config.outputs import check_folder
@@ -46,7 +50,6 @@ def start_run(
     from dance_flwr.cli.results import headline
     from dance_flwr.federation.privacy.dp import affordable_rounds
     from dance_flwr.methods import check_method
-    from dance_flwr.runs.simulation.app_folder import check_engine
     from dance_flwr.runs.simulation.engine import placed
 
     for each in (config, *others):
@@ -56,8 +59,6 @@ def start_run(
         for each in (config, *others):
             print_plan(each)
         return
-    if not in_process:
-        check_engine()
     is_named, config = bool(config.out), placed(config)  # before texts are encoded
     others = [placed(replace(each, out=f"{config.out}-{each.method}")) for each in others]
     manifest, start = partition_folder(config) / MANIFEST, time.monotonic()
@@ -65,12 +66,12 @@ def start_run(
         nodes = int(read_manifest(manifest)["num_nodes"])
     else:
         nodes = (graph := graph or load(config)).num_nodes
-    print(headline([config, *others], nodes, in_process, not is_made), flush=True)
+    print(headline([config, *others], nodes, not is_made), flush=True)
     prepare(config, _pass_warnings, graph)
     _done("texts", "read in an earlier run" if is_made else "each read once", start)
-    result = _run(config, in_process, 0, track)
+    result = _run(config, run, 0, track)
     for each in others:
-        _run(each, True, 0, track)
+        _run(each, None, 0, track)
     _print_results(config, result, [Path(each.out) for each in others], is_named)
 
 
@@ -106,16 +107,15 @@ def _done(phase: str, text: str, start: float) -> None:
     print(f"{phase:12s}{text}, {duration(time.monotonic() - start)}", flush=True)
 
 
-def resume_run(folder: Path, in_process: bool, track: Sequence[str] = ()) -> None:
+def resume_run(folder: Path, run: "Runner | None" = None, track: Sequence[str] = ()) -> None:
     """Resume the run in `folder` after its last whole round, with its own configuration.
 
     Raises
     ------
     ResumeError : there is nothing to resume, or it cannot be resumed
     """
+    from dance_flwr.runs.locks import wait_until_left
     from dance_flwr.runs.resume import load_resumable
-    from dance_flwr.runs.simulation.app_folder import check_engine
-    from dance_flwr.runs.simulation.engine import wait_until_left
 
     folder = folder.expanduser().resolve()
     # The server of a run that was killed a moment ago is still being stopped.
@@ -126,26 +126,51 @@ def resume_run(folder: Path, in_process: bool, track: Sequence[str] = ()) -> Non
             f"{folder}: expected a run on data of this machine, found one whose clients hold their "
             f"own data; resume it with `dance-flwr deploy run --resume {folder}`"
         )
-    if not in_process:
-        check_engine()
     point.prepare_partition(_pass_warnings)
     print(
         f"resume      {point.run} in {folder}, {point.round} of {point.config.rounds} rounds done"
     )
     config = replace(point.config, out=str(folder), resume=True)
-    _print_results(config, _run(config, in_process, point.round, track), [], True)
+    _print_results(config, _run(config, run, point.round, track), [], True)
 
 
-def _run(config: "RunConfig", in_process: bool, done: int, track: Sequence[str]) -> dict[str, Any]:
+def runner_of(engine: str | None, address: str) -> "Runner | None":
+    """Return what runs a federation: None for this process.
+
+    Raises
+    ------
+    UserError : Ray is not installed, or an address is given without it
+    """
+    if engine != "ray":
+        if address:
+            raise UserError(f"--ray-address: expected --engine ray, found {engine}; add it")
+        return None
+    if find_spec("ray") is None:
+        raise UserError(
+            "--engine ray: expected Ray, found none; install it with `pip install "
+            "'dance-flwr[simulation]'`, or leave the option out"
+        )
+
+    def run(config: "RunConfig", folder: Path, on_round: "OnRound") -> dict[str, Any]:
+        from dance_flwr.runs.simulation.ray_engine import run_under_ray
+
+        return run_under_ray(config, folder, on_round, address)
+
+    return run
+
+
+def _run(
+    config: "RunConfig", run: "Runner | None", done: int, track: Sequence[str]
+) -> dict[str, Any]:
     """Run all rounds after round `done`, with a bar on a terminal; return the result."""
     from dance_flwr.api.federating import round_bar
     from dance_flwr.cli.results import choice
     from dance_flwr.events import no_bar
     from dance_flwr.runs.latest import remember
     from dance_flwr.runs.locks import SERVER, exclusive
+    from dance_flwr.runs.processes import stopping_in_order
     from dance_flwr.runs.resume import how_to_resume, resume_hint
-    from dance_flwr.runs.simulation.engine import run_in_process, run_under_flower
-    from dance_flwr.runs.simulation.process_tree import stopping_in_order
+    from dance_flwr.runs.simulation.engine import run_in_process
     from dance_flwr.runs.tracking import tracked
 
     folder, start = Path(config.out), time.monotonic()
@@ -163,11 +188,8 @@ def _run(config: "RunConfig", in_process: bool, done: int, track: Sequence[str])
                 move(row)
                 also()
 
-            if in_process:
-                with exclusive(folder, SERVER):
-                    result = run_in_process(config, folder, on_round)
-            else:
-                result = run_under_flower(config, folder, on_round)
+            with exclusive(folder, SERVER):
+                result = (run or run_in_process)(config, folder, on_round)
     except KeyboardInterrupt:
         print(how_to_resume(folder), file=sys.stderr)
         raise

@@ -29,8 +29,11 @@ def to_lines(values: Mapping[str, Value | Sequence[str]], table: str = "") -> li
 
 
 def toml_block() -> str:
-    """Return the `[tool.flwr.app.config]` block of pyproject.toml, with all defaults."""
-    return to_toml(RunConfig(), "tool.flwr.app.config").strip()
+    """Return the `[tool.flwr.app.config]` block of pyproject.toml, with all defaults.
+
+    Under `flwr run` there are as many clients as SuperNodes, where the key is not set: 0.
+    """
+    return "\n".join(to_lines(flatten(RunConfig()) | {"clients": 0}, "tool.flwr.app.config"))
 
 
 def common_tables() -> str:

@@ -11,6 +11,7 @@ from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.data.client_folder import Log
 from dance_flwr.deploy.federation import Federation
 from dance_flwr.deploy.peers import write_peer_keys
+from dance_flwr.deploy.superlink import NAME, follow
 from dance_flwr.disk import write_json, write_text
 from dance_flwr.errors import UserError
 from dance_flwr.federation.node_config import refuse_beyond, terms_of
@@ -20,11 +21,10 @@ from dance_flwr.federation.wire import keys
 from dance_flwr.methods import check_method
 from dance_flwr.runs.history import whole_lines
 from dance_flwr.runs.latest import remember
+from dance_flwr.runs.locks import wait_until_left
+from dance_flwr.runs.processes import stopping_in_order
 from dance_flwr.runs.reader import read_result
 from dance_flwr.runs.resume import how_to_resume, resume_hint
-from dance_flwr.runs.simulation.engine import follow, wait_until_left
-from dance_flwr.runs.simulation.process_tree import stopping_in_order
-from dance_flwr.runs.simulation.superlink import NAME
 
 _ADMITTED, _ONLINE = "admitted.json", "online"
 

@@ -10,9 +10,9 @@ from io import BytesIO
 from pathlib import Path
 from zipfile import ZipFile
 
+from dance_flwr.deploy.app_folder import PYPROJECT, app_files
 from dance_flwr.errors import UserError
 from dance_flwr.fingerprint import VERSION
-from dance_flwr.runs.simulation.app_folder import PYPROJECT, app_files
 
 # Files that no code reads at a node, and Flower's list of hashes.
 _NO_CODE = re.compile(r"README\.md|LICENSE|partitions/[^/]+\.json|\.info/CONTENT")

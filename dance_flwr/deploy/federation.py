@@ -26,19 +26,20 @@ from dance_flwr.data.federation_file import new_agreement
 from dance_flwr.deploy.certificates import CA, Certificates, make_certificates
 from dance_flwr.deploy.invitation import AGREED, TERMS, Invitation, folder_with
 from dance_flwr.deploy.network import parse_address
-from dance_flwr.deploy.units import SERVER_UNIT, unit_text
-from dance_flwr.disk import atomic_folder, write_text
-from dance_flwr.errors import UserError
-from dance_flwr.federation.node_config import terms_of
-from dance_flwr.federation.wire import keys
-from dance_flwr.runs.resume import refuse_earlier
-from dance_flwr.runs.simulation.process_tree import ProcessTree, stop, stopping_in_order, tool
-from dance_flwr.runs.simulation.superlink import (
+from dance_flwr.deploy.process_tree import ProcessTree, stop
+from dance_flwr.deploy.superlink import (
     NAME,
     SuperLink,
     flower_environment,
     wait_until_healthy,
 )
+from dance_flwr.deploy.units import SERVER_UNIT, unit_text
+from dance_flwr.disk import atomic_folder, write_text
+from dance_flwr.errors import UserError
+from dance_flwr.federation.node_config import terms_of
+from dance_flwr.federation.wire import keys
+from dance_flwr.runs.processes import stopping_in_order, tool
+from dance_flwr.runs.resume import refuse_earlier
 
 RUN, INVITATIONS, CERTIFICATES = "run.toml", "invitations", "certificates"
 _GATE, _UPSTREAM, _OPERATOR = "nginx.conf", "upstream.conf", "operator"

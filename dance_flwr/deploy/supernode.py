@@ -18,7 +18,7 @@ from dance_flwr.deploy.finding import Status
 from dance_flwr.deploy.node import Node
 from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
-from dance_flwr.runs.simulation.superlink import private_folder
+from dance_flwr.runs.processes import private_folder
 
 # Options of Flower's command that are settled here: who computes, and where tasks are asked for.
 SETTLED = (

@@ -1,7 +1,7 @@
 """Units of systemd for the two foreground commands, from the files of the release."""
 
 from dance_flwr.config.paths import PROJECT
-from dance_flwr.runs.simulation.process_tree import tool
+from dance_flwr.runs.processes import tool
 
 SERVER_UNIT, SITE_UNIT = "dance-flwr-superlink.service", "dance-flwr-supernode@.service"
 # Folders of the two units as they are in the release.

@@ -14,8 +14,6 @@ _WORKFLOW = "flwr.server.workflow"
 _CLIENT_MASKS = "flwr.client.mod.secure_aggregation.secaggplus_mod"
 _SERVER_MASKS = f"{_WORKFLOW}.secure_aggregation.secaggplus_workflow"
 MASK_USERS = (_CLIENT_MASKS, _SERVER_MASKS)
-SUPERLINK = "flwr.superlink.main"  # creates the SuperLink's app
-_CLI = "flwr.cli.constant"
 _SUPERNODE = "flwr.supernode"
 _TASK = f"{_SUPERNODE}.runtime.run_clientapp"
 
@@ -39,14 +37,13 @@ PRIVATE = {
     "get_load_client_app_fn": f"{_TASK}:get_load_client_app_fn",
     "AcquireTaskRequest": "flwr.proto.runtime_pb2:AcquireTaskRequest",
     "httpx": "flwr.supercore.protobuf.client:httpx",
-    # A private SuperLink, and where `flwr` finds the token of an account.
-    "flower_superlink": "flwr.superlink.cli:flower_superlink",
-    "create_app": f"{SUPERLINK}:create_app",
-    "get_credential_store": "flwr.supercore.credential_store:get_credential_store",
-    "AuthnType": "flwr.common.constant:AuthnType",
-    "AUTHN_TYPE_STORE_KEY": f"{_CLI}:AUTHN_TYPE_STORE_KEY",
-    "ACCESS_TOKEN_STORE_KEY": f"{_CLI}:ACCESS_TOKEN_STORE_KEY",
-    "REFRESH_TOKEN_STORE_KEY": f"{_CLI}:REFRESH_TOKEN_STORE_KEY",
+    # The simulation runtime that `flwr run` starts, and the pool of its workers.
+    "run_simulation": "flwr.simulation.run_simulation:_run_simulation",
+    "EventType": "flwr.supercore.telemetry:EventType",
+    "BasicActorPool": "flwr.server.superlink.fleet.vce.backend.raybackend:BasicActorPool",
+    "pool_size_from_resources": (
+        "flwr.simulation.ray_transport.ray_actor:pool_size_from_resources"
+    ),
     # Errors, configurations, runs and grids.
     "ErrorCode": "flwr.common.constant:ErrorCode",
     "parse_config_args": "flwr.common.config:parse_config_args",

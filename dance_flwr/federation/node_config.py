@@ -24,10 +24,14 @@ Item = tuple[str, Value, type]  # True and 1 are equal, and only one of them is 
 
 
 def run_config_of(context: Context) -> RunConfig:
-    """Return `parse(context.run_config)`, which all messages of a run share."""
-    return _parsed(
-        frozenset((key, value, type(value)) for key, value in context.run_config.items())
-    )
+    """Return `parse(context.run_config)`, which all messages of a run share.
+
+    Where the run leaves `clients` open, it is the number in this node's own configuration.
+    """
+    values = dict(context.run_config)
+    if values.get(keys.CLIENTS) == 0:
+        values[keys.CLIENTS] = context.node_config.get(keys.NUM_PARTITIONS, 0)
+    return _parsed(frozenset((key, value, type(value)) for key, value in values.items()))
 
 
 @lru_cache(maxsize=8)  # simulated clients of several runs share a process

@@ -1,6 +1,7 @@
 """Lock a folder for one process at a time."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from dance_flwr.errors import UserError
 
 SERVER = "the server of a run"
 _LOCK = ".lock"
+_CLOSING_SECONDS = 5.0
 _PATIENCE_SECONDS = 0.3  # longer than `is_locked` holds the lock
 
 
@@ -55,6 +57,16 @@ def is_locked(folder: Path) -> bool:
     finally:
         os.close(file)  # this also releases the lock
     return False
+
+
+def wait_until_left(folder: Path) -> None:
+    """Wait until the server has closed a run's folder; its result is not the last that it writes.
+
+    A server that does not close it in `_CLOSING_SECONDS` is left to be stopped.
+    """
+    deadline = time.monotonic() + _CLOSING_SECONDS
+    while is_locked(folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def _free(folder: Path) -> bool:

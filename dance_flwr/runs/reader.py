@@ -1,7 +1,8 @@
 """Read the result and the model of a run."""
 
 import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,3 +78,17 @@ def load_model(folder: Path, fingerprint: str = "") -> "dict[str, Tensor]":
     raise UserError(
         f"{path}: expected model {fingerprint}, found {found}; it was altered or damaged: {_AGAIN}"
     )
+
+
+def closing_lines(folder: Path) -> Iterator[str]:
+    """Yield what the log of a ServerApp ends with: scores, folder, and what to do next."""
+    result = read_result(folder)
+    if result["test_accuracy"] is None:
+        yield "test accuracy: the server has no counts of test nodes"
+    else:
+        yield (
+            f"test accuracy {result['test_accuracy']:.4f} of {result['test_nodes']:,} nodes, "
+            f"macro-F1 {result['test_macro_f1']:.4f}, model of round {result['best_round']}"
+        )
+    yield f"result in {folder}"
+    yield f"next: dance-flwr report {shlex.quote(str(folder))}"

@@ -20,7 +20,7 @@ from dance_flwr.disk import append_to, atomic_path, create_folder, json_text, wr
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import spent_epsilon
 from dance_flwr.fingerprint import model_fingerprint
-from dance_flwr.metrics import Counts, Training, accuracy, macro_f1
+from dance_flwr.metrics import Counts, Training, accuracy
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.history import Round
@@ -110,8 +110,7 @@ class Recorder:
             events.emit("validation_ended", "no client has validation nodes", nodes=0)
             return
         self._row.views = {view: hits / val.total for view, hits in val.correct.items()}
-        self._row.val_accuracy = self._row.views["deployed"]
-        self._row.val_macro_f1 = macro_f1(val.true_positives, val.predicted, val.actual)
+        self._row.val_accuracy, self._row.val_macro_f1 = val.accuracy, val.macro_f1
         score, f1 = self._row.val_accuracy, self._row.val_macro_f1
         events.emit(
             "validation_ended",

@@ -26,7 +26,7 @@ from dance_flwr.deploy.supernode import SETTLED
 from dance_flwr.deploy.units import unit_text
 from dance_flwr.federation.node_config import refuse_beyond, terms_of
 from dance_flwr.federation.privacy.dp import shares_needed
-from dance_flwr.runs.simulation.superlink import free_port
+from dance_flwr.runs.processes import free_port
 
 DEPLOY = PROJECT / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))

@@ -14,10 +14,11 @@ from support.project import PROJECT
 
 from dance_flwr.deploy import prefork
 from dance_flwr.deploy import supernode as module
+from dance_flwr.deploy.process_tree import ProcessTree, stop
+from dance_flwr.deploy.superlink import flower_environment
 from dance_flwr.deploy.supernode import run_supernode
 from dance_flwr.errors import UserError
-from dance_flwr.runs.simulation.process_tree import ProcessTree, stop
-from dance_flwr.runs.simulation.superlink import flower_environment, free_port
+from dance_flwr.runs.processes import free_port
 
 # `load` must import all libraries that a task needs; it must leave one thread, or forking is not
 # safe (pyarrow's allocator has one, and stops it for a fork); and it must not ask for a GPU: what

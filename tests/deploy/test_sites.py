@@ -19,11 +19,12 @@ from dance_flwr.deploy.federation import Federation
 from dance_flwr.deploy.invitation import TERMS, Invitation
 from dance_flwr.deploy.peers import write_peer_keys
 from dance_flwr.deploy.site import Site
+from dance_flwr.deploy.superlink import SuperLink
 from dance_flwr.errors import UserError
 from dance_flwr.federation.node_config import terms_of
 from dance_flwr.fingerprint import provenance
 from dance_flwr.runs.latest import run_folder
-from dance_flwr.runs.simulation.superlink import SuperLink, free_port
+from dance_flwr.runs.processes import free_port
 
 sys.path.insert(0, str(PROJECT / "benchmarks"))
 from sites import SITES, Machines, found

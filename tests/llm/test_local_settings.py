@@ -2,9 +2,9 @@
 
 import pytest
 
+from dance_flwr.deploy.superlink import flower_environment
 from dance_flwr.errors import UserError
 from dance_flwr.llm.local_settings import LocalSettings, api_key, is_loopback, local_settings
-from dance_flwr.runs.simulation.superlink import flower_environment
 
 SHA = "ab" * 32
 

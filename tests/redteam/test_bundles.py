@@ -18,10 +18,10 @@ from flwr.supernode.nodestate import NodeStateFactory
 
 from dance_flwr import fingerprint
 from dance_flwr.deploy import bundle, prefork
+from dance_flwr.deploy.app_folder import submitted_app
 from dance_flwr.errors import UserError
 from dance_flwr.federation.flower import TaskIdentity
 from dance_flwr.federation.wire import keys, messages
-from dance_flwr.runs.simulation.app_folder import submitted_app
 
 TERMS, APP, PROJECT = "dance_flwr/federation/node_config.py", "client_app.py", "pyproject.toml"
 COMPONENT = ('clientapp = "client_app:app"', 'clientapp = "dance_flwr.other:app"')

@@ -10,13 +10,14 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from dance_flwr.runs.simulation.superlink_process import sender
 from support.killing import Killed, asks
 from support.processes import Started, is_public
 
 from dance_flwr.config.text import to_toml
+from dance_flwr.deploy.superlink import SuperLink
 from dance_flwr.errors import UserError
-from dance_flwr.runs.simulation.superlink import SuperLink, free_port, private_superlink
-from dance_flwr.runs.simulation.superlink_process import sender
+from dance_flwr.runs.processes import free_port, private_superlink
 
 NOBODY = 65534
 RUNS_A_TASK = """

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, MetricRecord
 
 from dance_flwr.config.sections import PERSONAL
 from dance_flwr.config.tree import RunConfig
@@ -114,3 +114,10 @@ def hashes(
         }
         by_client |= {keys.EVIDENCE_SHA256: digests} if evidence else {}
     return by_client
+
+
+def score_record(result: Mapping[str, Any]) -> MetricRecord:
+    """Return the scores of a result as a record of Flower; empty where the server knows none."""
+    names = {"test-accuracy": "test_accuracy", "test-macro-f1": "test_macro_f1"}
+    scores = {name: result[key] for name, key in names.items() if result[key] is not None}
+    return MetricRecord(scores)

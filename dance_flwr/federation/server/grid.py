@@ -44,6 +44,7 @@ class FederationGrid(Grid):
     ----------
     total_weight : of all clients, used under secure aggregation only
     votes : sum of the clients' votes on the reading, after `sizes`; empty if there was none
+    answered : clients with a valid reply to the last batch
     absent : client -> why it has not taken part since the last `take_absent`
     checks : of every reply
     """
@@ -62,6 +63,7 @@ class FederationGrid(Grid):
         self.log = log
         self.checks = ReplyChecks(config)
         self.votes: list[int] = []
+        self.answered = 0
 
     def set_run(self, run: Run) -> None:
         """Delegate to the wrapped Grid."""
@@ -144,6 +146,7 @@ class FederationGrid(Grid):
                 self.absent.pop(self._client_of_node[node], None)
             replies = sorted(replies + self.exchange(again, left), key=self.client_of)
         valid = [reply for reply in replies if not reply.has_error()]
+        self.answered = len(valid)
         if len(valid) < expected:
             raise QuorumError(self._shortfall(sent, replies, expected, timeout))
         return valid

@@ -12,6 +12,8 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from dance_flwr import events
+from dance_flwr.config.options import Value
+from dance_flwr.config.sections import FederationConfig
 from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.errors import ProtocolError, UserError
 from dance_flwr.federation.secagg import signatures
@@ -24,6 +26,8 @@ from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
 from dance_flwr.fingerprint import PROTOCOL, VERSION
 
+_FEWEST = 2  # clients of a federation whose configuration does not say how many
+
 
 @dataclass(frozen=True)
 class Member:
@@ -32,6 +36,31 @@ class Member:
     node: int
     client: int
     owns_data: bool
+
+
+def with_clients(values: Mapping[str, Value], grid: Grid) -> dict[str, Value]:
+    """Return flat keys in which `clients` is the number of SuperNodes where it is 0.
+
+    Counted as soon as there are two, and no more of them than a second before.
+
+    Raises
+    ------
+    UserError : fewer than two after `node-timeout` seconds
+    """
+    if values.get(keys.CLIENTS) != 0:
+        return dict(values)
+    seconds = values.get("node-timeout", FederationConfig.node_timeout)
+    deadline = time.monotonic() + (seconds if isinstance(seconds, int | float) else 0)
+    before, nodes = 0, len(list(grid.get_node_ids()))
+    while nodes < _FEWEST or nodes != before:
+        if time.monotonic() > deadline and nodes < _FEWEST:
+            raise UserError(
+                f"expected at least {_FEWEST} SuperNodes, one per client, found {nodes}; in "
+                'simulation pass --federation-config "num-supernodes=5"'
+            )
+        time.sleep(2 * POLL_NODES_SECONDS)
+        before, nodes = nodes, len(list(grid.get_node_ids()))
+    return {**values, keys.CLIENTS: nodes}
 
 
 def join(grid: Grid, config: RunConfig, log: MessageLog) -> list[Member]:

@@ -9,7 +9,7 @@ has its own class: the method's `ServerSide` merges uploads, `RoundPrivacy` samp
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import nan
+from math import isfinite, nan
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -35,7 +35,7 @@ from dance_flwr.metrics import Counts, Training
 from dance_flwr.seeding import derive
 
 Model = ArrayRecord  # a global model as it travels
-OnEnd = Callable[[int, ArrayRecord], None]
+OnEnd = Callable[[int, ArrayRecord], MetricRecord | None]
 Groups = dict[str, dict[str, NDArray[Any]]]
 # Names under which Flower's strategies keep arrays between rounds, one per entry of the model.
 _STEP_STATE = ("momentum_vector", "m_t", "v_t")
@@ -78,6 +78,12 @@ class Round(Strategy):
         self._views = (*get_spec(config.method).views, "deployed")
         self._start: State = {}
         self._grid: Grid | None = None
+        self._asked = 0  # clients of the batch that is under way
+
+    @property
+    def remaining(self) -> int:
+        """Rounds that are left to `run`."""
+        return max(0, self.last - self.offset)
 
     def summary(self) -> None:
         """Log the settings of Flower's strategy."""
@@ -93,7 +99,7 @@ class Round(Strategy):
         self.start(
             grid,
             arrays,
-            num_rounds=max(0, self.last - self.offset),
+            num_rounds=self.remaining,
             timeout=timeout_of(self.config),
             train_config=ConfigRecord(dict(config)),
             evaluate_config=ConfigRecord(dict(config)),
@@ -116,6 +122,7 @@ class Round(Strategy):
         batch = list(self.step.configure_train(round_, arrays, settings, grid))
         if (drawn := self.privacy.sample(list(grid.get_node_ids()), round_)) is not None:
             batch = [messages.to_node(batch[0], node) for node in drawn]
+        self._asked = len(batch)
         # 3. To each client its part of the model and what the method's server side has for it.
         return [self._for_client(message, grid, trains=True) for message in batch]
 
@@ -129,6 +136,7 @@ class Round(Strategy):
         # The norm that this round's clients clipped to; `protect` replaces it.
         norm = self.privacy.norm.value
         uploads, metrics = valid_updates(answers, self.side, self._start, self._grid, norm)
+        accepted = len(uploads)
         # Independent draws may choose nobody.
         if not uploads:
             return self._skip(round_, "no client was drawn", Training(nan, {}, {}))
@@ -147,9 +155,10 @@ class Round(Strategy):
             merged = self.side.merge(uploads, self._start, self.privacy.bound, round_)
             state = self.privacy.protect(merged.state, total, round_)
             batch = [messages.merged_reply(answers[0], arrays_of(state), total)]
-        arrays, record = self.step.aggregate_train(round_, batch)
+        arrays, _ = self.step.aggregate_train(round_, batch)
         trained = _with_server_side(counts.read_training(total), merged)
         self._on_train(replace(trained, by_client=seconds))
+        record = self._record("train", {"loss": trained.loss}, len(answers) - accepted)
         if arrays is not None:
             # FedAdam returns float64, which would double the bytes of every later round.
             arrays = in_types_of(self._start, arrays)
@@ -174,18 +183,33 @@ class Round(Strategy):
         if skipped or withholds_counts(self.config.privacy):
             return []
         # The deployed model, not the last one: what is validated is what a run saves.
-        batch = self.step.configure_evaluate(round_, self.deployed, config, grid)
+        batch = list(self.step.configure_evaluate(round_, self.deployed, config, grid))
+        self._asked = len(batch)
         return [self._for_client(message, grid, trains=False) for message in batch]
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Sum the counts of a validation."""
-        metrics = [messages.metrics_of(reply.content) for reply in replies]
+        if not (answers := list(replies)):
+            return None
+        metrics = [messages.metrics_of(reply.content) for reply in answers]
         total = counts.sum_metrics(metrics)
         if keys.total_of("val") in total:  # else a masked sum hides it
-            self._on_validation(counts.read_counts(total, "val", self._views))
-        return None
+            val = counts.read_counts(total, "val", self._views)
+            self._on_validation(val)
+            return self._record("validation", {"accuracy": val.accuracy, "macro-f1": val.macro_f1})
+        return self._record("validation", {})
+
+    def _record(
+        self, what: str, scores: Mapping[str, float | None], refused: int = 0
+    ) -> MetricRecord:
+        """Log how many clients answered; return that with their scores, as Flower shows them."""
+        answered = self._grid.answered if isinstance(self._grid, FederationGrid) else self._asked
+        results = answered - refused
+        LOG.info("%s: received %d results and %d failures", what, results, self._asked - results)
+        known = {k: v for k, v in scores.items() if v is not None and isfinite(v)}
+        return MetricRecord({**known, "results": results, "failures": self._asked - results})
 
     def model_for(self, arrays: ArrayRecord, client: int) -> ArrayRecord:
         """Return the part of a model that this client receives."""

@@ -101,6 +101,7 @@ class SecureGrid(FederationGrid):
         options = SumOptions(task, self.total_weight, bound, form)
         exchange = partial(self._exchange_stage, timeout=timeout)
         total = masked_sum(sent, options, self._config, self.run.run_id, exchange)
+        self.answered = total.clients
         # Nobody knows the weight of a client that dropped out: it counts as one of mean weight.
         present = total.clients / len(self._client_of_node)
         start = wire.model_of(sent[0]) if task == keys.TRAIN else {}

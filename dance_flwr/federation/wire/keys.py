@@ -29,6 +29,7 @@ PROXIMAL_MU = "proximal-mu"  # Flower's own FedProx sends it
 
 # Node config of a SuperNode.
 PARTITION_ID, NUM_PARTITIONS = "partition-id", "num-partitions"
+CLIENTS = "clients"  # of the run's configuration; 0 = as many as there are SuperNodes
 DATA_PATH, DEMANDS_MASKS = "data-path", "secure-aggregation"
 DEVICE, MEMORY_RATIO = "device", "gpu-memory-ratio"
 SIGNING_KEY, PEER_KEYS = "signing-key", "peer-keys"

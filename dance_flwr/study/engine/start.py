@@ -15,7 +15,7 @@ from dance_flwr.config.reading import read_values
 from dance_flwr.data.imports.loading import check_source
 from dance_flwr.errors import UserError
 from dance_flwr.methods import get_spec
-from dance_flwr.runs.simulation.process_tree import stopping_in_order
+from dance_flwr.runs.processes import stopping_in_order
 from dance_flwr.study import get_experiment
 from dance_flwr.study.engine.cell_filters import Shard, at_work, read_shard, unpublished, where
 from dance_flwr.study.engine.cells import Cell, Experiment, Request

@@ -1,26 +1,25 @@
 """Start a process, and stop it with everything that it has started, even when we are killed.
 
-python -m dance_flwr.runs.simulation.process_tree MARK [FOLDER]
-    wait until standard input ends, then stop the processes with this mark and remove FOLDER
+python -m dance_flwr.deploy.process_tree MARK
+    wait until standard input ends, then stop the processes with this mark
 """
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
+from dance_flwr.runs.processes import tool
+
 _MARK = "DANCE_FLWR_PROCESS_TREE"
-# Why (decision 2): SIGTERM first, SIGKILL after five seconds.
 _PATIENCE_SECONDS = 5.0
-_STOPPING = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 
 
 class Members:
@@ -68,7 +67,6 @@ class ProcessTree(subprocess.Popen[bytes]):
     Parameters
     ----------
     home : working directory; log : receives the output
-    scratch : whether the keeper removes `home` as well
 
     Attributes
     ----------
@@ -81,20 +79,19 @@ class ProcessTree(subprocess.Popen[bytes]):
         environment: Mapping[str, str],
         home: Path,
         log: Path,
-        scratch: bool = False,
     ) -> None:
         self._members = Members(uuid.uuid4().hex)
         self.badge = {_MARK: self._members.mark}
         # `-P`: a file in the working directory must not take the place of a module.
         keeper = [sys.executable, "-P", "-m", __name__, self._members.mark]
-        # Why (decision 2): PR_SET_PDEATHSIG would reach the first generation alone, and Ray's
-        # processes are grandchildren. The keeper reads a pipe that the system closes.
+        # PR_SET_PDEATHSIG would reach the first generation alone; the keeper reads a pipe that the
+        # system closes.
         self._keeper = subprocess.Popen(  # first: no moment without it
-            [*keeper, *([str(home)] if scratch else [])],
+            keeper,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            # It outlives the home that it removes, and the Ctrl-C of a terminal does not reach it.
+            # The Ctrl-C of a terminal does not reach it.
             cwd="/",
             start_new_session=True,
         )
@@ -162,39 +159,14 @@ def _end(members: Callable[[], set[psutil.Process]], ask: bool) -> None:
         time.sleep(0.1)
 
 
-@contextmanager
-def stopping_in_order() -> Iterator[None]:
-    """During the block, SIGTERM and a closed terminal (SIGHUP) raise KeyboardInterrupt, as Ctrl-C.
-
-    What the caller ignores, as under `nohup`, stays ignored. Use in the main thread.
-    """
-    before = {number: signal.getsignal(number) for number in _STOPPING}
-    for number, handler in before.items():
-        # A handler of the caller, or one that ignores (`nohup`), stays.
-        if handler == signal.SIG_DFL:
-            signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def tool(name: str) -> Path:
-    """Return a command of this environment, not the first one on PATH."""
-    return Path(sys.executable).parent / name
-
-
-def _keep(mark: str, scratch: Sequence[str]) -> None:
+def _keep(mark: str) -> None:
     """Wait until the process that started this one has ended, and stop its tree."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of the pipe decides
     members = Members(mark)
     if session := sys.stdin.buffer.read():
         members.sessions.add(int(session))
     _end(members, True)
-    for folder in scratch:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    _keep(sys.argv[1], sys.argv[2:])
+    _keep(sys.argv[1])

@@ -9,7 +9,8 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from dance_flwr.runs.simulation.process_tree import ProcessTree, stop, stopping_in_order
+from dance_flwr.deploy.process_tree import ProcessTree, stop
+from dance_flwr.runs.processes import stopping_in_order
 
 # As a raylet: asked to end, it starts another process in a session of its own, and is gone.
 STARTS_ANOTHER = """
@@ -69,7 +70,7 @@ def test_a_process_started_while_its_parent_ends_is_stopped_too(tree):
 
 
 def test_what_does_not_listen_is_killed(tree, monkeypatch):
-    monkeypatch.setattr("dance_flwr.runs.simulation.process_tree._PATIENCE_SECONDS", 1.5)
+    monkeypatch.setattr("dance_flwr.deploy.process_tree._PATIENCE_SECONDS", 1.5)
     started = tree(STARTS_ANOTHER.replace("{}", "IGN"))
     stop(started)
     assert started.members() == set()
@@ -110,7 +111,7 @@ def test_nobody_else_is_stopped(tree):
 IS_KILLED = """
 import os, sys, time
 from pathlib import Path
-from dance_flwr.runs.simulation.process_tree import ProcessTree
+from dance_flwr.deploy.process_tree import ProcessTree
 home, log, code = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 ProcessTree([sys.executable, "-c", code], os.environ, home, log, scratch=True)
 time.sleep(60)

@@ -7,7 +7,7 @@ from support.outside.toy_method import METHOD
 from support.project import PROJECT
 
 from dance_flwr.config.plugins import METHODS
-from dance_flwr.runs.simulation import app_folder
+from dance_flwr.deploy import app_folder
 
 
 @pytest.fixture

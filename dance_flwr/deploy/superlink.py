@@ -1,32 +1,32 @@
-"""A private SuperLink on this machine: start, query, stop."""
+"""The SuperLink of a federation, as the operator's commands reach it: submit, follow, query."""
 
 import json
 import os
-import secrets
-import shutil
-import socket
 import ssl
 import subprocess
-import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dance_flwr.config.paths import ERROR, HISTORY, RESULT
 from dance_flwr.config.text import to_toml
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.deploy.app_folder import submitted_app
+from dance_flwr.deploy.process_tree import ProcessTree
 from dance_flwr.errors import UserError
-from dance_flwr.runs.simulation.app_folder import submitted_app
-from dance_flwr.runs.simulation.process_tree import ProcessTree, stop, tool
+from dance_flwr.runs.history import whole_lines
+from dance_flwr.runs.processes import tool
 
-NAME, HOST = "private", "127.0.0.1"
+OnRound = Callable[[Mapping[str, Any]], None]
+NAME = "private"
 _START_SECONDS = 60.0
-# Bytes. A socket's path may have 103 (macOS) or 107, of which Ray and this module use 88.
-_LONGEST_PARENT = 15
+_POLL_SECONDS = 0.5
+_STATUS_EVERY_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,12 @@ class SuperLink:
     environment: dict[str, str]
     log: Path
 
-    def submit(self, config: RunConfig, federation: str = "") -> str:
+    def submit(self, config: RunConfig) -> str:
         """Submit the app with this config; return the run id."""
         settings = self.home / "run-config.toml"
         settings.write_text(to_toml(config), encoding="utf-8")
         app = submitted_app(self.home)
-        more = ["--federation-config", federation] if federation else []
-        answer = self.flwr("run", str(app), NAME, "--run-config", str(settings), *more)
+        answer = self.flwr("run", str(app), NAME, "--run-config", str(settings))
         return str(answer["run-id"])
 
     def status(self, run_id: str) -> str:
@@ -70,60 +69,6 @@ class SuperLink:
         raise UserError(
             f"flwr {arguments[0]}: expected an answer, found: {(done.stdout + done.stderr).strip()}"
         )
-
-
-@contextmanager
-def private_superlink(log: Path) -> Iterator[SuperLink]:
-    """Run a SuperLink in simulation mode, with its own home and free ports, during the block.
-
-    Its working directory is its empty home, which other users can neither read nor write. Ray
-    workers import from there first, so another directory could shadow this app's `client_app.py`.
-    """
-    home = private_folder()
-    port = free_port()
-    (home / "config.toml").write_text(
-        f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\n'
-        f'address = "{HOST}:{port}"\ninsecure = true\n'
-    )
-    environment = flower_environment(home) | _ray_environment(home)
-    # Why (decision 2): with its working directory first on the path, a process runs whatever
-    # project it was started in.
-    command = ["python", "-P", "-m", "dance_flwr.runs.simulation.superlink_process", str(port)]
-    try:
-        process = ProcessTree(command, environment, home, log, scratch=True)
-        try:
-            wait_until_healthy(process, f"http://{HOST}:{port}", log)
-            yield SuperLink(home, environment | process.badge, log)
-        except BaseException:
-            stop(process)
-            raise
-        stop(process, ask=False)  # all is written; Ray takes seconds to end when asked
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
-
-
-def private_folder() -> Path:
-    """Return a new folder of this user alone, short enough for the paths of Ray's sockets."""
-    short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_PARENT
-    # Mode 0700. Why (decision 2): Ray's default below /tmp/ray is writable by every user.
-    return Path(tempfile.mkdtemp(prefix="dance-flwr-", dir=None if short else "/tmp"))
-
-
-def _ray_environment(home: Path) -> dict[str, str]:
-    """Return what makes Ray private: loopback only, a token for every call, files in `home`.
-
-    Ray names the switch for loopback after the systems where it is the default. `RAY_ADDRESS` of
-    the caller could send the run to another cluster.
-    """
-    return {
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-        # Why (decision 2): Ray listens everywhere by default, and runs tasks for whoever reaches
-        # it.
-        "RAY_ADDRESS": "local",
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        "RAY_TMPDIR": str(home),
-    }
 
 
 def flower_environment(home: Path) -> dict[str, str]:
@@ -160,8 +105,45 @@ def wait_until_healthy(
     raise UserError(f"expected a SuperLink within {_START_SECONDS:.0f} s, found none; see {log}")
 
 
-def free_port() -> int:
-    """Return a free port of 127.0.0.1."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+def follow(link: SuperLink, run_id: str, folder: Path, on_round: OnRound, seen: int = 0) -> None:
+    """Follow the history of a run after its first `seen` rows, until a result or an error."""
+    last_sign, known = time.monotonic(), _identity(folder)
+    while True:
+        known = known or _identity(folder)
+        # A run whose folder was removed would compute for nobody.
+        if _identity(folder) != known:
+            raise UserError(
+                f"{folder}: expected the folder of this run, found it removed; the run was stopped"
+            )
+        # Before the lines are read: a result that exists now was written after the last of them.
+        done = (folder / RESULT).is_file() or (folder / ERROR).is_file()
+        lines = whole_lines(folder / HISTORY)
+        for line in lines[seen:]:
+            on_round(json.loads(line))
+            last_sign = time.monotonic()  # a row is a sign of life
+        seen = len(lines)
+        if (folder / ERROR).is_file():
+            raise UserError((folder / ERROR).read_text(encoding="utf-8").strip())
+        if done:
+            return
+        # Each question is a process of `flwr`, so it is asked after a silence only.
+        if time.monotonic() - last_sign > _STATUS_EVERY_SECONDS:
+            last_sign = time.monotonic()
+            status = link.status(run_id)
+            if (
+                # Looked at again: the files may have appeared after the first look and before the
+                # status.
+                status.startswith("finished")
+                and not (folder / RESULT).is_file()
+                and not (folder / ERROR).is_file()
+            ):
+                raise UserError(f"the run ended as {status!r} without a result; see {link.log}")
+        time.sleep(_POLL_SECONDS)
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Return device and inode, which tell a folder from another in its place; None without it."""
+    with suppress(FileNotFoundError):
+        facts = folder.stat()
+        return facts.st_dev, facts.st_ino
+    return None

@@ -3,7 +3,6 @@
 import re
 import shutil
 import tomllib
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +24,8 @@ def app_dir() -> Path:
         return PROJECT
     raise UserError(
         f"expected the app's {PYPROJECT} in {PROJECT}, found none; install dance-flwr again, from "
-        "a wheel or with `pip install -e .`, or add --in-process"
+        "a wheel or with `pip install -e .`"
     )
-
-
-def check_engine() -> None:
-    """Check that Flower's simulation engine can run this app."""
-    if find_spec("ray") is None:
-        raise UserError(
-            "expected Ray, which Flower's simulation engine runs clients in, found none; install "
-            "it with `pip install 'dance-flwr[simulation]'`, or add --in-process"
-        )
-    app_dir()
 
 
 def submitted_app(scratch: Path) -> Path:

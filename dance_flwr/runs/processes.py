@@ -1,0 +1,54 @@
+"""Signals that stop a command, and where it finds programs, ports and a private folder."""
+
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_STOPPING = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+# Bytes. A socket's path may have 103 (macOS) or 107, of which Ray uses 88.
+_LONGEST_PARENT = 15
+
+
+@contextmanager
+def stopping_in_order(always: bool = False) -> Iterator[None]:
+    """During the block, SIGTERM and a closed terminal (SIGHUP) raise KeyboardInterrupt, as Ctrl-C.
+
+    What the caller ignores, as under `nohup`, stays ignored. Use in the main thread.
+
+    Parameters
+    ----------
+    always : also replace the handler of a library
+    """
+    before = {number: signal.getsignal(number) for number in _STOPPING}
+    for number, handler in before.items():
+        # One that ignores (`nohup`) stays.
+        if handler == signal.SIG_DFL or (always and handler != signal.SIG_IGN):
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def tool(name: str) -> Path:
+    """Return a command of this environment, not the first one on PATH."""
+    return Path(sys.executable).parent / name
+
+
+def private_folder() -> Path:
+    """Return a new folder of this user alone, short enough for the paths of sockets in it."""
+    short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_PARENT
+    return Path(tempfile.mkdtemp(prefix="dance-flwr-", dir=None if short else "/tmp"))
+
+
+def free_port() -> int:
+    """Return a free port of 127.0.0.1."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

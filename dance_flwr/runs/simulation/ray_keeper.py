@@ -1,0 +1,79 @@
+"""Stop what is left of a private Ray, and remove its folder, however its owner has ended.
+
+python -m dance_flwr.runs.simulation.ray_keeper FOLDER OWNER
+    wait until standard input ends, as it does with the process of this number, then clean up
+
+Ray's first generation dies with its owner; agents and workers, its grandchildren, look for their
+parent by themselves, which has taken them more than a minute (decision 2).
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import psutil
+
+VARIABLE = "RAY_TMPDIR"  # Ray's own, for the folder of its sockets and logs
+_QUIET_SECONDS = 2.0  # without any: none is about to be started
+_PATIENCE_SECONDS = 15.0
+
+
+@contextmanager
+def kept(folder: str) -> Iterator[None]:
+    """Clean up after the Ray in this folder at the end of the block, or of this process."""
+    # `-P`: a file in the working directory must not take the place of a module.
+    keeper = subprocess.Popen(
+        [sys.executable, "-P", "-m", __name__, folder, str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,  # out of reach for the Ctrl-C of a terminal
+    )
+    os.environ[VARIABLE] = folder
+    try:
+        yield
+    finally:
+        del os.environ[VARIABLE]
+        # Without waiting: Ray has been shut down, and only leftovers are searched.
+        if keeper.stdin:
+            keeper.stdin.close()
+
+
+def _users(folder: str, owner: int) -> list[psutil.Process]:
+    """Return the processes of the Ray in this folder, but for the one that started it.
+
+    By their environment, which one that renames itself overwrites, or an open file.
+    """
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.pid == owner or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if process.environ().get(VARIABLE) == folder or any(
+                file.path.startswith(f"{folder}/") for file in process.open_files()
+            ):
+                found.append(process)
+    return found
+
+
+def _clean_up(folder: str, owner: int) -> None:
+    begin = seen = time.monotonic()
+    while (now := time.monotonic()) - seen < _QUIET_SECONDS and now - begin < _PATIENCE_SECONDS:
+        for process in _users(folder, owner):
+            seen = now
+            with suppress(psutil.Error):
+                process.kill()
+        time.sleep(0.2)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of the pipe decides
+    sys.stdin.buffer.read()
+    _clean_up(sys.argv[1], int(sys.argv[2]))
