@@ -117,9 +117,9 @@ def steps_of(work: Work) -> list[Step]:
 
     def run(name: str, *keys: str, same_as: str = "") -> Step:
         out = str(work.folder / name)
-        command = [*main, "run", "--in-process", "--data", str(options.cora), "--out", out]
+        command = [*main, "run", "--data", str(options.cora), "--out", out]
         command += sets(*_CORA, "rounds=12", *keys)
-        resume = [*main, "run", "--in-process", "--resume", out]
+        resume = [*main, "run", "--resume", out]
         killed = name == "killed"
         return Step(name, [command, resume] if killed else [command], 60, same_as, killed)
 

@@ -1,6 +1,6 @@
 """What alpha, beta, the prior, the scale of x_v and the stopping rule do to the edges of Alg. 4.
 
-    dance-flwr run --in-process --data FOLDER_WITH_CORA --set rounds=20 --out RUN
+    dance-flwr run --data FOLDER_WITH_CORA --set rounds=20 --out RUN
     python benchmarks/topology.py RUN [RUN ...] [--alpha 4 8 12] [--beta 3 5 10] [--all-nodes]
 
 Reads the last core of every client of finished runs of `dance` and prints means over clients:

@@ -67,7 +67,7 @@ def test_a_method_is_one_file(outside):
     out = outside.folder / "run"
     keys = ["method=toy-method", "toy.shrink=0.25", "toy.rounds-off=1"]
     done = outside(
-        *("run", "--in-process", "--data", "toy-data", "--out", str(out)),
+        *("run", "--data", "toy-data", "--out", str(out)),
         *(f"--set={key}" for key in keys),
         *SMALL,
     )
@@ -82,7 +82,7 @@ def test_a_method_is_one_file(outside):
 
 
 def test_its_keys_are_checked_listed_and_searched(outside, installed):
-    wrong = outside("run", "--in-process", "--set=method=toy-method", "--set=toy.shrink=2")
+    wrong = outside("run", "--set=method=toy-method", "--set=toy.shrink=2")
     assert wrong.returncode == 2
     assert "toy.shrink: expected > 0 and <= 1, found 2" in wrong.stderr
     own = outside("config", "--method", "toy-method").stdout
@@ -104,7 +104,7 @@ def test_its_keys_are_checked_listed_and_searched(outside, installed):
 def test_a_strategy_a_partitioner_a_data_set_and_a_tracker_are_one_object_each(outside):
     out = outside.folder / "another"
     done = outside(
-        *("run", "--in-process", "--data", "toy-data", "--out", str(out)),
+        *("run", "--data", "toy-data", "--out", str(out)),
         *("--set=method=fedavg-full", "--set=strategy=toy-strategy"),
         *("--set=partition=toy-partition", "--track", "toy-tracker", *SMALL),
     )
@@ -134,7 +134,7 @@ def test_a_name_that_is_taken_is_refused_in_one_line(installed, tmp_path):
     (folder / "entry_points.txt").write_text("[dance_flwr.methods]\ndance = toy_method:METHOD\n")
     code = "from dance_flwr.cli.main import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, "run", "--in-process"],
+        [sys.executable, "-c", code, "run"],
         env=with_packages(folder.parent, installed),
         cwd=tmp_path,
         capture_output=True,

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 import tomllib
 import uuid
 import venv
@@ -13,7 +14,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import torch
 from support.documents import commands_of
 from support.files_of_tools import write_files_of_tools
 from support.forking import Forking
@@ -25,7 +25,7 @@ from dance_flwr.data.card import read_ids
 from dance_flwr.fingerprint import provenance
 from dance_flwr.runs.checkpoint import CHECKPOINT
 from dance_flwr.runs.locks import is_locked
-from dance_flwr.runs.reader import load_model, read_result
+from dance_flwr.runs.reader import read_result
 
 pytestmark = pytest.mark.long
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
@@ -116,41 +116,37 @@ def test_version_and_schema(forked):
     assert schema["properties"]["dance"]["properties"]["mix"]["maximum"] == 1
 
 
-def engine_run(installed, forked, words, name):
-    """`dance-flwr WORDS`, which makes the run `name` under the engine, compared with its twin."""
-    twin = ["results/twin" if word == name else word for word in words]
-    assert forked(*map(str, twin), "--in-process").returncode == 0
-    mark = uuid.uuid4().hex
-    done = installed(*words, **{MARK: mark})
-    assert done.returncode == 0, done.stderr
-    assert marked(mark) == []
-    there, here = installed.work / name, installed.work / "results" / "twin"
-    # Forgotten after the result is written.
-    assert not is_locked(there) and not (there / CHECKPOINT).exists()
-    left, right = read_result(there), read_result(here)
-    assert left["partition_dir"] == right["partition_dir"] and left["run"] != right["run"]
-    for key in ("loss", "val_accuracy", "val_macro_f1"):
-        rows = [[row[key] for row in result["history"]] for result in (left, right)]
-        assert rows[0] == pytest.approx(rows[1], abs=1e-6)
-    for key in ("test_accuracy", "val_accuracy", "test_macro_f1", "best_round"):
-        assert left[key] == pytest.approx(right[key], abs=1e-6)
-    sent = [[row["bytes_up"] for row in result["history"]] for result in (left, right)]
-    assert sent[0] == sent[1]
-    models = load_model(there), load_model(here)
-    assert models[0].keys() == models[1].keys()
-    for key, tensor in models[0].items():
-        torch.testing.assert_close(tensor, models[1][key], atol=1e-6, rtol=0)
-    packs = Path(left["partition_dir"]) / "client-4" / "runs" / left["run"] / "evidence"
-    assert (packs / "final.npz").is_file()
-    assert f"{left['test_accuracy']:.1%}" in done.stdout
-    return done
-
-
 @pytest.mark.flower
-def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny):
-    """As printed, the run under the engine first, with names of this folder for the reader's own.
+@pytest.mark.xdist_group("engine")
+def test_ray_computes_what_one_process_does(installed, forked, tiny):
+    """To the last bit, from a wheel and whatever lies in the working folder; nothing is left."""
+    words = ["run", "--data", tiny, *sets(f"{k}={v}" for k, v in SMALL.items() if k != "rounds")]
+    words += ["--rounds", 2, "--out"]
+    assert forked(*map(str, words), "results/one").returncode == 0
+    for name in ("client_app.py", "torch.py", "numpy.py"):
+        (installed.work / name).write_text("raise RuntimeError('of another project')")
+    mark = uuid.uuid4().hex
+    done = installed(*words, "results/ray", "--engine", "ray", **{MARK: mark})
+    assert done.returncode == 0, done.stderr
+    for name in ("client_app.py", "torch.py", "numpy.py"):
+        (installed.work / name).unlink()
+    folders = [installed.work / "results" / name for name in ("one", "ray")]
+    left, right = map(read_result, folders)
+    assert left["model_fingerprint"] == right["model_fingerprint"] and left["run"] != right["run"]
+    for key in ("loss", "val_accuracy", "val_macro_f1", "bytes_up", "bytes_down"):
+        rows = [[row[key] for row in result["history"]] for result in (left, right)]
+        assert rows[0] == rows[1], key
+    # Forgotten after the result is written.
+    assert not is_locked(folders[1]) and not (folders[1] / CHECKPOINT).exists()
+    deadline = time.monotonic() + 15
+    while marked(mark) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert marked(mark) == []
 
-    That run is the one of one process, and nothing is left of its engine. Grids have one round.
+
+def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny):
+    """As printed, the run first, with names of this folder for the reader's own; one round.
+
     Data of a network is not there: that command says so and nothing else.
     """
     commands = sorted(commands_of(PROJECT / "README.md"), key=lambda words: words[0] != "run")
@@ -165,8 +161,6 @@ def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny)
         given = [places.get(word, word) for word in words]
         if words[0] == "run" or words[:2] == ["experiment", "main-table"]:
             given += sets(pair for pair in pairs if "rounds" not in pair)
-        if "--compare" in words:  # one engine is enough
-            given.append("--in-process")
         if words[0] == "experiment":
             given += ["--rounds", 1, "--seeds", 0]
         if words[:2] == ["partition", "from-manifest"]:
@@ -176,8 +170,7 @@ def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny)
             shutil.rmtree(installed.work / "bundle", ignore_errors=True)
             for path in (*installed.work.glob("predictions*"), *installed.work.glob("evidence*")):
                 path.unlink()
-        is_engine = words[0] == "run" and "--in-process" not in given
-        done = engine_run(installed, forked, given, run) if is_engine else forked(*map(str, given))
+        done = forked(*map(str, given))
         if done.returncode and "cannot be downloaded" not in done.stderr:
             failed.append(f"{' '.join(words)}: {done.stderr}")
         if words[0] == "run" and "--out" in words and "$DATA" not in places:

@@ -46,7 +46,7 @@ def federate(
     """Train a federation in this process, one client after the other; return its result.
 
     The server and the clients are those of a deployment, and so are the messages between them;
-    no engine is started. A run of `dance-flwr run --in-process` gives the same numbers.
+    no engine is started. A run of `dance-flwr run` gives the same numbers.
 
     Parameters
     ----------

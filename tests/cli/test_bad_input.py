@@ -29,7 +29,7 @@ RESULT_FILES = {"result.json", "model.safetensors"}
 
 @pytest.fixture
 def start(cli, run_config, tmp_path):
-    """A function that runs `dance-flwr run --in-process` over the small settings and returns what
+    """A function that runs `dance-flwr run` over the small settings and returns what
     `cli` returns.
     """
 
@@ -38,7 +38,7 @@ def start(cli, run_config, tmp_path):
         settings.write_text(
             to_toml(run_config(**PLAIN | {"rounds": 2, "out": str(tmp_path / "out")} | keys))
         )
-        return cli("run", "--in-process", "--config", settings, *arguments)
+        return cli("run", "--config", settings, *arguments)
 
     return call
 

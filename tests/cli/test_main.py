@@ -82,7 +82,15 @@ COMMANDS = {
     "review": {"--merge"},
     "run": {
         *("--config", "--set", "--data", "--method", "--rounds", "--clients", "--seed", "--out"),
-        *("--in-process", "--resume", "--overwrite", "--dry-run", "--track", "--compare"),
+        *(
+            "--engine",
+            "--ray-address",
+            "--resume",
+            "--overwrite",
+            "--dry-run",
+            "--track",
+            "--compare",
+        ),
     },
     "site accept": {"--site"},
     "site join": {"--out", "--encoder"},
@@ -265,12 +273,12 @@ def test_a_bug_is_not_hidden(cli, monkeypatch):
 def test_resume_takes_no_other_option(cli, tmp_path, option):
     done = cli("run", "--resume", tmp_path, *option)
     assert done.code == 2 and len(done.err) == 1
-    assert f"than --in-process and --track, found {option[0]}" in done.err[0]
+    assert f"than --engine and --track, found {option[0]}" in done.err[0]
 
 
 @pytest.mark.parametrize("key", ["resume", "overwrite"])
 def test_the_keys_of_flower_are_options_here(cli, tmp_path, key):
-    done = cli("run", "--in-process", "--out", tmp_path, "--set", f"{key}=true")
+    done = cli("run", "--out", tmp_path, "--set", f"{key}=true")
     option = {"resume": "--resume RUN", "overwrite": "--overwrite"}[key]
     assert done.code == 2 and f"`dance-flwr run {option}`" in done.err[-1]
 

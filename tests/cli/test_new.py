@@ -62,6 +62,6 @@ def test_sites_are_clients_and_the_study_runs(cli, files, tmp_path, tiny):
     assert (keys["partition"], keys["clients"]) == ("by-column", 3)
     small = {**SMALL, "rounds": 1}
     pairs = [f"--set={key}={value}" for key, value in small.items() if key != "clients"]
-    done = cli("run", "--in-process", "--config", "mine/study.toml", *pairs)
+    done = cli("run", "--config", "mine/study.toml", *pairs)
     assert done.code == 0, done.err
     assert done.out.startswith("3 clients train one model with dance on the 60 texts of mine")

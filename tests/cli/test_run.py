@@ -70,7 +70,7 @@ def test_prepare_makes_what_a_run_with_the_same_options_finds(cli, tiny, run_con
 def words(tiny):
     """The options of a run of two rounds on the tiny graph."""
     pairs = {**SMALL, "rounds": 2, "clients": 3}
-    return ["--data", tiny, "--in-process", *(f"--set={key}={v}" for key, v in pairs.items())]
+    return ["--data", tiny, *(f"--set={key}={v}" for key, v in pairs.items())]
 
 
 @pytest.fixture

@@ -45,11 +45,5 @@ def test_a_copy_declares_the_keys_of_plug_ins(tmp_path, toy):
 
 def test_a_package_without_its_app_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(app_folder, "PROJECT", tmp_path)
-    with pytest.raises(app_folder.UserError, match="--in-process"):
+    with pytest.raises(app_folder.UserError, match="install dance-flwr again"):
         app_folder.app_dir()
-
-
-def test_without_ray_a_run_names_the_extra(monkeypatch):
-    monkeypatch.setattr(app_folder, "find_spec", lambda name: None)
-    with pytest.raises(app_folder.UserError, match=r"dance-flwr\[simulation\]"):
-        app_folder.check_engine()

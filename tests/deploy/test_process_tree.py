@@ -113,7 +113,7 @@ import os, sys, time
 from pathlib import Path
 from dance_flwr.deploy.process_tree import ProcessTree
 home, log, code = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-ProcessTree([sys.executable, "-c", code], os.environ, home, log, scratch=True)
+ProcessTree([sys.executable, "-c", code], os.environ, home, log)
 time.sleep(60)
 """
 
@@ -132,17 +132,16 @@ def test_a_family_is_stopped_when_the_one_who_started_it_is_killed(tmp_path):
     _, left = psutil.wait_procs(living, timeout=15)
     for process in left:
         process.kill()
-    assert left == [] and not home.exists()
+    assert left == []
 
 
-def test_a_stopped_family_leaves_no_keeper_and_keeps_a_home_that_is_no_scratch(tree, tmp_path):
+def test_a_stopped_family_leaves_no_keeper(tree, tmp_path):
     others = set(psutil.Process().children())  # as the keepers of engines that other tests share
     started = tree(SLEEPS)
     begun = set(psutil.Process().children()) - others
     keeper = [child for child in begun if "process_tree" in str(child.cmdline())]
     stop(started)
     assert keeper and not any(lives(process) for process in keeper)
-    assert tmp_path.is_dir()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

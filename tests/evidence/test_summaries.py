@@ -330,7 +330,7 @@ def test_without_summaries_no_language_model_is_imported(tiny, tmp_path):
 import sys
 from dance_flwr.cli.main import main
 for arguments in (
-    ["run", "--in-process", "--data", {str(tiny)!r}, "--out", {str(tmp_path / "run")!r}, *{pairs}],
+    ["run", "--data", {str(tiny)!r}, "--out", {str(tmp_path / "run")!r}, *{pairs}],
     ["evidence", "show", {str(tmp_path / "run")!r}],
 ):
     sys.argv = ["dance-flwr", *arguments]

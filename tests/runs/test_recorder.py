@@ -140,7 +140,7 @@ def test_trackers_have_no_accuracy_of_a_client_without_test_nodes(run, crafted):
 def test_the_command_says_that_nothing_was_validated(cli, run_config, data, tmp_path):
     config = run_config(data=data, data_root=str(tmp_path / "root"), **KEYS)
     (tmp_path / "c.toml").write_text(to_toml(config))
-    done = cli("run", "--config", tmp_path / "c.toml", "--in-process", "--out", tmp_path / "run")
+    done = cli("run", "--config", tmp_path / "c.toml", "--out", tmp_path / "run")
     assert done.code == 0, done.err
     assert done.out.count(LINE) == 1 and "best validation" not in done.out
     printed = cli("report", tmp_path / "run").out.splitlines()

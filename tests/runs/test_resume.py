@@ -429,7 +429,7 @@ def copied(stopped, tmp_path):
 
 
 def refused(cli, folder, *more):
-    done = cli("run", "--resume", folder, "--in-process", *more)
+    done = cli("run", "--resume", folder, *more)
     assert done.code == 2 and done.err[-1].startswith("error: ") and "expected" in done.err[-1]
     assert "found" in done.err[-1] and "Traceback" not in "".join(done.err)
     return done.err[-1]
@@ -633,7 +633,7 @@ def test_a_client_that_is_absent_ends_a_resume_under_masks(run, tmp_path):
 def test_the_command_goes_on_and_prints_the_table(cli, copied, whole):
     rows = (copied / "history.jsonl").read_text()
     (copied / "history.jsonl").write_text(rows + rows[:40])  # the server died within a line
-    done = cli("run", "--resume", copied, "--in-process")
+    done = cli("run", "--resume", copied)
     assert done.code == 0, done.err
     result = json.loads((copied / "result.json").read_text())
     assert result["model_fingerprint"] == whole(**PLAIN).result["model_fingerprint"]
@@ -662,10 +662,10 @@ def test_a_run_that_fails_says_how_to_go_on(cli, run, run_config, tmp_path, monk
         return real(self, *arguments, **keys)
 
     monkeypatch.setattr(client.Client, "train", fail)
-    done = cli("run", "--config", tmp_path / "c.toml", "--out", folder, "--in-process")
+    done = cli("run", "--config", tmp_path / "c.toml", "--out", folder)
     assert done.code == 2 and "out of luck" in done.err[-1]
     assert f"1 of 3 rounds are kept; resume with: dance-flwr run --resume {folder}" in done.err[-1]
-    assert cli("run", "--resume", folder, "--in-process").code == 0
+    assert cli("run", "--resume", folder).code == 0
     left, right = json.loads((folder / "result.json").read_text()), whole(**keys).result
     assert left["model_fingerprint"] == right["model_fingerprint"]
 
@@ -674,13 +674,13 @@ def test_a_killed_run_is_resumed_once_its_server_has_been_stopped(cli, copied):
     with ExitStack() as server:
         server.enter_context(exclusive(copied, "this test"))
         threading.Timer(1.5, server.close).start()
-        assert cli("run", "--resume", copied, "--in-process").code == 0
+        assert cli("run", "--resume", copied).code == 0
 
 
 def test_a_server_that_stays_at_work_is_told_of(cli, copied, monkeypatch):
-    monkeypatch.setattr("dance_flwr.runs.simulation.engine._CLOSING_SECONDS", 0.1)
+    monkeypatch.setattr("dance_flwr.runs.locks._CLOSING_SECONDS", 0.1)
     with exclusive(copied, "this test"):
-        done = cli("run", "--resume", copied, "--in-process")
+        done = cli("run", "--resume", copied)
     assert (
         done.code == 2
         and "expected nobody else at work here, found the server of a run" in done.err[-1]
@@ -754,7 +754,7 @@ def test_a_finished_run_is_replaced_with_overwrite_only(cli, run_config, tmp_pat
     out = tmp_path / "mine"
     config = run_config(**{**FAST, **PLAIN, "rounds": 1}, data_root=str(tmp_path / "data"))
     (tmp_path / "config.toml").write_text(to_toml(config))
-    command = ["run", "--config", tmp_path / "config.toml", "--in-process", "--out", out]
+    command = ["run", "--config", tmp_path / "config.toml", "--out", out]
     assert cli(*command).code == 0
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
     refused = cli(*command, "--seed", "1")
@@ -778,7 +778,7 @@ def again(cli, run_config, tmp_path):
 
     def start(folder, *more, **keys):
         (tmp_path / "again.toml").write_text(to_toml(run_config(**PLAIN, **keys)))
-        command = ["run", "--config", tmp_path / "again.toml", "--in-process", "--out", folder]
+        command = ["run", "--config", tmp_path / "again.toml", "--out", folder]
         return cli(*command, *more)
 
     return start
@@ -807,15 +807,6 @@ def test_a_server_replaces_no_interrupted_run(run, copied):
         run(folder=copied, **PLAIN)
     assert contents(copied) == before and str(found.value).count("resume") == 2
     assert len(run(folder=copied, overwrite=True, **PLAIN).result["history"]) == 3
-
-
-def test_an_engine_replaces_no_interrupted_run(run_config, copied):
-    from dance_flwr.runs.simulation.engine import run_under_flower
-
-    before = contents(copied)
-    with pytest.raises(UserError, match="1 of 3 rounds"):
-        run_under_flower(run_config(out=str(copied), **PLAIN), copied, lambda row: None)
-    assert contents(copied) == before
 
 
 def test_clients_with_their_own_data_are_resumed_by_deploy_run(again, copied):

@@ -463,7 +463,6 @@ def printed(run_config, tmp_path_factory):
             "-c",
             "from dance_flwr.cli.main import main; main()",
             "run",
-            "--in-process",
         ]
         done = subprocess.run(
             [*command, "--config", str(folder / "run.toml")],

@@ -221,7 +221,7 @@ def test_each_round_is_there_while_it_runs_and_a_resumed_run_goes_on(
         run_in_process(config, folder, look)
     check(tracker, read_facts(folder))
     assert len(held) == 1 and held[0].startswith("tracked     ")
-    done = cli("run", "--resume", folder, "--in-process", "--track", tracker)
+    done = cli("run", "--resume", folder, "--track", tracker)
     assert done.code == 0 and "tracked     " in done.out
     facts = read_facts(folder)
     assert len(facts.rows) == 3
@@ -269,7 +269,7 @@ def test_what_is_missing_is_one_line_before_anything_runs(monkeypatch, cli, tmp_
         check_trackers(["aim"])
     monkeypatch.setattr(tracking, "find_spec", lambda name: None)
     for command in (
-        ("run", "--in-process", "--out", tmp_path / "run", "--track", "mlflow"),
+        ("run", "--out", tmp_path / "run", "--track", "mlflow"),
         ("report", dance.folder, "--track", "wandb"),
     ):
         done = cli(*command)

@@ -92,12 +92,12 @@ class Started:
         return sorted(name(process) for process in living)
 
     def homes(self):
-        """Return the private folders of a run's SuperLink."""
+        """Return the private folders of a run's Ray."""
         found = set()
         for process in self.look():
             with suppress(psutil.Error):
-                if "dance_flwr.runs.simulation.superlink_process" in process.cmdline():
-                    found.add(Path(process.environ()["FLWR_HOME"]))
+                if "dance_flwr.runs.simulation.ray_keeper" in process.cmdline():
+                    found.add(Path(process.cmdline()[-2]))
         return found
 
     def listeners(self):

@@ -7,6 +7,7 @@ but Ray's own (decision 2).
 import logging
 import os
 import secrets
+import socket
 import threading
 import time
 import warnings
@@ -30,6 +31,7 @@ from dance_flwr.runs.simulation.ray_keeper import kept
 
 _END_SECONDS = 10.0
 _PAUSE_SECONDS = 0.05
+_CONNECT_SECONDS = 5.0
 
 
 def run_under_ray(
@@ -55,19 +57,24 @@ def run_under_ray(
 
         threads.append(threading.current_thread())
         waiting = _stoppable(grid, stopped)
-        with suppress(KeyboardInterrupt):  # the main thread has the signal, and reports it
+        try:
             server_app.run(waiting, config, str(context.run_id), folder, on_round)
+        except KeyboardInterrupt:
+            return  # the main thread has the signal, and reports it
+        finally:
+            stopped.set()
 
     # Ray has handlers of its own from its start on; they end a process with other codes.
+    logging.getLogger("flwr").addFilter(_is_no_repetition)
     with apps(), _ray(address), stopping_in_order(always=True):
-        flower.replace("BasicActorPool", _pool_type())
+        flower.replace("BasicActorPool", _pool_type(stopped))
         try:
             flower.run_simulation(
                 config.clients,
                 flower.EventType.FLWR_SIMULATION_RUN_LEAVE,
                 client_app=InstalledClientApp(flatten(config)),
                 server_app=server,
-                backend_config={"client_resources": _resources(config)},
+                backend_config={"client_resources": resources(config, _gpus())},
             )
         finally:
             stopped.set()
@@ -95,6 +102,11 @@ class InstalledClientApp:
         return client_app.app(message, keyed)
 
 
+def _is_no_repetition(record: logging.LogRecord) -> bool:
+    """Whether a line is none of Flower's tracebacks of a failure, which our server reports too."""
+    return record.module not in ("vce_api", "raybackend")
+
+
 def _stoppable(grid: Grid, stopped: threading.Event) -> Grid:
     """Return the grid, in which waiting for replies ends when the run is stopped."""
     pull = grid.pull_messages
@@ -114,6 +126,7 @@ def _ray(address: str) -> Iterator[None]:
     # Settings of Ray are read when it is imported.
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
     if address:
+        _check_listener(address)
         with _connected(address):
             yield
         return
@@ -127,77 +140,98 @@ def _ray(address: str) -> Iterator[None]:
         yield
 
 
+def _check_listener(address: str) -> None:
+    """Check that something listens there: Ray itself tries for minutes, and then ends the process.
+
+    Raises
+    ------
+    UserError : nothing does, or the address is none
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise UserError(
+            f"--ray-address: expected a Ray cluster at {address}, found none: {error}; start one "
+            "with `ray start --head`, or leave the option out"
+        ) from None
+
+
 @contextmanager
 def _connected(address: str, **options: Any) -> Iterator[None]:
     """Connect to the Ray at an address, or start one if it is "local"."""
     import ray
 
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
-            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
-    except (ConnectionError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"expected a Ray cluster at {address}, found none: {reason}; start one with `ray start "
-            "--head`, or leave --ray-address out"
-        ) from None
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     try:
         yield
     finally:
         ray.shutdown()
 
 
-def _resources(config: RunConfig) -> dict[str, float]:
-    """Return what a client takes of Ray's resources: a core, and a share of a GPU.
+def resources(config: RunConfig, gpus: int) -> dict[str, float]:
+    """Return what a client takes of Ray's resources: a core, and a share of these GPUs.
 
     Flower divides the GPUs by the share in single precision and rounds down: 0.2 would give four
     clients per GPU, not five, so the share is slightly smaller than its fraction.
     """
-    import ray
-
-    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    gpus = int(resources.get("GPU", 0)) if config.device == "auto" else 0
-    if not gpus:  # Ray hides every GPU from the clients
+    if config.device != "auto" or not gpus:  # Ray hides every GPU from the clients
         return {"num_cpus": 1, "num_gpus": 0.0}
     together = -(-config.clients // gpus)
     return {"num_cpus": 1, "num_gpus": 1.0 if together == 1 else (10_000 // together - 1) / 10_000}
 
 
-def _pool_type() -> type:
-    """Return Flower's pool of actors, from which dead ones are removed.
+def _gpus() -> int:
+    """Return how many GPUs Ray has."""
+    import ray
 
-    Flower hands the next message to an actor that has died, and so loses most messages of a round.
+    found = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return int(found.get("GPU", 0))
+
+
+def _pool_type(stopped: threading.Event) -> type:
+    """Return Flower's pool of workers, in which a new one takes the place of one that has died.
+
+    Flower hands the next message to a dead worker, and so loses most messages of a round.
     """
+    import ray
     from ray.exceptions import RayActorError
 
     class LivingActors(flower.BasicActorPool):  # type: ignore[misc]
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self._starting: dict[Any, Any] = {}  # what is there when it has started -> actor
+            self._lock = threading.Lock()
+
         def submit(self, actor_fn: Any, job: Any) -> Any:
             """Submit a job to an idle actor, or to the first that is idle again."""
-            while True:
-                try:
+            while not stopped.is_set():
+                with self._lock:
+                    started, _ = (
+                        ray.wait([*self._starting], timeout=0) if self._starting else ([], [])
+                    )
+                    self.pool.extend(map(self._starting.pop, started))
+                with suppress(IndexError):  # more threads than actors
                     return super().submit(actor_fn, job)
-                except IndexError:  # more threads than living actors
-                    if not self.num_actors:
-                        raise RuntimeError("every worker of Ray has died") from None
                 time.sleep(_PAUSE_SECONDS)
+            raise RuntimeError("the run has ended")
 
         def fetch_result_and_return_actor_to_pool(self, future: Any) -> Any:
-            """Return the result; an actor that has died is replaced where there is room for one."""
+            """Return the result; start another actor for one that has died, where there is room."""
             try:
                 return super().fetch_result_and_return_actor_to_pool(future)
             except RayActorError:
-                room = flower.pool_size_from_resources(self.client_resources)
-                self._future_to_actor[future] = (
-                    self.create_actor_fn() if room >= self.num_actors else None
-                )
+                actor = self.create_actor_fn()
+                with self._lock:
+                    self._starting[actor.__ray_ready__.remote()] = actor
+                self._future_to_actor[future] = None
                 raise
 
         def add_actor_back_to_pool(self, future: Any) -> None:
-            """Return an actor to the pool."""
-            if (actor := self._future_to_actor.pop(future)) is None:
-                self.num_actors -= 1
-            else:
+            """Return an actor to the pool, unless it has died."""
+            if (actor := self._future_to_actor.pop(future)) is not None:
                 self.pool.append(actor)
 
     return LivingActors

@@ -25,8 +25,8 @@ from dance_flwr.federation.client.device import (
     pick_device,
 )
 from dance_flwr.runs.reader import read_result
-from dance_flwr.runs.simulation.engine import _resources
 from dance_flwr.runs.simulation.in_process import InProcessGrid
+from dance_flwr.runs.simulation.ray_engine import resources
 
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 
@@ -220,11 +220,10 @@ def test_memory_that_is_too_small_is_one_line_after_others_were_closed(run, monk
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 8])
-def test_every_client_finds_room_on_the_gpus(run_config, gpus, count):
-    gpus(count)
+def test_every_client_finds_room_on_the_gpus(run_config, count):
     for clients in (*range(1, 33), 50, 64, 100):
-        text = _resources(replace(run_config(device="auto"), clients=clients))
-        share = float(text.rpartition("client-resources-num-gpus=")[2])
+        config = replace(run_config(device="auto"), clients=clients)
+        share = resources(config, count)["num_gpus"]
         # Flower's own arithmetic: the share travels as float32, the actors are as many as fit into
         # all GPUs together.
         actors, on_one = int(count / float(np.float32(share))), int(1 / share + 1e-9)
@@ -232,11 +231,9 @@ def test_every_client_finds_room_on_the_gpus(run_config, gpus, count):
         assert clients <= actors and fair <= on_one <= fair + clients // 50 and share <= 1, clients
 
 
-def test_no_gpu_is_asked_for_without_one_or_on_cpu(run_config, gpus):
-    gpus(0)
-    assert "num-gpus" not in _resources(run_config(device="auto"))
-    gpus(2)
-    assert "num-gpus" not in _resources(run_config(device="cpu"))
+def test_no_gpu_is_asked_for_without_one_or_on_cpu(run_config):
+    assert resources(run_config(device="auto"), 0)["num_gpus"] == 0
+    assert resources(run_config(device="cpu"), 2)["num_gpus"] == 0
 
 
 class FakeRay:

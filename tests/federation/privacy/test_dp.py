@@ -361,9 +361,7 @@ def test_such_a_budget_is_refused_before_anything_is_prepared(cli, tiny, tmp_pat
         "privacy.noise-multiplier=1.0",
         f"data-root={tmp_path}/root",
     ]
-    ended = cli(
-        "run", "--in-process", "--data", tiny, *[part for key in keys for part in ("--set", key)]
-    )
+    ended = cli("run", "--data", tiny, *[part for key in keys for part in ("--set", key)])
     assert ended.code == 2 and "expected a budget for one round at least" in ended.err[0]
     assert not (tmp_path / "root").exists()
 
