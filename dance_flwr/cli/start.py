@@ -36,18 +36,21 @@ def start_run(
     from dance_flwr.data.partition import read_manifest
     from dance_flwr.data.prepare import load, load_new, partition_folder, prepare
     from dance_flwr.runs.tracking import check_trackers
+    from dance_flwr.runs.units import duration
+    from dance_flwr.terminal import bar
 
     check_trackers(track)
     config, others = parse(values), [parse({**values, "method": name}) for name in compare]
     check_folder(Path(config.out), "`out`")
-    # Before torch is imported, which takes longer than to read a graph without labels.
-    graph = None if dry_run else load_new(config)
+    with bar("start"):
+        # Before torch is imported, which takes longer than to read a graph without labels.
+        graph = None if dry_run else load_new(config)
 
-    from dance_flwr.cli.results import headline
-    from dance_flwr.federation.privacy.dp import affordable_rounds
-    from dance_flwr.methods import check_method
-    from dance_flwr.runs.simulation.app_folder import check_engine
-    from dance_flwr.runs.simulation.engine import placed
+        from dance_flwr.cli.results import headline
+        from dance_flwr.federation.privacy.dp import affordable_rounds
+        from dance_flwr.methods import check_method
+        from dance_flwr.runs.simulation.app_folder import check_engine
+        from dance_flwr.runs.simulation.engine import placed
 
     for each in (config, *others):
         check_method(each)
@@ -65,9 +68,11 @@ def start_run(
         nodes = int(read_manifest(manifest)["num_nodes"])
     else:
         nodes = (graph := graph or load(config)).num_nodes
-    print(headline([config, *others], nodes, in_process, not is_made), flush=True)
-    prepare(config, _pass_warnings, graph)
-    _done("texts", "read in an earlier run" if is_made else "each read once", start)
+    print(headline(config, nodes), flush=True)
+    with bar("texts"):
+        prepare(config, _pass_warnings, graph)
+    found = "read in an earlier run" if is_made else "each read once"
+    print(f"texts       {found}, {duration(time.monotonic() - start)}", flush=True)
     result = _run(config, in_process, 0, track)
     for each in others:
         _run(each, True, 0, track)
@@ -97,13 +102,6 @@ def _pass_warnings(line: str) -> None:
     """Print what a reader must know of `prepare`, and not its steps."""
     if "warning  " in line or "waits for" in line or "take no part" in line:
         print(line, flush=True)
-
-
-def _done(phase: str, text: str, start: float) -> None:
-    """Print the line of a phase that began at `start`, with the seconds that it took."""
-    from dance_flwr.runs.units import duration
-
-    print(f"{phase:12s}{text}, {duration(time.monotonic() - start)}", flush=True)
 
 
 def resume_run(folder: Path, in_process: bool, track: Sequence[str] = ()) -> None:
@@ -140,22 +138,21 @@ def _run(config: "RunConfig", in_process: bool, done: int, track: Sequence[str])
     """Run all rounds after round `done`, with a bar on a terminal; return the result."""
     from dance_flwr.api.federating import round_bar
     from dance_flwr.cli.results import choice
-    from dance_flwr.events import no_bar
     from dance_flwr.runs.latest import remember
     from dance_flwr.runs.locks import SERVER, exclusive
     from dance_flwr.runs.resume import how_to_resume, resume_hint
     from dance_flwr.runs.simulation.engine import run_in_process, run_under_flower
     from dance_flwr.runs.simulation.process_tree import stopping_in_order
     from dance_flwr.runs.tracking import tracked
+    from dance_flwr.runs.units import duration
 
-    folder, start = Path(config.out), time.monotonic()
+    folder = Path(config.out)
     remember(folder)  # now, so that `dance-flwr status latest` follows it
-    visible = not no_bar() and sys.stdout.isatty()
     try:
         with (
             stopping_in_order(),
             resume_hint(folder),
-            round_bar(config.rounds, visible, done) as move,
+            round_bar(config.rounds, True, done) as move,
             tracked(track, folder, print) as also,
         ):
 
@@ -171,5 +168,6 @@ def _run(config: "RunConfig", in_process: bool, done: int, track: Sequence[str])
     except KeyboardInterrupt:
         print(how_to_resume(folder), file=sys.stderr)
         raise
-    _done("training", f"{config.method}, {len(result['history'])} rounds, {choice(result)}", start)
+    rounds, seconds = len(result["history"]), duration(result["seconds_total"])
+    print(f"training    {config.method}, {rounds} rounds, {choice(result)}, {seconds}", flush=True)
     return result
