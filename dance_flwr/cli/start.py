@@ -13,6 +13,7 @@ from dance_flwr.errors import ResumeError
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from dance_flwr.config.options import Value
     from dance_flwr.config.tree import RunConfig
+    from dance_flwr.data.graphs.graph import TextGraph
 
 
 def start_run(
@@ -31,12 +32,9 @@ def start_run(
     compare : methods to run after it on the same clients, in this process
     """
     from dance_flwr.config.outputs import check_folder
-    from dance_flwr.config.paths import MANIFEST
     from dance_flwr.config.tree import parse
-    from dance_flwr.data.partition import read_manifest
-    from dance_flwr.data.prepare import load, load_new, partition_folder, prepare
+    from dance_flwr.data.prepare import load_new
     from dance_flwr.runs.tracking import check_trackers
-    from dance_flwr.runs.units import duration
     from dance_flwr.terminal import bar
 
     check_trackers(track)
@@ -46,7 +44,6 @@ def start_run(
         # Before torch is imported, which takes longer than to read a graph without labels.
         graph = None if dry_run else load_new(config)
 
-        from dance_flwr.cli.results import headline
         from dance_flwr.federation.privacy.dp import affordable_rounds
         from dance_flwr.methods import check_method
         from dance_flwr.runs.simulation.app_folder import check_engine
@@ -63,6 +60,22 @@ def start_run(
         check_engine()
     is_named, config = bool(config.out), placed(config)  # before texts are encoded
     others = [placed(replace(each, out=f"{config.out}-{each.method}")) for each in others]
+    _prepare(config, graph)
+    result = _run(config, in_process, 0, track)
+    for each in others:
+        _run(each, True, 0, track)
+    _print_results(config, result, [Path(each.out) for each in others], is_named)
+
+
+def _prepare(config: "RunConfig", graph: "TextGraph | None") -> None:
+    """Say what a new run does, and prepare its clients; `graph` as for `prepare`."""
+    from dance_flwr.cli.results import headline
+    from dance_flwr.config.paths import MANIFEST
+    from dance_flwr.data.partition import read_manifest
+    from dance_flwr.data.prepare import load, partition_folder, prepare
+    from dance_flwr.runs.units import duration
+    from dance_flwr.terminal import bar
+
     manifest, start = partition_folder(config) / MANIFEST, time.monotonic()
     if is_made := manifest.is_file():
         nodes = int(read_manifest(manifest)["num_nodes"])
@@ -73,10 +86,6 @@ def start_run(
         prepare(config, _pass_warnings, graph)
     found = "read in an earlier run" if is_made else "each read once"
     print(f"texts       {found}, {duration(time.monotonic() - start)}", flush=True)
-    result = _run(config, in_process, 0, track)
-    for each in others:
-        _run(each, True, 0, track)
-    _print_results(config, result, [Path(each.out) for each in others], is_named)
 
 
 def _print_results(
