@@ -24,7 +24,7 @@ from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.locks import SERVER, exclusive, is_locked
 from dance_flwr.runs.simulation.engine import run_in_process
 from dance_flwr.runs.status import Absent, read_status
-from dance_flwr.runs.units import duration, size
+from dance_flwr.runs.units import duration, pace, size
 
 FAST = {"method": "fedavg-full", "local_epochs": 1}
 
@@ -337,6 +337,9 @@ def test_rows_of_an_earlier_version_are_read():
 
 
 def test_units():
+    assert pace(5.0, 2) == "5 s in 2 rounds, 2.5 s each" and pace(5, 1).startswith(
+        "5 s in 1 round,"
+    )
     assert [duration(s) for s in (0.25, 59, 150, 9000)] == ["0.25 s", "59 s", "2.5 min", "2.5 h"]
     assert [size(n) for n in (12, 3400, 5_600_000, 7_800_000_000)] == [
         "12 B",
