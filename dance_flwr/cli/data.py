@@ -64,6 +64,8 @@ def list_(data_root: DataRoot = None) -> None:
             column,
             justify="right" if column in counted else "left",
             overflow="fold",
+            # On a narrow terminal what describes a graph is folded, and not its name and size.
+            no_wrap=column in ("name", *counted),
         )
     for name in DATASETS:
         built = BUILT_IN.get(name, BuiltIn("not known", "not known", "another package"))

@@ -120,14 +120,17 @@ def resume_run(folder: Path, in_process: bool, track: Sequence[str] = ()) -> Non
     ------
     ResumeError : there is nothing to resume, or it cannot be resumed
     """
-    from dance_flwr.runs.resume import load_resumable
-    from dance_flwr.runs.simulation.app_folder import check_engine
-    from dance_flwr.runs.simulation.engine import wait_until_left
+    from dance_flwr.terminal import bar
 
     folder = folder.expanduser().resolve()
-    # The server of a run that was killed a moment ago is still being stopped.
-    wait_until_left(folder)
-    point = load_resumable(folder)
+    with bar("start"):
+        from dance_flwr.runs.resume import load_resumable
+        from dance_flwr.runs.simulation.app_folder import check_engine
+        from dance_flwr.runs.simulation.engine import wait_until_left
+
+        # The server of a run that was killed a moment ago is still being stopped.
+        wait_until_left(folder)
+        point = load_resumable(folder)
     if not point.partition:
         raise ResumeError(
             f"{folder}: expected a run on data of this machine, found one whose clients hold their "

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -122,7 +122,8 @@ def report(run: FinishedRun) -> None:
     result = read_result(run)
     table = Table(box=SIMPLE_HEAD)
     for heading in privacy_report.columns():
-        table.add_column(heading, justify="right" if heading in ("messages", "bytes") else "left")
+        side: Literal["left", "right"] = "right" if heading in ("messages", "bytes") else "left"
+        table.add_column(heading, justify=side, overflow="fold")
     last: tuple[str, ...] = ()
     for row in privacy_report.table(result):
         # A kind of message with several records is named once.
