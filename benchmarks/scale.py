@@ -82,7 +82,7 @@ def run(config: RunConfig, in_process: bool) -> tuple[float, list[float], float]
 
     Bytes are per client and round.
     """
-    from dance_flwr.config.paths import RESULT
+    from dance_flwr.config.paths import HISTORY
     from dance_flwr.runs.simulation.engine import run_in_process, run_under_flower
 
     start_time = time.time()
@@ -98,9 +98,9 @@ def run(config: RunConfig, in_process: bool) -> tuple[float, list[float], float]
     )
     for folder in Path(result["partition_dir"]).glob(f"client-*/runs/{result['run']}"):
         shutil.rmtree(folder)
-    # The server counts from the start of round 1; when its rows are seen here depends on how busy
-    # the machine is.
-    before = (Path(config.out) / RESULT).stat().st_mtime - result["seconds_total"] - start_time
+    # When rows are seen here depends on how busy the machine is; the last was written as it ended.
+    ended = (Path(config.out) / HISTORY).stat().st_mtime
+    before = ended - result["seconds_total"] - start_time
     rounds = [row["round_seconds"] for row in result["history"]]
     up = sum(sum(row["bytes_up"].values()) for row in result["history"])
     return before, rounds, up / config.clients / len(rounds)

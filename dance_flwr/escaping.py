@@ -8,6 +8,7 @@ changes its title, moves the cursor over lines that were printed before.
 import io
 import logging
 import re
+from collections.abc import Callable
 from typing import TextIO
 
 MARKS = "⟦⟧"  # around the selected spans of an evidence pack
@@ -51,11 +52,16 @@ def _sequence(match: re.Match[str]) -> str:
 class EscapedOutput(io.TextIOBase):
     """A text stream that escapes all that is written to it.
 
-    It says that it is no terminal, so that libraries write plain text to it.
+    It says that it is no terminal, so that libraries write plain text to it: colours would be
+    escaped, too. Its width is that of the terminal behind it (`fileno`).
+
+    Parameters
+    ----------
+    before : called before each write, such as to erase a progress bar
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, before: Callable[[], None] = lambda: None) -> None:
+        self._stream, self._before = stream, before
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -70,6 +76,7 @@ class EscapedOutput(io.TextIOBase):
     def write(self, text: str) -> int:
         """Write the escaped text; return the number of characters that were given."""
         # Here and not where texts are printed: no caller can forget it.
+        self._before()
         self._stream.write(escaped(text))
         return len(text)
 

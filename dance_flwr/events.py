@@ -36,11 +36,6 @@ def structured() -> bool:
     return os.environ.get(VARIABLE, "").strip().lower() == "json"
 
 
-def no_bar() -> bool | None:
-    """Return tqdm's `disable`: True beside JSON lines, else None, which draws on terminals only."""
-    return structured() or None
-
-
 def install() -> None:
     """Escape every log line of this process, and turn it into JSON on stderr if the user asked."""
     flower = logging.getLogger("flwr")

@@ -1,7 +1,6 @@
 """`federate`: train the clients of a federation in this process."""
 
 import re
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -33,6 +32,7 @@ from dance_flwr.runs.latest import remember
 from dance_flwr.runs.locks import SERVER, exclusive
 from dance_flwr.runs.reader import read_result
 from dance_flwr.runs.simulation.engine import placed, run_in_process
+from dance_flwr.terminal import bar
 
 
 def federate(
@@ -234,27 +234,13 @@ def _pass_warnings(line: str) -> None:
 def round_bar(
     rounds: int, visible: bool, done: int = 0
 ) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield a function that moves a bar by the row of a round; in a notebook one of its own."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="IProgress not found")
-        from tqdm.auto import tqdm
+    """Yield a function that moves a bar to the row of a round."""
+    with bar("rounds", rounds, done=done, visible=visible) as shown:
 
-        # A notebook shows bars and is no terminal; None: only on a terminal.
-        shown = False if "ipykernel" in sys.modules else None
-        bar = tqdm(
-            total=rounds,
-            initial=done,
-            unit="round",
-            desc="rounds",
-            disable=shown if visible else True,
-        )
+        def update(row: Mapping[str, Any]) -> None:
+            score = row["val_accuracy"]
+            shown.move(row["round"], "" if score is None else f"val accuracy {score:.4f}")
 
-    def update(row: Mapping[str, Any]) -> None:
-        bar.update(row["round"] - bar.n)
-        if row["val_accuracy"] is not None:
-            bar.set_postfix_str(f"val accuracy {row['val_accuracy']:.4f}")
-
-    with bar:
         yield update
 
 

@@ -53,6 +53,7 @@ def list_(data_root: DataRoot = None) -> None:
     from dance_flwr.data.graphs.catalogue import CATALOGUE
     from dance_flwr.data.imports.imported import read_report
     from dance_flwr.data.imports.loading import imported_graphs
+    from dance_flwr.terminal import console
 
     root = _root(data_root)
     stored = imported_graphs(root)
@@ -63,6 +64,8 @@ def list_(data_root: DataRoot = None) -> None:
             column,
             justify="right" if column in counted else "left",
             overflow="fold",
+            # On a narrow terminal what describes a graph is folded, and not its name and size.
+            no_wrap=column in ("name", *counted),
         )
     for name in DATASETS:
         built = BUILT_IN.get(name, BuiltIn("not known", "not known", "another package"))
@@ -92,7 +95,7 @@ def list_(data_root: DataRoot = None) -> None:
             *(name, *numbers, split, "own", "not known", f"import: {report.get('kind', '?')}"),
             *("none", "yes"),
         )
-    _print(table)
+    console().print(table)
 
 
 @app.command()
@@ -173,6 +176,7 @@ def show(name: NameOrFolder, data_root: DataRoot = None) -> None:
 
     from dance_flwr.data.imports.describe import QUANTILES, describe
     from dance_flwr.data.imports.loading import load_graph
+    from dance_flwr.terminal import console
 
     facts = describe(load_graph(name, _root(data_root)))
     counts = Table("what", "count", title=escape(name))
@@ -190,7 +194,7 @@ def show(name: NameOrFolder, data_root: DataRoot = None) -> None:
     for node, label, text in facts.examples:
         examples.add_row(escape(node), escape(label), escape(_short(text)))
     for table in (counts, spread, labels, examples):
-        _print(table)
+        console().print(table)
 
 
 @app.command()
@@ -245,14 +249,3 @@ def _counts(report: dict[str, Any]) -> str:
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _EXAMPLE_CHARACTERS else line[:_EXAMPLE_CHARACTERS] + " ..."
-
-
-def _print(table: Any) -> None:
-    """Print a table, 160 columns wide unless a terminal says otherwise."""
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        # Rich takes 80 columns for a pipe, which folds every cell of these tables.
-        console = Console(width=160)
-    console.print(table)

@@ -30,6 +30,7 @@ from dance_flwr.cli import (
 from dance_flwr.errors import UserError
 from dance_flwr.escaping import EscapedOutput, escaped, one_line
 from dance_flwr.fingerprint import VERSION
+from dance_flwr.terminal import clear
 
 # A Typer with a name is a group of commands below that name; the commands of one without a name
 # stand at the top level.
@@ -134,7 +135,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        with redirect_stdout(EscapedOutput(sys.stdout)):
+        with redirect_stdout(EscapedOutput(sys.stdout, clear)):
             app()
     except UserError as error:
         _fail(str(error))
@@ -167,4 +168,5 @@ def _print_warning(
     """Print the first line of a `UserWarning`, without the code that raised it."""
     # Other warnings are for developers of the libraries.
     if issubclass(category, UserWarning):
+        clear()
         typer.echo(f"warning: {escaped(str(message).splitlines()[0])}", err=True)

@@ -94,13 +94,12 @@ def show(
     ] = None,
 ) -> None:
     """Print sizes, kept edges and label skew of a partition."""
-    from rich.console import Console
-
     from dance_flwr.data.partition import read_manifest
+    from dance_flwr.terminal import console
 
     path = shipped(path)
     content = read_manifest(path / MANIFEST if path.is_dir() else path)
-    Console().print(table(content))
+    console().print(table(content))
     for line in summary(content):
         typer.echo(line)
     if png is not None:

@@ -18,11 +18,10 @@ def print_plan(config: "RunConfig") -> None:
     ------
     UserError : the data or the encoder is missing, or the settings cannot be used
     """
-    from rich.console import Console
-
     from dance_flwr.config.paths import MANIFEST
     from dance_flwr.data.prepare import partition_folder, prepare
     from dance_flwr.runs.plan import asks, planned_calls
+    from dance_flwr.terminal import console
 
     print(
         f"plan        {config.method} on {config.data}, {config.rounds} rounds, {config.clients} "
@@ -36,7 +35,7 @@ def print_plan(config: "RunConfig") -> None:
         print("model calls none")
     else:
         calls = planned_calls(config, prepare(config, print).folder)
-        Console().print(calls_table(calls))
+        console().print(calls_table(calls))
         print(f"model calls {calls_text(calls)}")
     print("dry run     nothing was run")
 

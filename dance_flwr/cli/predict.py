@@ -85,11 +85,11 @@ def worth(run: FinishedRun, client_folder: ClientFolder = None) -> None:
     what it deploys.
     """
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     from dance_flwr.api.prediction import worth as computed
     from dance_flwr.runs.reader import read_result
+    from dance_flwr.terminal import console
 
     result, names = read_result(run), tuple(computed.MODELS.values())
     table = Table(box=SIMPLE_HEAD, title="accuracy / macro-F1 on test nodes, in %")
@@ -100,7 +100,7 @@ def worth(run: FinishedRun, client_folder: ClientFolder = None) -> None:
         cells = [f"{_percent(row.accuracy[n])} / {_percent(row.macro_f1[n])}" for n in names]
         table.add_row(str(row.client), str(row.nodes), *cells)
         sentences.append(computed.with_cost(row, result))
-    Console().print(table)
+    console().print(table)
     for sentence in sentences:
         typer.echo(sentence)
 

@@ -9,25 +9,15 @@ if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
 
     from dance_flwr.config.tree import RunConfig
 
-# On two cores, of a graph of Cora's size as the other seconds: texts.
-_CORA_NODES, _TEXT_SECONDS = 2708, 120.0
 
-
-def headline(runs: "Sequence[RunConfig]", nodes: int, encodes: bool) -> str:
-    """Return in one line what the first of these runs does and how long all of them will take."""
+def headline(config: "RunConfig", nodes: int) -> str:
+    """Return in one line what a run does."""
     from dance_flwr.methods import evaluation
-    from dance_flwr.runs.units import duration
-    from dance_flwr.study.engine.estimate import DEFAULT, DEFAULTS
 
-    share, config = nodes / _CORA_NODES, runs[0]
-    seconds = sum(share * run.rounds * DEFAULTS.get(run.method, DEFAULT) for run in runs)
-    seconds += _TEXT_SECONDS * share if encodes else 0
-    # A guess before the first round: to five seconds, then to whole minutes.
-    about = duration(5 * -(-seconds // 5)) if seconds < 100 else f"{round(seconds / 60):,} min"
     what = "one model" if evaluation(config) == "global" else "a model each"
     return (
         f"{config.clients} clients train {what} with {config.method} on the {nodes:,} texts of "
-        f"{Path(config.data).name} in {config.rounds} rounds: about {about}"
+        f"{Path(config.data).name} in {config.rounds} rounds"
     )
 
 
@@ -103,8 +93,10 @@ def details(folder: Path, result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines below the table of clients: scores, device, tokens, files."""
     from dance_flwr.evidence.summaries.statistics import summary_lines
     from dance_flwr.runs.token_ledgers import ledger_lines
+    from dance_flwr.runs.units import pace
 
     yield f"macro-F1    {_score(result['test_macro_f1'])} on the test nodes, {choice(result)}"
+    yield f"time        {pace(result['seconds_total'], len(result['history']))}"
     yield f"device      {', '.join(sorted(set(result['devices'])))}"
     for line in ledger_lines(result["tokens"]):
         yield f"tokens      {line}"

@@ -14,6 +14,7 @@ from dance_flwr.errors import ResumeError, UserError
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from dance_flwr.config.options import Value
     from dance_flwr.config.tree import RunConfig
+    from dance_flwr.data.graphs.graph import TextGraph
     from dance_flwr.runs.simulation.engine import OnRound
 
     Runner = Callable[[RunConfig, Path, OnRound], dict[str, Any]]
@@ -35,22 +36,21 @@ def start_run(
     compare : methods to run after it on the same clients, in this process
     """
     from dance_flwr.config.outputs import check_folder
-    from dance_flwr.config.paths import MANIFEST
     from dance_flwr.config.tree import parse
-    from dance_flwr.data.partition import read_manifest
-    from dance_flwr.data.prepare import load, load_new, partition_folder, prepare
+    from dance_flwr.data.prepare import load_new
     from dance_flwr.runs.tracking import check_trackers
+    from dance_flwr.terminal import bar
 
     check_trackers(track)
     config, others = parse(values), [parse({**values, "method": name}) for name in compare]
     check_folder(Path(config.out), "`out`")
-    # Before torch is imported, which takes longer than to read a graph without labels.
-    graph = None if dry_run else load_new(config)
+    with bar("start"):
+        # Before torch is imported, which takes longer than to read a graph without labels.
+        graph = None if dry_run else load_new(config)
 
-    from dance_flwr.cli.results import headline
-    from dance_flwr.federation.privacy.dp import affordable_rounds
-    from dance_flwr.methods import check_method
-    from dance_flwr.runs.simulation.engine import placed
+        from dance_flwr.federation.privacy.dp import affordable_rounds
+        from dance_flwr.methods import check_method
+        from dance_flwr.runs.simulation.engine import placed
 
     for each in (config, *others):
         check_method(each)
@@ -61,18 +61,32 @@ def start_run(
         return
     is_named, config = bool(config.out), placed(config)  # before texts are encoded
     others = [placed(replace(each, out=f"{config.out}-{each.method}")) for each in others]
+    _prepare(config, graph)
+    result = _run(config, run, 0, track)
+    for each in others:
+        _run(each, None, 0, track)
+    _print_results(config, result, [Path(each.out) for each in others], is_named)
+
+
+def _prepare(config: "RunConfig", graph: "TextGraph | None") -> None:
+    """Say what a new run does, and prepare its clients; `graph` as for `prepare`."""
+    from dance_flwr.cli.results import headline
+    from dance_flwr.config.paths import MANIFEST
+    from dance_flwr.data.partition import read_manifest
+    from dance_flwr.data.prepare import load, partition_folder, prepare
+    from dance_flwr.runs.units import duration
+    from dance_flwr.terminal import bar
+
     manifest, start = partition_folder(config) / MANIFEST, time.monotonic()
     if is_made := manifest.is_file():
         nodes = int(read_manifest(manifest)["num_nodes"])
     else:
         nodes = (graph := graph or load(config)).num_nodes
-    print(headline([config, *others], nodes, not is_made), flush=True)
-    prepare(config, _pass_warnings, graph)
-    _done("texts", "read in an earlier run" if is_made else "each read once", start)
-    result = _run(config, run, 0, track)
-    for each in others:
-        _run(each, None, 0, track)
-    _print_results(config, result, [Path(each.out) for each in others], is_named)
+    print(headline(config, nodes), flush=True)
+    with bar("texts"):
+        prepare(config, _pass_warnings, graph)
+    found = "read in an earlier run" if is_made else "each read once"
+    print(f"texts       {found}, {duration(time.monotonic() - start)}", flush=True)
 
 
 def _print_results(
@@ -100,13 +114,6 @@ def _pass_warnings(line: str) -> None:
         print(line, flush=True)
 
 
-def _done(phase: str, text: str, start: float) -> None:
-    """Print the line of a phase that began at `start`, with the seconds that it took."""
-    from dance_flwr.runs.units import duration
-
-    print(f"{phase:12s}{text}, {duration(time.monotonic() - start)}", flush=True)
-
-
 def resume_run(folder: Path, run: "Runner | None" = None, track: Sequence[str] = ()) -> None:
     """Resume the run in `folder` after its last whole round, with its own configuration.
 
@@ -114,13 +121,16 @@ def resume_run(folder: Path, run: "Runner | None" = None, track: Sequence[str] =
     ------
     ResumeError : there is nothing to resume, or it cannot be resumed
     """
-    from dance_flwr.runs.locks import wait_until_left
-    from dance_flwr.runs.resume import load_resumable
+    from dance_flwr.terminal import bar
 
     folder = folder.expanduser().resolve()
-    # The server of a run that was killed a moment ago is still being stopped.
-    wait_until_left(folder)
-    point = load_resumable(folder)
+    with bar("start"):
+        from dance_flwr.runs.locks import wait_until_left
+        from dance_flwr.runs.resume import load_resumable
+
+        # The server of a run that was killed a moment ago is still being stopped.
+        wait_until_left(folder)
+        point = load_resumable(folder)
     if not point.partition:
         raise ResumeError(
             f"{folder}: expected a run on data of this machine, found one whose clients hold their "
@@ -165,22 +175,21 @@ def _run(
     """Run all rounds after round `done`, with a bar on a terminal; return the result."""
     from dance_flwr.api.federating import round_bar
     from dance_flwr.cli.results import choice
-    from dance_flwr.events import no_bar
     from dance_flwr.runs.latest import remember
     from dance_flwr.runs.locks import SERVER, exclusive
     from dance_flwr.runs.processes import stopping_in_order
     from dance_flwr.runs.resume import how_to_resume, resume_hint
     from dance_flwr.runs.simulation.engine import run_in_process
     from dance_flwr.runs.tracking import tracked
+    from dance_flwr.runs.units import duration
 
-    folder, start = Path(config.out), time.monotonic()
+    folder = Path(config.out)
     remember(folder)  # now, so that `dance-flwr status latest` follows it
-    visible = not no_bar() and sys.stdout.isatty()
     try:
         with (
             stopping_in_order(),
             resume_hint(folder),
-            round_bar(config.rounds, visible, done) as move,
+            round_bar(config.rounds, True, done) as move,
             tracked(track, folder, print) as also,
         ):
 
@@ -193,5 +202,6 @@ def _run(
     except KeyboardInterrupt:
         print(how_to_resume(folder), file=sys.stderr)
         raise
-    _done("training", f"{config.method}, {len(result['history'])} rounds, {choice(result)}", start)
+    rounds, seconds = len(result["history"]), duration(result["seconds_total"])
+    print(f"training    {config.method}, {rounds} rounds, {choice(result)}, {seconds}", flush=True)
     return result

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -43,7 +43,8 @@ def status(
 
 def render(status: "Status") -> str:
     """Return a status as lines of text."""
-    from dance_flwr.runs.units import duration, size
+    from dance_flwr.runs.units import pace, size
+    from dance_flwr.terminal import whole
 
     rounds = "?" if status.rounds is None else str(status.rounds)
     rows = [
@@ -64,8 +65,9 @@ def render(status: "Status") -> str:
     if status.test_accuracy is not None:
         rows.append(("", f"{status.test_accuracy:.4f} on the test nodes"))
     if status.seconds_per_round is not None:
-        left = "" if not status.seconds_left else f", about {duration(status.seconds_left)} left"
-        rows.append(("time", f"{duration(status.seconds_per_round)} per round{left}"))
+        left = "" if not status.seconds_left else f", about {whole(status.seconds_left)} left"
+        seconds = status.seconds_per_round * status.round
+        rows.append(("time", pace(seconds, status.round) + left))
     if status.round:
         rows.append(("bytes", f"{size(status.bytes_down)} down, {size(status.bytes_up)} up"))
         rows += _clients(status)
@@ -111,16 +113,17 @@ def report(run: FinishedRun) -> None:
     All of it is read from the run's own record.
     """
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     from dance_flwr.runs import privacy_report
     from dance_flwr.runs.reader import read_result
+    from dance_flwr.terminal import console
 
     result = read_result(run)
     table = Table(box=SIMPLE_HEAD)
     for heading in privacy_report.columns():
-        table.add_column(heading, justify="right" if heading in ("messages", "bytes") else "left")
+        side: Literal["left", "right"] = "right" if heading in ("messages", "bytes") else "left"
+        table.add_column(heading, justify=side, overflow="fold")
     last: tuple[str, ...] = ()
     for row in privacy_report.table(result):
         # A kind of message with several records is named once.
@@ -130,7 +133,6 @@ def report(run: FinishedRun) -> None:
             *(blank if repeated else row[:2]), *row[2:5], *(blank if repeated else row[5:])
         )
         last = row[:2]
-    # Seven columns are unreadable in the 80 that Rich takes for a pipe.
-    Console(width=max(Console().width, 160)).print(table)
+    console().print(table)
     for line in privacy_report.promises(result):
         print(line)

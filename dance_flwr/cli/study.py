@@ -161,13 +161,12 @@ def _report_run(
         raise UserError("report: expected --html or --track of a run, found neither; add --html")
     folder = run.expanduser().resolve()
     if not (html or track):
-        from rich.console import Console
-
         from dance_flwr.cli.results import accuracy_table, details
         from dance_flwr.runs.reader import read_result
+        from dance_flwr.terminal import console
 
         result = read_result(folder)
-        Console().print(accuracy_table(result))
+        console().print(accuracy_table(result))
         for line in details(folder, result):
             print(line)
         return

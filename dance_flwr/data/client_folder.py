@@ -41,6 +41,7 @@ from dance_flwr.data.text.foreign import MixedTexts, Mixture, mix, mixed_texts
 from dance_flwr.data.text_record import TextRecord, edge_spans
 from dance_flwr.disk import atomic_file, atomic_folder
 from dance_flwr.errors import DataError
+from dance_flwr.terminal import bar
 
 Log = Callable[[str], None]
 
@@ -85,11 +86,13 @@ def write_partition(
     if partition.spec.foreign_text_ratio:
         mixed = _Mixed(graph, partition, bank, log)
     whole = replace(graph, split=partition.split)  # checked once, not once per client
-    with atomic_folder(folder) as draft:
-        for number in range(partition.spec.clients):
+    clients = partition.spec.clients
+    with atomic_folder(folder) as draft, bar("clients", clients, "written") as shown:
+        for number in range(clients):
             local, card = _part(whole, partition, number), client_card(content, number)
             texts = mixed.client(number) if mixed else None
             write_client(local, card, draft / f"client-{number}", bank, texts)
+            shown.move(number + 1)
         write_manifest(draft / MANIFEST, content)
     return stats
 

@@ -36,6 +36,7 @@ from dance_flwr.data.text.encoder import resolve_encoder
 from dance_flwr.data.text.encoder_files import TOKENIZER
 from dance_flwr.disk import private_lock
 from dance_flwr.errors import DataError
+from dance_flwr.terminal import bar
 
 WARNING = "warning     "  # how a warning begins among the lines of `prepare`
 
@@ -129,8 +130,9 @@ def checked_partition(
 ) -> tuple[Partition, dict[str, Any]]:
     """Return the partition of a graph for a run, and its manifest."""
     checks.check_graph(graph, spec.clients)
-    partition = make_partition(graph, spec)
-    content = manifest(graph, partition)
+    with bar("partition"):
+        partition = make_partition(graph, spec)
+        content = manifest(graph, partition)
     held = partition.assignment != OUTSIDE
     splits = checks.class_splits(graph.labels[held], partition.split[held], len(graph.class_names))
     checks.check_training(splits)

@@ -14,6 +14,7 @@ from dance_flwr.runs.facts import RunFacts, read_facts
 from dance_flwr.runs.reader import validated
 from dance_flwr.runs.tracking import Tracking, check_trackers, track
 from dance_flwr.runs.units import duration, size
+from dance_flwr.terminal import whole
 
 if TYPE_CHECKING:  # opening clients is for runs that have ended
     from dance_flwr.api.prediction.confusion import Confusion
@@ -151,9 +152,9 @@ def _pairs(facts: RunFacts, now: datetime) -> list[tuple[str, str]]:
         pairs.append(("time per round", duration(status.seconds_per_round)))
     if facts.runs and status.seconds_left is not None:
         end = now + timedelta(seconds=status.seconds_left)
-        pairs.append(("time left", f"about {duration(status.seconds_left)}, until {end:%H:%M} UTC"))
+        pairs.append(("time left", f"about {whole(status.seconds_left)}, until {end:%H:%M} UTC"))
     if result:
-        pairs.append(("wall clock", duration(result["seconds_total"])))
+        pairs.append(("time of all rounds", duration(result["seconds_total"])))
     pairs.append(("models sent", f"{size(status.bytes_down)} down, {size(status.bytes_up)} up"))
     pairs.append(("folder", Path(status.folder).name))
     return pairs

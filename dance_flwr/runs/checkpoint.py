@@ -64,7 +64,7 @@ class Checkpoint:
     data : hash of the partition and of what all clients have in common; described : client -> hash
         of its description of its data, of all that were there at a start; partition : name of the
         partition's folder, empty where clients bring their own data; all empty before `agree`
-    best_round : of the best model so far; seconds : wall clock of the run so far
+    best_round : of the best model so far; seconds : wall clock of its rounds so far
     numbers : scalars of the `Round` by name; arrays : its arrays, group -> name -> array
     history : the rows of `history.jsonl` as text; messages : rows of the message log
     sizes : "nodes_per_client" and "encoder_tokens" by client, of all that were there at a start;

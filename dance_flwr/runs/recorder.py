@@ -73,8 +73,6 @@ class Recorder:
         self._on_round = on_round
         self._clear()
         self._round_start = time.perf_counter()
-        # The seconds before a stop count; those in which the run lay still do not.
-        self._start = self._round_start - self.checkpoint.seconds
         self._row = Round(self.checkpoint.round + 1)
         self._calibration = Calibration()
 
@@ -154,7 +152,7 @@ class Recorder:
         with append_to(self.folder / HISTORY, new=len(self.history) == 1) as file:
             file.write((self.checkpoint.history[-1] + "\n").encode())
         self.checkpoint.round, self.checkpoint.best_round = round_, self.best_round
-        self.checkpoint.seconds = time.perf_counter() - self._start
+        self.checkpoint.seconds = sum(row.round_seconds for row in self.history)
         save()
         if self.best_round == round_:
             self._save_model()
@@ -219,7 +217,7 @@ class Recorder:
             "clients": rows,
             "test_by_class": class_counts(test),
             "per_condensed_node": per_condensed_node(self.history),
-            "seconds_total": time.perf_counter() - self._start,
+            "seconds_total": sum(row.round_seconds for row in self.history),
             "seconds_by_phase": sum_by_key([row.seconds for row in self.history]),
             "seconds_by_client": dict(sorted(self.checkpoint.client_seconds.items())),
             "seconds_per_round": sum(row.train_seconds for row in self.history)

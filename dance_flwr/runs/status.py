@@ -46,8 +46,8 @@ class Status:
     val_accuracy, val_round : of the last validation; best_accuracy, best_round : of the best; all
         None where no round was validated
     test_accuracy : None before the end, and where no client has test nodes
-    last_seconds : of the last round; seconds_per_round : mean of the last few; seconds_left : until
-        the last round
+    last_seconds : of the last round; seconds_per_round : mean of all; seconds_left : until the last
+        round at the pace of the last few, None where no server is at work
     bytes_down, bytes_up : model bytes of all rounds and clients
     answered, absent : clients in the last round; a client that was not sampled is in neither
     skipped : numbers of the rounds that left the model as it was
@@ -112,12 +112,11 @@ def _read(folder: Path, alive: bool | None) -> Status:
         | _numbers(rows)
         | {"updated": max(changed.values(), default=None)}
     )
-    if (
-        state != FINISHED
-        and values["rounds"] is not None
-        and values["seconds_per_round"] is not None
-    ):
-        values["seconds_left"] = values["seconds_per_round"] * max(0, values["rounds"] - len(rows))
+    # Of a run that stopped, nobody knows when it goes on.
+    if state == RUNNING and rows and values["rounds"] is not None:
+        recent = [row.round_seconds for row in rows[-_RECENT:]]
+        rest = max(0, values["rounds"] - len(rows))
+        values["seconds_left"] = sum(recent) / len(recent) * rest
     if state == FAILED:
         values["reason"] = (folder / ERROR).read_text(encoding="utf-8").strip()
     if state in (FAILED, INTERRUPTED):
@@ -202,14 +201,14 @@ def _numbers(rows: Sequence[Round]) -> dict[str, Any]:
     values: dict[str, Any] = {"round": len(rows), "seconds_per_round": None}
     if not rows:
         return values
-    last, recent = rows[-1], rows[-_RECENT:]
+    last = rows[-1]
     values |= {
         "last_seconds": last.round_seconds,
         "answered": last.answered,
         "absent": _absent(rows),
         "skipped": [row.round for row in rows if row.skipped],
     }
-    values["seconds_per_round"] = sum(row.round_seconds for row in recent) / len(recent)
+    values["seconds_per_round"] = sum(row.round_seconds for row in rows) / len(rows)
     values |= {
         way: sum(sum(getattr(row, way).values()) for row in rows)
         for way in ("bytes_down", "bytes_up")

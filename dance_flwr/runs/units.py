@@ -9,6 +9,12 @@ def duration(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
+def pace(seconds: float, rounds: int) -> str:
+    """Return what all rounds took together and one on average, without the start of the run."""
+    what = "1 round" if rounds == 1 else f"{rounds} rounds"
+    return f"{duration(seconds)} in {what}, {duration(seconds / rounds)} each"
+
+
 def size(count: float) -> str:
     """Return a number of bytes in B, kB, MB or GB, rounded."""
     for unit, length in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):

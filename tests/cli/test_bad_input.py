@@ -43,15 +43,12 @@ def start(cli, run_config, tmp_path):
     return call
 
 
-def assert_one_error(done, tmp_path, *words, bars=False):
-    """One error line that names these words; before it nothing, or only progress bars."""
+def assert_one_error(done, tmp_path, *words):
+    """One error line that names these words; before it at most lines of progress."""
     assert done.code == 2, done
     assert done.err[-1].startswith("error: ") and "Traceback" not in "\n".join(done.err)
-    drawn = ("%|", "round/s", "token") if bars else ()
-    others = [
-        line for line in done.err[:-1] if line.strip() and not any(mark in line for mark in drawn)
-    ]
-    assert others == []
+    # Lines of progress, on a machine on which it takes seconds.
+    assert all(line.endswith(" so far") for line in done.err[:-1])
     for word in words:
         assert word in done.err[-1], (word, done.err[-1])
     assert not RESULT_FILES & {path.name for path in tmp_path.rglob("*")}
@@ -306,16 +303,14 @@ def test_too_few_nodes_is_one_line(start, tmp_path, monkeypatch):
         "InProcessGrid",
         lambda app, keys, count, **more: full(app, keys, count - 1, **more),
     )
-    assert_one_error(
-        start("--set", "node-timeout=0.1"), tmp_path, "3 SuperNodes", "found 2", bars=True
-    )
+    assert_one_error(start("--set", "node-timeout=0.1"), tmp_path, "3 SuperNodes", "found 2")
 
 
 def test_another_protocol_of_a_client_is_refused(start, tmp_path, monkeypatch):
     import client_app
 
     monkeypatch.setattr(client_app, "PROTOCOL", 99)
-    assert_one_error(start(), tmp_path, "found 99", f"install dance-flwr {__version__}", bars=True)
+    assert_one_error(start(), tmp_path, "found 99", f"install dance-flwr {__version__}")
 
 
 @pytest.mark.parametrize("client", [0, 2])
@@ -387,7 +382,7 @@ def test_a_failing_client_and_its_reason_are_named(run, start, tmp_path, monkeyp
         match=r"expected at least 3 valid replies, found 2; client 1: .*out of luck; 0 of 3 rounds",
     ):
         run(**PLAIN)
-    assert_one_error(start(), tmp_path, "client 1", "out of luck", bars=True)
+    assert_one_error(start(), tmp_path, "client 1", "out of luck")
 
 
 @pytest.mark.parametrize("client", [0, 1, 2])
@@ -599,6 +594,4 @@ ALTERED = {
 def test_an_altered_partition_is_refused(start, own_root, tmp_path, alter):
     edit, words = ALTERED[alter]
     edit(own_root[1])
-    assert_one_error(
-        start("--set", f"data-root={own_root[0]}"), tmp_path / "out", *words, bars=True
-    )
+    assert_one_error(start("--set", f"data-root={own_root[0]}"), tmp_path / "out", *words)

@@ -12,6 +12,7 @@ from dance_flwr.api.prediction.comparison import compare_runs
 from dance_flwr.cli.results import accuracy_table
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError
+from dance_flwr.runs.units import duration
 
 
 def row(client, val, test, **counts):
@@ -88,8 +89,8 @@ def compared(cli, words, tmp_path, monkeypatch):
 def test_a_run_says_what_happens_and_what_came_of_it(compared, cli, words):
     out, (folder, alone) = compared
     first, *lines = out.splitlines()
-    assert first.startswith("3 clients train one model with dance on the 72 texts of tiny in 2 ")
-    assert re.search(r"about \d+ (s|min)$", first)
+    # No time: nothing is known of it before the first rounds.
+    assert first == "3 clients train one model with dance on the 72 texts of tiny in 2 rounds"
     starts = [line.split(maxsplit=1)[0] for line in lines if line and line[0] != " "]
     assert starts == ["texts", "training", "training", "accuracy", "left", "never", "Next:"]
     result, other = (json.loads((run / "result.json").read_text()) for run in (folder, alone))
@@ -100,6 +101,19 @@ def test_a_run_says_what_happens_and_what_came_of_it(compared, cli, words):
     assert " points)" in out and "72 texts (" in out
     # What a beginner need not read is in `report`.
     assert not re.search(r"[0-9a-f]{12}|\d{8}-\d{6}|\bpacks?\b|tokens", out)
+
+
+def test_seconds_are_those_of_the_rounds_wherever_they_are_said(compared, cli):
+    out, (folder, alone) = compared
+    for run, name in ((folder, "dance"), (alone, "local-only")):
+        result = json.loads((run / "result.json").read_text())
+        total = sum(row["round_seconds"] for row in result["history"])
+        assert result["seconds_total"] == pytest.approx(total)
+        assert re.search(rf"^training +{name}, 2 rounds, .*, {duration(total)}$", out, re.MULTILINE)
+        for command in ("status", "report"):
+            assert f"\ntime        {duration(total)} in 2 rounds, " in cli(command, run).out
+        assert cli("report", run, "--html", "--out", run / "page.html").code == 0
+        assert f">{duration(total)}<" in (run / "page.html").read_text()
 
 
 def test_latest_is_the_run_that_was_compared(compared, cli):

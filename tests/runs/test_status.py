@@ -24,7 +24,7 @@ from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.locks import SERVER, exclusive, is_locked
 from dance_flwr.runs.simulation.engine import run_in_process
 from dance_flwr.runs.status import Absent, read_status
-from dance_flwr.runs.units import duration, size
+from dance_flwr.runs.units import duration, pace, size
 
 FAST = {"method": "fedavg-full", "local_epochs": 1}
 
@@ -96,6 +96,7 @@ def test_while_it_runs_and_after_its_end(seen, tmp_path):
     assert second.best_accuracy == max(row.val_accuracy for row in rows[:2])
     assert second.bytes_up == sum(sum(row.bytes_up.values()) for row in rows[:2]) > 0
     assert second.seconds_left == pytest.approx((rows[0].round_seconds + rows[1].round_seconds) / 2)
+    assert second.seconds_per_round == pytest.approx(second.seconds_left)
     assert (second.answered, second.absent, second.resume) == ([0, 1, 2], [], "")
     assert during[2].seconds_left == 0
     after = read_status(tmp_path / "run")
@@ -118,9 +119,8 @@ def test_a_killed_run_says_how_to_go_on(seen, tmp_path, cli):
         seen(stop_after(2, Killed()))
     status = read_status(tmp_path / "run")
     assert (status.state, status.round, status.rounds) == ("interrupted", 2, 3)
-    assert (
-        f"dance-flwr run --resume {tmp_path / 'run'}" in status.resume and status.seconds_left > 0
-    )
+    assert f"dance-flwr run --resume {tmp_path / 'run'}" in status.resume
+    assert status.seconds_left is None, "nobody knows when it goes on"
     with exclusive(tmp_path / "run", SERVER):
         assert read_status(tmp_path / "run").state == "running"
     done = cli("status", tmp_path / "run")
@@ -337,6 +337,9 @@ def test_rows_of_an_earlier_version_are_read():
 
 
 def test_units():
+    assert pace(5.0, 2) == "5 s in 2 rounds, 2.5 s each" and pace(5, 1).startswith(
+        "5 s in 1 round,"
+    )
     assert [duration(s) for s in (0.25, 59, 150, 9000)] == ["0.25 s", "59 s", "2.5 min", "2.5 h"]
     assert [size(n) for n in (12, 3400, 5_600_000, 7_800_000_000)] == [
         "12 B",
@@ -493,9 +496,9 @@ def test_a_process_writes_json_lines_only_when_asked(printed, tmp_path):
     assert len(kept) <= len(lines)
 
 
-def test_a_process_that_is_not_at_a_terminal_prints_nothing_else(printed):
+def test_a_process_that_is_not_at_a_terminal_prints_only_how_far_it_is(printed):
     lines, folder = printed(DANCE_FLWR_LOG="")
-    assert lines == []
+    assert all(line.endswith(" so far") for line in lines), "none, if it takes no 5 seconds"
     assert not (folder / "events.jsonl").exists()
 
 

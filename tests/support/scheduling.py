@@ -54,6 +54,7 @@ _SLOW_FILES = (
 _SYSTEM_GROUPS = {"browser", "deployment", "engine"}
 _SYSTEM_FILES = (
     "api/test_notebooks",
+    "cli/test_terminal",
     "data/graphs/test_documented",
     "deploy/test_prefork",
     "redteam/test_listeners",

@@ -16,6 +16,7 @@ from dance_flwr.data.imports.report import ImportReport, is_empty
 from dance_flwr.data.imports.roles import EdgeRoles, NodeRoles, edge_roles, node_roles, plain_name
 from dance_flwr.data.imports.source import Columns, GraphFile
 from dance_flwr.errors import DataError
+from dance_flwr.terminal import bar
 
 _EXAMPLES = 3
 # LightRAG joins the descriptions of a node or an edge with it.
@@ -142,13 +143,15 @@ def _edges(
     }
     names = {"source": roles.source, "target": roles.target, **columns}
     report.edges_left_out = {role: 0 for role in columns if role not in used}
-    for batch in table.batches(list(dict.fromkeys(names.values()))):
-        for role, name in names.items():
-            if role in parts:
-                parts[role].append(batch[name])
-            else:
-                values = pc.sum(pc.invert(is_empty(batch[name]))).as_py() or 0
-                report.edges_left_out[role] += values
+    with bar("edges", unit="read") as shown:
+        for batch in table.batches(list(dict.fromkeys(names.values()))):
+            for role, name in names.items():
+                if role in parts:
+                    parts[role].append(batch[name])
+                else:
+                    values = pc.sum(pc.invert(is_empty(batch[name]))).as_py() or 0
+                    report.edges_left_out[role] += values
+            shown.move(shown.done + len(batch[roles.source]))
     values = {role: join(arrays) for role, arrays in parts.items()}
     rows, dangling = _ends(values, nodes, table.where, options)
     if dangling is not None:

@@ -29,6 +29,7 @@ from dance_flwr.data.imports.report import (
 from dance_flwr.disk import atomic_folder, write_text
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
+from dance_flwr.terminal import bar
 
 COLUMNS = ("id", "text", "label", "split")
 REPORT = "import.json"
@@ -90,7 +91,7 @@ def save(
     if target.exists():
         raise DataError(f"{target} is already there; remove it or choose another --name")
     try:
-        with atomic_folder(target) as draft:
+        with atomic_folder(target) as draft, bar("storing"):
             _write(incoming, draft)
             published = CATALOGUE.get(name)
             if published:
@@ -130,10 +131,12 @@ def in_memory(incoming: Incoming, name: str) -> TextGraph:
     """Return an incoming graph without storing it; what is left out of its edges is a warning."""
     counter = NodeCounter(incoming.columns)
     texts: list[str] = []
-    for batch in incoming.rows:
-        counter.add(batch)
-        # Batch by batch, so that the column is never held twice.
-        texts += batch["text"].to_pylist()
+    with bar("nodes", unit="read") as shown:
+        for batch in incoming.rows:
+            counter.add(batch)
+            # Batch by batch, so that the column is never held twice.
+            texts += batch["text"].to_pylist()
+            shown.move(len(texts))
     columns, edges = _counted(incoming, counter)
     for line in left_out(incoming.report.edges_left_out):
         warnings.warn(f"{name}: left out: {line}", stacklevel=2)
@@ -144,11 +147,12 @@ def in_memory(incoming: Incoming, name: str) -> TextGraph:
 def _counted(incoming: Incoming, counter: NodeCounter) -> tuple[dict[str, Any], EdgeList]:
     """Complete the report once all rows are read; return their columns, and the edges."""
     where, report = str(incoming.files[0]), incoming.report
-    columns = counter.joined()
-    check_ids(columns["id"], where)
-    count_nodes(report, counter, columns, incoming.classes, where)
-    edges = incoming.edges(columns["id"])
-    count_edges(report, edges)
+    with bar("checking"):
+        columns = counter.joined()
+        check_ids(columns["id"], where)
+        count_nodes(report, counter, columns, incoming.classes, where)
+        edges = incoming.edges(columns["id"])
+        count_edges(report, edges)
     for line in report.warnings:
         warnings.warn(line, stacklevel=4)
     return columns, edges
@@ -165,11 +169,14 @@ def _write(incoming: Incoming, folder: Path) -> None:
     schema = pa.schema([(name, pa.string()) for name in incoming.columns])
     schema = schema.with_metadata({CLASSES_KEY: json.dumps(sorted(incoming.classes)).encode()})
     # Texts rarely repeat, so a dictionary of them would only be a second copy.
-    with pq.ParquetWriter(
-        folder / NODES, schema, use_dictionary=["label", *incoming.columns[3:]]
-    ) as writer:
+    dictionaries = ["label", *incoming.columns[3:]]
+    with (
+        pq.ParquetWriter(folder / NODES, schema, use_dictionary=dictionaries) as writer,
+        bar("nodes", unit="read") as shown,
+    ):
         for batch in incoming.rows:
             counter.add(batch)
+            shown.move(counter.counts["nodes"])
             pending.append(
                 pa.table([_stored(name, batch[name]) for name in incoming.columns], schema=schema)
             )

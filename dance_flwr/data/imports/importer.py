@@ -20,6 +20,7 @@ from dance_flwr.data.imports.options import DEFAULTS, Options
 from dance_flwr.data.imports.source import GraphFile
 from dance_flwr.data.imports.tables import is_table, lone_table, read_tables, table_files
 from dance_flwr.errors import DataError
+from dance_flwr.terminal import bar
 
 _KNOWN = (
     "a folder with nodes.* and edges.*, a node and an edge table (.csv, .tsv, .jsonl, .parquet, "
@@ -97,7 +98,10 @@ def _incoming(paths: Sequence[Path], options: Options, name: str) -> Incoming:
         return read_layout(published, folder, options.split_index)
     if len(paths) == 1 and is_ours(folder):
         return assemble(*_our_folder(folder, options))
-    return assemble(recognise(paths, options), options)
+    # Networks are read whole here, and of JSON lines the names of all columns.
+    with bar("reading"):
+        source = recognise(paths, options)
+    return assemble(source, options)
 
 
 def recognise(paths: Sequence[Path], options: Options) -> GraphFile:

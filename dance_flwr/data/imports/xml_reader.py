@@ -6,6 +6,7 @@ from xml.parsers import expat
 
 from dance_flwr.data.graphs.limits import Meter
 from dance_flwr.errors import DataError
+from dance_flwr.terminal import bar
 
 _BLOCK = 1 << 16
 # No graph is nested so deep, and the list of open elements must not grow with the file.
@@ -81,11 +82,13 @@ class XmlReader:
         DataError : the file is not XML, an element lacks an attribute, or it passes a bound
         """
         try:
-            with self.file.open("rb") as stream:
+            size = self.file.stat().st_size
+            with self.file.open("rb") as stream, bar("reading", size, "bytes") as shown:
                 while block := stream.read(_BLOCK):
                     if not self._fed and block[:2] in (b"\xff\xfe", b"\xfe\xff"):
                         self.encoding = "utf-16"
                     self._feed(block)
+                    shown.move(self._fed)
             self._feed(b"", last=True)
         except KeyError as error:
             raise self.damaged(f"an element without {error}") from error

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import random
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from dance_flwr.data.text.bank_index import (
     DATA,
@@ -29,6 +27,7 @@ from dance_flwr.data.text.chunking import CHUNKER_VERSION, Chunks, chunk_texts
 from dance_flwr.data.text.encoder import EncoderSpec, TextEncoder
 from dance_flwr.disk import atomic_file
 from dance_flwr.errors import DataError
+from dance_flwr.terminal import Bar, bar
 
 __all__ = [
     "META",
@@ -139,7 +138,7 @@ class TextBank:
         Parameters
         ----------
         texts : n texts, which may repeat
-        progress : on a terminal, show a bar on stderr with tokens/s and the remaining time
+        progress : show how many tokens are encoded, and the time left
         """
         begin = time.perf_counter()
         by_key = {text_key(text): text for text in texts}
@@ -199,25 +198,21 @@ class TextBank:
         keys, texts = list(missing), list(missing.values())
         chunks = chunk_texts(texts, self._encoder.tokenizer, self.chunk_tokens, self.max_chunks)
         done = np.zeros(3, np.int64)
-        # The bar counts tokens, as chunks differ in length.
-        bar = tqdm(
-            total=int(chunks.tokens.sum()),
-            unit="token",
-            unit_scale=True,
-            desc="encoding texts",
-            file=sys.stderr,
-            disable=None if progress else True,  # None: only on a terminal
-        )
-        with bar, first_writer(self.folder) as alone:
+        total = int(chunks.tokens.sum())
+        with (
+            # It counts tokens, as chunks differ in length.
+            bar("texts", total, "tokens", visible=progress) as shown,
+            first_writer(self.folder) as alone,
+        ):
             for block in _blocks(chunks.ptr, in_order=alone):
                 self._index.read()
                 absent = [i for i in block if keys[i] not in self._index.entries]
-                bar.total -= _tokens(chunks, block) - _tokens(chunks, absent)
+                shown.total = total = total - _tokens(chunks, block) + _tokens(chunks, absent)
                 rows = {i: slice(chunks.ptr[i], chunks.ptr[i + 1]) for i in absent}
                 parts = [texts[i][a:b] for i in absent for a, b in chunks.spans[rows[i]].tolist()]
                 lengths = [chunks.tokens[rows[i]] for i in absent]
                 if absent:
-                    vectors = self._encode_block(parts, np.concatenate(lengths), bar)
+                    vectors = self._encode_block(parts, np.concatenate(lengths), shown)
                     done += self._commit(chunks, {i: keys[i] for i in absent}, vectors)
         return done
 
@@ -255,7 +250,7 @@ class TextBank:
         return np.array([len(lines), written, tokens])
 
     def _encode_block(
-        self, parts: list[str], tokens: NDArray[np.int32], bar: Any
+        self, parts: list[str], tokens: NDArray[np.int32], shown: Bar
     ) -> NDArray[np.float16]:
         """Encode one block from short to long chunks, so that batches need little padding."""
         assert self._encoder is not None
@@ -265,7 +260,7 @@ class TextBank:
         options = {} if self._device == "cpu" else {"batch": size}
         for group in np.split(order, range(size, len(order), size)):
             vectors[group] = self._encoder.encode([parts[i] for i in group], **options)
-            bar.update(int(tokens[group].sum()))
+            shown.move(shown.done + int(tokens[group].sum()))
         return vectors
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
+
+from dance_flwr.terminal import bar
 
 # Part of every bank fingerprint: increase it whenever the spans of a text would change.
 CHUNKER_VERSION = 1
@@ -87,21 +88,21 @@ def chunk_texts(texts: Sequence[str], tokenizer: Any, max_tokens: int, max_chunk
     ptr, truncated = [0], []
     # Two chunks more than are kept: the text behind them changes none of those.
     needed, limit = max_chunks + 2, _CHARACTERS_PER_TOKEN * max_tokens * (max_chunks + 2)
-    # Progress is shown where it takes seconds, on a terminal.
-    for first in tqdm(
-        range(0, len(texts), _TOKENISE_BATCH), "splitting texts", disable=None, delay=2, leave=False
-    ):
-        whole = texts[first : first + _TOKENISE_BATCH]
-        batch = [replace_surrogates(_beginning(text, limit)) for text in whole]
-        for full, text, starts in zip(whole, batch, _token_starts(batch, tokenizer), strict=True):
-            chunks, size = _chunk_one(text, starts, max_tokens), limit
-            while len(chunks) < needed and len(text) < len(full):
-                size *= 8
-                text = replace_surrogates(_beginning(full, size))
-                chunks = _chunk_one(text, _token_starts([text], tokenizer)[0], max_tokens)
-            rows.extend(chunks[:max_chunks])
-            ptr.append(len(rows))
-            truncated.append(len(chunks) > max_chunks)
+    with bar("texts", len(texts), "texts split") as shown:
+        for first in range(0, len(texts), _TOKENISE_BATCH):
+            whole = texts[first : first + _TOKENISE_BATCH]
+            batch = [replace_surrogates(_beginning(text, limit)) for text in whole]
+            tokens = _token_starts(batch, tokenizer)
+            for full, text, starts in zip(whole, batch, tokens, strict=True):
+                chunks, size = _chunk_one(text, starts, max_tokens), limit
+                while len(chunks) < needed and len(text) < len(full):
+                    size *= 8
+                    text = replace_surrogates(_beginning(full, size))
+                    chunks = _chunk_one(text, _token_starts([text], tokenizer)[0], max_tokens)
+                rows.extend(chunks[:max_chunks])
+                ptr.append(len(rows))
+                truncated.append(len(chunks) > max_chunks)
+            shown.move(first + len(whole))
     table = np.array(rows, np.int32).reshape(-1, 3)
     return Chunks(
         spans=np.ascontiguousarray(table[:, :2]),

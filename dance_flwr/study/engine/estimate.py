@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from dance_flwr.config.paths import PROJECT, RESULT
@@ -16,6 +15,7 @@ from dance_flwr.runs.plan import Calls, asks, planned_calls
 from dance_flwr.study.engine.cells import Cell, dataset_name
 from dance_flwr.study.engine.folder import Study, read_json, run_name
 from dance_flwr.study.engine.rows import load_rows
+from dance_flwr.terminal import console
 
 COMMITTED = PROJECT / "docs" / "reproduction" / "results.jsonl"
 # Seconds per round of all clients on one core, on a graph of Cora's size, where no run exists.
@@ -173,7 +173,7 @@ def print_calls(runs: list[RunCalls]) -> None:
         for counts in ([c.calls for c in run.clients], [c.tokens for c in run.clients]):
             words += [" ".join(f"{count:,}" for count in counts), f"{sum(counts):,}"]
         table.add_row(*words)
-    Console().print(table)
+    console().print(table)
     calls, tokens = (
         sum(getattr(client, what) for run in runs for client in run.clients)
         for what in ("calls", "tokens")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from tqdm import tqdm
 
 from dance_flwr.config.paths import RESULT, data_root
 from dance_flwr.config.tree import RunConfig
@@ -29,6 +28,7 @@ from dance_flwr.study.engine.worker import (
     partition_key,
     perform,
 )
+from dance_flwr.terminal import Bar, bar
 
 Log = Callable[[str], None]
 _POLL_SECONDS = 1.0
@@ -194,23 +194,21 @@ def _work(
     if not tasks:
         return
     rounds = sum(task.rounds for task in tasks)
-    total, unit = (rounds, "round") if rounds else (len(tasks), "task")
-    text = f"{len(tasks)} {what}"
-    # None: only on a terminal.
-    with tqdm(total=total, unit=unit, desc=text, smoothing=0.05, disable=None) as bar:
-        lost = _in_pool(list(tasks), min(jobs, len(tasks)), outcome, bar, tasks_per_worker)
+    total, unit = (rounds, "rounds") if rounds else (len(tasks), "tasks")
+    with bar(what, total, f"{unit} of {len(tasks)} {what}") as shown:
+        lost = _in_pool(list(tasks), min(jobs, len(tasks)), outcome, shown, tasks_per_worker)
         for task in lost:  # a dying worker breaks the pool: one by one, the next names its task
-            if _in_pool([task], 1, outcome, bar, tasks_per_worker):
+            if _in_pool([task], 1, outcome, shown, tasks_per_worker):
                 outcome.failed[task.name] = (
                     "its worker process died; it may have run out of memory (fewer --jobs)"
                 )
 
 
 def _in_pool(
-    tasks: list[Task], jobs: int, outcome: Outcome, bar: Any, tasks_per_worker: int | None
+    tasks: list[Task], jobs: int, outcome: Outcome, shown: Bar, tasks_per_worker: int | None
 ) -> list[Task]:
     """Do the tasks; return those without an answer because a worker died."""
-    # Spawned: a fork of a process with threads, as torch and tqdm have, may inherit a held lock.
+    # Spawned: a fork of a process with threads, as torch and a bar have, may inherit a held lock.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
         jobs, context, initializer=init_worker, max_tasks_per_child=tasks_per_worker
@@ -218,7 +216,7 @@ def _in_pool(
     lost: list[Task] = []
     try:
         futures = {pool.submit(perform, task): task for task in tasks}
-        progress = _progress(bar)
+        progress = _progress(shown)
         waiting = set(futures)
         while waiting:
             finished, waiting = wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
@@ -247,18 +245,17 @@ def _settle(future: "Future[str]", task: Task, outcome: Outcome, lost: list[Task
         outcome.done += 1
 
 
-def _progress(bar: Any) -> Callable[[Sequence[Task], Sequence[Task], Outcome], None]:
+def _progress(shown: Bar) -> Callable[[Sequence[Task], Sequence[Task], Outcome], None]:
     """Return a function that moves the bar to the number of finished rounds, or tasks."""
-    total = bar.n
+    total = shown.done
 
     def show(waiting: Sequence[Task], finished: Sequence[Task], outcome: Outcome) -> None:
         nonlocal total
         total += sum(task.rounds or 1 for task in finished)
         current = total + sum(task.rounds_done() for task in waiting if task.rounds)
         # For a moment, a folder that just got its final name counts as neither.
-        bar.n = max(bar.n, current)
-        bar.set_postfix_str(f"{outcome.done} done, {len(outcome.failed)} failed", refresh=False)
-        bar.refresh()
+        counts = f"{outcome.done} done, {len(outcome.failed)} failed"
+        shown.move(max(shown.done, current), counts)
 
     return show
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from dance_flwr.config.outputs import check_folder, check_out
@@ -28,6 +27,7 @@ from dance_flwr.study.engine.runner import (
     run_grid,
     with_absolute_data,
 )
+from dance_flwr.terminal import console
 
 # 130 = 128 + SIGINT, as shells report an interrupted command.
 _STOPPED, _FAILED = 130, 2
@@ -170,7 +170,7 @@ def _print_grid(study: Study, cells: Sequence[Cell], jobs: int) -> None:
         seeds = " ".join(str(cell.labels["seed"]) for cell in group if "seed" in cell.labels)
         existing = sum(study.has(cell) for cell in group)
         table.add_row(text, seeds, f"{existing} of {len(group)}", settings)
-    Console().print(table)
+    console().print(table)
     missing = {study.product(cell): cell for cell in cells if not study.has(cell)}
     new = {run_name(cell.config): cell for cell in missing.values() if not cell.measure}
     runs = {name: cell for name, cell in new.items() if not study.has_run(cell.config)}
@@ -211,7 +211,7 @@ def _print_estimate(lines: Sequence[Line], jobs: int) -> None:
         numbers = str(line.runs), f"{line.per_round:.2f}", line.source, f"{line.seconds / 3600:.2f}"
         table.add_row(line.dataset, line.method, *numbers)
     if lines:
-        Console().print(table)
+        console().print(table)
     print(time_left(lines, jobs))
 
 

@@ -1,0 +1,179 @@
+"""Commands on a real terminal: bars move, no line is wider, and no text of a stranger commands."""
+
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from support.graphs import SMALL
+
+PROGRAM = str(Path(sys.executable).with_name("dance-flwr"))
+COLUMNS = 72
+BARS = "start|partition|texts|clients|rounds|runs|reading|nodes|edges|checking|storing"
+LIE = "\x1b]0;title\x07\x1b[2J\rtwo"
+
+
+def on_terminal(*words, until="", columns=COLUMNS, home=None, seconds=600):
+    """Run a command on a terminal; return its exit code and all that it wrote.
+
+    With `until` it is interrupted as soon as it has written this pattern.
+    """
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "DANCE_FLWR_LOG")}
+    environment |= {"DANCE_FLWR_HOME": str(home)} if home else {}
+    process = subprocess.Popen(
+        [PROGRAM, *map(str, words)],
+        **dict.fromkeys(("stdin", "stdout", "stderr"), its),
+        env=environment,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    os.close(its)
+    text, deadline = b"", time.monotonic() + seconds
+    try:
+        while block := _read(ours):
+            text += block
+            assert time.monotonic() < deadline, text
+            if until and re.search(until, text.decode(errors="replace"), re.DOTALL):
+                process.send_signal(signal.SIGINT)
+                until = ""
+        return process.wait(60), text.decode()
+    finally:
+        process.kill()
+        os.close(ours)
+
+
+def _read(terminal):
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:  # the last process that had it open is gone
+        return b""
+
+
+def check(text, columns=COLUMNS):
+    """Neither a bar nor a table is wider than the terminal, and nothing of them is escaped."""
+    drawn = re.findall(rf"\r((?:{BARS}) [^\r\n]*)", text) + re.findall(r"[│┃┡─].*?(?=\r\n)", text)
+    assert drawn and max(map(len, drawn)) <= columns, max(drawn, key=len)
+    assert "\\x" not in text and "\x1b" not in text, text
+
+
+def states(text, what, unit=""):
+    """The different numbers that a bar of this name showed."""
+    found = re.findall(rf"\r{what} +(?:\d+%\|[^|]*\| )?([\d,]+)(?: of [\d,]+)?{unit}", text)
+    return list(dict.fromkeys(found))
+
+
+@pytest.fixture(scope="module")
+def words(tiny):
+    """The options of a run of enough rounds to be seen."""
+    pairs = {**SMALL, "rounds": 60, "clients": 3, "method": "fedavg-full"}
+    return ["--data", tiny, *(f"--set={key}={value}" for key, value in pairs.items())]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """A graph whose texts take seconds to encode and to import, as tables for `data import`."""
+    folder = tmp_path_factory.mktemp("graphs") / "large"
+    folder.mkdir()
+    nodes, edges = 8_000, 1_000_000
+    with (folder / "nodes.csv").open("w") as file:
+        file.write("id,text,label\n")
+        file.writelines(f"n{i},{'red blue green ' * 20}{i},{'xyz'[i % 3]}\n" for i in range(nodes))
+    with (folder / "edges.csv").open("w") as file:
+        file.write("source,target\n")
+        file.writelines(f"n{i % nodes},n{(i * 7919 + i // nodes) % nodes}\n" for i in range(edges))
+    return folder
+
+
+def test_a_run_moves_a_bar_and_so_does_its_rest(words, tmp_path):
+    out = tmp_path / "out"
+    seen = r"rounds .*about \d+ (s|min) left"
+    code, text = on_terminal("run", *words, "--out", out, until=seen)
+    assert code != 0 and "Traceback" not in text, text
+    check(text)
+    assert "start  " in text.partition("clients train")[0], "before anything is known, too"
+    assert len(states(text, "rounds")) > 1 and "val accuracy" in text
+    code, text = on_terminal("run", "--resume", out)
+    assert code == 0, text
+    numbers = states(text, "rounds")
+    assert len(numbers) > 1 and int(numbers[0]) > 0 and "\rtraining " in text
+    check(text)
+
+
+def test_the_demo_moves_a_bar_while_it_reads_the_texts(tmp_path):
+    seen = (
+        r"\rtexts [^\r]*?([\d,]+) of [\d,]+ tokens.*\rtexts [^\r]*?(?!\1 )[\d,]+ of [\d,]+ tokens"
+    )
+    code, text = on_terminal("demo", home=tmp_path, until=seen)
+    assert code != 0 and len(states(text, "texts", " tokens")) > 1
+    check(text)
+
+
+def test_an_import_says_what_it_does(texts, tmp_path):
+    root = tmp_path / "root"
+    code, text = on_terminal("data", "import", texts, "--name", "mine", "--data-root", root)
+    assert code == 0, text
+    stages = re.findall(rf"\r({BARS}) +([^\r]*)", text)
+    assert {"edges", "checking"} <= {stage for stage, _ in stages} and len(set(stages)) > 4
+    assert any(far.partition(" read")[0].replace(",", "").isdigit() for _, far in stages)
+    code, text = on_terminal("data", "list", "--data-root", root, columns=100)
+    assert code == 0 and "mine" in text
+    check(text, 100)
+    assert max(map(len, text.splitlines())) > COLUMNS
+
+
+def test_prepare_and_encode_move_bars(texts, tmp_path):
+    pairs = {**SMALL, "data-root": tmp_path / "root"}
+    options = [f"--set={key}={value}" for key, value in pairs.items()]
+    from dance_flwr.data.imports.importer import import_graph
+
+    import_graph([texts], "mine", tmp_path / "root")
+    code, text = on_terminal("prepare", "--data", "mine", *options)
+    assert code == 0, text
+    assert len(states(text, "texts", " tokens")) > 1
+    made = re.search(r"partition +(/.*?) \(made", re.sub(r"[\r\n]+", "", text))[1]
+    code, text = on_terminal("encode", f"{made}/client-0", *options[:-1], home=tmp_path / "other")
+    assert code == 0 and len(states(text, "texts", " tokens")) > 1, text
+
+
+def test_an_experiment_moves_a_bar(words, tmp_path):
+    pairs = [word.removeprefix("--set=") for word in words[2:] if "rounds" not in word]
+    grid = ["--datasets", words[1], "--methods", "fedavg-full", "--seeds", 0, 1, "--rounds", 60]
+    pairs = [
+        pair for pair in pairs if not pair.startswith(("condensation-ratio", "method", "seed"))
+    ]
+    options = ["--jobs", 1, "--out", tmp_path / "study", *(f"--set={pair}" for pair in pairs)]
+    code, text = on_terminal("experiment", "main-table", *grid, *options)
+    assert code == 0, text
+    assert len(states(text, "runs", " rounds of 2 runs")) > 1
+
+
+@pytest.mark.parametrize("columns", [40, 100])
+def test_a_class_name_commands_no_terminal(tmp_path, columns):
+    (tmp_path / "nodes.csv").write_text(
+        f'id,text,label\na,"x{LIE}",one\nb,y,"{LIE}"\nc,z,one\n', newline=""
+    )
+    (tmp_path / "edges.csv").write_text("source,target\na,b\nb,c\n")
+    code, text = on_terminal("data", "show", tmp_path, columns=columns)
+    assert code == 0 and "\x1b" not in text and "\x07" not in text
+    # Rich drops some controls, and what it leaves is escaped.
+    assert "\\x1b]0;title" in re.sub(r"[\s│]", "", text)
+    assert "\rtwo" not in text, "over what was printed"
+
+
+def test_a_log_of_a_short_run_has_no_bar(words, tmp_path):
+    command = [PROGRAM, "run", *map(str, words), "--out", tmp_path / "out"]
+    done = subprocess.run([*command, "--set=rounds=2"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "\r" not in done.stderr + done.stdout and "%|" not in done.stderr
+    late = [line for line in done.stderr.splitlines() if line.endswith(" so far")]
+    assert len(late) <= 60, "a line every five seconds at most"

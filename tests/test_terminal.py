@@ -1,0 +1,186 @@
+"""Bars: what they say, lines of a log at a bounded rate, estimates, the width of tables."""
+
+import io
+import re
+import time
+from itertools import pairwise
+
+import pytest
+
+from dance_flwr import terminal
+from dance_flwr.terminal import bar, clear, console, whole
+
+
+class Screen(io.StringIO):
+    """A terminal without a size."""
+
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """A function that replaces stderr, looks often, and returns what stands there."""
+    monkeypatch.setattr(terminal, "_REDRAWN", 0.01)
+    monkeypatch.setattr(terminal, "_QUIET", 0.1)
+
+    def at(stream):
+        monkeypatch.setattr("sys.stderr", stream)
+        return stream
+
+    return at
+
+
+def wait_for(stream, pattern, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not re.search(pattern, stream.getvalue()):
+        assert time.monotonic() < deadline, stream.getvalue()[-300:]
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "1 s"),
+        (40.3, "40 s"),
+        (89, "89 s"),
+        (91, "2 min"),
+        (179, "3 min"),
+        (4.34 * 60, "4 min"),
+        (89 * 60, "89 min"),
+        (100 * 60, "2 h"),
+        (1e7, "2,778 h"),
+    ],
+)
+def test_an_estimate_is_in_whole_units(seconds, text):
+    assert whole(seconds) == text
+
+
+@pytest.fixture
+def moved(monkeypatch):
+    """A function that moves a bar of 10 by (seconds, done) and returns what it says then."""
+
+    def show(*moves, at, done=0):
+        now = [100.0]
+        monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
+        shown = terminal.Bar("rounds", 10, "", done)
+        for seconds, number in moves:
+            now[0] = 100.0 + seconds
+            shown.move(number)
+        now[0] = 100.0 + at
+        return shown.text()
+
+    return show
+
+
+def test_no_time_is_estimated_before_two_steps(moved):
+    assert moved(at=30) == "0 of 10"
+    assert moved((30, 1), at=30) == "1 of 10", "the first contains the start"
+    assert moved((30, 1), (32, 2), at=32) == "2 of 10, about 16 s left"
+    assert moved((30, 5), (32, 6), at=32, done=4) == "6 of 10, about 8 s left"
+    assert moved((30, 9), (32, 10), at=32) == "10 of 10"
+
+
+def test_an_estimate_falls_while_a_step_lasts_but_not_below_the_steps_after_it(moved):
+    steps = (30, 1), (130, 2)
+    assert moved(*steps, at=130) == "2 of 10, about 13 min left"
+    assert moved(*steps, at=190) == "2 of 10, about 12 min left"
+    assert moved(*steps, at=9000) == "2 of 10, about 12 min left"
+    assert moved(*steps, (230, 9), at=9000) == "9 of 10", "overdue: nothing is known"
+
+
+def test_a_terminal_sees_a_bar_that_is_gone_afterwards(looks):
+    screen = looks(Screen())
+    with bar("rounds", 50) as shown:
+        wait_for(screen, r"rounds +0%\| *\| 0 of 50, 00:")
+        shown.move(12, "val accuracy {0.5}")
+        wait_for(screen, r"rounds +24%\|█+.? *\| 12 of 50, val accuracy \{0.5}, 00:")
+        clear()
+        assert screen.getvalue().endswith("\r" + " " * 79 + "\r")
+        wait_for(screen, r" \r\rrounds")
+    assert screen.getvalue().endswith("\r" + " " * 79 + "\r") and "\n" not in screen.getvalue()
+    assert {len(part) for part in screen.getvalue().split("\r")} == {0, 79}
+
+
+def test_a_terminal_without_unicode_gets_none(looks):
+    screen = looks(Screen())
+    screen.encoding = "ascii"
+    with bar("rounds", 50, done=25):
+        wait_for(screen, r"\| 25 of 50")
+    assert screen.getvalue().isascii() and "#" in screen.getvalue()
+
+
+def test_of_bars_inside_each_other_the_innermost_is_shown(looks):
+    screen = looks(Screen())
+    with bar("outer"):
+        wait_for(screen, "outer")
+        with bar("inner", 5):
+            wait_for(screen, "inner")
+        wait_for(screen, r"inner[^\r]*\r.*outer")
+
+
+def test_a_log_gets_lines_at_a_bounded_rate(looks):
+    log, start = looks(io.StringIO()), time.monotonic()
+    with bar("rounds", 1000) as shown:
+        for done in range(1, 1000):
+            shown.move(done, "val accuracy 0.5000")
+            time.sleep(0.001)
+        wait_for(log, r"(.*\n){2}")
+        seconds = time.monotonic() - start
+    lines = log.getvalue().splitlines()
+    pattern = r"rounds      [\d,]+ of 1,000(, about \d+ s left)?, val accuracy 0.5000, \d+ s so far"
+    assert all(re.fullmatch(pattern, line) for line in lines), lines
+    assert 2 <= len(lines) <= seconds / 0.1 and "\r" not in log.getvalue()
+
+
+def test_the_lines_of_a_long_log_get_rarer(monkeypatch):
+    now, log = [0.0], io.StringIO()
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
+    shown = terminal.Bar("rounds", 9, "", 0)
+    written = []
+    for now[0] in range(3600):
+        shown._log(log)
+        if log.tell() > (written[-1][1] if written else 0):
+            written.append((now[0], log.tell()))
+    times = [seconds for seconds, _ in written]
+    assert times[:3] == [5, 10, 15] and len(times) < 100
+    assert max(b - a for a, b in pairwise(times)) <= 60
+
+
+@pytest.mark.parametrize("stream", [Screen, io.StringIO])
+def test_what_ends_at_once_shows_nothing(looks, monkeypatch, stream):
+    monkeypatch.setattr(terminal, "_REDRAWN", 5.0)
+    log = looks(stream())
+    with bar("rounds", 3) as shown:
+        shown.move(3)
+    assert log.getvalue() == ""
+
+
+def test_beside_json_lines_there_is_no_bar(looks, monkeypatch):
+    monkeypatch.setenv("DANCE_FLWR_LOG", "json")
+    log = looks(Screen())
+    with bar("rounds", 3) as shown:
+        shown.move(2)
+        time.sleep(0.1)
+    assert log.getvalue() == ""
+
+
+def test_a_terminal_that_is_gone_stops_no_work(looks):
+    class Gone(Screen):
+        def write(self, text):
+            raise OSError(5, "Input/output error")
+
+    looks(Gone())
+    with bar("rounds", 3) as shown:
+        time.sleep(0.1)
+        shown.move(2)
+    clear()
+
+
+def test_a_table_in_a_pipe_is_wide_and_obeys_columns(monkeypatch, capsys):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert console().width == 160
+    monkeypatch.setenv("COLUMNS", "90")
+    assert console().width == 90
