@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, unknown
 
 app = typer.Typer()
 _KINDS = ("methods", "partitioners", "strategies", "runs")
@@ -18,7 +18,7 @@ def list_(
 ) -> None:
     """List methods, partitioners, strategies, or the runs in ./runs, newest first."""
     if kind not in _KINDS:
-        raise UserError(f"list: expected one of {', '.join(_KINDS)}, found {kind!r}")
+        raise UserError(unknown("list", [kind], _KINDS))
     rows = list(_runs() if kind == "runs" else _plugins(kind))
     width = max((len(name) for name, _ in rows), default=0)
     lines = [f"{name:{width}s}  {text}" for name, text in rows]

@@ -1,15 +1,36 @@
 """Arguments and options that several commands share."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import click
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
+
+from dance_flwr.errors import UserError, unknown
 
 # Options that take all words that follow, up to the next option.
 _LISTS = ("--compare", "--from", "--datasets", "--methods", "--ratios", "--seeds", "--where")
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object, for programs")]
+
+
+def print_json(facts: Any) -> None:
+    """Print one JSON object; a number that JSON does not know is null."""
+    typer.echo(json.dumps(_plain(facts), indent=1))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with null for numbers that are not finite."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def run_folder(name: str | Path) -> Path:
@@ -17,6 +38,19 @@ def run_folder(name: str | Path) -> Path:
     from dance_flwr.runs import latest
 
     return latest.run_folder(name)
+
+
+class Group(TyperGroup):
+    """A group of commands, which refuses an unknown one as other names are refused."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first word names."""
+        is_name = not args[0].startswith("-") and not ctx.resilient_parsing
+        if is_name and self.get_command(ctx, args[0]) is None:
+            raise UserError(unknown(ctx.command_path, args[:1], self.list_commands(ctx)))
+        return super().resolve_command(ctx, args)
 
 
 class SpaceSeparated(TyperCommand):

@@ -148,7 +148,7 @@ def stats(
     needs = {"FOLDER or FILE.json": not sources, "--out FILE.json": masks and out is None}
     needs["--mask KEY"] = not masks and bool(public or classes)
     if lacking := [name for name, lacks in needs.items() if lacks]:
-        raise UserError(f"stats: expected {lacking[0]}, found none; add it")
+        raise UserError(f"stats: expected {' and '.join(lacking)}, found none; add it")
     counted = _unmasked(sources) if all(map(is_masked, sources)) else summed(sources)
     for line in lines_of(counted):
         typer.echo(line)

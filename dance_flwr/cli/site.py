@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dance_flwr.cli.options import Group
+
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from dance_flwr.data.graphs.graph import TextGraph
 
@@ -16,7 +18,7 @@ site = typer.Typer(
     no_args_is_help=True,
     help="Join a federation with your own graph: join, start, accept, results.",
 )
-app.add_typer(site)
+app.add_typer(site, cls=Group)
 
 Graph = Annotated[
     str,

@@ -32,12 +32,14 @@ def start_run(
     """
     from dance_flwr.config.outputs import check_folder
     from dance_flwr.config.paths import MANIFEST
+    from dance_flwr.config.plugins import METHODS
     from dance_flwr.config.tree import parse
     from dance_flwr.data.partition import read_manifest
     from dance_flwr.data.prepare import load, load_new, partition_folder, prepare
     from dance_flwr.runs.tracking import check_trackers
 
     check_trackers(track)
+    METHODS.check(compare, "--compare")
     config, others = parse(values), [parse({**values, "method": name}) for name in compare]
     check_folder(Path(config.out), "`out`")
     # Before torch is imported, which takes longer than to read a graph without labels.

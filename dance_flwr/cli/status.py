@@ -1,13 +1,12 @@
 """`dance-flwr status` and `privacy`: the progress of a run, and what left its clients."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dance_flwr.cli.options import FinishedRun, run_folder
+from dance_flwr.cli.options import AsJson, FinishedRun, Group, print_json, run_folder
 from dance_flwr.escaping import one_line
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
@@ -19,7 +18,7 @@ privacy = typer.Typer(
     no_args_is_help=True,
     help="Show what the messages of a run held and how much of its privacy budget was spent.",
 )
-app.add_typer(privacy)
+app.add_typer(privacy, cls=Group)
 
 
 @app.command()
@@ -30,15 +29,16 @@ def status(
             metavar="RUN", parser=run_folder, help="folder of a run, finished or not, or `latest`"
         ),
     ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="print one JSON object, for programs")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print the progress of a run: round, accuracy, time left, traffic, clients, how to resume."""
     from dance_flwr.runs.status import read_status
 
     current = read_status(run.expanduser().resolve())
-    typer.echo(json.dumps(asdict(current), indent=1) if as_json else render(current))
+    if as_json:
+        print_json(asdict(current))
+    else:
+        typer.echo(render(current))
 
 
 def render(status: "Status") -> str:

@@ -144,10 +144,10 @@ def test_a_run_reads_the_same_files(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (("fetch", "nothing"), "cannot be fetched"),
+        (("fetch", "nothing"), "graph to fetch: expected one of cora"),
         (("fetch", "instagram"), "data import"),
         (("show", "cora"), "data fetch cora"),
-        (("check", "nothing"), "is unknown"),
+        (("check", "nothing"), "a graph, found 'nothing'"),
         (("import", "nowhere", "--name", "g"), "nothing there"),
         (("import", "nowhere", "--name", "pydocs"), "built-in"),
     ],

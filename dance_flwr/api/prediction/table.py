@@ -218,7 +218,7 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
         else:
             table = pq.read_table(path, columns=list(_FIELDS)).cast(pa.schema(_FIELDS))
         if missing := [name for name in _FIELDS if table[name].null_count]:
-            raise ValueError(f"rows without {missing[0]}")
+            raise ValueError(f"rows without {', '.join(missing)}")
     except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise UserError(
             f"{path}: expected a table that `dance-flwr predict` wrote, found {error}"
