@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dance_flwr.cli import completion
 from dance_flwr.cli.options import DataRoot
 from dance_flwr.errors import DataError
 
@@ -13,10 +14,20 @@ app = typer.Typer(
 )
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="name of a graph, as `data list` prints it")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="name of a graph, as `data list` prints it",
+        autocompletion=completion.graphs,
+    ),
 ]
 NameOrFolder = Annotated[
-    str, typer.Argument(metavar="NAME", help="name of a graph, or the folder of one")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="name of a graph, or the folder of one",
+        autocompletion=completion.graphs,
+    ),
 ]
 Text = Annotated[
     str, typer.Option(help="column or attribute of the texts; several separated by commas")
@@ -50,9 +61,8 @@ def list_(data_root: DataRoot = None) -> None:
 
     from dance_flwr.config.plugins import DATASETS
     from dance_flwr.data.graphs.built_in import BUILT_IN, BuiltIn
-    from dance_flwr.data.graphs.catalogue import CATALOGUE
+    from dance_flwr.data.graphs.catalogue import CATALOGUE, imported_graphs
     from dance_flwr.data.imports.imported import read_report
-    from dance_flwr.data.imports.loading import imported_graphs
 
     root = _root(data_root)
     stored = imported_graphs(root)
@@ -197,10 +207,10 @@ def show(name: NameOrFolder, data_root: DataRoot = None) -> None:
 def check(name: Name, data_root: DataRoot = None) -> None:
     """Read a graph in full and compare it with its report and its recorded files."""
     from dance_flwr.config.plugins import DATASETS
-    from dance_flwr.data.graphs.catalogue import CATALOGUE
+    from dance_flwr.data.graphs.catalogue import CATALOGUE, imported_graphs
     from dance_flwr.data.imports.describe import faults
     from dance_flwr.data.imports.imported import read_report
-    from dance_flwr.data.imports.loading import imported_graphs, load_graph
+    from dance_flwr.data.imports.loading import load_graph
 
     root = _root(data_root)
     stored = imported_graphs(root)

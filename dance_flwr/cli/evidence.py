@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dance_flwr.cli import completion
 from dance_flwr.cli.options import ClientFolder, FinishedRun, run_folder
 from dance_flwr.errors import UserError
 
@@ -99,6 +100,7 @@ def page(
             metavar="RUN|BUNDLE",
             parser=run_folder,
             help="folder of a finished run, `latest`, or one that `export` wrote",
+            autocompletion=completion.runs,
         ),
     ],
     client: Annotated[int, typer.Option(help="number of the client, from 0")] = 0,

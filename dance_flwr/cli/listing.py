@@ -14,7 +14,12 @@ _KINDS = ("methods", "partitioners", "strategies", "runs")
 
 @app.command(name="list")
 def list_(
-    kind: Annotated[str, typer.Argument(metavar="|".join(_KINDS), help="what to list")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="|".join(_KINDS), help="what to list", autocompletion=lambda: _KINDS
+        ),
+    ],
 ) -> None:
     """List methods, partitioners, strategies, or the runs in ./runs, newest first."""
     if kind not in _KINDS:

@@ -8,12 +8,16 @@ from typing import Annotated, Any
 
 import click
 import typer
+from click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperGroup
 
+from dance_flwr.cli import completion
+from dance_flwr.config.plugins import METHODS, TRACKERS
 from dance_flwr.errors import UserError, unknown
 
 # Options that take all words that follow, up to the next option.
 _LISTS = ("--compare", "--from", "--datasets", "--methods", "--ratios", "--seeds", "--where")
+_WORDS = "dance_flwr.words"  # of a command, in the context of click
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object, for programs")]
@@ -58,7 +62,23 @@ class SpaceSeparated(TyperCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat the flag before each of its values, as click expects."""
-        return super().parse_args(ctx, repeat_flags(args))
+        words = repeat_flags(args)
+        ctx.meta[_WORDS] = tuple(words)  # the parser empties the list
+        return super().parse_args(ctx, words)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete also a second value of a list, and a value behind KEY=, which bash splits."""
+        words = [word for word in ctx.meta[_WORDS] if word != "="]
+        flag, value = words[-2:] if len(words) > 1 else ("", "")
+        # A shell knows nothing of `repeat_flags`: the flag is before the value that was completed.
+        if flag == "--set":
+            found = completion.settings(f"{value}={incomplete}")
+            values = [pair.removeprefix(f"{value}=") for pair in found]
+            return [CompletionItem(each) for each in values if each.startswith(incomplete)]
+        if flag in _LISTS and not incomplete.startswith("-"):
+            option = next(item for item in self.params if flag in item.opts)
+            return option.shell_complete(ctx, incomplete)
+        return super().shell_complete(ctx, incomplete)
 
 
 def repeat_flags(words: Sequence[str]) -> list[str]:
@@ -80,11 +100,21 @@ ConfigFiles = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="set one key; repeatable, overrides files"),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="set one key; repeatable, overrides files",
+        autocompletion=completion.settings,
+    ),
 ]
 FinishedRun = Annotated[
     Path,
-    typer.Argument(metavar="RUN", parser=run_folder, help="folder of a finished run, or `latest`"),
+    typer.Argument(
+        metavar="RUN",
+        parser=run_folder,
+        help="folder of a finished run, or `latest`",
+        autocompletion=completion.runs,
+    ),
 ]
 ClientFolder = Annotated[
     Path | None,
@@ -98,15 +128,21 @@ DataRoot = Annotated[
     Path | None,
     typer.Option("--data-root", metavar="DIR", help="folder that holds prepared data"),
 ]
-Graph = Annotated[
-    str, typer.Option("--data", metavar="GRAPH", help="name of a data set, or folder of your graph")
-]
-OptionalGraph = Annotated[
-    str | None,
-    typer.Option("--data", metavar="GRAPH", help="name of a data set, or folder of your graph"),
-]
+_GRAPH: Any = typer.Option(
+    "--data",
+    metavar="GRAPH",
+    help="name of a data set, or folder of your graph",
+    autocompletion=completion.graphs,
+)
+Graph = Annotated[str, _GRAPH]
+OptionalGraph = Annotated[str | None, _GRAPH]
 Method = Annotated[
-    str | None, typer.Option("--method", help="name of a method, of `dance-flwr list methods`")
+    str | None,
+    typer.Option(
+        "--method",
+        help="name of a method, of `dance-flwr list methods`",
+        autocompletion=METHODS.names,
+    ),
 ]
 Rounds = Annotated[int | None, typer.Option("--rounds", help="number of communication rounds")]
 Clients = Annotated[int | None, typer.Option("--clients", help="number of clients")]
@@ -140,6 +176,7 @@ RunSettings = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="set one key of every run; repeatable, overrides everything else",
+        autocompletion=completion.settings,
     ),
 ]
 ExportedRows = Annotated[
@@ -164,6 +201,7 @@ Trackers = Annotated[
     typer.Option(
         metavar="TRACKER",
         help="also store rounds and result in mlflow, tensorboard, trackio or wandb; repeatable",
+        autocompletion=TRACKERS.names,
     ),
 ]
 RunPage = Annotated[

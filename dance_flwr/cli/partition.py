@@ -8,6 +8,7 @@ import typer
 
 from dance_flwr.cli.options import Clients, ConfigFiles, Graph, OptionalGraph, Settings
 from dance_flwr.config.paths import MANIFEST, shipped
+from dance_flwr.config.plugins import PARTITIONERS
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.errors import UserError
 
@@ -36,7 +37,10 @@ def make(
     clients: Clients = None,
     method: Annotated[
         str | None,
-        typer.Option(help="louvain (default), metis, label-dirichlet, random or by-column"),
+        typer.Option(
+            help="louvain (default), metis, label-dirichlet, random or by-column",
+            autocompletion=PARTITIONERS.names,
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="seed of partition and split")] = None,
     resolution: Annotated[float | None, typer.Option(help="Louvain resolution")] = None,

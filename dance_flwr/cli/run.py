@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import typer
 
+from dance_flwr.cli import completion
 from dance_flwr.cli.options import (
     Clients,
     ConfigFiles,
@@ -19,6 +20,7 @@ from dance_flwr.cli.options import (
     run_folder,
 )
 from dance_flwr.cli.start import resume_run, start_run
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.errors import UserError
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
@@ -77,12 +79,19 @@ def run(
     resume: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN", parser=run_folder, help="folder of an interrupted run, or `latest`"
+            metavar="RUN",
+            parser=run_folder,
+            help="folder of an interrupted run, or `latest`",
+            autocompletion=completion.runs,
         ),
     ] = None,
     compare: Annotated[
         list[str] | None,
-        typer.Option(metavar="METHOD...", help="also run these methods, one after the other"),
+        typer.Option(
+            metavar="METHOD...",
+            help="also run these methods, one after the other",
+            autocompletion=METHODS.names,
+        ),
     ] = None,
     dry_run: Annotated[
         bool,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dance_flwr.cli import completion
 from dance_flwr.cli.options import AsJson, FinishedRun, Group, print_json, run_folder
 from dance_flwr.escaping import one_line
 
@@ -26,7 +27,10 @@ def status(
     run: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN", parser=run_folder, help="folder of a run, finished or not, or `latest`"
+            metavar="RUN",
+            parser=run_folder,
+            help="folder of a run, finished or not, or `latest`",
+            autocompletion=completion.runs,
         ),
     ],
     as_json: AsJson = False,

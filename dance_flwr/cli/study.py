@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import click
 import typer
 
+from dance_flwr.cli import completion
 from dance_flwr.cli.options import (
     Again,
     DryRun,
@@ -28,6 +29,7 @@ from dance_flwr.cli.options import (
     Trackers,
     run_folder,
 )
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.errors import UserError
 
 app = typer.Typer()
@@ -50,12 +52,25 @@ class ExperimentCommand(SpaceSeparated):
 
 @app.command(cls=ExperimentCommand)
 def experiment(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="one of the experiments above")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="one of the experiments above",
+            autocompletion=completion.experiments,
+        ),
+    ],
     datasets: Annotated[
-        list[str] | None, typer.Option(help="names of data sets, or folders of graphs")
+        list[str] | None,
+        typer.Option(
+            help="names of data sets, or folders of graphs", autocompletion=completion.graphs
+        ),
     ] = None,
     methods: Annotated[
-        list[str] | None, typer.Option(help="names of methods; default: those of the experiment")
+        list[str] | None,
+        typer.Option(
+            help="names of methods; default: those of the experiment", autocompletion=METHODS.names
+        ),
     ] = None,
     ratios: Annotated[
         list[float] | None,
@@ -107,6 +122,7 @@ def report(
         typer.Argument(
             metavar="RUN...|STUDY",
             parser=run_folder,
+            autocompletion=completion.runs,
             help="one run or several, `latest`; or a study folder or a .jsonl file of rows; "
             "default: study",
         ),
@@ -185,8 +201,13 @@ def _report_run(
 
 @app.command(cls=SpaceSeparated)
 def tune(
-    dataset: Annotated[str, typer.Option(help="name of a data set, or folder of a graph")],
-    method: Annotated[str, typer.Option(help="name of the method")],
+    dataset: Annotated[
+        str,
+        typer.Option(
+            help="name of a data set, or folder of a graph", autocompletion=completion.graphs
+        ),
+    ],
+    method: Annotated[str, typer.Option(help="name of the method", autocompletion=METHODS.names)],
     trials: Annotated[
         int, typer.Option(help="number of settings to try, including the base configuration", min=1)
     ] = 16,

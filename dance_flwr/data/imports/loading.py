@@ -9,7 +9,7 @@ from pathlib import Path
 from dance_flwr.config.paths import data_root
 from dance_flwr.config.plugins import DATASETS
 from dance_flwr.config.sections import DataConfig
-from dance_flwr.data.graphs.catalogue import CATALOGUE, graphs_folder
+from dance_flwr.data.graphs.catalogue import CATALOGUE, graphs_folder, imported_graphs
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.errors import DataError, unknown
 from dance_flwr.fingerprint import file_sha256
@@ -73,13 +73,6 @@ def absolute_source(name_or_path: str, root: Path) -> str:
     if name_or_path in DATASETS or name_or_path in imported_graphs(root) or not path.exists():
         return name_or_path
     return str(path.resolve())
-
-
-def imported_graphs(root: Path) -> dict[str, Path]:
-    """Return name -> folder of every graph that was imported or fetched under a data root."""
-    folder = graphs_folder(root)
-    paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    return {path.name: path for path in paths if path.is_dir() and not path.name.startswith(".")}
 
 
 def _path(name_or_path: str, root: Path | None) -> Path:
