@@ -71,11 +71,13 @@ class SpaceSeparated(TyperCommand):
         words = [word for word in ctx.meta[_WORDS] if word != "="]
         flag, value = words[-2:] if len(words) > 1 else ("", "")
         # A shell knows nothing of `repeat_flags`: the flag is before the value that was completed.
-        if flag == "--set":
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        if flag == "--set" and "=" not in value:
             found = completion.settings(f"{value}={incomplete}")
             values = [pair.removeprefix(f"{value}=") for pair in found]
             return [CompletionItem(each) for each in values if each.startswith(incomplete)]
-        if flag in _LISTS and not incomplete.startswith("-"):
+        if flag in _LISTS:
             option = next(item for item in self.params if flag in item.opts)
             return option.shell_complete(ctx, incomplete)
         return super().shell_complete(ctx, incomplete)
@@ -141,6 +143,15 @@ Method = Annotated[
     typer.Option(
         "--method",
         help="name of a method, of `dance-flwr list methods`",
+        autocompletion=METHODS.names,
+    ),
+]
+Compared = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--compare",
+        metavar="METHOD...",
+        help="also run these methods, one after the other",
         autocompletion=METHODS.names,
     ),
 ]

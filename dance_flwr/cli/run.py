@@ -9,6 +9,7 @@ import typer
 from dance_flwr.cli import completion
 from dance_flwr.cli.options import (
     Clients,
+    Compared,
     ConfigFiles,
     Method,
     OptionalGraph,
@@ -20,7 +21,6 @@ from dance_flwr.cli.options import (
     run_folder,
 )
 from dance_flwr.cli.start import resume_run, start_run
-from dance_flwr.config.plugins import METHODS
 from dance_flwr.errors import UserError
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
@@ -85,14 +85,7 @@ def run(
             autocompletion=completion.runs,
         ),
     ] = None,
-    compare: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="METHOD...",
-            help="also run these methods, one after the other",
-            autocompletion=METHODS.names,
-        ),
-    ] = None,
+    compare: Compared = None,
     dry_run: Annotated[
         bool,
         typer.Option(
