@@ -26,6 +26,16 @@ Encode = Annotated[
 ]
 
 
+Partitioner = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        help="louvain (default), metis, label-dirichlet, random or by-column",
+        autocompletion=PARTITIONERS.names,
+    ),
+]
+
+
 @app.command()
 def make(
     out: Annotated[
@@ -35,13 +45,7 @@ def make(
     set_: Settings = None,
     data: OptionalGraph = None,
     clients: Clients = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help="louvain (default), metis, label-dirichlet, random or by-column",
-            autocompletion=PARTITIONERS.names,
-        ),
-    ] = None,
+    method: Partitioner = None,
     seed: Annotated[int | None, typer.Option(help="seed of partition and split")] = None,
     resolution: Annotated[float | None, typer.Option(help="Louvain resolution")] = None,
     alpha: Annotated[
