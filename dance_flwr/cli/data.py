@@ -1,12 +1,13 @@
 """`dance-flwr data`: which graphs are available, how to get them, and what they hold."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dance_flwr.cli import completion
-from dance_flwr.cli.options import DataRoot
+from dance_flwr.cli.options import AsJson, DataRoot, print_json
 from dance_flwr.errors import DataError
 
 app = typer.Typer(
@@ -176,7 +177,7 @@ def import_(
 
 
 @app.command()
-def show(name: NameOrFolder, data_root: DataRoot = None) -> None:
+def show(name: NameOrFolder, data_root: DataRoot = None, as_json: AsJson = False) -> None:
     """Print counts, homophily, degrees, text lengths, labels and three nodes of a graph."""
     from rich.markup import escape
     from rich.table import Table
@@ -185,6 +186,9 @@ def show(name: NameOrFolder, data_root: DataRoot = None) -> None:
     from dance_flwr.data.imports.loading import load_graph
 
     facts = describe(load_graph(name, _root(data_root)))
+    if as_json:
+        print_json({"name": name, "quantiles": QUANTILES, **asdict(facts)})
+        return
     counts = Table("what", "count", title=escape(name))
     for what, number in facts.counts.items():
         counts.add_row(what, f"{number:,}")

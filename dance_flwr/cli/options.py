@@ -160,6 +160,28 @@ Clients = Annotated[int | None, typer.Option("--clients", help="number of client
 Seed = Annotated[
     int | None, typer.Option("--seed", help="seed of partition, split, model and training")
 ]
+NameOfExperiment = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="one of the experiments above", autocompletion=completion.experiments
+    ),
+]
+Graphs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--datasets",
+        help="names of data sets, or folders of graphs",
+        autocompletion=completion.graphs,
+    ),
+]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--methods",
+        help="names of methods; default: those of the experiment",
+        autocompletion=METHODS.names,
+    ),
+]
 StudyFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="folder of the study")]
 Jobs = Annotated[
     int | None,
@@ -188,6 +210,14 @@ RunSettings = Annotated[
         metavar="KEY=VALUE",
         help="set one key of every run; repeatable, overrides everything else",
         autocompletion=completion.settings,
+    ),
+]
+ReportPlace = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="folder for report.md, a page for each experiment, and figures; with --html the "
+        "file of the page",
     ),
 ]
 ExportedRows = Annotated[

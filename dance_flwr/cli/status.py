@@ -39,10 +39,7 @@ def status(
     from dance_flwr.runs.status import read_status
 
     current = read_status(run.expanduser().resolve())
-    if as_json:
-        print_json(asdict(current))
-    else:
-        typer.echo(render(current))
+    print_json(asdict(current)) if as_json else typer.echo(render(current))
 
 
 def render(status: "Status") -> str:
