@@ -8,7 +8,7 @@ import numpy as np
 
 from dance_flwr.api.notebook import evidence_html
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.evidence.json_lines import evidence_lines
 from dance_flwr.evidence.pack import PARTS, Packs
 from dance_flwr.evidence.summaries.summary import Sentence, quote, spans_of
@@ -78,7 +78,7 @@ class NodeEvidence:
     def __repr__(self) -> str:
         return (
             f"NodeEvidence({self.id!r}, {self.predicted!r}, {self.probability:.3f}, "
-            f"{len(self.neighbours)} nodes, {len(self.spans)} spans)"
+            f"{counted(len(self.neighbours), 'node')}, {counted(len(self.spans), 'span')})"
         )
 
     def _repr_html_(self) -> str:
@@ -145,7 +145,10 @@ class Evidence(Sequence[NodeEvidence]):
 
     def __repr__(self) -> str:
         spans = sum(len(node.spans) for node in self._nodes)
-        return f"Evidence({len(self)} nodes, {spans} spans, model {self.model_id})"
+        return (
+            f"Evidence({counted(len(self), 'node')}, {counted(spans, 'span')}, model "
+            f"{self.model_id})"
+        )
 
     def _repr_html_(self) -> str:
         return evidence_html(self._nodes, len(self), self.model_id)

@@ -8,7 +8,7 @@ import typer
 
 from dance_flwr.cli import completion
 from dance_flwr.cli.options import AsJson, DataRoot, print_json
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, counted
 
 app = typer.Typer(
     name="data", no_args_is_help=True, help="List, fetch, import, show and check graphs."
@@ -220,7 +220,10 @@ def check(name: Name, data_root: DataRoot = None) -> None:
     stored = imported_graphs(root)
     if name in DATASETS or name not in stored:
         graph = load_graph(name, root)  # raises if anything is wrong
-        typer.echo(f"{name}: {graph.num_nodes} nodes, {graph.num_edges} edges; nothing wrong found")
+        typer.echo(
+            f"{name}: {counted(graph.num_nodes, 'node')}, {counted(graph.num_edges, 'edge')}; "
+            "nothing wrong found"
+        )
         return
     problems = faults(stored[name], name, root)
     if problems:
@@ -248,12 +251,12 @@ def _split(row: Any) -> str:
 def _counts(report: dict[str, Any]) -> str:
     counts = report.get("counts", {})
     parts = (
-        ("nodes", "nodes"),
-        ("edges", "edges"),
-        ("directed_edges", "edges both ways"),
-        ("classes", "classes"),
+        ("nodes", "node", ""),
+        ("edges", "edge", ""),
+        ("directed_edges", "edge both ways", "edges both ways"),
+        ("classes", "class", "classes"),
     )
-    return ", ".join(f"{counts[key]} {word}" for key, word in parts if key in counts)
+    return ", ".join(counted(counts[key], *nouns) for key, *nouns in parts if key in counts)
 
 
 def _short(text: str) -> str:

@@ -10,7 +10,7 @@ from dance_flwr.cli.options import Clients, ConfigFiles, Graph, OptionalGraph, S
 from dance_flwr.config.paths import MANIFEST, shipped
 from dance_flwr.config.plugins import PARTITIONERS
 from dance_flwr.config.sections import DataConfig
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -142,7 +142,8 @@ def from_manifest(
     partition = reproduce(graph, expected)
     count = len(expected["clients"])
     typer.echo(
-        f"partition   {count} of {count} clients hold the same nodes: every ids_sha256 agrees"
+        f"partition   {count} of {counted(count, 'client')} hold the same nodes: every ids_sha256 "
+        "agrees"
     )
     content = manifest(graph, partition)
     # The clients agree already; this hash covers the name and the origin of the data, too.
@@ -206,7 +207,8 @@ def summary(content: dict[str, Any]) -> list[str]:
     }
     outside = figures.get("outside")
     return [
-        f"partition   {content['dataset']}, {spec['method']}, {spec['clients']} clients, "
+        f"partition   {content['dataset']}, {spec['method']}, "
+        f"{counted(spec['clients'], 'client')}, "
         f"seed {spec['seed']}{settings.get(spec['method'], '')}",
         *([f"regime      {', '.join(regime)}"] if regime else []),
         f"edges       {figures['kept_edges']:,} of {content['num_edges']:,} kept "
@@ -215,7 +217,10 @@ def summary(content: dict[str, Any]) -> list[str]:
         f"label skew  {figures['non_iid']:.3f} "
         "(mean total variation distance; 0 = all clients alike)",
     ] + (
-        [f"outside     {outside['nodes']:,} of {content['num_nodes']:,} nodes have no client"]
+        [
+            f"outside     {outside['nodes']:,} of {counted(content['num_nodes'], 'node')} have no "
+            "client"
+        ]
         if outside
         else []
     )

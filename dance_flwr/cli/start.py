@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dance_flwr.cli.plan import print_plan
-from dance_flwr.errors import ResumeError
+from dance_flwr.errors import ResumeError, counted
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from dance_flwr.config.options import Value
@@ -132,7 +132,8 @@ def resume_run(folder: Path, in_process: bool, track: Sequence[str] = ()) -> Non
         check_engine()
     point.prepare_partition(_pass_warnings)
     print(
-        f"resume      {point.run} in {folder}, {point.round} of {point.config.rounds} rounds done"
+        f"resume      {point.run} in {folder}, {point.round} of "
+        f"{counted(point.config.rounds, 'round')} done"
     )
     config = replace(point.config, out=str(folder), resume=True)
     _print_results(config, _run(config, in_process, point.round, track), [], True)
@@ -173,5 +174,9 @@ def _run(config: "RunConfig", in_process: bool, done: int, track: Sequence[str])
     except KeyboardInterrupt:
         print(how_to_resume(folder), file=sys.stderr)
         raise
-    _done("training", f"{config.method}, {len(result['history'])} rounds, {choice(result)}", start)
+    _done(
+        "training",
+        f"{config.method}, {counted(len(result['history']), 'round')}, {choice(result)}",
+        start,
+    )
     return result

@@ -8,6 +8,7 @@ import typer
 
 from dance_flwr.cli import completion
 from dance_flwr.cli.options import AsJson, FinishedRun, Group, print_json, run_folder
+from dance_flwr.errors import counted
 from dance_flwr.escaping import one_line
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
@@ -100,8 +101,7 @@ def _missing(absent: "Absent") -> str:
         if absent.last_answered is None
         else f"last answered in round {absent.last_answered}"
     )
-    rounds = "1 round" if absent.rounds == 1 else f"{absent.rounds} rounds"
-    missed = f"missed {rounds} in {duration(absent.seconds)}"
+    missed = f"missed {counted(absent.rounds, 'round')} in {duration(absent.seconds)}"
     return f"client {absent.client}: {last}, {missed}: {absent.reason}"
 
 

@@ -16,7 +16,7 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.embedding_check import encoded_again
 from dance_flwr.data.card import CARD
 from dance_flwr.data.digests import check_files, data_commitment
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.render import example_row, render
 from dance_flwr.evidence.seal import verify_seal
@@ -122,7 +122,7 @@ def verify_evidence(
     if len(took_part) == len(verified):
         log("evidence verified")
     else:
-        log(f"evidence of {len(took_part)} of {len(verified)} clients verified")
+        log(f"evidence of {len(took_part)} of {counted(len(verified), 'client')} verified")
 
 
 def _verify_client(
