@@ -29,8 +29,8 @@ def headline(runs: "Sequence[RunConfig]", nodes: int, in_process: bool, encodes:
     what = "one model" if evaluation(config) == "global" else "a model each"
     return (
         f"{counted(config.clients, 'client')} {'trains' if config.clients == 1 else 'train'} "
-        f"{what} with {config.method} on the {counted(nodes, 'text')} of {Path(config.data).name} in "
-        f"{counted(config.rounds, 'round')}: about {about}"
+        f"{what} with {config.method} on the {counted(nodes, 'text')} of "
+        f"{Path(config.data).name} in {counted(config.rounds, 'round')}: about {about}"
     )
 
 

@@ -75,7 +75,8 @@ class PackCounts:
         """Return in words what was verified and what was not."""
         text = (
             f"{counted(self.spans, 'span')} of {counted(self.packs, 'pack')} read back from the "
-            f"source texts, weights of {counted(self.recomputed, 'pack')} recomputed from model {fingerprint}"
+            f"source texts, weights of {counted(self.recomputed, 'pack')} recomputed from model "
+            f"{fingerprint}"
         )
         if self.sentences:
             text += (
