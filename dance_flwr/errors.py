@@ -1,14 +1,15 @@
-"""Errors that a user can fix: one line each, never a traceback."""
+"""Errors that a user can correct, one line each, and the words that lines are made of."""
 
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dance_flwr.escaping import escaped
 
+_LISTED = 40  # more names than this are no list that anybody reads
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 # Of a place that is closed to this user. Any other error is no matter of the disk.
 _CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -30,15 +31,15 @@ class DataError(UserError):
 
 
 class ColumnError(DataError):
-    """A table lacks a column that an option can name.
+    """Tables lack columns that options can name.
 
     Attributes
     ----------
-    option : as in "--text"
+    option : the first of these options, as in "--text"
     """
 
     def __init__(self, message: str, option: str) -> None:
-        super().__init__(f"{message}; name it with {option}")
+        super().__init__(message)
         self.option = option
 
 
@@ -65,6 +66,52 @@ class ResumeError(UserError):
 
 class ProtocolError(UserError):
     """A client speaks another protocol than the server."""
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is most like this one, whatever the case; "" if none is."""
+    from difflib import get_close_matches
+
+    word, by_case = name.casefold(), {each.casefold(): each for each in known}
+
+    def likeness(other: str) -> int:
+        """Return more for a slip of one letter than for other names that are similar."""
+        both_ways = (word, other), (word[::-1], other[::-1])
+        ends = sum(len(os.path.commonprefix(pair)) for pair in both_ways)  # noqa: RUF071, no paths
+        return ends + 2 * (sorted(word) == sorted(other)) - abs(len(word) - len(other))
+
+    similar = get_close_matches(word, by_case)
+    return by_case[max(similar, key=likeness)] if similar else ""
+
+
+def meant(similar: Iterable[str]) -> str:
+    """Return the end of a line, which asks whether these names of `near` are meant."""
+    names = dict.fromkeys(filter(None, similar))
+    return f"; did you mean {' and '.join(map(repr, names))}?" if names else ""
+
+
+def unknown(what: str, names: Sequence[str], known: Iterable[str], other: str = "") -> str:
+    """Return one line about all names that are not known, with the choices if they are few.
+
+    Parameters
+    ----------
+    what : the option or key; other : what may stand there beside a known name
+    """
+    choices = list(known)
+    expected = f"one of {', '.join(choices)}" if len(choices) <= _LISTED else "a known name"
+    found = ", ".join(map(repr, names))
+    similar = meant(near(name, choices) for name in names)
+    return f"{what}: expected {expected}{other}, found {found}{similar}"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number and its noun, as in "1 client" and "2,708 clients".
+
+    Parameters
+    ----------
+    plural : of the noun; "" = with an s
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def in_the_way(folder: Path) -> Path | None:

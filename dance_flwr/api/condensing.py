@@ -159,8 +159,8 @@ def _settings(config: ConfigLike, bundle: Bundle | None, ratio: float, seed: int
     else:
         if other := [key for key in chosen if not key.startswith("dance.")]:
             raise UserError(
-                f"config: expected keys dance.* with a trained model, found {other[0]!r}; leave it "
-                "out: the model brings its own"
+                f"config: expected keys dance.* with a trained model, found "
+                f"{', '.join(map(repr, other))}; leave them out: the model brings its own"
             )
         agreed = bundle.agreement
         texts: dict[str, Value] = {

@@ -9,6 +9,7 @@ from torch import Tensor
 from dance_flwr.api.node_evidence import Evidence
 from dance_flwr.api.notebook import table_html
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.errors import counted
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -91,15 +92,16 @@ class Core:
     def __repr__(self) -> str:
         edges = self.edge_index.size(1) // 2
         return (
-            f"Core({len(self)} of {self.num_nodes} nodes, {edges} edges, "
+            f"Core({len(self)} of {counted(self.num_nodes, 'node')}, {counted(edges, 'edge')}, "
             f"{int(self.known.sum())} training labels)"
         )
 
     def _repr_html_(self) -> str:
         caption = (
-            f"Core of {len(self):,} of {self.num_nodes:,} nodes "
-            f"({100 * len(self) / self.num_nodes:.1f} %), {self.edge_index.size(1) // 2:,} edges, "
-            f"{self.counts['evidence-tokens']:,} tokens of evidence"
+            f"Core of {len(self):,} of {counted(self.num_nodes, 'node')} "
+            f"({100 * len(self) / self.num_nodes:.1f} %), "
+            f"{counted(self.edge_index.size(1) // 2, 'edge')}, "
+            f"{counted(self.counts['evidence-tokens'], 'token')} of evidence"
         )
         rows = [
             (name, int((self.labels == number).sum()), int(self.known[self.labels == number].sum()))

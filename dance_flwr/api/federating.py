@@ -189,12 +189,11 @@ def _one_client_each(keys: Mapping[str, Value], graphs: object) -> dict[str, Val
         )
     if not graphs:
         raise UserError("graphs: expected one graph per institution, found none")
-    for key in ("clients", "partition"):
-        if key in keys:
-            raise UserError(
-                f"config: expected no key {key!r} with one graph per institution, found "
-                f"{keys[key]!r}; leave it out"
-            )
+    if given := [f"{key} = {keys[key]!r}" for key in ("clients", "partition") if key in keys]:
+        raise UserError(
+            "config: expected no key 'clients' or 'partition' with one graph per institution, "
+            f"found {' and '.join(given)}; leave them out"
+        )
     return {"clients": len(graphs), "partition": "by-column"}
 
 

@@ -23,7 +23,7 @@ from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import Prediction
 from dance_flwr.dance.passes import Reader
 from dance_flwr.dance.selection import Selection
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, unknown
 from dance_flwr.federation.client.client import Client
 from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.message_passing import compiled_nowhere
@@ -107,7 +107,7 @@ class GraphModel(nn.Module):
     ) -> None:
         super().__init__()
         if view not in VIEWS:
-            raise UserError(f"view: expected one of {', '.join(VIEWS)}, found {view!r}")
+            raise UserError(unknown("view", [view], VIEWS))
         if (kind := model.backbone.operator) == "loops":
             raise UserError(
                 "model: expected a backbone that propagates by a weighted sum, found one of "

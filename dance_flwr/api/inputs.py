@@ -13,6 +13,7 @@ from dance_flwr.config.options import Value
 from dance_flwr.config.reading import flat_keys, read_values
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data.graphs.graph import TextGraph, check_texts
+from dance_flwr.data.graphs.limits import listed
 from dance_flwr.errors import UserError
 
 # A graph, the name or folder of one, or the folder of a client.
@@ -115,9 +116,9 @@ def rows_of(nodes: Nodes, ids: Sequence[str]) -> NDArray[np.int64]:
         raise UserError("nodes: expected at least one node, found none")
     if values.dtype.kind == "U":
         place = {name: row for row, name in enumerate(ids)}
-        unknown = [name for name in values.tolist() if name not in place]
-        if unknown:
-            raise UserError(f"nodes: expected ids of the graph, found {unknown[0]!r}")
+        if strange := [name for name in values.tolist() if name not in place]:
+            found = listed(map(repr, strange))
+            raise UserError(f"nodes: expected ids of the graph, found {found}")
         values = np.array([place[name] for name in values.tolist()])
     if values.dtype.kind not in "iu" or values.ndim != 1:
         raise UserError(

@@ -7,9 +7,11 @@ from typing import Any, overload
 import numpy as np
 
 from dance_flwr.api.notebook import evidence_html
-from dance_flwr.errors import UserError
+from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.errors import UserError, counted
 from dance_flwr.evidence.json_lines import evidence_lines
-from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.pack import PARTS, Packs
+from dance_flwr.evidence.summaries.summary import Sentence, quote, spans_of
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class NodeEvidence:
     def __repr__(self) -> str:
         return (
             f"NodeEvidence({self.id!r}, {self.predicted!r}, {self.probability:.3f}, "
-            f"{len(self.neighbours)} nodes, {len(self.spans)} spans)"
+            f"{counted(len(self.neighbours), 'node')}, {counted(len(self.spans), 'span')})"
         )
 
     def _repr_html_(self) -> str:
@@ -143,10 +145,37 @@ class Evidence(Sequence[NodeEvidence]):
 
     def __repr__(self) -> str:
         spans = sum(len(node.spans) for node in self._nodes)
-        return f"Evidence({len(self)} nodes, {spans} spans, model {self.model_id})"
+        return (
+            f"Evidence({counted(len(self), 'node')}, {counted(spans, 'span')}, model "
+            f"{self.model_id})"
+        )
 
     def _repr_html_(self) -> str:
         return evidence_html(self._nodes, len(self), self.model_id)
+
+
+def pack_facts(
+    data: ClientData, packs: Packs, row: int, summary: Sequence[Sentence] | None = None
+) -> dict[str, Any]:
+    """Return what `evidence.render.render` prints of one pack, as plain Python."""
+    one, texts = packs.take(np.array([row])), data.texts()
+    names = data.card.class_names
+    (node,) = Evidence(one, data.ids(), texts, names)
+    if summary is None:
+        summary = quote(spans_of(packs, row, texts))
+    rival = names[packs.rival[row]]
+    return {
+        "client": data.card.client,
+        "round": packs.round,
+        "model": packs.model_id,
+        **asdict(node),
+        "disagree": bool(packs.disagree[row]),
+        "own_share": packs.own_share,
+        "against": rival,
+        "log_odds": float(packs.parts[row].sum()),
+        "parts": dict(zip(PARTS, map(float, packs.parts[row]), strict=True)),
+        "summary": [asdict(sentence) for sentence in summary],
+    }
 
 
 def _node(

@@ -13,7 +13,7 @@ from dance_flwr.api.node_evidence import Evidence
 from dance_flwr.api.notebook import table_html
 from dance_flwr.api.prediction.bundle import Bundle
 from dance_flwr.api.prediction.predicting import best_class, explainer_of, open_data, predict_proba
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.methods import get_spec
 
 if TYPE_CHECKING:
@@ -110,11 +110,14 @@ class Predictions(Sequence[Prediction]):
         return columns
 
     def __repr__(self) -> str:
-        return f"Predictions({len(self)} nodes, {len(self.class_names)} classes)"
+        return (
+            f"Predictions({counted(len(self), 'node')}, "
+            f"{counted(len(self.class_names), 'class', 'classes')})"
+        )
 
     def _repr_html_(self) -> str:
         names = ("id", "predicted", "probability", "margin")
-        caption = f"{len(self):,} nodes" + (", the first ten:" if len(self) > 10 else "")
+        caption = f"{counted(len(self), 'node')}" + (", the first ten:" if len(self) > 10 else "")
         return table_html(caption, self[:10], names)
 
 

@@ -13,7 +13,7 @@ from dance_flwr.api.prediction.bundle import Bundle, export
 from dance_flwr.api.run_folder import BUNDLE
 from dance_flwr.config.paths import HISTORY
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.runs.history import Round, whole_lines
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Result:
     def __repr__(self) -> str:
         test = self.test_accuracy
         score = "without test nodes" if test is None else f"test accuracy {test:.4f}"
-        what = f"{self.config.method}, {self.config.clients} clients"
+        what = f"{self.config.method}, {counted(self.config.clients, 'client')}"
         return f"Result({what}, {score}, {self.folder})"
 
     def _repr_html_(self) -> str:
@@ -144,5 +144,5 @@ class Result:
         columns = ("client", "test_nodes", "val_accuracy", "test_accuracy")
         rows = [[row[column] for column in columns] for row in self.clients]
         total = ["all", self.facts["test_nodes"], self.val_accuracy, self.test_accuracy]
-        caption = f"{self.config.method}, {self.config.rounds} rounds, in {self.folder}"
+        caption = f"{self.config.method}, {counted(self.config.rounds, 'round')}, in {self.folder}"
         return table_html(caption, [*rows, total], names)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.errors import UserError
 
 app = typer.Typer()
@@ -11,7 +12,12 @@ app = typer.Typer()
 
 @app.command(name="config")
 def show(
-    method: Annotated[str, typer.Option(metavar="NAME", help="print the keys of this method")] = "",
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="print the keys of this method", autocompletion=METHODS.names
+        ),
+    ] = "",
     all_: Annotated[bool, typer.Option("--all", help="print every key")] = False,
     schema: Annotated[
         bool, typer.Option("--schema", help="print a JSON Schema of a file of keys, for editors")
@@ -19,7 +25,6 @@ def show(
 ) -> None:
     """Print the keys that a run of any method may need, with defaults and meanings."""
     from dance_flwr.config import text
-    from dance_flwr.config.plugins import METHODS
 
     if bool(method) + all_ + schema > 1:
         raise UserError("config: expected one of --method, --all and --schema, found several")

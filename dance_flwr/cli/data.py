@@ -1,22 +1,34 @@
 """`dance-flwr data`: which graphs are available, how to get them, and what they hold."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dance_flwr.cli.options import DataRoot
-from dance_flwr.errors import DataError
+from dance_flwr.cli import completion
+from dance_flwr.cli.options import AsJson, DataRoot, print_json
+from dance_flwr.errors import DataError, counted
 
 app = typer.Typer(
     name="data", no_args_is_help=True, help="List, fetch, import, show and check graphs."
 )
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="name of a graph, as `data list` prints it")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="name of a graph, as `data list` prints it",
+        autocompletion=completion.graphs,
+    ),
 ]
 NameOrFolder = Annotated[
-    str, typer.Argument(metavar="NAME", help="name of a graph, or the folder of one")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="name of a graph, or the folder of one",
+        autocompletion=completion.graphs,
+    ),
 ]
 Text = Annotated[
     str, typer.Option(help="column or attribute of the texts; several separated by commas")
@@ -50,9 +62,8 @@ def list_(data_root: DataRoot = None) -> None:
 
     from dance_flwr.config.plugins import DATASETS
     from dance_flwr.data.graphs.built_in import BUILT_IN, BuiltIn
-    from dance_flwr.data.graphs.catalogue import CATALOGUE
+    from dance_flwr.data.graphs.catalogue import CATALOGUE, imported_graphs
     from dance_flwr.data.imports.imported import read_report
-    from dance_flwr.data.imports.loading import imported_graphs
     from dance_flwr.terminal import console
 
     root = _root(data_root)
@@ -169,7 +180,7 @@ def import_(
 
 
 @app.command()
-def show(name: NameOrFolder, data_root: DataRoot = None) -> None:
+def show(name: NameOrFolder, data_root: DataRoot = None, as_json: AsJson = False) -> None:
     """Print counts, homophily, degrees, text lengths, labels and three nodes of a graph."""
     from rich.markup import escape
     from rich.table import Table
@@ -179,6 +190,9 @@ def show(name: NameOrFolder, data_root: DataRoot = None) -> None:
     from dance_flwr.terminal import console
 
     facts = describe(load_graph(name, _root(data_root)))
+    if as_json:
+        print_json({"name": name, "quantiles": QUANTILES, **asdict(facts)})
+        return
     counts = Table("what", "count", title=escape(name))
     for what, number in facts.counts.items():
         counts.add_row(what, f"{number:,}")
@@ -201,16 +215,19 @@ def show(name: NameOrFolder, data_root: DataRoot = None) -> None:
 def check(name: Name, data_root: DataRoot = None) -> None:
     """Read a graph in full and compare it with its report and its recorded files."""
     from dance_flwr.config.plugins import DATASETS
-    from dance_flwr.data.graphs.catalogue import CATALOGUE
+    from dance_flwr.data.graphs.catalogue import CATALOGUE, imported_graphs
     from dance_flwr.data.imports.describe import faults
     from dance_flwr.data.imports.imported import read_report
-    from dance_flwr.data.imports.loading import imported_graphs, load_graph
+    from dance_flwr.data.imports.loading import load_graph
 
     root = _root(data_root)
     stored = imported_graphs(root)
     if name in DATASETS or name not in stored:
         graph = load_graph(name, root)  # raises if anything is wrong
-        typer.echo(f"{name}: {graph.num_nodes} nodes, {graph.num_edges} edges; nothing wrong found")
+        typer.echo(
+            f"{name}: {counted(graph.num_nodes, 'node')}, {counted(graph.num_edges, 'edge')}; "
+            "nothing wrong found"
+        )
         return
     problems = faults(stored[name], name, root)
     if problems:
@@ -238,12 +255,12 @@ def _split(row: Any) -> str:
 def _counts(report: dict[str, Any]) -> str:
     counts = report.get("counts", {})
     parts = (
-        ("nodes", "nodes"),
-        ("edges", "edges"),
-        ("directed_edges", "edges both ways"),
-        ("classes", "classes"),
+        ("nodes", "node", ""),
+        ("edges", "edge", ""),
+        ("directed_edges", "edge both ways", "edges both ways"),
+        ("classes", "class", "classes"),
     )
-    return ", ".join(f"{counts[key]} {word}" for key, word in parts if key in counts)
+    return ", ".join(counted(counts[key], *nouns) for key, *nouns in parts if key in counts)
 
 
 def _short(text: str) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from dance_flwr.cli.options import ConfigFiles, Settings
+from dance_flwr.errors import counted
 
 app = typer.Typer(
     name="deploy",
@@ -175,7 +176,8 @@ def certificates(
         f"            {files.ca_key} (signs certificates: keep it private, ideally off the server)"
     )
     typer.echo(
-        f"SuperLink   {files.certificate} and {files.key}, {days} days, for {', '.join(host)}"
+        f"SuperLink   {files.certificate} and {files.key}, {counted(days, 'day')}, for "
+        f"{', '.join(host)}"
     )
 
 

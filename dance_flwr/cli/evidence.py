@@ -1,12 +1,14 @@
 """`dance-flwr evidence`: what the predictions of a finished run rest on."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from dance_flwr.cli.options import ClientFolder, FinishedRun, run_folder
+from dance_flwr.cli import completion
+from dance_flwr.cli.options import AsJson, ClientFolder, FinishedRun, print_json, run_folder
 from dance_flwr.errors import UserError
 
 Data = Annotated[
@@ -33,12 +35,17 @@ def show(
     ] = None,
     client_folder: ClientFolder = None,
     data: Data = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print the evidence of one node: the answer, how it adds up, and texts with marked passages.
 
     What the run did not store is computed with its model. With --data, RUN is a bundle of
     `dance-flwr export`, and --node any node of the data.
     """
+    from dance_flwr.api.node_evidence import pack_facts
+    from dance_flwr.evidence.render import render
+
+    form: Callable[..., Any] = pack_facts if as_json else render
     if data is not None:
         from dance_flwr.api.prediction.bundle import Bundle
         from dance_flwr.api.prediction.predicting import show_node
@@ -47,11 +54,12 @@ def show(
             raise UserError("--node: expected the id of a node beside --data, found none")
         # Progress on stderr: stdout is the evidence alone.
         quiet = partial(typer.echo, err=True)
-        typer.echo(show_node(Bundle.open(run), data, node, quiet), nl=False)
-        return
-    from dance_flwr.runs.inspection import show_evidence
+        shown = show_node(Bundle.open(run), data, node, quiet, form)
+    else:
+        from dance_flwr.runs.inspection import show_evidence
 
-    typer.echo(show_evidence(run, client, node, client_folder), nl=False)
+        shown = show_evidence(run, client, node, client_folder, form)
+    print_json(shown) if as_json else typer.echo(shown, nl=False)
 
 
 @app.command()
@@ -99,6 +107,7 @@ def page(
             metavar="RUN|BUNDLE",
             parser=run_folder,
             help="folder of a finished run, `latest`, or one that `export` wrote",
+            autocompletion=completion.runs,
         ),
     ],
     client: Annotated[int, typer.Option(help="number of the client, from 0")] = 0,

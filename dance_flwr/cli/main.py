@@ -27,6 +27,7 @@ from dance_flwr.cli import (
     status,
     study,
 )
+from dance_flwr.cli.options import Group
 from dance_flwr.errors import UserError
 from dance_flwr.escaping import EscapedOutput, escaped, one_line
 from dance_flwr.fingerprint import VERSION
@@ -77,7 +78,7 @@ PANELS = {
 }
 
 
-class Program(TyperGroup):
+class Program(Group):
     """The commands in the panels of `PANELS`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -98,7 +99,7 @@ class Program(TyperGroup):
 # Typer's own tracebacks would not pass `_print_bug`, which escapes them.
 app = typer.Typer(cls=Program, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 for group in GROUPS:
-    app.add_typer(group.app)
+    app.add_typer(group.app, cls=Group)
 
 
 def _print_version(wanted: bool) -> None:

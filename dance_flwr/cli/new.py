@@ -81,8 +81,11 @@ def _read(files: list[Path], options: "Options") -> "tuple[TextGraph, Options]":
             graph = read_graph(files, **asdict(options))
             if graph.class_names:
                 return graph, options
-            message = f"{files[0]}: expected a column of classes, found none of a usual name"
-            raise ColumnError(message, "--label")
+            raise ColumnError(
+                f"{files[0]}: expected a column of classes, found none of a usual name; name it "
+                "with --label",
+                "--label",
+            )
         except ColumnError as error:
             if not sys.stdin.isatty():
                 raise

@@ -1,15 +1,40 @@
 """Arguments and options that several commands share."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import click
 import typer
-from typer.core import TyperCommand
+from click.shell_completion import CompletionItem
+from typer.core import TyperCommand, TyperGroup
+
+from dance_flwr.cli import completion
+from dance_flwr.config.plugins import METHODS, TRACKERS
+from dance_flwr.errors import UserError, unknown
 
 # Options that take all words that follow, up to the next option.
 _LISTS = ("--compare", "--from", "--datasets", "--methods", "--ratios", "--seeds", "--where")
+_WORDS = "dance_flwr.words"  # of a command, in the context of click
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object, for programs")]
+
+
+def print_json(facts: Any) -> None:
+    """Print one JSON object; a number that JSON does not know is null."""
+    typer.echo(json.dumps(_plain(facts), indent=1))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with null for numbers that are not finite."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def run_folder(name: str | Path) -> Path:
@@ -19,12 +44,43 @@ def run_folder(name: str | Path) -> Path:
     return latest.run_folder(name)
 
 
+class Group(TyperGroup):
+    """A group of commands, which refuses an unknown one as other names are refused."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first word names."""
+        is_name = not args[0].startswith("-") and not ctx.resilient_parsing
+        if is_name and self.get_command(ctx, args[0]) is None:
+            raise UserError(unknown(ctx.command_path, args[:1], self.list_commands(ctx)))
+        return super().resolve_command(ctx, args)
+
+
 class SpaceSeparated(TyperCommand):
     """A command whose list options take all words that follow, up to the next option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat the flag before each of its values, as click expects."""
-        return super().parse_args(ctx, repeat_flags(args))
+        words = repeat_flags(args)
+        ctx.meta[_WORDS] = tuple(words)  # the parser empties the list
+        return super().parse_args(ctx, words)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete also a second value of a list, and a value behind KEY=, which bash splits."""
+        words = [word for word in ctx.meta[_WORDS] if word != "="]
+        flag, value = words[-2:] if len(words) > 1 else ("", "")
+        # A shell knows nothing of `repeat_flags`: the flag is before the value that was completed.
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        if flag == "--set" and "=" not in value:
+            found = completion.settings(f"{value}={incomplete}")
+            values = [pair.removeprefix(f"{value}=") for pair in found]
+            return [CompletionItem(each) for each in values if each.startswith(incomplete)]
+        if flag in _LISTS:
+            option = next(item for item in self.params if flag in item.opts)
+            return option.shell_complete(ctx, incomplete)
+        return super().shell_complete(ctx, incomplete)
 
 
 def repeat_flags(words: Sequence[str]) -> list[str]:
@@ -59,11 +115,21 @@ RayAddress = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="set one key; repeatable, overrides files"),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="set one key; repeatable, overrides files",
+        autocompletion=completion.settings,
+    ),
 ]
 FinishedRun = Annotated[
     Path,
-    typer.Argument(metavar="RUN", parser=run_folder, help="folder of a finished run, or `latest`"),
+    typer.Argument(
+        metavar="RUN",
+        parser=run_folder,
+        help="folder of a finished run, or `latest`",
+        autocompletion=completion.runs,
+    ),
 ]
 ClientFolder = Annotated[
     Path | None,
@@ -77,20 +143,57 @@ DataRoot = Annotated[
     Path | None,
     typer.Option("--data-root", metavar="DIR", help="folder that holds prepared data"),
 ]
-Graph = Annotated[
-    str, typer.Option("--data", metavar="GRAPH", help="name of a data set, or folder of your graph")
-]
-OptionalGraph = Annotated[
-    str | None,
-    typer.Option("--data", metavar="GRAPH", help="name of a data set, or folder of your graph"),
-]
+_GRAPH: Any = typer.Option(
+    "--data",
+    metavar="GRAPH",
+    help="name of a data set, or folder of your graph",
+    autocompletion=completion.graphs,
+)
+Graph = Annotated[str, _GRAPH]
+OptionalGraph = Annotated[str | None, _GRAPH]
 Method = Annotated[
-    str | None, typer.Option("--method", help="name of a method, of `dance-flwr list methods`")
+    str | None,
+    typer.Option(
+        "--method",
+        help="name of a method, of `dance-flwr list methods`",
+        autocompletion=METHODS.names,
+    ),
+]
+Compared = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--compare",
+        metavar="METHOD...",
+        help="also run these methods, one after the other",
+        autocompletion=METHODS.names,
+    ),
 ]
 Rounds = Annotated[int | None, typer.Option("--rounds", help="number of communication rounds")]
 Clients = Annotated[int | None, typer.Option("--clients", help="number of clients")]
 Seed = Annotated[
     int | None, typer.Option("--seed", help="seed of partition, split, model and training")
+]
+NameOfExperiment = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="one of the experiments above", autocompletion=completion.experiments
+    ),
+]
+Graphs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--datasets",
+        help="names of data sets, or folders of graphs",
+        autocompletion=completion.graphs,
+    ),
+]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--methods",
+        help="names of methods; default: those of the experiment",
+        autocompletion=METHODS.names,
+    ),
 ]
 StudyFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="folder of the study")]
 Jobs = Annotated[
@@ -119,6 +222,15 @@ RunSettings = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="set one key of every run; repeatable, overrides everything else",
+        autocompletion=completion.settings,
+    ),
+]
+ReportPlace = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="folder for report.md, a page for each experiment, and figures; with --html the "
+        "file of the page",
     ),
 ]
 ExportedRows = Annotated[
@@ -143,6 +255,7 @@ Trackers = Annotated[
     typer.Option(
         metavar="TRACKER",
         help="also store rounds and result in mlflow, tensorboard, trackio or wandb; repeatable",
+        autocompletion=TRACKERS.names,
     ),
 ]
 RunPage = Annotated[

@@ -8,8 +8,9 @@ import typer
 
 from dance_flwr.cli.options import Clients, ConfigFiles, Graph, OptionalGraph, Settings
 from dance_flwr.config.paths import MANIFEST, shipped
+from dance_flwr.config.plugins import PARTITIONERS
 from dance_flwr.config.sections import DataConfig
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,6 +26,16 @@ Encode = Annotated[
 ]
 
 
+Partitioner = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        help="louvain (default), metis, label-dirichlet, random or by-column",
+        autocompletion=PARTITIONERS.names,
+    ),
+]
+
+
 @app.command()
 def make(
     out: Annotated[
@@ -34,10 +45,7 @@ def make(
     set_: Settings = None,
     data: OptionalGraph = None,
     clients: Clients = None,
-    method: Annotated[
-        str | None,
-        typer.Option(help="louvain (default), metis, label-dirichlet, random or by-column"),
-    ] = None,
+    method: Partitioner = None,
     seed: Annotated[int | None, typer.Option(help="seed of partition and split")] = None,
     resolution: Annotated[float | None, typer.Option(help="Louvain resolution")] = None,
     alpha: Annotated[
@@ -133,7 +141,8 @@ def from_manifest(
     partition = reproduce(graph, expected)
     count = len(expected["clients"])
     typer.echo(
-        f"partition   {count} of {count} clients hold the same nodes: every ids_sha256 agrees"
+        f"partition   {count} of {counted(count, 'client')} hold the same nodes: every ids_sha256 "
+        "agrees"
     )
     content = manifest(graph, partition)
     # The clients agree already; this hash covers the name and the origin of the data, too.
@@ -197,7 +206,8 @@ def summary(content: dict[str, Any]) -> list[str]:
     }
     outside = figures.get("outside")
     return [
-        f"partition   {content['dataset']}, {spec['method']}, {spec['clients']} clients, "
+        f"partition   {content['dataset']}, {spec['method']}, "
+        f"{counted(spec['clients'], 'client')}, "
         f"seed {spec['seed']}{settings.get(spec['method'], '')}",
         *([f"regime      {', '.join(regime)}"] if regime else []),
         f"edges       {figures['kept_edges']:,} of {content['num_edges']:,} kept "
@@ -206,7 +216,10 @@ def summary(content: dict[str, Any]) -> list[str]:
         f"label skew  {figures['non_iid']:.3f} "
         "(mean total variation distance; 0 = all clients alike)",
     ] + (
-        [f"outside     {outside['nodes']:,} of {content['num_nodes']:,} nodes have no client"]
+        [
+            f"outside     {outside['nodes']:,} of {counted(content['num_nodes'], 'node')} have no "
+            "client"
+        ]
         if outside
         else []
     )

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from dance_flwr.errors import counted
+
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from rich.table import Table
 
@@ -24,8 +26,8 @@ def print_plan(config: "RunConfig") -> None:
     from dance_flwr.terminal import console
 
     print(
-        f"plan        {config.method} on {config.data}, {config.rounds} rounds, {config.clients} "
-        f"clients ({config.partition}), seed {config.seed}"
+        f"plan        {config.method} on {config.data}, {counted(config.rounds, 'round')}, "
+        f"{counted(config.clients, 'client')} ({config.partition}), seed {config.seed}"
     )
     # Without a language model the plan needs no data.
     if not asks(config):
@@ -57,9 +59,10 @@ def calls_table(calls: "list[Calls]") -> "Table":
 def calls_text(calls: "list[Calls]") -> str:
     """Return the sum over clients in one line."""
     capped = sum(client.capped for client in calls)
-    rest = f"; {capped} clients reach llm.max-calls or llm.max-tokens" if capped else ""
+    rest = f"; {counted(capped, 'client')} at llm.max-calls or llm.max-tokens" if capped else ""
     return (
         f"at most {sum(client.calls for client in calls):,} with "
-        f"{sum(client.tokens for client in calls):,} tokens of all clients; what a client's cache "
+        f"{counted(sum(client.tokens for client in calls), 'token')} of all clients; what a "
+        "client's cache "
         f"holds costs nothing{rest}"
     )

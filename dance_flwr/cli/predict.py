@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dance_flwr.cli.options import ClientFolder, FinishedRun
+from dance_flwr.cli.options import AsJson, ClientFolder, FinishedRun, print_json
+from dance_flwr.errors import UserError
 
 app = typer.Typer()
 
@@ -128,12 +129,12 @@ def stats(
     classes: Annotated[
         str, typer.Option(metavar="A,B,...", help="to mask: the classes that all sites agreed on")
     ] = "",
+    as_json: AsJson = False,
 ) -> None:
     """Count classes, degrees and lengths of texts before any training, summed over all sources."""
     from dance_flwr.config.outputs import check_out
     from dance_flwr.data.stats import is_masked, lines_of, summed
     from dance_flwr.disk import write_json
-    from dance_flwr.errors import UserError
 
     for path in (out, new_key):
         if path is not None:
@@ -148,10 +149,9 @@ def stats(
     needs = {"FOLDER or FILE.json": not sources, "--out FILE.json": masks and out is None}
     needs["--mask KEY"] = not masks and bool(public or classes)
     if lacking := [name for name, lacks in needs.items() if lacks]:
-        raise UserError(f"stats: expected {lacking[0]}, found none; add it")
+        raise UserError(f"stats: expected {' and '.join(lacking)}, found none; add it")
     counted = _unmasked(sources) if all(map(is_masked, sources)) else summed(sources)
-    for line in lines_of(counted):
-        typer.echo(line)
+    print_json(counted) if as_json else typer.echo("\n".join(lines_of(counted)))
     if out is not None:
         write_json(out, _masked(counted, mask, public or [], classes) if mask else counted)
     if mask is not None:

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dance_flwr.errors import counted
+
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from rich.table import Table
 
@@ -16,8 +18,9 @@ def headline(config: "RunConfig", nodes: int) -> str:
 
     what = "one model" if evaluation(config) == "global" else "a model each"
     return (
-        f"{config.clients} clients train {what} with {config.method} on the {nodes:,} texts of "
-        f"{Path(config.data).name} in {config.rounds} rounds"
+        f"{counted(config.clients, 'client')} {'trains' if config.clients == 1 else 'train'} "
+        f"{what} with {config.method} on the {counted(nodes, 'text')} of "
+        f"{Path(config.data).name} in {counted(config.rounds, 'round')}"
     )
 
 
@@ -83,7 +86,7 @@ def _what_left(result: Mapping[str, Any]) -> Iterator[str]:
     yield f"left        each client: {span} of {words}"
     folders = Path(result["partition_dir"]).glob("client-*")  # a run of this command has one
     every = [text for folder in folders for text in read_texts(folder)]
-    texts = f"{len(every):,} texts ({size(sum(len(t.encode()) for t in every))})"
+    texts = f"{counted(len(every), 'text')} ({size(sum(len(t.encode()) for t in every))})"
     calls = sum(result["tokens"]["llm"][name] for name in ("fresh_calls", "cached_calls"))
     asked = "; prompts with texts went to the language model that it chose" if calls else ""
     yield f"never left  {texts}, edges, labels, ids and evidence of its nodes{asked}"

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import typer
 
+from dance_flwr.cli import completion
 from dance_flwr.cli.options import (
     Clients,
+    Compared,
     ConfigFiles,
     Engine,
     Method,
@@ -34,12 +36,11 @@ class RunCommand(SpaceSeparated):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Say in a `UserError` with which option a key is set, or which option is meant."""
-        from difflib import get_close_matches
-
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             from dance_flwr.config.tree import flat_fields
+            from dance_flwr.errors import near
 
             name, keys = error.option_name.lstrip("-"), flat_fields()
             options = {word.lstrip("-") for item in self.params for word in item.opts}
@@ -47,9 +48,8 @@ class RunCommand(SpaceSeparated):
             if name in keys:
                 line = f"{expected}a key of the configuration; use --set {name}=VALUE"
                 raise UserError(line) from None
-            if similar := get_close_matches(name, [*options, *keys], n=1):
-                is_option = similar[0] in options
-                meant = f"--{similar[0]}" if is_option else f"--set {similar[0]}=VALUE"
+            if similar := near(name, [*options, *keys]):
+                meant = f"--{similar}" if similar in options else f"--set {similar}=VALUE"
                 raise UserError(f"{expected}none; did you mean {meant}?") from None
             raise
 
@@ -80,13 +80,13 @@ def run(
     resume: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN", parser=run_folder, help="folder of an interrupted run, or `latest`"
+            metavar="RUN",
+            parser=run_folder,
+            help="folder of an interrupted run, or `latest`",
+            autocompletion=completion.runs,
         ),
     ] = None,
-    compare: Annotated[
-        list[str] | None,
-        typer.Option(metavar="METHOD...", help="also run these methods, one after the other"),
-    ] = None,
+    compare: Compared = None,
     dry_run: Annotated[
         bool,
         typer.Option(

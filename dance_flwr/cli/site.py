@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dance_flwr.cli.options import Group
+from dance_flwr.errors import counted
+
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from dance_flwr.data.graphs.graph import TextGraph
 
@@ -16,7 +19,7 @@ site = typer.Typer(
     no_args_is_help=True,
     help="Join a federation with your own graph: join, start, accept, results.",
 )
-app.add_typer(site)
+app.add_typer(site, cls=Group)
 
 Graph = Annotated[
     str,
@@ -184,7 +187,9 @@ def prepare(
     card = make_folder(
         _loaded(graph), agreement, client, clients, out, encoder=encoder, seed=seed, log=typer.echo
     )
-    typer.echo(f"client      {out}: client {client} of {clients}, {card.num_nodes:,} nodes")
+    typer.echo(
+        f"client      {out}: client {client} of {clients}, {counted(card.num_nodes, 'node')}"
+    )
 
 
 def _loaded(graph: str) -> "TextGraph":

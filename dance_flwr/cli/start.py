@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dance_flwr.cli.plan import print_plan
-from dance_flwr.errors import ResumeError, UserError
+from dance_flwr.errors import ResumeError, UserError, counted
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from dance_flwr.config.options import Value
@@ -36,12 +36,14 @@ def start_run(
     compare : methods to run after it on the same clients, in this process
     """
     from dance_flwr.config.outputs import check_folder
+    from dance_flwr.config.plugins import METHODS
     from dance_flwr.config.tree import parse
     from dance_flwr.data.prepare import load_new
     from dance_flwr.runs.tracking import check_trackers
     from dance_flwr.terminal import bar
 
     check_trackers(track)
+    METHODS.check(compare, "--compare")
     config, others = parse(values), [parse({**values, "method": name}) for name in compare]
     check_folder(Path(config.out), "`out`")
     with bar("start"):
@@ -138,7 +140,8 @@ def resume_run(folder: Path, run: "Runner | None" = None, track: Sequence[str] =
         )
     point.prepare_partition(_pass_warnings)
     print(
-        f"resume      {point.run} in {folder}, {point.round} of {point.config.rounds} rounds done"
+        f"resume      {point.run} in {folder}, {point.round} of "
+        f"{counted(point.config.rounds, 'round')} done"
     )
     config = replace(point.config, out=str(folder), resume=True)
     _print_results(config, _run(config, run, point.round, track), [], True)
@@ -202,6 +205,6 @@ def _run(
     except KeyboardInterrupt:
         print(how_to_resume(folder), file=sys.stderr)
         raise
-    rounds, seconds = len(result["history"]), duration(result["seconds_total"])
-    print(f"training    {config.method}, {rounds} rounds, {choice(result)}, {seconds}", flush=True)
+    rounds, seconds = counted(len(result["history"]), "round"), duration(result["seconds_total"])
+    print(f"training    {config.method}, {rounds}, {choice(result)}, {seconds}", flush=True)
     return result

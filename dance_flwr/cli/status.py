@@ -1,13 +1,14 @@
 """`dance-flwr status` and `privacy`: the progress of a run, and what left its clients."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dance_flwr.cli.options import FinishedRun, run_folder
+from dance_flwr.cli import completion
+from dance_flwr.cli.options import AsJson, FinishedRun, Group, print_json, run_folder
+from dance_flwr.errors import counted
 from dance_flwr.escaping import one_line
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
@@ -19,7 +20,7 @@ privacy = typer.Typer(
     no_args_is_help=True,
     help="Show what the messages of a run held and how much of its privacy budget was spent.",
 )
-app.add_typer(privacy)
+app.add_typer(privacy, cls=Group)
 
 
 @app.command()
@@ -27,18 +28,19 @@ def status(
     run: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN", parser=run_folder, help="folder of a run, finished or not, or `latest`"
+            metavar="RUN",
+            parser=run_folder,
+            help="folder of a run, finished or not, or `latest`",
+            autocompletion=completion.runs,
         ),
     ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="print one JSON object, for programs")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print the progress of a run: round, accuracy, time left, traffic, clients, how to resume."""
     from dance_flwr.runs.status import read_status
 
     current = read_status(run.expanduser().resolve())
-    typer.echo(json.dumps(asdict(current), indent=1) if as_json else render(current))
+    print_json(asdict(current)) if as_json else typer.echo(render(current))
 
 
 def render(status: "Status") -> str:
@@ -101,8 +103,7 @@ def _missing(absent: "Absent") -> str:
         if absent.last_answered is None
         else f"last answered in round {absent.last_answered}"
     )
-    rounds = "1 round" if absent.rounds == 1 else f"{absent.rounds} rounds"
-    missed = f"missed {rounds} in {duration(absent.seconds)}"
+    missed = f"missed {counted(absent.rounds, 'round')} in {duration(absent.seconds)}"
     return f"client {absent.client}: {last}, {missed}: {absent.reason}"
 
 

@@ -9,25 +9,33 @@ from typing import Annotated, Any
 import click
 import typer
 
+from dance_flwr.cli import completion
 from dance_flwr.cli.options import (
     Again,
+    AsJson,
     DryRun,
     ExportedRows,
+    Graphs,
     Jobs,
     KeepExperiments,
     KeepRows,
     KnownRows,
     Labels,
     Live,
+    Methods,
+    NameOfExperiment,
     PageOfTables,
+    ReportPlace,
     RunPage,
     RunSettings,
     ShardOfCells,
     SpaceSeparated,
     StudyFolder,
     Trackers,
+    print_json,
     run_folder,
 )
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.errors import UserError
 
 app = typer.Typer()
@@ -50,13 +58,9 @@ class ExperimentCommand(SpaceSeparated):
 
 @app.command(cls=ExperimentCommand)
 def experiment(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="one of the experiments above")],
-    datasets: Annotated[
-        list[str] | None, typer.Option(help="names of data sets, or folders of graphs")
-    ] = None,
-    methods: Annotated[
-        list[str] | None, typer.Option(help="names of methods; default: those of the experiment")
-    ] = None,
+    name: NameOfExperiment,
+    datasets: Graphs = None,
+    methods: Methods = None,
     ratios: Annotated[
         list[float] | None,
         typer.Option(help="condensation ratios of main-table; default: those of the paper"),
@@ -107,18 +111,12 @@ def report(
         typer.Argument(
             metavar="RUN...|STUDY",
             parser=run_folder,
+            autocompletion=completion.runs,
             help="one run or several, `latest`; or a study folder or a .jsonl file of rows; "
             "default: study",
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="folder for report.md, a page for each experiment, and figures; with --html the "
-            "file of the page",
-        ),
-    ] = None,
+    out: ReportPlace = None,
     export: ExportedRows = None,
     update: KeepRows = False,
     replace: KeepExperiments = False,
@@ -126,19 +124,23 @@ def report(
     html: RunPage = False,
     live: Live = False,
     track: Trackers = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print a run's scores and costs, write the page of runs, or the tables of a study."""
     from dance_flwr.runs.facts import is_run
 
     path, *others = paths or [Path("study")]
-    if others or html or live or track or is_run(path):
+    if others or html or live or track or as_json or is_run(path):
         of_study = {"--export": export, "--update": update, "--replace": replace, "--into": into}
         if given := [name for name, value in of_study.items() if value]:
             raise UserError(
                 f"report: expected the options of one run, found {', '.join(given)} of a study; "
                 "leave one of them out"
             )
-        _report_run(path, others, out, html, live, track or [])
+        if as_json:
+            _print_facts(path, others or out or html or live or track)
+        else:
+            _report_run(path, others, out, html, live, track or [])
         return
     from dance_flwr.study.engine.rows import load_rows
     from dance_flwr.study.reports.report import check_outputs, export_into, insert, write_report
@@ -151,6 +153,15 @@ def report(
     sections = write_report(rows, folder, typer.echo)
     if into is not None:
         insert(sections, folder, into, typer.echo)
+
+
+def _print_facts(run: Path, others: Any) -> None:
+    """Print the scores and costs of a run for programs."""
+    from dance_flwr.runs.reader import read_result, short_result
+
+    if others:
+        raise UserError("report: expected one run and no other option with --json, found others")
+    print_json(short_result(read_result(run.expanduser().resolve())))
 
 
 def _report_run(
@@ -184,8 +195,13 @@ def _report_run(
 
 @app.command(cls=SpaceSeparated)
 def tune(
-    dataset: Annotated[str, typer.Option(help="name of a data set, or folder of a graph")],
-    method: Annotated[str, typer.Option(help="name of the method")],
+    dataset: Annotated[
+        str,
+        typer.Option(
+            help="name of a data set, or folder of a graph", autocompletion=completion.graphs
+        ),
+    ],
+    method: Annotated[str, typer.Option(help="name of the method", autocompletion=METHODS.names)],
     trials: Annotated[
         int, typer.Option(help="number of settings to try, including the base configuration", min=1)
     ] = 16,

@@ -7,14 +7,14 @@ used. Another package registers plug-ins through an entry point of the registry'
     my-method = "my_package.my_method:METHOD"
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, unknown
 
 
 @dataclass(eq=False)
@@ -67,17 +67,24 @@ class Registry(Collection[str]):
 
         Raises
         ------
-        UserError : the name is not registered, is registered twice, or cannot be imported; the
-            message of an unknown name lists the choices
+        UserError : the name is not registered, is registered twice, or cannot be imported
         """
-        self._check_names()
-        if name not in self:
-            known = ", ".join(self.names())
-            raise UserError(f"{self.kind}: expected one of {known}, found {name!r}")
+        self.check([name])
         target = self.builtin[name] if name in self.builtin else self._external[name]
         if not isinstance(target, str):
             return target
         return resolve(target, f"{self.kind} {name!r}")
+
+    def check(self, names: Sequence[str], what: str = "") -> None:
+        """Refuse names that are not registered, all in one line with the choices.
+
+        Parameters
+        ----------
+        what : the option that gives the names; "" = `kind`
+        """
+        known = self.names()
+        if strange := [name for name in names if name not in known]:
+            raise UserError(unknown(what or self.kind, strange, known))
 
     def all(self) -> dict[str, Any]:
         """Return every plug-in by name."""

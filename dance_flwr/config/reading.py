@@ -27,18 +27,19 @@ def read_config(
 def read_values(files: Sequence[Path], pairs: Sequence[str]) -> dict[str, Value]:
     """Return the flat keys of TOML files and KEY=VALUE pairs, unchecked; later sources win."""
     values: dict[str, Value] = {}
-    for path in map(shipped, files):
-        if not path.is_file():
-            raise UserError(f"--config: expected a TOML file, found none at {path}")
+    paths = [shipped(path) for path in files]
+    if absent := [str(path) for path in paths if not path.is_file()]:
+        raise UserError(f"--config: expected a TOML file, found none at {', '.join(absent)}")
+    if bare := [pair for pair in pairs if "=" not in pair]:
+        raise UserError(f"--set: expected KEY=VALUE, found {', '.join(map(repr, bare))}")
+    for path in paths:
         try:
             # Windows editors begin a file with a byte order mark, which TOML does not know.
             values |= flat_keys(tomllib.loads(path.read_text(encoding="utf-8-sig")))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise UserError(f"--config {path}: expected valid TOML, found: {error}") from None
     for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals:
-            raise UserError(f"--set: expected KEY=VALUE, found {pair!r}")
+        key, _, text = pair.partition("=")
         values[key.strip()] = _scalar(text.strip())
     return values
 

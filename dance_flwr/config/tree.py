@@ -31,7 +31,7 @@ from dance_flwr.config.sections import (
     StartConfig,
     TrainingConfig,
 )
-from dance_flwr.errors import ConfigError, UserError
+from dance_flwr.errors import ConfigError, UserError, near, unknown
 
 # Keys that may change when a run resumes: places and timeouts, never what it computes.
 FREE = (
@@ -195,10 +195,8 @@ def paper_values(known: Mapping[str, Value]) -> dict[str, Value]:
 
 def _unknown(key: str, leaves: Mapping[str, Any]) -> str:
     """Return one line about an unknown key, with the most similar key."""
-    from difflib import get_close_matches
-
-    if similar := get_close_matches(key, leaves, n=1):
-        return f"unknown key {key!r}: did you mean {similar[0]!r}?"
+    if similar := near(key, leaves):
+        return f"unknown key {key!r}: did you mean {similar!r}?"
     return f"unknown key {key!r}: `dance-flwr config --all` lists the keys"
 
 
@@ -211,7 +209,7 @@ def _problem(key: str, value: Value, item: Field[Any], kind: type) -> str:
         return f"{key}: expected a finite number, found {value!r}"
     choices = choices_of(item)
     if choices and value not in choices:
-        return f"{key}: expected one of {', '.join(choices)}, found {value!r}"
+        return unknown(key, [str(value)], choices)
     rules = item.metadata
     limits = [(sign, rules[name], holds) for name, sign, _, holds in BOUNDS if name in rules]
     if all(holds(value, bound) for _, bound, holds in limits):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, counted
 from dance_flwr.escaping import one_line
 
 if TYPE_CHECKING:  # wire/rules reads the limits, in processes that need no scipy
@@ -48,8 +48,9 @@ def check_graph(graph: "TextGraph", clients: int) -> None:
     """
     if graph.num_nodes < clients:
         raise DataError(
-            f"{graph.name}: expected at least one node per client, found {graph.num_nodes:,} nodes "
-            f"for {clients:,} clients; set clients to {graph.num_nodes} or fewer"
+            f"{graph.name}: expected at least one node per client, found "
+            f"{counted(graph.num_nodes, 'node')} for {counted(clients, 'client')}; set clients to "
+            f"{graph.num_nodes} or fewer"
         )
     if fault := without_labels(graph.labels):
         raise DataError(f"{graph.name}: {fault}")

@@ -40,7 +40,7 @@ from dance_flwr.data.text.bank import BankSlice, BankStats, TextBank, save_slice
 from dance_flwr.data.text.foreign import MixedTexts, Mixture, mix, mixed_texts
 from dance_flwr.data.text_record import TextRecord, edge_spans
 from dance_flwr.disk import atomic_file, atomic_folder
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, counted
 from dance_flwr.terminal import bar
 
 Log = Callable[[str], None]
@@ -262,8 +262,10 @@ def encode_texts(texts: Sequence[str], bank: TextBank, log: Log) -> BankStats:
     """Encode the texts that the bank lacks and report the numbers in one line."""
     stats = bank.ensure(texts)
     log(
-        f"text bank   {stats.chunks_encoded:,} chunks of {stats.texts_encoded:,} texts encoded in "
-        f"{stats.seconds:.0f} s, {stats.texts_total - stats.texts_encoded:,} texts already there"
+        f"text bank   {counted(stats.chunks_encoded, 'chunk')} of "
+        f"{counted(stats.texts_encoded, 'text')} encoded in "
+        f"{stats.seconds:.0f} s, {counted(stats.texts_total - stats.texts_encoded, 'text')} "
+        "already there"
     )
     return stats
 

@@ -35,7 +35,7 @@ from dance_flwr.data.text.bank import BankStats, TextBank
 from dance_flwr.data.text.encoder import resolve_encoder
 from dance_flwr.data.text.encoder_files import TOKENIZER
 from dance_flwr.disk import private_lock
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, counted
 from dance_flwr.terminal import bar
 
 WARNING = "warning     "  # how a warning begins among the lines of `prepare`
@@ -121,7 +121,10 @@ def prepare(
             return _existing(folder, bank, log)
         stats = write_partition(graph, partition, content, folder, bank, log)
     ratio = content["ratio_of_edges_kept"]
-    log(f"partition   {folder} (made: {spec.clients} clients, {ratio:.1%} of the edges kept)")
+    log(
+        f"partition   {folder} (made: {counted(spec.clients, 'client')}, {ratio:.1%} of the edges "
+        "kept)"
+    )
     return Prepared(folder, content, stats)
 
 
@@ -146,8 +149,8 @@ def load(config: DataConfig, log: Log = lambda line: None) -> TextGraph:
     # Without a column of labels it has none, which `check_graph` refuses with what to do.
     graph = load_graph(config.data, data_root(config))
     log(
-        f"data        {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
-        f"{len(graph.class_names)} classes"
+        f"data        {counted(graph.num_nodes, 'node')}, {counted(graph.num_edges, 'edge')}, "
+        f"{counted(len(graph.class_names), 'class', 'classes')}"
     )
     checks.check_graph(graph, config.clients)
     return graph
@@ -211,7 +214,7 @@ def _log_outside(content: dict[str, Any], log: Log) -> None:
     outside, num_nodes = content["report"].get("outside"), content["num_nodes"]
     if outside:
         log(
-            f"partition   {outside['nodes']:,} of {num_nodes:,} nodes "
+            f"partition   {outside['nodes']:,} of {counted(num_nodes, 'node')} "
             f"({outside['nodes'] / num_nodes:.1%}) take no part, as no client holds them; with "
             f"them {outside['edges']:,} of {content['num_edges']:,} edges"
         )

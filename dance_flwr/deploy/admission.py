@@ -13,7 +13,7 @@ from dance_flwr.deploy.federation import Federation
 from dance_flwr.deploy.peers import write_peer_keys
 from dance_flwr.deploy.superlink import NAME, follow
 from dance_flwr.disk import write_json, write_text
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.federation.node_config import refuse_beyond, terms_of
 from dance_flwr.federation.secagg.signatures import fingerprint_of, load_public_key
 from dance_flwr.federation.secagg.stage_checks import clients_to_stay
@@ -160,7 +160,10 @@ def run_federation(federation: Federation, config: RunConfig, log: Log) -> dict[
         log(f"warning     {line}")
     done = whole_lines(folder / HISTORY)
     (folder / ERROR).unlink(missing_ok=True)  # of the start that is resumed
-    log(f"run         {config.method}, {config.rounds} rounds, {clients} sites, {folder}")
+    log(
+        f"run         {config.method}, {counted(config.rounds, 'round')}, "
+        f"{counted(clients, 'site')}, {folder}"
+    )
 
     def on_round(row: Mapping[str, Any]) -> None:
         score, absent = row["val_accuracy"], row["absent"]

@@ -13,7 +13,7 @@ from dance_flwr.data.partition import read_manifest
 from dance_flwr.data.text.bank_slice import META, load_slice, read_meta
 from dance_flwr.deploy.finding import Finding, ok, problem, unchecked, warning
 from dance_flwr.deploy.node import Node
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, counted
 
 _FOLDER = "give --data CLIENT_FOLDER"
 _AGAIN = "copy the client's folder again"
@@ -25,7 +25,8 @@ def check_agreed(node: Node) -> Finding:
         return unchecked("give --agreed federation.toml")
     agreed = read_agreement(node.agreed)
     return ok(
-        f"{len(agreed.class_names)} classes, encoder {agreed.encoder}, protocol {agreed.protocol}"
+        f"{counted(len(agreed.class_names), 'class', 'classes')}, encoder {agreed.encoder}, "
+        f"protocol {agreed.protocol}"
     )
 
 
@@ -78,8 +79,8 @@ def check_data(node: Node) -> Finding:
         )
     known = int((data.labels >= 0).sum())
     return ok(
-        f"client {card.client} of {card.clients}, {card.num_nodes:,} nodes, {known:,} labelled, "
-        f"{len(bank.tokens):,} chunks of text"
+        f"client {card.client} of {card.clients}, {counted(card.num_nodes, 'node')}, "
+        f"{known:,} labelled, {counted(len(bank.tokens), 'chunk')} of text"
     )
 
 

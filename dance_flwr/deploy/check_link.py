@@ -11,7 +11,7 @@ from cryptography import x509
 from dance_flwr.deploy.finding import Finding, ok, problem, unchecked, warning
 from dance_flwr.deploy.network import Probe
 from dance_flwr.deploy.node import Node
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 
 # Seconds; Flower's node authentication rejects signatures outside these limits.
 MAX_FAST, MAX_SLOW = 5.0, 305.0
@@ -100,10 +100,10 @@ def check_certificate(node: Node) -> Finding:
     if days < _WARN_DAYS:
         return warning(
             f"{what} to hold for {_WARN_DAYS} days or more",
-            f"{days:.0f} days ({end:%Y-%m-%d})",
+            f"{counted(round(days), 'day')} ({end:%Y-%m-%d})",
             action,
         )
-    return ok(f"{what} holds for {days:.0f} days, until {end:%Y-%m-%d}")
+    return ok(f"{what} holds for {counted(round(days), 'day')}, until {end:%Y-%m-%d}")
 
 
 def check_clock(node: Node) -> Finding:

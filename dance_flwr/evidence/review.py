@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.escaping import one_line
 
 WORDS = ("agree", "disagree", "unsure")
@@ -25,7 +25,7 @@ def merge(files: Sequence[Path], log: Callable[[str], None]) -> None:
         key for key in next(iter(reviews.values())) if all(key in of for of in reviews.values())
     ]
     counts = ", ".join(f"{name} {len(of):,}" for name, of in reviews.items())
-    log(f"reviewers   {len(reviews)}: {counts}; {len(shared):,} nodes by all of them")
+    log(f"reviewers   {len(reviews)}: {counts}; {counted(len(shared), 'node')} by all of them")
     if shared:
         chosen = np.array([[WORDS.index(of[key][2]) for of in reviews.values()] for key in shared])
         agreement, name, kappa = agreement_of(chosen)
@@ -34,7 +34,7 @@ def merge(files: Sequence[Path], log: Callable[[str], None]) -> None:
     every = {key: entry for of in reviews.values() for key, entry in of.items()}
     by_case = {key: {name: of[key] for name, of in reviews.items() if key in of} for key in every}
     differ = [k for k, case in by_case.items() if len({entry[2] for entry in case.values()}) > 1]
-    log(f"discuss     {len(differ):,} nodes with different verdicts")
+    log(f"discuss     {counted(len(differ), 'node')} with different verdicts")
     for key in differ:
         node, predicted, *_ = every[key]
         log(f"  {one_line(node)}, model says {one_line(predicted)}")

@@ -18,7 +18,7 @@ from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.paths import STATE
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.card import chunk_digests
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.pack import FUSED, PARTS, Packs
 from dance_flwr.evidence.summaries.summary import Summaries, verify_summaries
@@ -74,11 +74,14 @@ class PackCounts:
     def line(self, fingerprint: str, sealed: bool) -> str:
         """Return in words what was verified and what was not."""
         text = (
-            f"{self.spans:,} spans of {self.packs:,} packs read back from the source texts, "
-            f"weights of {self.recomputed:,} packs recomputed from model {fingerprint}"
+            f"{counted(self.spans, 'span')} of {counted(self.packs, 'pack')} read back from the "
+            f"source texts, weights of {counted(self.recomputed, 'pack')} recomputed from model "
+            f"{fingerprint}"
         )
         if self.sentences:
-            text += f"; {self.sentences:,} sentences of summaries checked against their spans"
+            text += (
+                f"; {counted(self.sentences, 'sentence')} of summaries checked against their spans"
+            )
         if rest := self.packs - self.recomputed:
             how = "as sealed at its end" if sealed else "not sealed, so their weights are not known"
             text += f"; {rest:,} packs are of models that a run does not keep: {how}"

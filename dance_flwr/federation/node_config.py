@@ -16,7 +16,7 @@ from flwr.app import Context
 from dance_flwr.config.options import Value
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import RunConfig, flatten, parse
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, unknown
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.rules import short_repr
 
@@ -79,11 +79,8 @@ class NodeTerms:
 
 def terms_of(node_config: Mapping[str, Any]) -> NodeTerms:
     """Read the terms from a node's configuration; an unknown key may be mistyped: refused."""
-    if unknown := sorted(node_config.keys() - keys.NODE_CONFIG):
-        raise UserError(
-            f"--node-config: expected only {', '.join(sorted(keys.NODE_CONFIG))}, found "
-            f"{unknown[0]!r}; correct it"
-        )
+    if strange := sorted(node_config.keys() - keys.NODE_CONFIG):
+        raise UserError(unknown("--node-config", strange, sorted(keys.NODE_CONFIG)))
     return NodeTerms(
         # What stands for true masks: a node never answers in the open because a value is unusual.
         masks=bool(node_config.get(keys.DEMANDS_MASKS)),
@@ -166,11 +163,7 @@ def _limit(text: str) -> tuple[str, float]:
 
 def _methods(node_config: Mapping[str, Any]) -> tuple[str, ...]:
     names = _listed(node_config, keys.METHODS)
-    if unknown := [name for name in names if name not in METHODS]:
-        raise UserError(
-            f"{keys.METHODS}: expected names of methods, found {unknown[0]!r}; correct it in "
-            "--node-config"
-        )
+    METHODS.check(names, f"{keys.METHODS} in --node-config")
     return names
 
 

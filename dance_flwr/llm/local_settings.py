@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, unknown
 
 FILE, BASE_URL, API_KEY = "DANCE_FLWR_LLM", "OPENAI_BASE_URL", "OPENAI_API_KEY"
 TABLE = "llm"
@@ -106,12 +106,10 @@ def _of_file(path: Path) -> LocalSettings:
     if not isinstance(table, Mapping):
         raise UserError(f"{path}: expected a table [{TABLE}], found none; see docs/llm.md")
     known = {item.name.replace("_", "-") for item in fields(LocalSettings)} - {"source"}
-    if unknown := sorted(table.keys() - known):
+    if strange := sorted(table.keys() - known):
         # The value is not shown: it may be a key that belongs into the environment.
-        raise UserError(
-            f"{path}: expected only {', '.join(sorted(known))} in [{TABLE}], found "
-            f"{unknown[0]!r}; correct it (a key of an endpoint belongs into ${API_KEY})"
-        )
+        line = unknown(f"{path}: [{TABLE}]", strange, sorted(known))
+        raise UserError(f"{line} (a key of an endpoint belongs into ${API_KEY})")
     read = _Table(path, table)
     return LocalSettings(
         model_file=read.file("model-file"),

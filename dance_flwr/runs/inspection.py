@@ -8,6 +8,7 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,7 +16,7 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.embedding_check import encoded_again
 from dance_flwr.data.card import CARD
 from dance_flwr.data.digests import check_files, data_commitment
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.render import example_row, render
 from dance_flwr.evidence.seal import verify_seal
@@ -32,7 +33,13 @@ ENCODED_CHUNKS = 16  # per client
 Log = Callable[[str], None]
 
 
-def show_evidence(run: Path, client: int, node: str | None, client_folder: Path | None) -> str:
+def show_evidence(
+    run: Path,
+    client: int,
+    node: str | None,
+    client_folder: Path | None,
+    form: Callable[..., Any] = render,
+) -> Any:
     """Return one evidence pack of a run as text.
 
     Parameters
@@ -41,6 +48,7 @@ def show_evidence(run: Path, client: int, node: str | None, client_folder: Path 
     node : id of the node; None = the most confident pack that draws on a neighbour. A node outside
         the condensed core has no stored pack; its pack is computed with the run's model
     client_folder : the client's folder; None = that of the run's partition
+    form : what it is returned as, a function like `render`
 
     Raises
     ------
@@ -56,7 +64,7 @@ def show_evidence(run: Path, client: int, node: str | None, client_folder: Path 
                 f"client {client}: expected evidence packs, found none; choose another client"
             )
         example = example_row(packs)
-        return render(data, packs, example, _summary(finished, data, packs, example))
+        return form(data, packs, example, _summary(finished, data, packs, example))
     ids = data.ids()
     if node not in ids:
         raise UserError(f"--node: expected the id of a node of client {client}, found {node!r}")
@@ -64,7 +72,7 @@ def show_evidence(run: Path, client: int, node: str | None, client_folder: Path 
     if row is None:
         packs = finished.explainer(data).explain(torch.tensor([ids.index(node)]))
         packs, row = packs.calibrated(calibration), 0
-    return render(data, packs, row, _summary(finished, data, packs, row))
+    return form(data, packs, row, _summary(finished, data, packs, row))
 
 
 def _summary(
@@ -114,7 +122,7 @@ def verify_evidence(
     if len(took_part) == len(verified):
         log("evidence verified")
     else:
-        log(f"evidence of {len(took_part)} of {len(verified)} clients verified")
+        log(f"evidence of {len(took_part)} of {counted(len(verified), 'client')} verified")
 
 
 def _verify_client(

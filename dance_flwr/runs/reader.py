@@ -18,6 +18,12 @@ if TYPE_CHECKING:  # reading the status of a run needs no torch
 
 # What every reader of a result uses; other entries may be absent in earlier versions.
 _NEEDED = ("calibration", "model_fingerprint", "method", "config")
+# What a program asks of a result; the file has the rest.
+_SHORT = (
+    *("run", "method", "seed", "test_accuracy", "test_macro_f1", "test_balanced_accuracy"),
+    *("test_worst_client", "val_accuracy", "best_round", "test_nodes", "val_nodes"),
+    *("seconds_total", "seconds_per_round", "devices"),
+)
 _AGAIN = "copy the run's folder again, or run again"
 
 
@@ -34,6 +40,24 @@ def read_result(folder: Path) -> dict[str, Any]:
         lack = f"none of {missing[0]!r}" if isinstance(result, dict) else type(result).__name__
         raise UserError(f"{path}: expected the result of a run, found {lack}; {_AGAIN}")
     return result
+
+
+def short_result(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the scores, the clients and the costs of a result, without what its rounds did."""
+    rows = ({k: row[k] for k in row if k != "correct_by_view"} for row in result["clients"])
+    tokens = result["tokens"].items()
+    return {
+        **{name: result.get(name) for name in _SHORT},
+        "rounds": len(result["history"]),
+        "nodes": sum(result["nodes_per_client"]),
+        "clients": list(rows),
+        **{
+            way: sum(sum(row[way].values()) for row in result["history"])
+            for way in ("bytes_down", "bytes_up")
+        },
+        "tokens": {of: {k: n for k, n in row.items() if k != "clients"} for of, row in tokens},
+        "data": result["config"]["data"],
+    }
 
 
 def config_of(result: Mapping[str, Any]) -> RunConfig:

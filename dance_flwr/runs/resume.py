@@ -9,7 +9,7 @@ from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT, SETTINGS
 from dance_flwr.config.text import to_toml
 from dance_flwr.config.tree import FREE, RunConfig, flatten
 from dance_flwr.disk import write_text
-from dance_flwr.errors import ResumeError, UserError
+from dance_flwr.errors import ResumeError, UserError, counted
 from dance_flwr.fingerprint import PROTOCOL
 from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, Checkpoint, other_protocol
 from dance_flwr.runs.history import whole_lines
@@ -104,7 +104,8 @@ def refuse_earlier(config: RunConfig, folder: Path) -> None:
         how = f"it with a release of protocol {checkpoint.protocol}"
     # A `ResumeError`, as `resume_hint` would say once more how to resume.
     raise ResumeError(
-        f"{expected}, {checkpoint.round} of {checkpoint.config.rounds} rounds; resume {how}, or "
+        f"{expected}, {checkpoint.round} of {counted(checkpoint.config.rounds, 'round')}; resume "
+        f"{how}, or "
         f"replace it with {_OVERWRITE}"
     )
 

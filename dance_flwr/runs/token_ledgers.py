@@ -10,6 +10,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dance_flwr.errors import counted
 from dance_flwr.metrics import TOKEN_COUNTS, Tokens
 
 Ledger = dict[str, Any]
@@ -82,16 +83,18 @@ def ledger_lines(ledgers: Mapping[str, Any]) -> list[str]:
     lines = [f"encoder {encoder['fresh']:,}, each text once"]
     if evidence["tokens"]:
         lines.append(
-            f"evidence {evidence['tokens']:,} in {evidence['chunks']:,} chunks; each chunk once: "
+            f"evidence {evidence['tokens']:,} in {counted(evidence['chunks'], 'chunk')}; each "
+            "chunk once: "
             f"{evidence['distinct_tokens']:,} in {evidence['distinct_chunks']:,}"
         )
     calls = llm["fresh_calls"] + llm["cached_calls"]
     if calls or llm["capped_calls"]:
         lines.append(
-            f"language model {llm_tokens(ledgers):,} in {calls:,} calls: prompts "
+            f"language model {llm_tokens(ledgers):,} in {counted(calls, 'call')}: prompts "
             f"{llm['fresh_prompt']:,} fresh, {llm['cached_prompt']:,} cached; replies "
             f"{llm['fresh_completion']:,} fresh, {llm['cached_completion']:,} cached; "
-            f"{llm['failed_calls']:,} calls failed, {llm['capped_calls']:,} beyond the cap; "
+            f"{counted(llm['failed_calls'], 'call')} failed, {llm['capped_calls']:,} beyond the "
+            "cap; "
             f"counted by {', '.join(llm['tokenisers']) or 'the clients'}"
         )
     return lines

@@ -57,6 +57,7 @@ class Tracking:
 
 def check_trackers(names: Sequence[str]) -> None:
     """Check that each of these trackers can be used."""
+    TRACKERS.check(names)
     for name in names:
         package = str(getattr(TRACKERS.get(name), "package", ""))
         if package and find_spec(package) is None:

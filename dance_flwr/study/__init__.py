@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dance_flwr.config.plugins import Registry, resolve
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, unknown
 
 __all__ = ["ANALYSES", "EXPERIMENTS", "get_analysis", "get_experiment", "get_measure", "summary"]
 
@@ -82,7 +82,7 @@ def get_experiment(name: str) -> Any:
 def get_analysis(name: str) -> Callable[..., dict[str, Any]]:
     """Return the analysis of this name: function(run_folder, config, partition_folder) -> dict."""
     if name not in ANALYSES:
-        raise UserError(f"analysis: expected one of {', '.join(ANALYSES)}, found {name!r}")
+        raise UserError(unknown("analysis", [name], ANALYSES))
     return resolve(ANALYSES[name], f"analysis {name!r}")  # type: ignore[no-any-return]
 
 

@@ -89,7 +89,7 @@ def test_what_does_not_fit_is_refused(run, model, graph, tmp_path):
         model.explain(graph, ["nobody"])
     with pytest.raises(UserError, match="expected the id of an explained node"):
         model.explain(graph, [0])["nobody"]
-    with pytest.raises(UserError, match="dataset folder"):
+    with pytest.raises(UserError, match="data: expected one of"):
         model.predict(tmp_path / "nowhere")
     with pytest.raises(UserError, match="found 'sideways'"):
         model.at(graph, view="sideways")

@@ -103,7 +103,7 @@ def test_show_and_check_take_folders_and_unlabelled_graphs(call, tmp_path):
     (tmp_path / "edges.csv").write_text("source,target\n")
     with pytest.warns(UserWarning, match="1 of 1 nodes have an empty text"):
         assert "nan" in call("show", tmp_path)
-        assert "1 nodes, 0 edges" in call("check", tmp_path)
+        assert "1 node, 0 edges" in call("check", tmp_path)
 
 
 def test_options_reach_the_reader(call, tmp_path):
@@ -144,10 +144,10 @@ def test_a_run_reads_the_same_files(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (("fetch", "nothing"), "cannot be fetched"),
+        (("fetch", "nothing"), "graph to fetch: expected one of cora"),
         (("fetch", "instagram"), "data import"),
         (("show", "cora"), "data fetch cora"),
-        (("check", "nothing"), "is unknown"),
+        (("check", "nothing"), "a graph, found 'nothing'"),
         (("import", "nowhere", "--name", "g"), "nothing there"),
         (("import", "nowhere", "--name", "pydocs"), "built-in"),
     ],

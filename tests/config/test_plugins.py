@@ -78,7 +78,11 @@ def test_a_plug_in_may_be_the_object_itself():
 def test_an_unknown_name_lists_the_choices(install):
     install({"a-toy": "toy_a:A"})
     registry = Registry(GROUP, "toy", {"own": "m:X"})
-    assert refused(registry.get, "c-toy") == "toy: expected one of own, a-toy, found 'c-toy'"
+    assert refused(registry.get, "far") == "toy: expected one of own, a-toy, found 'far'"
+    line = refused(registry.check, ["own", "A-toi", "far"], "--toys")
+    assert line.endswith(
+        "--toys: expected one of own, a-toy, found 'A-toi', 'far'; did you mean 'a-toy'?"
+    )
 
 
 def test_a_name_of_this_package_may_not_be_taken(install):

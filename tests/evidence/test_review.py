@@ -48,7 +48,7 @@ def test_reviewers_are_merged(tmp_path, cli):
     lines = done.out.splitlines()
     assert lines[0].endswith("anna.json 3, " + f"{ben} 3; 2 nodes by all of them")
     assert lines[1] == "agreement   0.500 of pairs of verdicts; Cohen's kappa 0.000"
-    assert lines[2] == "discuss     1 nodes with different verdicts"
+    assert lines[2] == "discuss     1 node with different verdicts"
     assert lines[3] == "  n2, model says A"
     assert lines[4].startswith(f"    {anna}: disagree, about n2") and "\x1b" not in done.out
     assert lines[5] == f"    {ben}: agree"

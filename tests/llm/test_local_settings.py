@@ -93,7 +93,7 @@ def test_the_key_comes_from_the_environment_only(written, monkeypatch):
         ("max-calls = -1", "an integer >= 0 as max-calls, found -1"),
         ("max-tokens = 1.5", "an integer >= 0 as max-tokens, found 1.5"),
         ("max-calls = true", "an integer >= 0 as max-calls, found True"),
-        ("modell = 'm'", "expected only allow-remote, base-url"),
+        ("modell = 'm'\nmax-call = 1", "found 'max-call', 'modell'; did you mean 'max-calls' and"),
     ],
 )
 def test_a_value_that_is_none_is_refused(written, line, found):

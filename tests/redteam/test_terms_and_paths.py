@@ -239,7 +239,7 @@ def test_a_term_that_says_nothing_stops_the_node(client, value, caplog):
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("epsilon-max", 5, "--node-config: expected only"),
+        ("epsilon-max", 5, "--node-config: expected one of data-path"),
         (keys.METHODS, " ", "methods: expected names"),
         (keys.METHODS, "dance, fedavgfull", "found 'fedavgfull'"),
         (

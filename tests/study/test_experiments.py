@@ -384,7 +384,7 @@ def test_a_dry_run_runs_nothing(go, inline, tmp_path, capsys):
 
 @pytest.mark.parametrize("data", ["corra", "./cora", "/nowhere/graph"])
 def test_a_dry_run_refuses_data_that_do_not_exist(go, inline, tmp_path, data):
-    with pytest.raises(DataError, match=r"expected one of: .*cora"):
+    with pytest.raises(DataError, match=r"expected one of .*cora"):
         go("ablation", datasets=(data,), dry_run=True)
     # Not fetched yet: what a grid costs is asked before its data are.
     assert go("ablation", datasets=("cora",), dry_run=True) == 0

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dance_flwr.data.federation_file import Agreement
+from dance_flwr.errors import counted
 from dance_flwr.escaping import markdown
 from dance_flwr.methods import get_spec
 from dance_flwr.nn.calibration import Calibration
@@ -97,6 +98,6 @@ def _accuracy(facts: Mapping[str, Any]) -> str:
         if facts["privacy"]["dp"] != "none":
             return "not measured: clients count no test node under differential privacy"
         return "not measured: no client has test nodes, or masks hide them"
-    score = f"{facts['test_accuracy']:.4f} ({facts['test_nodes']:,} nodes)"
+    score = f"{facts['test_accuracy']:.4f} ({counted(facts['test_nodes'], 'node')})"
     f1 = facts["test_macro_f1"]  # of personal models, not known of the global one
     return score if f1 is None else f"{score}, macro-F1 {f1:.4f}"

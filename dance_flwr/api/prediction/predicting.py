@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -83,14 +83,21 @@ def explainer_of(bundle: Bundle, client: Client) -> Explainer:
     return Explainer(model, client.data, settings, round_, bundle.model_id, *after)
 
 
-def show_node(bundle: Bundle, data: str, node: str, log: Log) -> str:
-    """Return the evidence pack of any node of a graph, or of a client's folder, as text."""
+def show_node(
+    bundle: Bundle, data: str, node: str, log: Log, form: Callable[..., Any] = render
+) -> Any:
+    """Return the evidence pack of any node of a graph, or of a client's folder, as text.
+
+    Parameters
+    ----------
+    form : what it is returned as, a function like `render`
+    """
     with open_data(bundle, data, log) as client:
         ids = client.data.ids()
         if node not in ids:
             raise UserError(f"--node: expected the id of a node of {data}, found {node!r}")
         packs = explainer_of(bundle, client).explain(torch.tensor([ids.index(node)]))
-        return render(client.data, packs, 0)
+        return form(client.data, packs, 0)
 
 
 def known_labels(data: str, client: Client) -> Iterator[tuple[str, Tensor, dict[str, int]]]:

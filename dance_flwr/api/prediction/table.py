@@ -26,7 +26,7 @@ from dance_flwr.client_data.validated import labelled_nodes
 from dance_flwr.config.outputs import check_out
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.disk import atomic_file, atomic_path
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.escaping import one_line
 from dance_flwr.evidence.json_lines import evidence_lines, read_lines, verify_lines
 from dance_flwr.evidence.pack import FUSED
@@ -108,7 +108,7 @@ def predict(
                 block["classes"], sets = sets[: len(block["id"])], sets[len(block["id"]) :]
             write(pa.table(block, schema))
         _log_accuracy(data, client, probs, log)
-    log(f"predictions {out}: {len(probs):,} nodes, model {bundle.model_id}")
+    log(f"predictions {out}: {counted(len(probs), 'node')}, model {bundle.model_id}")
 
 
 def _sets(bundle: Bundle, client: Client, probs: Tensor, coverage: float, log: Log) -> list[str]:
@@ -118,7 +118,10 @@ def _sets(bundle: Bundle, client: Client, probs: Tensor, coverage: float, log: L
     val, test = (labelled_nodes(data, split) for split in (VAL, TEST))
     inside = prediction_sets(probs, conformal_threshold(probs[val], data.labels[val], coverage))
     size = float(inside.sum(dim=1).float().mean())
-    line = f"sets for {coverage:g} by {len(val):,} validation nodes, {size:.2f} classes in the mean"
+    line = (
+        f"sets for {coverage:g} by {counted(len(val), 'validation node')}, {size:.2f} classes "
+        "in the mean"
+    )
     if len(test):
         measured = float(inside[test, data.labels[test]].float().mean())
         line += f"; {measured:.4f} of {len(test):,} test nodes have theirs inside"
@@ -154,11 +157,11 @@ def verify(
     with open_data(bundle, data, log) as client:
         if predictions is not None and rows is not None:
             _verify_rows(bundle, client, rows, predictions)
-            log(f"predictions verified: {len(rows):,} nodes, model {bundle.model_id}")
+            log(f"predictions verified: {counted(len(rows), 'node')}, model {bundle.model_id}")
         if evidence is not None and lines is not None:
             spans = verify_lines(explainer_of(bundle, client), lines, evidence, bundle.digest)
             log(
-                f"evidence verified: {spans:,} spans of {len(lines):,} nodes, "
+                f"evidence verified: {counted(spans, 'span')} of {counted(len(lines), 'node')}, "
                 f"model {bundle.model_id}"
             )
 
@@ -218,7 +221,7 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
         else:
             table = pq.read_table(path, columns=list(_FIELDS)).cast(pa.schema(_FIELDS))
         if missing := [name for name in _FIELDS if table[name].null_count]:
-            raise ValueError(f"rows without {missing[0]}")
+            raise ValueError(f"rows without {', '.join(missing)}")
     except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise UserError(
             f"{path}: expected a table that `dance-flwr predict` wrote, found {error}"
@@ -261,7 +264,7 @@ def _log_accuracy(data: str, client: Client, probs: Tensor, log: Log) -> None:
             continue
         # Before calibration, which changes no predicted class.
         hits = int((probs.argmax(dim=1) == labels)[known].sum())
-        line = f"{hits / total:.4f} on {total:,} {name} nodes" if total else "not known"
+        line = f"{hits / total:.4f} on {counted(total, f'{name} node')}" if total else "not known"
         if left_out:
             nodes = "more" if total else "node" if left_out == 1 else "nodes"
             has = "has a label" if left_out == 1 else "have labels"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dance_flwr.api.prediction.tested import TestedClient, tested_clients
 from dance_flwr.config.sections import ALONE, PERSONAL
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.metrics import macro_f1
 from dance_flwr.runs.reader import read_result
 from dance_flwr.runs.units import size
@@ -47,7 +47,7 @@ class Worth:
             return "no test nodes, so nothing is known"
         if abs(points) <= margin:
             shown = f"{points:+.1f} ± {margin:.1f}"
-            return f"no difference that {self.nodes:,} nodes can show ({shown})"
+            return f"no difference that {counted(self.nodes, 'node')} can show ({shown})"
         verb = "is worth" if points > 0 else "costs"
         return f"joining {verb} {abs(points):.1f} ± {margin:.1f} points here"
 

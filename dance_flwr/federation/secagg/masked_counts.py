@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
+from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.stats import CHARACTERS, GROUP, SECTIONS, Stats
 from dance_flwr.disk import write_text
 from dance_flwr.errors import UserError
@@ -78,8 +79,9 @@ def masked(
             f"--public: expected the public keys of at least {MIN_SITES - 1} other sites, each "
             f"once, found {len({*group}) - 1}: fewer would show each other's counts"
         )
-    if unknown := sorted(name for name, n in stats["classes"].items() if n and name not in classes):
-        raise UserError(f"--classes: expected all that occur here, found none {unknown[0]!r:.80}")
+    if absent := sorted(name for name, n in stats["classes"].items() if n and name not in classes):
+        found = listed(f"{name!r:.80}" for name in absent)
+        raise UserError(f"--classes: expected all that occur here, found none {found}; add them")
     names = _names(classes)
     values = np.array([stats[section].get(name, 0) for section, name in names], np.uint32)
     # The secret of two sites is bound to who takes part and what is counted.

