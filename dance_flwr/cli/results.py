@@ -33,17 +33,25 @@ def headline(runs: "Sequence[RunConfig]", nodes: int, in_process: bool, encodes:
 
 def summary(folder: Path, result: Mapping[str, Any], others: Sequence[Path]) -> Iterator[str]:
     """Yield what a person wants to know first of a run, also beside other finished runs."""
+    from dance_flwr.config.paths import PAGE
+    from dance_flwr.runs.status import read_status
+
     yield ""
     yield from _accuracy(result)
     for other in others:
         yield f"            {_against(folder, other)}"
+    private = read_status(folder).private
+    for name, text in private.rows() if private else ():
+        yield f"{name:12s}{text}"
     yield from _what_left(result)
+    if others:
+        yield f"page        {folder / PAGE}: all of these runs"
     yield ""
     yield "Next:"
     commands = {
         "report latest --html": "charts by round, client and class, as a page",
         "report latest": "the table of clients, and what the run cost",
-        "run --compare fedavg-full": "the same clients with another method",
+        "privacy report latest": "every message: what it held, and who could read it",
     }
     if result["method"] == "dance" and result["partition_dir"]:
         commands = {"evidence page latest": "predictions with the text they rest on"} | commands
@@ -52,9 +60,11 @@ def summary(folder: Path, result: Mapping[str, Any], others: Sequence[Path]) -> 
 
 
 def _accuracy(result: Mapping[str, Any]) -> Iterator[str]:
+    from dance_flwr.runs.reader import why_not_tested
+
     nodes, counts = result["test_nodes"], result.get("test_by_class", {}).get("nodes")
     if result["test_accuracy"] is None:
-        yield "accuracy    not measured: no client has test nodes"
+        yield f"accuracy    not measured: {why_not_tested(result)}"
         return
     tested = [row["test_accuracy"] for row in result["clients"] if row["test_nodes"]]
     # Under masks no client has a row.
@@ -80,23 +90,25 @@ def _against(folder: Path, other: Path) -> str:
 
 
 def _what_left(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what left each client in the rounds of a run, and what did not."""
+    """Yield what left each client, by the run's own record of messages, and what did not."""
+    from textwrap import wrap
+
     from dance_flwr.data.card import read_texts
-    from dance_flwr.methods import get_spec
+    from dance_flwr.runs.privacy_report import sent as contents
     from dance_flwr.runs.summary import sum_by_key
     from dance_flwr.runs.units import size
 
     sent = sum_by_key([row["bytes_up"] for row in result["history"]])
     sizes = list(dict.fromkeys(size(count) for count in sorted(sent.values()))) or ["0 B"]
     span = sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    words = get_spec(result["method"]).card.leaves_client
-    yield f"left        each client: {span} of {words}"
+    left = f"left        each client: {span} of {', '.join(contents(result))}"
+    yield from wrap(left, 110, subsequent_indent=" " * 12, break_on_hyphens=False)
     folders = Path(result["partition_dir"]).glob("client-*")  # a run of this command has one
     every = [text for folder in folders for text in read_texts(folder)]
     texts = f"{len(every):,} texts ({size(sum(len(t.encode()) for t in every))})"
     calls = sum(result["tokens"]["llm"][name] for name in ("fresh_calls", "cached_calls"))
     asked = "; prompts with texts went to the language model that it chose" if calls else ""
-    yield f"never left  {texts}, edges, labels, ids and evidence of its nodes{asked}"
+    yield f"never left  {texts}, ids, edges, evidence and the label of any node{asked}"
 
 
 def details(folder: Path, result: Mapping[str, Any]) -> Iterator[str]:
