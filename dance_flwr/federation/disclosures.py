@@ -126,6 +126,14 @@ _MASKS = "keys, shares and signatures of masks"
 _PROTOCOL = Disclosure(
     "public keys, parameters of the protocol, numbers of nodes", _ALL, brief=_MASKS
 )
+_LAYOUT = Disclosure(
+    "names and lengths of the metrics, and whether they are missing; no values",
+    _SERVER,
+    brief="names of metrics",
+)
+_SIGNED = Disclosure(
+    "signatures of greetings, public keys and survivors, client numbers", _ALL, brief=_MASKS
+)
 _SIZES = "numbers of nodes and tokens"
 
 
@@ -228,20 +236,12 @@ def _masked() -> dict[tuple[str, str], Disclosure]:
         *(key.DESTINATION_LIST, key.SOURCE_LIST, key.NODE_ID_LIST),
         *(key.ACTIVE_NODE_ID_LIST, key.DEAD_NODE_ID_LIST, keys.NODE),
     ]
-    layout = Disclosure(
-        "names and lengths of the metrics, and whether they are missing; no values",
-        _SERVER,
-        brief="names of metrics",
-    )
     request = Disclosure(
         "what is to be summed, the range of updates, all nodes together", "all clients"
     )
     constant = Disclosure("constants that Flower's workflow asks for", _SERVER, brief=_MASKS)
     signatures = [keys.CLIENT, keys.SIGNATURE]
     signatures += [keys.SIGNED_NODES, keys.SIGNED_CLIENTS, keys.SIGNATURES]
-    signed = Disclosure(
-        "signatures of greetings, public keys and survivors, client numbers", _ALL, brief=_MASKS
-    )
     return {
         **_each(SECAGG_CONFIGS, protocol, _PROTOCOL),
         # What follows rests on assumptions, which the report states beside each key.
@@ -263,8 +263,8 @@ def _masked() -> dict[tuple[str, str], Disclosure]:
             "it asks for one secret of each client; clients refuse to give both",
             _MASKS,
         ),
-        **_each(keys.SIGNED, signatures, signed),
-        **_each(keys.SECURE_LAYOUT, [keys.NAMES, keys.LENGTHS, keys.MICRO, keys.OMITTED], layout),
+        **_each(keys.SIGNED, signatures, _SIGNED),
+        **_each(keys.SECURE_LAYOUT, [keys.NAMES, keys.LENGTHS, keys.MICRO, keys.OMITTED], _LAYOUT),
         **_each(
             keys.SECURE_SUM,
             [

@@ -211,7 +211,7 @@ def _private(
         withheld=not config["privacy.seeded"],
         losses=[(row.round, row.loss) for row in rows if row.loss is not None],
         epsilon=next((row.epsilon for row in reversed(rows) if row.epsilon is not None), None),
-        budget=config["privacy.epsilon"],
+        budget=float(config["privacy.epsilon"]),
         sites=sorted(sites, key=lambda site: site.client),
         files=f"{partition}/client-*/runs/{run}/{MEASURED}" if partition else "",
         elsewhere=bool(result) and not partition,
