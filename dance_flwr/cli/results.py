@@ -34,18 +34,16 @@ def headline(runs: "Sequence[RunConfig]", nodes: int, in_process: bool, encodes:
 def summary(folder: Path, result: Mapping[str, Any], others: Sequence[Path]) -> Iterator[str]:
     """Yield what a person wants to know first of a run, also beside other finished runs."""
     from dance_flwr.config.paths import PAGE
-    from dance_flwr.runs.status import read_status
 
     yield ""
     yield from _accuracy(result)
     for other in others:
         yield f"            {_against(folder, other)}"
-    private = read_status(folder).private
-    for name, text in private.rows() if private else ():
-        yield f"{name:12s}{text}"
+    yield from under_noise(folder)
     yield from _what_left(result)
     if others:
-        yield f"page        {folder / PAGE}: all of these runs"
+        page, here = folder / PAGE, Path.cwd()
+        yield f"page        {page.relative_to(here) if here in page.parents else page}: all runs"
     yield ""
     yield "Next:"
     commands = {
@@ -60,6 +58,7 @@ def summary(folder: Path, result: Mapping[str, Any], others: Sequence[Path]) -> 
 
 
 def _accuracy(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the accuracy of a run beside that of its largest class, or why there is none."""
     from dance_flwr.runs.reader import why_not_tested
 
     nodes, counts = result["test_nodes"], result.get("test_by_class", {}).get("nodes")
@@ -73,6 +72,15 @@ def _accuracy(result: Mapping[str, Any]) -> Iterator[str]:
     if counts:
         name = result["class_names"][counts.index(max(counts))]
         yield f"            {max(counts) / nodes:.1%} if all were called {name}, the largest class"
+
+
+def under_noise(folder: Path) -> Iterator[str]:
+    """Yield whether a run under differential privacy works, as far as it is known here."""
+    from dance_flwr.runs.status import read_status
+
+    private = read_status(folder).private
+    for name, text in private.rows() if private else ():
+        yield f"{name:12s}{text}"
 
 
 def _against(folder: Path, other: Path) -> str:

@@ -97,7 +97,7 @@ _CALIBRATION = Disclosure(
 _VOTES = Disclosure(
     "votes on the reading: validation nodes that each one gains and loses (none where withheld)",
     _SERVER,
-    brief="votes on the reading",
+    brief="votes on the reading, if any",
 )
 _TOKENS = Disclosure(
     "counts of the run: chunks and tokens read as evidence, each time and once; calls, tokens and "
@@ -139,7 +139,7 @@ _SIZES = "numbers of nodes and tokens"
 
 def disclosures() -> dict[tuple[str, str], Disclosure]:
     """Return the disclosure of every (record, key) whose record does not hold tensors."""
-    return _metrics() | _config() | _masked()
+    return _masked() | _metrics() | _config()
 
 
 def disclosure(record: str, key: str) -> Disclosure:
@@ -243,7 +243,6 @@ def _masked() -> dict[tuple[str, str], Disclosure]:
     signatures = [keys.CLIENT, keys.SIGNATURE]
     signatures += [keys.SIGNED_NODES, keys.SIGNED_CLIENTS, keys.SIGNATURES]
     return {
-        **_each(SECAGG_CONFIGS, protocol, _PROTOCOL),
         # What follows rests on assumptions, which the report states beside each key.
         (SECAGG_CONFIGS, key.MASKED_PARAMETERS): Disclosure(
             "model update, weight and metrics, masked",
@@ -263,6 +262,7 @@ def _masked() -> dict[tuple[str, str], Disclosure]:
             "it asks for one secret of each client; clients refuse to give both",
             _MASKS,
         ),
+        **_each(SECAGG_CONFIGS, protocol, _PROTOCOL),
         **_each(keys.SIGNED, signatures, _SIGNED),
         **_each(keys.SECURE_LAYOUT, [keys.NAMES, keys.LENGTHS, keys.MICRO, keys.OMITTED], _LAYOUT),
         **_each(
