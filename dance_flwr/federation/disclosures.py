@@ -97,7 +97,7 @@ _CALIBRATION = Disclosure(
 _VOTES = Disclosure(
     "votes on the reading: validation nodes that each one gains and loses (none where withheld)",
     _SERVER,
-    brief="votes on the reading, if any",
+    brief="votes on the reading",
 )
 _TOKENS = Disclosure(
     "counts of the run: chunks and tokens read as evidence, each time and once; calls, tokens and "

@@ -268,3 +268,21 @@ def federation(cli, tiny, monkeypatch):
     for site in SITES:
         Site(Path(site).resolve()).set_peer_keys(admission.peer_keys_path(opened))
     return opened
+
+
+def test_after_a_run_of_a_federation_its_sites_see_their_numbers(
+    cli, federation, place, monkeypatch
+):
+    noise = ("dp=distributed", "noise-multiplier=1.0", "epsilon=50.0")
+    done = cli("deploy", "run", *(f"--set=privacy.{pair}" for pair in noise))
+    assert done.code == 0, done.err
+    assert "accuracy    not measured: clients count no test node under differential" in done.out
+    (command,) = recommended(done.out)
+    for site in SITES:
+        monkeypatch.chdir(place / site)
+        before = files(place)
+        done = cli(*shlex.split(command))
+        assert done.code == 0, done.err
+        assert re.search(r"measured    \d+\.\d% of \d+ test nodes; .* its largest class", done.out)
+        after = files(place)
+        assert [path for path in before if before[path] != after.get(path)] == []
