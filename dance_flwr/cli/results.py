@@ -124,6 +124,9 @@ def details(folder: Path, result: Mapping[str, Any]) -> Iterator[str]:
     from dance_flwr.evidence.summaries.statistics import summary_lines
     from dance_flwr.runs.token_ledgers import ledger_lines
 
+    if result["test_accuracy"] is None:
+        yield from _accuracy(result)
+    yield from under_noise(folder)
     yield f"macro-F1    {_score(result['test_macro_f1'])} on the test nodes, {choice(result)}"
     yield f"device      {', '.join(sorted(set(result['devices'])))}"
     for line in ledger_lines(result["tokens"]):

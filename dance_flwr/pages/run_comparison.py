@@ -9,14 +9,14 @@ from dance_flwr.pages.run_parts import NO_NODES, Section, Table, four, percent
 from dance_flwr.runs.facts import RunFacts
 
 
-def comparison(facts: RunFacts, by_folder: Mapping[Path, RunFacts | None]) -> Section:
+def comparison(facts: RunFacts, by_folder: Mapping[Path, RunFacts | str]) -> Section:
     """Return the curves of several runs in one chart, and the verdict on each pair.
 
     Parameters
     ----------
-    by_folder : the runs beside the first; None = one that is gone, which a sentence says
+    by_folder : the runs beside the first; a text = why one is not shown
     """
-    others = [other for other in by_folder.values() if other]
+    others = [other for other in by_folder.values() if isinstance(other, RunFacts)]
     every = [facts, *others]
     methods = [one.status.method for one in every]
     # A method of which there are several is told by the folder of each run.
@@ -29,9 +29,9 @@ def comparison(facts: RunFacts, by_folder: Mapping[Path, RunFacts | None]) -> Se
     from dance_flwr.api.prediction.comparison import compare_runs  # opens clients
 
     sentences = [
-        f"The run in {folder.name} was compared, too; its folder is gone."
+        f"The run in {folder.name} was compared, too, and is not shown: {other}."
         for folder, other in by_folder.items()
-        if not other
+        if isinstance(other, str)
     ]
     rows = [(names[0], four(facts.status.test_accuracy) or NO_NODES, "")]
     for name, other in zip(names[1:], others, strict=True):

@@ -73,13 +73,18 @@ def report_run(
         log(f"page        {page}: run {facts.status.state}, {facts.status.round} rounds")
 
 
-def _overlaid(run: Path, others: Sequence[Path]) -> dict[Path, RunFacts | None]:
-    """Return these runs and all that the run was compared with before; None = one that is gone."""
-    named = {folder: read_facts(folder) for other in others if (folder := other.resolve()) != run}
-    every: dict[Path, RunFacts | None] = {**named}
+def _overlaid(run: Path, others: Sequence[Path]) -> dict[Path, RunFacts | str]:
+    """Return these runs and all that the run was compared with before, or why one is not shown."""
+    folders = dict.fromkeys(other.resolve() for other in others)
+    every: dict[Path, RunFacts | str] = {f: read_facts(f) for f in folders if f != run.resolve()}
     for folder in compared_with(run):
-        if folder not in every:
-            every[folder] = read_facts(folder) if is_run(folder) else None
+        # One that was named is read above, and its error is the user's.
+        if folder in every:
+            continue
+        try:
+            every[folder] = read_facts(folder) if is_run(folder) else "its folder is gone"
+        except UserError as error:
+            every[folder] = str(error)
     return every
 
 
@@ -91,7 +96,7 @@ def _about(run: Path, page: Path) -> str:
 def run_page(
     facts: RunFacts,
     refresh_seconds: float | None = None,
-    others: Mapping[Path, RunFacts | None] = MappingProxyType({}),
+    others: Mapping[Path, RunFacts | str] = MappingProxyType({}),
     about: str = "",
 ) -> Page:
     """Return the page of a run, as far as it went.
@@ -99,7 +104,7 @@ def run_page(
     Parameters
     ----------
     refresh_seconds : after which it reloads itself; None = never
-    others : runs that are laid over it, by their folders; None = one that is gone
+    others : runs that are laid over it, by their folders; a text = why one is not shown
     about : of `Page`
     """
     status, confusion = facts.status, _confusion(facts)

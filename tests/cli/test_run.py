@@ -168,7 +168,14 @@ def test_a_compared_run_that_is_gone_is_named_and_the_others_are_shown(compared,
     done = cli("report", folder, "--html")
     html = (folder / "report.html").read_text()
     assert done.code == 0 and against(folder / "report.html") == ["local-only"]
-    assert "The run in third was compared, too; its folder is gone." in html
+    assert "The run in third was compared, too, and is not shown: its folder is gone." in html
+    # Nor does a damaged one cost the page.
+    shutil.copytree(alone, third)
+    (third / "result.json").write_text("{")
+    assert cli("report", folder, "--html").code == 0
+    html = (folder / "report.html").read_text()
+    assert "is not shown: " in html and "expected the result of a run" in html
+    shutil.rmtree(third)
     # One that the user names must be there.
     assert cli("report", folder, third, "--html").code == 2
     shutil.rmtree(alone)

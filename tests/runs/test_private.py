@@ -57,7 +57,8 @@ def test_each_client_keeps_its_own_numbers_and_sends_none(noisy):
 def test_the_reason_is_the_true_one_everywhere(noisy, cli, tmp_path):
     report_run(noisy.folder, page=tmp_path / "page.html", log=lambda line: None)
     page = (tmp_path / "page.html").read_text("utf-8")
-    for text in (closing(noisy), cli("status", noisy.folder).out, page):
+    printed = [cli(command, noisy.folder).out for command in ("status", "report")]
+    for text in (closing(noisy), *printed, page):
         assert "clients count no test node under differential privacy" in text
         assert "no client has" not in text
 
