@@ -64,11 +64,7 @@ def check_data(node: Node) -> Finding:
             _AGAIN,
         )
     if not np.isfinite(np.asarray(bank.embeddings[-1:], np.float32)).all():
-        return problem(
-            "finite embeddings in the text bank",
-            "others",
-            _encode(node.data),
-        )
+        return problem("finite embeddings in the text bank", "others", _encode(node.data))
     _compare_manifest(node.data, card)
     # A run writes its states and evidence there, as the user of the SuperNode.
     if not os.access(node.data, os.W_OK):

@@ -100,7 +100,7 @@ def test_a_run_says_what_happens_and_what_came_of_it(compared, cli, words):
     assert f"{other['test_accuracy']:.1%} by each client alone: " in out
     assert " points)" in out and "72 texts (" in out
     # What a beginner need not read is in `report`.
-    plain = out.replace(str(folder), "RUN")
+    plain = out.replace(folder.name, "RUN")
     assert not re.search(r"[0-9a-f]{12}|\d{8}-\d{6}|\bpacks?\b", plain)
 
 
