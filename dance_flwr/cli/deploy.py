@@ -116,7 +116,9 @@ def admit(
     for site, (state, fingerprint) in admission.statuses(opened).items():
         typer.echo(f"{site:<12}{state:<14}{fingerprint}")
     if keys and (path := admission.peer_keys_path(opened)).is_file():
-        typer.echo(f"all sites   give each {path} for `dance-flwr site start --peer-keys`")
+        typer.echo(
+            f"all sites   give each {path}, for `dance-flwr site start --peer-keys {path.name}`"
+        )
 
 
 @app.command()
@@ -133,15 +135,19 @@ def run(
 
     Exits with code 0 if the run has a result, and with 2 and the reason if it has none.
     """
+    from dance_flwr.cli.results import under_noise
     from dance_flwr.deploy.admission import run_federation
     from dance_flwr.deploy.federation import Federation
+    from dance_flwr.runs.reader import why_not_tested
 
     opened = Federation.open(federation)
-    result = run_federation(
-        opened, opened.config(config or [], set_ or [], name, resume), typer.echo
-    )
+    settled = opened.config(config or [], set_ or [], name, resume)
+    result = run_federation(opened, settled, typer.echo)
     score = result["test_accuracy"]
-    typer.echo(f"accuracy    {'not measured' if score is None else f'{score:.4f}'} on test nodes")
+    known = f"not measured: {why_not_tested(result)}" if score is None else f"{score:.4f}"
+    typer.echo(f"accuracy    {known}{'' if score is None else ' on test nodes'}")
+    for line in under_noise(Path(settled.out)):
+        typer.echo(line)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -64,7 +65,7 @@ def new(
         shown = " ".join(graph.texts[node].split())
         typer.echo(f"  {graph.ids[node]}: {shown[:_CHARACTERS]}")
     write_text(study, "\n".join(_keys(graph, name, clients)) + "\n")
-    typer.echo(f"written     {study}\n\nNext:\n  dance-flwr run --config {study}")
+    typer.echo(f"written     {study}\n\nNext:\n  dance-flwr run --config {quote(str(study))}")
 
 
 def _read(files: list[Path], options: "Options") -> "tuple[TextGraph, Options]":

@@ -26,17 +26,23 @@ def headline(config: "RunConfig", nodes: int) -> str:
 
 def summary(folder: Path, result: Mapping[str, Any], others: Sequence[Path]) -> Iterator[str]:
     """Yield what a person wants to know first of a run, also beside other finished runs."""
+    from dance_flwr.config.paths import PAGE
+
     yield ""
     yield from _accuracy(result)
     for other in others:
         yield f"            {_against(folder, other)}"
+    yield from under_noise(folder)
     yield from _what_left(result)
+    if others:
+        page, here = folder / PAGE, Path.cwd()
+        yield f"page        {page.relative_to(here) if here in page.parents else page}: all runs"
     yield ""
     yield "Next:"
     commands = {
         "report latest --html": "charts by round, client and class, as a page",
         "report latest": "the table of clients, and what the run cost",
-        "run --compare fedavg-full": "the same clients with another method",
+        "privacy report latest": "every message: what it held, and who could read it",
     }
     if result["method"] == "dance" and result["partition_dir"]:
         commands = {"evidence page latest": "predictions with the text they rest on"} | commands
@@ -45,9 +51,12 @@ def summary(folder: Path, result: Mapping[str, Any], others: Sequence[Path]) -> 
 
 
 def _accuracy(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the accuracy of a run beside that of its largest class, or why there is none."""
+    from dance_flwr.runs.reader import why_not_tested
+
     nodes, counts = result["test_nodes"], result.get("test_by_class", {}).get("nodes")
     if result["test_accuracy"] is None:
-        yield "accuracy    not measured: no client has test nodes"
+        yield f"accuracy    not measured: {why_not_tested(result)}"
         return
     tested = [row["test_accuracy"] for row in result["clients"] if row["test_nodes"]]
     # Under masks no client has a row.
@@ -56,6 +65,15 @@ def _accuracy(result: Mapping[str, Any]) -> Iterator[str]:
     if counts:
         name = result["class_names"][counts.index(max(counts))]
         yield f"            {max(counts) / nodes:.1%} if all were called {name}, the largest class"
+
+
+def under_noise(folder: Path) -> Iterator[str]:
+    """Yield whether a run under differential privacy works, as far as it is known here."""
+    from dance_flwr.runs.status import read_status
+
+    private = read_status(folder).private
+    for name, text in private.rows() if private else ():
+        yield f"{name:12s}{text}"
 
 
 def _against(folder: Path, other: Path) -> str:
@@ -73,23 +91,25 @@ def _against(folder: Path, other: Path) -> str:
 
 
 def _what_left(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what left each client in the rounds of a run, and what did not."""
+    """Yield what left each client, by the run's own record of messages, and what did not."""
+    from textwrap import wrap
+
     from dance_flwr.data.card import read_texts
-    from dance_flwr.methods import get_spec
+    from dance_flwr.runs.privacy_report import sent as contents
     from dance_flwr.runs.summary import sum_by_key
     from dance_flwr.runs.units import size
 
     sent = sum_by_key([row["bytes_up"] for row in result["history"]])
     sizes = list(dict.fromkeys(size(count) for count in sorted(sent.values()))) or ["0 B"]
     span = sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    words = get_spec(result["method"]).card.leaves_client
-    yield f"left        each client: {span} of {words}"
+    left = f"left        each client: {span} of {', '.join(contents(result))}"
+    yield from wrap(left, 110, subsequent_indent=" " * 12, break_on_hyphens=False)
     folders = Path(result["partition_dir"]).glob("client-*")  # a run of this command has one
     every = [text for folder in folders for text in read_texts(folder)]
     texts = f"{counted(len(every), 'text')} ({size(sum(len(t.encode()) for t in every))})"
     calls = sum(result["tokens"]["llm"][name] for name in ("fresh_calls", "cached_calls"))
     asked = "; prompts with texts went to the language model that it chose" if calls else ""
-    yield f"never left  {texts}, edges, labels, ids and evidence of its nodes{asked}"
+    yield f"never left  {texts}, ids, edges, evidence and the label of any node{asked}"
 
 
 def details(folder: Path, result: Mapping[str, Any]) -> Iterator[str]:
@@ -98,6 +118,9 @@ def details(folder: Path, result: Mapping[str, Any]) -> Iterator[str]:
     from dance_flwr.runs.token_ledgers import ledger_lines
     from dance_flwr.runs.units import pace
 
+    if result["test_accuracy"] is None:
+        yield from _accuracy(result)
+    yield from under_noise(folder)
     yield f"macro-F1    {_score(result['test_macro_f1'])} on the test nodes, {choice(result)}"
     yield f"time        {pace(result['seconds_total'], len(result['history']))}"
     yield f"device      {', '.join(sorted(set(result['devices'])))}"

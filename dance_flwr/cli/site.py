@@ -156,12 +156,15 @@ def results(
     """
     from dance_flwr.api.prediction.site_results import write_results
     from dance_flwr.deploy.site import Site
+    from dance_flwr.federation.client.measured import read_measured
     from dance_flwr.methods import get_spec
     from dance_flwr.pages.audit import write_page
     from dance_flwr.pages.audit_subject import open_bundle
 
     opened = Site.open(folder)
     place, bundle = write_results(opened.client_folder, run, out, opened.folder, typer.echo)
+    if measured := read_measured(opened.client_folder, str(bundle.facts["run"])):
+        typer.echo(f"measured    {measured}")
     if get_spec(bundle.config.method).keeps_evidence:
         with open_bundle(bundle.folder, str(opened.client_folder), typer.echo) as subject:
             write_page(subject, place / "audit.html", [], _MAX_PACKS, typer.echo)

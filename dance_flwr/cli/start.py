@@ -101,9 +101,10 @@ def _print_results(
     folder = Path(config.out)
     remember(folder)
     if others:
-        from dance_flwr.pages.run_page import NAME, report_run
+        from dance_flwr.config.paths import PAGE
+        from dance_flwr.pages.run_page import report_run
 
-        report_run(folder, others, page=folder / NAME, log=lambda line: None)
+        report_run(folder, others, page=folder / PAGE, log=lambda line: None)
     if is_named:
         print(f"result      {folder / 'result.json'}")
     for line in summary(folder, result, others):

@@ -62,10 +62,15 @@ def render(status: "Status") -> str:
         rows.append(
             ("accuracy", f"{last}, best {status.best_accuracy:.4f} in round {status.best_round}")
         )
+    elif status.private and status.private.withheld:
+        rows.append(("accuracy", "clients count no validation under differential privacy"))
     elif status.round:
         rows.append(("accuracy", f"no round was validated{'' if _over(status) else ' yet'}"))
     if status.test_accuracy is not None:
         rows.append(("", f"{status.test_accuracy:.4f} on the test nodes"))
+    elif status.not_tested:
+        rows.append(("", f"not measured on test nodes: {status.not_tested}"))
+    rows += status.private.rows() if status.private else []
     if status.seconds_per_round is not None:
         left = "" if not status.seconds_left else f", about {whole(status.seconds_left)} left"
         seconds = status.seconds_per_round * status.round

@@ -181,12 +181,13 @@ def _report_run(
         for line in details(folder, result):
             print(line)
         return
-    from dance_flwr.pages.run_page import EVERY_SECONDS, NAME, report_run
+    from dance_flwr.config.paths import PAGE
+    from dance_flwr.pages.run_page import EVERY_SECONDS, report_run
 
     report_run(
         folder,
         [other.expanduser().resolve() for other in others],
-        page=(out or folder / NAME) if html else None,
+        page=(out or folder / PAGE) if html else None,
         trackers=track,
         every=EVERY_SECONDS if live else None,
         log=typer.echo,

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Hashable
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -69,7 +70,7 @@ class ClientData:
         if not (folder / "text" / META).is_file():
             raise DataError(
                 f"{folder}: expected encoded texts, found none; "
-                f"run `dance-flwr encode {folder}` on this machine"
+                f"run `dance-flwr encode {quote(str(folder))}` on this machine"
             )
         meta = read_meta(folder / "text")
         self.text_dim, self.encoder_sha256 = int(meta["dim"]), str(meta["weights_sha256"])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from dance_flwr.config.sections import DataConfig
@@ -68,7 +69,8 @@ def agree(folder: Path) -> Agreement:
     card = read_card(folder)
     if not (folder / "text" / META).is_file():
         raise DataError(
-            f"{folder}: expected encoded texts, found none; run `dance-flwr encode {folder}` first"
+            f"{folder}: expected encoded texts, found none; run `dance-flwr encode "
+            f"{quote(str(folder))}` first"
         )
     meta = read_meta(folder / "text")
     try:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 
@@ -64,9 +65,7 @@ def check_data(node: Node) -> Finding:
             _AGAIN,
         )
     if not np.isfinite(np.asarray(bank.embeddings[-1:], np.float32)).all():
-        return problem(
-            "finite embeddings in the text bank", "others", f"dance-flwr encode {node.data}"
-        )
+        return problem("finite embeddings in the text bank", "others", _encode(node.data))
     _compare_manifest(node.data, card)
     # A run writes its states and evidence there, as the user of the SuperNode.
     if not os.access(node.data, os.W_OK):
@@ -123,8 +122,8 @@ def check_encoder(node: Node) -> Finding:
             return problem(
                 f"texts encoded with {settings} (encoder {agreed.encoder})",
                 ", ".join(f"{key} {meta.get(key)}" for key in wrong),
-                f"run `dance-flwr encode {node.data}` with --set for encoder, chunk-tokens and "
-                "max-chunks as agreed",
+                f"run `{_encode(node.data)}` with --set for encoder, chunk-tokens and max-chunks "
+                "as agreed",
             )
     return _compare_weights(
         str(meta.get("encoder")), str(meta.get("weights_sha256")), agreed is not None
@@ -150,8 +149,12 @@ def check_labels(node: Node) -> Finding:
     return ok(f"the {len(names)} agreed class names, in the same order")
 
 
+def _encode(folder: Path) -> str:
+    return f"dance-flwr encode {quote(str(folder))}"
+
+
 def _unencoded(folder: Path) -> Finding:
-    return problem("encoded texts", "none", f"run `dance-flwr encode {folder}` on this machine")
+    return problem("encoded texts", "none", f"run `{_encode(folder)}` on this machine")
 
 
 def _compare_manifest(folder: Path, card: ClientCard) -> None:

@@ -1,5 +1,6 @@
 """`dance-flwr evidence page`: the predictions of a client and their evidence in one HTML file."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -53,13 +54,15 @@ def write_page(
     if out is None and subject.home is None:
         raise UserError("--out: expected the name of the page, found none, and no client's folder")
     path = out or (subject.home or Path()) / PAGE
-    check_replaceable(path)
+    page_of = (subject.kind, subject.source, subject.name, subject.explainer.model_id)
+    about = json.dumps([*page_of, list(nodes), subject.ids])
+    check_replaceable(path, about)
     signs = NodeSigns.of(subject.views, subject.labels)
     chosen = signs.order()[:max_packs]
     if nodes:
         chosen = numbers_of(nodes, subject.ids, subject.name)
     page, done = _page(subject, signs, chosen)
-    page.write(path)
+    replace(page, about=about).write(path)
     log(
         f"page        {path}, {size(path.stat().st_size)}: {len(subject.ids):,} nodes, "
         f"evidence of {len(chosen):,}, effects of {done:,}; for its owner alone, as it contains "

@@ -47,6 +47,7 @@ class Page:
     scripts, styles : names in `static/`, after `base.js` and `base.css`
     connects : whether the page may ask the server that it came from, for what changes while it is
         open; a file may not
+    about : what the page is of: it does not replace one of something else; "" = not known
     """
 
     template: str
@@ -56,6 +57,7 @@ class Page:
     scripts: Sequence[str] = ()
     styles: Sequence[str] = ()
     connects: bool = False
+    about: str = ""
 
     def html(self) -> bytes:
         """Return the page, UTF-8; the same facts and data give the same bytes."""
@@ -67,7 +69,7 @@ class Page:
             .render(
                 self.facts,
                 title=self.title,
-                generator=_GENERATOR,
+                generator=f"{_GENERATOR}\n{_identifier(self.about)}",
                 policy=policy(script, style, self.connects),
                 script=script,
                 style=style,
@@ -82,10 +84,10 @@ class Page:
 
         Raises
         ------
-        UserError : `path` is there and no page of ours, or cannot be created
+        UserError : `path` is there and no page of the same, or cannot be created
         """
         content = self.html()
-        check_replaceable(path)
+        check_replaceable(path, self.about)
         with atomic_file(path, mode=mode) as file:
             file.write(content)
 
@@ -159,21 +161,34 @@ def unpacked(block: str) -> Any:
     return json.loads(gzip.decompress(base64.b64decode(block)))
 
 
-def check_replaceable(path: Path) -> None:
+def _identifier(about: str) -> str:
+    # A hash, as folders and ids of nodes are nobody's business where the page is passed on.
+    digest = sha256(about.encode()).hexdigest()[:32] if about else ""
+    return f'<meta name="about" content="{digest}">'
+
+
+def check_replaceable(path: Path, about: str = "") -> None:
     """Check that a page may be written to `path`.
+
+    Parameters
+    ----------
+    about : of the page; "" = not known yet
 
     Raises
     ------
-    UserError : something else than an earlier page is there, or no file can be created
+    UserError : something else than an earlier page of the same is there, or no file can be created
     """
     if not path.exists():
         check_out(path)
         return
+    expected, found = "a new file or an earlier page", str(path)
     if path.is_file():
         with path.open("rb") as file:
-            # A page of ours is replaced, any other file never.
-            if _OURS.search(file.read(_HEAD)):
+            head = file.read(_HEAD)
+        # A page of ours is replaced, any other file never.
+        if _OURS.search(head):
+            named = re.search(rb'<meta name="about" content="[^"]+">', head)
+            if not (about and named) or named[0] == _identifier(about).encode():
                 return
-    raise UserError(
-        f"--out: expected a new file or an earlier page, found {path}; choose another name"
-    )
+            expected, found = f"{expected} of the same", f"another one in {path}"
+    raise UserError(f"--out: expected {expected}, found {found}; choose another name")

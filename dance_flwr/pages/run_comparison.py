@@ -1,6 +1,6 @@
 """The part of a run's page that lays other runs over it: curves, and what differences can show."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from dance_flwr.errors import UserError
@@ -9,8 +9,14 @@ from dance_flwr.pages.run_parts import NO_NODES, Section, Table, four, percent
 from dance_flwr.runs.facts import RunFacts
 
 
-def comparison(facts: RunFacts, others: Sequence[RunFacts]) -> Section:
-    """Return the curves of several runs in one chart, and the verdict on each pair."""
+def comparison(facts: RunFacts, by_folder: Mapping[Path, RunFacts | str]) -> Section:
+    """Return the curves of several runs in one chart, and the verdict on each pair.
+
+    Parameters
+    ----------
+    by_folder : the runs beside the first; a text = why one is not shown
+    """
+    others = [other for other in by_folder.values() if isinstance(other, RunFacts)]
     every = [facts, *others]
     methods = [one.status.method for one in every]
     # A method of which there are several is told by the folder of each run.
@@ -22,7 +28,12 @@ def comparison(facts: RunFacts, others: Sequence[RunFacts]) -> Section:
     ]
     from dance_flwr.api.prediction.comparison import compare_runs  # opens clients
 
-    sentences, rows = [], [(names[0], four(facts.status.test_accuracy) or NO_NODES, "")]
+    sentences = [
+        f"The run in {folder.name} was compared, too, and is not shown: {other}."
+        for folder, other in by_folder.items()
+        if isinstance(other, str)
+    ]
+    rows = [(names[0], four(facts.status.test_accuracy) or NO_NODES, "")]
     for name, other in zip(names[1:], others, strict=True):
         try:
             folders = (Path(run.status.folder) for run in (facts, other))

@@ -1,17 +1,20 @@
 """`dance-flwr report RUN`: the page of a run and trackers, once or again while it runs."""
 
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dance_flwr.errors import UserError
 from dance_flwr.pages.document import Page, check_replaceable
 from dance_flwr.pages.run_comparison import comparison
 from dance_flwr.pages.run_sections import sections
-from dance_flwr.runs.facts import RunFacts, read_facts
-from dance_flwr.runs.reader import validated
+from dance_flwr.runs.compared import compared_with, remember_compared
+from dance_flwr.runs.facts import RunFacts, is_run, read_facts
+from dance_flwr.runs.reader import validated, why_last_model
 from dance_flwr.runs.tracking import Tracking, check_trackers, track
 from dance_flwr.runs.units import duration, size
 from dance_flwr.terminal import whole
@@ -19,7 +22,6 @@ from dance_flwr.terminal import whole
 if TYPE_CHECKING:  # opening clients is for runs that have ended
     from dance_flwr.api.prediction.confusion import Confusion
 
-NAME = "report.html"  # in the run's folder
 EVERY_SECONDS = 5.0
 _MODE = 0o666  # before the umask, as other files of a run: it holds no text of a client
 _MAX_MISSED = 12  # rewritings that may be missed before the page says so
@@ -38,7 +40,7 @@ def report_run(
 
     Parameters
     ----------
-    others : runs that the page lays over this one
+    others : runs that the page lays over this one, beside those of earlier calls
     page : the file; None = no page
     trackers : names of trackers
     every : seconds after which to do so again, until the run has ended, failed or was killed; until
@@ -51,14 +53,15 @@ def report_run(
     """
     check_trackers(trackers)
     trackings = [Tracking(name, run) for name in trackers]
-    facts, overlaid = read_facts(run), [read_facts(other) for other in others]
+    facts, overlaid = read_facts(run), _overlaid(run, others)
     if page:
-        check_replaceable(page)  # before trackers store anything
+        check_replaceable(page, _about(run, page))  # before trackers store anything
+        remember_compared(run, list(overlaid))
     if every is not None and facts.runs:
         log(f"live        every {every:g} s until the run ends{f', {page}' if page else ''}")
     while every is not None and facts.runs:
         if page:
-            run_page(facts, every, overlaid).write(page, _MODE)
+            run_page(facts, every, overlaid, _about(run, page)).write(page, _MODE)
         track(trackings, facts)
         time.sleep(every)
         facts = read_facts(run)
@@ -67,19 +70,43 @@ def report_run(
     for tracking in trackings:
         tracking.report(log)
     if page:
-        run_page(facts, None, overlaid).write(page, _MODE)
+        run_page(facts, None, overlaid, _about(run, page)).write(page, _MODE)
         log(f"page        {page}: run {facts.status.state}, {facts.status.round} rounds")
 
 
+def _overlaid(run: Path, others: Sequence[Path]) -> dict[Path, RunFacts | str]:
+    """Return these runs and all that the run was compared with before, or why one is not shown."""
+    folders = dict.fromkeys(other.resolve() for other in others)
+    every: dict[Path, RunFacts | str] = {f: read_facts(f) for f in folders if f != run.resolve()}
+    for folder in compared_with(run):
+        # One that was named is read above, and its error is the user's.
+        if folder in every:
+            continue
+        try:
+            every[folder] = read_facts(folder) if is_run(folder) else "its folder is gone"
+        except UserError as error:
+            every[folder] = str(error)
+    return every
+
+
+def _about(run: Path, page: Path) -> str:
+    """Return what tells the page of one run from that of another, wherever both are moved."""
+    return f"run {os.path.relpath(run.resolve(), page.resolve().parent)}"
+
+
 def run_page(
-    facts: RunFacts, refresh_seconds: float | None = None, others: Sequence[RunFacts] = ()
+    facts: RunFacts,
+    refresh_seconds: float | None = None,
+    others: Mapping[Path, RunFacts | str] = MappingProxyType({}),
+    about: str = "",
 ) -> Page:
     """Return the page of a run, as far as it went.
 
     Parameters
     ----------
     refresh_seconds : after which it reloads itself; None = never
-    others : runs that are laid over it
+    others : runs that are laid over it, by their folders; a text = why one is not shown
+    about : of `Page`
     """
     status, confusion = facts.status, _confusion(facts)
     now = datetime.now(UTC)
@@ -101,7 +128,7 @@ def run_page(
     # A page that will not change needs no script.
     scripts = ("run.js",) if refresh_seconds else ()
     title = f"Run {status.run}" if status.run else "A run that gathers its clients"
-    return Page("run.html.j2", title, content, scripts=scripts, styles=("run.css",))
+    return Page("run.html.j2", title, content, scripts=scripts, styles=("run.css",), about=about)
 
 
 def _confusion(facts: RunFacts) -> "Confusion | str":
@@ -140,14 +167,15 @@ def _pairs(facts: RunFacts, now: datetime) -> list[tuple[str, str]]:
     if status.test_accuracy is not None:
         nodes = f"{result['test_nodes']:,} test nodes, macro-F1 {result['test_macro_f1']:.4f}"
         pairs.append(("test accuracy", f"{status.test_accuracy:.4f} on {nodes}"))
-    elif result and not result["test_nodes"]:
-        pairs.append(("test accuracy", "no client has test nodes"))
+    elif status.not_tested:
+        pairs.append(("test accuracy", f"not measured: {status.not_tested}"))
+    pairs += status.private.rows() if status.private else []
     if status.val_accuracy is not None:
         last = f"{status.val_accuracy:.4f} in round {status.val_round}"
         best = f"best {status.best_accuracy:.4f} in round {status.best_round}"
         pairs.append(("validation accuracy", f"{last}, {best}"))
     elif result and not validated(result):
-        pairs.append(("validation accuracy", "no round was validated"))
+        pairs.append(("validation accuracy", why_last_model(result)))
     if status.seconds_per_round:
         pairs.append(("time per round", duration(status.seconds_per_round)))
     if facts.runs and status.seconds_left is not None:

@@ -4,24 +4,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dance_flwr.errors import UserError
-from dance_flwr.federation.disclosures import disclosure
+from dance_flwr.federation.disclosures import SCORED, TENSORS, disclosure, disclosures
 from dance_flwr.federation.server.message_log import DOWN
+from dance_flwr.runs.reader import withholds_counts
 
 
 def table(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return the rows of the report, under the headings `columns`: what each message held."""
-    if "messages" not in result:
-        raise UserError(
-            "privacy report: expected a run with a record of its messages, found none; run it again"
-        )
     rows: list[tuple[str, ...]] = []
-    for entry in result["messages"]:
+    for entry in _messages(result):
         name = f"{entry['type']} / {entry['stage']}" if entry["stage"] else entry["type"]
         # A set, as many keys share one description. A key without one is an error.
         disclosed = {
             disclosure(record, key) for record, keys in entry["keys"].items() for key in keys
         }
-        for what, who, assumption in sorted(disclosed):
+        for what, who, assumption, _ in sorted(disclosed):
             reader = who if entry["way"] != DOWN else "the client it is sent to"
             rows.append(
                 (
@@ -35,6 +32,34 @@ def table(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
                 )
             )
     return rows
+
+
+def sent(result: Mapping[str, Any]) -> list[str]:
+    """Return all that the clients of a run sent, in a few words each, models first."""
+    entries = [entry["keys"] for entry in _messages(result) if entry["way"] != DOWN]
+    found = {
+        disclosure(record, key)
+        for records in entries
+        for record, names in records.items()
+        for key in names
+    }
+    every = [what for what in (*TENSORS.values(), *disclosures().values()) if what in found]
+    zero = f"{SCORED.brief} (all 0)"
+    return list(
+        dict.fromkeys(
+            zero if what == SCORED and withholds_counts(result) else what.brief for what in every
+        )
+    )
+
+
+def _messages(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the record of the messages of a run."""
+    if "messages" not in result:
+        raise UserError(
+            "privacy report: expected a run with a record of its messages, found none; run it again"
+        )
+    messages: Sequence[Mapping[str, Any]] = result["messages"]
+    return messages
 
 
 def promises(result: Mapping[str, Any]) -> list[str]:

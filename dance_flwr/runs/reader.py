@@ -72,10 +72,22 @@ def validated(result: Mapping[str, Any]) -> bool:
     return any(row["val_accuracy"] is not None for row in result["history"])
 
 
+def withholds_counts(result: Mapping[str, Any]) -> bool:
+    """Whether the clients of a run counted no validation or test node, as noise covers no count."""
+    privacy = result["privacy"]
+    return bool(privacy["dp"] != "none" and not privacy["seeded"])
+
+
+def why_not_tested(result: Mapping[str, Any]) -> str:
+    """Return why a finished run has no test accuracy."""
+    if withholds_counts(result):
+        return "clients count no test node under differential privacy"
+    return "no client has test nodes"
+
+
 def why_last_model(result: Mapping[str, Any]) -> str:
     """Return why a run of which no round was validated keeps its last model."""
-    privacy = result["privacy"]
-    if privacy["dp"] != "none" and not privacy["seeded"]:
+    if withholds_counts(result):
         why = "clients count no validation under differential privacy"
     else:
         why = "no round was validated" if result["val_nodes"] else "no client has validation nodes"

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dance_flwr import events
-from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT
+from dance_flwr.config.paths import COMPARED, ERROR, HISTORY, MODEL, RESULT
 from dance_flwr.config.sections import MACRO_F1
 from dance_flwr.config.tree import flatten
 from dance_flwr.disk import append_to, atomic_path, create_folder, json_text, write_json, write_text
@@ -80,7 +80,7 @@ class Recorder:
         """Delete the files of an earlier run, or what this run wrote after its checkpoint."""
         (self.folder / ERROR).unlink(missing_ok=True)
         if not self.checkpoint.arrays:
-            for name in (RESULT, MODEL, HISTORY):
+            for name in (RESULT, MODEL, HISTORY, COMPARED):
                 (self.folder / name).unlink(missing_ok=True)
             return
         truncate_history(self.checkpoint, self.folder)

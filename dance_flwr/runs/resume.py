@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT, SETTINGS
 from dance_flwr.config.text import to_toml
@@ -147,7 +148,8 @@ def how_to_resume(folder: Path) -> str:
 def _command(checkpoint: Checkpoint, folder: Path) -> str:
     """Return the command that resumes a run."""
     # Clients with data of their own are a deployment.
-    return f"dance-flwr {'run' if checkpoint.partition else 'deploy run'} --resume {folder}"
+    command = "run" if checkpoint.partition else "deploy run"
+    return f"dance-flwr {command} --resume {quote(str(folder))}"
 
 
 @contextmanager

@@ -1,18 +1,22 @@
 """Read the progress of a run from its folder: during the run, after its end, after a kill."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dance_flwr.config.paths import ERROR, HISTORY, RESULT
+from dance_flwr.config.tree import flatten
 from dance_flwr.errors import ResumeError, UserError
+from dance_flwr.federation.client.measured import NAME as MEASURED
+from dance_flwr.federation.client.measured import read_measured
 from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, Checkpoint
 from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.locks import is_locked
-from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.private import Private
+from dance_flwr.runs.reader import read_result, why_not_tested
 from dance_flwr.runs.resume import how_to_resume
 
 RUNNING, FINISHED, FAILED, INTERRUPTED = STATES = ("running", "finished", "failed", "interrupted")
@@ -45,7 +49,9 @@ class Status:
     round : completed rounds; rounds : of the whole run, None if not yet known
     val_accuracy, val_round : of the last validation; best_accuracy, best_round : of the best; all
         None where no round was validated
-    test_accuracy : None before the end, and where no client has test nodes
+    test_accuracy : None before the end, and where it was not measured
+    not_tested : why a finished run has none
+    private : what is known of a run under differential privacy; None = it is not under it
     last_seconds : of the last round; seconds_per_round : mean of all; seconds_left : until the last
         round at the pace of the last few, None where no server is at work
     bytes_down, bytes_up : model bytes of all rounds and clients
@@ -66,6 +72,8 @@ class Status:
     best_accuracy: float | None = None
     best_round: int | None = None
     test_accuracy: float | None = None
+    not_tested: str = ""
+    private: Private | None = None
     last_seconds: float | None = None
     seconds_per_round: float | None = None
     seconds_left: float | None = None
@@ -110,6 +118,7 @@ def _read(folder: Path, alive: bool | None) -> Status:
     values = (
         _facts(result, checkpoint)
         | _numbers(rows)
+        | {"private": _private(result, checkpoint, rows)}
         | {"updated": max(changed.values(), default=None)}
     )
     # Of a run that stopped, nobody knows when it goes on.
@@ -183,7 +192,29 @@ def _facts(result: dict[str, Any], checkpoint: Checkpoint | None) -> dict[str, A
     facts: dict[str, Any] = {key: result[key] for key in ("run", "method") if key in result}
     if "test_accuracy" in result:
         facts["test_accuracy"] = result["test_accuracy"]
+        if result["test_accuracy"] is None:
+            facts["not_tested"] = why_not_tested(result)
     return facts | {"rounds": result.get("config", {}).get("rounds")}
+
+
+def _private(
+    result: Mapping[str, Any], checkpoint: Checkpoint | None, rows: Sequence[Round]
+) -> Private | None:
+    config = flatten(checkpoint.config) if checkpoint else result.get("config", {})
+    if config.get("privacy.dp", "none") == "none":
+        return None
+    partition, run = result.get("partition_dir"), str(result.get("run", ""))
+    folders = Path(partition).glob("client-*") if partition else ()
+    sites = [site for folder in folders if (site := read_measured(folder, run))]
+    return Private(
+        withheld=not config["privacy.seeded"],
+        losses=[(row.round, row.loss) for row in rows if row.loss is not None],
+        epsilon=next((row.epsilon for row in reversed(rows) if row.epsilon is not None), None),
+        budget=float(config["privacy.epsilon"]),
+        sites=sorted(sites, key=lambda site: site.client),
+        files=f"{partition}/client-*/runs/{run}/{MEASURED}" if partition else "",
+        elsewhere=bool(result) and not partition,
+    )
 
 
 def _rounds(checkpoint: Checkpoint) -> int:

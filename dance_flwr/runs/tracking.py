@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 
 from dance_flwr.config.paths import RESULT
 from dance_flwr.config.plugins import TRACKERS
@@ -104,7 +105,7 @@ def _without_harm(one: Tracking, every: list[Tracking]) -> Iterator[None]:
         every.remove(one)
         warnings.warn(
             f"--track {one.name}: {_reason(error)}; the run goes on without, and "
-            f"`dance-flwr report {one.folder} --track {one.name}` catches up",
+            f"`dance-flwr report {quote(str(one.folder))} --track {one.name}` catches up",
             stacklevel=3,
         )
 

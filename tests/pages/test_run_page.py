@@ -336,5 +336,7 @@ def test_a_client_without_nodes_has_no_score(dance, tmp_path):
 def test_a_graph_without_test_nodes_has_no_score(dance, tmp_path):
     none = {"test_nodes": 0, "test_accuracy": None}
     html, rows = altered(dance, tmp_path / "run", [none] * 3, **none, test_macro_f1=None)
-    assert [row[4] for row in rows] == ["-"] * 3 and "No client has test nodes." in html
-    assert "<dt>test accuracy</dt><dd>no client has test nodes</dd>" in html
+    assert [row[4] for row in rows] == [
+        "-"
+    ] * 3 and "Not measured: no client has test nodes." in html
+    assert "<dt>test accuracy</dt><dd>not measured: no client has test nodes</dd>" in html

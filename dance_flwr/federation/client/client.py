@@ -17,6 +17,7 @@ from dance_flwr.data.card import CARD
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.device import pick_device
+from dance_flwr.federation.client.measured import Measured, largest_class
 from dance_flwr.federation.client.own_model import OwnModel, kind_config, tuning_run
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.federation.privacy.dp import withholds_counts
@@ -31,6 +32,7 @@ from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.training import proximal_term
 from dance_flwr.seeding import seeded
 
+_SPLITS = {"val": VAL, "test": TEST}
 # What the server needs of each split to fit a temperature, and to measure it on other nodes.
 _CALIBRATION = {"val": temperature_losses, "test": confidence_gaps}
 
@@ -181,31 +183,39 @@ class Client:
     def finish(self, state: Mapping[str, Tensor], info: RoundInfo) -> dict[str, Counts]:
         """Count hits of the final model on validation and test nodes, and write the evidence.
 
-        Under differential privacy they are hits on no node.
+        Under differential privacy the counts that are returned are of no node; `measured.json`,
+        which stays with the client, has those of its test nodes in any case.
         """
         self.load(state)
         smooth = smoothing_of(self.config, self.data)
         info = replace(info, final=True, smooth=smooth, mixture=self.mixture())
-        parts = {
-            name: self._countable(labelled_nodes(self.data, code))
-            for name, code in (("val", VAL), ("test", TEST))
-        }
+        parts = {name: labelled_nodes(self.data, code) for name, code in _SPLITS.items()}
         views = self.predict(info, torch.cat(list(parts.values())))
         self.method.finish(self.model, self.data, self.config, info)
         sizes = [nodes.numel() for nodes in parts.values()]
         split = {name: torch.split(probs, sizes) for name, probs in views.items()}
         counts = {}
         for i, (name, nodes) in enumerate(parts.items()):
-            labels = self.data.labels[nodes]
-            counts[name] = count({view: probs[i] for view, probs in split.items()}, labels)
+            probs, labels = {view: each[i] for view, each in split.items()}, self.data.labels[nodes]
+            if name == "test":
+                self._keep_measured(info.run, count({"deployed": probs["deployed"]}, labels))
+            shown = {view: self._countable(each) for view, each in probs.items()}
+            counts[name] = count(shown, self._countable(labels))
             # Why (decision 9): sums of exact probabilities, which no budget covers.
             if self.config.privacy.dp == "none":
                 # On the host: hundreds of small sums, whose order is fixed there.
-                sums = _CALIBRATION[name](*moved((split["deployed"][i], labels), HOST))
+                sums = _CALIBRATION[name](*moved((probs["deployed"], labels), HOST))
                 counts[name] = replace(counts[name], calibration=sums)
         return counts
 
+    def _keep_measured(self, run: str, test: Counts) -> None:
+        card = self.data.card
+        largest = largest_class(card.class_names, test.actual)
+        measured = Measured(card.client, test.total, test.correct["deployed"], *largest)
+        measured.keep(self.data.folder, run)
+
     def _countable(self, nodes: Tensor) -> Tensor:
+        """Return those of these nodes, or of their rows, of which a count may leave the client."""
         # Why (decision 9): at the client, as a server may ask for any validation.
         return nodes[:0] if withholds_counts(self.config.privacy) else nodes
 

@@ -1,0 +1,65 @@
+"""What a client measures of the final model on its own test nodes, in a file that stays with it.
+
+Where noise covers the model, no count of test nodes leaves a client: this is the one place that
+says whether the model is of use to it.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dance_flwr.data.card import run_folder
+from dance_flwr.disk import write_json
+from dance_flwr.errors import UserError
+
+NAME = "measured.json"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Test nodes of a client and those that are right; of its largest class, name and test nodes.
+
+    Attributes
+    ----------
+    client : its number
+    """
+
+    client: int
+    nodes: int
+    correct: int
+    largest: str
+    largest_nodes: int
+
+    def __str__(self) -> str:
+        if not self.nodes:
+            return "no test nodes"
+        return (
+            f"{self.correct / self.nodes:.1%} of {self.nodes:,} test nodes; "
+            f"{self.largest_nodes / self.nodes:.1%} if all were called {self.largest}, its largest "
+            "class"
+        )
+
+    def keep(self, client_folder: Path, run: str) -> None:
+        """Store it in the folder that the run has at the client."""
+        write_json(run_folder(client_folder, run) / NAME, asdict(self))
+
+
+def largest_class(names: Sequence[str], nodes: Sequence[int]) -> tuple[str, int]:
+    """Return the name of the class with most nodes, and their number."""
+    place = max(range(len(nodes)), key=nodes.__getitem__)
+    return names[place], nodes[place]
+
+
+def read_measured(client_folder: Path, run: str) -> Measured | None:
+    """Return what a client measured at the end of a run; None where it did not."""
+    path = run_folder(client_folder, run) / NAME
+    if not path.is_file():
+        return None
+    try:
+        return Measured(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            f"{path}: expected what the client measured, found {error}; remove the file, or run "
+            "again"
+        ) from None

@@ -1,0 +1,288 @@
+"""Every command that an output recommends works when it is followed, and harms nothing made before.
+
+Commands are taken from what is really printed, and run in the order of the lines.
+"""
+
+import re
+import shlex
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from dance_flwr.runs.simulation.superlink import SuperLink, free_port
+from support.graphs import SMALL, WORDS
+
+from dance_flwr.config.paths import state_root
+from dance_flwr.deploy import admission
+from dance_flwr.deploy.federation import Federation
+from dance_flwr.deploy.site import Site
+
+# In backquotes up to the closing one; elsewhere to the comment or the end of the line.
+RECOMMENDED = re.compile(r"`dance-flwr ([^`]+)`|dance-flwr (.+?)(?: +#.*)?$", re.MULTILINE)
+PLACEHOLDER = re.compile(r"(?<![\w/.-])[A-Z][A-Z_]+(?![\w/])|<\w+>")
+CURVE = re.compile(r'class="break">Against ([\w-]+): ')
+TEXTS = ("encoder", "encoder-precision", "chunk-tokens", "max-chunks")
+
+
+def recommended(text):
+    """The words of each command in a text, in order, each once."""
+    found = [(quoted or plain).strip() for quoted, plain in RECOMMENDED.findall(text)]
+    return list(dict.fromkeys(found))
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """An empty home and working folder, with a space in its name."""
+    folder = tmp_path / "a home"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("DANCE_FLWR_HOME", str(folder / "data"))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch):
+    """Runs without an engine, on a graph and with settings that take seconds."""
+    from dance_flwr.runs.simulation import engine
+
+    # A run that is recommended names no engine.
+    monkeypatch.setattr(engine, "run_under_flower", engine.run_in_process, raising=False)
+
+
+@pytest.fixture
+def options(tiny):
+    pairs = {**SMALL, "rounds": 2}
+    return ["--data", tiny, *(f"--set={key}={value}" for key, value in pairs.items())]
+
+
+def files(folder):
+    """What every file below a folder holds; of a page without the time at which it was written."""
+    content = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path: sha256(re.sub(rb"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?", b"", data)).hexdigest()
+        for path, data in content.items()
+        # Which run was the last one, and drafts and locks, are no output.
+        if state_root() not in path.parents and path.suffix != ".lock"
+    }
+
+
+def curves(folder):
+    """The methods that each page lays over its run."""
+    pages = folder.rglob("*.html")
+    return {page: set(CURVE.findall(page.read_text("utf-8"))) for page in pages}
+
+
+@pytest.fixture
+def follow(cli, place):
+    """A function that runs a command, and what it recommends, and what that does; returns all."""
+
+    def run(*words):
+        done, followed = cli(*words), []
+        assert done.code == 0, done.err
+        waiting = recommended("\n".join([done.out, *done.err]))
+        while waiting:
+            command = waiting.pop(0)
+            assert not PLACEHOLDER.search(command), command
+            before, shown = files(place), curves(place)
+            done = cli(*shlex.split(command))
+            assert done.code == 0, (command, done.out, done.err)
+            followed.append(command)
+            after = files(place)
+            assert before.keys() <= after.keys(), command
+            assert [path for path in before if before[path] != after[path]] == [], command
+            now = curves(place)
+            assert all(names <= now[page] for page, names in shown.items()), command
+            new = recommended("\n".join([done.out, *done.err]))
+            waiting += [each for each in new if each not in (*followed, *waiting)]
+        return followed
+
+    return run
+
+
+def test_commands_are_found_in_text():
+    text = "Next:\n  dance-flwr report latest --html   # a page\nuse `dance-flwr list runs`\n"
+    text += "resume with: dance-flwr run --resume '/a b/c'\nerror: RUN; dance-flwr status RUN"
+    assert recommended(text) == [
+        *("report latest --html", "list runs", "run --resume '/a b/c'", "status RUN"),
+    ]
+    assert PLACEHOLDER.search("status RUN") and PLACEHOLDER.search("data import <name>")
+    assert not PLACEHOLDER.search("report /tmp/A/RUN --html")
+
+
+def test_after_a_run(follow, options):
+    followed = follow("run", *options)
+    assert followed == ["evidence page latest", "report latest --html", "report latest"]
+
+
+def test_after_a_run_of_a_method_without_evidence(follow, options):
+    followed = follow("run", *options, "--method", "fedavg-full", "--out", "a run")
+    assert followed == ["report latest --html", "report latest", "privacy report latest"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"privacy.secure-aggregation": "true"},
+        {"personal": "mix"},
+        {"privacy.dp": "local", "privacy.epsilon": 50, "privacy.noise-multiplier": 1.0},
+    ],
+    ids=["masks", "personal", "noise"],
+)
+def test_after_a_run_with_other_settings(follow, options, settings):
+    assert follow("run", *options, *(f"--set={key}={value}" for key, value in settings.items()))
+
+
+def test_after_a_comparison_its_page_keeps_all_curves(follow, options, cli, place):
+    follow("run", *options, "--compare", "local-only", "fedavg-full")
+    (page,) = place.glob("runs/*/report.html")
+    assert CURVE.findall(page.read_text("utf-8")) == ["local-only", "fedavg-full"]
+    # And from wherever it is asked for.
+    assert cli("report", page.parent, "--html").code == 0
+    assert CURVE.findall(page.read_text("utf-8")) == ["local-only", "fedavg-full"]
+
+
+def test_after_the_demo(follow, place, tiny, monkeypatch):
+    from dance_flwr.cli import run, start
+
+    def small(values, *rest, **more):
+        start.start_run({**SMALL, "data": str(tiny), **values}, *rest, **more)
+
+    monkeypatch.setattr(run, "start_run", small)
+    assert len(follow("demo")) == 3
+    (page,) = place.glob("runs/*/report.html")
+    assert CURVE.findall(page.read_text("utf-8")) == ["local-only"]
+
+
+def test_after_export_predict_and_reports(follow, options, cli, tiny):
+    assert cli("run", *options).code == 0
+    assert follow("export", "latest", "--out", "model") == []
+    words = ("predict", "model", "--data", tiny, "--out")
+    assert follow(*words, "all.csv", "--evidence", "all.jsonl") == []
+    for command in ("report latest", "report latest --html", "privacy report latest"):
+        assert follow(*shlex.split(command)) == [], command
+    # What is there is not written over, by whatever asks for it.
+    for again in ((*words, "all.csv"), ("export", "latest", "--out", "model")):
+        assert cli(*again).code == 2
+
+
+def test_after_an_experiment_and_its_report(follow, options, tiny):
+    sets = [word for word in options[2:] if "rounds" not in word]
+    words = ("--datasets", tiny, "--methods", "fedavg-full", "--seeds", "0", "--rounds", "1")
+    follow("experiment", "convergence", *words, *sets, "--jobs", "1")
+    follow("report", "study")
+    follow("report", "study")
+
+
+def table(folder, site=False):
+    rows = [
+        f"n{i},{' '.join(WORDS[sorted(WORDS)[i % 3]][:5])} {i},{sorted(WORDS)[i % 3]}"
+        for i in range(60)
+    ]
+    (folder / "nodes.csv").write_text("\n".join(["id,text,label", *rows]) + "\n")
+    edges = "".join(f"n{i},n{(i + 3) % 60}\n" for i in range(60))
+    (folder / "edges.csv").write_text("source,target\n" + edges)
+    return folder / "nodes.csv", folder / "edges.csv"
+
+
+def test_after_an_import(follow, place, cli):
+    follow("data", "import", *table(place), "--name", "mine")
+    done = cli("data", "import", *table(place), "--name", "mine")
+    assert done.code == 2 and "choose another --name" in done.err[-1]
+
+
+def test_after_a_new_study(follow, cli, place, monkeypatch):
+    from dance_flwr.cli import new
+
+    keys = [f'{key} = "{value}"' for key, value in SMALL.items() if key in TEXTS[:2]]
+    keys += ["rounds = 2", "clients = 3", "hidden-dim = 8", "chunk-tokens = 16", "max-chunks = 4"]
+    # A user writes them into the file.
+    monkeypatch.setattr(new, "_keys", lambda graph, name, clients: [f'data = "{name}"', *keys])
+    followed = follow("new", "mine", "--from", *table(place))
+    assert followed[0] == "run --config mine/study.toml" and len(followed) == 4
+
+
+def test_what_a_stopped_run_says_resumes_it(follow, options, cli, monkeypatch):
+    from dance_flwr.runs.simulation import engine
+
+    run = engine.run_in_process
+
+    def stopped(config, folder, on_round, *rest):
+        def stop(row):
+            on_round(row)
+            raise RuntimeError("no power")
+
+        return run(config, folder, stop, *rest)
+
+    with monkeypatch.context() as broken:
+        for name in ("run_in_process", "run_under_flower"):
+            broken.setattr(engine, name, stopped, raising=False)
+        with pytest.raises(RuntimeError):
+            cli("run", *options, "--out", "a run")
+    (resume,) = recommended(cli("status", "latest").out)
+    assert resume.startswith("run --resume ")
+    assert len(follow(*shlex.split(resume))) == 3
+    assert "finished" in cli("status", "latest").out
+
+
+SITES = ("north", "south", "west")
+
+
+@pytest.fixture
+def federation(cli, tiny, monkeypatch):
+    """A federation and its three sites, in one process, with a SuperLink in memory."""
+    import client_app
+    import server_app
+    from dance_flwr.config.reading import read_values
+    from dance_flwr.config.tree import flatten
+    from dance_flwr.runs.simulation.in_process import InProcessGrid
+
+    pairs = [f"{key}={SMALL[key]}" for key in (*TEXTS, "hidden-dim", "device")]
+    sets = [word for pair in [*pairs, "rounds=1", "clients=3"] for word in ("--set", pair)]
+    named = ["--host", "127.0.0.1", "--classes", ",".join(sorted(WORDS)), "--port", free_port()]
+    done = cli("deploy", "init", "hospitals", "--sites", ",".join(SITES), *named, *sets[:-2])
+    assert done.code == 0, done.err
+    for site in SITES:
+        cli("site", "join", f"hospitals/invitations/{site}.toml", tiny)
+    admitted = {}
+
+    def flwr(link, *words):
+        if words[:2] == ("supernode", "register"):
+            admitted[len(admitted)] = "online"
+            return {"node-id": str(len(admitted) - 1)}
+        return {"nodes": [{"node-id": str(n), "status": s} for n, s in admitted.items()]}
+
+    def follow(link, number, folder, *_):
+        nodes = {
+            10 + k: read_values([Path(site) / "site.toml"], []) for k, site in enumerate(SITES)
+        }
+        grid = InProcessGrid(client_app.app, flatten(submitted[0]), nodes)
+        server_app.run(grid, submitted[0], "77", folder)
+
+    submitted = []
+    monkeypatch.setattr(SuperLink, "flwr", flwr)
+    monkeypatch.setattr(SuperLink, "submit", lambda link, config: submitted.append(config) or "1")
+    monkeypatch.setattr(admission, "follow", follow)
+    assert cli("deploy", "admit", *(f"{site}/{site}.pub" for site in SITES)).code == 0
+    opened = Federation.open(Path("hospitals"))
+    for site in SITES:
+        Site(Path(site).resolve()).set_peer_keys(admission.peer_keys_path(opened))
+    return opened
+
+
+def test_after_a_run_of_a_federation_its_sites_see_their_numbers(
+    cli, federation, place, monkeypatch
+):
+    noise = ("dp=distributed", "noise-multiplier=1.0", "epsilon=50.0")
+    done = cli("deploy", "run", *(f"--set=privacy.{pair}" for pair in noise))
+    assert done.code == 0, done.err
+    assert "accuracy    not measured: clients count no test node under differential" in done.out
+    (command,) = recommended(done.out)
+    for site in SITES:
+        monkeypatch.chdir(place / site)
+        before = files(place)
+        done = cli(*shlex.split(command))
+        assert done.code == 0, done.err
+        assert re.search(r"measured    \d+\.\d% of \d+ test nodes; .* its largest class", done.out)
+        after = files(place)
+        assert [path for path in before if before[path] != after.get(path)] == []

@@ -1,0 +1,137 @@
+"""A run under differential privacy says whether it works, where that may be known."""
+
+import json
+import shutil
+from dataclasses import asdict
+
+import pytest
+import torch
+
+from dance_flwr.cli.results import summary
+from dance_flwr.client_data.validated import labelled_nodes
+from dance_flwr.data.graphs.graph import TEST
+from dance_flwr.errors import UserError
+from dance_flwr.federation.client.measured import NAME, Measured, read_measured
+from dance_flwr.pages.run_page import report_run
+from dance_flwr.runs.private import Private
+from dance_flwr.runs.status import read_status
+
+NOISE = {"privacy_noise_multiplier": 1.0, "privacy_epsilon": 50.0, "rounds": 2}
+MODES = {
+    "local": {"privacy_dp": "local"},
+    "central": {"privacy_dp": "central"},
+    "distributed": {
+        "privacy_dp": "distributed",
+        "privacy_secure_aggregation": True,
+        "clients": 5,
+    },
+}
+
+
+@pytest.fixture(scope="module", params=MODES)
+def noisy(request, run):
+    return run(**NOISE, **MODES[request.param])
+
+
+def measured(finished):
+    folders = [finished.partition / f"client-{k}" for k in range(finished.config.clients)]
+    return [read_measured(folder, finished.result["run"]) for folder in folders]
+
+
+def closing(finished):
+    return "\n".join(summary(finished.folder, finished.result, []))
+
+
+def test_each_client_keeps_its_own_numbers_and_sends_none(noisy):
+    for client, found in enumerate(measured(noisy)):
+        data = noisy.data(client)
+        labels = data.labels[labelled_nodes(data, TEST)]
+        names, counts = data.card.class_names, torch.bincount(labels, minlength=3).tolist()
+        assert (found.client, found.nodes) == (client, len(labels))
+        assert found.largest_nodes == max(counts)
+        assert counts[names.index(found.largest)] == max(counts)
+        assert 0 <= found.correct <= found.nodes
+    assert noisy.result["test_nodes"] == 0 and noisy.result["test_accuracy"] is None
+
+
+def test_the_reason_is_the_true_one_everywhere(noisy, cli, tmp_path):
+    report_run(noisy.folder, page=tmp_path / "page.html", log=lambda line: None)
+    page = (tmp_path / "page.html").read_text("utf-8")
+    printed = [cli(command, noisy.folder).out for command in ("status", "report")]
+    for text in (closing(noisy), *printed, page):
+        assert "clients count no test node under differential privacy" in text
+        assert "no client has" not in text
+
+
+def test_loss_epsilon_and_what_each_site_measured_are_shown(noisy, cli, tmp_path):
+    report_run(noisy.folder, page=tmp_path / "page.html", log=lambda line: None)
+    page = (tmp_path / "page.html").read_text("utf-8")
+    spent = f"{noisy.result['privacy']['epsilon']:.4g} of 50 spent"
+    losses = ", ".join(f"{row['loss']:.4g}" for row in noisy.result["history"])
+    for text in (closing(noisy), cli("status", noisy.folder).out, page):
+        assert spent in text and f"{losses} in rounds 1, 2" in text
+        assert all(str(found) in text for found in measured(noisy))
+        files = f"{noisy.partition}/client-*/runs/{noisy.result['run']}/{NAME}"
+        assert files in text and "client 2" in text
+
+
+def test_a_loss_that_is_withheld_is_not_shown_and_the_rest_is(noisy, tmp_path):
+    folder = shutil.copytree(noisy.folder, tmp_path / "run")
+    rows = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    text = "".join(json.dumps(row | {"loss": None}) + "\n" for row in rows)
+    (folder / "history.jsonl").write_text(text)
+    names = [name for name, _ in read_status(folder).private.rows()]
+    assert "loss" not in names and names[:2] == ["epsilon", "sites"]
+
+
+def test_sites_that_are_elsewhere_are_told_where_they_look(noisy, tmp_path):
+    folder = shutil.copytree(noisy.folder, tmp_path / "run")
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps(result | {"partition_dir": None}))
+    rows = dict(read_status(folder).private.rows())
+    assert rows["sites"] == "each sees what it measured with `dance-flwr site results`"
+    assert not any(name.startswith("client") for name in rows)
+
+
+def test_a_running_run_has_its_losses_and_no_site(run_config, tmp_path):
+    from dance_flwr.data.prepare import prepare
+    from dance_flwr.runs.simulation.engine import run_in_process
+
+    config, seen = run_config(out=str(tmp_path / "run"), **NOISE, **MODES["local"]), []
+    prepare(config)
+    run_in_process(config, tmp_path / "run", lambda row: seen.append(read_status(tmp_path / "run")))
+    assert [[round_ for round_, _ in status.private.losses] for status in seen] == [[1], [1, 2]]
+    assert [status.private.sites for status in seen] == [[], []]
+    assert seen[0].private.epsilon < seen[1].private.epsilon <= 50
+
+
+def test_without_noise_or_with_that_of_the_seed_accuracy_is_measured(run, reference):
+    plain = reference()
+    assert read_status(plain.folder).private is None and "epsilon" not in closing(plain)
+    found = sum(one.correct for one in measured(plain))
+    assert found == round(plain.result["test_accuracy"] * plain.result["test_nodes"])
+    seeded = run(**NOISE, **MODES["central"], privacy_seeded=True)
+    assert "accuracy    not measured" not in closing(seeded) and "epsilon" in closing(seeded)
+
+
+def test_lines_of_many_rounds_and_sites_stay_few():
+    sites = [Measured(k, 0, 0, "a", 0) for k in range(30)]
+    many = Private(8.0, True, 7.5, [(n, 100.0 - n) for n in range(1, 51)], sites, "x")
+    rows = many.rows()
+    assert len(rows) == 14 and rows[-1] == ("", "and 20 more")
+    shown = rows[0][1].split(" in rounds ")[1].split(", ")
+    assert len(shown) <= 9 and (shown[0], shown[-1]) == ("1", "50") and "rose" not in rows[0][1]
+    assert rows[3] == ("client 0", "no test nodes")
+    grows = Private(8.0, True, 1.0, [(1, 1.3), (2, 24.6), (3, 71.9)])
+    assert grows.rows()[0] == ("loss", "1.3, 24.6, 71.9 in rounds 1, 2, 3; it rose")
+    assert Private(8.0, True, None, [(4, 1.0)]).rows() == [("loss", "1 in round 4")]
+    assert json.dumps(asdict(many))
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    assert read_measured(tmp_path, "run") is None
+    Measured(0, 4, 3, "a", 2).keep(tmp_path, "run")
+    assert str(read_measured(tmp_path, "run")).startswith("75.0% of 4 test nodes; 50.0% if all")
+    (tmp_path / "runs" / "run" / NAME).write_text("[]")
+    with pytest.raises(UserError, match="expected what the client measured"):
+        read_measured(tmp_path, "run")
