@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from dance_flwr import __version__
 from dance_flwr.config.outputs import check_out
 from dance_flwr.disk import atomic_file
 from dance_flwr.errors import UserError
+from dance_flwr.runs.units import counted
 
 PRIVATE = 0o600  # for pages with texts of a client
 _BASE_STYLES, _BASE_SCRIPTS = ("base.css",), ("base.js",)
@@ -93,7 +95,7 @@ class Page:
 @cache
 def environment() -> Environment:
     """Return the one environment of all templates: escaping, and no name that is not given."""
-    return Environment(
+    made = Environment(
         loader=PackageLoader("dance_flwr.pages"),
         autoescape=True,
         # A misspelt name in a template raises instead of leaving a gap.
@@ -101,6 +103,19 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters |= {"prose": prose, "counted": counted}
+    return made
+
+
+def prose(text: str) -> Markup:
+    """Return a text with what stands between backticks as code.
+
+    Examples
+    --------
+    >>> prose("`a < b`, or more")
+    Markup('<code>a &lt; b</code>, or more')
+    """
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 @cache

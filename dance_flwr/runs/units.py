@@ -1,4 +1,4 @@
-"""Durations and sizes as people read them."""
+"""Counts, durations and sizes as people read them."""
 
 
 def duration(seconds: float) -> str:
@@ -15,3 +15,14 @@ def size(count: float) -> str:
         if count >= length:
             return f"{count / length:.3g} {unit}"
     return f"{count:.0f} B"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun, whose plural ends in "s" unless it is given.
+
+    Examples
+    --------
+    >>> counted(1, "round"), counted(1200, "node"), counted(0, "entry", "entries")
+    ('1 round', '1,200 nodes', '0 entries')
+    """
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
