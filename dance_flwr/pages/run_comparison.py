@@ -7,16 +7,17 @@ from markupsafe import Markup
 
 from dance_flwr.api.prediction.worth import Worth, paired_difference
 from dance_flwr.errors import UserError
+from dance_flwr.evidence.render import READINGS
 from dance_flwr.pages.charts import Amount, Chart, Line, bar, line_chart
 from dance_flwr.pages.run_parts import (
     NO_NODES,
     Section,
     Table,
-    by_reading,
     digits_of,
     measured,
     one,
     percent,
+    readings,
 )
 from dance_flwr.runs.facts import RunFacts
 
@@ -59,11 +60,17 @@ def _names(runs: Sequence[RunFacts]) -> list[str]:
 
 def _curves(names: Sequence[str], runs: Sequence[RunFacts]) -> Markup:
     """Return the validation accuracy of several runs by round, or of one run by reading."""
-    lines = [
-        Line(name, [(row.round, percent(row.val_accuracy)) for row in run.rows])
-        for name, run in zip(names, runs, strict=True)
-    ]
-    lines = lines if len(runs) > 1 else by_reading(runs[0].rows)
+    if len(runs) > 1:
+        lines = [
+            Line(name, [(row.round, percent(row.val_accuracy)) for row in run.rows])
+            for name, run in zip(names, runs, strict=True)
+        ]
+    else:
+        rows = runs[0].rows
+        lines = [
+            Line(READINGS.get(name, name), [(r.round, percent(r.views.get(name))) for r in rows])
+            for name in readings(rows)
+        ]
     text = "; ".join(f"{line.name} {line.known[-1][1]:.1f} %" for line in lines if line.known)
     chart = Chart("curves", "Validation accuracy by round", f"In the last round: {text}.")
     return line_chart(chart, lines, "accuracy on validation nodes (%)")

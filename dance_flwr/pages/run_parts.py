@@ -11,9 +11,8 @@ from dance_flwr.config.paths import MANIFEST
 from dance_flwr.data.partition.manifest import read_manifest
 from dance_flwr.deploy.invitation import AGREED, Invitation
 from dance_flwr.errors import UserError
-from dance_flwr.evidence.render import READINGS
 from dance_flwr.metrics import wilson_interval
-from dance_flwr.pages.charts import Amount, Line
+from dance_flwr.pages.charts import Amount
 from dance_flwr.runs.facts import RunFacts
 from dance_flwr.runs.history import Round
 
@@ -32,12 +31,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page; a chart comes with the table below it, and some tables have none."""
+    """A part of the page: charts with the tables of their numbers, tables without a chart, and
+    charts whose numbers are in such a table.
+    """
 
     name: str
     title: str
     sentences: Sequence[str] = ()
-    parts: Sequence[tuple[Markup, Table]] = ()
+    parts: Sequence[tuple[Markup, Table | None]] = ()
 
 
 MAX_BARS = 60  # rows of a chart; its table has all
@@ -71,14 +72,6 @@ def numbered(client: int, names: Mapping[int, str]) -> str:
 def readings(rows: Sequence[Round]) -> list[str]:
     """Return the names of the readings of these rounds: what is deployed, then what explains it."""
     return ["deployed", *sorted({view for row in rows for view in row.views} - {"deployed"})]
-
-
-def by_reading(rows: Sequence[Round]) -> list[Line]:
-    """Return the validation accuracy by round, a line for each reading."""
-    return [
-        Line(READINGS.get(name, name), [(r.round, percent(r.views.get(name))) for r in rows])
-        for name in readings(rows)
-    ]
 
 
 def measured(share: float | None, nodes: int) -> Amount | None:

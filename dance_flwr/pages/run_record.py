@@ -16,7 +16,6 @@ from dance_flwr.pages.run_parts import (
     Section,
     Table,
     numbered,
-    six,
     sum_of,
     three,
 )
@@ -94,22 +93,17 @@ def _kind(entry: Mapping[str, Any]) -> str:
 def _privacy(facts: RunFacts) -> Section:
     from dance_flwr.runs import privacy_report
 
-    known, parts = facts.privacy, []
+    known = facts.privacy
+    parts: list[tuple[Markup, Table | None]] = []
     lines = [" ".join(line.split()) for line in privacy_report.promises({"privacy": known})]
     lines = [f"{line[0].upper()}{line[1:]}." for line in lines]
     with suppress(UserError):  # the method of a package that is not installed here
         card = get_spec(facts.status.method).card
         lines.append(f"What a client of {facts.status.method} sends: {card.leaves_client}.")
     if known["dp"] != "none":
-        rows = facts.rows
         chart = Chart("epsilon", "Epsilon of training nodes by round", lines[1])
-        spent = [Line("spent", [(r.round, r.epsilon) for r in rows])]
-        table = Table(
-            "Epsilon of training nodes up to each round",
-            ("round", "epsilon"),
-            [(str(row.round), six(row.epsilon)) for row in rows],
-        )
-        parts.append((line_chart(chart, spent, "epsilon", 0.0), table))
+        spent = Line("spent", [(row.round, row.epsilon) for row in facts.rows])
+        parts.append((line_chart(chart, [spent], "epsilon of training nodes", 0.0), None))
     try:
         held = [row[:-2] for row in privacy_report.table({"messages": facts.messages})]
         # Without messages and bytes, which are of all that a message held and in a table above.

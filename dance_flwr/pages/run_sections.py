@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
 from dance_flwr.api.prediction.worth import Worth
+from dance_flwr.evidence.render import READINGS
 from dance_flwr.federation.wire.keys import DATA_SHA256
 from dance_flwr.pages.charts import Chart, Line, bar_grid, line_chart, matrix
 from dance_flwr.pages.run_parts import (
@@ -14,7 +13,6 @@ from dance_flwr.pages.run_parts import (
     NO_NODES,
     Section,
     Table,
-    by_reading,
     client_names,
     digits_of,
     measured,
@@ -58,7 +56,7 @@ def sections(
             _classes(facts.result),
             _confusion(facts.result, confusion),
         ]
-    parts += [_by_round(facts.rows, bool(others))] if facts.rows else []
+    parts += [_by_round(facts.rows)] if facts.rows else []
     return [*parts, *of_record(facts, names)]
 
 
@@ -190,8 +188,7 @@ def _confusion(result: Mapping[str, Any], confusion: "Confusion | str") -> Secti
     return Section("confusion", title, remarks, [(drawn, table)])
 
 
-def _by_round(rows: Sequence[Round], is_compared: bool) -> Section:
-    names, lines = readings(rows), by_reading(rows)
+def _by_round(rows: Sequence[Round]) -> Section:
     known = [row for row in rows if row.val_accuracy is not None]
     text = "No round was validated."
     if known:
@@ -200,45 +197,32 @@ def _by_round(rows: Sequence[Round], is_compared: bool) -> Section:
             f"Validation accuracy is best in round {best.round}, {one(best.val_accuracy)}, and "
             f"{one(known[-1].val_accuracy)} in round {known[-1].round}, the last one."
         )
-    chart = Chart("accuracy", "Validation accuracy by round", text)
-    scores = Table(
-        "Validation by round; empty where a round was not validated",
-        ("round", *(f"accuracy, {line.name}" for line in lines), "macro-F1"),
-        [
-            (str(row.round), *(one(row.views.get(name)) for name in names), one(row.val_macro_f1))
-            for row in rows
-        ],
-    )
-    # The curves of one run are on the first screen.
-    drawn = (
-        line_chart(chart, lines, "accuracy on validation nodes (%)") if is_compared else NO_CHART
-    )
-    parts = [_loss(rows), _pace(rows)]
-    parts.insert(0 if is_compared else 2, (drawn, scores))
-    return Section("rounds", "By round", [text], parts)
-
-
-def _loss(rows: Sequence[Round]) -> tuple[Markup, Table]:
-    text = f"From {rows[0].loss!s:.6} to {rows[-1].loss!s:.6}."
-    chart = Chart("loss", "Training loss by round", text)
-    table = Table(
-        "Training loss by round, a weighted mean over clients",
-        ("round", "loss"),
-        [(str(row.round), six(row.loss)) for row in rows],
-    )
-    line = Line("training loss", [(row.round, row.loss) for row in rows])
-    return line_chart(chart, [line], "training loss"), table
-
-
-def _pace(rows: Sequence[Round]) -> tuple[Markup, Table]:
-    chart = Chart("pace", "Wall clock by round", "Training alone, and the whole round.")
+    span = f"From {rows[0].loss!s:.6} to {rows[-1].loss!s:.6}."
+    loss = Chart("loss", "Training loss by round, a weighted mean over clients", span)
+    pace = Chart("pace", "Wall clock by round", "Training alone, and the whole round.")
     times = [
         Line("whole round", [(row.round, row.round_seconds) for row in rows]),
         Line("training", [(row.round, row.train_seconds) for row in rows]),
     ]
-    pace = Table(
-        "Seconds of wall clock by round",
-        ("round", "training", "whole round"),
-        [(str(r.round), three(r.train_seconds), three(r.round_seconds)) for r in rows],
+    names = readings(rows)
+    is_private = any(row.epsilon is not None for row in rows)
+    table = Table(
+        "Numbers of each round; empty where a round was not validated",
+        (
+            *("round", *(f"accuracy, {READINGS.get(name, name)}" for name in names), "macro-F1"),
+            *("loss", "seconds", "in training", *(["epsilon"] if is_private else [])),
+        ),
+        [
+            (
+                *(str(row.round), *(one(row.views.get(name)) for name in names)),
+                *(one(row.val_macro_f1), six(row.loss)),
+                *(three(row.round_seconds), three(row.train_seconds)),
+                *([six(row.epsilon)] if is_private else []),
+            )
+            for row in rows
+        ],
     )
-    return line_chart(chart, times, "seconds", 0.0), pace
+    losses = Line("training loss", [(row.round, row.loss) for row in rows])
+    charts = [(line_chart(loss, [losses], "training loss"), None)]
+    charts += [(line_chart(pace, times, "seconds", 0.0), None)]
+    return Section("rounds", "By round", [text], [*charts, (NO_CHART, table)])

@@ -91,12 +91,12 @@ def test_numbers_are_those_of_the_record(dance, parsed):
     result, history = dance.result, dance.result["history"]
     right = round(result["test_accuracy"] * result["test_nodes"])
     assert f"{right} of {result['test_nodes']} test nodes right; 95 % interval" in parsed.text
-    scores = parsed.table("Validation by round")
-    assert [(row[0], row[1], row[-1]) for row in scores] == [
+    rounds = parsed.table("Numbers of each round")
+    assert [(row[0], row[1], row[-4]) for row in rounds] == [
         (str(r["round"]), f"{100 * r['val_accuracy']:.1f} %", f"{100 * r['val_macro_f1']:.1f} %")
         for r in history
     ]
-    assert [float(row[1]) for row in parsed.table("Training loss")] == pytest.approx(
+    assert [float(row[-3]) for row in rounds] == pytest.approx(
         [row["loss"] for row in history], rel=1e-5
     )
     sent = parsed.table("Bytes of models")
@@ -257,8 +257,9 @@ def test_a_federation_of_sites_is_on_their_own_data(dance, tmp_path):
 
 def test_every_chart_has_a_table_and_a_name(html):
     charts = re.findall(r"<figure.*?</figure>\s*<details", html, re.DOTALL)
-    # The curves of the first screen have theirs in the part on rounds.
-    assert len(charts) + 1 == html.count("<figure") == html.count('<svg role="img"') >= 7
+    # The numbers of curves by round are in one table.
+    assert len(charts) + 3 == html.count("<figure") == html.count('<svg role="img"') >= 7
+    assert html.count("Numbers of each round; ") == 3  # what opens it, its caption and its name
     # Bars in a table have their number in the next cell.
     assert html.count("<svg") - html.count('<svg role="img"') == html.count('aria-hidden="true"')
     names = re.findall(r'aria-labelledby="(\S+)-title \S+-text"', html)
@@ -303,9 +304,9 @@ def test_the_budget_spent_is_shown_by_round(run):
         **{"rounds": 2, "method": "fedavg-full", "privacy_dp": "central", "privacy_seeded": True},
         **{"privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0},
     )
-    rows = Parsed(page_of(finished.folder)).table("Epsilon of training nodes up to each round")
+    rows = Parsed(page_of(finished.folder)).table("Numbers of each round")
     history = finished.result["history"]
-    assert [float(row[1]) for row in rows] == pytest.approx([r["epsilon"] for r in history], 1e-5)
+    assert [float(row[-1]) for row in rows] == pytest.approx([r["epsilon"] for r in history], 1e-5)
 
 
 class Killed(BaseException):
@@ -331,7 +332,7 @@ def test_live_until_the_run_is_killed(run_config, tmp_path, monkeypatch, cli):
         assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in html
         assert f'value="{number}">{number} of 3</progress>' in html and "time left" in html
         assert "s a round" in html and "location.reload()" in html
-        assert len(Parsed(html).table("Training loss")) == number
+        assert len(Parsed(html).table("Numbers of each round")) == number
         assert Parsed(html).table("What messages held")
     done = cli("report", folder, "--html", "--live")
     assert done.code == 0 and "run interrupted, 2 rounds" in done.out
