@@ -23,7 +23,7 @@ from dance_flwr.pages.audit_texts import TextBlocks
 from dance_flwr.pages.document import Page, check_replaceable
 from dance_flwr.pages.node_choice import LOW_MARGIN, RULE, NodeSigns, numbers_of
 from dance_flwr.runs.privacy_report import promises
-from dance_flwr.runs.units import size
+from dance_flwr.runs.units import counted, size
 from dance_flwr.seeding import generator
 
 PAGE = "audit.html"
@@ -61,7 +61,7 @@ def write_page(
     page, done = _page(subject, signs, chosen)
     page.write(path)
     log(
-        f"page        {path}, {size(path.stat().st_size)}: {len(subject.ids):,} nodes, "
+        f"page        {path}, {size(path.stat().st_size)}: {counted(len(subject.ids), 'node')}, "
         f"evidence of {len(chosen):,}, effects of {done:,}; for its owner alone, as it contains "
         f"source texts of {subject.name}"
     )

@@ -22,6 +22,9 @@ from dance_flwr.pages.audit_answer import NO_EFFECT, answer, signed
 from dance_flwr.pages.audit_charts import ROUND_HEAD, part_chart, stage_table
 from dance_flwr.pages.audit_texts import TextBlocks, span_sha256, units, unseen
 from dance_flwr.pages.ego_graph import MAX_REJECTED, EgoNode, ego_graph
+from dance_flwr.runs.units import counted
+
+_NEIGHBOURS = ("", "neighbours", "neighbours of neighbours")  # the plurals of HOP_NAMES
 
 
 def pack_digests(packs: Packs, ids: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -149,7 +152,10 @@ class PackFacts:
             drawn = others[:MAX_REJECTED]
             rejected += [EgoNode(node, self._name(node), hop, 0.0) for node in drawn]
             more = f", {len(drawn)} of them drawn" if len(drawn) < len(others) else ""
-            notes.append(f"{len(others):,} other {HOP_NAMES[hop]}s were not used{more}")
+            which = counted(
+                len(others), f"other {HOP_NAMES[hop]} was", f"other {_NEIGHBOURS[hop]} were"
+            )
+            notes.append(f"{which} not used{more}")
         name = self._name(int(self.packs.nodes[row]))
         rows = [
             [str(n.article), n.name, HOP_NAMES[n.hop], f"{n.gate:.3f}", n.label or "none"]

@@ -29,6 +29,7 @@ from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.finished_run import FinishedRun
 from dance_flwr.runs.inspection import verify_evidence
+from dance_flwr.runs.units import counted
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,8 @@ def open_bundle(folder: Path, data: str, log: Log) -> Iterator[Subject]:
             chunks = len(client_data.chunk_sha256)
             verify_sources(client_data)
             texts = client_data.num_nodes
-            write(f"{chunks:,} text passages of {texts:,} texts have the digests kept with them")
+            read = f"{counted(chunks, 'text passage')} of {counted(texts, 'text')}"
+            write(f"{read}: digests are those kept with them")
             write(f"evidence was computed by model {bundle.model_id} when this page was written")
 
         labels = client_data.labels if of_client else next(known_labels(data, client))[1]

@@ -70,7 +70,7 @@ def report_run(
         tracking.report(log)
     if page:
         run_page(facts, None, overlaid).write(page, _MODE)
-        log(f"page        {page}: run {facts.status.state}, {facts.status.round} rounds")
+        log(f"page        {page}: run {facts.status.state}, {counted(facts.status.round, 'round')}")
 
 
 def run_page(
