@@ -192,11 +192,9 @@ def _by_round(rows: Sequence[Round]) -> Section:
     known = [row for row in rows if row.val_accuracy is not None]
     text = "No round was validated."
     if known:
-        best = max(known, key=lambda row: row.val_accuracy or 0.0)
-        text = (
-            f"Validation accuracy is best in round {best.round}, {one(best.val_accuracy)}, and "
-            f"{one(known[-1].val_accuracy)} in round {known[-1].round}, the last one."
-        )
+        best, last = max(known, key=lambda row: row.val_accuracy or 0.0), known[-1]
+        text = f"Validation accuracy is best in round {best.round}, {one(best.val_accuracy)}"
+        text += f"; {one(last.val_accuracy)} in the last." if best is not last else ", the last."
     span = f"From {rows[0].loss!s:.6} to {rows[-1].loss!s:.6}."
     loss = Chart("loss", "Training loss by round, a weighted mean over clients", span)
     pace = Chart("pace", "Wall clock by round", "Training alone, and the whole round.")
