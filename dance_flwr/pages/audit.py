@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.api.prediction.predicting import Log
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.escaping import one_line
 from dance_flwr.evidence.metrics.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
@@ -64,7 +64,7 @@ def write_page(
     page, done = _page(subject, signs, chosen)
     replace(page, about=about).write(path)
     log(
-        f"page        {path}, {size(path.stat().st_size)}: {len(subject.ids):,} nodes, "
+        f"page        {path}, {size(path.stat().st_size)}: {counted(len(subject.ids), 'node')}, "
         f"evidence of {len(chosen):,}, effects of {done:,}; for its owner alone, as it contains "
         f"source texts of {subject.name}"
     )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.dance.selection import HOPS, Selection
 from dance_flwr.data.text_record import EdgeSpans
+from dance_flwr.errors import counted
 from dance_flwr.escaping import one_line
 from dance_flwr.evidence.json_lines import evidence_lines
 from dance_flwr.evidence.metrics.leave_out import Effects
@@ -22,6 +23,8 @@ from dance_flwr.pages.audit_answer import NO_EFFECT, answer, signed
 from dance_flwr.pages.audit_charts import ROUND_HEAD, part_chart, stage_table
 from dance_flwr.pages.audit_texts import TextBlocks, span_sha256, units, unseen
 from dance_flwr.pages.ego_graph import MAX_REJECTED, EgoNode, ego_graph
+
+_NEIGHBOURS = ("", "neighbours", "neighbours of neighbours")  # the plurals of HOP_NAMES
 
 
 def pack_digests(packs: Packs, ids: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -149,7 +152,10 @@ class PackFacts:
             drawn = others[:MAX_REJECTED]
             rejected += [EgoNode(node, self._name(node), hop, 0.0) for node in drawn]
             more = f", {len(drawn)} of them drawn" if len(drawn) < len(others) else ""
-            notes.append(f"{len(others):,} other {HOP_NAMES[hop]}s were not used{more}")
+            which = counted(
+                len(others), f"other {HOP_NAMES[hop]} was", f"other {_NEIGHBOURS[hop]} were"
+            )
+            notes.append(f"{which} not used{more}")
         name = self._name(int(self.packs.nodes[row]))
         rows = [
             [str(n.article), n.name, HOP_NAMES[n.hop], f"{n.gate:.3f}", n.label or "none"]

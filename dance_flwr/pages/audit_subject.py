@@ -18,7 +18,7 @@ from dance_flwr.api.prediction.bundle_files import FACTS
 from dance_flwr.api.prediction.predicting import Log, explainer_of, known_labels, open_data
 from dance_flwr.config.paths import RESULT
 from dance_flwr.data.card import CARD
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.verify import verify_sources
@@ -187,7 +187,8 @@ def open_bundle(folder: Path, data: str, log: Log) -> Iterator[Subject]:
             chunks = len(client_data.chunk_sha256)
             verify_sources(client_data)
             texts = client_data.num_nodes
-            write(f"{chunks:,} text passages of {texts:,} texts have the digests kept with them")
+            read = f"{counted(chunks, 'text passage')} of {counted(texts, 'text')}"
+            write(f"{read}: digests are those kept with them")
             write(f"evidence was computed by model {bundle.model_id} when this page was written")
 
         labels = client_data.labels if of_client else next(known_labels(data, client))[1]

@@ -4,8 +4,8 @@ Nothing is told by colour alone: lines differ in dash and marker, bars and cells
 Colours are classes of `static/run.css`, so that a chart follows the page's theme.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import ceil, floor, isfinite, log10
 
 from markupsafe import Markup
@@ -15,11 +15,12 @@ from dance_flwr.pages.drawing import Part, markup, part, shortened
 # Why drawn here (decision 25): the SVG of Matplotlib has fixed colours and no title for screen
 # readers.
 # Why 480: a telephone shows it whole, at three quarters of its size with larger letters.
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 480, 310, 64, 24, 54, 48
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 480, 290, 64, 24, 30, 48
+_BELOW_LEGEND = 26
 _LETTER, _LINE = 7.2, 26  # width of a letter and height of a row, in pixels
 _LARGE = 9.0  # width of a letter in a chart of lines on a telephone
 _MAX_LETTERS = 36  # of a name in a chart; its table has all of them
-_BAR, _NARROW, _FEW = 150, 70, 3  # width of the longest bar in up to `_FEW` columns, and in more
+_BAR, _NARROW, _GAP = 150, 96, 16  # width of the longest bar in one column, in several; between two
 _DASHES = ("", "7 4", "2 3", "10 3 2 3", "1 4", "14 5")
 _MARKS = (  # around (0, 0)
     "M-4 0A4 4 0 1 0 4 0A4 4 0 1 0-4 0Z",
@@ -60,19 +61,18 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Scale:
-    """The scale of the bars of a grid.
+class Amount:
+    """What a bar shows.
 
     Attributes
     ----------
-    form : returns a value as text
-    max_value : value of the longest bar; None = the largest of all
-    unknown : stands for a value that is not known
+    value : its length; text : the same, as people read it
+    interval : where the value may lie, drawn over the end of the bar; None = not drawn
     """
 
-    form: Callable[[float], str]
-    max_value: float | None = None
-    unknown: str = "?"
+    value: float
+    text: str = ""
+    interval: tuple[float, float] | None = None
 
 
 def ticks(low: float, high: float, max_steps: int = 6) -> list[float]:
@@ -110,7 +110,7 @@ def line_chart(chart: Chart, lines: Sequence[Line], unit: str, low: float | None
     first, last = min(x for x, _ in points), max(x for x, _ in points)
     marks = ticks(min(y for _, y in points) if low is None else low, max(y for _, y in points))
     names = _legend(known)
-    top = _TOP + names[-1][1] - 28
+    top = names[-1][1] + _BELOW_LEGEND if names else _TOP
     wide, high, below = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM, top + _HEIGHT - _TOP
 
     def at(x: float, y: float) -> tuple[float, float]:
@@ -131,16 +131,18 @@ def line_chart(chart: Chart, lines: Sequence[Line], unit: str, low: float | None
             parts.append(_text(x, below - _BOTTOM + 18, f"{mark:g}", "middle"))
     parts.append(_text(0, 12, unit))
     parts.append(_text(_LEFT + wide / 2, below - 8, "round", "middle"))
-    for place, (line, (start, y)) in enumerate(zip(known, names, strict=True)):
-        style = place % len(_MARKS)
-        parts += _curve(style, [at(*point) for point in line.known])
-        parts += _curve(style, [(start, y), (start + 28, y)])
-        parts.append(_text(start + 36, y + 4, line.name))
+    for place, line in enumerate(known):
+        parts += _curve(place % len(_MARKS), [at(*point) for point in line.known])
+    for place, (start, y) in enumerate(names):
+        parts += _curve(place % len(_MARKS), [(start, y), (start + 28, y)])
+        parts.append(_text(start + 36, y + 4, known[place].name))
     return _chart(chart, _WIDTH, below, parts, "chart lines")
 
 
 def _legend(lines: Sequence[Line]) -> list[tuple[float, float]]:
-    """Return where the name of each line begins, in as many rows as they need."""
+    """Return where the name of each line begins, in rows above the axes; a single line has none."""
+    if len(lines) == 1:
+        return []
     places: list[tuple[float, float]] = []
     start, y = 6.0, 28.0
     for line in lines:
@@ -172,38 +174,59 @@ def bar_grid(
     chart: Chart,
     rows: Sequence[str],
     columns: Sequence[str],
-    values: Sequence[Sequence[float | None]],
-    scale: Scale,
+    amounts: Sequence[Sequence[Amount | None]],
+    max_value: float | None = None,
 ) -> Markup:
-    """Return a bar with its number for each row and column as SVG, all on one scale from 0.
+    """Return a bar with its text for each row and column as SVG, all on one scale from 0.
 
     Parameters
     ----------
-    values : [rows][columns]; None = not known
+    amounts : [rows][columns]; None = not known
+    max_value : value of the longest bar; None = the largest of all
     """
-    known = [value for row in values for value in row if value is not None and isfinite(value)]
+    known = [amount for row in amounts for amount in row if amount is not None]
     if not known:
         return Markup("")
     # Where all values are 0, bars have no length.
-    longest = (scale.max_value or max(known)) or 1.0
+    longest = (max_value or max(amount.value for amount in known)) or 1.0
     left = 16 + max(_width(name) for name in (*rows, ""))
-    room = 12 + _LETTER * max(len(scale.form(value)) for value in known)
-    wide = _BAR if len(columns) <= _FEW else _NARROW
-    step = wide + room + 12
-    parts = [_text(left + place * step, 16, name) for place, name in enumerate(columns)]
-    for number, (name, row) in enumerate(zip(rows, values, strict=True), start=1):
-        y = number * _LINE
+    room = 6 + _LETTER * max(len(amount.text) for amount in known)
+    wide = _BAR if len(columns) == 1 else _NARROW
+    step = wide + room + _GAP
+    top = _LINE if any(columns) else 0
+    parts = [_text(left + place * step, 16, name) for place, name in enumerate(columns) if name]
+    for number, (name, row) in enumerate(zip(rows, amounts, strict=True)):
+        y = top + number * _LINE
         parts.append(_text(left - 8, y + 16, name, "end"))
-        for place, value in enumerate(row):
+        for place, amount in enumerate(row):
             x = left + place * step
-            if value is None or not isfinite(value):
-                parts.append(_text(x + 4, y + 16, scale.unknown))
-                continue
-            size = wide * max(0.0, min(1.0, value / longest))
-            parts.append(part("rect", class_="bar", x=x, y=y + 4, width=size, height=_LINE - 8))
-            parts.append(_text(x + size + 6, y + 16, scale.form(value)))
-    width, height = left + step * len(columns), _LINE * (len(rows) + 1) + 8
+            parts += _bar(x, y, wide / longest, amount) if amount else [_text(x, y + 16, "-")]
+    width, height = left + step * len(columns) - _GAP, top + _LINE * len(rows) + 8
     return _chart(chart, width, height, parts)
+
+
+def bar(share: Amount) -> Markup:
+    """Return one bar of a share, without its text, for a cell of a table that has it as a text."""
+    amount = replace(share, text="")
+    drawing = part("svg", *_bar(1, 0, _BAR, amount), class_="chart inline", aria_hidden="true")
+    # As wide as a share of 1.
+    drawing[1]["viewBox"] = f"0 0 {_BAR + 2} {_LINE}"
+    return markup(drawing)
+
+
+def _bar(x: float, y: float, unit: float, amount: Amount) -> list[Part]:
+    """Return a bar and its text; `unit` pixels are a value of 1."""
+    end = unit * max(0.0, amount.value)
+    parts = [part("rect", class_="bar", x=x, y=y + 4, width=end, height=_LINE - 8)]
+    if amount.interval:
+        low, high = (x + unit * bound for bound in amount.interval)
+        middle = y + _LINE / 2
+        path = (
+            f"M{low:.1f} {middle - 5}v10M{high:.1f} {middle - 5}v10M{low:.1f} {middle}H{high:.1f}"
+        )
+        parts.append(part("path", class_="whisker", d=path))
+        end = max(end, high - x)
+    return [*parts, _text(x + end + 6, y + 16, amount.text)] if amount.text else parts
 
 
 def matrix(chart: Chart, names: Sequence[str], counts: Sequence[Sequence[int]]) -> Markup:

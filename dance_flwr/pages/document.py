@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from dance_flwr import __version__
 from dance_flwr.config.outputs import check_out
 from dance_flwr.disk import atomic_file
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 
 PRIVATE = 0o600  # for pages with texts of a client
 _BASE_STYLES, _BASE_SCRIPTS = ("base.css",), ("base.js",)
@@ -95,7 +96,7 @@ class Page:
 @cache
 def environment() -> Environment:
     """Return the one environment of all templates: escaping, and no name that is not given."""
-    return Environment(
+    made = Environment(
         loader=PackageLoader("dance_flwr.pages"),
         autoescape=True,
         # A misspelt name in a template raises instead of leaving a gap.
@@ -103,6 +104,19 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters |= {"prose": prose, "counted": counted}
+    return made
+
+
+def prose(text: str) -> Markup:
+    """Return a text with what stands between backticks as code.
+
+    Examples
+    --------
+    >>> prose("`a < b`, or more")
+    Markup('<code>a &lt; b</code>, or more')
+    """
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 @cache

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 
 LOW_MARGIN = 0.2
 RULE = (
@@ -59,7 +59,9 @@ class NodeSigns:
         words = ("wrong", "with readings that disagree", "barely decided")
         why = [f"{int(of.sum()):,} {word}" for of, word in zip(reasons, words, strict=True)]
         need = "needs" if look == 1 else "need"
-        return f"{look:,} of {len(self.margin):,} predictions {need} a look: {', '.join(why)}"
+        return (
+            f"{look:,} of {counted(len(self.margin), 'prediction')} {need} a look: {', '.join(why)}"
+        )
 
     def order(self) -> NDArray[np.int64]:
         """Return all nodes by `RULE`; [n] int64, ties in the order of the data."""

@@ -8,13 +8,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dance_flwr.errors import UserError
+from dance_flwr.api.prediction.worth import Worth, worth
+from dance_flwr.config.sections import ALONE, PERSONAL
+from dance_flwr.errors import UserError, counted
 from dance_flwr.pages.document import Page, check_replaceable
 from dance_flwr.pages.run_comparison import comparison
+from dance_flwr.pages.run_parts import client_names, digits_of, measured, one
 from dance_flwr.pages.run_sections import sections
 from dance_flwr.runs.compared import compared_with, remember_compared
 from dance_flwr.runs.facts import RunFacts, is_run, read_facts
-from dance_flwr.runs.reader import validated, why_last_model
+from dance_flwr.runs.reader import validated
 from dance_flwr.runs.tracking import Tracking, check_trackers, track
 from dance_flwr.runs.units import duration, size
 from dance_flwr.terminal import whole
@@ -71,7 +74,7 @@ def report_run(
         tracking.report(log)
     if page:
         run_page(facts, None, overlaid, _about(run, page)).write(page, _MODE)
-        log(f"page        {page}: run {facts.status.state}, {facts.status.round} rounds")
+        log(f"page        {page}: run {facts.status.state}, {counted(facts.status.round, 'round')}")
 
 
 def _overlaid(run: Path, others: Sequence[Path]) -> dict[Path, RunFacts | str]:
@@ -108,16 +111,33 @@ def run_page(
     others : runs that are laid over it, by their folders; a text = why one is not shown
     about : of `Page`
     """
-    status, confusion = facts.status, _confusion(facts)
-    now = datetime.now(UTC)
+    status, now = facts.status, datetime.now(UTC)
+    joining, remarks = _worth(facts)
+    runs = [other for other in others.values() if isinstance(other, RunFacts)]
+    answer = comparison(facts, runs, joining)
+    shown = sections(facts, _confusion(facts), joining, runs) if facts.config else []
+    remarks = [
+        *remarks,
+        *(
+            f"The run in {folder.name} was compared, too, and is not shown: {why}."
+            for folder, why in others.items()
+            if isinstance(why, str)
+        ),
+    ]
     content: dict[str, Any] = {
         "status": status,
+        "heading": f"{status.method} on {facts.data}" if facts.config else "A run without a round",
+        "subtitle": _subtitle(facts),
+        "score": measured(status.test_accuracy, facts.result.get("test_nodes", 0)),
+        "digits": digits_of(facts.result.get("test_nodes", 0)),
+        "result": facts.result,
+        "answer": answer,
+        "absent": _absent(facts),
         "pairs": _pairs(facts, now),
-        "sections": [
-            *([comparison(facts, others)] if others else []),
-            *sections(facts, confusion, _worth(facts)),
-        ],
-        "written": f"{now:%Y-%m-%d %H:%M:%S} UTC",
+        "sections": [part for part in shown if part.parts],
+        # A part without a table is a sentence, and no empty half of a screen.
+        "remarks": [*remarks, *(s for part in shown if not part.parts for s in part.sentences)],
+        "written": f"{now.day} {now:%B %Y, %H:%M} UTC",
         "refresh": refresh_seconds,
         # A page cannot see that its writer was killed, so it knows when to be replaced at the
         # latest.
@@ -127,7 +147,7 @@ def run_page(
     }
     # A page that will not change needs no script.
     scripts = ("run.js",) if refresh_seconds else ()
-    title = f"Run {status.run}" if status.run else "A run that gathers its clients"
+    title = f"{content['heading']}, {Path(status.folder).name}"
     return Page("run.html.j2", title, content, scripts=scripts, styles=("run.css",), about=about)
 
 
@@ -143,46 +163,59 @@ def _confusion(facts: RunFacts) -> "Confusion | str":
         return str(error)
 
 
-def _worth(facts: RunFacts) -> list[str]:
-    """Return what joining was worth to each client; empty of a run without personal models."""
-    if facts.result.get("config", {}).get("personal", "off") == "off":
-        return []
-    from dance_flwr.api.prediction.worth import with_cost, worth
+def _worth(facts: RunFacts) -> tuple[Sequence[Worth], Sequence[str]]:
+    """Return what joining was worth to each client, and why that is not known.
 
+    Both are empty of a run without personal models.
+    """
+    if ALONE not in PERSONAL.get(facts.result.get("config", {}).get("personal", "off"), ()):
+        return (), ()
     try:
-        return [with_cost(row, facts.result) for row in worth(Path(facts.status.folder))]
+        return list(worth(Path(facts.status.folder))), ()
     except UserError as error:
-        return [str(error)]
+        return (), [f"What joining was worth: {error}"]
+
+
+def _subtitle(facts: RunFacts) -> str:
+    """Return the clients, their partition, the seed and the folder of a run."""
+    parts = []
+    if config := facts.config:
+        parts = [counted(int(config["clients"]), "client")]
+        parts += [f"partition {config['partition']}"] if facts.partition else []
+        parts += [f"seed {config['seed']}"]
+    return ", ".join([*parts, Path(facts.status.folder).name])
+
+
+def _absent(facts: RunFacts) -> list[str]:
+    names = client_names(facts)
+    return [
+        f"{names[gone.client]} did not take part in the last round: {gone.reason}"
+        for gone in facts.status.absent
+    ]
 
 
 def _pairs(facts: RunFacts, now: datetime) -> list[tuple[str, str]]:
     """Return the most important facts, as names and texts."""
-    status, result, config = facts.status, facts.result, facts.config
-    rounds = "?" if status.rounds is None else str(status.rounds)
-    pairs = [("state", f"{status.state}: {status.reason}" if status.reason else status.state)]
-    pairs += [("resume", status.resume)] if status.resume else []
-    if config:
-        pairs.append(("method", f"{status.method} on {facts.data}, {config['clients']} clients"))
-    pairs.append(("round", f"{status.round} of {rounds}"))
-    if status.test_accuracy is not None:
-        nodes = f"{result['test_nodes']:,} test nodes, macro-F1 {result['test_macro_f1']:.4f}"
-        pairs.append(("test accuracy", f"{status.test_accuracy:.4f} on {nodes}"))
-    elif status.not_tested:
-        pairs.append(("test accuracy", f"not measured: {status.not_tested}"))
-    pairs += status.private.rows() if status.private else []
-    if status.val_accuracy is not None:
-        last = f"{status.val_accuracy:.4f} in round {status.val_round}"
-        best = f"best {status.best_accuracy:.4f} in round {status.best_round}"
-        pairs.append(("validation accuracy", f"{last}, {best}"))
+    status, result, private = facts.status, facts.result, facts.privacy
+    rounds = "" if status.rounds is None else f" of {status.rounds}"
+    pairs = [("rounds", f"{status.round}{rounds}")]
+    if result and status.best_accuracy is not None:
+        best = f"{one(status.best_accuracy)} in round {status.best_round}"
+        pairs.append(("best validation accuracy", best))
     elif result and not validated(result):
-        pairs.append(("validation accuracy", why_last_model(result)))
-    if status.seconds_per_round:
-        pairs.append(("time per round", duration(status.seconds_per_round)))
+        pairs.append(("best validation accuracy", "no round was validated"))
+    pace = f", {duration(status.seconds_per_round)} a round" if status.seconds_per_round else ""
     if facts.runs and status.seconds_left is not None:
         end = now + timedelta(seconds=status.seconds_left)
-        pairs.append(("time left", f"about {whole(status.seconds_left)}, until {end:%H:%M} UTC"))
-    if result:
-        pairs.append(("time of all rounds", duration(result["seconds_total"])))
-    pairs.append(("models sent", f"{size(status.bytes_down)} down, {size(status.bytes_up)} up"))
-    pairs.append(("folder", Path(status.folder).name))
-    return pairs
+        left = f"about {whole(status.seconds_left)}{pace}, until {end:%H:%M} UTC"
+        pairs.append(("time left", left))
+    elif pace:
+        seconds = result.get("seconds_total") or sum(row.round_seconds for row in facts.rows)
+        pairs.append(("time", f"{duration(seconds)}{pace}"))
+    if facts.rows:
+        sent = f"{size(status.bytes_down)} down, {size(status.bytes_up)} up"
+        pairs.append(("models sent", sent))
+    if private:
+        pairs.append(("secure aggregation", "on" if private["secure_aggregation"] else "off"))
+        pairs.append(("differential privacy", private["dp"]))
+    return pairs + (status.private.rows() if status.private else [])

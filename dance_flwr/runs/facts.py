@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.config.paths import ERROR, HISTORY, RESULT
+from dance_flwr.config.paths import ERROR, HISTORY, RESULT, data_root
 from dance_flwr.config.tree import flatten
 from dance_flwr.errors import UserError
 from dance_flwr.runs.checkpoint import Checkpoint
@@ -31,6 +31,7 @@ class RunFacts:
     privacy : settings, and what the completed rounds spent
     provenance : of the code, "" where it is not known
     data : name of the graph, or whose data it is where every client brought its own
+    partition : folder of its clients, "" where every client brought its own data
     """
 
     status: Status
@@ -42,6 +43,7 @@ class RunFacts:
     privacy: Mapping[str, Any] = field(default_factory=dict)
     provenance: str = ""
     data: str = ""
+    partition: str = ""
 
     @property
     def runs(self) -> bool:
@@ -84,7 +86,14 @@ def read_facts(folder: Path, alive: bool | None = None) -> RunFacts:
         privacy=_spent(checkpoint),
         provenance=", ".join(checkpoint.provenance),
         data=_data(checkpoint.config.data, checkpoint.partition),
+        partition=_folder(checkpoint),
     )
+
+
+def _folder(checkpoint: Checkpoint) -> str:
+    """Return the folder of the partition, which the checkpoint knows by its name."""
+    name = checkpoint.partition
+    return str(data_root(checkpoint.config) / "partitions" / name) if name else ""
 
 
 def _data(name: str, partition: str | None) -> str:
@@ -107,8 +116,9 @@ def _finished(folder: Path, status: Status) -> RunFacts:
             "copy the run's folder again, or run again"
         ) from None
     config, messages = result["config"], result.get("messages", ())
-    data = _data(str(config["data"]), result.get("partition_dir"))
-    return RunFacts(status, rows, config, result, messages, seconds, privacy, code, data)
+    partition = result.get("partition_dir") or ""
+    data = _data(str(config["data"]), partition)
+    return RunFacts(status, rows, config, result, messages, seconds, privacy, code, data, partition)
 
 
 def _spent(checkpoint: Checkpoint) -> dict[str, Any]:

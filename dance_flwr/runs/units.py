@@ -1,4 +1,6 @@
-"""Durations and sizes as people read them."""
+"""Counts, durations and sizes as people read them."""
+
+from dance_flwr.errors import counted
 
 
 def duration(seconds: float) -> str:
@@ -11,8 +13,7 @@ def duration(seconds: float) -> str:
 
 def pace(seconds: float, rounds: int) -> str:
     """Return what all rounds took together and one on average, without the start of the run."""
-    what = "1 round" if rounds == 1 else f"{rounds} rounds"
-    return f"{duration(seconds)} in {what}, {duration(seconds / rounds)} each"
+    return f"{duration(seconds)} in {counted(rounds, 'round')}, {duration(seconds / rounds)} each"
 
 
 def size(count: float) -> str:

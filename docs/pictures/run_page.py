@@ -14,7 +14,7 @@ from support.browser import browser
 def picture(page_file: Path, out: Path) -> None:
     """Write what a window shows of the top of a page."""
     with browser() as opened:
-        page = opened.new_page(viewport={"width": 1440, "height": 1100})
+        page = opened.new_page(viewport={"width": 1280, "height": 860})
         page.goto(page_file.resolve().as_uri())
         page.screenshot(path=out)
     from PIL import Image

@@ -143,10 +143,10 @@ def test_without_a_run_there_is_no_latest(cli, tmp_path, monkeypatch):
 def test_the_page_lays_runs_over_each_other(compared, cli, tmp_path):
     _, (folder, alone) = compared
     page = (folder / "report.html").read_text()
-    assert page.index("Compared runs") < page.index("Accuracy, loss and seconds by round")
-    assert "Against local-only: " in page
+    assert page.index("each client alone, local-only") < page.index("<nav") and "points)" in page
     done = cli("report", alone, folder, "--html", "--out", tmp_path / "other.html")
-    assert done.code == 0 and "Against dance: " in (tmp_path / "other.html").read_text()
+    turned = (tmp_path / "other.html").read_text()
+    assert done.code == 0 and "each client alone, local-only, this run" in turned
     done = cli("report", alone, folder)
     assert done.code == 2 and "add --html" in done.err[0]
 

@@ -1,5 +1,6 @@
 """Charts: their marks are where the numbers say, and no text in them is markup."""
 
+import re
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dance_flwr.pages.charts import Chart, Line, Scale, bar_grid, line_chart, matrix, ticks
+from dance_flwr.pages.charts import Amount, Chart, Line, bar, bar_grid, line_chart, matrix, ticks
 
 HOSTILE = "</svg><script>alert(1)</script>\" '&amp;"
 CHART = Chart("one", HOSTILE, HOSTILE)
@@ -41,19 +42,40 @@ def test_a_line_goes_through_its_values():
 
 def test_nothing_known_is_no_chart():
     assert line_chart(CHART, [Line("a", [(1, None)])], "loss") == ""
-    assert bar_grid(CHART, ["a"], ["b"], [[None]], Scale(str)) == ""
+    assert bar_grid(CHART, ["a"], ["b"], [[None]]) == ""
     assert line_chart(CHART, [Line("a", [(1, 2.0)])], "loss").startswith("<svg")  # one round
 
 
 def test_bars_are_as_long_as_their_values():
-    svg = bar_grid(
-        CHART, [HOSTILE, "b"], [HOSTILE, "y"], [[1.0, 2.0], [None, 4.0]], Scale("{:g}".format)
-    )
+    amounts = [[Amount(1.0, "1"), Amount(2.0, "2")], [None, Amount(4.0, "4")]]
+    svg = bar_grid(CHART, [HOSTILE, "b"], [HOSTILE, "y"], amounts)
     root = ElementTree.fromstring(svg)
     widths = [float(bar.get("width")) for bar in root.iter("rect")]
     assert widths == pytest.approx([widths[2] / 4, widths[2] / 2, widths[2]])
-    assert {"1", "2", "4", "?"} <= {text.text for text in root.iter("text")}
+    assert {"1", "2", "4", "-"} <= {text.text for text in root.iter("text")}
     assert not list(root.iter("script"))
+
+
+@pytest.mark.parametrize("draw", [bar, lambda amount: bar_grid(CHART, ["a"], [""], [[amount]], 1)])
+def test_an_interval_lies_around_the_end_of_its_bar(draw):
+    root = ElementTree.fromstring(draw(Amount(0.8, "80 %", (0.5, 0.9))))
+    (rect,) = (one for one in root.iter("rect"))
+    (path,) = (one.get("d") for one in root.iter("path"))
+    start, wide = float(rect.get("x")), float(rect.get("width")) / 0.8
+    low, high = (float(place) for place in re.findall(r"M([0-9.]+) [0-9.]+v", path))
+    assert (low, high) == pytest.approx((start + 0.5 * wide, start + 0.9 * wide), abs=0.2)
+    for text in root.iter("text"):
+        assert text.text != "80 %" or float(text.get("x")) > high
+
+
+def test_names_of_lines_stand_above_the_axes():
+    lines = [Line(f"a line with a long name {k}", [(1, 0.0), (2, 1.0)]) for k in range(5)]
+    root = ElementTree.fromstring(line_chart(CHART, lines, "loss"))
+    top = min(float(line.get("y1")) for line in root.iter("line"))
+    names = [float(text.get("y")) for text in root.iter("text") if "a line" in text.text]
+    assert len(names) == 5 and max(names) + 5 < top
+    alone = ElementTree.fromstring(line_chart(CHART, lines[:1], "loss"))
+    assert not [text for text in alone.iter("text") if "a line" in text.text]  # the axis says it
 
 
 def test_a_matrix_shows_every_count_and_shades_by_share_of_the_row():

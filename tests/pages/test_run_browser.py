@@ -43,36 +43,64 @@ def test_at_200_percent_nothing_scrolls_the_page_sideways(watched, path):
     assert wide <= 640
 
 
-@pytest.mark.parametrize(("wide", "high"), [(1440, 900), (768, 1024), (375, 800)])
-def test_clients_and_classes_come_first_and_tables_are_folded(watched, path, wide, high):
-    page = watched(viewport={"width": wide, "height": high}).open(path)
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        check_places(page, wide, high)
+@pytest.fixture(scope="module")
+def compared(dance, reference, tmp_path_factory):
+    """The page of a run beside another method and each client alone."""
+    out = tmp_path_factory.mktemp("pages") / "compared.html"
+    others = [read_facts(reference(method=m).folder) for m in ("fedavg-full", "local-only")]
+    run_page(read_facts(dance.folder), None, others).write(out)
+    return out
 
 
-def check_places(page, wide, high):
-    """Compare places of headings, charts and tables with those of a window of this size."""
-    page.evaluate("document.getElementById('clients').scrollIntoView(false)")
-    bottoms = {
-        name: page.locator(name).first.bounding_box()["y"] + page.evaluate("scrollY")
-        for name in ("h1", "progress", "#clients h2", "#classes h2", "#rounds h2", "#left h2")
-    }
-    assert [*bottoms.values()] == sorted(bottoms.values())
-    assert bottoms["#clients h2"] < high
-    if wide == 1440:
-        assert bottoms["#classes h2"] == bottoms["#clients h2"]  # side by side
-        boxes = [chart.bounding_box() for chart in page.locator("#rounds svg").all()]
-        assert len(boxes) == 3 and max(b["x"] for b in boxes) > boxes[0]["x"] + boxes[0]["width"]
+@pytest.mark.parametrize(("wide", "high"), [(1440, 900), (1280, 800), (768, 1024), (390, 844)])
+def test_the_first_screen_is_the_answer(watched, compared, wide, high):
+    page = watched(viewport={"width": wide, "height": high}).open(compared)
+    table = page.locator("#answer table")
+    for place in (page.locator(".score"), table):
+        box = place.bounding_box()
+        assert box["y"] >= 0 and box["y"] + box["height"] <= high
+        assert box["x"] >= 0 and box["x"] + box["width"] <= wide
+    assert table.locator("tbody tr").count() == 4  # the run, two others, the largest class
+    curves = page.locator("#answer figure svg").bounding_box()
+    if wide >= 1280:  # beside the answer, and so are the facts
+        assert curves["y"] + curves["height"] <= high
+        assert page.locator(".cards").bounding_box()["y"] < high
         assert page.evaluate("document.documentElement.scrollHeight") <= 3 * high
-    assert not any(table.is_visible() for table in page.locator("table").all())
+    # The other tables are folded.
+    assert [one.is_visible() for one in page.locator("table").all()].count(True) == 1
     assert page.evaluate("document.documentElement.scrollWidth") <= wide
+
+
+@pytest.mark.parametrize("wide", [1280, 390])
+def test_no_name_of_a_line_is_over_the_data(watched, compared, wide):
+    page = watched(viewport={"width": wide, "height": 800}).open(compared)
+    charts = page.locator("svg.lines")
+    assert charts.count() == 3
+    for chart in charts.all():
+        names, data = chart.evaluate(
+            "(svg) => {const box = (one) => one.getBoundingClientRect();"
+            " const top = Math.min(...[...svg.querySelectorAll('.grid')].map((l) => box(l).top));"
+            " const names = [...svg.querySelectorAll('text[text-anchor=start]')].map(box);"
+            " return [Math.max(...names.map((n) => n.bottom)), top]; }"
+        )
+        assert names <= data
+
+
+def test_pages_of_other_runs_break_no_rule_either(watched, compared, run, tmp_path):
+    masked = run(rounds=1, method="fedavg-full", privacy_secure_aggregation=True)
+    run_page(read_facts(masked.folder)).write(tmp_path / "masked.html")
+    for path in (compared, tmp_path / "masked.html"):
+        seen = watched(viewport={"width": 1280, "height": 800})
+        page = seen.open(path)
+        # Every part has a chart or a table.
+        assert page.locator(".sections section:not(:has(details))").count() == 0
+        assert seen.violations() == [] and seen.console == [], path
 
 
 @pytest.mark.parametrize("wide", [375, 768])
 def test_a_chart_of_lines_is_whole_on_a_telephone(watched, path, wide):
     page = watched(viewport={"width": wide, "height": 800}).open(path)
-    charts = page.locator("svg[aria-labelledby^='accuracy'], svg[aria-labelledby^='loss']")
+    charts = page.locator("svg[aria-labelledby^='curves'], svg[aria-labelledby^='loss']")
     assert charts.count() == 2
     for chart in charts.all():
         box = chart.bounding_box()

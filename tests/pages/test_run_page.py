@@ -3,18 +3,21 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.graphs import WORDS, node_id, sentences, text_graph
 
 from dance_flwr.api.prediction.confusion import confusion_matrix
 from dance_flwr.errors import UserError
 from dance_flwr.metrics import accuracy
 from dance_flwr.pages import run_page
 from dance_flwr.pages.run_page import report_run
+from dance_flwr.pages.run_parts import measured
 from dance_flwr.runs.facts import read_facts
 from dance_flwr.runs.locks import SERVER, exclusive
 from dance_flwr.runs.simulation.engine import run_in_process
@@ -86,25 +89,29 @@ def test_the_page_asks_for_nothing(html, parsed):
 
 def test_numbers_are_those_of_the_record(dance, parsed):
     result, history = dance.result, dance.result["history"]
-    assert f"{result['test_accuracy']:.4f} on {result['test_nodes']} test nodes" in parsed.text
-    scores = parsed.table("Validation by round")
-    assert [(row[0], row[1], row[-1]) for row in scores] == [
-        (str(r["round"]), f"{r['val_accuracy']:.4f}", f"{r['val_macro_f1']:.4f}") for r in history
+    right = round(result["test_accuracy"] * result["test_nodes"])
+    assert f"{right} of {result['test_nodes']} test nodes right; 95 % interval" in parsed.text
+    rounds = parsed.table("Numbers of each round")
+    assert [(row[0], row[1], row[-4]) for row in rounds] == [
+        (str(r["round"]), f"{100 * r['val_accuracy']:.1f} %", f"{100 * r['val_macro_f1']:.1f} %")
+        for r in history
     ]
-    assert [float(row[1]) for row in parsed.table("Training loss")] == pytest.approx(
+    assert [float(row[-3]) for row in rounds] == pytest.approx(
         [row["loss"] for row in history], rel=1e-5
     )
     sent = parsed.table("Bytes of models")
     for client in range(3):
         down, up = (sum(r[w][str(client)] for r in history) for w in ("bytes_down", "bytes_up"))
-        assert sent[client] == [str(client), f"{down:,}", f"{up:,}"]
+        assert sent[client] == [f"client {client}", f"{down:,}", f"{up:,}", "0"]
     kinds = parsed.table("Bytes by phase")
     assert [row[4] for row in kinds] == [f"{e['bytes']:,}" for e in result["messages"]]
     own = parsed.table("Accuracy of the final model by client")
-    assert [row[4] for row in own] == [f"{r['test_accuracy']:.4f}" for r in result["clients"]]
-    for text in (result["model_fingerprint"], result["provenance"]):
+    assert [row[4] for row in own] == [
+        measured(r["test_accuracy"], r["test_nodes"]).text for r in result["clients"]
+    ]
+    for text in (result["model_fingerprint"], result["provenance"], result["run"]):
         assert any(row[1] == text for row in parsed.table("Fingerprints"))
-    keys = dict(row[:2] for row in parsed.table("All keys"))
+    keys = dict(row[:2] for row in parsed.table("Configuration: all keys"))
     assert keys == {key: str(value) for key, value in result["config"].items()}
 
 
@@ -129,12 +136,87 @@ def test_counts_by_class_are_those_that_clients_sent(dance, parsed):
     assert [int(row[3]) for row in rows] == counts["correct"]
 
 
-def test_the_largest_class_is_a_line_in_the_chart_of_accuracy(dance, html):
-    nodes = dance.result["test_by_class"]["nodes"]
-    section = html[html.index('id="rounds"') : html.index('id="confusion"')]
-    chart = section[section.index("<svg") : section.index("</svg>")]
-    assert "largest class alone" in chart
-    assert f"largest class everywhere reaches {max(nodes) / sum(nodes):.4f} on test" in section
+def test_the_answer_is_beside_the_largest_class(dance, html, parsed):
+    nodes, names = dance.result["test_by_class"]["nodes"], dance.result["class_names"]
+    rows, test_nodes = parsed.table("Half a 95 % interval"), dance.result["test_nodes"]
+    answer = measured(dance.result["test_accuracy"], test_nodes).text
+    largest = f"every node called {names[nodes.index(max(nodes))]}, the largest class"
+    assert [row[0] for row in rows] == ["dance, this run", largest]
+    assert [row[2] for row in rows] == [answer, f"{100 * max(nodes) / sum(nodes):.0f} %"]
+    first = html[: html.index("<nav")]
+    assert f'<strong class="score">{answer}</strong>' in first and "<details" not in first
+    assert "<code>dance-flwr run --compare local-only</code>" in first
+
+
+def test_a_test_accuracy_has_no_digit_that_its_nodes_cannot_show():
+    assert measured(309 / 351, 351).text == "88.0 % ± 3.4"
+    assert measured(39 / 47, 47).text == "83 % ± 11"
+    assert (
+        measured(0.0, 4).text == "0 % [0, 49]"
+        and measured(1.0, 200).text == "100.0 % [98.1, 100.0]"
+    )
+    assert measured(None, 0) is None and measured(0.5, 0) is None
+
+
+def test_compared_runs_are_open_beside_the_answer(dance, reference, tmp_path):
+    others = [reference(method=method) for method in ("fedavg-full", "local-only")]
+    report_run(
+        dance.folder, [o.folder for o in others], page=tmp_path / "p.html", log=lambda line: None
+    )
+    html = (tmp_path / "p.html").read_text("utf-8")
+    rows = Parsed(html).table("Half a 95 % interval")
+    assert [row[0].split("  ")[0].strip() for row in rows[:1]] == ["dance, this run"]
+    for row, other, name in zip(
+        rows[1:3], others, ("fedavg-full", "each client alone, local-only"), strict=True
+    ):
+        result = other.result
+        assert row[0].startswith(f"{name} ") and "points)" in row[0]
+        assert row[2] == measured(result["test_accuracy"], result["test_nodes"]).text
+    # Each client alone stands beside the same client in the run.
+    clients = Parsed(html).table("Accuracy of the final model by client")
+    assert [row[5] for row in clients] == [
+        measured(r["test_accuracy"], r["test_nodes"]).text for r in others[1].result["clients"]
+    ]
+    assert "--compare local-only" not in html
+
+
+def test_clients_of_other_data_are_not_the_same_clients(dance, reference, tmp_path):
+    other = reference(method="local-only", seed=5)
+    report_run(dance.folder, [other.folder], page=tmp_path / "p.html", log=lambda line: None)
+    parsed = Parsed((tmp_path / "p.html").read_text("utf-8"))
+    assert "found one on other data" in parsed.text
+    assert {len(row) for row in parsed.table("Accuracy of the final model by client")} == {5}
+
+
+def test_sites_have_their_names(run, tmp_path):
+    from dance_flwr.data.graphs.folder import write_folder
+
+    rng, count = np.random.default_rng(3), 72
+    labels = np.arange(count) % 3
+    texts = [sentences(rng, WORDS[sorted(WORDS)[label]], 2) for label in labels]
+    pairs = np.array([(i, (i + 3) % count) for i in range(count - 3)])
+    graph = text_graph("sited", [node_id(i) for i in range(count)], texts, labels, pairs)
+    sites = np.array(["north & south", "lmu", "charite"])[np.arange(count) // 24]
+    write_folder(replace(graph, site=sites), tmp_path / "sited")
+    finished = run(data=str(tmp_path / "sited"), partition="by-column", rounds=1)
+    parsed = Parsed(page_of(finished.folder))
+    names = ["charite (client 0)", "lmu (client 1)", "north & south (client 2)"]
+    assert [row[0] for row in parsed.table("Accuracy of the final model by client")] == names
+    assert [row[0] for row in parsed.table("Bytes of models")][:2] == ["charite", "lmu"]
+    assert f"data of {names[2]}" in [row[0] for row in parsed.table("Fingerprints")]
+
+
+def test_sites_of_a_federation_have_their_names(dance, tmp_path):
+    from dance_flwr.config.tree import parse
+    from dance_flwr.deploy.federation import Plan, create
+
+    config = parse({"encoder": dance.config.encoder})
+    plan = Plan(("127.0.0.1",), tuple(dance.result["class_names"]), ("aachen", "bonn", "jena"))
+    federation = create(tmp_path / "hospitals", plan, {}, config)
+    folder = federation.folder / "runs" / "first"
+    shutil.copytree(dance.folder, folder)
+    rows = Parsed(page_of(folder)).table("Seconds by phase and client")
+    assert [row[0] for row in rows] == ["aachen", "bonn", "jena", "all"]
 
 
 def test_the_confusion_matrix_agrees_with_what_clients_counted(dance, parsed):
@@ -170,17 +252,18 @@ def test_a_federation_of_sites_is_on_their_own_data(dance, tmp_path):
     result = json.loads((folder / "result.json").read_text())
     for partition_dir, data in ((result["partition_dir"], "tiny"), (None, "the clients' own data")):
         (folder / "result.json").write_text(json.dumps(result | {"partition_dir": partition_dir}))
-        assert f"dance on {data}, " in unescape(page_of(folder))
+        assert f"<h1>dance on {data}</h1>" in unescape(page_of(folder))
 
 
 def test_every_chart_has_a_table_and_a_name(html):
-    charts = re.findall(
-        r"<figure.*?</figure>\s*(?:<details|<div class=\"scroll\")", html, re.DOTALL
-    )
-    assert len(charts) == html.count("<figure") == html.count("<svg") >= 7
-    assert html.count('role="img"') == html.count("<svg")
+    charts = re.findall(r"<figure.*?</figure>\s*<details", html, re.DOTALL)
+    # The numbers of curves by round are in one table.
+    assert len(charts) + 3 == html.count("<figure") == html.count('<svg role="img"') >= 7
+    assert html.count("Numbers of each round; ") == 3  # what opens it, its caption and its name
+    # Bars in a table have their number in the next cell.
+    assert html.count("<svg") - html.count('<svg role="img"') == html.count('aria-hidden="true"')
     names = re.findall(r'aria-labelledby="(\S+)-title \S+-text"', html)
-    assert len(names) == len(set(names)) == html.count("<svg")
+    assert len(names) == len(set(names)) == html.count("<figure")
 
 
 def test_folders_elsewhere_and_altered_folders_are_said_to_be(dance, tmp_path):
@@ -210,8 +293,9 @@ def test_names_of_classes_are_text(hostile, tmp_path):
 
 def test_sums_alone_are_shown_as_such(run):
     html = page_of(run(rounds=1, method="fedavg-full", privacy_secure_aggregation=True).folder)
-    assert "Only sums over clients are known" in html
+    assert "Seconds are sums over clients" in html
     assert "under secure aggregation the server reads sums" in html
+    assert 'id="clients"' not in html  # a sentence, and no part of it
     assert [row[0] for row in Parsed(html).table("Seconds by phase and client")] == ["all"]
 
 
@@ -220,9 +304,9 @@ def test_the_budget_spent_is_shown_by_round(run):
         **{"rounds": 2, "method": "fedavg-full", "privacy_dp": "central", "privacy_seeded": True},
         **{"privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0},
     )
-    rows = Parsed(page_of(finished.folder)).table("Epsilon of training nodes up to each round")
+    rows = Parsed(page_of(finished.folder)).table("Numbers of each round")
     history = finished.result["history"]
-    assert [float(row[1]) for row in rows] == pytest.approx([r["epsilon"] for r in history], 1e-5)
+    assert [float(row[-1]) for row in rows] == pytest.approx([r["epsilon"] for r in history], 1e-5)
 
 
 class Killed(BaseException):
@@ -247,8 +331,8 @@ def test_live_until_the_run_is_killed(run_config, tmp_path, monkeypatch, cli):
     for number, html in enumerate(seen, start=1):
         assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in html
         assert f'value="{number}">{number} of 3</progress>' in html and "time left" in html
-        assert "time per round" in html and "location.reload()" in html
-        assert len(Parsed(html).table("Training loss")) == number
+        assert "s a round" in html and "location.reload()" in html
+        assert len(Parsed(html).table("Numbers of each round")) == number
         assert Parsed(html).table("What messages held")
     done = cli("report", folder, "--html", "--live")
     assert done.code == 0 and "run interrupted, 2 rounds" in done.out
@@ -320,23 +404,17 @@ def test_a_client_without_nodes_has_no_score(dance, tmp_path):
         {"test_nodes": 4, "test_accuracy": 0.5, "val_nodes": 4, "val_accuracy": 0.0},
     ]
     html, rows = altered(dance, tmp_path / "run", clients)
-    expected = [["0.2500", "-"], ["-", "0.7500"], ["0.0000", "0.5000"]]
+    expected = [["25 %", "-"], ["-", "75 % [30, 95]"], ["0 %", "50 % ± 35"]]
     assert [row[3:5] for row in rows] == expected
-    assert "The lowest test accuracy is 0.5000, of client 2." in html
+    assert "The lowest test accuracy is 50 % ± 35, of client 2." in html
     section = html[html.index('id="clients"') : html.index('id="classes"')]
     chart = section[section.index("<svg") : section.index("</svg>")]
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", chart)
-    assert [text for text in texts if re.fullmatch(r"-|\?|\d\.\d{4}", text)] == [
-        *expected[0],
-        *expected[1],
-        *expected[2],
-    ]
+    assert [text for text in texts if text == "-" or "%" in text] == [row[1] for row in expected]
 
 
 def test_a_graph_without_test_nodes_has_no_score(dance, tmp_path):
     none = {"test_nodes": 0, "test_accuracy": None}
     html, rows = altered(dance, tmp_path / "run", [none] * 3, **none, test_macro_f1=None)
-    assert [row[4] for row in rows] == [
-        "-"
-    ] * 3 and "Not measured: no client has test nodes." in html
-    assert "<dt>test accuracy</dt><dd>not measured: no client has test nodes</dd>" in html
+    assert [row[4] for row in rows] == ["-"] * 3
+    assert html.count("Not measured: no client has test nodes.") == 2

@@ -15,8 +15,6 @@ from dance_flwr.api.prediction.confusion import confusion_matrix
 from dance_flwr.api.prediction.worth import (
     Worth,
     cost_of,
-    paired_difference,
-    with_cost,
     worth,
 )
 from dance_flwr.client_data.validated import validated_nodes
@@ -248,8 +246,11 @@ def test_a_late_client_personalises_the_model_without_a_round(run, personal, tmp
 def test_the_page_of_a_run_says_what_joining_was_worth(personal, tmp_path):
     report_run(personal.folder, page=tmp_path / "page.html", log=lambda line: None)
     html = (tmp_path / "page.html").read_text("utf-8")
-    for row in worth(personal.folder):
-        assert with_cost(row, personal.result) in html
+    rows = list(worth(personal.folder))
+    assert len(rows) == 3 and all(row.sentence in html for row in rows)
+    nodes = sum(row.nodes for row in rows)
+    alone = sum(row.nodes * row.accuracy["alone"] for row in rows) / nodes
+    assert f"{100 * alone:.0f} %" in html[html.index("each client alone") :]
 
 
 def test_the_page_of_a_run_counts_what_was_deployed(personal):
@@ -276,8 +277,7 @@ def test_worth_compares_the_three_models_of_each_client(personal, cli):
             "deployed": hits["deployed"],
         }
         assert {name: round(row.nodes * share) for name, share in row.accuracy.items()} == expected
-        assert row.difference == pytest.approx((hits["deployed"] - hits["alone"]) / row.nodes)
-        assert row.half_width > 0
+        assert row.gained - row.lost == hits["deployed"] - hits["alone"]
     seconds, moved = cost_of(personal.result, 0)
     assert seconds > 0
     rounds = personal.result["history"]
@@ -297,7 +297,7 @@ def test_worth_compares_the_three_models_of_each_client(personal, cli):
     ],
 )
 def test_the_sentence_says_no_more_than_the_nodes_can_show(gained, lost, nodes, sentence):
-    row = Worth(0, nodes, {}, {}, *paired_difference(gained, lost, nodes))
+    row = Worth(0, nodes, {}, {}, gained, lost)
     assert row.sentence == sentence
 
 

@@ -54,7 +54,7 @@ def test_where_nothing_was_validated_it_is_said(run, data, tmp_path, cli):
     assert "accuracy    no round was validated" in shown and "best" not in shown
     report_run(finished.folder, page=tmp_path / "page.html", log=lambda line: None)
     html = (tmp_path / "page.html").read_text("utf-8")
-    assert "<dd>no client has validation nodes: the last model is kept</dd>" in html
+    assert "<dt>best validation accuracy</dt><dd>no round was validated</dd>" in html
     export(finished.folder, tmp_path / "bundle")
     card = " ".join((tmp_path / "bundle" / "README.md").read_text("utf-8").split())
     assert "the model of round 2, the last one, as no round was validated." in card
@@ -120,7 +120,7 @@ def test_every_reader_of_a_result_takes_null(unmeasured, tmp_path, cli):
     assert read_status(unmeasured.folder).test_accuracy is None
     report_run(unmeasured.folder, page=tmp_path / "page.html", log=lambda line: None)
     html = (tmp_path / "page.html").read_text("utf-8")
-    assert "<dt>test accuracy</dt><dd>not measured: no client has test nodes</dd>" in html
+    assert "Not measured: no client has test nodes." in html
     assert "0.0000" not in html[html.index('id="clients"') : html.index('id="classes"')]
     bundle = export(unmeasured.folder, tmp_path / "bundle")
     card = (tmp_path / "bundle" / "README.md").read_text("utf-8")

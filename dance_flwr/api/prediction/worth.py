@@ -11,13 +11,12 @@ from torch import Tensor
 from dance_flwr.api.prediction.tested import TestedClient, tested_clients
 from dance_flwr.config.sections import ALONE, PERSONAL
 from dance_flwr.errors import UserError, counted
-from dance_flwr.metrics import macro_f1
+from dance_flwr.metrics import QUANTILE, macro_f1
 from dance_flwr.runs.reader import read_result
 from dance_flwr.runs.units import size
 
 # As a client could do alone, as the federation's model does, and what the client deploys.
 MODELS = {ALONE: "alone", "global": "federated", "deployed": "deployed"}
-_QUANTILE = 1.96  # of 95 %
 
 
 @dataclass(frozen=True)
@@ -28,21 +27,21 @@ class Worth:
     ----------
     client, nodes : its number, and its labelled test nodes
     accuracy, macro_f1 : by the names in `MODELS`; None without test nodes
-    difference, half_width : accuracy of what is deployed minus that of the model trained alone, and
-        half of its 95 % interval, both as shares
+    gained, lost : nodes on which only what is deployed, only the model trained alone is right
     """
 
     client: int
     nodes: int
     accuracy: Mapping[str, float | None]
     macro_f1: Mapping[str, float | None]
-    difference: float
-    half_width: float
+    gained: int
+    lost: int
 
     @property
     def sentence(self) -> str:
         """Say in words what joining was worth, as far as these nodes can show it."""
-        points, margin = 100 * self.difference, 100 * self.half_width
+        difference, half_width = paired_difference(self.gained, self.lost, self.nodes)
+        points, margin = 100 * difference, 100 * half_width
         if not self.nodes:
             return "no test nodes, so nothing is known"
         if abs(points) <= margin:
@@ -79,8 +78,7 @@ def _of_client(tested: TestedClient) -> Worth:
     scores = {name: _macro_f1(guess, labels) for name, guess in guesses.items()}
     gained = int((hits["deployed"] & ~hits["alone"]).sum())
     lost = int((hits["alone"] & ~hits["deployed"]).sum())
-    difference, half = paired_difference(gained, lost, len(labels))
-    return Worth(tested.client, len(labels), shares, scores, difference, half)
+    return Worth(tested.client, len(labels), shares, scores, gained, lost)
 
 
 def _macro_f1(guess: Tensor, labels: Tensor) -> float | None:
@@ -110,7 +108,7 @@ def paired_difference(gained: int, lost: int, nodes: int) -> tuple[float, float]
         return 0.0, 0.0
     total, up, down = nodes + 2, gained + 0.5, lost + 0.5
     spread = (up + down - (up - down) ** 2 / total) ** 0.5 / total
-    return (gained - lost) / nodes, _QUANTILE * spread
+    return (gained - lost) / nodes, QUANTILE * spread
 
 
 def with_cost(row: Worth, result: Mapping[str, Any]) -> str:

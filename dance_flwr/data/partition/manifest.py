@@ -29,8 +29,9 @@ def manifest(graph: TextGraph, partition: Partition) -> dict[str, Any]:
     Each client lists its nodes, the edges inside it, its nodes per class and per split, and the
     sha256 of its node ids, joined by newlines in ascending index order. Counts of nodes and edges
     are those of the data, also where some nodes are outside. `random_edges`, only in a partition
-    that adds some, are those that a client has in addition. `ratio_of_edges_kept` is the share of
-    all edges that is inside a client, 1.0 for a graph without edges. `report` is the result of
+    that adds some, are those that a client has in addition. `site`, only in a partition by sites,
+    is the name of the client's. `ratio_of_edges_kept` is the share of all edges that is inside a
+    client, 1.0 for a graph without edges. `report` is the result of
     `dance_flwr.data.partition.report`.
     """
     figures = report(graph, partition)
@@ -59,6 +60,7 @@ def manifest(graph: TextGraph, partition: Partition) -> dict[str, Any]:
                 "ids_sha256": ids_digest(graph.ids[client_nodes(partition, k)].tolist()),
                 # Absent where there are none: earlier manifests keep their sha256.
                 **_random_edges(row, partition.spec.random_edge_ratio),
+                **_site(graph, partition, k),
             }
             for k, row in enumerate(figures["clients"])
         ],
@@ -70,6 +72,13 @@ def manifest(graph: TextGraph, partition: Partition) -> dict[str, Any]:
 def _random_edges(row: dict[str, Any], ratio: float) -> dict[str, int]:
     """Return the number of edges that a client gets, if the partition adds any."""
     return {"random_edges": random_edge_count(row["nodes"], row["edges"], ratio)} if ratio else {}
+
+
+def _site(graph: TextGraph, partition: Partition, k: int) -> dict[str, str]:
+    """Return the name of the site that a client is, if the partition is by sites."""
+    if partition.spec.method != "by-column" or graph.site is None:
+        return {}
+    return {"site": str(graph.site[client_nodes(partition, k)[0]])}
 
 
 def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:

@@ -63,7 +63,7 @@ class NodeList {
   draw() {
     const last = Math.min(this.first + ROWS, this.rows.length);
     const index = this.index;
-    const found = `${this.rows.length.toLocaleString("en")} of ${index.nodes.toLocaleString("en")} nodes`;
+    const found = `${this.rows.length.toLocaleString("en")} of ${counted(index.nodes, "node")}`;
     document.getElementById("count").textContent = this.rows.length
       ? `${found}; rows ${(this.first + 1).toLocaleString("en")} to ${last.toLocaleString("en")}` : found;
     document.getElementById("before").disabled = this.first === 0;
@@ -173,7 +173,7 @@ class NodeList {
       return;
     }
     const heads = ["label \\ model says", ...classes.map((name, k) => make("span", { title: name }, `${k} ${name}`))];
-    place.replaceChildren(table(`Labels by predicted class, ${known.toLocaleString("en")} nodes`, heads,
+    place.replaceChildren(table(`Labels by predicted class, ${counted(known, "node")}`, heads,
       counts.map((row, k) => [`${k} ${classes[k]}`,
         ...row.map((count, other) => (count ? this.cell(count, k, other) : "0"))])));
   }

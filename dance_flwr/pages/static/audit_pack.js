@@ -86,7 +86,7 @@ function article(facts, text) {
   }
   let body = marked(text, facts.spans);
   if (facts.characters && !facts.spans.length && facts.number > 1) {
-    body = folded(`No passage marked; ${facts.characters.toLocaleString("en")} characters`, body);
+    body = folded(`No passage marked; ${counted(facts.characters, "character")}`, body);
   }
   return make("article", { "aria-labelledby": `text-${facts.number}`, "data-article": facts.number },
     heading, make("p", { class: "soft" }, what.join(" · ")), ...notes, body);
@@ -145,7 +145,7 @@ async function showPack(index, row) {
         table("Nodes that were not used, as drawn", ["node", "is"], graph.rejected))] : [])),
     folded("Marked passages as a table", passages(articles)),
     folded("Probabilities by reading", tabled(facts.stages)),
-    folded(`In ${facts.rounds.rows.length} earlier rounds`, tabled(facts.rounds)));
+    folded(`In ${counted(facts.rounds.rows.length, "earlier round")}`, tabled(facts.rounds)));
 }
 
 /** Light up everything that is of the text with the number `number`; 0: nothing. */

@@ -70,7 +70,7 @@ function verdictForm(index, row, digest) {
 function countVerdicts(index) {
   const known = index.digests.map((digest) => verdicts.get(digest)).filter(Boolean);
   const parts = WORDS.map((word) => `${known.filter((one) => one.verdict === word).length} ${word}`);
-  document.getElementById("verdict-count").textContent = `${known.length} of ${index.digests.length} nodes: ${parts.join(", ")}.`
+  document.getElementById("verdict-count").textContent = `${known.length} of ${counted(index.digests.length, "node")}: ${parts.join(", ")}.`
     + (verdicts.kept ? "" : " This browser keeps nothing for a file: export before you close the page.");
   for (const place of document.querySelectorAll("#rows [data-verdict]")) {
     place.textContent = wordOf(verdicts.get(place.dataset.verdict));

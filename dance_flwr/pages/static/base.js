@@ -9,6 +9,11 @@ async function unpack(name) {
   return JSON.parse(await new Response(stream).text());
 }
 
+/** Return a number with its noun. */
+function counted(count, noun) {
+  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+}
+
 /** Give an element attributes (null and false: none) and children (strings: text), and return it. */
 function dress(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {

@@ -114,6 +114,7 @@ def test_figures_are_of_the_nodes_that_take_part_and_say_what_is_outside():
     content = manifest(graph, partition)
     assert (content["num_nodes"], content["num_edges"]) == (6, 6)
     assert content["ratio_of_edges_kept"] == 2 / 6
+    assert [row["site"] for row in content["clients"]] == ["a", "b"]
     assert content["report"]["outside"] == {"nodes": 2, "edges": 3}
     assert sum(sum(row["nodes_per_split"].values()) for row in content["clients"]) == 4
     assert sum(sum(row["nodes_per_class"].values()) for row in content["clients"]) == 4
