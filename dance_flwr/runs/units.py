@@ -1,4 +1,4 @@
-"""Durations and sizes as people read them."""
+"""Durations, sizes and numbers of things as people read them."""
 
 
 def duration(seconds: float) -> str:
@@ -15,3 +15,17 @@ def size(count: float) -> str:
         if count >= length:
             return f"{count / length:.3g} {unit}"
     return f"{count:.0f} B"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return "1 run", "2 runs"; `many` = the plural that is not `one` with an s."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def ordinal(place: int) -> str:
+    """Return "first", "second", "third", and from there on "4th"."""
+    words = ("first", "second", "third")
+    if place <= len(words):
+        return words[place - 1]
+    teens = place % 100 in (11, 12, 13)
+    return f"{place}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(place % 10, 'th')}"

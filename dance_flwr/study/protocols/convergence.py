@@ -16,10 +16,12 @@ from dance_flwr.study.engine.cells import (
 )
 from dance_flwr.study.engine.compact_rows import CURVE
 from dance_flwr.study.protocols.main_table import RIVALS, method_cells
+from dance_flwr.study.protocols.variants import find
 from dance_flwr.study.reports import paper_values as paper
 from dance_flwr.study.reports.figures import curves
 from dance_flwr.study.reports.sections import Columns, dataset_section
-from dance_flwr.study.reports.tables import Group
+from dance_flwr.study.reports.tables import Group, by_label, groups
+from dance_flwr.study.reports.verdicts import Expected, expect, verdict
 
 _SHARES = (0.95, 0.99)
 HOW = (
@@ -91,6 +93,19 @@ def _draw(compared: Sequence[Group], figure: Any) -> None:
         axes.legend(fontsize=8)
 
 
+def _verdict(rows: Sequence[Row]) -> str:
+    """Compare the rounds that others and DANCE take to the first of `_SHARES`."""
+    expected: list[Expected] = []
+    for dataset, compared in by_label(groups(rows), "dataset").items():
+        dance = find(compared, method="dance")
+        for group in compared:
+            name = group.name(str(group.labels["method"]))
+            what = f"rounds to {100 * _SHARES[0]:g} % of {name} minus those of DANCE on {dataset}"
+            metric = _rounds_to(_SHARES[0])
+            expected += expect(what, group, dance, metric=metric, unit=("rounds", 1.0))
+    return verdict(expected)
+
+
 EXPERIMENT = Experiment(
     name="convergence",
     title="Convergence",
@@ -98,6 +113,7 @@ EXPERIMENT = Experiment(
     "convergence figure).",
     cells=_cells,
     render=_render,
+    verdict=_verdict,
     # Those that the main table compares: more curves than these cannot be told apart.
     methods=("dance", *RIVALS),
 )
