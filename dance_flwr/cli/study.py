@@ -81,7 +81,11 @@ def experiment(
     NAME comes first; several values may follow one flag: --datasets cora citeseer
     """
     from dance_flwr.study.engine.start import Execution, start
+    from dance_flwr.study.reports.figures import why_no_figures
 
+    # Before hours of runs, not after them.
+    if missing := why_no_figures():
+        typer.echo(missing)
     lists = {"datasets": datasets, "methods": methods, "ratios": ratios, "seeds": seeds}
     request: dict[str, Any] = {**lists, "rounds": rounds}
     # For a reader to repeat on another machine, so without places and numbers of jobs.
@@ -107,7 +111,7 @@ def report(
         typer.Argument(
             metavar="RUN...|STUDY",
             parser=run_folder,
-            help="one run or several, `latest`; or a study folder or a .jsonl file of rows; "
+            help="one run or several, latest; or a study folder or a .jsonl file of rows; "
             "default: study",
         ),
     ] = None,
@@ -115,8 +119,8 @@ def report(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="folder for report.md, a page for each experiment, and figures; with --html the "
-            "file of the page",
+            help="folder for the tables of a study or of runs (Markdown, LaTeX, CSV) and their "
+            "figures; with --html the file of the page",
         ),
     ] = None,
     export: ExportedRows = None,
@@ -127,7 +131,7 @@ def report(
     live: Live = False,
     track: Trackers = None,
 ) -> None:
-    """Print a run's scores and costs, write the page of runs, or the tables of a study."""
+    """Print a run's scores and costs, or write tables and figures of runs or of a study."""
     from dance_flwr.runs.facts import is_run
 
     path, *others = paths or [Path("study")]
@@ -156,10 +160,18 @@ def report(
 def _report_run(
     run: Path, others: list[Path], out: Path | None, html: bool, live: bool, track: list[str]
 ) -> None:
-    """Print the scores of a run, or write its page and hand it to trackers."""
-    if (out or others or live) and not (html or (track and not out and not others)):
-        raise UserError("report: expected --html or --track of a run, found neither; add --html")
+    """Print the scores of a run, or write tables or a page of runs and hand one to trackers."""
     folder = run.expanduser().resolve()
+    if not (html or track or live) and out:
+        from dance_flwr.study.reports.run_comparison import compare
+
+        compare([folder, *(other.expanduser() for other in others)], out, typer.echo)
+        return
+    if (out or others or live) and not (html or (track and not out and not others)):
+        raise UserError(
+            "report: expected --html for a page, --out DIR for tables, or --track of one run, "
+            "found none; add one of them"
+        )
     if not (html or track):
         from rich.console import Console
 

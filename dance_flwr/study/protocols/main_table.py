@@ -166,9 +166,10 @@ def _name(group: Group) -> str:
 
 
 def _lacking(rows: Sequence[Row]) -> list[str]:
-    """Return the methods that lack a model to ask; none where only some methods were wanted."""
-    ran = {str(row.labels["method"]) for row in rows}
-    return missing(results(rows)[0]) if ran >= {*default_methods()} else []
+    """Return the methods that lack a model to ask, of those that were wanted: by default, all."""
+    wanted = {str(row.labels["method"]) for row in rows}
+    wanted |= {*asking_methods()} if wanted >= {*default_methods()} else set()
+    return [method for method in missing(results(rows)[0]) if method in wanted]
 
 
 def _accuracies(by_dataset: Mapping[Any, Sequence[Group]], lacking: Sequence[str]) -> str:

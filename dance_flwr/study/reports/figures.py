@@ -11,7 +11,8 @@ import numpy as np
 
 from dance_flwr.disk import atomic_path
 from dance_flwr.study.engine.cells import Picture
-from dance_flwr.study.reports.tables import Stat
+from dance_flwr.study.engine.compact_rows import CURVE
+from dance_flwr.study.reports.tables import Group, Stat
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#999999")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -97,6 +98,26 @@ def curves(
             axes.fill_between(
                 x, mean - std, mean + std, color=COLOURS[i % 8], alpha=0.15, linewidth=0
             )
+
+
+def validation_curves(compared: Mapping[str, Group], figure: Any) -> None:
+    """Draw the validation accuracy in percent by round, a line per name."""
+    lines = {}
+    for name, group in compared.items():
+        seeds = [row.result[CURVE] for row in group.rows if row.result]
+        # A band needs every seed at every round.
+        shortest = min((len(curve) for curve in seeds), default=0)
+        if shortest:
+            lines[name] = [
+                [None if value is None else 100 * value for value in curve[:shortest]]
+                for curve in seeds
+            ]
+    axes = figure.subplots()
+    curves(axes, lines)
+    axes.set(xlabel="communication round", ylabel="validation accuracy (%)")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    if lines:
+        axes.legend(fontsize=8)
 
 
 def points(axes: Any, x: Sequence[float], lines: Mapping[str, Sequence[Stat]]) -> None:

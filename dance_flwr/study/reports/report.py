@@ -21,6 +21,7 @@ from dance_flwr.study.reports.tables import groups
 
 Log = Callable[[str], None]
 _REPORT = "report.md"
+_LONGEST = 40  # lines of a table on the first page
 
 
 def check_outputs(folder: Path, export: Path | None, into: Path | None) -> None:
@@ -94,6 +95,8 @@ def _files(
     if not table.lines:
         return
     name = experiment.name
+    if len(table.lines) <= _LONGEST:
+        yield table.markdown()
     table.write(folder, name)
     links = [f"[LaTeX]({name}.tex)", f"[CSV]({name}.csv)"]
     if draw:

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from dance_flwr.escaping import markdown as as_markdown
 from dance_flwr.escaping import one_line
 from dance_flwr.study.engine.cells import Picture
 from dance_flwr.study.reports.figures import COLOURS
-from dance_flwr.study.reports.tables import Group, Stat, by_label, markdown, with_values
+from dance_flwr.study.reports.tables import Group, Stat, markdown, with_values
 
 _HEADINGS = {"dataset": "data set", "ratio": "r"}  # of labels whose names are not what they say
 _LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {
@@ -39,7 +39,7 @@ class Table:
 
     Attributes
     ----------
-    keys : headings of the columns that name a line; metrics : of those with a `Stat`
+    keys : labels of the columns that name a line; metrics : headings of those with a `Stat`
     lines : cells under keys and metrics
     note : how many runs the means are of, in a sentence
     """
@@ -88,7 +88,8 @@ class Table:
         write_text(folder / f"{name}.csv", self.csv())
 
     def _shown(self) -> "tuple[list[str], list[list[str | Stat]]]":
-        headings = [*self.keys, *(f"{metric} %" for metric in self.metrics)]
+        keys = [_HEADINGS.get(key, key) for key in self.keys]
+        headings = [*keys, *(f"{metric} %" for metric in self.metrics)]
         lines: list[list[str | Stat]] = [[*keys, *stats] for keys, stats in self.lines]
         return with_values(headings, lines, len(self.keys))
 
@@ -121,7 +122,7 @@ def table_of(compared: Sequence[Group], metrics: Mapping[str, str], note: str) -
         lines.append(([*keys, group.note], [group.stat(key) for key in metrics.values()]))
     # Without a result there is nothing to show, and a label that none has is no column.
     lines = [line for line in lines if any(stat.n for stat in line[1])]
-    keys = [*(_HEADINGS.get(name, name) for name in names), "settings"]
+    keys = [*names, "settings"]
     used = [i for i in range(len(keys)) if any(line[0][i] for line in lines)]
     return Table(
         [keys[i] for i in used],
@@ -132,48 +133,53 @@ def table_of(compared: Sequence[Group], metrics: Mapping[str, str], note: str) -
 
 
 def chart(name: str, compared: Sequence[Group], metric: tuple[str, str]) -> Picture:
-    """Return a figure of means and deviations, a panel per data set.
+    """Return a figure of means and deviations: a line per name, a panel per data set.
 
     Parameters
     ----------
     metric : heading and key of the results
     """
     heading, key = metric
-    found = [group for group in compared if group.stat(key).n]
-    panels = by_label(found, "dataset")
-    longest = max((len(part) for part in panels.values()), default=1)
-    size = 1.8 + 2.6 * max(1, len(panels)), 1.0 + 0.28 * longest
+    panels: dict[str, dict[str, Stat]] = {}
+    for group in compared:
+        if (stat := group.stat(key)).n:
+            panels.setdefault(str(group.labels["dataset"]), {})[name_of(group)] = stat
+    names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+    # A name takes 0.07 inches per letter.
+    width = 0.6 + 0.07 * max(map(len, names), default=0) + 2.4 * max(1, len(panels))
     caption = f"{heading.capitalize()} in %, mean and standard deviation over seeds."
-    return Picture(name, caption, partial(_draw, panels, heading, key), size)
+    draw = partial(_draw, names, panels, f"{heading} (%)")
+    return Picture(name, caption, draw, (width, 1.0 + 0.26 * max(1, len(names))))
 
 
-def _draw(panels: Mapping[Any, Sequence[Group]], heading: str, key: str, figure: Any) -> None:
-    axes = figure.subplots(1, max(1, len(panels)), squeeze=False)[0]
-    for axis, (dataset, members) in zip(axes, panels.items(), strict=False):
-        stats = [group.stat(key) for group in members]
-        places = range(len(members))
+def _draw(
+    names: Sequence[str], panels: Mapping[str, Mapping[str, Stat]], label: str, figure: Any
+) -> None:
+    axes = figure.subplots(1, max(1, len(panels)), squeeze=False, sharey=True)[0]
+    for axis, (dataset, stats) in zip(axes, panels.items(), strict=False):
         axis.errorbar(
-            [100 * (stat.mean or 0.0) for stat in stats],
-            places,
-            xerr=[100 * (stat.std or 0.0) for stat in stats],
+            [100 * (stat.mean or 0.0) for stat in stats.values()],
+            [names.index(name) for name in stats],
+            xerr=[100 * (stat.std or 0.0) for stat in stats.values()],
             fmt="o",
             color=COLOURS[0],
             markersize=5,
             capsize=3,
         )
-        axis.set_yticks(places, [_plain(" ".join(_words(group))) for group in members])
-        axis.set_ylim(len(members) - 0.5, -0.5)
-        axis.set(title=_plain(str(dataset)), xlabel=f"{heading} (%)")
+        axis.set(title=_plain(dataset), xlabel=label)
         axis.grid(axis="x", alpha=0.3)
+    axes[0].set_yticks(range(len(names)), map(_plain, names))
+    axes[0].set_ylim(len(names) - 0.5, -0.5)
 
 
-def _words(group: Group) -> Iterator[str]:
-    """Yield what names a group within its data set."""
-    for name, value in group.labels.items():
-        if name != "dataset" and (name, value) != ("ratio", "full"):
-            yield f"{_HEADINGS.get(name, name)}={value}" if not isinstance(value, str) else value
-    if group.note:
-        yield f"({group.note})"
+def name_of(group: Group) -> str:
+    """Return what names a group within its data set: its labels, and its note."""
+    words = [
+        value if isinstance(value, str) else f"{_HEADINGS.get(name, name)}={value}"
+        for name, value in group.labels.items()
+        if name != "dataset" and (name, value) != ("ratio", "full")
+    ]
+    return group.name(" ".join(words))
 
 
 def _plain(text: str) -> str:

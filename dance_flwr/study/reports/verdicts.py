@@ -84,6 +84,6 @@ def verdict(expected: Iterable[Expected]) -> str:
     if len(known) == 1:
         return f"**{word}**: {worst.text}."
     return (
-        f"**{word}**: of {len(known)} differences that the claim expects, {shown} significant, "
-        f"{len(refuted)} significantly the other way; least of all {worst.text}."
+        f"**{word}**: of {len(known)} differences that the claim expects, {shown} significant and "
+        f"{len(refuted)} significantly the other way. The lowest: {worst.text}."
     )
