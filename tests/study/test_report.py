@@ -22,6 +22,7 @@ from dance_flwr.study.engine.cells import Picture, Row
 from dance_flwr.study.engine.folder import FACTS, Study, run_name, settings_of
 from dance_flwr.study.engine.llm_rows import NEEDS
 from dance_flwr.study.engine.rows import Rows, load_rows
+from dance_flwr.study.protocols.main_table import RIVALS
 from dance_flwr.study.protocols.regimes.protocol import selected_tokens
 from dance_flwr.study.protocols.tokens import share_of_tokens
 from dance_flwr.study.reports import paper_values as paper
@@ -139,6 +140,22 @@ def test_a_table_of_a_graph_of_ones_own_has_only_what_was_asked_for():
     names = {line.split(" | ")[0] for table in tables for line in table.splitlines()[2:]}
     assert names == {"| dance", "| fedavg-full"}
     assert NOTHING not in "".join(tables) and "language model" not in str(section.parts)
+
+
+def test_dance_is_compared_with_all_that_was_asked_for_but_where_the_five_and_more_ran():
+    def compared(*methods):
+        asked = {"methods": ("dance", *methods), "seeds": (0, 1), "ratios": (0.08,)}
+        cells = cells_of("main-table", **asked)
+        section = get_experiment("main-table").render([row_of(cell, 0.5) for cell in cells])
+        table = next(part for part in section.parts if part.startswith("| cora: DANCE minus"))
+        names = [line.split(" | ")[0].strip("| ") for line in table.splitlines()[2:]]
+        return names, "ahead in earlier runs" in str(section.parts)
+
+    others = ("local-only", "ditto", "fedper", "self-training", "fedavg-full", "fedgta")
+    found, is_named = compared(*others)
+    assert {*found} == {*others} and not is_named
+    found, is_named = compared("local-only", *RIVALS)
+    assert {*found} == {*RIVALS} and is_named
 
 
 def test_lines_and_columns_without_a_value_are_left_out():

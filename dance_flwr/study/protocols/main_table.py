@@ -141,7 +141,7 @@ def _render(rows: Sequence[Row]) -> Section:
     ]
     tests = {dataset: _tests(compared) for dataset, compared in by_dataset.items()}
     if any(tests.values()):
-        chosen = [HOW_FAMILY] if len(methods) > len(RIVALS) + 1 else []
+        chosen = [HOW_FAMILY] if methods - {METHOD} > {*RIVALS} else []
         parts.append(" ".join([significance.HOW, HOW_TESTS, *chosen]))
         parts += [comparison_table(f"{name}: DANCE minus", part) for name, part in tests.items()]
     columns = Columns(("method",), ("labelled", "kB up"), _costs)
@@ -219,12 +219,12 @@ _ACCURACIES = Columns(("method", "r"), ("accuracy %", "paper %"), _accuracy)
 
 
 def _tests(compared: Sequence[Group]) -> dict[tuple[str, str], PairedTest]:
-    """Return DANCE against other methods at every ratio, five if there are more.
+    """Return DANCE against other methods at every ratio; the five alone if all ran, and more.
 
     Variants are not compared.
     """
     others = {str(group.labels["method"]) for group in compared} - {METHOD}
-    others = others if len(others) <= len(RIVALS) else others & {*RIVALS}
+    others = {*RIVALS} if others > {*RIVALS} else others
     pairs = {
         (other.name(str(other.labels["method"])), f"r = {group.labels['ratio']}"): (group, other)
         for group in compared
