@@ -229,8 +229,8 @@ ReportPlace = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="folder for report.md, a page for each experiment, and figures; with --html the "
-        "file of the page",
+        help="folder for the tables of a study or of runs (Markdown, LaTeX, CSV) and their "
+        "figures; with --html the file of the page",
     ),
 ]
 ExportedRows = Annotated[

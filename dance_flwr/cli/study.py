@@ -85,7 +85,11 @@ def experiment(
     NAME comes first; several values may follow one flag: --datasets cora citeseer
     """
     from dance_flwr.study.engine.start import Execution, start
+    from dance_flwr.study.reports.figures import why_no_figures
 
+    # Before hours of runs, not after them.
+    if missing := why_no_figures():
+        typer.echo(missing)
     lists = {"datasets": datasets, "methods": methods, "ratios": ratios, "seeds": seeds}
     request: dict[str, Any] = {**lists, "rounds": rounds}
     # For a reader to repeat on another machine, so without places and numbers of jobs.
@@ -126,7 +130,7 @@ def report(
     track: Trackers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a run's scores and costs, write the page of runs, or the tables of a study."""
+    """Print a run's scores and costs, or write tables and figures of runs or of a study."""
     from dance_flwr.runs.facts import is_run
 
     path, *others = paths or [Path("study")]
@@ -167,10 +171,18 @@ def _print_facts(run: Path, others: Any) -> None:
 def _report_run(
     run: Path, others: list[Path], out: Path | None, html: bool, live: bool, track: list[str]
 ) -> None:
-    """Print the scores of a run, or write its page and hand it to trackers."""
-    if (out or others or live) and not (html or (track and not out and not others)):
-        raise UserError("report: expected --html or --track of a run, found neither; add --html")
+    """Print the scores of a run, or write tables or a page of runs and hand one to trackers."""
     folder = run.expanduser().resolve()
+    if not (html or track or live) and out:
+        from dance_flwr.study.reports.run_comparison import compare
+
+        compare([folder, *(other.expanduser() for other in others)], out, typer.echo)
+        return
+    if (out or others or live) and not (html or (track and not out and not others)):
+        raise UserError(
+            "report: expected --html for a page, --out DIR for tables, or --track of one run, "
+            "found none; add one of them"
+        )
     if not (html or track):
         from dance_flwr.cli.results import accuracy_table, details
         from dance_flwr.runs.reader import read_result

@@ -22,3 +22,12 @@ def size(count: float) -> str:
         if count >= length:
             return f"{count / length:.3g} {unit}"
     return f"{count:.0f} B"
+
+
+def ordinal(place: int) -> str:
+    """Return "first", "second", "third", and from there on "4th"."""
+    words = ("first", "second", "third")
+    if place <= len(words):
+        return words[place - 1]
+    teens = place % 100 in (11, 12, 13)
+    return f"{place}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(place % 10, 'th')}"

@@ -367,7 +367,7 @@ def test_the_experiment_runs_through_the_runner_and_renders(study):
     ]
     lines = [line for line in lines if "---" not in line]
     crafted = 6  # a head, the control, the guess and three crafted models
-    assert len(lines) == names + crafted and "**tiny**: dance 1 seeds" in text and "Yeom" in text
+    assert len(lines) == names + crafted and "**tiny**: dance 1 seed," in text and "Yeom" in text
     shown = [f"{100 * row.measure['seen'][1]['slope_auc']:.2f}" for row in rows]
     labels = [f"{row.measure['seen'][1]['bias']:.2f}" for row in rows]
     cells = [word for pair in zip(shown, labels, strict=True) for word in pair]

@@ -8,7 +8,6 @@ from support.rows import cells_of, row_of
 
 from dance_flwr.study.engine.cells import Picture
 from dance_flwr.study.protocols.cores import EXPERIMENT, FOREIGN, MOVING, ONCE
-from dance_flwr.study.reports.tables import NOTHING
 
 BETTER = {"label-aware": 0.0, "random-labelled": 0.02, "coverage": 0.05}
 
@@ -95,7 +94,6 @@ def test_the_figure_has_a_line_per_rule_over_the_texts_that_were_read():
 
 def test_cells_without_a_result_show_no_number():
     section = EXPERIMENT.render([row_of(cell, None) for cell in cells_of("cores", seeds=(5, 6))])
-    lines = lines_of(section)
-    assert len(lines) == 7 and {cell for line in lines.values() for cell in line} == {NOTHING}
+    assert not any(part.startswith("|") for part in section.parts if isinstance(part, str))
     (picture,) = (part for part in section.parts if isinstance(part, Picture))
     picture.draw(Figure())

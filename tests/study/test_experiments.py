@@ -125,7 +125,6 @@ def test_ratios_are_those_that_are_asked_for(go):
         (0.3, 0.3),
         (0.1, 0.1),
         ("full", 0.08),
-        (0.3, 0.3),  # DANCE without labels, at the largest of them
     ]
     with pytest.raises(
         UserError, match=r"--ratios: expected an experiment with cells for each ratio, found hyper"
@@ -223,7 +222,7 @@ def test_nothing_is_left_half_written(go, inline, tmp_path, tiny, monkeypatch):
 def test_a_run_leaves_facts_and_nothing_at_the_clients(go, tmp_path):
     assert go("main-table", methods=["fedavg-full", "dance"]) == 0
     folders = sorted((tmp_path / "study" / "runs").iterdir())
-    assert len(folders) == 5, "three ratios, one without labels and one without condensation"
+    assert len(folders) == 4, "three ratios, and one without condensation"
     for folder in folders:
         names = {path.name for path in folder.iterdir()}
         assert names == {"result.json", "model.safetensors", "history.jsonl", "facts.json"}
@@ -246,11 +245,11 @@ def test_a_run_leaves_facts_and_nothing_at_the_clients(go, tmp_path):
 def test_protocols_share_runs(go, inline):
     both = ["dance", "fedavg-full"]
     assert go("main-table", methods=both) == 0
-    assert len(inline.done) == 5
+    assert len(inline.done) == 4
     assert go("convergence", methods=both) == 0 and go("tokens", methods=both) == 0
-    assert len(inline.done) == 5
+    assert len(inline.done) == 4
     assert go("ablation") == 0
-    assert len(inline.done) == 5 + 5, "all but the full method and that without labels"
+    assert len(inline.done) == 4 + 6, "all but the full method"
 
 
 def test_a_failing_cell_is_reported_and_the_others_finish(go, tmp_path, monkeypatch, capsys, tiny):
@@ -267,9 +266,9 @@ def test_a_failing_cell_is_reported_and_the_others_finish(go, tmp_path, monkeypa
     assert go("main-table", methods=["dance"], datasets=["nowhere", str(tiny)]) == 2
     out = capsys.readouterr().out
     failed = [line for line in out.splitlines() if line.startswith("failed")]
-    assert len(failed) == 5 and sum("'nowhere' is unknown" in line for line in failed) == 4
+    assert len(failed) == 4 and sum("'nowhere' is unknown" in line for line in failed) == 3
     assert sum("ValueError: a reason of two lines" in line for line in failed) == 1
-    assert "3 made, 0 found, 5 failed" in out and len(results(tmp_path)) == 3
+    assert "2 made, 0 found, 4 failed" in out and len(results(tmp_path)) == 2
     (note,) = (tmp_path / "study" / "failed").iterdir()
     assert "Traceback" in note.read_text()
     monkeypatch.setattr(runtime, "run_in_process", real)
@@ -322,7 +321,7 @@ def test_rows_of_a_study_take_the_place_of_its_experiments_alone(go, inline, tmp
     assert seeds(load_rows(rows)) == {0, 1}
     before = rows.read_bytes()
     next((second / "runs").glob("*/result.json")).unlink()
-    with pytest.raises(UserError, match="--replace: expected a finished study, found 1 cells"):
+    with pytest.raises(UserError, match="--replace: expected a finished study, found 1 cell "):
         export_rows(second, rows, replace=True)
     assert rows.read_bytes() == before
 
@@ -520,7 +519,7 @@ def test_the_documented_command_line_works(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ("--datasets", "cora", "citeseer", "--methods", "fedavg-full", "dance")
     done = cli("experiment", "main-table", *words, "--dry-run")
-    assert done.code == 0 and "50 runs" in done.out and not list(tmp_path.iterdir())
+    assert done.code == 0 and "40 runs, " in done.out and not list(tmp_path.iterdir())
     assert "citeseer" in done.out and "fedavg-full" in done.out
 
 
@@ -604,14 +603,14 @@ def test_end_to_end_with_two_workers(cli, tiny, tmp_path, monkeypatch):
         "2",
     ]
     done = cli("experiment", *words, *settings)
-    assert done.code == 0 and "5 made, 0 found, 0 failed" in done.out, done.err
-    assert cli("experiment", *words, *settings).out.count("0 made, 5 found") == 1
+    assert done.code == 0 and "4 made, 0 found, 0 failed" in done.out, done.err
+    assert cli("experiment", *words, *settings).out.count("0 made, 4 found") == 1
     assert cli("report").code == 0
     text = (tmp_path / "study" / "report" / "main-table.md").read_text()
     assert (
         "| fedavg-full | full |" in text
         and "| dance | 0.02 |" in text
-        and "| dance w/o labels | 0.08 |" in text
+        and "w/o labels" not in text
         and "dance-flwr experiment main-table" in text
     )
 

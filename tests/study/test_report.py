@@ -1,6 +1,7 @@
 """Tables and figures: compared with hand computations, the paper, and empty where no result is."""
 
 import builtins
+import csv
 import json
 import re
 import tomllib
@@ -19,18 +20,21 @@ from dance_flwr.methods import get_spec
 from dance_flwr.study import EXPERIMENTS, get_experiment
 from dance_flwr.study.engine.cells import Picture, Row
 from dance_flwr.study.engine.folder import FACTS, Study, run_name, settings_of
+from dance_flwr.study.engine.llm_rows import NEEDS
 from dance_flwr.study.engine.rows import Rows, load_rows
+from dance_flwr.study.protocols.main_table import RIVALS
 from dance_flwr.study.protocols.regimes.protocol import selected_tokens
 from dance_flwr.study.protocols.tokens import share_of_tokens
 from dance_flwr.study.reports import paper_values as paper
 from dance_flwr.study.reports.figures import save
 from dance_flwr.study.reports.report import export_into, insert, write_report
-from dance_flwr.study.reports.tables import NOTHING, groups, shared_settings
+from dance_flwr.study.reports.tables import NOTHING, groups, markdown, shared_settings
 from dance_flwr.study.reports.trained_nodes import (
     labelled_nodes,
     nodes_trained_on,
     tokens_of_a_refresh,
 )
+from dance_flwr.study.reports.verdicts import UNTESTED
 
 
 def fill(study, name, accuracies, **request):
@@ -54,7 +58,7 @@ def study(tmp_path):
 
 def test_the_main_table_is_the_hand_computed_one():
     cells = cells_of("main-table", methods=("dance", "fedavg-full"))
-    values = [0.88, 0.9, None, *([None] * 6), 0.8, 0.81, 0.84, 0.85, None, 0.87]
+    values = [0.88, 0.9, None, *([None] * 6), 0.8, 0.81, 0.84]
     section = get_experiment("main-table").render(
         [row_of(c, v) for c, v in zip(cells, values, strict=True)]
     )
@@ -86,7 +90,8 @@ def test_what_accuracy_hides_stands_beside_it_where_rows_have_it():
 
 def test_dance_without_labels_has_a_row_beside_dance():
     """At the largest ratio, without a number of the paper; (85 + 87) / 2."""
-    cells = cells_of("main-table", methods=("dance", "fedavg-full"))
+    kept = ("dance", "fedavg-full")
+    cells = [cell for cell in cells_of("main-table") if cell.labels["method"] in kept]
     without = [cell for cell in cells if "variant" in cell.labels]
     assert [cell.labels["seed"] for cell in without] == [0, 1, 2]
     assert {cell.labels["ratio"] for cell in without} == {0.08}
@@ -109,19 +114,67 @@ def test_dance_without_labels_has_a_row_beside_dance():
         ["| dance", "0.02"],
         ["| dance w/o labels", "0.08"],
         ["| fedavg-full", "full"],
-        *([f"| {name}", "full"] for name in METHODS if get_spec(name).card.needs_llm),
     ]
 
 
-def test_the_row_without_labels_is_asked_for_with_dance_only():
+def test_methods_without_a_model_have_the_papers_number_where_all_methods_were_wanted():
+    cells = cells_of("main-table", seeds=(0,))
+    section = get_experiment("main-table").render([row_of(cell, 0.5) for cell in cells])
+    asking = [name for name in METHODS if get_spec(name).card.needs_llm]
+    for name in asking:
+        (row,) = table_rows(section, name)
+        assert row[1:3] == ["full", NEEDS] and row[3] != NOTHING
+    few = [row_of(cell, 0.5) for cell in cells if cell.labels["method"] != "local-only"]
+    text = str(get_experiment("main-table").render(few).parts)
+    assert NEEDS not in text and "language model" not in text
+
+
+def test_a_table_of_a_graph_of_ones_own_has_only_what_was_asked_for():
+    """No column of the paper, no variant, no method that lacks a model."""
+    cells = cells_of("main-table", datasets=("mine",), methods=("fedavg-full", "dance"))
+    section = get_experiment("main-table").render([row_of(cell, 0.5) for cell in cells])
+    tables = [part for part in section.parts if part.startswith("| method")]
+    headings = [table.splitlines()[0] for table in tables]
+    costs = "| method | mine: labelled | mine: kB up |"
+    assert headings == ["| method | r | mine: accuracy % |", costs]
+    names = {line.split(" | ")[0] for table in tables for line in table.splitlines()[2:]}
+    assert names == {"| dance", "| fedavg-full"}
+    assert NOTHING not in "".join(tables) and "language model" not in str(section.parts)
+
+
+def test_dance_is_compared_with_all_that_was_asked_for_but_where_the_five_and_more_ran():
+    def compared(*methods):
+        asked = {"methods": ("dance", *methods), "seeds": (0, 1), "ratios": (0.08,)}
+        cells = cells_of("main-table", **asked)
+        section = get_experiment("main-table").render([row_of(cell, 0.5) for cell in cells])
+        table = next(part for part in section.parts if part.startswith("| cora: DANCE minus"))
+        names = [line.split(" | ")[0].strip("| ") for line in table.splitlines()[2:]]
+        return names, "ahead in earlier runs" in str(section.parts)
+
+    others = ("local-only", "ditto", "fedper", "self-training", "fedavg-full", "fedgta")
+    found, is_named = compared(*others)
+    assert {*found} == {*others} and not is_named
+    found, is_named = compared("local-only", *RIVALS)
+    assert {*found} == {*RIVALS} and is_named
+
+
+def test_lines_and_columns_without_a_value_are_left_out():
+    lines = [["a", "1", NOTHING, ""], ["b", NOTHING, f"{NOTHING}/{NOTHING}", ""], ["", "", "", ""]]
+    assert markdown(["name", "x", "y", "z"], lines) == "| name | x |\n| --- | ---: |\n| a | 1 |"
+    assert markdown(["name", "r", "y"], [["b", "0.5", NOTHING]], 2) == ""
+    assert markdown(["name", "r", "y"], [["b", "0.5", "0.0"]], 2).endswith("| b | 0.5 | 0.0 |")
+    assert markdown(["name", "x"], [["a|b", "1"]]).splitlines()[2] == "| a\\|b | 1 |"
+
+
+def test_the_row_without_labels_is_asked_for_by_default_only():
     def variants(name, **request):
         return {c.labels.get("variant") for c in cells_of(name, **request)}
 
-    assert variants("main-table", methods=("fedavg-full",)) == {None}
+    assert variants("main-table", methods=("fedavg-full", "dance")) == {None}
     assert variants("main-table") == {None, "w/o labels"}
     assert variants("tokens") == variants("convergence") == {None}
     shared = {run_name(c.config) for c in cells_of("ablation") if "labels" in c.labels["variant"]}
-    asked = cells_of("main-table", methods=("dance",))
+    asked = cells_of("main-table")
     assert {run_name(c.config) for c in asked if "variant" in c.labels} == shared
 
 
@@ -136,7 +189,7 @@ def test_one_seed_has_no_deviation():
     cells = cells_of("main-table", methods=("fedavg-full",), seeds=(4,))
     section = get_experiment("main-table").render([row_of(cells[0], 0.5)])
     assert table_rows(section, "fedavg-full | full")[0][2] == "50.00"
-    assert any(str(part).startswith("1 seeds.") for part in section.parts)
+    assert any(str(part).startswith("1 seed.") for part in section.parts)
 
 
 def test_differences_are_taken_seed_by_seed():
@@ -502,7 +555,9 @@ def test_pictures_repeat_byte_for_byte(tmp_path):
     assert b"communication round" in once[1] and b"<dc:date>" not in once[1]
 
 
-def test_a_missing_matplotlib_is_one_line(study, tmp_path, monkeypatch):
+@pytest.fixture
+def no_matplotlib(monkeypatch):
+    """A machine on which matplotlib cannot be imported."""
     real = builtins.__import__
 
     def without(name, *rest):
@@ -511,8 +566,62 @@ def test_a_missing_matplotlib_is_one_line(study, tmp_path, monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UserError, match=r"pip install 'dance-flwr\[plots\]'"):
-        write_report(load_rows(study.root), tmp_path / "out", print)
+
+
+def test_without_matplotlib_tables_are_written_and_one_line_says_what_to_do(
+    study, tmp_path, no_matplotlib
+):
+    lines, out = [], tmp_path / "out"
+    write_report(load_rows(study.root), out, lines.append)
+    (line,) = [line for line in lines if line.startswith("figures ")]
+    assert "pip install 'dance-flwr[plots]'" in line
+    texts = {path.name: path.read_text() for path in out.rglob("*.*")}
+    assert {"report.md", "main-table.md", "main-table.tex", "main-table.csv"} <= texts.keys()
+    assert {Path(name).suffix for name in texts} == {".md", ".tex", ".csv"}
+    assert not [name for name, text in texts.items() if ".png" in text or ".svg" in text]
+
+
+def test_missing_matplotlib_is_said_before_an_experiment_runs(cli, tmp_path, no_matplotlib):
+    asked = ("--datasets", "none-of-this-name", "--methods", "fedavg-full", "--seeds", "0")
+    done = cli("experiment", "main-table", *asked, "--out", tmp_path / "study")
+    assert "pip install 'dance-flwr[plots]'" in done.out.splitlines()[0]
+
+
+def test_a_report_has_the_table_in_four_forms_and_a_figure(tmp_path):
+    study, out = Study(tmp_path / "study"), tmp_path / "study" / "report"
+    asked = {"datasets": ("my_graph",), "methods": ("fedavg-full", "dance"), "seeds": (0, 1)}
+    fill(study, "main-table", [0.8, 0.82, 0.9, 0.91], ratios=(0.08,), **asked)
+    lines = []
+    write_report(load_rows(study.root), out, lines.append)
+    assert lines == [f"report      {out / 'report.md'}: 1 experiment"]
+    names = {path.name for path in out.iterdir()}
+    forms = {f"main-table.{suffix}" for suffix in ("md", "tex", "csv", "svg", "pdf", "png")}
+    assert names == {"report.md", *forms}
+    page = (out / "report.md").read_text()
+    assert {f"({name})" for name in forms} <= set(re.findall(r"\([^()\s]*\)", page))
+    assert "81.00 ± 1.41" in page and "$81.00 \\pm 1.41$" in (out / "main-table.tex").read_text()
+    rows = list(csv.DictReader((out / "main-table.csv").open()))
+    assert [row["method"] for row in rows] == ["fedavg-full", "dance"]
+    assert float(rows[0]["accuracy_mean"]) == mean([0.8, 0.82])
+    assert float(rows[0]["accuracy_std"]) == stdev([0.8, 0.82]) and rows[0]["accuracy_n"] == "2"
+    assert b"fedavg-full" in (out / "main-table.svg").read_bytes()
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_first_page_shows_no_claim_without_the_verdict_of_its_rows(name, tmp_path):
+    """Rows without a result test nothing, and no claim may look like their result."""
+    experiment = get_experiment(name)
+    cells = cells_of(name, datasets=("tiny",), seeds=(0,))
+    rows = [Row(name, c.labels, "", {} if c.measure else settings_of(c.config)) for c in cells]
+    write_report(Rows({name: rows}, {}), tmp_path, print)
+    page = (tmp_path / "report.md").read_text()
+    before, after = page.split(experiment.question)
+    if before.endswith("Question: "):
+        assert experiment.verdict is None
+    else:
+        assert before.endswith("Claim tested: ")
+        assert after.startswith(f"\n\nIn these rows: **{UNTESTED}**")
+    assert not list(tmp_path.glob("*.csv")) + list(tmp_path.glob("*.png"))
 
 
 def test_paper_numbers_are_all_there():
@@ -537,7 +646,7 @@ def test_paper_numbers_are_all_there():
     ("write", "message"),
     [
         (None, "expected a study folder or a .jsonl file"),
-        ("no json", "expected rows that `dance-flwr report --export` wrote"),
+        ("no json", "expected rows that dance-flwr report --export wrote"),
         ("[1]", "expected rows that"),
         ("", "expected rows of an experiment, found none"),
     ],

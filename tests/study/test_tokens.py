@@ -211,7 +211,7 @@ def test_the_main_table_prints_the_papers_number_until_an_endpoint_answered(riva
     table = get_experiment("main-table")
     full = [row_of(cell, 0.8) for cell in cells("fedavg-full", name="main-table")]
     nothing = ["llm4rgnn", "full", NEEDS, "87.26 ± 0.32"]
-    assert table_rows(table.render(full), "llm4rgnn") == [nothing]
+    assert not table_rows(table.render(full), "llm4rgnn"), "nobody asked for it"
     for bad in (rivals(90, backend="stub"), rivals(90, backend="embedded"), rivals(90, digest="")):
         section = table.render([*full, *bad])
         assert table_rows(section, "llm4rgnn") == [nothing]
@@ -225,7 +225,8 @@ def test_an_old_row_without_ledgers_is_read(rival):
     assert all("tokens" not in row.result for row in rows)
     section = TOKENS.render(rows)
     assert not table_rows(section, "fedavg-full")
-    assert table_rows(section, "dance")[0][-2:] == [NOTHING, NOTHING]
+    assert "each chunk once" not in str(section.parts)
+    assert table_rows(section, "dance")[0][-2:] == ["90.0", "36.0"]
 
 
 def test_a_run_records_its_back_end_its_tokens_and_the_digest_of_its_cache(

@@ -17,6 +17,7 @@ Label = str | int | float
 SEEDS = (5, 6, 7, 8, 9)  # no configuration was chosen on them: searches use the seeds below 5
 CONFIGS = PROJECT / "configs"
 TUNED = CONFIGS / "tuned"
+ACCURACIES = {"accuracy": "test_accuracy", "macro-F1": "test_macro_f1"}
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure of a report, written as PNG and SVG.
+    """One figure of a report, written as PNG, SVG and PDF.
 
     Attributes
     ----------
@@ -160,6 +161,9 @@ class Experiment:
     serial : run one cell at a time, for timings
     by_ratio : it has cells for each requested condensation ratio
     reads : names of experiments whose rows `render` is given after its own
+    verdict : returns in Markdown whether the claim holds in the rows that `render` is given; None
+        where the question is no claim
+    metrics : heading -> key of the results, of the table in NAME.tex and NAME.csv; empty = none
     """
 
     name: str
@@ -173,6 +177,8 @@ class Experiment:
     serial: bool = False
     by_ratio: bool = False
     reads: tuple[str, ...] = ()
+    verdict: "Callable[[Sequence[Row]], str] | None" = None
+    metrics: Mapping[str, str] = field(default_factory=lambda: ACCURACIES)
 
 
 def default_methods() -> tuple[str, ...]:

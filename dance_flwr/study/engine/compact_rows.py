@@ -35,7 +35,12 @@ def compact(result: Mapping[str, Any], facts: Mapping[str, Any], curve: bool) ->
     history = result["history"]
     steady = history[WARM_ROUNDS:]
     clients = result["clients"]
-    content = {name: _rounded(result[name]) for name in _RESULT_KEYS if name in result}
+    content = {
+        # Scores keep all digits, for tables that others compute with.
+        name: result[name] if name.startswith(("test_", "val_")) else _rounded(result[name])
+        for name in _RESULT_KEYS
+        if name in result
+    }
     content |= {
         "clients": {
             "test_nodes": [client["test_nodes"] for client in clients],

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from dance_flwr.config.paths import PROJECT, RESULT
 from dance_flwr.data.prepare import prepare
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.runs.plan import Calls, asks, planned_calls
 from dance_flwr.study.engine.cells import Cell, dataset_name
 from dance_flwr.study.engine.folder import Study, read_json, run_name
@@ -121,8 +121,8 @@ def time_left(lines: Sequence[Line], jobs: int) -> str:
         return "time left   none"
     seconds = sum(line.seconds for line in lines)
     guessed = sum(line.runs for line in lines if line.source == "default")
-    rest = f"; {guessed} runs by a default of their method" if guessed else ""
-    hours = f"{seconds / 3600:.1f} hours of one core, {jobs} runs at a time"
+    rest = f"; {counted(guessed, 'run')} by a default of their method" if guessed else ""
+    hours = f"{seconds / 3600:.1f} hours of one core, {counted(jobs, 'run')} at a time"
     return f"time left   about {_clock(seconds / jobs)}: {hours}{rest}"
 
 
@@ -179,6 +179,6 @@ def print_calls(runs: list[RunCalls]) -> None:
         for what in ("calls", "tokens")
     )
     print(
-        f"model calls at most {calls:,} with {tokens:,} tokens in {len(runs)} runs; what a "
-        "client's cache holds costs nothing"
+        f"model calls at most {calls:,} with {tokens:,} tokens in {counted(len(runs), 'run')}; "
+        "what a client's cache holds costs nothing"
     )

@@ -10,7 +10,7 @@ from dance_flwr.config.options import Value
 from dance_flwr.config.paths import RESULT
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.disk import write_text
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.study import EXPERIMENTS
 from dance_flwr.study.engine.cells import Row
 from dance_flwr.study.engine.compact_rows import CURVE, compact
@@ -43,7 +43,9 @@ class Rows:
         code = ", ".join(sorted({run.get("provenance", "unknown") for run in runs}))
         devices = ", ".join(sorted({device for run in runs for device in run["devices"]}))
         versions = sorted({f"{k} {v}" for run in runs for k, v in run["versions"].items()})
-        return f"{len(runs)} runs on {devices}; provenance {code}; {', '.join(versions)}."
+        return (
+            f"{counted(len(runs), 'run')} on {devices}; provenance {code}; {', '.join(versions)}."
+        )
 
 
 def load_rows(path: Path) -> Rows:
@@ -81,8 +83,8 @@ def export_rows(study: Path, file: Path, update: bool = False, replace: bool = F
     # Else an unfinished study would delete the results that it has not made again.
     if replace and (missing := sum("uses" in line and not _is_made(line) for line in lines)):
         raise UserError(
-            f"--replace: expected a finished study, found {missing} cells without a result in "
-            f"{study}; repeat its command, or keep the older rows with --update"
+            f"--replace: expected a finished study, found {counted(missing, 'cell')} without a "
+            f"result in {study}; repeat its command, or keep the older rows with --update"
         )
     if (update or replace) and file.is_file():
         old = _read_lines(file)
@@ -103,7 +105,7 @@ def _read_lines(file: Path) -> list[Line]:
 
 def _foreign(file: Path, error: Exception) -> UserError:
     return UserError(
-        f"{file}: expected rows that `dance-flwr report --export` wrote, found {error!r}"
+        f"{file}: expected rows that dance-flwr report --export wrote, found {error!r}"
     )
 
 
@@ -286,6 +288,6 @@ def _rows_of(lines: Iterable[Line], path: Path) -> Rows:
     }
     if not ordered:
         raise UserError(
-            f"{path}: expected rows of an experiment, found none; run `dance-flwr experiment` first"
+            f"{path}: expected rows of an experiment, found none; run dance-flwr experiment first"
         )
     return Rows(ordered, commands)

@@ -16,7 +16,7 @@ from dance_flwr.config.paths import RESULT, data_root
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.imports.loading import absolute_source
 from dance_flwr.data.prepare import prepare
-from dance_flwr.errors import DataError, UserError
+from dance_flwr.errors import DataError, UserError, counted
 from dance_flwr.fingerprint import provenance
 from dance_flwr.study.engine.cells import Cell
 from dance_flwr.study.engine.folder import FACTS, Study, read_json, run_name
@@ -110,7 +110,7 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, log: L
             name = run_name(cell.config)
             # Cells with the same settings share one run.
             runs.setdefault(name, Task("run", cell, study.root, partitions[name]))
-    _work(list(runs.values()), jobs, outcome, "runs")
+    _work(list(runs.values()), jobs, outcome, "run")
     to_analyse = [
         cell
         for cell in ready
@@ -123,12 +123,12 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, log: L
         for cell in to_analyse
         if again or not study.product(cell).is_file()
     }
-    _work(list(analyses.values()), jobs, outcome, "analyses")
+    _work(list(analyses.values()), jobs, outcome, "analysis", "analyses")
     measures = {
         study.product(cell): Task("measure", cell, study.root) for cell in todo if cell.measure
     }
     # One at a time and each in a new process: what they measure is time and memory.
-    _work(list(measures.values()), 1, outcome, "measurements", tasks_per_worker=1)
+    _work(list(measures.values()), 1, outcome, "measurement", tasks_per_worker=1)
     return outcome
 
 
@@ -138,10 +138,11 @@ def _reused_line(study: Study, cells: Sequence[Cell]) -> str:
     versions = [read_json(folder / RESULT).get("provenance") for folder in folders]
     # Other code may give other numbers: the reader decides whether to repeat the runs.
     other = sum(version != provenance() for version in versions)
-    line = f"found       {len(cells)} of the cells have results"
+    line = f"found       {counted(len(cells), 'cell')} with results"
     if not other:
         return line
-    return f"{line}; other code made {other} of their {len(versions)} runs (--again repeats them)"
+    runs = counted(len(versions), "run")
+    return f"{line}; other code made {other} of their {runs} (--again repeats them)"
 
 
 def _check_data(study: Study, cells: Iterable[Cell]) -> None:
@@ -185,6 +186,7 @@ def _work(
     jobs: int,
     outcome: Outcome,
     what: str,
+    plural: str = "",
     tasks_per_worker: int | None = None,
 ) -> None:
     """Do the tasks in worker processes and record failures.
@@ -195,7 +197,9 @@ def _work(
         return
     rounds = sum(task.rounds for task in tasks)
     total, unit = (rounds, "rounds") if rounds else (len(tasks), "tasks")
-    with bar(what, total, f"{unit} of {len(tasks)} {what}") as shown:
+    with bar(
+        plural or f"{what}s", total, f"{unit} of {counted(len(tasks), what, plural)}"
+    ) as shown:
         lost = _in_pool(list(tasks), min(jobs, len(tasks)), outcome, shown, tasks_per_worker)
         for task in lost:  # a dying worker breaks the pool: one by one, the next names its task
             if _in_pool([task], 1, outcome, shown, tasks_per_worker):

@@ -13,7 +13,7 @@ from dance_flwr.config.paths import data_root
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.reading import read_values
 from dance_flwr.data.imports.loading import check_source
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.runs.processes import stopping_in_order
 from dance_flwr.study import get_experiment
 from dance_flwr.study.engine.cell_filters import Shard, at_work, read_shard, unpublished, where
@@ -156,6 +156,7 @@ def _print_outcome(outcome: Outcome, study: Study) -> int:
     if outcome.failed:
         print(f"tracebacks  {study.failed}")
         return _FAILED
+    print(f"next        dance-flwr report {study.root}  # tables and figures")
     return 0
 
 
@@ -175,8 +176,9 @@ def _print_grid(study: Study, cells: Sequence[Cell], jobs: int) -> None:
     runs = {name: cell for name, cell in new.items() if not study.has_run(cell.config)}
     measures = sum(bool(cell.measure) for cell in missing.values())
     analyses = sum(bool(cell.analysis) for cell in missing.values())
-    runs_text = f"{len(runs)} runs, {jobs} at a time"
-    print(f"to do       {runs_text}; {analyses} analyses; {measures} measurements")
+    parts = [f"{counted(len(runs), 'run')}, {jobs} at a time"]
+    parts += [counted(analyses, "analysis", "analyses"), counted(measures, "measurement")]
+    print(f"to do       {'; '.join(parts)}")
     _print_estimate(estimate(study, runs.values()), jobs)
     print_calls(calls_of(runs.values(), _print))
 

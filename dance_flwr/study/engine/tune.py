@@ -222,7 +222,7 @@ def _optuna() -> Any:
         import optuna
     except ImportError:
         raise UserError(
-            "tune: expected optuna, found none; install it with `pip install 'dance-flwr[tune]'`"
+            "tune: expected optuna, found none; pip install 'dance-flwr[tune]'"
         ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

@@ -9,7 +9,8 @@ from dance_flwr.study.engine.cells import Cell, Experiment, Request, Row, Sectio
 from dance_flwr.study.protocols.variants import SEED_TEXT, find, gain_text, point_cells
 from dance_flwr.study.reports import paper_values as paper
 from dance_flwr.study.reports.sections import Columns, dataset_section
-from dance_flwr.study.reports.tables import NOTHING, Group, paper_text
+from dance_flwr.study.reports.tables import NOTHING, Group, by_label, groups, paper_text
+from dance_flwr.study.reports.verdicts import Expected, expect, verdict
 
 Variants = Mapping[str, Mapping[str, Value]]
 
@@ -27,6 +28,8 @@ CORE_RULES: dict[str, dict[str, Value]] = {
     "random labelled core": {"dance.core-rule": RANDOM_LABELLED},
     "covering core": {"dance.core-rule": COVERAGE},
 }
+_NODES = "w/o NC"
+_PARTS = ("w/o TGR", "w/o TC", _NODES)  # of the paper's claim
 _PART_KEYS = {key for settings in VARIANTS.values() for key in settings}
 _CORE, _TEXT = "dance.core-refresh-every", "dance.text-refresh-every"
 # The names are the paper's.
@@ -80,6 +83,23 @@ def _full(group: Group, variants: Sequence[Group]) -> Group | None:
     return next((other for other in full if rest(other) == rest(group)), None)
 
 
+def _verdict_ablation(rows: Sequence[Row]) -> str:
+    """Compare the full method with what lacks one part, and other parts with node condensation."""
+    expected: list[Expected] = []
+    for dataset, compared in by_label(groups(rows, _PART_KEYS), "dataset").items():
+        for group in compared:
+            variant = str(group.labels["variant"])
+            if variant in _PARTS:
+                full = _full(group, compared)
+                expected += expect(f"full minus {variant} on {dataset}", full, group)
+            if variant in _PARTS and variant != _NODES and full:
+                nodes = (other for other in compared if other.labels["variant"] == _NODES)
+                nodes = (other for other in nodes if _full(other, compared) is full)
+                what = f"{variant} minus {_NODES} on {dataset}"
+                expected += expect(what, group, next(nodes, None))
+    return verdict(expected)
+
+
 def _render_refresh(rows: Sequence[Row]) -> Section:
     values = ("accuracy %", "DANCE is above it by, points", "paper, points")
     return dataset_section(rows, HOW_REFRESH, Columns(("variant",), values, _refresh))
@@ -96,6 +116,20 @@ def _refresh(group: Group, variants: Sequence[Group]) -> tuple[list[str], list[s
     return [group.name(variant)], [*values, NOTHING if theirs is None else f"{theirs:+.1f}"]
 
 
+def _verdict_refresh(rows: Sequence[Row]) -> str:
+    """Compare with what is never refreshed, by as much as the paper says where it does."""
+    expected: list[Expected] = []
+    for dataset, compared in by_label(groups(rows), "dataset").items():
+        static = find(compared, variant="Static-DANCE")
+        for variant in ("DANCE", "Refresh-Core-Only", "Refresh-Text-Only"):
+            claimed = paper.refresh_gain(str(dataset)) if variant == "DANCE" else None
+            what = f"{variant} minus Static-DANCE on {dataset}"
+            expected += expect(
+                what, find(compared, variant=variant), static, (claimed or 0.0) / 100
+            )
+    return verdict(expected)
+
+
 ABLATION = Experiment(
     name="ablation",
     title="Ablation",
@@ -104,6 +138,7 @@ ABLATION = Experiment(
     "table).",
     cells=partial(_cells, VARIANTS | CORE_RULES),
     render=_render_ablation,
+    verdict=_verdict_ablation,
 )
 REFRESH = Experiment(
     name="refresh-study",
@@ -112,4 +147,5 @@ REFRESH = Experiment(
     "CiteSeer; refreshing one of them recovers a part (the paper's refresh study).",
     cells=partial(_cells, REFRESHES),
     render=_render_refresh,
+    verdict=_verdict_refresh,
 )

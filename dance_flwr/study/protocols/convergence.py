@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from dance_flwr.study.engine.cells import (
     Cell,
@@ -16,10 +15,12 @@ from dance_flwr.study.engine.cells import (
 )
 from dance_flwr.study.engine.compact_rows import CURVE
 from dance_flwr.study.protocols.main_table import RIVALS, method_cells
+from dance_flwr.study.protocols.variants import find
 from dance_flwr.study.reports import paper_values as paper
-from dance_flwr.study.reports.figures import curves
+from dance_flwr.study.reports.figures import validation_curves
 from dance_flwr.study.reports.sections import Columns, dataset_section
-from dance_flwr.study.reports.tables import Group
+from dance_flwr.study.reports.tables import Group, by_label, groups
+from dance_flwr.study.reports.verdicts import Expected, expect, verdict
 
 _SHARES = (0.95, 0.99)
 HOW = (
@@ -47,8 +48,9 @@ def _render(rows: Sequence[Row]) -> Section:
 
 
 def _picture(dataset: str, compared: Sequence[Group]) -> Picture:
+    by_name = {group.name(str(group.labels["method"])): group for group in compared}
     caption = f"Validation accuracy by round on {dataset}."
-    return Picture(f"convergence-{dataset}", caption, partial(_draw, compared))
+    return Picture(f"convergence-{dataset}", caption, partial(validation_curves, by_name))
 
 
 def _line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
@@ -73,22 +75,17 @@ def _rounds_to(share: float) -> Callable[[Row], float | None]:
     return first
 
 
-def _draw(compared: Sequence[Group], figure: Any) -> None:
-    lines = {}
-    for group in compared:
-        seeds = [row.result[CURVE] for row in group.rows if row.result]
-        # A band needs every seed at every round.
-        shortest = min((len(curve) for curve in seeds), default=0)
-        if shortest:
-            lines[group.name(str(group.labels["method"]))] = [
-                [None if value is None else 100 * value for value in curve[:shortest]]
-                for curve in seeds
-            ]
-    axes = figure.subplots()
-    curves(axes, lines)
-    axes.set(xlabel="communication round", ylabel="validation accuracy (%)")
-    if lines:
-        axes.legend(fontsize=8)
+def _verdict(rows: Sequence[Row]) -> str:
+    """Compare the rounds that others and DANCE take to the first of `_SHARES`."""
+    expected: list[Expected] = []
+    for dataset, compared in by_label(groups(rows), "dataset").items():
+        dance = find(compared, method="dance")
+        for group in compared:
+            name = group.name(str(group.labels["method"]))
+            what = f"rounds to {100 * _SHARES[0]:g} % of {name} minus those of DANCE on {dataset}"
+            metric = _rounds_to(_SHARES[0])
+            expected += expect(what, group, dance, metric=metric, unit=("rounds", 1.0))
+    return verdict(expected)
 
 
 EXPERIMENT = Experiment(
@@ -98,6 +95,7 @@ EXPERIMENT = Experiment(
     "convergence figure).",
     cells=_cells,
     render=_render,
+    verdict=_verdict,
     # Those that the main table compares: more curves than these cannot be told apart.
     methods=("dance", *RIVALS),
 )

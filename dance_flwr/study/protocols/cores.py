@@ -23,11 +23,12 @@ from dance_flwr.study.engine.cells import (
     dataset_name,
 )
 from dance_flwr.study.protocols.regimes.grid import BY_SITE
-from dance_flwr.study.protocols.variants import variant_cells
+from dance_flwr.study.protocols.variants import find, variant_cells
 from dance_flwr.study.reports.figures import points
 from dance_flwr.study.reports.sections import seeds_text
 from dance_flwr.study.reports.significance import corrected, paired_test
 from dance_flwr.study.reports.tables import NOTHING, Group, groups, markdown, stat_of
+from dance_flwr.study.reports.verdicts import Expected, expect, verdict
 
 RULES = (LABEL_AWARE, RANDOM_LABELLED, COVERAGE)
 PAIRS = ((COVERAGE, LABEL_AWARE), (COVERAGE, RANDOM_LABELLED), (RANDOM_LABELLED, LABEL_AWARE))
@@ -86,7 +87,7 @@ def _render(rows: Sequence[Row]) -> Section:
         file = re.sub(r"[^\w.]+", "-", f"cores-{name}").rstrip("-")
         pictures.append(Picture(file, caption, partial(_draw, places), (4.8, 3.4)))
     headings = ["core", "r", "texts", *RULES, *(f"{rule} minus {other}" for rule, other in PAIRS)]
-    return Section((f"{HOW} {seeds_text(compared)}", markdown(headings, lines), *pictures))
+    return Section((f"{HOW} {seeds_text(compared)}", markdown(headings, lines, 3), *pictures))
 
 
 Places = Mapping[tuple[str, float], Mapping[str, Group]]
@@ -161,6 +162,20 @@ def _draw(places: Places, figure: Any) -> None:
     axes.legend(fontsize=8)
 
 
+def _verdict(rows: Sequence[Row]) -> str:
+    """Compare the core that covers with the paper's, where it is chosen once."""
+    expected: list[Expected] = []
+    compared = groups(rows, ("foreign-text-ratio",))
+    for group in compared:
+        core, ratio = group.labels["core"], group.labels["ratio"]
+        if core != MOVING and group.labels["rule"] == COVERAGE:
+            same = {**group.labels, "rule": LABEL_AWARE}
+            where = f"{group.name(str(group.labels['dataset']))}, {core}, r = {ratio}"
+            what = f"{COVERAGE} minus {LABEL_AWARE} on {where}"
+            expected += expect(what, group, find(compared, **same))
+    return verdict(expected)
+
+
 EXPERIMENT = Experiment(
     name="cores",
     title="Cores",
@@ -168,6 +183,7 @@ EXPERIMENT = Experiment(
     "the paper.",
     cells=_cells,
     render=_render,
+    verdict=_verdict,
     datasets=("cora", "citeseer", *BY_SITE),
     seeds=tuple(range(5, 25)),
 )

@@ -4,17 +4,32 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dance_flwr.config.options import Value
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.study.engine.cells import Cell, Experiment, Request, Row, Section, dataset_name
+from dance_flwr.study.engine.cells import (
+    Cell,
+    Experiment,
+    Label,
+    Request,
+    Row,
+    Section,
+    dataset_name,
+)
 from dance_flwr.study.protocols.regimes.grid import BY_SITE, RATIO, SEEDS
 from dance_flwr.study.protocols.regimes.protocol import megabytes_up, seconds
 from dance_flwr.study.protocols.variants import REFERENCE, find
 from dance_flwr.study.reports.sections import Columns, dataset_section
-from dance_flwr.study.reports.significance import comparison_table, corrected, paired_test
-from dance_flwr.study.reports.tables import Group, groups
+from dance_flwr.study.reports.significance import (
+    MARGIN,
+    comparison_table,
+    corrected,
+    paired_test,
+)
+from dance_flwr.study.reports.tables import Group, groups, value_of
+from dance_flwr.study.reports.verdicts import Expected, expect, verdict
 
 _STATED = ("encoder", "personal")  # settings that the labels show
 # Name -> (method, settings).
@@ -78,6 +93,37 @@ def _line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]
     return [encoder, group.name(variant)], [group.stat("test_accuracy").percent, *costs]
 
 
+def _verdict(rows: Sequence[Row]) -> str:
+    """Compare another encoder with the default, and DANCE's gain with that of the reference."""
+    expected: list[Expected] = []
+    found = groups(rows, _STATED)
+    gains: dict[tuple[Label, ...], Group] = {}
+    for mine in found:
+        base = find(found, **{**mine.labels, "encoder": RunConfig().encoder})
+        if base is None or base is mine:
+            continue
+        encoder, variant, dataset = (mine.labels[key] for key in ("encoder", "variant", "dataset"))
+        expected += expect(f"{encoder} minus the default, {variant} on {dataset}", mine, base)
+        gains[encoder, dataset, variant] = _gain(mine, base)
+    for (encoder, dataset, variant), gain in gains.items():
+        if variant == "dance":
+            what = f"gain of DANCE by {encoder} minus that of {REFERENCE} on {dataset}"
+            expected += expect(what, gain, gains.get((encoder, dataset, REFERENCE)), -MARGIN)
+    return verdict(expected)
+
+
+def _gain(mine: Group, base: Group) -> Group:
+    """Return rows whose accuracy is what an encoder gains over the default, seed by seed."""
+    theirs = base.by_seed("test_accuracy")
+    rows = []
+    for row in mine.rows:
+        at = theirs.get(row.labels["seed"])
+        own = value_of(row, "test_accuracy")
+        gained = {} if own is None or at is None else {"test_accuracy": own - at}
+        rows.append(replace(row, result=gained))
+    return Group(mine.labels, rows, mine.note)
+
+
 EXPERIMENT = Experiment(
     name="encoders",
     title="Encoders",
@@ -85,6 +131,7 @@ EXPERIMENT = Experiment(
     "the paper.",
     cells=_cells,
     render=_render,
+    verdict=_verdict,
     datasets=("cora", "citeseer"),
     seeds=SEEDS,
 )

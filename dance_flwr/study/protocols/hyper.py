@@ -3,16 +3,25 @@
 from collections.abc import Sequence
 
 from dance_flwr.config.options import Value
-from dance_flwr.study.engine.cells import Cell, Experiment, Request, Row, Section
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.study.engine.cells import Cell, Experiment, Label, Request, Row, Section
 from dance_flwr.study.protocols.variants import Point, find, point_cells
 from dance_flwr.study.reports.sections import seeds_text
+from dance_flwr.study.reports.significance import MARGIN
 from dance_flwr.study.reports.tables import NOTHING, Group, by_label, groups, markdown
+from dance_flwr.study.reports.verdicts import Expected, expect, verdict
 
 HOP1, HOP2 = (1, 3, 5), (0, 2, 4)
 MIX = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 ALPHA, BETA = (4.0, 8.0, 12.0), (3.0, 5.0, 10.0)
 # Part -> labels down and across its table.
 _AXES = {"budgets": ("hop1", "hop2"), "mix": ("part", "mix"), "alpha-beta": ("alpha", "beta")}
+# Part -> labels of the point that has the default settings.
+_DEFAULTS: dict[str, dict[str, Label]] = {
+    "budgets": {"hop1": DanceConfig.hop1_budget, "hop2": DanceConfig.hop2_budget},
+    "mix": {"mix": DanceConfig.mix},
+    "alpha-beta": {"alpha": DanceConfig.alpha, "beta": DanceConfig.beta},
+}
 HOW = (
     "Validation accuracy in percent, by which settings are selected; others are those of the main "
     "table. hop1, hop2: evidence budgets of the two hops; the 2-hop pool holds 4 x "
@@ -73,6 +82,19 @@ def _table(part: str, members: Sequence[Group]) -> str:
     return markdown([f"{down} \\ {across}", *(f"{at}" for at in columns)], lines)
 
 
+def _verdict(rows: Sequence[Row]) -> str:
+    """Compare every point with that of the defaults, on validation nodes."""
+    expected: list[Expected] = []
+    for dataset, compared in by_label(groups(rows), "dataset").items():
+        for part, members in by_label(compared, "part").items():
+            default = find(members, **_DEFAULTS[part])
+            for group in members:
+                point = ", ".join(f"{key} {group.labels[key]}" for key in _DEFAULTS[part])
+                what = f"{point} minus the default on {dataset}"
+                expected += expect(what, group, default, -MARGIN, "val_accuracy")
+    return verdict(expected)
+
+
 EXPERIMENT = Experiment(
     name="hyper",
     title="Hyper-parameters",
@@ -80,4 +102,6 @@ EXPERIMENT = Experiment(
     "paper's hyper-parameter figures).",
     cells=_cells,
     render=_render,
+    verdict=_verdict,
+    metrics={"validation accuracy": "val_accuracy"},
 )

@@ -5,6 +5,7 @@ from typing import Any
 
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.methods import get_spec
+from dance_flwr.runs.units import ordinal
 from dance_flwr.study.engine.cells import (
     Cell,
     Experiment,
@@ -34,9 +35,9 @@ from dance_flwr.study.reports.tables import (
     groups,
     paper_text,
     shared_settings,
-    table_line,
 )
 from dance_flwr.study.reports.trained_nodes import labelled_nodes
+from dance_flwr.study.reports.verdicts import Expected, expect, verdict
 
 HOW = (
     "Accuracy is that of the global model of the best validation round on each client's "
@@ -74,9 +75,10 @@ SHARED = (
 
 
 def _cells(request: Request) -> list[Cell]:
-    """Return the cells of every method, and of DANCE without labels at the largest ratio."""
+    """Return the cells of every method; by default, also of DANCE without labels."""
     cells = every_ratio(request)
-    for dataset in request.datasets if METHOD in _methods(request) else ():
+    # Methods that are named are those that are wanted.
+    for dataset in () if request.methods else request.datasets:
         largest = (max(_ratios(request, dataset)),)  # as in the ablation, which shares the runs
         cells += method_cells(request, dataset, METHOD, largest, variant=WITHOUT_LABELS)
     return cells
@@ -128,14 +130,18 @@ def _render(rows: Sequence[Row]) -> Section:
     if personal:
         names = ", ".join(sorted(personal))
         parts.append(f"Each client's own model is scored: {names}.")
-    parts += [LLM_HOW] if asking_methods() else []
+    lacking = _lacking(rows)
+    parts += [LLM_HOW] if lacking or refused or methods & {*asking_methods()} else []
     parts += [refused] if refused else []
     ordered = sorted(groups(usable, ablation.VARIANTS[WITHOUT_LABELS]), key=_place)
     by_dataset = by_label(ordered, "dataset")
-    parts += [f"{seeds_text(ordered)} {shared_settings(usable, SHARED)}", _accuracies(by_dataset)]
+    parts += [
+        f"{seeds_text(ordered)} {shared_settings(usable, SHARED)}",
+        _accuracies(by_dataset, lacking),
+    ]
     tests = {dataset: _tests(compared) for dataset, compared in by_dataset.items()}
     if any(tests.values()):
-        chosen = [HOW_FAMILY] if len(methods) > len(RIVALS) + 1 else []
+        chosen = [HOW_FAMILY] if methods - {METHOD} > {*RIVALS} else []
         parts.append(" ".join([significance.HOW, HOW_TESTS, *chosen]))
         parts += [comparison_table(f"{name}: DANCE minus", part) for name, part in tests.items()]
     columns = Columns(("method",), ("labelled", "kB up"), _costs)
@@ -159,14 +165,47 @@ def _name(group: Group) -> str:
     return f"{group.labels['method']} {group.labels.get('variant', '')}".strip()
 
 
-def _accuracies(by_dataset: Mapping[Any, Sequence[Group]]) -> str:
+def _lacking(rows: Sequence[Row]) -> list[str]:
+    """Return the methods that lack a model to ask, of those that were wanted: by default, all."""
+    wanted = {str(row.labels["method"]) for row in rows}
+    wanted |= {*asking_methods()} if wanted >= {*default_methods()} else set()
+    return [method for method in missing(results(rows)[0]) if method in wanted]
+
+
+def _accuracies(by_dataset: Mapping[Any, Sequence[Group]], lacking: Sequence[str]) -> str:
     """Return the accuracies; methods that lack a model to ask have the paper's number alone."""
-    table = _ACCURACIES.table(by_dataset)
     lines = []
-    for method in missing(row for part in by_dataset.values() for g in part for row in g.rows):
+    for method in lacking:
         theirs = [paper.main_number(str(name), method, None) for name in by_dataset]
-        lines.append([method, "full", *(c for p in theirs for c in (NEEDS, paper_text(p)))])
-    return "\n".join([table, *map(table_line, lines)])
+        if any(theirs):
+            lines.append([method, "full", *(c for p in theirs for c in (NEEDS, paper_text(p)))])
+    return _ACCURACIES.table(by_dataset, lines)
+
+
+def _verdict(rows: Sequence[Row]) -> str:
+    """Compare DANCE at each ratio with the second-best of the other methods."""
+    ordered = sorted(groups(results(rows)[0]), key=_place)
+    expected: list[Expected] = []
+    for dataset, compared in by_label(ordered, "dataset").items():
+        for mine in (group for group in compared if _name(group) == METHOD):
+            ratio = mine.labels["ratio"]
+            others = [
+                (mean, group)
+                for group in compared
+                if group.labels["method"] != METHOD and group.labels["ratio"] in (ratio, "full")
+                if (mean := group.stat("test_accuracy").mean) is not None
+            ]
+            # Of two methods both are the best or the second-best.
+            if len(others) < 2 or (own := mine.stat("test_accuracy").mean) is None:
+                continue
+            second = sorted(others, key=lambda pair: pair[0])[-2][1]
+            rank = 1 + sum(mean > own for mean, _ in others)
+            what = (
+                f"DANCE at r = {ratio} on {dataset}, {ordinal(rank)} of {len(others) + 1} methods "
+                f"by the mean, minus {second.name(_name(second))}, the second-best of the others"
+            )
+            expected += expect(what, mine, second)
+    return verdict(expected)
 
 
 def _accuracy(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
@@ -180,12 +219,12 @@ _ACCURACIES = Columns(("method", "r"), ("accuracy %", "paper %"), _accuracy)
 
 
 def _tests(compared: Sequence[Group]) -> dict[tuple[str, str], PairedTest]:
-    """Return DANCE against other methods at every ratio, five if there are more.
+    """Return DANCE against other methods at every ratio; the five alone if all ran, and more.
 
     Variants are not compared.
     """
     others = {str(group.labels["method"]) for group in compared} - {METHOD}
-    others = others if len(others) <= len(RIVALS) else others & {*RIVALS}
+    others = {*RIVALS} if others > {*RIVALS} else others
     pairs = {
         (other.name(str(other.labels["method"])), f"r = {group.labels['ratio']}"): (group, other)
         for group in compared
@@ -217,4 +256,5 @@ EXPERIMENT = Experiment(
     cells=_cells,
     render=_render,
     by_ratio=True,
+    verdict=_verdict,
 )

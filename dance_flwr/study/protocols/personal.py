@@ -25,6 +25,7 @@ from dance_flwr.study.reports import significance
 from dance_flwr.study.reports.sections import seeds_text
 from dance_flwr.study.reports.significance import MARGIN, PairedTest, corrected, paired_test
 from dance_flwr.study.reports.tables import NOTHING, Group, groups, markdown
+from dance_flwr.study.reports.verdicts import Expected, expect, verdict
 
 READ_ALIKE: dict[str, Value] = {"text-pooling": "probe", "edge-gates": "probe"}
 # Cell -> (settings, whether it also runs on data sets of real sites).
@@ -95,16 +96,20 @@ def _cells(request: Request) -> list[Cell]:
 
 def _render(rows: Sequence[Row]) -> Section:
     parts: list[str] = [HOW]
-    for dataset in dict.fromkeys(str(row.labels["dataset"]) for row in rows):
-        mine = [row for row in rows if row.labels["dataset"] == dataset]
-        by_cell = {
-            cell: _groups([row for row in mine if row.labels["cell"] == cell])
-            for cell in dict.fromkeys(str(row.labels["cell"]) for row in mine)
-        }
+    for dataset, mine in _by(rows, "dataset").items():
+        by_cell = {cell: _groups(part) for cell, part in _by(mine, "cell").items()}
         family = _compared(by_cell)
         heading = f"**{dataset}**, {seeds_text(groups(mine))}"
         parts += [heading, _scores(by_cell), _nearest_rivals(family), _verdict(family)]
     return Section(tuple(parts))
+
+
+def _by(rows: Sequence[Row], label: str) -> dict[str, list[Row]]:
+    """Return value of a label -> its rows, in order of appearance."""
+    parts: dict[str, list[Row]] = {}
+    for row in rows:
+        parts.setdefault(str(row.labels[label]), []).append(row)
+    return parts
 
 
 def _groups(rows: Sequence[Row]) -> dict[str, Group]:
@@ -203,6 +208,18 @@ def _verdict(family: Sequence[_Comparison]) -> str:
     )
 
 
+def _verdict_of_claim(rows: Sequence[Row]) -> str:
+    """Compare with training alone and with the global models in every cell: no point behind."""
+    expected: list[Expected] = []
+    for dataset, mine in _by(rows, "dataset").items():
+        for cell, part in _by(mine, "cell").items():
+            variants = _groups(part)
+            for rival in (*GLOBAL, "local-only"):
+                what = f"{DANCE} minus {rival} on {dataset}, {cell}"
+                expected += expect(what, variants.get(DANCE), variants.get(rival), -MARGIN)
+    return verdict(expected)
+
+
 EXPERIMENT = Experiment(
     name="personal",
     title="Personal models",
@@ -210,5 +227,6 @@ EXPERIMENT = Experiment(
     "paper.",
     cells=_cells,
     render=_render,
+    verdict=_verdict_of_claim,
     datasets=("cora", "citeseer", *BY_SITE),
 )

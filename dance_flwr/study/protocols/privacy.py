@@ -6,13 +6,16 @@ from typing import Any
 
 from dance_flwr.config.options import Value
 from dance_flwr.study.engine.cells import Cell, Experiment, Picture, Request, Row, Section
-from dance_flwr.study.protocols.variants import SEED_TEXT, Point, point_cells
+from dance_flwr.study.protocols.variants import SEED_TEXT, Point, find, point_cells
 from dance_flwr.study.reports.figures import points
 from dance_flwr.study.reports.sections import seeds_text
+from dance_flwr.study.reports.significance import MARGIN
 from dance_flwr.study.reports.tables import Group, by_label, groups, markdown
+from dance_flwr.study.reports.verdicts import Expected, expect, verdict
 
 SCALES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 EPSILONS = (8.0, 64.0, 512.0, 4096.0, 32768.0, 262144.0)
+_MODERATE = 1.0  # the claim gives no scale; features have norm 1
 DELTA, NORM = 1e-3, 1.0
 _PARTS = {"features": "Laplace scale b", "updates": "epsilon"}
 HOW = (
@@ -76,6 +79,19 @@ def _draw(part: str, members: Sequence[Group], figure: Any) -> None:
     axes.legend(fontsize=8)
 
 
+def _verdict(rows: Sequence[Row]) -> str:
+    """Compare accuracy under noise up to `_MODERATE` with that without: no point lower."""
+    expected: list[Expected] = []
+    for dataset, compared in by_label(groups(rows), "dataset").items():
+        clean = find(compared, part="features", level=0.0)
+        for group in compared:
+            level = float(group.labels["level"])
+            if group.labels["part"] == "features" and level <= _MODERATE:
+                what = f"accuracy at b = {level:g} minus that without noise on {dataset}"
+                expected += expect(what, group, clean, -MARGIN)
+    return verdict(expected)
+
+
 EXPERIMENT = Experiment(
     name="privacy",
     title="Privacy and utility",
@@ -83,4 +99,5 @@ EXPERIMENT = Experiment(
     "privacy figure).",
     cells=_cells,
     render=_render,
+    verdict=_verdict,
 )

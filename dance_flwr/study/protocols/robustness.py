@@ -15,7 +15,9 @@ from dance_flwr.study.protocols.variants import (
     point_cells,
 )
 from dance_flwr.study.reports.sections import Columns, dataset_section
-from dance_flwr.study.reports.tables import Group
+from dance_flwr.study.reports.significance import MARGIN
+from dance_flwr.study.reports.tables import Group, by_label, groups
+from dance_flwr.study.reports.verdicts import Expected, expect, verdict
 
 COUNTS = (3, 5, 10, 20)
 BACKBONES = ("gcn", "gat", "sage", "gin", "appnp", "sgc")
@@ -63,12 +65,24 @@ def _render(how: str, label: str, rows: Sequence[Row]) -> Section:
     return dataset_section(rows, how, Columns((label, "method"), values, line))
 
 
+def _verdict(label: str, rows: Sequence[Row]) -> str:
+    """Compare DANCE with fedavg-full at each value of a label: no point behind it."""
+    expected: list[Expected] = []
+    for dataset, compared in by_label(groups(rows), "dataset").items():
+        for value, members in by_label(compared, label).items():
+            what = f"DANCE minus {REFERENCE} on {dataset}, {label} {value}"
+            dance, reference = (find(members, method=name) for name in ("dance", REFERENCE))
+            expected += expect(what, dance, reference, -MARGIN)
+    return verdict(expected)
+
+
 CLIENTS = Experiment(
     name="clients",
     title="Number of clients",
     question="DANCE stays stable and competitive as the number of clients grows (the paper's "
     "scaling figure).",
     cells=_count_cells,
+    verdict=partial(_verdict, "clients"),
     render=partial(
         _render, f"Clients are Louvain communities of one graph. {SEED_TEXT}", "clients"
     ),
@@ -80,6 +94,7 @@ BACKBONE = Experiment(
     question="DANCE is robust to the graph backbone (an appendix of the paper, which prints no "
     "numbers).",
     cells=_backbone_cells,
+    verdict=partial(_verdict, "backbone"),
     render=partial(
         _render,
         f"Settings are those of the main table and were not tuned per backbone. {SEED_TEXT}",
@@ -93,6 +108,7 @@ NON_IID = Experiment(
     question="DANCE is robust to Non-IID clients (question 3 of the paper, which prints no "
     "numbers).",
     cells=_division_cells,
+    verdict=partial(_verdict, "division"),
     render=partial(
         _render,
         "Communities (louvain, metis) keep edges and skew labels a little; label-dirichlet skews "

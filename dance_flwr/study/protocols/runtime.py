@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from dance_flwr.config.options import Value
+from dance_flwr.methods import get_spec
 from dance_flwr.study.engine.cells import (
     Cell,
     Experiment,
@@ -19,7 +20,8 @@ from dance_flwr.study.engine.compact_rows import WARM_ROUNDS
 from dance_flwr.study.protocols.variants import REFERENCE, find, variant_cells
 from dance_flwr.study.reports.figures import COLOURS, HATCHES
 from dance_flwr.study.reports.sections import Columns, dataset_section
-from dance_flwr.study.reports.tables import NOTHING, Group, Stat, stat_of
+from dance_flwr.study.reports.tables import NOTHING, Group, Stat, by_label, groups, stat_of
+from dance_flwr.study.reports.verdicts import Expected, expect, verdict
 
 ROUNDS = 40
 HOW = (
@@ -124,6 +126,21 @@ def _draw(compared: Sequence[Group], figure: Any) -> None:
         figure.legend(loc="outside upper center", ncols=6, fontsize=8)
 
 
+def _verdict(rows: Sequence[Row]) -> str:
+    """Compare the seconds of methods that condense nothing with those of DANCE."""
+    expected: list[Expected] = []
+    for dataset, compared in by_label(groups(rows), "dataset").items():
+        dance = find(compared, method="dance")
+        for group in compared:
+            name = str(group.labels["method"])
+            if get_spec(name).card.condenses:
+                continue
+            what = f"{group.name(name)} minus DANCE on {dataset}"
+            metric = partial(seconds, phase="total")
+            expected += expect(what, group, dance, metric=metric, unit=("s per round", 1.0))
+    return verdict(expected)
+
+
 EXPERIMENT = Experiment(
     name="runtime",
     title="Runtime",
@@ -131,6 +148,8 @@ EXPERIMENT = Experiment(
     "runtime figure).",
     cells=_cells,
     render=_render,
+    verdict=_verdict,
+    metrics={},
     seeds=(0, 1, 2),
     serial=True,
 )

@@ -1,6 +1,6 @@
 """The paper's claim of 33.42 % fewer tokens: what it may mean, and a verdict for each rival."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
@@ -9,6 +9,7 @@ from dance_flwr.llm.config import STUB
 from dance_flwr.runs.token_ledgers import llm_tokens
 from dance_flwr.study.engine.cells import Row
 from dance_flwr.study.engine.llm_rows import asking_methods, back_end, stamp
+from dance_flwr.study.reports import verdicts
 from dance_flwr.study.reports.tables import NOTHING, Group, markdown
 from dance_flwr.study.reports.trained_nodes import (
     full_tokens_per_node,
@@ -135,6 +136,25 @@ def claims(compared: Sequence[Group], beside: Sequence[Row]) -> list[str]:
         lines.append([*line, str(verdict.seeds) if verdict.seeds else NOTHING, verdict.text])
     table = [markdown(headings, lines)] if lines else []
     return table + ([f"Rivals with {NO_RUN}: {', '.join(unrecorded)}."] if unrecorded else [])
+
+
+def claim_verdict(parts: Iterable[tuple[Sequence[Group], Sequence[Row]]]) -> str:
+    """Return in Markdown whether the claim holds against every rival that it can be tested with.
+
+    Parameters
+    ----------
+    parts : groups of a data set, and the rows of other experiments beside them
+    """
+    found = {
+        name: judge(_summarising(compared), _rows_of(name, compared, beside)).text
+        for compared, beside in parts
+        for name in asking_methods()
+    }
+    known = {name: text for name, text in found.items() if not text.startswith(NO_RUN)}
+    if not known:
+        return f"**{verdicts.UNTESTED}**: {NO_RUN} of a rival that asks a language model."
+    word = verdicts.HOLDS if set(known.values()) == {HOLDS} else verdicts.FAILS
+    return f"**{word}**: {'; '.join(f'against {name} it {text}' for name, text in known.items())}."
 
 
 def readings(compared: Sequence[Group], beside: Sequence[Row]) -> list[str]:

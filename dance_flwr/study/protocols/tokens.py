@@ -18,6 +18,7 @@ from dance_flwr.study.protocols.token_claim import (
     HOW_CLAIMS,
     HOW_READINGS,
     SUMMARIES,
+    claim_verdict,
     claims,
     llm_total,
     readings,
@@ -64,13 +65,24 @@ def _cells(request: Request) -> list[Cell]:
 
 
 def _render(rows: Sequence[Row]) -> Section:
-    tokens = [row for row in rows if row.experiment not in _READS]
-    others = [row for row in rows if row.experiment in _READS]
     parts = [HOW, f"{HOW_READINGS} {HOW_CLAIMS}"]
-    for dataset, compared in by_label(groups(tokens), "dataset").items():
-        beside = [row for row in others if row.labels["dataset"] == dataset]
+    for dataset, (compared, beside) in _by_dataset(rows).items():
         parts += [f"**{dataset}**, {seeds_text(compared)}", *_parts(beside, compared)]
     return Section(tuple(parts))
+
+
+def _by_dataset(rows: Sequence[Row]) -> dict[str, tuple[list[Group], list[Row]]]:
+    """Return by data set the groups of this experiment, and the rows of those that it reads."""
+    tokens = [row for row in rows if row.experiment not in _READS]
+    others = [row for row in rows if row.experiment in _READS]
+    return {
+        str(dataset): (compared, [row for row in others if row.labels["dataset"] == dataset])
+        for dataset, compared in by_label(groups(tokens), "dataset").items()
+    }
+
+
+def _verdict(rows: Sequence[Row]) -> str:
+    return claim_verdict(_by_dataset(rows).values())
 
 
 def _parts(beside: Sequence[Row], compared: Sequence[Group]) -> list[str]:
@@ -97,7 +109,7 @@ def _evidence_table(compared: Sequence[Group]) -> str:
         line += [group.mean_text(partial(selected, count), 1) for count in counts]
         line += [group.mean_text(share_of_tokens, 1)]
         lines.append([*line, *(group.mean_text(total, 0) for total in _LEDGERS.values())])
-    return markdown(headings, lines)
+    return markdown(headings, lines, 2)
 
 
 def encoder_total(row: Row) -> float | None:
@@ -152,5 +164,7 @@ EXPERIMENT = Experiment(
     "than baselines (the paper's compactness and efficiency claims).",
     cells=_cells,
     render=_render,
+    verdict=_verdict,
+    metrics={},
     reads=_READS,
 )

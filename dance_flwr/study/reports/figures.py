@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from dance_flwr.disk import atomic_path
-from dance_flwr.errors import UserError
 from dance_flwr.study.engine.cells import Picture
-from dance_flwr.study.reports.tables import Stat
+from dance_flwr.study.engine.compact_rows import CURVE
+from dance_flwr.study.reports.tables import Group, Stat
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#999999")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -20,29 +20,48 @@ LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)), (0, (6, 2))
 HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
 
 
-def save(picture: Picture, folder: Path) -> tuple[Path, Path]:
-    """Write a picture as PNG and SVG and return both paths; equal rows give equal bytes."""
+# Without these entries equal rows give equal bytes.
+_FORMATS: Mapping[str, Mapping[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+def why_no_figures() -> str:
+    """Return in a line that matplotlib is missing and what to do; "" where it is installed."""
     try:
-        import matplotlib
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        import matplotlib  # noqa: F401
     except ImportError:
-        raise UserError(
-            "report: expected the package matplotlib, found none; pip install 'dance-flwr[plots]'"
-        ) from None
-    paths = folder / f"{picture.name}.png", folder / f"{picture.name}.svg"
-    with matplotlib.rc_context(
-        # Without a salt the ids in an SVG are random. "none" keeps text as text.
-        {"svg.hashsalt": picture.name, "svg.fonttype": "none", "font.size": 9}
-    ):
+        return (
+            "figures     expected the package matplotlib, found none: only tables are written; "
+            "pip install 'dance-flwr[plots]'"
+        )
+    return ""
+
+
+def save(picture: Picture, folder: Path) -> list[Path]:
+    """Write a picture as PNG, SVG and PDF and return their paths; equal rows give equal bytes."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    paths = []
+    # Without a salt the ids in an SVG are random. "none" keeps text as text, as 42 does in a PDF.
+    style: dict[Any, Any] = {
+        "svg.hashsalt": picture.name,
+        "svg.fonttype": "none",
+        "pdf.fonttype": 42,
+    }
+    with matplotlib.rc_context({**style, "font.size": 9}):
         figure = Figure(figsize=picture.size, layout="constrained")
         FigureCanvasAgg(figure)
         picture.draw(figure)
-        for path, metadata in zip(
-            paths, ({"Software": None}, {"Date": None, "Creator": None}), strict=True
-        ):
+        for suffix, metadata in _FORMATS.items():
+            path = folder / f"{picture.name}.{suffix}"
             with atomic_path(path) as draft:
-                figure.savefig(draft, dpi=160, format=path.suffix[1:], metadata=metadata)
+                figure.savefig(draft, dpi=160, format=suffix, metadata=metadata)
+            paths.append(path)
     return paths
 
 
@@ -79,6 +98,26 @@ def curves(
             axes.fill_between(
                 x, mean - std, mean + std, color=COLOURS[i % 8], alpha=0.15, linewidth=0
             )
+
+
+def validation_curves(compared: Mapping[str, Group], figure: Any) -> None:
+    """Draw the validation accuracy in percent by round, a line per name."""
+    lines = {}
+    for name, group in compared.items():
+        seeds = [row.result[CURVE] for row in group.rows if row.result]
+        # A band needs every seed at every round.
+        shortest = min((len(curve) for curve in seeds), default=0)
+        if shortest:
+            lines[name] = [
+                [None if value is None else 100 * value for value in curve[:shortest]]
+                for curve in seeds
+            ]
+    axes = figure.subplots()
+    curves(axes, lines)
+    axes.set(xlabel="communication round", ylabel="validation accuracy (%)")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    if lines:
+        axes.legend(fontsize=8)
 
 
 def points(axes: Any, x: Sequence[float], lines: Mapping[str, Sequence[Stat]]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dance_flwr.errors import counted
 from dance_flwr.study.engine.cells import Picture, Row, Section
 from dance_flwr.study.reports.tables import NOTHING, Group, by_label, groups, markdown
 
@@ -22,8 +23,10 @@ class Columns:
     values: Sequence[str]
     line: Callable[[Group, Sequence[Group]], tuple[Sequence[str], Sequence[str]]]
 
-    def table(self, by_dataset: Mapping[Any, Sequence[Group]]) -> str:
-        """Return the Markdown table; a dash where a data set does not have a line."""
+    def table(
+        self, by_dataset: Mapping[Any, Sequence[Group]], more: Sequence[Sequence[str]] = ()
+    ) -> str:
+        """Return the Markdown table, and `more` lines; a dash where a data set has no line."""
         lines: dict[tuple[str, ...], dict[Any, Sequence[str]]] = {}
         for dataset, compared in by_dataset.items():
             for group in compared:
@@ -36,9 +39,13 @@ class Columns:
                 *(f"{dataset}: {value}" for dataset in by_dataset for value in self.values),
             ],
             [
-                [*keys, *(cell for dataset in by_dataset for cell in cells.get(dataset, nothing))]
-                for keys, cells in lines.items()
+                *(
+                    [*keys, *(cell for name in by_dataset for cell in cells.get(name, nothing))]
+                    for keys, cells in lines.items()
+                ),
+                *more,
             ],
+            len(self.keys),
         )
 
 
@@ -90,4 +97,6 @@ def dataset_section(
 def seeds_text(compared: Sequence[Group]) -> str:
     """Return how many seeds the groups have; lines with unfinished seeds say so themselves."""
     numbers = sorted({len(group.rows) for group in compared}) or [0]
-    return f"{' to '.join(map(str, dict.fromkeys(numbers[:1] + numbers[-1:])))} seeds."
+    if len(numbers) > 1:
+        return f"{numbers[0]} to {numbers[-1]} seeds."
+    return f"{counted(numbers[0], 'seed')}."

@@ -12,7 +12,7 @@ from statistics import fmean, variance
 
 from scipy.stats import t as student
 
-from dance_flwr.study.reports.tables import NOTHING, Group, Stat, markdown, stat_of
+from dance_flwr.study.reports.tables import NOTHING, Group, Metric, Stat, markdown, stat_of
 
 METHOD = "dance"  # compared with every other method
 HOW = (
@@ -142,15 +142,30 @@ class PairedTest:
         return f"{100 * mean:+.2f} [{low:+.2f}, {high:+.2f}]{self.difference.missing}"
 
 
-def paired_test(group: Group, other: Group, metric: str = "test_accuracy") -> PairedTest:
-    """Compare two groups seed by seed; seeds without a result in either do not count."""
+def paired_test(
+    group: Group, other: Group, metric: Metric = "test_accuracy", bound: float = 0.0
+) -> PairedTest:
+    """Compare two groups seed by seed; seeds without a result in either do not count.
+
+    Parameters
+    ----------
+    bound : subtracted from every difference
+    """
     mine, theirs = (side.by_seed(metric) for side in (group, other))
     # A seed that one side was never asked for is not a missing one.
     requested = set.intersection(*({row.labels["seed"] for row in g.rows} for g in (group, other)))
     common = sorted(mine.keys() & theirs.keys(), key=int)
-    differences = [mine[seed] - theirs[seed] for seed in common]
+    differences = [mine[seed] - theirs[seed] - bound for seed in common]
     test = corrected_test(differences, _split_ratio(group)) if differences else None
     return PairedTest(stat_of(differences, len(requested)), test)
+
+
+def interval_test(mean: float, interval: tuple[float, float]) -> PairedTest:
+    """Return what an interval at `LEVEL`, of a bootstrap, says of a mean difference."""
+    low, high = interval
+    # An interval has no p; it rejects 0 where it excludes it.
+    p = 0.0 if low > 0 or high < 0 else 1.0
+    return PairedTest(Stat(mean, None, 1, 1), Corrected(p, 1.0, interval))
 
 
 def corrected(tests: Sequence[PairedTest]) -> list[PairedTest]:

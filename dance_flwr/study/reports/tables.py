@@ -3,13 +3,15 @@
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from dance_flwr.config.options import Value
 from dance_flwr.methods import get_spec
 from dance_flwr.study.engine.cells import Label, Row
 from dance_flwr.study.reports.paper_values import Printed
 
+Metric = str | Callable[[Row], float | None]
+C = TypeVar("C", "str", "str | Stat")
 NOTHING = "\u2013"  # an en dash: no result
 # Settings that all compared rows must share, or that their names show. What a search chooses per
 # method (width, learning rate, dropout) is in configs/tuned.
@@ -102,27 +104,25 @@ class Group:
     rows: Sequence[Row]
     note: str = ""
 
-    def stat(self, metric: "str | Callable[[Row], float | None]") -> Stat:
+    def stat(self, metric: Metric) -> Stat:
         """Return mean and deviation of a metric over the rows with a result.
 
         Parameters
         ----------
         metric : a key of the results, or a function of a row; None counts as missing
         """
-        finished = [row for row in self.rows if row.result]
-        values = [
-            row.result.get(metric) if isinstance(metric, str) else metric(row) for row in finished
-        ]
+        values = [value_of(row, metric) for row in self.rows]
         return stat_of([value for value in values if value is not None], len(self.rows))
 
-    def mean_text(self, metric: "str | Callable[[Row], float | None]", digits: int) -> str:
+    def mean_text(self, metric: Metric, digits: int) -> str:
         """Return the mean of a metric alone, a dash where there is none."""
         stat = self.stat(metric)
         return NOTHING if stat.mean is None else f"{stat.mean:.{digits}f}{stat.missing}"
 
-    def by_seed(self, metric: str) -> dict[Label, float]:
-        """Return seed -> value of a metric over the rows with a result."""
-        return {row.labels["seed"]: float(row.result[metric]) for row in self.rows if row.result}
+    def by_seed(self, metric: Metric) -> dict[Label, float]:
+        """Return seed -> value of a metric over the rows that have one."""
+        values = {row.labels["seed"]: value_of(row, metric) for row in self.rows}
+        return {seed: float(value) for seed, value in values.items() if value is not None}
 
     def name(self, text: str) -> str:
         """Return `text`, with the note in brackets if there is one."""
@@ -131,6 +131,13 @@ class Group:
     def setting(self, key: str) -> Value:
         """Return a configuration key, the same for all rows."""
         return self.rows[0].config[key]
+
+
+def value_of(row: Row, metric: Metric) -> float | None:
+    """Return a metric of a row; None without a result, or where the result does not have it."""
+    if not row.result:
+        return None
+    return row.result.get(metric) if isinstance(metric, str) else metric(row)
 
 
 def stat_of(values: Sequence[float], requested: int) -> Stat:
@@ -226,15 +233,43 @@ def at_largest_ratio(compared: Sequence[Group]) -> list[Group]:
     return list(largest.values())
 
 
-def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table; the first column is aligned left, the others right."""
+def with_values(
+    headings: Sequence[str], lines: Sequence[Sequence[C]], keys: int = 1
+) -> tuple[list[str], list[list[C]]]:
+    """Return a table without the lines and columns in which no cell has a value.
+
+    Parameters
+    ----------
+    keys : number of the first columns, which name a line and are no values
+    """
+    lines = [line for line in lines if any(map(has_value, line[keys:]))]
+    used = [i for i in range(len(headings)) if any(has_value(line[i]) for line in lines)]
+    return [headings[i] for i in used], [[line[i] for i in used] for line in lines]
+
+
+def has_value(cell: "str | Stat") -> bool:
+    """Whether a cell shows more than that there is nothing."""
+    if isinstance(cell, Stat):
+        return cell.mean is not None
+    return bool(cell.strip(f"{NOTHING}/ "))
+
+
+def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], keys: int = 1) -> str:
+    """Return what has a value of a table; the first column is left, the others right.
+
+    Without any value, "" is returned. `keys` : as of `with_values`
+    """
+    headings, lines = with_values(headings, lines, keys)
+    if not lines:
+        return ""
     rule = "| --- |" + " ---: |" * (len(headings) - 1)
     return "\n".join([table_line(headings), rule, *map(table_line, lines)])
 
 
 def table_line(cells: Sequence[str]) -> str:
     """Return one line of a Markdown table."""
-    return f"| {' | '.join(cells)} |"
+    escaped = (cell.replace("|", r"\|") for cell in cells)
+    return f"| {' | '.join(escaped)} |"
 
 
 def paper_text(value: Printed) -> str:

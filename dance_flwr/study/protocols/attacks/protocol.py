@@ -276,6 +276,7 @@ EXPERIMENT = Experiment(
     ),
     cells=_cells,
     render=render,
+    metrics={},
     methods=("dance", "fedavg-full"),
     seeds=(0, 1, 2),
 )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dance_flwr.errors import counted
 from dance_flwr.study.engine.cells import Row, Section
 from dance_flwr.study.protocols.attacks.observations import DRAWS, MEAN, OTHER
 from dance_flwr.study.reports.tables import NOTHING, Group, groups, markdown, shared_settings
@@ -73,7 +74,9 @@ def _facts(measured: Sequence[Row], lines: Sequence[Row]) -> str:
     for method in dict.fromkeys(str(row.labels["method"]) for row in measured):
         rows = [row for row in measured if row.labels["method"] == method]
         counts = [n for row in rows for facts in row.measure["clients"] for n in facts["members"]]
-        sizes.append(f"{method} {len(rows)} seeds, {min(counts)} to {max(counts)} members")
+        sizes.append(
+            f"{method} {counted(len(rows), 'seed')}, {min(counts)} to {max(counts)} members"
+        )
     keys = ("clients", "rounds", "local-epochs", "privacy.clipping-norm", "privacy.delta")
     return "; ".join([*sizes, shared_settings(lines, keys)])
 
@@ -107,7 +110,7 @@ def _table(lines: Sequence[Row]) -> str:
         for method in methods
         for what in (f"AUC %, round {rounds[-1]}", f"labels, round {rounds[0]}")
     ]
-    return markdown(["the server has", "epsilon", *columns], table)
+    return markdown(["the server has", "epsilon", *columns], table, 2)
 
 
 def _auc(row: Row) -> float | None:

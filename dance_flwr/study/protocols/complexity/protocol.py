@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from scipy.stats import linregress
 
+from dance_flwr.errors import counted
 from dance_flwr.metrics import PHASES
 from dance_flwr.study.engine.cells import Cell, Experiment, Picture, Request, Row, Section
 from dance_flwr.study.protocols.complexity.growth import MEASURE, SERIES, sizes_label
 from dance_flwr.study.reports.figures import COLOURS, LINES, MARKERS
 from dance_flwr.study.reports.tables import NOTHING, markdown
+from dance_flwr.study.reports.verdicts import FAILS, HOLDS, UNTESTED
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Claim:
 
 
 _SHARED = "1: n per condensation"
+_TEXT_IN_CORE = Claim("core", "text", "K", "K_b (`fan-out` + B_tok)")
 CLAIMS = (
     Claim("nodes", "nodes", "n log n", f"{_SHARED}; a sort makes it log n"),
     Claim("nodes", "forward", NOTHING, _SHARED),
@@ -46,7 +49,7 @@ CLAIMS = (
     Claim("nodes", "total", "n log n", "1", 0.1),
     Claim("nodes", "bytes", "n", "1: K_b (d + q + B)"),
     Claim("nodes", "memory", "n", "1, and some 200 bytes per node", 0.1),
-    Claim("core", "text", "K", "K_b (`fan-out` + B_tok)"),
+    _TEXT_IN_CORE,
     Claim("core", "topology", "K", "K_b: search in groups of 128 nodes of a class"),
     Claim("core", "train", NOTHING, "K_b"),
     Claim("core", "total", "K", "K_b / r to condense, else K_b", 1.1),
@@ -126,7 +129,7 @@ def _line(claim: Claim, measured: Mapping[str, Any]) -> list[str]:
     paper = claim.paper
     # Its slope over these sizes is above 1, so it is printed to be compared with.
     if paper == "n log n":
-        paper += f" ({slope(sizes, [n * log2(n) for n in sizes])[0]:.2f})"
+        paper += f" ({_exponent(paper, sizes):.2f})"
     return [
         series.symbol,
         _PHASES.get(claim.phase, claim.phase),
@@ -182,6 +185,35 @@ def _draw(series: Mapping[str, Mapping[str, Any]], figure: Any) -> None:
     axes[-1].legend(*axes[0].get_legend_handles_labels(), loc="center", fontsize=9)
 
 
+def _verdict_of_claim(rows: Sequence[Row]) -> str:
+    """Compare exponents of the round and of text in K with the paper's, two errors allowed."""
+    measured = {str(row.labels["series"]): row.measure for row in rows if row.measure}
+    above, count = [], 0
+    for claim in CLAIMS:
+        stated = claim.phase in ("total", "bytes", "memory") or claim == _TEXT_IN_CORE
+        if not stated or claim.paper == NOTHING or claim.series not in measured:
+            continue
+        sizes = measured[claim.series]["sizes"]
+        if all(values := _values(claim.phase, measured[claim.series])):
+            exponent, error = slope(sizes, values)
+            count += 1
+            if exponent - 2 * error > _exponent(claim.paper, sizes):
+                phase = _PHASES.get(claim.phase, claim.phase).strip("*")
+                above.append(f"{phase} over {SERIES[claim.series].symbol}")
+    if not count:
+        return f"**{UNTESTED}**."
+    text = f"{len(above)} of {counted(count, 'exponent')} above the paper's"
+    named = f": {', '.join(above)}" if above else ""
+    return f"**{FAILS if above else HOLDS}** over the sizes measured, {text}{named}."
+
+
+def _exponent(bound: str, sizes: Sequence[float]) -> float:
+    """Return the slope over these sizes of a bound in the quantity that grows."""
+    if bound == "n log n":
+        return slope(sizes, [size * log2(size) for size in sizes])[0]
+    return 0.0 if bound == "1" else 1.0
+
+
 EXPERIMENT = Experiment(
     name="complexity",
     title="Complexity",
@@ -191,6 +223,8 @@ EXPERIMENT = Experiment(
     ),
     cells=_cells,
     render=_render,
+    verdict=_verdict_of_claim,
+    metrics={},
     datasets=(),
     seeds=(),
     serial=True,

@@ -42,7 +42,7 @@ from dance_flwr.seeding import derive, generator
 from dance_flwr.study.engine.cells import Cell, Experiment, Request
 from dance_flwr.study.protocols.faithfulness.estimates import pack
 from dance_flwr.study.protocols.faithfulness.gnn_explainer import masked_chunks
-from dance_flwr.study.protocols.faithfulness.tables import render
+from dance_flwr.study.protocols.faithfulness.tables import render, verdict_of
 from dance_flwr.study.protocols.variants import point_cells
 
 NODES = 300  # per run; more nodes narrow the intervals, at half a core second each
@@ -204,5 +204,7 @@ EXPERIMENT = Experiment(
     ),
     cells=cells,
     render=render,
+    verdict=verdict_of,
+    metrics={},
     methods=("dance",),
 )

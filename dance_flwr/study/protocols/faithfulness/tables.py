@@ -13,7 +13,9 @@ from dance_flwr.study.protocols.faithfulness.estimates import (
     estimates,
 )
 from dance_flwr.study.reports.figures import COLOURS, LINES, MARKERS
+from dance_flwr.study.reports.significance import interval_test
 from dance_flwr.study.reports.tables import NOTHING, Group, by_label, groups, markdown
+from dance_flwr.study.reports.verdicts import Expected, verdict
 
 _LONGEST_NAME = 100  # characters of a figure's name
 HOW = (
@@ -59,6 +61,23 @@ def render(rows: Sequence[Row]) -> Section:
             parts += [_heading(title, analyses), _scores(means), _compactness(analyses)]
             parts.append(_picture(str(dataset), group, analyses, means))
     return Section(tuple(parts))
+
+
+def verdict_of(rows: Sequence[Row]) -> str:
+    """Compare the evidence with as many random chunks: what is kept with it, and lost without."""
+    expected: list[Expected] = []
+    for dataset, compared in by_label(groups(rows), "dataset").items():
+        for group in compared:
+            analyses = [row.analysis for row in group.rows if row.analysis]
+            means = estimates(analyses) if analyses else {}
+            for measure, sign in (("comprehensiveness", 1), ("sufficiency", -1)):
+                if found := means.get(f"{DIFFERENCE}random/{measure}"):
+                    side = "random chunks minus evidence" if sign < 0 else "evidence minus random"
+                    what = f"{measure} of {side} on {group.name(str(dataset))}"
+                    ends = sorted(float(sign * end) for end in (found.low, found.high))
+                    test = interval_test(sign * float(found.mean), (ends[0], ends[1]))
+                    expected.append(Expected(what, test, unit="of p", scale=1.0))
+    return verdict(expected)
 
 
 def _heading(title: str, analyses: Sequence[Mapping[str, Any]]) -> str:

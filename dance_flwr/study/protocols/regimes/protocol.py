@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from dance_flwr.errors import counted
 from dance_flwr.study.engine.cells import Experiment, Picture, Row, Section
 from dance_flwr.study.protocols.regimes import grid as regimes_grid
 from dance_flwr.study.protocols.regimes.grid import (
@@ -13,6 +14,7 @@ from dance_flwr.study.protocols.regimes.grid import (
     EVERYWHERE,
     LEVELS,
     RIVALS,
+    ROTATING,
     STANDARD,
 )
 from dance_flwr.study.protocols.regimes.results import Place, Results, results_of
@@ -21,6 +23,7 @@ from dance_flwr.study.reports.sections import BEYOND, HOW_BEYOND, beyond_cell
 from dance_flwr.study.reports.significance import PairedTest, comparison_table
 from dance_flwr.study.reports.tables import NOTHING, Group, markdown, shared_settings
 from dance_flwr.study.reports.trained_nodes import tokens_of_a_refresh
+from dance_flwr.study.reports.verdicts import Expected, verdict
 
 HOW = (
     "Each regime varies one thing of the standard cell: 60 % training labels, Louvain clients "
@@ -132,7 +135,7 @@ def _cell(group: Group | None, seeds: int) -> str:
         return NOTHING
     stat = group.stat("test_accuracy")
     fewer = 0 < stat.n == stat.requested < seeds
-    return f"{stat.percent} ({stat.n} seeds)" if fewer else stat.percent
+    return f"{stat.percent} ({counted(stat.n, 'seed')})" if fewer else stat.percent
 
 
 def _comparisons(results: Results, places: Sequence[Place], names: Collection[str]) -> str:
@@ -204,6 +207,15 @@ def _style(i: int) -> dict[str, Any]:
     return {"color": COLOURS[i % 8], "marker": MARKERS[(i + i // 8) % 8], "markersize": 6}
 
 
+def _verdict(rows: Sequence[Row]) -> str:
+    """Compare with rotated labels and with pooled text in every regime."""
+    return verdict(
+        Expected(f"DANCE minus {rival} on {place.dataset}, {place.name}", test)
+        for (place, rival), test in results_of(rows).tests.items()
+        if rival in (ROTATING, CONDENSED_TEXT) and test.difference.mean is not None
+    )
+
+
 EXPERIMENT = Experiment(
     name="regimes",
     title="Regimes",
@@ -211,6 +223,7 @@ EXPERIMENT = Experiment(
     "do not: not a claim of the paper.",
     cells=regimes_grid.cells,
     render=_render,
+    verdict=_verdict,
     datasets=("cora", "citeseer", *regimes_grid.BY_SITE),
     seeds=regimes_grid.SEEDS,
 )
