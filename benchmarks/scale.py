@@ -1,9 +1,8 @@
 """Seconds and memory of DANCE by number of clients on one machine, and whether they grow linearly.
 
-    python benchmarks/scale.py [--clients 5 50 200] [--in-process]
+    python benchmarks/scale.py [--clients 5 50 200] [--engine in-process|ray]
 
-The run is under Flower's simulation engine; with `--in-process`, clients answer one after the other
-in one process. Each number of clients runs in fresh processes. The graph stays the same, so more
+Clients answer one after the other in one process, or under Flower's simulation runtime. Each number of clients runs in fresh processes. The graph stays the same, so more
 clients are smaller clients: what grows is the cost of a client apart from its nodes.
 
 Memory is the proportional set size (resident where the system has none) of all processes of a run
@@ -77,13 +76,14 @@ class Cost:
     usage: Usage
 
 
-def run(config: RunConfig, in_process: bool) -> tuple[float, list[float], float]:
+def run(config: RunConfig, engine: str) -> tuple[float, list[float], float]:
     """Run the federation; return seconds before and of each round, and bytes up.
 
     Bytes are per client and round.
     """
     from dance_flwr.config.paths import HISTORY
-    from dance_flwr.runs.simulation.engine import run_in_process, run_under_flower
+    from dance_flwr.runs.simulation.engine import run_in_process
+    from dance_flwr.runs.simulation.ray_engine import run_under_ray
 
     start_time = time.time()
 
@@ -93,9 +93,8 @@ def run(config: RunConfig, in_process: bool) -> tuple[float, list[float], float]
             f"{row['round_seconds']:.1f} s"
         )
 
-    result = (run_in_process if in_process else run_under_flower)(
-        config, Path(config.out), on_round
-    )
+    start = run_under_ray if engine == "ray" else run_in_process
+    result = start(config, Path(config.out), on_round)
     for folder in Path(result["partition_dir"]).glob(f"client-*/runs/{result['run']}"):
         shutil.rmtree(folder)
     # When rows are seen here depends on how busy the machine is; the last was written as it ended.
@@ -113,7 +112,7 @@ def prepare_folders(config: RunConfig) -> None:
     prepare(config, _say)
 
 
-def measure(values: Mapping[str, Any], in_process: bool) -> Cost:
+def measure(values: Mapping[str, Any], engine: str) -> Cost:
     """Prepare and run with these keys, each in fresh processes, and sample those of the run.
 
     Raises
@@ -129,7 +128,7 @@ def measure(values: Mapping[str, Any], in_process: bool) -> Cost:
             other.submit(prepare_folders, config).result()
         _say(f"{config.clients} clients: starting")
         with _fresh_process() as other, watch_usage(other.submit(os.getpid).result()) as usage:
-            before, rounds, up = other.submit(run, config, in_process).result()
+            before, rounds, up = other.submit(run, config, engine).result()
     return Cost(config.clients, before, rounds, up, usage)
 
 
@@ -233,14 +232,11 @@ def main() -> None:
     )
     parser.add_argument("--partition", default="louvain", help="how nodes go to clients")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--in-process", action="store_true", help="no Ray: clients one after the other"
-    )
+    parser.add_argument("--engine", choices=("in-process", "ray"), default="in-process")
     options = parser.parse_args()
     shared = {"data": options.data, "partition": options.partition, "rounds": options.rounds}
-    engine = "in one process" if options.in_process else "under Flower's simulation engine"
     print(
-        f"{options.data}, {options.partition}, {options.rounds} rounds {engine}, {os.cpu_count()} "
+        f"{options.data}, {options.partition}, {options.rounds} rounds, {options.engine}, {os.cpu_count()} "
         "cores"
     )
     print(_line([heading for heading, _ in COLUMNS]), flush=True)
@@ -250,7 +246,7 @@ def main() -> None:
             costs.append(
                 measure(
                     shared | {"clients": clients, "round-timeout": ROUND_TIMEOUT},
-                    in_process=options.in_process,
+                    engine=options.engine,
                 )
             )
         except UserError as error:

@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
 def is_lost(reply: Message) -> bool:
     """Whether the node or its ClientApp's process is gone, as opposed to a failed task.
 
-    Dead Ray workers are excluded: Flower's pool would hand them the next message too.
+    Dead Ray workers are excluded: a message may be what kills them.
     """
     return reply.has_error() and reply.error.code in _GONE
 
