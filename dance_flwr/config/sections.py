@@ -19,7 +19,9 @@ class DataConfig:
     data_root: str = option(
         "", "folder for prepared data; empty = $DANCE_FLWR_HOME or ~/.cache/dance-flwr"
     )
-    clients: int = option(5, "number of clients (M); `flwr run` without it has as many as there are SuperNodes", ge=1)
+    clients: int = option(
+        5, "number of clients (M); `flwr run` without it has as many as there are SuperNodes", ge=1
+    )
     seed: int = option(0, "seed of the partition, split, initial model and training", ge=0)
     # Why Louvain (decision 6): it finds the communities of a million nodes in seconds, with a
     # result that is the same on every machine.

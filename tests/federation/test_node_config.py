@@ -9,8 +9,9 @@ from dance_flwr.errors import ConfigError
 from dance_flwr.federation.node_config import run_config_of
 
 
-def of(values):
-    return run_config_of(SimpleNamespace(run_config=values))
+def of(values, **node):
+    node = {name.replace("_", "-"): value for name, value in node.items()}
+    return run_config_of(SimpleNamespace(run_config=values, node_config=node))
 
 
 def test_messages_of_a_run_share_one_configuration_and_other_runs_have_their_own():
@@ -27,3 +28,12 @@ def test_a_value_of_the_wrong_type_is_refused_though_it_equals_a_valid_one():
             of(values | wrong)
         with pytest.raises(ConfigError, match="expected"):  # nor is a refusal forgotten
             of(values | wrong)
+
+
+def test_a_node_counts_the_clients_by_its_own_configuration_where_the_run_does_not():
+    open_ = flatten(parse({"rounds": 3})) | {"clients": 0}
+    assert of(open_, num_partitions=7).clients == 7
+    assert of(open_ | {"clients": 4}, num_partitions=7).clients == 4
+    for node in ({}, {"num_partitions": "seven"}):
+        with pytest.raises(ConfigError, match="clients: expected"):
+            of(open_, **node)
