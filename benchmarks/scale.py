@@ -2,8 +2,9 @@
 
     python benchmarks/scale.py [--clients 5 50 200] [--engine in-process|ray]
 
-Clients answer one after the other in one process, or under Flower's simulation runtime. Each number of clients runs in fresh processes. The graph stays the same, so more
-clients are smaller clients: what grows is the cost of a client apart from its nodes.
+Clients answer one after the other in one process, or under Flower's simulation runtime. Each number
+of clients runs in fresh processes. The graph stays the same, so more clients are smaller clients:
+what grows is the cost of a client apart from its nodes.
 
 Memory is the proportional set size (resident where the system has none) of all processes of a run
 together, sampled about once a second, without preparation. The first round also condenses the
@@ -236,8 +237,8 @@ def main() -> None:
     options = parser.parse_args()
     shared = {"data": options.data, "partition": options.partition, "rounds": options.rounds}
     print(
-        f"{options.data}, {options.partition}, {options.rounds} rounds, {options.engine}, {os.cpu_count()} "
-        "cores"
+        f"{options.data}, {options.partition}, {options.rounds} rounds, {options.engine}, "
+        f"{os.cpu_count()} cores"
     )
     print(_line([heading for heading, _ in COLUMNS]), flush=True)
     costs: list[Cost] = []

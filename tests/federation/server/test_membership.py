@@ -33,5 +33,5 @@ def test_a_number_that_is_set_stays(no_waiting):
 
 
 def test_one_supernode_is_no_federation(no_waiting):
-    with pytest.raises(UserError, match="expected at least 2 SuperNodes, .* found 1; .*num-super"):
+    with pytest.raises(UserError, match=r"expected at least 2 SuperNodes, .* found 1; .*num-super"):
         membership.with_clients({"clients": 0, "node-timeout": 0.05}, Growing(1))
