@@ -31,7 +31,6 @@ from dance_flwr.cli.options import Group
 from dance_flwr.errors import UserError
 from dance_flwr.escaping import EscapedOutput, escaped, one_line
 from dance_flwr.fingerprint import VERSION
-from dance_flwr.terminal import clear
 
 # A Typer with a name is a group of commands below that name; the commands of one without a name
 # stand at the top level.
@@ -136,7 +135,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        with redirect_stdout(EscapedOutput(sys.stdout, clear)):
+        with redirect_stdout(EscapedOutput(sys.stdout, _erase_bar)):
             app()
     except UserError as error:
         _fail(str(error))
@@ -146,6 +145,13 @@ def main() -> None:
         if not (line := refusal(error)):
             raise
         _fail(line)
+
+
+def _erase_bar() -> None:
+    """Erase the progress bar before something is printed, where one was ever shown."""
+    # Looked up, not imported: help prints without it.
+    if (terminal := sys.modules.get("dance_flwr.terminal")) is not None:
+        terminal.clear()
 
 
 def _fail(message: str) -> None:
@@ -169,5 +175,5 @@ def _print_warning(
     """Print the first line of a `UserWarning`, without the code that raised it."""
     # Other warnings are for developers of the libraries.
     if issubclass(category, UserWarning):
-        clear()
+        _erase_bar()
         typer.echo(f"warning: {escaped(str(message).splitlines()[0])}", err=True)

@@ -71,10 +71,9 @@ def render(status: "Status") -> str:
     elif status.not_tested:
         rows.append(("", f"not measured on test nodes: {status.not_tested}"))
     rows += status.private.rows() if status.private else []
-    if status.seconds_per_round is not None:
+    if status.seconds_total is not None:
         left = "" if not status.seconds_left else f", about {whole(status.seconds_left)} left"
-        seconds = status.seconds_per_round * status.round
-        rows.append(("time", pace(seconds, status.round) + left))
+        rows.append(("time", pace(status.seconds_total, status.round) + left))
     if status.round:
         rows.append(("bytes", f"{size(status.bytes_down)} down, {size(status.bytes_up)} up"))
         rows += _clients(status)

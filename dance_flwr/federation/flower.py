@@ -41,9 +41,6 @@ PRIVATE = {
     "run_simulation": "flwr.simulation.run_simulation:_run_simulation",
     "EventType": "flwr.supercore.telemetry:EventType",
     "BasicActorPool": "flwr.server.superlink.fleet.vce.backend.raybackend:BasicActorPool",
-    "pool_size_from_resources": (
-        "flwr.simulation.ray_transport.ray_actor:pool_size_from_resources"
-    ),
     # Errors, configurations, runs and grids.
     "ErrorCode": "flwr.common.constant:ErrorCode",
     "parse_config_args": "flwr.common.config:parse_config_args",

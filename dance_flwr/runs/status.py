@@ -52,8 +52,9 @@ class Status:
     test_accuracy : None before the end, and where it was not measured
     not_tested : why a finished run has none
     private : what is known of a run under differential privacy; None = it is not under it
-    last_seconds : of the last round; seconds_per_round : mean of all; seconds_left : until the last
-        round at the pace of the last few, None where no server is at work
+    last_seconds : of the last round; seconds_total : of all; seconds_per_round : their mean;
+        seconds_left : until the last round at the pace of the last few, None where no server is at
+        work
     bytes_down, bytes_up : model bytes of all rounds and clients
     answered, absent : clients in the last round; a client that was not sampled is in neither
     skipped : numbers of the rounds that left the model as it was
@@ -75,6 +76,7 @@ class Status:
     not_tested: str = ""
     private: Private | None = None
     last_seconds: float | None = None
+    seconds_total: float | None = None
     seconds_per_round: float | None = None
     seconds_left: float | None = None
     bytes_down: int = 0
@@ -239,7 +241,8 @@ def _numbers(rows: Sequence[Round]) -> dict[str, Any]:
         "absent": _absent(rows),
         "skipped": [row.round for row in rows if row.skipped],
     }
-    values["seconds_per_round"] = sum(row.round_seconds for row in rows) / len(rows)
+    values["seconds_total"] = sum(row.round_seconds for row in rows)
+    values["seconds_per_round"] = values["seconds_total"] / len(rows)
     values |= {
         way: sum(sum(getattr(row, way).values()) for row in rows)
         for way in ("bytes_down", "bytes_up")

@@ -23,7 +23,9 @@ def call(tmp_path):
 
     def run(*arguments):
         done = CliRunner().invoke(
-            app, [*map(str, arguments), "--data-root", str(tmp_path / "root")]
+            app,
+            [*map(str, arguments), "--data-root", str(tmp_path / "root")],
+            env={"COLUMNS": "160"},
         )
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception

@@ -30,9 +30,7 @@ PRINTED = {
     "list runs": lambda n: listing._text(
         {"method": "dance", "round": n, "state": "finished", "test_accuracy": None}
     ),
-    "headline": lambda n: headline(
-        [parse({"clients": max(n, 1), "rounds": max(n, 1)})], n, True, False
-    ),
+    "headline": lambda n: headline(parse({"clients": max(n, 1), "rounds": max(n, 1)}), n),
     "missing": lambda n: _missing(Absent(0, "left", n, 1.0, None)),
     "ledgers": ledgers,
     "calls": lambda n: calls_line(CallCounts(fresh_calls=n)),

@@ -9,18 +9,19 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from dance_flwr.runs.simulation.superlink import SuperLink, free_port
 from support.graphs import SMALL, WORDS
 
 from dance_flwr.config.paths import state_root
 from dance_flwr.deploy import admission
 from dance_flwr.deploy.federation import Federation
 from dance_flwr.deploy.site import Site
+from dance_flwr.deploy.superlink import SuperLink
+from dance_flwr.runs.processes import free_port
 
 # In backquotes up to the closing one; elsewhere to the comment or the end of the line.
 RECOMMENDED = re.compile(r"`dance-flwr ([^`]+)`|dance-flwr (.+?)(?: +#.*)?$", re.MULTILINE)
 PLACEHOLDER = re.compile(r"(?<![\w/.-])[A-Z][A-Z_]+(?![\w/])|<\w+>")
-CURVE = re.compile(r'class="break">Against ([\w-]+): ')
+CURVE = re.compile(r'class="break">(?:each client alone, )?([\w-]+) <small>')
 TEXTS = ("encoder", "encoder-precision", "chunk-tokens", "max-chunks")
 
 
@@ -39,15 +40,6 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("DANCE_FLWR_HOME", str(folder / "data"))
     return folder
-
-
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch):
-    """Runs without an engine, on a graph and with settings that take seconds."""
-    from dance_flwr.runs.simulation import engine
-
-    # A run that is recommended names no engine.
-    monkeypatch.setattr(engine, "run_under_flower", engine.run_in_process, raising=False)
 
 
 @pytest.fixture
@@ -215,8 +207,7 @@ def test_what_a_stopped_run_says_resumes_it(follow, options, cli, monkeypatch):
         return run(config, folder, stop, *rest)
 
     with monkeypatch.context() as broken:
-        for name in ("run_in_process", "run_under_flower"):
-            broken.setattr(engine, name, stopped, raising=False)
+        broken.setattr(engine, "run_in_process", stopped)
         with pytest.raises(RuntimeError):
             cli("run", *options, "--out", "a run")
     (resume,) = recommended(cli("status", "latest").out)

@@ -115,7 +115,7 @@ def test_seconds_are_those_of_the_rounds_wherever_they_are_said(compared, cli):
         for command in ("status", "report"):
             assert f"\ntime        {duration(total)} in 2 rounds, " in cli(command, run).out
         assert cli("report", run, "--html", "--out", run / "page.html").code == 0
-        assert f">{duration(total)}<" in (run / "page.html").read_text()
+        assert f">{duration(total)}, " in (run / "page.html").read_text()
 
 
 def test_latest_is_the_run_that_was_compared(compared, cli):
@@ -148,12 +148,13 @@ def test_the_page_lays_runs_over_each_other(compared, cli, tmp_path):
     turned = (tmp_path / "other.html").read_text()
     assert done.code == 0 and "each client alone, local-only, this run" in turned
     done = cli("report", alone, folder)
-    assert done.code == 2 and "add --html" in done.err[0]
+    assert done.code == 2 and "expected --html for a page" in done.err[0]
 
 
 def against(page):
-    """The runs that a page shows beside its own, as its sentences name them."""
-    return re.findall(r'class="break">Against ([\w.-]+): ', page.read_text("utf-8"))
+    """The runs that a page shows beside its own, which have a verdict."""
+    names = re.findall(r'class="break">([\w., -]+) <small>', page.read_text("utf-8"))
+    return [name.removeprefix("each client alone, ") for name in names]
 
 
 def test_a_run_remembers_what_it_was_compared_with(compared, cli, tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from support.graphs import WORDS, node_id, sentences, text_graph
 
 from dance_flwr.api.prediction.confusion import confusion_matrix
+from dance_flwr.config.paths import COMPARED
 from dance_flwr.errors import UserError
 from dance_flwr.metrics import accuracy
 from dance_flwr.pages import run_page
@@ -182,6 +183,7 @@ def test_compared_runs_are_open_beside_the_answer(dance, reference, tmp_path):
 
 def test_clients_of_other_data_are_not_the_same_clients(dance, reference, tmp_path):
     other = reference(method="local-only", seed=5)
+    (dance.folder / COMPARED).unlink(missing_ok=True)  # of other tests
     report_run(dance.folder, [other.folder], page=tmp_path / "p.html", log=lambda line: None)
     parsed = Parsed((tmp_path / "p.html").read_text("utf-8"))
     assert "found one on other data" in parsed.text
@@ -370,7 +372,7 @@ def test_what_is_no_run_is_one_line(cli, tmp_path, dance):
     for arguments, expected in (
         ((tmp_path / "study", "--html"), "found that of a study"),
         ((tmp_path, "--html"), "expected the folder of a run"),
-        ((dance.folder, "--live"), "expected --html or --track"),
+        ((dance.folder, "--live"), "expected --html for a page"),
         ((dance.folder, "--html", "--update"), "found --update of a study"),
     ):
         done = cli("report", *arguments)

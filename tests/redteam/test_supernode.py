@@ -20,13 +20,14 @@ from support.namespaces import namespaces
 from support.project import PROJECT
 
 from dance_flwr.data.prepare import prepare
+from dance_flwr.deploy import superlink
 from dance_flwr.deploy.app_folder import submitted_app
 from dance_flwr.deploy.process_tree import ProcessTree, stop
 from dance_flwr.deploy.superlink import flower_environment
 from dance_flwr.errors import UserError
 from dance_flwr.runs.processes import free_port
 from dance_flwr.runs.reader import load_model
-from dance_flwr.runs.simulation import engine, superlink
+from dance_flwr.runs.simulation import engine
 
 sys.path.insert(0, str(PROJECT / "benchmarks"))
 from local_deployment import local_deployment
@@ -155,7 +156,7 @@ def deployed(run_config, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch, namespaces(CLIENTS) as network:
         # A question after a run is a process of its own, and a slow machine is silent for long.
-        patch.setattr(engine, "_STATUS_EVERY_SECONDS", 120.0)
+        patch.setattr(superlink, "_STATUS_EVERY_SECONDS", 120.0)
         places = {"host": network.host, "launchers": network.launchers}
         with local_deployment(home / "deployment", folders, TERMS, **places) as deployment:
             link, signed = deployment.link, replace(config, node_keys=str(deployment.peer_keys))
@@ -163,12 +164,12 @@ def deployed(run_config, tmp_path_factory):
                 other.setattr(superlink, "submitted_app", altered)
                 number = link.submit(replace(signed, out=str(home / "altered")))
                 with pytest.raises(UserError) as refused:
-                    engine.follow(link, number, home / "altered", print)
+                    superlink.follow(link, number, home / "altered", print)
             node, launcher = deployment.nodes[0], network.launchers.get("node-0", ())
             assert knock(doors(node), os.getuid(), launcher), "its own user finds a door"
             begin = time.monotonic()
             with thief(node, launcher) as stolen:
-                engine.follow(link, link.submit(signed), home / "there", lambda row: None)
+                superlink.follow(link, link.submit(signed), home / "there", lambda row: None)
             print(f"seconds of the run: {time.monotonic() - begin:.0f}")
     facts = {"network": network, "folders": folders, "trace": trace, "stolen": stolen, "here": here}
     return SimpleNamespace(home=home, refused=str(refused.value), **facts)

@@ -266,7 +266,7 @@ def test_a_failing_cell_is_reported_and_the_others_finish(go, tmp_path, monkeypa
     assert go("main-table", methods=["dance"], datasets=["nowhere", str(tiny)]) == 2
     out = capsys.readouterr().out
     failed = [line for line in out.splitlines() if line.startswith("failed")]
-    assert len(failed) == 4 and sum("'nowhere' is unknown" in line for line in failed) == 3
+    assert len(failed) == 4 and sum("found 'nowhere'" in line for line in failed) == 3
     assert sum("ValueError: a reason of two lines" in line for line in failed) == 1
     assert "2 made, 0 found, 4 failed" in out and len(results(tmp_path)) == 2
     (note,) = (tmp_path / "study" / "failed").iterdir()

@@ -46,6 +46,7 @@ def run_in_process(
         import server_app
         from dance_flwr.runs.simulation.in_process import InProcessGrid
 
+        keep_errors_only()
         # Another number for every run, as clients keep a folder for each.
         run_id = time.time_ns()
         grid = InProcessGrid(client_app.app, flatten(config), config.clients, run_id=run_id)
@@ -53,14 +54,18 @@ def run_in_process(
     return read_result(folder)
 
 
-@contextmanager
-def apps() -> Iterator[None]:
-    """Make the two apps importable, and keep Flower's log to its errors."""
+def keep_errors_only() -> None:
+    """Keep the log of Flower, once it is imported, to its errors."""
     import logging
 
     # Rows of the history are the progress; other lines are for programs that read the log.
     if not events.structured():
         logging.getLogger("flwr").setLevel(logging.ERROR)
+
+
+@contextmanager
+def apps() -> Iterator[None]:
+    """Make the two apps importable."""
     sys.path.insert(0, str(PROJECT))
     try:
         yield

@@ -26,7 +26,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
 from dance_flwr.runs.processes import private_folder, stopping_in_order
 from dance_flwr.runs.reader import read_result
-from dance_flwr.runs.simulation.engine import OnRound, apps
+from dance_flwr.runs.simulation.engine import OnRound, apps, keep_errors_only
 from dance_flwr.runs.simulation.ray_keeper import kept
 
 _END_SECONDS = 10.0
@@ -65,6 +65,7 @@ def run_under_ray(
             stopped.set()
 
     # Ray has handlers of its own from its start on; they end a process with other codes.
+    keep_errors_only()
     logging.getLogger("flwr").addFilter(_is_no_repetition)
     with apps(), _ray(address), stopping_in_order(always=True):
         flower.replace("BasicActorPool", _pool_type(stopped))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -156,7 +157,7 @@ def _print_outcome(outcome: Outcome, study: Study) -> int:
     if outcome.failed:
         print(f"tracebacks  {study.failed}")
         return _FAILED
-    print(f"next        dance-flwr report {study.root}  # tables and figures")
+    print(f"next        dance-flwr report {quote(str(study.root))}  # tables and figures")
     return 0
 
 

@@ -291,9 +291,9 @@ def test_load_graph_finds_folders_and_names(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("./nothing/here", "folder './nothing/here' is missing"),
-        ("pydoc", "'pydoc' is unknown"),
-        ("", "'' is unknown"),
+        ("./nothing/here", "found './nothing/here'"),
+        ("pydoc", "found 'pydoc'; did you mean 'pydocs'?"),
+        ("", "found ''"),
     ],
 )
 def test_load_graph_lists_the_known_names(name, said):
