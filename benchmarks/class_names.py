@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dance_flwr.api.prediction.confusion import load_client
+from dance_flwr.api.prediction.tested import load_client
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data.graphs.graph import VAL

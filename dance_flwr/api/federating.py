@@ -85,7 +85,7 @@ def federate(
     >>> len(result.history), len(result.clients)
     (2, 2)
     >>> result.model.explain(graph, ["3"])
-    Evidence(1 nodes, ... spans, model ...)
+    Evidence(1 node, ... spans, model ...)
     """
     keys = keys_of(config)
     if method is not None:

@@ -188,7 +188,7 @@ def test_accepted_differences_are_options_or_of_the_environment(cli, monkeypatch
     ("arguments", "found"),
     [
         (["--node-config", "max-rounds=-1"], "max-rounds: expected a number > 0, found -1"),
-        (["--node-config=epsilon-max=8"], "found 'epsilon-max'; correct it"),
+        (["--node-config=epsilon-max=8"], "found 'epsilon-max'; did you mean 'max-epsilon'"),
         (["--node-config", "none.toml"], "found No such file"),
     ],
 )

@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from dance_flwr.config.options import Value
+from dance_flwr.config.paths import PROJECT
 from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
@@ -163,7 +164,8 @@ def _connected(address: str, **options: Any) -> Iterator[None]:
     """Connect to the Ray at an address, or start one if it is "local"."""
     import ray
 
-    with warnings.catch_warnings():
+    # Workers import from the folder in which Ray was started first: not the user's.
+    with warnings.catch_warnings(), chdir(PROJECT):
         warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     try:
