@@ -47,7 +47,8 @@ def test_at_200_percent_nothing_scrolls_the_page_sideways(watched, path):
 def compared(dance, reference, tmp_path_factory):
     """The page of a run beside another method and each client alone."""
     out = tmp_path_factory.mktemp("pages") / "compared.html"
-    others = [read_facts(reference(method=m).folder) for m in ("fedavg-full", "local-only")]
+    folders = [reference(method=m).folder for m in ("fedavg-full", "local-only")]
+    others = {folder: read_facts(folder) for folder in folders}
     run_page(read_facts(dance.folder), None, others).write(out)
     return out
 

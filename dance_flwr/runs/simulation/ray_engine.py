@@ -226,15 +226,26 @@ def _pool_type(stopped: threading.Event) -> type:
             try:
                 return super().fetch_result_and_return_actor_to_pool(future)
             except RayActorError:
-                actor = self.create_actor_fn()
-                with self._lock:
-                    self._starting[actor.__ray_ready__.remote()] = actor
                 self._future_to_actor[future] = None
+                if not stopped.is_set():
+                    actor = self.create_actor_fn()
+                    with self._lock:
+                        self._starting[actor.__ray_ready__.remote()] = actor
                 raise
 
         def add_actor_back_to_pool(self, future: Any) -> None:
             """Return an actor to the pool, unless it has died."""
             if (actor := self._future_to_actor.pop(future)) is not None:
                 self.pool.append(actor)
+
+        def terminate_all_actors(self) -> None:
+            """Kill the actors at work, too: a thread that waits for one would outlive Ray."""
+            stopped.set()
+            deadline = time.monotonic() + _END_SECONDS
+            for actor in filter(None, [*self._future_to_actor.values()]):
+                ray.kill(actor)
+            while self._future_to_actor and time.monotonic() < deadline:
+                time.sleep(_PAUSE_SECONDS)
+            super().terminate_all_actors()
 
     return LivingActors
