@@ -179,6 +179,7 @@ def _run(
     """Run all rounds after round `done`, with a bar on a terminal; return the result."""
     from dance_flwr.api.federating import round_bar
     from dance_flwr.cli.results import choice
+    from dance_flwr.config.paths import HISTORY
     from dance_flwr.runs.latest import remember
     from dance_flwr.runs.locks import SERVER, exclusive
     from dance_flwr.runs.processes import stopping_in_order
@@ -203,6 +204,13 @@ def _run(
 
             with exclusive(folder, SERVER):
                 result = (run or run_in_process)(config, folder, on_round)
+    except FileNotFoundError as error:
+        if error.filename != str(folder / HISTORY):
+            raise
+        # Only a removed folder lacks it: such a run would compute for nobody.
+        raise UserError(
+            f"{folder}: expected the folder of this run, found it removed; the run was stopped"
+        ) from None
     except KeyboardInterrupt:
         print(how_to_resume(folder), file=sys.stderr)
         raise
