@@ -9,7 +9,7 @@ OLDEST := .venv-oldest
 
 .PHONY: run test test-system test-quick test-oldest check docs install install-dev install-oldest clean
 
-run: install  ## the default federation: pydocs, 5 clients, Flower's simulation engine; then each alone
+run: install  ## the default federation: pydocs, 5 clients in one process; then each alone
 	$(BIN)/dance-flwr demo
 
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadgroup --no-loadscope-reorder
