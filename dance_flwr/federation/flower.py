@@ -40,6 +40,7 @@ PRIVATE = {
     # The simulation runtime that `flwr run` starts, and the pool of its workers.
     "run_simulation": "flwr.simulation.run_simulation:_run_simulation",
     "EventType": "flwr.supercore.telemetry:EventType",
+    "FLWR_TELEMETRY_ENABLED": "flwr.supercore.telemetry:FLWR_TELEMETRY_ENABLED",
     "BasicActorPool": "flwr.server.superlink.fleet.vce.backend.raybackend:BasicActorPool",
     # Errors, configurations, runs and grids.
     "ErrorCode": "flwr.common.constant:ErrorCode",

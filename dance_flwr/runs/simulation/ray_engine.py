@@ -70,6 +70,8 @@ def run_under_ray(
     logging.getLogger("flwr").addFilter(_is_no_repetition)
     with apps(), _ray(address), stopping_in_order(always=True):
         flower.replace("BasicActorPool", _pool_type(stopped))
+        # Flower reads its variable when it is imported; nothing of a run is told to its makers.
+        flower.replace("FLWR_TELEMETRY_ENABLED", "0")
         try:
             flower.run_simulation(
                 config.clients,
