@@ -10,7 +10,7 @@ from support.processes import Started
 from dance_flwr.config.text import to_toml
 from dance_flwr.data.prepare import prepare
 
-PATIENCE_SECONDS = 120  # of a machine that does much else
+PATIENCE_SECONDS = 400  # of a machine that does much else
 DELETED = "deleted --out"
 
 

@@ -20,7 +20,7 @@ from dance_flwr.runs.reader import read_result
 pytestmark = [pytest.mark.flower, pytest.mark.xdist_group("engine")]
 CLIENTS = 20
 KEYS = {"clients": CLIENTS, "partition": "random", "method": "fedavg-full"}
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 400
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def cluster():
     other = [f"--address={address}", "--node-ip-address=127.0.0.1"]
     for words in ([*head, "--include-dashboard=false"], other):
         ray = Path(sys.executable).parent / "ray"
-        command = [ray, "start", *words, "--num-cpus=2", "--block", "--disable-usage-stats"]
+        command = [ray, "start", *words, "--num-cpus=1", "--block", "--disable-usage-stats"]
         output = (folder / f"node-{len(nodes)}.txt").open("wb")
         nodes.append(subprocess.Popen(command, env=local, stdout=output, stderr=output))
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -103,7 +103,7 @@ def test_a_node_that_dies_is_absent_for_a_round_and_the_others_go_on(begin, clus
         assert time.monotonic() < deadline and started.process.poll() is None, started.text()
         time.sleep(0.2)
     absent = [len(row["absent"]) for row in rows(begin.out)]
-    assert 0 < sum(absent) <= 4, "at most what two workers had at hand, twice"
+    assert 0 < sum(absent) <= 2, "at most what its one worker had at hand, twice"
     assert absent[-10:] == [0] * 10 and sum(map(bool, absent)) <= 2
     started.process.send_signal(signal.SIGTERM)
     assert started.process.wait(PATIENCE_SECONDS) == 130
