@@ -45,14 +45,14 @@ $(INSTALLED): pyproject.toml constraints.lock
 	touch $@
 
 $(INSTALLED_DEV): $(INSTALLED)
-	.ci/install $(VENV) '.[dev]'
+	.ci/install $(VENV) '.[dev]' ./rivals ./studies
 	touch $@
 
 install-oldest: $(OLDEST)/.installed
 
 $(OLDEST)/.installed: pyproject.toml constraints.lock
 	$(PYTHON) -m venv $(OLDEST)
-	.ci/install $(OLDEST) '.[simulation]' lowest
+	RESOLUTION=lowest .ci/install $(OLDEST) '.[simulation]' ./rivals ./studies
 	touch $@
 
 $(INSTALLED_DOCS): $(INSTALLED)

@@ -26,7 +26,7 @@ APP = "_app"  # folder of the package in a wheel: what lies beside the package i
 # start, store and show what the others compute; a configuration is part of every result.
 _NOT_COMPUTING = {
     *("__init__.py", "disk.py", "errors.py", "escaping.py", "events.py", "fingerprint.py"),
-    *(APP, "api", "cli", "config", "deploy", "pages", "runs", "study"),
+    *(APP, "api", "cli", "config", "deploy", "pages", "runs"),
 }
 # Fields of a syntax tree that change no number.
 _NO_CODE = {"annotation", "returns", "type_comment", "type_params", "ctx", "kind"}

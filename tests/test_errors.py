@@ -3,6 +3,7 @@
 import click
 import pytest
 import typer
+from dance_flwr_studies import EXPERIMENTS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.text.encoder_files import DEFAULT_ENCODER, find_folder
 from dance_flwr.errors import ConfigError, UserError, counted, near, unknown
 from dance_flwr.runs.tracking import check_trackers
-from dance_flwr.study import EXPERIMENTS
 
 REGISTRIES = [value for value in vars(plugins).values() if isinstance(value, Registry)]
 REGISTRIES.append(EXPERIMENTS)

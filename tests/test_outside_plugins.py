@@ -92,7 +92,7 @@ def test_its_keys_are_checked_listed_and_searched(outside, installed):
         line for line in listed.splitlines() if line.startswith("| `method`")
     )
     code = (
-        "from dance_flwr.study.engine.tune import Search;"
+        "from dance_flwr_studies.engine.tune import Search;"
         "print(Search('cora', 'toy-method', 2, 2, (0,), {}).space['toy.shrink'])"
     )
     found = subprocess.run(

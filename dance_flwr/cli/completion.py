@@ -18,13 +18,6 @@ def runs() -> list[str]:
     return ["latest", *(str(path) for path in sorted(Path("runs").glob("*/")))]
 
 
-def experiments() -> list[str]:
-    """Return the names of experiments."""
-    from dance_flwr.study import EXPERIMENTS
-
-    return [*EXPERIMENTS]
-
-
 def settings(incomplete: str) -> list[str]:
     """Return KEY= for every key, or KEY=VALUE for every value of a key that has a few."""
     from dance_flwr.config.options import choices_of

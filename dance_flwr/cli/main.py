@@ -4,6 +4,7 @@ import atexit
 import gc
 import sys
 from contextlib import redirect_stdout
+from importlib.metadata import entry_points
 from io import TextIOWrapper
 from types import TracebackType
 from typing import Annotated
@@ -21,11 +22,11 @@ from dance_flwr.cli import (
     new,
     partition,
     predict,
+    report,
     review,
     run,
     site,
     status,
-    study,
 )
 from dance_flwr.cli.options import Group
 from dance_flwr.errors import UserError
@@ -35,7 +36,7 @@ from dance_flwr.fingerprint import VERSION
 # A Typer with a name is a group of commands below that name; the commands of one without a name
 # stand at the top level.
 GROUPS = (
-    *(run, listing, status, evidence, predict, review, new, data, partition, config, study),
+    *(run, listing, status, report, evidence, predict, review, new, data, partition, config),
     *(deploy, site),
 )
 # What `dance-flwr --help` shows together and in this order, with a line for each.
@@ -47,7 +48,7 @@ PANELS = {
         "list": "methods, partitioners, strategies, or runs",
     },
     "Look": {
-        "report": "scores and costs of a run, its page, or the tables of a study",
+        "report": "scores and costs of a run, its page",
         "evidence": "the texts behind each prediction: show, verify, page",
         "privacy": "what messages held, and who could read it",
         "worth": "what joining was worth to each client",
@@ -67,6 +68,7 @@ PANELS = {
     "Study": {
         "experiment": "a grid of runs: methods, data, seeds",
         "tune": "search hyper-parameters",
+        "tables": "tables and figures of runs or of a study",
     },
     "Deploy": {
         "deploy": "a federation at its server: init, serve, admit, run",
@@ -77,8 +79,23 @@ PANELS = {
 }
 
 
+# Commands of the package in the repository's folder studies/.
+STUDIES = ("experiment", "tune", "tables")
+
+
 class Program(Group):
-    """The commands in the panels of `PANELS`."""
+    """The commands in the panels of `PANELS`, and those of other installed packages."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first word names; refuse one that is not installed."""
+        if args[0] in STUDIES and self.get_command(ctx, args[0]) is None:
+            raise UserError(
+                f"dance-flwr {args[0]}: expected the package dance-flwr-studies, found none; run "
+                "`pip install dance-flwr-studies`"
+            )
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands in the order of the help."""
@@ -99,6 +116,9 @@ class Program(Group):
 app = typer.Typer(cls=Program, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 for group in GROUPS:
     app.add_typer(group.app, cls=Group)
+# Another package adds commands by an entry point to a `typer.Typer`.
+for point in sorted(entry_points(group="dance_flwr.commands"), key=lambda point: point.name):
+    app.add_typer(point.load(), cls=Group)
 
 
 def _print_version(wanted: bool) -> None:

@@ -173,81 +173,12 @@ Clients = Annotated[int | None, typer.Option("--clients", help="number of client
 Seed = Annotated[
     int | None, typer.Option("--seed", help="seed of partition, split, model and training")
 ]
-NameOfExperiment = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME", help="one of the experiments above", autocompletion=completion.experiments
-    ),
-]
-Graphs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--datasets",
-        help="names of data sets, or folders of graphs",
-        autocompletion=completion.graphs,
-    ),
-]
-Methods = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--methods",
-        help="names of methods; default: those of the experiment",
-        autocompletion=METHODS.names,
-    ),
-]
-StudyFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="folder of the study")]
-Jobs = Annotated[
-    int | None,
-    typer.Option("--jobs", help="number of worker processes; default: physical cores", min=1),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="print the grid without running it")]
-Again = Annotated[bool, typer.Option("--again", help="also repeat runs that exist")]
-Labels = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="LABEL=VALUE", help="run only cells with this label; --dry-run prints them"
-    ),
-]
-KnownRows = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE.jsonl", help="skip cells that the rows of this file hold"),
-]
-ShardOfCells = Annotated[
-    str,
-    typer.Option(metavar="i/n", help="run share i of n of the grid, 1 <= i <= n"),
-]
-RunSettings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="set one key of every run; repeatable, overrides everything else",
-        autocompletion=completion.settings,
-    ),
-]
-ReportPlace = Annotated[
+PageFile = Annotated[
     Path | None,
     typer.Option(
-        metavar="DIR",
-        help="folder for the tables of a study or of runs (Markdown, LaTeX, CSV) and their "
-        "figures; with --html the file of the page",
-    ),
-]
-ExportedRows = Annotated[
-    Path | None, typer.Option(metavar="FILE.jsonl", help="also write compact rows to this file")
-]
-KeepRows = Annotated[
-    bool, typer.Option("--update", help="with --export: keep rows of the file that the study lacks")
-]
-KeepExperiments = Annotated[
-    bool,
-    typer.Option("--replace", help="with --export: keep experiments that the study lacks"),
-]
-PageOfTables = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE.md",
-        help="also replace the text between <!-- begin NAME --> and <!-- end NAME -->",
+        "--out",
+        metavar="FILE",
+        help="with --html: the file of the page",
     ),
 ]
 Trackers = Annotated[

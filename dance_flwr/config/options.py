@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol, Self, get_type_hints
@@ -24,7 +24,7 @@ def option(
     default: Value,
     text: str,
     *,
-    choices: tuple[str, ...] | Callable[[], tuple[str, ...]] = (),
+    choices: Collection[str] = (),
     advanced: bool = False,
     **bounds: float,
 ) -> Any:
@@ -34,7 +34,7 @@ def option(
     ----------
     default : the default, whose type is the type of the key
     text : one line for `dance-flwr config`, docs/configuration.md and editors
-    choices : the accepted values, or a function that returns them, such as `Registry.names`
+    choices : the accepted values, or the registry whose names they are
     advanced : listed by `dance-flwr config --all` only
     **bounds : gt, ge, le, lt; each may be omitted
     """
@@ -46,8 +46,7 @@ def option(
 
 def choices_of(item: Field[Any]) -> tuple[str, ...]:
     """Return the values that a key accepts; empty if every value of its type is accepted."""
-    choices = item.metadata["choices"]
-    return tuple(choices()) if callable(choices) else tuple(choices)
+    return tuple(item.metadata["choices"])
 
 
 class _HasSections(Protocol):

@@ -26,11 +26,14 @@ class Registry(Collection[str]):
     group : entry-point group through which other packages register plug-ins
     kind : what messages call a plug-in; also its configuration key, if it has one
     builtin : name -> "module:attribute", or the plug-in itself; in the order of lists and tables
+    elsewhere : distribution -> the names that it would register, for the refusal of one that is not
+        installed
     """
 
     group: str
     kind: str
     builtin: dict[str, Any] = field(default_factory=dict)
+    elsewhere: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     @cached_property
     def _external(self) -> Mapping[str, str]:
@@ -82,9 +85,19 @@ class Registry(Collection[str]):
         ----------
         what : the option that gives the names; "" = `kind`
         """
-        known = self.names()
-        if strange := [name for name in names if name not in known]:
-            raise UserError(unknown(what or self.kind, strange, known))
+        if strange := [name for name in names if name not in self.names()]:
+            raise UserError(self.refusal(strange, what))
+
+    def refusal(self, strange: Sequence[str], what: str = "") -> str:
+        """Return one line about names that are not registered; `what` as in `check`."""
+        for package, missing in self.elsewhere.items():
+            if lacking := [name for name in strange if name in missing]:
+                return (
+                    f"{what or self.kind}: expected an installed one, found "
+                    f"{', '.join(map(repr, lacking))} of {package}, which is not installed; run "
+                    f"`pip install {package}`"
+                )
+        return unknown(what or self.kind, strange, self.names())
 
     def all(self) -> dict[str, Any]:
         """Return every plug-in by name."""
@@ -114,37 +127,25 @@ def resolve(target: str, what: str) -> Any:
     return getattr(loaded, attribute)
 
 
+# The rivals of the paper and of ours, in the repository's folder rivals/.
+RIVALS = (
+    *("self-training", "random-core", "rotating-core", "herding-core", "k-center-core"),
+    *("gcond", "sfgc", "fedgta", "fedtad", "fedgvd", "fedsage", "fedgm", "fedc4"),
+    *("llm4rgnn", "llm4rgnn-cosine", "llata", "llata-cosine", "llata-propagation"),
+    *("llm4fgl", "llm4fgl-recombined"),
+)
 METHODS = Registry(
     "dance_flwr.methods",
     "method",
     {
         "dance": "dance_flwr.methods.dance:METHOD",
         "fedavg-full": "dance_flwr.methods.fedavg_full:METHOD",
-        "fedavg-rotating": "dance_flwr.baselines.fedavg_rotating:METHOD",
-        "self-training": "dance_flwr.baselines.self_training:METHOD",
+        "fedavg-rotating": "dance_flwr.methods.fedavg_rotating:METHOD",
         "local-only": "dance_flwr.methods.local_only:METHOD",
-        "fedper": "dance_flwr.baselines.personal_parts:FEDPER",
-        "ditto": "dance_flwr.baselines.personal_parts:DITTO",
-        "random-core": "dance_flwr.baselines.selected_core:RANDOM",
-        "rotating-core": "dance_flwr.baselines.selected_core:ROTATING",
-        "herding-core": "dance_flwr.baselines.selected_core:HERDING",
-        "k-center-core": "dance_flwr.baselines.selected_core:K_CENTER",
-        "gcond": "dance_flwr.baselines.gcond:METHOD",
-        "sfgc": "dance_flwr.baselines.sfgc:METHOD",
-        "fedgta": "dance_flwr.baselines.fedgta:METHOD",
-        "fedtad": "dance_flwr.baselines.fedtad:METHOD",
-        "fedgvd": "dance_flwr.baselines.fedgvd:METHOD",
-        "fedsage": "dance_flwr.baselines.fedsage:METHOD",
-        "fedgm": "dance_flwr.baselines.fedgm:METHOD",
-        "fedc4": "dance_flwr.baselines.fedc4:METHOD",
-        "llm4rgnn": "dance_flwr.baselines.llm4rgnn:METHOD",
-        "llm4rgnn-cosine": "dance_flwr.baselines.llm4rgnn:COSINE",
-        "llata": "dance_flwr.baselines.llata:METHOD",
-        "llata-cosine": "dance_flwr.baselines.llata:COSINE",
-        "llata-propagation": "dance_flwr.baselines.llata:PROPAGATION",
-        "llm4fgl": "dance_flwr.baselines.llm4fgl:METHOD",
-        "llm4fgl-recombined": "dance_flwr.baselines.llm4fgl:RECOMBINED",
+        "fedper": "dance_flwr.methods.personal_parts:FEDPER",
+        "ditto": "dance_flwr.methods.personal_parts:DITTO",
     },
+    {"dance-flwr-rivals": RIVALS},
 )
 STRATEGIES = Registry(
     "dance_flwr.strategies",

@@ -25,9 +25,7 @@ class DataConfig:
     seed: int = option(0, "seed of the partition, split, initial model and training", ge=0)
     # Why Louvain (decision 6): it finds the communities of a million nodes in seconds, with a
     # result that is the same on every machine.
-    partition: str = option(
-        "louvain", "how nodes are divided among clients", choices=PARTITIONERS.names
-    )
+    partition: str = option("louvain", "how nodes are divided among clients", choices=PARTITIONERS)
     resolution: float = option(1.0, "resolution of the Louvain partition", gt=0)
     dirichlet_alpha: float = option(
         1.0, "concentration of label-dirichlet; smaller = more skewed labels", gt=0
@@ -86,7 +84,7 @@ class DataConfig:
 class MethodConfig:
     """Keys that choose the method of a run."""
 
-    method: str = option("dance", "federated method", choices=METHODS.names)
+    method: str = option("dance", "federated method", choices=METHODS)
     paper: bool = option(
         False, "run the method as published, without any extension; overrides other keys"
     )
@@ -152,7 +150,7 @@ def reading_of(config: ReadingConfig) -> ReadingConfig:
 class ModelConfig:
     """Keys of the network that every method trains."""
 
-    backbone: str = option("gcn", "graph neural network", choices=BACKBONES.names)
+    backbone: str = option("gcn", "graph neural network", choices=BACKBONES)
     hidden_dim: int = option(64, "hidden width of the backbone (h)", ge=1)
     dropout: float = option(0.5, "dropout rate", ge=0, lt=1)
     label_reuse: bool = option(
@@ -227,7 +225,7 @@ class FederationConfig:
         "validation metric that chooses the best round",
         choices=("accuracy", MACRO_F1),
     )
-    strategy: str = option("fedavg", "server strategy", choices=STRATEGIES.names)
+    strategy: str = option("fedavg", "server strategy", choices=STRATEGIES)
     aggregate_weight: str = option(
         "nodes",
         "weight of a client in the mean: its nodes or its labelled nodes",

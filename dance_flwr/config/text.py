@@ -10,7 +10,14 @@ from typing import Any
 from dance_flwr.config.options import BOUNDS, FlatFields, Value, choices_of, leaves_of
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.sections import StartConfig
-from dance_flwr.config.tree import RunConfig, common_sections, flat_fields, flatten, paper_values
+from dance_flwr.config.tree import (
+    RunConfig,
+    common_sections,
+    defaults,
+    flat_fields,
+    flatten,
+    paper_values,
+)
 
 
 def to_toml(config: RunConfig, table: str = "") -> str:
@@ -29,11 +36,14 @@ def to_lines(values: Mapping[str, Value | Sequence[str]], table: str = "") -> li
 
 
 def toml_block() -> str:
-    """Return the `[tool.flwr.app.config]` block of pyproject.toml, with all defaults.
+    """Return the `[tool.flwr.app.config]` block of pyproject.toml: all defaults of this package.
 
     Under `flwr run` there are as many clients as SuperNodes, where the key is not set: 0.
     """
-    return "\n".join(to_lines(flatten(RunConfig()) | {"clients": 0}, "tool.flwr.app.config"))
+    specs = [METHODS.get(name) for name in METHODS.builtin]
+    own = {section.name for spec in specs for section in spec.sections} | {"", "privacy"}
+    values = {key: value for key, value in defaults().items() if key.rpartition(".")[0] in own}
+    return "\n".join(to_lines(values | {"clients": 0}, "tool.flwr.app.config"))
 
 
 def common_tables() -> str:
@@ -82,7 +92,7 @@ def _first_line(kind: type) -> str:
 
 def _table(title: str, keys: FlatFields) -> str:
     """Return a table of key, default, accepted values and meaning."""
-    defaults = flatten(RunConfig())
+    values = defaults()
     rows = ["| key | default | accepts | meaning |", "| --- | --- | --- | --- |"]
     for key, (item, kind) in keys.items():
         limits = [
@@ -90,24 +100,24 @@ def _table(title: str, keys: FlatFields) -> str:
         ]
         accepts = ", ".join(choices_of(item)) or " ".join([kind.__name__, *limits])
         help_ = item.metadata["help"]
-        rows.append(f"| `{key}` | `{toml_value(defaults[key])}` | {accepts} | {help_} |")
+        rows.append(f"| `{key}` | `{toml_value(values[key])}` | {accepts} | {help_} |")
     return "\n".join([f"## {title}", "", *rows])
 
 
 def _short_table(title: str, about: str, keys: FlatFields) -> str:
     """Return a table of key with default, and meaning; `--schema` has the bounds."""
-    defaults = flatten(RunConfig())
+    values = defaults()
     rows = ["| key=default | meaning |", "| --- | --- |"]
     for key, (item, _) in keys.items():
         choices = choices_of(item)
         among = f" ({'/'.join(choices)})" if choices else ""
-        rows.append(f"| `{key}={toml_value(defaults[key])}` | {item.metadata['help']}{among} |")
+        rows.append(f"| `{key}={toml_value(values[key])}` | {item.metadata['help']}{among} |")
     return "\n".join([f"### {title}", "", about, "", *rows])
 
 
 def json_schema() -> str:
     """Return the JSON Schema (2020-12) of a configuration file, a table for each section."""
-    defaults, root = flatten(RunConfig()), _schema_of("dance-flwr configuration")
+    values, root = defaults(), _schema_of("dance-flwr configuration")
     root = {"$schema": "https://json-schema.org/draft/2020-12/schema", **root}
     for key, (item, kind) in flat_fields().items():
         # No file may set these keys.
@@ -118,7 +128,7 @@ def json_schema() -> str:
         if section:
             place = place.setdefault(section, _schema_of(section))["properties"]
         rules = item.metadata
-        entry = {"type": _JSON_TYPES[kind], "description": rules["help"], "default": defaults[key]}
+        entry = {"type": _JSON_TYPES[kind], "description": rules["help"], "default": values[key]}
         entry |= {word: rules[rule] for rule, _, word, _ in BOUNDS if rule in rules}
         if choices := choices_of(item):
             entry["enum"] = list(choices)

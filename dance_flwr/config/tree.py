@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any
 
 from dance_flwr.config.options import BOUNDS, FlatFields, Section, Value, choices_of, leaves_of
-from dance_flwr.config.plugins import METHODS
+from dance_flwr.config.plugins import METHODS, Registry
 from dance_flwr.config.privacy import PrivacyConfig, privacy_problems
 from dance_flwr.config.sections import (
     AUTO,
@@ -137,13 +137,24 @@ def parse(values: Mapping[str, Value]) -> RunConfig:
 
 
 def flatten(config: RunConfig) -> dict[str, Value]:
-    """Return the flat keys of `config`; `parse(flatten(c)) == c`."""
+    """Return the flat keys of `config` that its run can read: those of every run and of its method.
+
+    Sections of other methods stay out: their keys do not travel, and another release or a node
+    without a rival's package need not know them. `parse(flatten(c))` has their defaults.
+    """
     values = {key: read(config) for key, read in _readers(RunConfig)}
+    read_by_method = METHODS.get(config.method).sections
     for section in config.sections:
         kind: type = type(section)
-        for key, read in _readers(kind):
-            values[f"{section.name}.{key}"] = read(section)
+        if kind in read_by_method:
+            for key, read in _readers(kind):
+                values[f"{section.name}.{key}"] = read(section)
     return values
+
+
+def defaults() -> dict[str, Value]:
+    """Return the default of every key."""
+    return {key: item.default for key, (item, _) in flat_fields().items()}
 
 
 @lru_cache(maxsize=128)  # a grid names its runs by thousands of configurations
@@ -207,7 +218,9 @@ def _problem(key: str, value: Value, item: Field[Any], kind: type) -> str:
         return f"{key}: expected {kind.__name__}, found {value!r}"
     if isinstance(value, float) and not math.isfinite(value):
         return f"{key}: expected a finite number, found {value!r}"
-    choices = choices_of(item)
+    choices = item.metadata["choices"]
+    if value not in choices_of(item) and isinstance(choices, Registry):
+        return choices.refusal([str(value)], key)
     if choices and value not in choices:
         return unknown(key, [str(value)], choices)
     rules = item.metadata

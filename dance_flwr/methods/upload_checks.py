@@ -13,7 +13,7 @@ _OUTLIER = 10.0
 # that honest updates have nearly one length. On Cora, with 21 methods and for two of them in 19
 # settings (skewed and few labels, 5 to 20 clients, backbones, rates, epochs), the longest was 1.26
 # times the median of its round, and 1.15 times the longest of its client before
-# (benchmarks/poisoning.py --honest).
+# (studies/benchmarks/poisoning.py --honest).
 _MAX_RATIO = 2.0
 # Two updates differ from each other, and nobody knows which is the outlier.
 _MIN_FOR_MEDIAN = 3

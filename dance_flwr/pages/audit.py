@@ -14,7 +14,7 @@ from dance_flwr.api.prediction.predicting import Log
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.errors import UserError, counted
 from dance_flwr.escaping import one_line
-from dance_flwr.evidence.metrics.leave_out import leave_out
+from dance_flwr.evidence.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.fingerprint import provenance
 from dance_flwr.pages.audit_charts import rounds_by_node

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from dance_flwr.dance.inference import DEPLOYED
-from dance_flwr.evidence.metrics.leave_out import Effects
+from dance_flwr.evidence.leave_out import Effects
 from dance_flwr.evidence.pack import FUSED, Packs
 from dance_flwr.pages.node_choice import LOW_MARGIN
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dance_flwr.evidence.metrics.leave_out import Effects
+from dance_flwr.evidence.leave_out import Effects
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.render import READINGS, TOGETHER
 from dance_flwr.pages.audit_answer import signed

@@ -15,7 +15,7 @@ from dance_flwr.data.text_record import EdgeSpans
 from dance_flwr.errors import counted
 from dance_flwr.escaping import one_line
 from dance_flwr.evidence.json_lines import evidence_lines
-from dance_flwr.evidence.metrics.leave_out import Effects
+from dance_flwr.evidence.leave_out import Effects
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.render import HOP_NAMES, edge_note
 from dance_flwr.nn.ragged import Ragged

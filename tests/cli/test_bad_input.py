@@ -12,6 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from dance_flwr_studies.engine.cells import Cell
+from dance_flwr_studies.engine.folder import Study
 from support.project import PROJECT
 
 from dance_flwr import PROTOCOL, __version__
@@ -19,8 +21,6 @@ from dance_flwr.config.text import to_toml
 from dance_flwr.errors import ProtocolError, QuorumError, UserError
 from dance_flwr.federation.wire import keys, tensors
 from dance_flwr.runs import resume
-from dance_flwr.study.engine.cells import Cell
-from dance_flwr.study.engine.folder import Study
 
 ROWS = PROJECT / "docs" / "reproduction" / "results.jsonl"
 PLAIN = {"method": "fedavg-full"}

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from dance_flwr_studies import EXPERIMENTS
 
 from dance_flwr.config.plugins import DATASETS, METHODS, PARTITIONERS, STRATEGIES, TRACKERS
 from dance_flwr.config.tree import flat_fields
 from dance_flwr.data.graphs.catalogue import CATALOGUE
-from dance_flwr.study import EXPERIMENTS
 
 # The command itself, and then what it imported.
 CODE = """

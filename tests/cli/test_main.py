@@ -216,7 +216,7 @@ def test_help_imports_only_what_prints_it(words):
 
 
 def test_the_help_of_experiment_lists_all_of_them(cli):
-    from dance_flwr.study import EXPERIMENTS
+    from dance_flwr_studies import EXPERIMENTS
 
     shown = cli("experiment", "--help").out
     assert all(f" {name} " in shown for name in EXPERIMENTS)

@@ -16,8 +16,8 @@ from dance_flwr.dance.inference import label_evidence, predict
 from dance_flwr.dance.passes import Reader
 from dance_flwr.dance.text import condensed_text
 from dance_flwr.evidence.attribution import logit_parts
-from dance_flwr.evidence.metrics.interventions import repredict
-from dance_flwr.evidence.metrics.leave_out import _other_chunks, leave_out
+from dance_flwr.evidence.interventions import repredict
+from dance_flwr.evidence.leave_out import _other_chunks, leave_out
 from dance_flwr.evidence.pack import PARTS, Packs
 from dance_flwr.nn.ragged import Ragged
 from dance_flwr.runs.finished_run import FinishedRun

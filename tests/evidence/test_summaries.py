@@ -8,11 +8,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from dance_flwr_studies.protocols.faithfulness.protocol import analyse
 from flwr.common.serde import message_to_proto
 from support.graphs import SMALL
 from support.project import PROJECT
 from support.prompts import with_llm
-from support.quick import quick_masks
+from study_support.masks import quick_masks
 from support.searching import secrets_of
 
 from dance_flwr.config.paths import RESULT
@@ -39,7 +40,6 @@ from dance_flwr.evidence.summaries.summary import (
 from dance_flwr.llm.call_counts import CallCounts
 from dance_flwr.llm.session import LEDGER
 from dance_flwr.runs.inspection import show_evidence, verify_evidence
-from dance_flwr.study.protocols.faithfulness.protocol import analyse
 
 LONG = {"chunk_tokens": 64, "rounds": 2}  # a chunk has several sentences
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from dance_flwr_rivals.condensation.client import training_quotas
 from support.graphs import TEXT_DIM, WORDS, sentences
 from support.killing import Killed, asks, same, states
 
-from dance_flwr.baselines.condensation.client import training_quotas
 from dance_flwr.config.options import choices_of
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import flat_fields

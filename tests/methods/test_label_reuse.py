@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from dance_flwr_rivals.self_training.client import SelfTraining
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import plain
@@ -11,8 +12,6 @@ from support.killing import same
 from support.models import models
 from support.sites import dense, toy_model, toy_site
 
-from dance_flwr.baselines.fedavg_rotating.client import FedAvgRotating, supervised_nodes
-from dance_flwr.baselines.self_training.client import SelfTraining
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import parse
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
@@ -20,6 +19,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.methods import check_method, get_spec
 from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.fedavg_rotating.client import FedAvgRotating, supervised_nodes
 from dance_flwr.methods.label_reuse import LabelHalves, input_labels
 from dance_flwr.methods.whole_graph import FedAvgFull
 from dance_flwr.runs.reader import load_model

@@ -218,10 +218,9 @@ def test_only_personalised_models_are_sent_in_parts(run_config):
 
 
 def test_tables_say_whose_model_is_scored_and_know_the_papers_column():
-    from support.rows import cells_of, row_of
-
-    from dance_flwr.study import get_experiment
-    from dance_flwr.study.reports import paper_values as paper
+    from dance_flwr_studies import get_experiment
+    from dance_flwr_studies.reports import paper_values as paper
+    from study_support.rows import cells_of, row_of
 
     def text(*names):
         rows = [row_of(cell, 0.5) for cell in cells_of("main-table", methods=names, seeds=(0,))]

@@ -4,7 +4,12 @@ import math
 
 import numpy as np
 
-from oracles.fedgta import normalised
+
+def normalised(adjacency):
+    """D^-1/2 (A + I) D^-1/2, dense."""
+    loops = adjacency + np.eye(len(adjacency))
+    root = np.sqrt(loops.sum(axis=1))
+    return loops / root[:, None] / root[None, :]
 
 
 def layer_norm(row, epsilon=1e-5):

@@ -16,7 +16,7 @@ import torch
 from dance_flwr.api.prediction.bundle import export
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.json_lines import evidence_lines
-from dance_flwr.evidence.metrics.leave_out import leave_out
+from dance_flwr.evidence.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.pages import audit
 from dance_flwr.pages.audit_answer import answer, share, signed

@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import pytest
 import torch
+from dance_flwr_studies.protocols.attacks.crafted import WEIGHT, bins, rows_read, traps, veiled_bins
 from support.asking import asker, first_training, reason
 
 import server_app
@@ -15,7 +16,6 @@ from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.methods.upload_checks import update_norm
 from dance_flwr.nn.model import ModelShape, PlainModel
-from dance_flwr.study.protocols.attacks.crafted import WEIGHT, bins, rows_read, traps, veiled_bins
 
 # What a server would ask for: one step from the crafted model, and no randomness.
 PLAIN = {

@@ -5,6 +5,9 @@ import logging
 
 import pytest
 import torch
+from dance_flwr_studies.engine.cells import Row
+from dance_flwr_studies.engine.compact_rows import compact
+from dance_flwr_studies.reports.tables import NOTHING, Group
 from support.edge_cases import Draft, without
 
 from dance_flwr.api.predicting import Predictor
@@ -18,9 +21,6 @@ from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.recorder import Recorder
 from dance_flwr.runs.status import read_status
 from dance_flwr.runs.trackers.contract import final_numbers
-from dance_flwr.study.engine.cells import Row
-from dance_flwr.study.engine.compact_rows import compact
-from dance_flwr.study.reports.tables import NOTHING, Group
 
 KEYS = {"partition": "random", "clients": 2, "rounds": 2, "method": "fedavg-full"}
 LINE = "no client has validation nodes: the last model is kept"

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+from dance_flwr_studies.engine.folder import run_name
 from flwr.app import ArrayRecord
 from support.graphs import enough_for
 from support.killing import Kill, Killed, asks, same, states
@@ -31,7 +32,6 @@ from dance_flwr.methods import server_side
 from dance_flwr.runs import checkpoint, recorder
 from dance_flwr.runs.locks import exclusive
 from dance_flwr.runs.status import FINISHED, read_status
-from dance_flwr.study.engine.folder import run_name
 
 SEEDED = {"privacy_seeded": True, "privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0}
 PLAIN = {"method": "fedavg-full"}

@@ -1,5 +1,7 @@
 """How tests are dealt to workers: fixtures of modules are made once, long tests come first."""
 
+from pathlib import PurePath
+
 import pytest
 
 
@@ -27,11 +29,9 @@ def schedule(items: list[pytest.Item]) -> None:
 # What starts processes, federations or a browser, or reads a real graph.
 _SLOW_FIXTURES = {"run", "cli", "browser", "page", "mounted", "traced"}
 _SLOW_MARKS = ("flower", "cora", "llm", "long")
-_SLOW_FOLDERS = ("api", "cli", "deploy", "pages", "redteam", "runs", "study")
+_SLOW_FOLDERS = ("api", "cli", "deploy", "pages", "redteam", "runs", "rivals", "studies")
 # Files that take seconds, measured: `make test-quick` ends within 90 s on two cores.
 _SLOW_FILES = (
-    "baselines/condensation/",
-    "baselines/llata/",
     "client_data/test_probe",
     "dance/test_theory",
     "dance/test_topology",
@@ -66,9 +66,15 @@ _SYSTEM_FILES = (
 )
 
 
+def place_of(item: pytest.Item) -> PurePath:
+    """Return where a test stands: in tests/, or below the name of the other package."""
+    path = item.path.relative_to(item.config.rootpath)
+    return PurePath(*path.parts[1:]) if path.parts[0] == "tests" else path
+
+
 def is_system(item: pytest.Item) -> bool:
     """Whether a test starts engines, deployments, browsers, notebooks or an installed wheel."""
-    path = item.path.relative_to(item.config.rootpath / "tests").as_posix()
+    path = place_of(item).as_posix()
     group = item.get_closest_marker("xdist_group")
     return (
         path.startswith(_SYSTEM_FILES)
@@ -79,7 +85,7 @@ def is_system(item: pytest.Item) -> bool:
 
 def is_quick(item: pytest.Item) -> bool:
     """Whether a test is part of `make test-quick`, which runs while code is being written."""
-    path = item.path.relative_to(item.config.rootpath / "tests")
+    path = place_of(item)
     folder = path.parts[0]
     fixtures = set(getattr(item, "fixturenames", ()))
     return not (

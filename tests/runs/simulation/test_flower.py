@@ -61,7 +61,7 @@ def test_the_bundle_holds_the_app_and_nothing_else(tmp_path):
         "pyproject.toml",
         "README.md",
         "LICENSE",
-        "dance_flwr/study/reports/paper_numbers.toml",
+        "studies/dance_flwr_studies/reports/paper_numbers.toml",
     }
     assert code and manifests
     assert names == code | manifests | texts | {"client_app.py", "server_app.py"}

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+from dance_flwr_studies.engine.cells import Cell, Experiment, Section
 from flwr.serverapp.strategy import FedAvg
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.built_in import GraphSource
 from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
-from dance_flwr.study.engine.cells import Cell, Experiment, Section
 
 
 def strategy(config: RunConfig, **options) -> FedAvg:

@@ -1,1 +1,0 @@
-"""Metrics of evidence: faithfulness, interventions, effects of single chunks."""

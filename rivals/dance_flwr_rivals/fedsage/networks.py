@@ -1,0 +1,125 @@
+"""NeighGen's networks: encoder, dGen (number of missing neighbours), fGen (their features)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dance_flwr.nn.backbone import dropout
+from dance_flwr.nn.gcn import Layer
+from dance_flwr_rivals.fedsage import FedSageConfig
+
+# Those of the public code.
+ENCODER_WIDTH, FIRST_WIDTH = 32, 256
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Widths of NeighGen.
+
+    Attributes
+    ----------
+    text : F, width of the features
+    latent : width of z
+    hidden : width of fGen's last hidden layer
+    neighbours : P, maximum number of generated neighbours of a node
+    """
+
+    text: int
+    latent: int
+    hidden: int
+    neighbours: int
+
+    @classmethod
+    def of(cls, text_dim: int, config: FedSageConfig) -> "Widths":
+        """Return the widths of a configuration."""
+        return cls(text_dim, config.latent_dim, config.maker_dim, config.max_generated_per_node)
+
+
+class Encoder(nn.Module):
+    """z = P relu(P LN(x) W_1 + b_1) W_2 + b_2, P = D^-1/2 (A + I) D^-1/2; [n, F] -> [n, latent].
+
+    Inputs are layer-normalised as in every backbone: entries of a unit vector of text are small
+    compared with the unit noise that is added to z.
+    """
+
+    def __init__(self, widths: Widths) -> None:
+        super().__init__()
+        self.first = Layer(widths.text, ENCODER_WIDTH)
+        self.second = Layer(ENCODER_WIDTH, widths.latent)
+
+    def forward(self, features: Tensor, graph: Tensor) -> Tensor:
+        """Return z; `graph` is P, [n, n] sparse."""
+        normalised = F.layer_norm(features, features.shape[-1:])
+        hidden = F.relu(graph @ self.first.lin(normalised) + self.first.bias)
+        out: Tensor = graph @ self.second.lin(hidden) + self.second.bias
+        return out
+
+
+class DegreeGenerator(nn.Module):
+    """dGen: m = relu(w^T z + b); [n, latent] -> [n]."""
+
+    def __init__(self, widths: Widths) -> None:
+        super().__init__()
+        self.line = nn.Linear(widths.latent, 1)
+
+    def forward(self, latents: Tensor) -> Tensor:
+        """Return m, the number of neighbours that each node misses."""
+        return F.relu(self.line(latents)).flatten()
+
+
+class _Dropout(nn.Module):
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, values: Tensor) -> Tensor:
+        return dropout(values, self.rate, self.training)
+
+
+class FeatureGenerator(nn.Sequential):
+    """fGen: z + noise -> 256 -> hidden -> P F; [b, latent] -> [b, P, F].
+
+    ReLU between the layers, dropout before the last one, tanh at the end.
+    """
+
+    def __init__(self, widths: Widths, rate: float) -> None:
+        super().__init__(
+            nn.Linear(widths.latent, FIRST_WIDTH),
+            nn.ReLU(),
+            nn.Linear(FIRST_WIDTH, widths.hidden),
+            nn.ReLU(),
+            _Dropout(rate),
+            nn.Linear(widths.hidden, widths.neighbours * widths.text),
+            # Within [-1, 1], which holds texts of norm 1 and would not hold unscaled features.
+            nn.Tanh(),
+            nn.Unflatten(1, (widths.neighbours, widths.text)),
+        )
+
+
+def round_counts(missing: Tensor, limit: int) -> Tensor:
+    """Return round(m), at most P, without a gradient; [n] -> [n] int64."""
+    # Detached: a count has no gradient, so that L_d alone trains dGen.
+    return missing.detach().round().clamp(max=limit).long()
+
+
+def add_noise(latents: Tensor) -> Tensor:
+    """Return z + N(0, I)."""
+    return latents + torch.randn_like(latents)
+
+
+def empty_feature_generator(widths: Widths, rate: float) -> FeatureGenerator:
+    """Return fGen on the meta device: names and shapes of its parameters, no memory."""
+    with torch.device("meta"):
+        return FeatureGenerator(widths, rate)
+
+
+def load_feature_generator(
+    weights: Mapping[str, Tensor], widths: Widths, rate: float
+) -> FeatureGenerator:
+    """Return fGen with these tensors as its parameters, in training mode; nothing is copied."""
+    feature_generator = empty_feature_generator(widths, rate)
+    feature_generator.load_state_dict(dict(weights), assign=True)
+    return feature_generator.train()

@@ -1,0 +1,183 @@
+"""The refined graph of a client, without irrelevant edges and with probable ones."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.client_data.local_graph import LocalGraph
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.card import run_folder
+from dance_flwr.disk import write_json
+from dance_flwr.llm.config import LlmConfig
+from dance_flwr.nn.ragged import Ragged, rank_in_row
+from dance_flwr.seeding import seeded
+from dance_flwr_rivals.llm4rgnn import Llm4RgnnConfig, judging
+from dance_flwr_rivals.llm4rgnn.pairs import nearest_nodes, rows_of_pairs, undirected_edges
+from dance_flwr_rivals.llm4rgnn.predictor import EdgePredictor, labelled_pairs, train_predictor
+from dance_flwr_rivals.llm4rgnn.scoring import (
+    UNSCORED,
+    Relevance,
+    Scorer,
+    by_cosine,
+    by_language_model,
+)
+from dance_flwr_rivals.refined_graph import RefinedGraphMethod, RefinedGraphs
+from dance_flwr_rivals.run_cache import Arrays, cache_key, load_or_compute
+
+GRAPHS = "refined.npz"  # in the client's folder of a run
+COUNTS = "refined.json"
+_WHOLE, _TRAINING = "whole", "training"
+
+
+def refined_graphs(
+    data: ClientData, config: RunConfig, run: str, scorer: Scorer, settings: Mapping[str, Any]
+) -> RefinedGraphs:
+    """Return the refined graphs from the folder of the run, computed if it has none.
+
+    They do not depend on the round.
+    """
+    refining = Llm4RgnnConfig.of(config)
+    # The reading changes embeddings and gates, and with them scores and predictions.
+    key = {
+        **cache_key(data, config),
+        "reading": asdict(data.reading),
+        **asdict(refining),
+        **settings,
+    }
+
+    def load() -> RefinedGraphs:
+        arrays = load_or_compute(
+            data, run, key, lambda: refine(data, config, run, scorer), name=GRAPHS
+        )
+        whole = _graph(data, arrays, _WHOLE)
+        return RefinedGraphs(whole, _graph(data, arrays, _TRAINING) if data.inductive else whole)
+
+    return data.cached("llm4rgnn", (run, repr(sorted(key.items()))), load)
+
+
+def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arrays:
+    """Return the rows of the refined graphs, and write counts of dropped and added edges.
+
+    Scores and predictor are learnt on the training graph; in inductive mode, edges of test nodes
+    are scored by the regression.
+    """
+    settings, client = Llm4RgnnConfig.of(config), data.card.client
+    relevance = scorer(data, config, run)
+    # A purpose of its own: whether a graph is refined now or loaded changes no later draw.
+    with seeded(config.seed, "edge-predictor", client=client):
+        predictor = _predictor(data, relevance, settings)
+    arrays: Arrays = {}
+    counts = dict(relevance.counts)
+    graphs = {_WHOLE: data.graph} | ({_TRAINING: data.training_graph} if data.inductive else {})
+    for name, graph in graphs.items():
+        edges = undirected_edges(graph)
+        scores = scores_of(edges, relevance, data.num_nodes)
+        # An edge without a score stays: the public code deletes what it cannot read, a fault of its
+        # parser.
+        relevant = edges[(scores >= settings.beta) | (scores == UNSCORED)]
+        # The predictor has learnt from the training graph alone; test nodes are linked by it.
+        added = added_edges(data.features, graph, predictor, settings)
+        rows = rows_of_pairs(torch.cat([relevant, added]), data.num_nodes)
+        arrays |= {f"{name}_ptr": rows.ptr, f"{name}_index": rows.index}
+        # Fewer than were drawn, where two nodes add the same edge.
+        after = rows.index.numel() // 2
+        counts |= {
+            f"{name}_edges": len(edges),
+            f"{name}_dropped": len(edges) - len(relevant),
+            f"{name}_added": after - len(relevant),
+        }
+    write_json(run_folder(data.folder, run) / COUNTS, counts)
+    return arrays
+
+
+def scores_of(edges: Tensor, relevance: Relevance, num_nodes: int) -> Tensor:
+    """Return the relevance of edges of any graph of the client; [m, 2] int64 -> [m] int64."""
+    # A pair as one number: edges are sorted, so that scores are looked up by bisection.
+    scored = relevance.pairs.edges
+    codes = torch.cat([scored, edges]) @ torch.tensor([num_nodes, 1], device=edges.device)
+    known, queries = codes[: len(scored)], codes[len(scored) :]
+    place = torch.searchsorted(known, queries).clamp(max=max(len(known) - 1, 0))
+    is_scored = (
+        known[place] == queries if len(known) else torch.zeros_like(queries, dtype=torch.bool)
+    )
+    scores = torch.empty_like(queries)
+    scores[is_scored] = relevance.scores[: len(scored)][place[is_scored]]
+    scores[~is_scored] = relevance.of_others(edges[~is_scored])
+    return scores
+
+
+def added_edges(
+    features: Tensor, graph: LocalGraph, predictor: EdgePredictor | None, settings: Llm4RgnnConfig
+) -> Tensor:
+    """Return (u, v) of the at most K candidates v of each u with the highest p > gamma; [m, 2].
+
+    Candidates are the nearest nodes by cosine that u has no edge with. A pair occurs twice where
+    each is a candidate of the other.
+    """
+    limit = settings.added_per_node
+    if predictor is None or not limit:
+        return torch.zeros(0, 2, dtype=torch.int64, device=features.device)
+    # Dropped edges are among the graph's own and no candidates: what was judged is not undone.
+    near = nearest_nodes(features, graph, settings.candidates)
+    inside = near >= 0
+    source = torch.nonzero(inside)[:, 0]
+    pairs = torch.stack([source, near[inside]], dim=1)
+    probs = predictor.probabilities(features, pairs)
+    pairs, probs = pairs[probs > settings.gamma], probs[probs > settings.gamma]
+    sizes = torch.bincount(pairs[:, 0], minlength=len(features))
+    ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+    # At most K each, the most probable first; a node may get more from others.
+    return pairs[rank_in_row(probs, ptr) < limit]
+
+
+def _predictor(
+    data: ClientData, relevance: Relevance, settings: Llm4RgnnConfig
+) -> EdgePredictor | None:
+    if not settings.added_per_node:
+        return None
+    pairs = relevance.pairs
+    learnt = labelled_pairs(pairs.every, relevance.scores, len(pairs.edges))
+    return train_predictor(data.features, *learnt, settings)
+
+
+def _graph(data: ClientData, arrays: Arrays, name: str) -> LocalGraph:
+    rows = Ragged(arrays[f"{name}_ptr"], arrays[f"{name}_index"])
+    visible = (data.graph if name == _WHOLE else data.training_graph).visible
+    return LocalGraph(rows, visible, f"refined-{name}", data.edge_gates(rows))
+
+
+class Llm4Rgnn(RefinedGraphMethod):
+    """The plain network on the graph that a language model and a predictor refined."""
+
+    scorer: Scorer = staticmethod(by_language_model)
+
+    def scorer_settings(self, config: RunConfig) -> Mapping[str, Any]:
+        """Return the settings of the scores, in addition to the section `llm4rgnn`."""
+        return {"scorer": "language model", "llm": asdict(LlmConfig.of(config))}
+
+    def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
+        """Return the maximum number of calls and tokens of a run at this client."""
+        return judging.planned_calls(data, config)
+
+    def graphs(self, data: ClientData, config: RunConfig, run: str) -> RefinedGraphs:
+        """Return the graphs that scorer and predictor refined, see `refined_graphs`."""
+        settings = self.scorer_settings(config)
+        return refined_graphs(data, config, run, self.scorer, settings)
+
+
+class Llm4RgnnCosine(Llm4Rgnn):
+    """The control, with the cosine as the score instead of a language model."""
+
+    scorer: Scorer = staticmethod(by_cosine)
+
+    def scorer_settings(self, config: RunConfig) -> Mapping[str, Any]:
+        """Return the name alone, as the cosine has no settings."""
+        return {"scorer": "cosine"}
+
+    def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
+        """Return no calls and no tokens."""
+        return 0, 0

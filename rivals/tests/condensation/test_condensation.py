@@ -1,0 +1,400 @@
+"""Graph condensation: budget, adjacency, distances and matching against naive twins and limits."""
+
+from dataclasses import replace
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from dance_flwr_rivals.condensation.adjacency import PairNetwork, edges, normalise
+from dance_flwr_rivals.condensation.client import (
+    condensed_operator,
+    training_quotas,
+    validation_accuracy,
+)
+from dance_flwr_rivals.condensation.config import CondenseConfig
+from dance_flwr_rivals.condensation.distances import DISTANCES
+from dance_flwr_rivals.condensation.graphs import Condensed, RealGraph
+from dance_flwr_rivals.condensation.matching import (
+    Matching,
+    Network,
+    class_gradients,
+    condense,
+    initial_graph,
+    matching_loss,
+)
+from dance_flwr_rivals.run_cache import load_or_compute
+from dance_flwr_rivals.selected_core import client as coresets
+from dance_flwr_rivals.selected_core.client import RULES, select_core
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rival_support.blocks import blocks as blocks  # a stochastic block model of 90 nodes
+from rival_support.blocks import draw, labels_of
+from torch.nn import functional as F
+
+from dance_flwr.dance.nodes import node_budget
+from dance_flwr.nn.model import ModelShape
+from dance_flwr.nn.propagation import operator
+
+CPU = torch.device("cpu")
+TWO_BLOCKS = 12  # pairs that a block of the chunked network may hold
+
+
+# Budget
+
+
+def test_quotas_by_hand():
+    # K = ceil(0.2 * 20) = 4; shares 2.4, 1.2, 0.4 round to 2, 1, 0 and the first tie of 0.4 makes
+    # 3, 1, 0. The third class gets its node from the first, which is 0.6 above its share.
+    assert training_quotas(labels_of(6, 3, 1, 0, unknown=10), 20, 4, 0.2).tolist() == [2, 1, 1, 0]
+    assert training_quotas(labels_of(6, 3, 1), 20, 3, 0.01).tolist() == [1, 1, 1], (
+        "one per class at least"
+    )
+    assert training_quotas(labels_of(2, 1, unknown=90), 93, 2, 0.5).tolist() == [2, 1], (
+        "all labelled nodes at most"
+    )
+    assert training_quotas(torch.full((5,), -1), 5, 3, 0.5).tolist() == [0, 0, 0]
+
+
+@given(
+    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8),
+    unknown=st.integers(0, 80),
+    ratio=st.floats(0.01, 1.0),
+)
+def test_quotas_add_up_and_reach_every_class(sizes, unknown, ratio):
+    total = sum(sizes)
+    quotas = training_quotas(
+        labels_of(*sizes, unknown=unknown), total + unknown, len(sizes), ratio
+    ).tolist()
+    present = sum(size > 0 for size in sizes)
+    assert sum(quotas) == min(max(present, node_budget(total + unknown, ratio)), total)
+    assert all(
+        (quota > 0) == (size > 0) and quota <= size
+        for quota, size in zip(quotas, sizes, strict=True)
+    )
+
+
+# Coresets
+
+
+@pytest.fixture
+def cloud():
+    return torch.randn(14, 3, dtype=torch.float64, generator=draw(3))
+
+
+def test_herding_is_that_of_the_loop(cloud):
+    chosen = []
+    for _ in range(9):
+        gaps = {
+            i: float((cloud.mean(0) - cloud[[*chosen, i]].mean(0)).norm())
+            for i in range(14)
+            if i not in chosen
+        }
+        chosen.append(min(gaps, key=gaps.get))
+    assert coresets.herding_rows(cloud, 9, draw()).tolist() == chosen
+
+
+def test_k_center_is_that_of_the_loop(cloud):
+    chosen = [int((cloud - cloud.mean(0)).norm(dim=1).argmin())]
+    while len(chosen) < 9:
+        nearest = [min(float((cloud[i] - cloud[j]).norm()) for j in chosen) for i in range(14)]
+        chosen.append(int(np.argmax(nearest)))
+    assert coresets.k_center_rows(cloud, 9, draw()).tolist() == chosen
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_core_has_its_quotas_even_among_equal_points(rule):
+    labels = labels_of(5, 4, 0, 3, unknown=2)
+    quotas = torch.tensor([3, 4, 0, 1])
+    core = select_core(torch.ones(14, 2), labels, quotas, RULES[rule], draw())
+    assert torch.bincount(labels[core], minlength=4).equal(quotas) and core.equal(core.unique())
+    assert not select_core(
+        torch.ones(14, 2), labels, torch.zeros(4).long(), RULES[rule], draw()
+    ).numel()
+
+
+# The learnt adjacency
+
+
+def pair_network(dim=5, pairs=2**17):
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        network = PairNetwork(dim, width=6, pairs=pairs).double()
+        for parameters in (network.scales, network.shifts):
+            torch.nn.init.uniform_(parameters, 0.5, 1.5)
+    return network
+
+
+def naive_adjacency(network, nodes):
+    """Return A' pair by pair, with torch's batch normalisation over the K^2 rows."""
+    pairs = torch.stack([torch.cat([a, b]) for a, b in product(nodes, nodes)])
+    for layer, scale, shift in zip(
+        (network.first, network.second), network.scales, network.shifts, strict=True
+    ):
+        pairs = F.batch_norm(layer(pairs), None, None, scale, shift, training=True)
+        pairs = torch.relu(pairs)
+    logits = network.last(pairs).view(len(nodes), len(nodes))
+    adjacency = torch.zeros_like(logits)
+    for i, j in product(range(len(nodes)), repeat=2):
+        if i != j:
+            adjacency[i, j] = torch.sigmoid((logits[i, j] + logits[j, i]) / 2)
+    return adjacency
+
+
+@pytest.mark.parametrize("pairs", [2**17, TWO_BLOCKS, 1])
+def test_the_pair_network_is_that_of_the_pairs(pairs):
+    nodes = torch.randn(7, 5, dtype=torch.float64, generator=draw(1))
+    network, twin = pair_network(pairs=pairs), pair_network()
+    actual, expected = network(nodes.requires_grad_()), naive_adjacency(twin, nodes)
+    torch.testing.assert_close(actual, expected)
+    assert (
+        actual.equal(actual.T)
+        and not actual.diag().any()
+        and bool(((actual >= 0) & (actual <= 1)).all())
+    )
+    weights = torch.randn(7, 7, dtype=torch.float64, generator=draw(2))
+    ours = torch.autograd.grad((actual * weights).sum(), [nodes, *network.parameters()])
+    theirs = torch.autograd.grad((expected * weights).sum(), [nodes, *twin.parameters()])
+    for left, right in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(left, right, atol=1e-9, rtol=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_node_and_two_have_an_adjacency(count):
+    actual = pair_network()(torch.ones(count, 5, dtype=torch.float64))
+    assert torch.isfinite(actual).all() and not actual.diag().any()
+
+
+def test_the_dense_operator_is_the_sparse_one():
+    adjacency = pair_network()(torch.randn(6, 5, dtype=torch.float64, generator=draw(1))).detach()
+    sparse = operator("gcn", *edges(adjacency, 0.0), 6).to_dense()
+    torch.testing.assert_close(normalise(adjacency), sparse)
+    few = edges(adjacency, 0.5)
+    assert 0 < len(few[2]) < 30 and float(few[2].min()) >= 0.5
+
+
+# Distances
+
+
+def naive_distance(kind, left, right):
+    matrix, bias = (np.asarray(part) for part in left)
+    other, other_bias = (np.asarray(part) for part in right)
+    if kind == "ours":
+        total = 0.0
+        for j in range(matrix.shape[1]):
+            a, b = matrix[:, j], other[:, j]
+            sizes = np.sqrt((a**2).sum()), np.sqrt((b**2).sum())
+            if min(sizes) >= 1e-8:
+                total += 1 - (a * b).sum() / (sizes[0] * sizes[1] + 1e-6)
+        return total
+    a, b = (
+        np.concatenate([one.ravel(), two]) for one, two in ((matrix, bias), (other, other_bias))
+    )
+    if kind == "mse":
+        return ((a - b) ** 2).sum()
+    sizes = np.linalg.norm(a), np.linalg.norm(b)
+    return 1 - a @ b / (sizes[0] * sizes[1] + 1e-6) if min(sizes) >= 1e-8 else 0.0
+
+
+@pytest.mark.parametrize("kind", DISTANCES)
+def test_a_distance_is_that_of_the_loops(kind):
+    left = [
+        torch.randn(3, 4, 5, dtype=torch.float64, generator=draw(1)),
+        torch.randn(3, 5, generator=draw(2)).double(),
+    ]
+    right = [
+        torch.randn(3, 4, 5, dtype=torch.float64, generator=draw(5)),
+        torch.randn(3, 5, generator=draw(6)).double(),
+    ]
+    left[0][0, :, 1] = 0  # a dead column on either side, and a gradient that is dead altogether
+    right[0][1, :, 2] = 0
+    right[0][2], right[1][2] = 0, 0
+    actual = DISTANCES[kind]([part.requires_grad_() for part in left], right)
+    with torch.no_grad():
+        expected = [
+            naive_distance(kind, [p[i] for p in left], [p[i] for p in right]) for i in range(3)
+        ]
+    assert actual.tolist() == pytest.approx(expected)
+    used = left[:1] if kind == "ours" else left
+    assert all(torch.isfinite(slope).all() for slope in torch.autograd.grad(actual.sum(), used))
+    assert float(DISTANCES[kind](left, left).sum()) == pytest.approx(0, abs=1e-4)
+
+
+# Matching
+
+
+def network(dim=12, classes=3, seed=0):
+    return Network.draw(dim, classes, draw(seed), CPU)
+
+
+def test_class_gradients_are_those_of_autograd(blocks):
+    real, *_ = blocks
+    order = torch.sort(real.labels, stable=True).indices
+    order = order[real.labels[order] >= 0]
+    theta = network(classes=4)  # one class has no node
+    actual = class_gradients(theta, real.propagated()[order], real.labels[order])
+    theta.weight.requires_grad_(), theta.bias.requires_grad_()
+    logits = real.propagated() @ theta.weight + theta.bias
+    for number in range(3):
+        loss = F.cross_entropy(logits[real.labels == number], real.labels[real.labels == number])
+        slopes = torch.autograd.grad(loss, [theta.weight, theta.bias], retain_graph=True)
+        for mine, own in zip(actual, slopes, strict=True):
+            torch.testing.assert_close(mine[number].detach(), own)
+    assert not actual[0][3].any() and not actual[1][3].any()
+
+
+@pytest.mark.parametrize("kind", DISTANCES)
+def test_the_whole_real_graph_matches_itself(blocks, kind):
+    real, *_ = blocks
+    known = torch.nonzero(real.labels >= 0).flatten()
+    known = known[torch.sort(real.labels[known], stable=True).indices]
+    hidden, dense = real.features, normalise(real.operator.to_dense() * 0)
+    assert dense.equal(torch.eye(90))
+    hidden = F.layer_norm(hidden, (12,))
+    for _ in range(2):
+        hidden = real.operator.to_dense() @ hidden
+    sides = (hidden[known], real.labels[known]), (real.propagated()[known], real.labels[known])
+    assert float(matching_loss(network(), *sides, kind)) == pytest.approx(0, abs=1e-4)
+    other = (hidden[known].flip(1), real.labels[known])
+    assert float(matching_loss(network(), other, sides[1], kind)) > 1e-3
+
+
+@pytest.mark.parametrize("changes", [{}, {"distance": "ours"}, {"outer": 2, "inner": 2}])
+def test_the_loss_falls_tenfold_on_blocks(blocks, changes):
+    real, *_ = blocks
+    chosen = replace(CondenseConfig(feature_rate=0.05, adjacency_rate=0.01), **changes)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        learning = Matching(real, torch.tensor([3, 3, 3]), chosen, draw())
+        actual = [learning.step(number) for number in range(200)]
+    assert np.mean(actual[-20:]) < np.mean(actual[:10]) / 10, (actual[:3], actual[-3:])
+
+
+def test_rows_are_in_the_order_of_their_classes(blocks):
+    real, *_ = blocks
+    quotas = torch.tensor([2, 0, 5])
+    labels, nodes = initial_graph(real.labels, quotas, draw())
+    assert labels.tolist() == [0, 0, 2, 2, 2, 2, 2] and real.labels[nodes].equal(labels)
+    assert len(nodes.unique()) == 7
+    matching = Matching(real, quotas, CondenseConfig(), draw())
+    assert matching.features.detach().equal(F.layer_norm(real.features, (12,))[nodes])
+
+
+def test_a_snapshot_is_symmetric_to_the_bit():
+    """Sigmoids of equal numbers may differ in the last bit; a server refuses such a graph."""
+    features, labels = torch.randn(60, 16, generator=draw()), torch.zeros(60, dtype=torch.int64)
+    real = RealGraph(features, torch.eye(60).to_sparse(), labels)
+    for count in range(2, 61):
+        torch.manual_seed(count)
+        adjacency = (
+            Matching(real, torch.tensor([count]), CondenseConfig(), draw()).snapshot().adjacency
+        )
+        assert adjacency.equal(adjacency.T), count
+
+
+def test_the_released_code_mismatches_rows_and_labels():
+    labels = labels_of(5, 2, 4)
+    quotas = torch.tensor([3, 1, 2])
+    mixed, nodes = initial_graph(labels, quotas, draw(), released=True)
+    assert mixed.tolist() == [1, 2, 2, 0, 0, 0], "by ascending frequency"
+    assert labels[nodes].tolist() == [0, 0, 0, 1, 2, 2], "by number"
+    real = RealGraph(
+        torch.randn(11, 6, generator=draw()),
+        operator("gcn", *torch.zeros(2, 0).long(), torch.zeros(0), 11),
+        labels,
+    )
+    matching = Matching(real, quotas, CondenseConfig(released_code=True), draw())
+    assert matching.labels.tolist() == [0, 0, 0, 1, 2, 2] and not matching.features.detach().equal(
+        Matching(real, quotas, CondenseConfig(), draw()).features.detach()
+    )
+
+
+def test_the_best_on_validation_is_returned(blocks):
+    real, *_ = blocks
+    seen = []
+
+    def score(actual):
+        seen.append(actual)
+        return {3: 0.9, 6: 0.9}.get(len(seen), 0.5)
+
+    learning = Matching(real, torch.tensor([2, 2, 2]), CondenseConfig(steps=20), draw())
+    actual = condense(learning, 20, score)
+    assert len(seen) == 10 and actual is seen[5], "the later of two alike"
+    assert not seen[0].features.equal(seen[9].features), "snapshots do not change with what follows"
+
+
+def accuracy(actual, blocks, seed):
+    real, truth, _ = blocks
+    nodes = torch.nonzero(real.labels < 0).flatten()
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        shape = ModelShape(12, 16, 3)
+        return validation_accuracy(actual, shape, replace(real, labels=truth), nodes)
+
+
+def test_condensed_nodes_beat_as_many_real_ones(blocks):
+    real, _, ends = blocks
+    quotas = torch.tensor([2, 2, 2])
+    gains = []
+    for seed in range(3):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            matching = Matching(real, quotas, CondenseConfig(feature_rate=0.05), draw(seed))
+        for number in range(150):
+            matching.step(number)
+        core = select_core(real.features, real.labels, quotas, RULES["random"], draw(seed))
+        dense = torch.zeros(90, 90)
+        dense[ends[0], ends[1]] = 1
+        induced = Condensed(real.labels[core], real.features[core], dense[core][:, core])
+        gains.append(accuracy(matching.snapshot(), blocks, seed) - accuracy(induced, blocks, seed))
+    assert np.mean(gains) > 0.1 and min(gains) >= 0, gains
+
+
+def test_a_graph_without_validation_nodes_scores_zero(blocks):
+    real, truth, _ = blocks
+    actual = Matching(real, torch.tensor([1, 1, 1]), CondenseConfig(), draw()).snapshot()
+    none = torch.empty(0, dtype=torch.int64)
+    assert validation_accuracy(actual, ModelShape(12, 4, 3), replace(real, labels=truth), none) == 0
+    assert condensed_operator("mean", actual).shape == (3, 3)
+
+
+# Cache
+
+
+def test_arrays_are_computed_once_and_again_for_other_settings(tmp_path):
+    calls = []
+
+    def make():
+        calls.append(1)
+        return {"core": torch.tensor([3, 1]), "features": torch.rand(2, 3)}
+
+    data = SimpleNamespace(folder=tmp_path, device=CPU)
+    first = load_or_compute(data, "run", {"ratio": 0.1}, make)
+    again = load_or_compute(data, "run", {"ratio": 0.1}, make)
+    assert (
+        len(calls) == 1
+        and all(first[name].equal(again[name]) for name in first)
+        and first.keys() == again.keys()
+    )
+    load_or_compute(data, "run", {"ratio": 0.2}, make)
+    load_or_compute(data, "other", {"ratio": 0.2}, make)
+    assert len(calls) == 3
+    assert {path.name for path in (tmp_path / "runs" / "run").iterdir()} == {"state.npz"}
+
+
+@settings(max_examples=15)
+@given(
+    sizes=st.lists(st.integers(0, 3), min_size=2, max_size=4).filter(any), seed=st.integers(0, 99)
+)
+def test_condensation_works_for_any_classes(sizes, seed):
+    """Absent classes, single nodes, no edges: everything stays finite."""
+    labels = labels_of(*sizes, unknown=1)
+    graph = operator("gcn", *torch.zeros(2, 0).long(), torch.zeros(0), len(labels))
+    real = RealGraph(torch.randn(len(labels), 6, generator=draw(seed)), graph, labels)
+    quotas = training_quotas(labels, len(labels), len(sizes), 0.5)
+    for distance in DISTANCES:
+        chosen = CondenseConfig(steps=12, distance=distance)
+        actual = condense(Matching(real, quotas, chosen, draw(seed)), 12, lambda actual: 0.0)
+        assert torch.isfinite(actual.features).all() and torch.isfinite(actual.adjacency).all()
+        assert torch.bincount(actual.labels, minlength=len(sizes)).equal(quotas)

@@ -1,0 +1,15 @@
+"""Runs of rivals take small settings, and few steps where their number is not what is tested."""
+
+import pytest
+from rival_support.settings import SMALL_RIVALS
+from support.graphs import SMALL
+
+SMALL |= SMALL_RIVALS
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_rivals():
+    """Condensed graphs are tried by networks of 20 steps, not 200: most of what condensing takes."""
+    from dance_flwr_rivals.condensation import client
+
+    client._STEPS = 20

@@ -1,0 +1,341 @@
+"""FedC4: its three selectors against naive twins and by hand; its limits gcond and fedavg-full."""
+
+import numpy as np
+import pytest
+import torch
+from dance_flwr_rivals.condensation.graphs import layer_normalise
+from dance_flwr_rivals.fedc4 import client as method
+from dance_flwr_rivals.fedc4 import server
+from dance_flwr_rivals.fedc4.client import FedC4, embeddings, join_received
+from dance_flwr_rivals.fedc4.server import (
+    append_selected,
+    group_clients,
+    rebuild_graph,
+    select_nodes,
+    wasserstein_distances,
+)
+from dance_flwr_studies.reports import paper_values as paper
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rival_support.blocks import draw
+from rival_support.condensed import graph, payloads, uploads
+from scipy.optimize import minimize
+from support.models import equal
+
+from dance_flwr.federation.client.client import Client
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.runs.reader import load_model
+
+KEYS = {"method": "fedc4", "condense_steps": 4, "rounds": 4}
+WIDE = {"fedc4_groups": 1, "fedc4_threshold": -1.0}  # every client is sent all nodes
+
+
+# Groups of clients
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=6), min_size=2, max_size=4))
+def test_distances_are_areas_between_distribution_functions(samples):
+    actual = wasserstein_distances([np.array(own, np.float32) for own in samples])
+    steps = np.arange(0, 10)
+    below = np.array([[(np.array(own) <= x).mean() for x in steps] for own in samples])
+    expected = np.abs(below[:, None] - below[None]).sum(axis=2)
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+def of_norms(*samples):
+    """Return embeddings of these norms in random directions."""
+    actual = {}
+    for client, norms in enumerate(samples):
+        rows = torch.nn.functional.normalize(
+            torch.randn(len(norms), 4, generator=draw(client)), dim=1
+        )
+        actual[client] = rows * torch.tensor(norms)[:, None]
+    return actual
+
+
+def test_clients_of_like_norms_are_one_group():
+    groups = group_clients(of_norms([1.0, 1.1], [5.0, 5.2, 5.1], [1.05], [4.9]), 2)
+    assert groups[0] == groups[2] != groups[1] == groups[3]
+    by_hand = group_clients(
+        of_norms([0.0], [1.0], [2.2], [4.0]), 2
+    )  # linkage by the mean: 0-1, then 2 at 1.7 to them
+    assert by_hand[0] == by_hand[1] == by_hand[2] != by_hand[3]
+
+
+def test_a_client_without_nodes_is_in_no_group():
+    groups = group_clients(of_norms([1.0], [], [1.0], [7.0]), 2)
+    assert groups.keys() == {0, 2, 3} and groups[0] == groups[2]
+    assert group_clients(of_norms([1.0], []), 2) == {0: 0} and group_clients({}, 2) == {}
+    assert group_clients(of_norms([1.0], [1.0]), 2) == {0: 0, 1: 1}, (
+        "no more clients than groups: each alone"
+    )
+
+
+# Choice of nodes
+
+
+@given(st.integers(0, 10**6), st.sampled_from([-1.0, 0.0, 0.4, 1.0]))
+def test_chosen_nodes_are_those_of_the_loop(seed, threshold):
+    own = {client: torch.randn(1 + client, 3, generator=draw(seed + client)) for client in range(4)}
+    groups = {0: 0, 1: 1, 2: 0, 3: 0}
+    for client in own:
+        mean = own[client].mean(0)
+        expected = {
+            other: [
+                i
+                for i, e in enumerate(own[other])
+                if float(e @ mean / e.norm() / mean.norm()) > threshold
+            ]
+            for other in own
+            if other != client and groups[other] == groups[client]
+        }
+        actual = select_nodes(client, own, groups, threshold)
+        assert {other: rows.tolist() for other, rows in actual.items()} == expected
+
+
+def test_above_a_cosine_of_1_nothing_is_chosen():
+    same = {client: torch.ones(3, 7) * 0.1 for client in range(2)}
+    assert select_nodes(0, same, {0: 0, 1: 0}, 1.0)[1].numel() == 0
+    assert select_nodes(0, same, {0: 0, 1: 0}, 0.99)[1].tolist() == [0, 1, 2]
+    assert select_nodes(0, same, {0: 0, 1: 1}, -1.0) == {}
+
+
+def test_own_nodes_are_first_and_edges_stay_within_a_client():
+    graphs = {0: graph((1, 2, 0), 0), 1: graph((2, 2, 2), 3), 2: graph((1, 1, 1), 6)}
+    rows = {1: torch.tensor([1, 4]), 2: torch.tensor([0])}
+    actual = append_selected(graphs[0], graphs, rows)
+    assert actual.features[:3].equal(graphs[0].features) and actual.labels.tolist() == [
+        0,
+        1,
+        1,
+        0,
+        2,
+        0,
+    ]
+    assert actual.features[3:5].equal(graphs[1].features[[1, 4]]) and actual.features[5].equal(
+        graphs[2].features[0]
+    )
+    blocks = torch.zeros(6, 6, dtype=torch.bool)
+    blocks[:3, :3] = blocks[3:5, 3:5] = True
+    assert not actual.adjacency[~blocks].any()
+    assert actual.adjacency[3, 4] == graphs[1].adjacency[1, 4] > 0 and actual.adjacency[
+        :3, :3
+    ].equal(graphs[0].adjacency)
+
+
+# Rebuilding
+
+
+@pytest.mark.parametrize(
+    ("similarity", "sparsity"), [(0.5, 0.1), (0.0, 0.0), (1.3, 0.26), (500.0, 100.0)]
+)
+def test_two_nodes_by_hand(similarity, sparsity):
+    """z = max(0, c - (lambda_s (1 - c) + lambda_1) / 2): the public weights leave no edge."""
+    features = torch.randn(2, 9, generator=draw(1))
+    features[1] = features[0] + 0.5 * features[1]
+    unit = torch.nn.functional.normalize(layer_normalise(features), dim=1)
+    cosine = float(unit[0] @ unit[1])
+    expected = max(0.0, cosine - (similarity * (1 - cosine) + sparsity) / 2)
+    actual = rebuild_graph(features, similarity, sparsity, 200)
+    assert (
+        actual[0, 1] == actual[1, 0] == pytest.approx(expected, abs=1e-4)
+        and not actual.diagonal().any()
+    )
+    assert (expected > 0) == (sparsity < 100)
+
+
+def objective(features, similarity, sparsity):
+    unit = torch.nn.functional.normalize(layer_normalise(features), dim=1).double().numpy()
+    penalty = similarity * (1 - unit @ unit.T) + sparsity
+
+    def value(adjacency):
+        return np.sum((unit - adjacency @ unit) ** 2) + np.sum(penalty * np.abs(adjacency))
+
+    return value
+
+
+@settings(max_examples=10)
+@given(st.sampled_from([(5, 8), (7, 3)]), st.integers(0, 10**6))
+def test_rebuilding_goes_as_low_as_another_solver(shape, seed):
+    rows, width = shape
+    features = torch.randn(rows, width, generator=draw(seed)) + torch.randn(
+        width, generator=draw(seed + 1)
+    )
+    value, upper = objective(features, 0.5, 0.1), np.triu_indices(rows, 1)
+
+    def of_pairs(pairs):
+        adjacency = np.zeros((rows, rows))
+        adjacency[upper] = pairs
+        return value(adjacency + adjacency.T)
+
+    other = minimize(
+        of_pairs, np.full(len(upper[0]), 0.1), bounds=[(0, None)] * len(upper[0]), method="L-BFGS-B"
+    )
+    actual = rebuild_graph(features, 0.5, 0.1, 400).numpy()
+    assert (
+        (actual >= 0).all() and not actual.diagonal().any() and np.array_equal(actual, actual.T)
+    ), "a lower value must be feasible"
+    assert value(actual) <= other.fun + 1e-3, "that solver may stop early where rows are dependent"
+    assert value(rebuild_graph(features, 0.5, 0.1, 50).numpy()) <= 1.01 * other.fun + 1e-3
+
+
+def test_constant_rows_have_no_edge():
+    """Layer normalisation makes constant rows zero; a step of 1 / 0 must not make them NaN."""
+    assert rebuild_graph(torch.ones(4, 3), 0.0, 0.0, 5).equal(torch.zeros(4, 4))
+
+
+@given(st.integers(0, 12), st.integers(0, 10**6))
+def test_a_rebuilt_graph_is_symmetric_finite_and_without_loops(rows, seed):
+    features = torch.randn(rows, 4, generator=draw(seed))
+    features[: rows // 2] = features[:1]  # equal rows, and one that layer normalisation makes zero
+    features[rows - 1 :] = 3.0
+    actual = rebuild_graph(features, 0.5, 0.1, 30)
+    assert (
+        actual.shape == (rows, rows) and torch.isfinite(actual).all() and bool((actual >= 0).all())
+    )
+    assert actual.equal(actual.T) and not actual.diagonal().any()
+
+
+# Runs
+
+
+@pytest.fixture(scope="module")
+def finished(run):
+    return run(**KEYS, **WIDE)
+
+
+def test_a_graph_is_uploaded_once_and_embeddings_in_every_round(finished):
+    for client, own in uploads(finished).items():
+        assert own[0].keys() == {"embeddings", "features", "adjacency", "labels"}
+        assert all(later.keys() == {"embeddings"} for later in own[1:])
+        with np.load(finished.store(client).folder / "state.npz") as file:
+            assert np.array_equal(own[0]["features"].numpy(), file["features"])
+            assert own[1]["embeddings"].shape == (len(file["features"]), finished.config.hidden_dim)
+    rows = finished.result["history"]
+    for client in map(str, range(3)):
+        assert (
+            rows[0]["bytes_up"][client] > rows[1]["bytes_up"][client] == rows[2]["bytes_up"][client]
+        )
+
+
+def test_a_client_is_sent_the_nodes_of_others_and_a_graph_over_all(finished):
+    graphs = {client: own[0] for client, own in sorted(uploads(finished).items())}
+    for client, rounds in payloads(finished).items():
+        assert rounds[0] == {} and len(rounds) == 4
+        own, others = graphs[client], [graphs[other] for other in graphs if other != client]
+        for payload in rounds[1:]:
+            assert payload["features"].equal(torch.cat([other["features"] for other in others]))
+            assert payload["labels"].equal(torch.cat([other["labels"] for other in others]))
+            whole = torch.cat([own["features"], payload["features"]])
+            assert payload["adjacency"].equal(rebuild_graph(whole, 1.3, 0.26, 50))
+    nodes_received = 2 * sum(len(own["labels"]) for own in graphs.values())
+    assert [row["counts"]["nodes-given"] for row in finished.result["history"]] == [
+        0,
+        *[nodes_received] * 3,
+    ]
+    assert [row["seconds"]["rebuild"] > 0 for row in finished.result["history"]] == [True] * 4
+    assert (finished.result["strategy"], finished.result["evaluation"]) == ("fedc4", "global")
+
+
+def test_a_round_trains_on_own_and_received_rows(finished, monkeypatch):
+    seen = []
+
+    def spy(model, graph, config, round_):
+        seen.append((graph.features, graph.labels, graph.operator))
+        return 0.0
+
+    monkeypatch.setattr(method, "train_on", spy)
+    client, payload = Client(finished.data(1), finished.config), payloads(finished)[1][1]
+    report = FedC4().train(
+        client.model,
+        client.data,
+        finished.config,
+        RoundInfo(finished.result["run"], 2, "", payload),
+    )
+    (features, labels, operator), own = seen[0], uploads(finished)[1][0]
+    assert features.equal(torch.cat([own["features"], payload["features"]])) and len(
+        operator
+    ) == len(labels)
+    assert (
+        report.counts["condensed-nodes"]
+        == len(own["labels"])
+        < report.counts["evidence-supervised"]
+        == len(labels)
+    )
+    assert join_received(graph(), {}).features.equal(graph().features)
+
+
+def test_embeddings_are_of_the_trained_model_on_own_nodes(finished):
+    from dance_flwr.federation.wire.messages import model_of
+
+    reply = min(finished.replies("train"), key=lambda reply: reply.metadata.src_node_id)
+    client, actual = Client(finished.data(0), finished.config), uploads(finished)[0][0]
+    client.model.load_state_dict(model_of(reply))
+    own = method.Condensed(actual["labels"], actual["features"], actual["adjacency"])
+    assert embeddings(client.model, own).equal(actual["embeddings"])
+
+
+def test_the_same_choice_is_not_rebuilt(run, monkeypatch):
+    calls, honest = [], server.rebuild_graph
+    monkeypatch.setattr(
+        server, "rebuild_graph", lambda *arguments: calls.append(1) or honest(*arguments)
+    )
+    run(**KEYS, **WIDE)
+    assert len(calls) == 3, "one per client, of 9"
+
+
+def test_without_exchange_and_on_the_learnt_graph_it_is_gcond(run):
+    keys = {"condense_steps": 4, "rounds": 3}
+    plain = run(method="gcond", **keys)
+    limit = run(method="fedc4", **keys, fedc4_threshold=1.0, fedc4_rebuild=False)
+    assert limit.result["model_fingerprint"] == plain.result["model_fingerprint"]
+    assert (
+        run(method="fedc4", **keys, fedc4_threshold=1.0).result["model_fingerprint"]
+        != (plain.result["model_fingerprint"])
+    )
+
+
+def test_the_released_code_trains_on_the_full_graph(run):
+    released = run(**KEYS, fedc4_released_code=True)
+    assert equal(
+        load_model(released.folder), load_model(run(method="fedavg-full", rounds=4).folder)
+    )
+    assert all(payload == {} for rounds in payloads(released).values() for payload in rounds)
+
+
+def test_not_every_client_is_needed(run):
+    finished = run(**KEYS, **WIDE, client_fraction=0.34)
+    assert all(torch.isfinite(tensor).all() for tensor in load_model(finished.folder).values())
+    for own in uploads(finished).values():
+        assert "features" in own[0] and all("features" not in later for later in own[1:])
+
+
+def test_embeddings_of_another_shape_are_reported(run_config):
+    from dance_flwr_rivals.condensation.graphs import as_upload
+
+    from dance_flwr.nn.model import ModelShape
+
+    side = server.FedC4Server(run_config(), ModelShape(6, 8, 3))
+    sound = as_upload(graph()) | {"embeddings": torch.zeros(5, 8)}
+    assert side.upload_fault(0, sound) == "" and "ascending" in side.upload_fault(
+        0, sound | {"labels": torch.tensor([1, 0, 1, 2, 2])}
+    )
+    assert "expected embeddings of torch.float32 and shape (5, 8)" in side.upload_fault(
+        0, sound | {"embeddings": torch.eye(5)}
+    )
+    side.memory = {f"client-0/{name}": tensor.numpy() for name, tensor in sound.items()}
+    assert (
+        side.upload_fault(0, {"embeddings": torch.zeros(5, 8)})
+        == ""
+        != side.upload_fault(0, {"embeddings": torch.zeros(4, 8)})
+    )
+
+
+def test_it_learns(run):
+    keys = {"rounds": 12, "condense_steps": 60, "local_epochs": 3, "dropout": 0.2}
+    assert run(**KEYS | keys, **WIDE).result["test_accuracy"] > 0.6
+
+
+def test_the_paper_prints_its_numbers():
+    assert paper.main_number("cora", "fedc4", 0.08) == (86.02, 0.21)
+    assert paper.main_number("citeseer", "fedc4", 0.02) == (73.91, 0.62)

@@ -1,0 +1,347 @@
+"""FedGM: pooled gradients, refinement and the union against naive twins; uploads, state, faults."""
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from dance_flwr_rivals.condensation.adjacency import normalise
+from dance_flwr_rivals.condensation.config import CondenseConfig
+from dance_flwr_rivals.condensation.graphs import (
+    RealGraph,
+    as_upload,
+    graph_fault,
+    layer_normalise,
+)
+from dance_flwr_rivals.condensation.matching import (
+    Matching,
+    Network,
+    class_gradients,
+    matching_loss,
+)
+from dance_flwr_rivals.fedgm import server
+from dance_flwr_rivals.fedgm.client import FedGm, gradients
+from dance_flwr_rivals.fedgm.server import (
+    Block,
+    pool_gradients,
+    refine,
+    train_on_union,
+    union_operator,
+)
+from dance_flwr_rivals.stateful import StatefulServerSide
+from dance_flwr_studies.reports import paper_values as paper
+from hypothesis import given
+from hypothesis import strategies as st
+from rival_support.blocks import draw
+from rival_support.condensed import CLASSES, DIM, graph, payloads, rows, uploads
+from support.models import equal, models
+from torch.nn import functional as F
+
+from dance_flwr.federation.client.client import Client
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.nn.model import ModelShape, PlainModel
+from dance_flwr.nn.propagation import operator
+from dance_flwr.runs.reader import load_model
+
+EVERY = torch.ones(CLASSES, dtype=torch.bool)
+KEYS = {
+    "method": "fedgm",
+    "condense_steps": 4,
+    "rounds": 4,
+    "fedgm_train_every": 2,
+    "fedgm_train_steps": 5,
+}
+
+
+@pytest.fixture(scope="module")
+def finished(run):
+    return run(**KEYS)
+
+
+def theta(seed=0, dim=DIM, classes=CLASSES):
+    return Network.draw(dim, classes, draw(seed), torch.device("cpu"))
+
+
+# The algorithm
+
+
+@given(st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=4))
+def test_pooled_gradients_are_those_of_the_pooled_nodes(sizes):
+    """With counts of real nodes, it is the mean over the nodes of a class at all clients."""
+    parts = [rows(own, seed) for seed, own in enumerate(sizes)]
+    actual = pool_gradients(
+        [class_gradients(theta(), *part) for part in parts], torch.tensor(sizes).float()
+    )
+    hidden, labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    order = torch.sort(labels, stable=True).indices
+    for ours, theirs in zip(
+        actual, class_gradients(theta(), hidden[order], labels[order]), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
+
+
+def test_a_pooled_gradient_by_hand():
+    weights = torch.tensor([1.0, 5.0]).view(2, 1, 1, 1).expand(2, 2, 1, 2)
+    counts = torch.tensor([[3.0, 0.0], [1.0, 0.0]])
+    actual, _ = pool_gradients([(one, torch.zeros(2, 2)) for one in weights], counts)
+    assert actual[0].tolist() == [[2.0, 2.0]] and actual[1].tolist() == [[0.0, 0.0]], (
+        "no node of class 1: 0"
+    )
+
+
+def real_graph(n=30):
+    ends = torch.randint(0, n, (2, 60), generator=draw(3))
+    ends = torch.cat([ends, ends.flip(0)], dim=1)
+    steps = operator("gcn", *ends, torch.ones(ends.size(1)), n)
+    return RealGraph(torch.randn(n, DIM, generator=draw(4)), steps, torch.arange(n) % CLASSES)
+
+
+@pytest.mark.parametrize("kind", ["mse", "ours", "cos"])
+def test_with_one_client_the_loss_is_that_of_gcond(kind):
+    """At the same theta."""
+    real, quotas = real_graph(), torch.tensor([2, 1, 3])
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        matching = Matching(real, quotas, CondenseConfig(distance=kind, feature_rate=0.1), draw())
+    start = matching.snapshot()
+    order = torch.sort(real.labels, stable=True).indices
+    sides = real.propagated()[order], real.labels[order]
+    expected = matching_loss(theta(), (matching.propagated(), matching.labels), sides, kind)
+    counts = torch.bincount(real.labels).float()[None]
+    reference = pool_gradients([class_gradients(theta(), *sides)], counts)
+    (block,), actual = refine([Block(start)], theta(), reference, EVERY, 0.1, kind)
+    assert actual == pytest.approx(expected.item(), rel=1e-5)
+    assert block.graph.adjacency is start.adjacency and block.graph.labels is start.labels
+
+
+def naive_loss(features, graphs, network, reference):
+    """Return squared distances by class, by autograd on one dense block-diagonal graph."""
+    labels = torch.cat([one.labels for one in graphs])
+    step = normalise(torch.block_diag(*(one.adjacency for one in graphs)))
+    logits = step @ step @ layer_normalise(features) @ network.weight + network.bias
+    sizes = torch.bincount(labels, minlength=CLASSES)
+    total = torch.zeros(())
+    for number in range(CLASSES):
+        loss = F.cross_entropy(logits[labels == number], labels[labels == number])
+        slopes = torch.autograd.grad(loss, [network.weight, network.bias], create_graph=True)
+        apart = [
+            ((own - part[number]) ** 2).sum() for own, part in zip(slopes, reference, strict=True)
+        ]
+        total = total + sizes[number] / sizes.max() * sum(apart)
+    return total
+
+
+def test_refinement_is_adam_on_the_union_with_moments_kept_between_rounds():
+    graphs = [graph((2, 1, 2), 0), graph((1, 3, 0), 5)]
+    blocks = [Block(one) for one in graphs]
+    features = torch.cat([one.features for one in graphs]).requires_grad_()
+    optimizer = torch.optim.Adam([features], lr=0.05)
+    for round_ in range(4):
+        network = theta(round_)
+        reference = class_gradients(theta(round_), *rows((4, 4, 4), 9))
+        blocks, actual = refine(blocks, network, reference, EVERY, 0.05, "mse")
+        network.weight.requires_grad_(), network.bias.requires_grad_()
+        expected = naive_loss(features, graphs, network, reference)
+        optimizer.zero_grad()
+        features.grad = torch.autograd.grad(expected, features)[0]
+        optimizer.step()
+        assert actual == pytest.approx(expected.item(), rel=1e-4)
+    moved = torch.cat([block.graph.features for block in blocks])
+    torch.testing.assert_close(moved, features.detach(), atol=1e-4, rtol=1e-3)
+    assert graphs[0].features.equal(graph((2, 1, 2), 0).features), "what was uploaded stays"
+    assert {float(block.moments["step"]) for block in blocks} == {4.0}
+
+
+def test_the_distance_to_the_clients_gradients_falls():
+    start, goal = graph((2, 2, 2), 1), rows((2, 2, 2), 7)[0]
+    step = normalise(start.adjacency)
+    reference = class_gradients(theta(), step @ step @ layer_normalise(goal), start.labels)
+    blocks, losses = [Block(start)], []
+    for _ in range(100):
+        blocks, loss = refine(blocks, theta(), reference, EVERY, 0.1, "mse")
+        losses.append(loss)
+    assert losses[-1] < losses[0] / 10
+
+
+def test_a_class_without_a_gradient_moves_nothing():
+    alone = replace(graph((2, 2, 0)), adjacency=torch.zeros(4, 4))
+    reference = class_gradients(theta(), *rows((3, 0, 1), 3))
+    (block,), _ = refine(
+        [Block(alone)], theta(), reference, torch.tensor([True, False, True]), 0.1, "mse"
+    )
+    moved = (block.graph.features != alone.features).any(dim=1)
+    assert moved.tolist() == [True, True, False, False]
+    same, loss = refine([Block(alone)], theta(), reference, ~EVERY, 0.1, "mse")
+    assert same[0].graph is alone and loss == 0 and not same[0].moments
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=4),
+    st.sampled_from(["gcn", "mean", "sum", "loops"]),
+)
+def test_the_union_has_no_edge_between_clients(sizes, kind):
+    graphs = [graph((*own, 0), seed) for seed, own in enumerate(sizes)]
+    actual = union_operator(kind, [one.adjacency for one in graphs]).to_dense()
+    own = [union_operator(kind, [one.adjacency]).to_dense() for one in graphs]
+    torch.testing.assert_close(actual, torch.block_diag(*own))
+
+
+def test_the_deployed_network_learns_the_union(run_config):
+    graphs = [graph((3, 3, 3), 0), graph((3, 3, 3), 0)]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = PlainModel(ModelShape(DIM, 16, CLASSES), "gcn", 0.0)
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        assert train_on_union(model, [], 5, run_config()) == 0.0 and equal(
+            model.state_dict(), before
+        )
+        first = train_on_union(model, graphs, 1, run_config())
+        assert train_on_union(model, graphs, 100, run_config()) < first / 2
+
+
+FAULTS = {
+    "features of": {"features": torch.zeros(5, DIM + 1)},
+    "torch.float64": {"adjacency": torch.zeros(5, 5, dtype=torch.float64)},
+    "labels from 0": {"labels": torch.tensor([0, 0, 1, 2, CLASSES])},
+    "ascending": {"labels": torch.tensor([0, 1, 0, 2, 2])},
+    "zero diagonal": {"adjacency": torch.eye(5)},
+    r"\[0, 1\]": {"adjacency": 2 * graph().adjacency.sign()},
+    "symmetric": {"adjacency": graph().adjacency.triu()},
+}
+
+
+@pytest.mark.parametrize("words", FAULTS)
+def test_a_broken_graph_is_reported(words):
+    sound = as_upload(graph())
+    assert (
+        graph_fault(sound, DIM, CLASSES)
+        == ""
+        == graph_fault(as_upload(graph((0, 0, 0))), DIM, CLASSES)
+    )
+    assert re.search(words, graph_fault(sound | FAULTS[words], DIM, CLASSES))
+
+
+# Runs
+
+
+def test_a_graph_is_uploaded_once_and_gradients_in_every_round(finished):
+    every = {"weights", "biases", "counts"}
+    for client, own in uploads(finished).items():
+        assert own[0].keys() == every | {"features", "adjacency", "labels"}
+        assert all(later.keys() == every for later in own[1:])
+        with np.load(finished.store(client).folder / "state.npz") as file:
+            assert np.array_equal(own[0]["features"].numpy(), file["features"])
+            assert np.array_equal(own[0]["labels"].numpy(), file["condensed_labels"])
+
+
+def test_every_round_has_a_theta_of_its_own_and_its_gradients(finished):
+    sent, answers = payloads(finished), uploads(finished)
+    thetas = [own["weight"] for own in sent[0]]
+    assert not any(left.equal(right) for left, right in pairwise(thetas))
+    for client in range(3):
+        assert all(
+            own["weight"].equal(first) for own, first in zip(sent[client], thetas, strict=True)
+        )
+        for own, answer in zip(sent[client], answers[client], strict=True):
+            expected = gradients(finished.data(client), Network(own["weight"], own["bias"]))
+            assert all(answer[name].equal(tensor) for name, tensor in expected.items())
+
+
+def test_a_client_trains_nothing(finished):
+    up, down = models(finished), models(finished, up=False)
+    for client in range(3):
+        assert all(equal(back, there) for back, there in zip(up[client], down[client], strict=True))
+    client = Client(finished.data(0), finished.config)
+    info = RoundInfo(finished.result["run"], 2, "", payloads(finished)[0][1])
+    assert FedGm().train(client.model, client.data, finished.config, info).statistics.keys() == {
+        *("weights", "biases", "counts")
+    }
+
+
+def test_the_deployed_network_is_retrained_when_it_is_due(finished):
+    """It is retrained in rounds 1 and 3, every second one, and in the last."""
+    down = [*models(finished, up=False)[0], models(finished, "evaluate", up=False)[0][-2]]
+    changed = [not equal(left, right) for left, right in pairwise(down)]
+    assert changed == [True, False, True, True]
+
+
+def test_the_server_keeps_what_it_refines_apart_from_what_it_got(run, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        server.FedGmServer,
+        "_deploy",
+        lambda self, blocks, start, round_: seen.append(self) or start,
+    )
+    finished = run(**KEYS | {"rounds": 2})
+    memory = seen[0].memory
+    for client, own in uploads(finished).items():
+        refined = memory[f"refined/{client}"]
+        assert np.array_equal(memory[f"client-{client}/features"], own[0]["features"])
+        assert np.array_equal(memory[f"client-{client}/adjacency"], own[0]["adjacency"])
+        assert (
+            0 < np.abs(refined - own[0]["features"].numpy()).max() <= 0.0201
+            and memory[f"step/{client}"] == 2
+        )
+    assert seen[0].holders() == [0, 1, 2] and isinstance(seen[0], StatefulServerSide)
+
+
+def test_seconds_and_loss_are_the_servers(finished):
+    rows_ = finished.result["history"]
+    assert all(row["seconds"]["refine"] > 0 and row["loss"] > 0 for row in rows_)
+    assert rows_[0]["seconds"]["deploy"] > rows_[1]["seconds"]["deploy"]
+    assert finished.result["strategy"] == "fedgm" and finished.result["evaluation"] == "global"
+
+
+def test_networks_with_different_initial_weights_are_not_averaged(run, finished):
+    assert equal(load_model(run(**KEYS, ema_decay=0.9).folder), load_model(finished.folder))
+
+
+def test_a_client_that_comes_late_uploads_its_graph_then(run):
+    finished = run(**KEYS | {"client_fraction": 0.34, "rounds": 6})
+    for own in uploads(finished).values():
+        assert "features" in own[0] and all("features" not in later for later in own[1:])
+    assert all(torch.isfinite(tensor).all() for tensor in load_model(finished.folder).values())
+
+
+class Misshapen:
+    """The ClientApp, where client 1 uploads a gradient of another shape in round 1."""
+
+    def __call__(self, message, context):
+        import client_app
+        from dance_flwr.federation.wire.keys import STATISTICS
+        from dance_flwr.federation.wire.tensors import arrays_of, state_of
+
+        reply = client_app.app(message, context)
+        asked = message.content.config_records.get("config", {})
+        late = message.metadata.message_type == "train" and asked["server-round"] == 1
+        if late and context.node_config["partition-id"] == 1:
+            state = state_of(reply.content[STATISTICS])
+            reply.content[STATISTICS] = arrays_of(state | {"counts": torch.zeros(4)})
+        return reply
+
+
+def test_a_client_with_a_broken_upload_is_skipped_and_asked_again(run):
+    finished = run(**KEYS, app=Misshapen(), min_valid_replies=2)
+    (client, reason), *others = finished.result["history"][0]["absent"].items()
+    assert (
+        client == "1" and "expected counts of torch.float32 and shape (3,)" in reason and not others
+    )
+    assert "features" in uploads(finished)[1][1] and "features" not in uploads(finished)[0][1]
+
+
+def test_it_learns(run):
+    keys = {
+        "rounds": 6,
+        "condense_steps": 60,
+        "fedgm_train_steps": 60,
+        "fedgm_train_every": 10,
+        "dropout": 0.2,
+    }
+    assert run(**KEYS | keys).result["test_accuracy"] > 0.6
+
+
+def test_the_paper_prints_its_numbers():
+    assert paper.main_number("cora", "fedgm", 0.08) == (84.15, 0.13)
+    assert paper.main_number("citeseer", "fedgm", 0.02) == (70.21, 0.43)

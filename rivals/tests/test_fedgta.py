@@ -1,0 +1,182 @@
+"""FedGTA: statistics against naive twins; its limits FedAvg and training in isolation."""
+
+import numpy as np
+import pytest
+import torch
+from dance_flwr_rivals.fedgta import FedGtaConfig
+from dance_flwr_rivals.fedgta import client as fedgta
+from dance_flwr_rivals.fedgta.server import mix_models, mixing_weights, similar_pairs
+from hypothesis import given
+from hypothesis import strategies as st
+from rival_support import oracle_fedgta as oracle
+from support.builders import random_csr
+from support.models import client_part, equal, models
+
+from dance_flwr.config.tree import parse
+from dance_flwr.federation.wire.messages import statistics_of
+from dance_flwr.nn.propagation import operator
+from dance_flwr.runs.reader import load_model
+
+
+def random_client(seed, n=12, classes=3):
+    """Return (dense A, Y_0 with one-hot training rows, training rows) in float64."""
+    rng = np.random.default_rng(seed)
+    indptr, indices = random_csr(rng, n, 0.25)
+    adjacency = np.zeros((n, n))
+    adjacency[np.repeat(np.arange(n), np.diff(indptr)), indices] = 1
+    known = rng.random(n) < 0.4
+    start = rng.dirichlet(np.ones(classes), n)
+    start[known] = np.eye(classes)[rng.integers(0, classes, known.sum())]
+    return adjacency, start, known
+
+
+def propagated(adjacency, start, known, steps=5, alpha=0.5):
+    rows, cols = (torch.tensor(ends) for ends in np.nonzero(adjacency))
+    graph = operator("gcn", rows, cols, torch.ones(len(rows), dtype=torch.float64), len(adjacency))
+    return fedgta.propagate(torch.tensor(start), torch.tensor(known), graph, steps, alpha)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 6), st.sampled_from([0.0, 0.5, 1.0]))
+def test_propagation_is_its_naive_twin(seed, steps, alpha):
+    adjacency, start, known = random_client(seed)
+    expected = oracle.propagate(start, known, adjacency, steps, alpha)
+    np.testing.assert_allclose(
+        propagated(adjacency, start, known, steps, alpha), expected, atol=1e-10
+    )
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.sampled_from(["raw", "central", "hybrid"]))
+def test_moments_are_their_naive_twin(seed, order, kind):
+    rows = np.random.default_rng(seed).dirichlet(np.ones(4), 9)
+    actual = fedgta.moments(torch.tensor(rows), order, kind)
+    assert (
+        actual.dtype == torch.float32
+        and actual.numel() == (2 if kind == "hybrid" else 1) * order * 4
+    )
+    np.testing.assert_allclose(actual, oracle.moments(rows, order, kind), atol=1e-6)
+
+
+@given(st.integers(0, 10**6))
+def test_the_first_central_moments_are_zero(seed):
+    rows = torch.tensor(np.random.default_rng(seed).dirichlet(np.ones(5), 30))
+    hybrid = fedgta.moments(rows, 3, "hybrid")
+    assert hybrid[15:20].abs().max() < 1e-7 < hybrid[20:25].abs().max()
+
+
+@given(st.integers(0, 10**6))
+def test_moments_do_not_depend_on_the_order_of_nodes(seed):
+    adjacency, start, known = random_client(seed)
+    order = np.random.default_rng(seed + 1).permutation(len(known))
+    left = fedgta.moments(propagated(adjacency, start, known).softmax(1), 10, "hybrid")
+    other = propagated(adjacency[order][:, order], start[order], known[order])
+    torch.testing.assert_close(
+        left, fedgta.moments(other.softmax(1), 10, "hybrid"), atol=1e-7, rtol=0
+    )
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.05, 1.0, 50.0]))
+def test_confidence_is_never_negative(seed, spread):
+    rng = np.random.default_rng(seed)
+    rows = torch.tensor(rng.standard_normal((20, 4)) * spread).softmax(1)
+    degree = torch.tensor(rng.integers(0, 5, 20))
+    expected = sum(
+        float(degree[v]) * sum(np.exp(-1) + s * np.log(s + 1e-8) for s in rows[v].tolist())
+        for v in range(20)
+    )
+    actual = float(fedgta.confidence(rows, degree))
+    assert actual >= 0 and actual == pytest.approx(expected, rel=1e-5)
+    assert float(fedgta.confidence(torch.full((1, 1), np.exp(-1.0)), torch.ones(1))) >= 0, (
+        "the minimum of x ln x"
+    )
+
+
+def test_moments_of_no_node_are_zeros():
+    assert fedgta.moments(torch.zeros(0, 3), 2, "hybrid").tolist() == [0.0] * 12
+
+
+@given(st.integers(0, 10**6), st.sampled_from([-1.0, 0.0, 0.5, 0.9, 1.0]))
+def test_the_means_are_their_naive_twin(seed, epsilon):
+    rng = np.random.default_rng(seed)
+    moments, confidence = rng.standard_normal((4, 6)), rng.random(4) + 0.1
+    states = [{"a": torch.tensor(rng.standard_normal(5))} for _ in range(4)]
+    weights = mixing_weights(
+        similar_pairs(torch.tensor(moments), epsilon), torch.tensor(confidence)
+    )
+    actual = torch.stack([state["a"] for state in mix_models(states, weights)])
+    expected = oracle.models(moments, confidence, [state["a"].numpy() for state in states], epsilon)
+    np.testing.assert_allclose(actual, expected, atol=1e-12)
+
+
+def test_clients_without_confidence_count_equally():
+    accepted = torch.tensor([[True, True, False], [True, True, True], [False, False, True]])
+    weights = mixing_weights(accepted, torch.tensor([0.0, 0.0, 2.0]))
+    assert weights.tolist() == [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]
+    assert similar_pairs(torch.zeros(2, 3), 0.0).tolist() == [[True, False], [False, True]]
+
+
+def test_no_other_client_is_similar_at_epsilon_1():
+    same = torch.ones(5, 7).double() / 3
+    assert torch.equal(similar_pairs(same, 1.0), torch.eye(5, dtype=torch.bool)) and bool(
+        similar_pairs(same, 0.99).all()
+    )
+
+
+def test_at_epsilon_1_it_is_training_in_isolation(run):
+    alone, finished = (
+        run(method=name, fedgta_epsilon=1.0, rounds=3) for name in ("local-only", "fedgta")
+    )
+    assert finished.result["model_fingerprint"] == alone.result["model_fingerprint"]
+    assert [row["counts"]["pairs-accepted"] for row in finished.result["history"]] == [0, 0, 0]
+    assert [row["counts"]["pairs-asked"] for row in finished.result["history"]] == [6, 6, 6]
+
+
+def test_with_equal_confidence_and_all_pairs_it_is_the_uniform_mean(run, monkeypatch):
+    monkeypatch.setattr(fedgta, "confidence", lambda rows, degree: torch.tensor(3.7))
+    finished = run(method="fedgta", fedgta_epsilon=-1.0, rounds=1)
+    uploads, stored = models(finished), load_model(finished.folder)
+    assert finished.result["history"][0]["counts"]["pairs-accepted"] == 6
+    for name in uploads[0][0]:
+        mean = sum(uploads[client][0][name].double() for client in range(3)) / 3
+        for client in range(3):
+            torch.testing.assert_close(
+                client_part(stored, client)[name].double(), mean, atol=1e-6, rtol=0
+            )
+
+
+def test_statistics_change_nothing_of_the_training_and_travel_as_declared(run):
+    finished, alone = run(method="fedgta", rounds=2), run(method="local-only", rounds=2)
+    assert all(equal(models(finished)[client][0], models(alone)[client][0]) for client in range(3))
+    for reply in finished.replies("train"):
+        sent = statistics_of(reply)
+        assert {name: tuple(tensor.shape) for name, tensor in sent.items()} == {
+            "moments": (60,),
+            "confidence": (1,),
+        }
+        assert float(sent["confidence"]) > 0
+    history = finished.result["history"]
+    assert all(
+        0 <= row["counts"]["pairs-accepted"] <= row["counts"]["pairs-asked"] == 6 for row in history
+    )
+
+
+@pytest.mark.parametrize(
+    "keys", [{"fedgta.kind": "raw"}, {"fedgta.steps": 0}, {"fedgta.moments": 3}]
+)
+def test_every_key_of_the_section_counts(dance, keys):
+    from dance_flwr.config.tree import flatten
+    from dance_flwr.federation.client.client import Client
+
+    def sent(**changes):
+        client = Client(
+            dance.data(0), parse(flatten(dance.config) | {"method": "fedgta"} | changes)
+        )
+        torch.manual_seed(0)
+        for parameter in client.model.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        return fedgta.statistics(client.model, client.data, FedGtaConfig.of(client.config))
+
+    plain, other = sent(), sent(**keys)
+    assert any(
+        plain[name].shape != other[name].shape or not plain[name].equal(other[name])
+        for name in plain
+    )

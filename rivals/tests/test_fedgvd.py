@@ -1,0 +1,477 @@
+"""FedGVD: class statistics, united graphs and teaching against naive twins; limits of a run."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from dance_flwr_rivals.condensation.adjacency import edges
+from dance_flwr_rivals.condensation.client import condensed_operator, training_quotas
+from dance_flwr_rivals.condensation.graphs import Condensed, RealGraph
+from dance_flwr_rivals.condensation.matching import condense
+from dance_flwr_rivals.fedgvd import FedGvdConfig, server
+from dance_flwr_rivals.fedgvd.client import condensed_loss
+from dance_flwr_rivals.fedgvd.server import teach, unite
+from dance_flwr_rivals.fedgvd.simgc import (
+    StatisticsMatching,
+    align_loss,
+    class_statistics,
+    draw_features,
+    hop_features,
+    smooth_loss,
+    train_teacher,
+)
+from dance_flwr_studies.reports import paper_values as paper
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rival_support.blocks import blocks as blocks  # a stochastic block model of 90 nodes
+from rival_support.blocks import draw, labels_of
+from rival_support.condensed import without_edges
+from support.graphs import TEXT_DIM
+from support.models import equal, models
+from torch.nn import functional as F
+
+import client_app
+from dance_flwr.config.plugins import BACKBONES
+from dance_flwr.config.tree import flatten, parse
+from dance_flwr.federation.client.client import open_client
+from dance_flwr.federation.wire.keys import NEEDS_INITIAL_UPLOAD, STATISTICS
+from dance_flwr.federation.wire.messages import config_of, payload_of, statistics_of
+from dance_flwr.federation.wire.tensors import arrays_of
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.nn.model import ModelShape, PlainModel
+from dance_flwr.nn.propagation import operator
+from dance_flwr.runs.reader import load_model
+from dance_flwr.seeding import seeded
+
+SHAPE = ModelShape(text_dim=12, hidden_dim=8, classes=3)
+FEW = FedGvdConfig(teacher_width=8, teacher_steps=20, steps=6)
+KEYS = {"method": "fedgvd", "clients": 3}
+
+
+@pytest.fixture(autouse=True)
+def the_same_draws():
+    """Teachers and pair networks draw from torch's global generator: isolate the tests."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
+
+
+def plain(seed=0, backbone="gcn", dropout=0.0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return PlainModel(SHAPE, backbone, dropout)
+
+
+def graph(sizes, seed=0, density=0.4, dim=12):
+    """Return a condensed graph with so many rows of each class."""
+    labels = labels_of(*sizes)
+    upper = torch.triu(
+        torch.rand(len(labels), len(labels), generator=draw(seed)) < density, 1
+    ).float()
+    return Condensed(
+        labels, torch.randn(len(labels), dim, generator=draw(seed + 1)), upper + upper.T
+    )
+
+
+# Condensation
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.integers(0, 10**6))
+def test_class_statistics_are_those_of_the_loops(sizes, seed):
+    labels = labels_of(*sizes)
+    values = torch.randn(len(labels), 3, generator=draw(seed)).double()
+    mean, deviation = class_statistics(values, labels, len(sizes))
+    for number, size in enumerate(sizes):
+        rows = values[labels == number]
+        torch.testing.assert_close(mean[number], rows.mean(0) if size else torch.zeros(3).double())
+        torch.testing.assert_close(
+            deviation[number], rows.std(0) if size > 1 else torch.zeros(3).double()
+        )
+
+
+def test_equal_rows_have_a_slope():
+    values = torch.ones(4, 3, requires_grad=True)
+    _, deviation = class_statistics(values, labels_of(2, 2), 2)
+    assert torch.isfinite(torch.autograd.grad(deviation.sum(), values)[0]).all()
+
+
+@given(st.integers(0, 10**6))
+def test_losses_are_those_of_the_loops(seed):
+    ours, theirs = labels_of(2, 1, 0, 3), labels_of(5, 4, 0, 1)
+    left, right = (
+        torch.randn(len(labels), 3, generator=draw(seed)).double() for labels in (ours, theirs)
+    )
+    quotas = torch.tensor([2, 1, 0, 3])
+    both = (torch.tensor([5, 4, 0, 1]) > 1) & (quotas > 1)
+    actual = align_loss(
+        class_statistics(left, ours, 4),
+        class_statistics(right, theirs, 4),
+        both,
+        quotas / quotas.max(),
+    )
+    expected = 0.0
+    for number, weight in ((0, 2), (1, 1), (3, 3)):
+        a, b = left[ours == number], right[theirs == number]
+        expected += weight / 3 * float((a.mean(0) - b.mean(0)).square().mean())
+        if min(len(a), len(b)) > 1:
+            expected += weight / 3 * float((a.std(0) - b.std(0)).square().mean())
+    assert float(actual) == pytest.approx(expected / 2)
+    adjacency = torch.rand(6, 6, generator=draw(seed)).double()
+    pairs = [(i, j) for i in range(6) for j in range(6)]
+    terms = [adjacency[i, j] * (left[i] - left[j]).square().mean() for i, j in pairs]
+    assert float(smooth_loss(left, adjacency)) == pytest.approx(float(sum(terms) / adjacency.sum()))
+    assert float(smooth_loss(left, 0 * adjacency)) == 0
+
+
+def test_smoothness_rewards_links_of_similar_nodes():
+    """The public code has the opposite sign."""
+    features = torch.tensor([[1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
+    alike, unlike = torch.zeros(3, 3), torch.zeros(3, 3)
+    alike[0, 1] = alike[1, 0] = unlike[0, 2] = unlike[2, 0] = 1
+    assert float(smooth_loss(features, alike)) == 0 < float(smooth_loss(features, unlike)) == 4
+
+
+def test_hops_are_powers(blocks):
+    real, *_ = blocks
+    dense = real.operator.to_dense()
+    reference = torch.cat(
+        [real.features, dense @ real.features, dense @ dense @ real.features], dim=1
+    )
+    torch.testing.assert_close(
+        hop_features(real.features, real.operator), reference, atol=1e-5, rtol=1e-4
+    )
+
+
+def test_the_teacher_is_the_best_on_validation_and_frozen(blocks):
+    real, truth, _ = blocks
+    nodes = torch.nonzero(real.labels < 0).flatten()
+    teacher = train_teacher(real, 3, replace(FEW, teacher_steps=100), truth, nodes)
+    with torch.no_grad():
+        assert (
+            float((teacher(real.propagated()[nodes]).argmax(1) == truth[nodes]).float().mean())
+            > 0.8
+        )
+    assert not any(parameter.requires_grad for parameter in teacher.parameters())
+    torch.manual_seed(3)
+    first = train_teacher(real, 3, replace(FEW, teacher_steps=10), truth, nodes[:0])
+    with torch.no_grad():
+        said = first(real.propagated()).argmax(1)
+    for checked, stored in ((torch.arange(90), True), (nodes[:0], False)):
+        torch.manual_seed(3)
+        later = train_teacher(real, 3, replace(FEW, teacher_steps=100), said, checked)
+        assert equal(first.state_dict(), later.state_dict()) == stored, (
+            "without validation nodes it is the last one"
+        )
+
+
+def test_features_start_as_noise_of_their_class(blocks):
+    real, *_ = blocks
+    known = real.labels >= 0
+    features, labels = real.features[known], real.labels[known]
+    rows = torch.full((4000,), 1)
+    actual = draw_features(features, labels, rows, 3, draw())
+    own = features[labels == 1]
+    torch.testing.assert_close(actual.mean(0), own.mean(0), atol=0.15, rtol=0)
+    torch.testing.assert_close(actual.std(0), own.std(0), atol=0.15, rtol=0)
+    nearest = F.cosine_similarity(actual[:, None], own[None], dim=2).max()
+    assert float(nearest) < 0.99, "no row of the client"
+    lonely = draw_features(features[:1], torch.tensor([2]), torch.tensor([2]), 3, draw())
+    assert torch.isfinite(lonely).all() and not lonely.allclose(features[:1], atol=0.1)
+
+
+def aligning(real, truth, quotas=(3, 3, 3), **changes):
+    own = replace(FEW, **changes)
+    return StatisticsMatching(
+        real, torch.tensor(quotas), train_teacher(real, 3, own, truth, torch.arange(0)), own, draw()
+    )
+
+
+def test_the_loss_falls_and_turns_are_taken(blocks):
+    real, truth, _ = blocks
+    actual = aligning(real, truth, feature_rate=0.05, adjacency_rate=0.01)
+    features = [actual.features.detach().clone()]
+    weights = [actual.pairs.first.weight.detach().clone()]
+    seen = []
+    for number in range(150):
+        loss = actual.step(number)
+        seen.append(loss)
+        if number in (9, 49):
+            features.append(actual.features.detach().clone())
+            weights.append(actual.pairs.first.weight.detach().clone())
+    assert features[0].equal(features[1]) and not features[1].equal(features[2])
+    assert not weights[0].equal(weights[1]) and weights[1].equal(weights[2])
+    assert seen[-1] < seen[0] / 2, (seen[0], seen[-1])
+
+
+def test_edges_are_drawn_by_their_weights(blocks):
+    real, truth, _ = blocks
+    actual = aligning(real, truth)
+    with torch.no_grad():
+        chances = actual.pairs(F.layer_norm(actual.features, (12,)))
+    drawn = torch.stack([actual.snapshot().adjacency for _ in range(400)])
+    assert set(drawn.unique().tolist()) == {0.0, 1.0} and drawn.equal(drawn.transpose(1, 2))
+    assert not drawn.diagonal(dim1=1, dim2=2).any()
+    torch.testing.assert_close(drawn.mean(0), chances, atol=0.12, rtol=0)
+
+
+@settings(max_examples=15)
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=4).filter(any), st.integers(0, 99))
+def test_condensation_works_for_any_classes(sizes, seed):
+    """Absent classes, single nodes, no edges: everything stays finite."""
+    labels = labels_of(*sizes, unknown=1)
+    real = RealGraph(
+        torch.randn(len(labels), 6, generator=draw(seed)), without_edges(len(labels)), labels
+    )
+    quotas = training_quotas(labels, len(labels), len(sizes), 0.5)
+    teacher = train_teacher(real, len(sizes), FEW, labels, torch.arange(0))
+    learning = StatisticsMatching(real, quotas, teacher, FEW, draw(seed))
+    actual = condense(learning, 12, lambda actual: 0.0)
+    assert torch.isfinite(actual.features).all() and torch.isfinite(actual.adjacency).all()
+    assert torch.bincount(actual.labels, minlength=len(sizes)).equal(quotas)
+
+
+# The united graph
+
+
+def test_a_union_by_hand():
+    """Two nodes with an edge, none, one node: nodes 0 1 | | 2, coordinators 3 4 5."""
+    pair = Condensed(
+        torch.tensor([0, 1]), torch.zeros(2, 4), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    )
+    none = Condensed(torch.empty(0, dtype=torch.int64), torch.zeros(0, 4), torch.zeros(0, 0))
+    one = Condensed(torch.tensor([2]), torch.zeros(1, 4), torch.zeros(1, 1))
+    actual = unite([pair, none, one])
+    dense = torch.zeros(6, 6).index_put((actual.rows, actual.cols), actual.weights, accumulate=True)
+    reference = torch.zeros(6, 6)
+    for i, j in [(0, 1), (0, 3), (1, 3), (2, 5), (3, 4), (3, 5), (4, 5)]:
+        reference[i, j] = reference[j, i] = 1
+    assert dense.equal(reference) and actual.sizes == (2, 0, 1)
+    assert actual.labels.tolist() == [0, 1, 2, -1, -1, -1]
+    assert actual.features[3:].eq(1).all() and not actual.features[:3].any()
+
+
+def test_coordinators_are_in_no_loss(monkeypatch):
+    graphs, seen = [graph((2, 1, 0)), graph((0, 2, 2), 5)], []
+
+    def spy(logits, labels):
+        seen.append(labels)
+        return F.nll_loss(torch.log_softmax(logits, 1), labels)
+
+    monkeypatch.setattr(server.F, "cross_entropy", spy)
+    server_logits = teach(plain(), unite(graphs), 3, 0.01)
+    assert len(seen) == 3 and all(
+        labels.equal(torch.cat([one.labels for one in graphs])) for labels in seen
+    )
+    assert [tuple(rows.shape) for rows in server_logits] == [(3, 3), (4, 3)]
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "gat"])
+def test_the_network_learns_the_union_and_returns_its_logits(backbone):
+    graphs = [graph((2, 1, 0)), graph((0, 0, 0)), graph((0, 2, 2), 5)]
+    model, whole = plain(backbone=backbone), unite(graphs)
+    first = torch.cat(teach(model, whole, 0, 0.01))
+    server_logits = teach(model, whole, 60, 0.01)
+    labels = whole.labels[:7]
+    assert F.cross_entropy(torch.cat(server_logits), labels) < F.cross_entropy(first, labels) / 2
+    model.eval()
+    said = model.graph_logits(
+        model.backbone(whole.features, whole.operator(model.backbone.operator))
+    )
+    assert torch.cat(server_logits).equal(said[:7]) and not len(server_logits[1])
+
+
+def test_clients_reach_one_another():
+    """Three hops, over two coordinators: out of reach of two layers, not of ten APPNP steps."""
+    own, other = graph((2, 1, 0)), graph((0, 2, 2), 5)
+    changed = replace(other, features=other.features + torch.randn(4, 12, generator=draw(9)))
+    for backbone, heard in (("gcn", False), ("appnp", True)):
+        model = plain(backbone=backbone)
+        before, after = (
+            teach(model, unite([own, there]), 0, 0.01)[0] for there in (other, changed)
+        )
+        assert before.allclose(after, atol=1e-6) != heard
+
+
+# The client's loss
+
+
+def test_the_loss_of_condensed_rows_by_hand():
+    logits, server_logits = (
+        torch.tensor([[0.0, 0.0], [2.0, 0.0]]),
+        torch.tensor([[1.0, 0.0], [2.0, 0.0]]),
+    )
+    entropy = (np.log(2) + np.log(1 + np.exp(2))) / 2
+    config = FedGvdConfig(condensed_weight=0.5, teaching_weight=2.0)
+    assert float(condensed_loss(logits, torch.tensor([0, 1]), None, config)) == pytest.approx(
+        0.5 * entropy
+    )
+    actual = condensed_loss(logits, torch.tensor([0, 1]), server_logits, config)
+    assert float(actual) == pytest.approx(0.5 * entropy + 2 * 0.25)
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_two_passes_are_one_over_the_disjoint_union(blocks, backbone):
+    """Condensed nodes are numbered after the real ones: the adjacency is block-diagonal."""
+    real, _, ends = blocks
+    own, model = graph((2, 2, 1)), plain(backbone=backbone).eval()
+    rows, cols, weights = edges(own.adjacency)
+    both = [torch.cat([ends[0], rows + 90]), torch.cat([ends[1], cols + 90])]
+    whole = operator(
+        model.backbone.operator, *both, torch.cat([torch.ones(len(ends[0])), weights]), 95
+    )
+    assert not whole.to_dense()[:90, 90:].any() and not whole.to_dense()[90:, :90].any()
+    once = model.backbone(torch.cat([real.features, own.features]), whole)
+    alone = operator(model.backbone.operator, *ends, torch.ones(len(ends[0])), 90)
+    parts = (real.features, alone), (own.features, condensed_operator(model.backbone.operator, own))
+    torch.testing.assert_close(once, torch.cat([model.backbone(*part) for part in parts]))
+
+
+# The method
+
+
+@pytest.fixture(scope="module")
+def finished(run):
+    return run(**KEYS)
+
+
+def state(finished, client):
+    with np.load(finished.store(client).folder / "state.npz") as file:
+        return dict(file)
+
+
+def by_client(finished, up=True):
+    """Return the training messages of each client, in order."""
+    actual = {}
+    for message in finished.messages:
+        node = message.metadata.src_node_id if up else message.metadata.dst_node_id
+        if node and message.metadata.message_type == "train" and message.has_content():
+            actual.setdefault(node - 1, []).append(message)
+    return actual
+
+
+def test_a_graph_is_uploaded_once_and_is_what_the_client_trains_on(finished):
+    for client, replies in by_client(finished).items():
+        sent, stored = statistics_of(replies[0]), state(finished, client)
+        assert not any(statistics_of(reply) for reply in replies[1:])
+        names = {"features": "features", "adjacency": "adjacency", "labels": "condensed_labels"}
+        assert sent.keys() == names.keys()
+        assert all(np.array_equal(sent[name], stored[own]) for name, own in names.items())
+        assert set(np.unique(sent["adjacency"])) <= {0.0, 1.0}
+    asked = [
+        [config_of(message).get(NEEDS_INITIAL_UPLOAD, False) for message in row]
+        for row in by_client(finished, up=False).values()
+    ]
+    assert asked == [[True, False, False]] * 3
+
+
+def test_a_client_is_sent_the_networks_logits_of_its_own_rows(finished):
+    """Recomputed without a server side, for rounds 1 and 2."""
+    sent = [statistics_of(replies[0]) for _, replies in sorted(by_client(finished).items())]
+    graphs = [Condensed(one["labels"], one["features"], one["adjacency"]) for one in sent]
+    with seeded(0, "global"):
+        model = PlainModel(ModelShape(TEXT_DIM, 8, 3), "gcn", 0.5)
+    config = FedGvdConfig.of(finished.config)
+    for round_ in (1, 2):
+        server_logits = teach(model, unite(graphs), config.server_epochs, config.server_rate)
+        for client, messages in sorted(by_client(finished, up=False).items()):
+            assert not payload_of(messages[0])
+            assert equal(payload_of(messages[round_]), {"logits": server_logits[client]})
+    assert finished.result["history"][0]["seconds"]["teach"] > 0
+
+
+def test_without_weights_it_is_training_in_isolation_bit_by_bit(run):
+    keys = {"clients": 3, "fedgvd_condensed_weight": 0.0, "fedgvd_teaching_weight": 0.0}
+    alone, actual = (run(method=name, **keys) for name in ("local-only", "fedgvd"))
+    assert actual.result["model_fingerprint"] == alone.result["model_fingerprint"]
+    assert actual.result["test_accuracy"] == alone.result["test_accuracy"]
+    assert (actual.result["strategy"], actual.result["evaluation"]) == ("fedgvd", "personalised")
+
+
+def test_clients_continue_with_their_own_models(finished):
+    up, down = models(finished), models(finished, up=False)
+    for client in range(3):
+        assert all(equal(down[client][round_], up[client][round_ - 1]) for round_ in (1, 2))
+
+
+def test_teaching_moves_a_clients_logits_towards_the_servers(finished):
+    client = 0
+    opened = open_client(finished.partition / f"client-{client}", finished.config)
+    start, stored = models(finished, up=False)[client][1], state(finished, client)
+    own = Condensed(
+        *(torch.tensor(stored[name]) for name in ("condensed_labels", "features", "adjacency"))
+    )
+    server_logits = 3 * torch.randn(len(own.labels), 3, generator=draw())
+    apart = []
+    flat = flatten(finished.config) | {"dropout": 0.0, "local-epochs": 10}
+    for weight in (0.0, 1.0):
+        opened.config = parse(flat | {"fedgvd.teaching-weight": weight})
+        info = RoundInfo(finished.result["run"], 2, "", {"logits": server_logits})
+        trained, _ = opened.train(start, info)
+        opened.model.load_state_dict(trained)
+        opened.model.eval()
+        with torch.no_grad():
+            said = opened.model.graph_logits(
+                opened.model.backbone(own.features, condensed_operator("gcn", own))
+            )
+        apart.append(float((said - server_logits).square().mean()))
+    assert apart[1] < apart[0]
+
+
+def test_a_client_that_comes_late_uploads_then(run):
+    actual = run(**KEYS | {"rounds": 4, "client_fraction": 0.34})
+    for replies in by_client(actual).values():
+        assert [bool(statistics_of(reply)) for reply in replies] == [True] + [False] * (
+            len(replies) - 1
+        )
+
+
+def test_an_upload_that_is_no_graph_is_skipped_and_requested_again(run):
+    def lopsided(message, context):
+        reply = client_app.app(message, context)
+        if context.node_config["partition-id"] == 1 and config_of(message).get("server-round") == 1:
+            sent = statistics_of(reply)
+            if sent:
+                sent["adjacency"][0, 1] += 0.5
+                reply.content[STATISTICS] = arrays_of(sent)
+        return reply
+
+    actual = run(**KEYS, app=lopsided, min_valid_replies=2)
+    (client, reason), *others = actual.result["history"][0]["absent"].items()
+    assert client == "1" and "expected a symmetric adjacency" in reason and not others
+    down = by_client(actual, up=False)
+    asked = [config_of(message).get(NEEDS_INITIAL_UPLOAD, False) for message in down[1]]
+    assert asked == [True, True, False] and [bool(payload_of(message)) for message in down[1]] == [
+        False,
+        False,
+        True,
+    ]
+    assert [bool(payload_of(message)) for message in down[0]] == [False, True, True]
+
+
+def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
+    """S does not depend on the text of test nodes."""
+    from dance_flwr_rivals.fedgvd.client import FedGvd
+
+    from dance_flwr.client_data.client_data import ClientData
+    from dance_flwr.data.graphs.graph import TEST
+
+    config, results = run_config(split_mode="inductive", **KEYS), []
+    for noise in (0.0, 1.0):
+        data = ClientData(finished.data(1).folder, torch.device("cpu"), inductive=True)
+        data.table.nodes[data.split == TEST] += noise * torch.rand(TEXT_DIM)
+        results.append(FedGvd().condense(data, config, torch.tensor([2, 2, 2])))
+    assert results[0].features.equal(results[1].features) and results[0].adjacency.equal(
+        results[1].adjacency
+    )
+
+
+def test_it_learns(run):
+    actual = run(**KEYS | {"rounds": 12, "dropout": 0.2})
+    assert actual.result["test_accuracy"] > 0.6
+    assert all(torch.isfinite(tensor).all() for tensor in load_model(actual.folder).values())
+
+
+def test_the_paper_prints_its_numbers():
+    assert paper.main_number("cora", "fedgvd", 0.08) == (85.56, 0.20)
+    assert paper.main_number("citeseer", "fedgvd", 0.02) == (67.22, 0.57)

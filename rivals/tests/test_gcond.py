@@ -1,0 +1,111 @@
+"""GCond: condensed once, all rows labelled, stored by the client, tested on the real graph."""
+
+import numpy as np
+import pytest
+import torch
+from dance_flwr_rivals.condensation import client as condensed
+from dance_flwr_rivals.condensation.client import GCond, training_quotas
+from dance_flwr_studies.reports import paper_values as paper
+from support.graphs import TEXT_DIM
+
+from dance_flwr.federation.client.client import initial_model, shape_of
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.metrics import Report
+
+KEYS = {"method": "gcond", "clients": 3, "condense_steps": 4, "local_epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def finished(run):
+    return run(**KEYS)
+
+
+def state(finished, client=0):
+    with np.load(finished.store(client).folder / "state.npz") as file:
+        return dict(file)
+
+
+def test_s_is_whole_sorted_and_of_the_budget(finished):
+    for client in range(3):
+        data, actual = finished.data(client), state(finished, client)
+        quotas = training_quotas(
+            data.train_labels, data.num_nodes, 3, finished.config.condensation_ratio
+        )
+        labels, adjacency = actual["condensed_labels"], actual["adjacency"]
+        assert labels.tolist() == [
+            number for number, quota in enumerate(quotas.tolist()) for _ in range(quota)
+        ]
+        assert actual["features"].shape == (len(labels), TEXT_DIM) and adjacency.shape == (
+            len(labels),
+            len(labels),
+        )
+        assert np.array_equal(adjacency, adjacency.T) and not adjacency.diagonal().any()
+        assert adjacency.min() >= 0 and adjacency.max() <= 1
+        assert actual["features"].dtype == adjacency.dtype == np.float32
+
+
+def test_s_is_condensed_in_the_first_round_only(finished):
+    seconds = [row["seconds"]["nodes"] for row in finished.result["history"]]
+    assert seconds[0] > 5 * max(seconds[1:])
+
+
+def test_a_round_trains_on_s_and_on_nothing_else(finished, monkeypatch):
+    seen = []
+
+    def spy(model, graph, config, round_):
+        seen.append((graph.features, graph.operator.to_dense(), graph.labels))
+        return 0.0
+
+    monkeypatch.setattr(condensed, "train_on", spy)
+    data, actual = finished.data(0), state(finished)
+    model = initial_model(shape_of(TEXT_DIM, 3, finished.config), finished.config)
+    report = GCond().train(model, data, finished.config, RoundInfo(finished.result["run"], 2, ""))
+    (features, operator, labels) = seen[0]
+    assert np.array_equal(features.numpy(), actual["features"])
+    assert (
+        np.array_equal(labels.numpy(), actual["condensed_labels"])
+        and operator.shape == (len(labels),) * 2
+    )
+    assert report.counts["condensed-nodes"] == report.counts["evidence-supervised"] == len(labels)
+    assert isinstance(report, Report) and report.counts["evidence-tokens"] == 0
+
+
+def test_s_does_not_depend_on_when_it_is_condensed_nor_on_earlier_draws(finished):
+    torch.rand(5)
+    again = GCond().arrays(finished.data(0), finished.config)
+    assert all(np.array_equal(again[name].numpy(), state(finished)[name]) for name in again)
+
+
+def test_predictions_are_of_the_real_graph(finished):
+    data = finished.data(0)
+    model = initial_model(shape_of(TEXT_DIM, 3, finished.config), finished.config)
+    nodes = torch.tensor([3, 0, 8])
+    info = RoundInfo("", 1, "")
+    probs = GCond().predict(model, data, finished.config, info, nodes)["deployed"]
+    hidden = model.backbone(data.table.nodes, data.graph.operator("gcn"))
+    assert torch.softmax(model.graph_logits(hidden), 1).detach()[nodes].allclose(probs)
+
+
+def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
+    """S does not depend on the text of test nodes."""
+    from dance_flwr.client_data.client_data import ClientData
+    from dance_flwr.data.graphs.graph import TEST
+
+    config = run_config(split_mode="inductive", **KEYS)
+    results = []
+    for noise in (0.0, 1.0):
+        data = ClientData(finished.data(1).folder, torch.device("cpu"), inductive=True)
+        data.table.nodes[data.split == TEST] += noise * torch.rand(TEXT_DIM)
+        results.append(GCond().arrays(data, config))
+    assert all(results[0][name].equal(results[1][name]) for name in results[0])
+
+
+def test_it_learns(run):
+    actual = run(**KEYS | {"rounds": 12, "condense_steps": 60, "local_epochs": 3, "dropout": 0.2})
+    assert actual.result["test_accuracy"] > 0.6
+
+
+def test_the_paper_prints_its_numbers():
+    assert paper.main_number("cora", "gcond", 0.08) == (83.61, 0.26)
+    assert paper.main_number("citeseer", "gcond", 0.02) == (67.27, 0.66)
+    assert paper.main_number("cora", "random-core", 0.08) is None

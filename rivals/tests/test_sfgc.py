@@ -1,0 +1,326 @@
+"""SFGC: gradients, students and experts against autograd, limits of its loss, runs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from dance_flwr_rivals.condensation import client as condensed
+from dance_flwr_rivals.condensation.client import training_quotas
+from dance_flwr_rivals.condensation.graphs import RealGraph, layer_normalise
+from dance_flwr_rivals.condensation.matching import condense
+from dance_flwr_rivals.selected_core.client import k_center_rows
+from dance_flwr_rivals.sfgc import SfgcConfig
+from dance_flwr_rivals.sfgc.trajectories import (
+    EVERY,
+    ExpertData,
+    Sfgc,
+    TrajectoryMatching,
+    Weights,
+    trajectory,
+    trajectory_loss,
+)
+from dance_flwr_studies.reports import paper_values as paper
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rival_support.blocks import blocks as blocks  # a stochastic block model of 90 nodes
+from rival_support.blocks import draw, labels_of
+from rival_support.condensed import without_edges
+from support.graphs import TEXT_DIM
+from torch.nn import functional as F
+
+from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.data.graphs.graph import TEST
+from dance_flwr.federation.client.client import initial_model, shape_of
+from dance_flwr.methods.contract import RoundInfo
+
+CPU = torch.device("cpu")
+FEW = SfgcConfig(experts=2, latest_start=10, span=5, steps=6, unroll=3)
+KEYS = {"method": "sfgc", "clients": 3, "local_epochs": 1}
+
+
+def weights(dim, hidden, classes, seed=0):
+    """Return random weights and biases in float64."""
+    made = Weights.draw(dim, hidden, classes, draw(seed), CPU)
+    return Weights(
+        *(
+            part.double() + 0.1 * torch.randn(part.shape, generator=draw(seed + 1)).double()
+            for part in made
+        )
+    )
+
+
+def logits(theta, features, operator):
+    """Return the logits of the network as in the paper, for autograd."""
+    first, bias, second, shift = theta
+    return operator @ torch.relu(operator @ features @ first + bias) @ second + shift
+
+
+# Experts
+
+
+def test_an_experts_gradient_is_that_of_autograd(blocks):
+    real, *_ = blocks
+    theta = weights(12, 5, 4)  # one class has no node
+    data = ExpertData.of(real, 4)
+    doubled = ExpertData(
+        data.inputs.double(),
+        data.hop.to_dense().double(),
+        data.nodes,
+        data.targets.double(),
+    )
+    leaves = [part.clone().requires_grad_() for part in theta]
+    known = real.labels >= 0
+    actual = logits(
+        leaves, layer_normalise(real.features).double(), real.operator.to_dense().double()
+    )[known]
+    reference = torch.autograd.grad(F.cross_entropy(actual, real.labels[known]), leaves)
+    for mine, own in zip(doubled.gradient(theta), reference, strict=True):
+        torch.testing.assert_close(mine, own, atol=1e-6, rtol=1e-5)
+
+
+def test_an_expert_is_plain_gradient_descent(blocks):
+    real, *_ = blocks
+    theta, known = Weights.draw(12, 5, 3, draw(), CPU), real.labels >= 0
+    path = trajectory(theta, ExpertData.of(real, 3), 0.3, {0, 4, 7})
+    leaves = [part.clone().requires_grad_() for part in theta]
+    plain = torch.optim.SGD(leaves, lr=0.3)
+    for _ in range(7):
+        plain.zero_grad()
+        F.cross_entropy(
+            logits(leaves, layer_normalise(real.features), real.operator)[known], real.labels[known]
+        ).backward()
+        plain.step()
+    assert list(path) == [0, 4, 7] and path[0] is theta
+    for mine, own in zip(path[7], leaves, strict=True):
+        torch.testing.assert_close(mine, own.detach(), atol=1e-5, rtol=1e-4)
+
+
+# The student
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 6), st.integers(0, 4))
+def test_the_unrolled_student_is_that_of_autograd(seed, rows, dim, steps):
+    """With more rows than dimensions and fewer; gradients of X' and of the rate too."""
+    nodes = torch.randn(rows, dim, generator=draw(seed)).double().requires_grad_()
+    labels = torch.randint(3, (rows,), generator=draw(seed + 1))
+    rate = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
+    start, goal = weights(dim, 5, 3, seed), weights(dim, 5, 3, seed + 7)
+    actual = trajectory_loss(nodes, F.one_hot(labels, 3).double(), start, goal, steps, rate)
+    theta = [part.clone().requires_grad_() for part in start]
+    for _ in range(steps):
+        loss = F.cross_entropy(logits(theta, nodes, torch.eye(rows).double()), labels)
+        slopes = torch.autograd.grad(loss, theta, create_graph=True)
+        theta = [own - rate * slope for own, slope in zip(theta, slopes, strict=True)]
+    missed = sum(
+        (own - reference).square().sum() for own, reference in zip(theta, goal, strict=True)
+    )
+    apart = sum(
+        (own - reference).square().sum() for own, reference in zip(start, goal, strict=True)
+    )
+    torch.testing.assert_close(actual, missed / apart)
+    if steps:
+        for mine, own in zip(
+            torch.autograd.grad(actual, (nodes, rate)),
+            torch.autograd.grad(missed / apart, (nodes, rate)),
+            strict=True,
+        ):
+            torch.testing.assert_close(mine, own)
+
+
+def test_without_steps_the_loss_is_1():
+    start, goal = weights(4, 3, 2), weights(4, 3, 2, 5)
+    loss = trajectory_loss(
+        torch.rand(3, 4).double(), torch.eye(3, 2).double(), start, goal, 0, torch.tensor(0.1)
+    )
+    assert float(loss) == 1
+
+
+def test_a_student_on_the_whole_graph_goes_where_its_expert_went(blocks):
+    """A' = I is exact on a graph without edges; on one with edges the student strays."""
+    real, *_ = blocks
+    for graph, least, most in ((without_edges(90), 0, 1e-6), (real.operator, 1e-3, 1e3)):
+        whole = RealGraph(real.features, graph, real.labels)
+        path = trajectory(
+            Weights.draw(12, 8, 3, draw(), CPU), ExpertData.of(whole, 3), 0.2, {5, 25}
+        )
+        known = real.labels >= 0
+        nodes, targets = (
+            layer_normalise(real.features)[known],
+            F.one_hot(real.labels[known], 3).float(),
+        )
+        actual = float(trajectory_loss(nodes, targets, path[5], path[25], 20, torch.tensor(0.2)))
+        assert least <= actual <= most
+
+
+# Matching
+
+
+def matching(real, quotas=(3, 3, 3), **changes):
+    return TrajectoryMatching(real, torch.tensor(quotas), 8, replace(FEW, **changes), draw())
+
+
+def test_it_starts_from_distinct_centres_in_the_order_of_their_classes(blocks):
+    real, *_ = blocks
+    actual = matching(real, (4, 0, 6))
+    assert actual.labels.tolist() == [0] * 4 + [2] * 6
+    points, rows = real.propagated(), []
+    for number, count in ((0, 4), (2, 6)):
+        nodes = torch.nonzero(real.labels == number).flatten()
+        rows += sorted(nodes[k_center_rows(points[nodes], count, draw())].tolist())
+    assert len(set(rows)) == 10 and actual.features.detach().equal(
+        layer_normalise(real.features)[rows]
+    )
+
+
+@pytest.mark.parametrize(("latest", "span"), [(0, 1), (4, 7), (10, 5), (12, 3)])
+def test_no_segment_ends_after_its_expert(blocks, latest, span):
+    real, *_ = blocks
+    actual = matching(real, latest_start=latest, span=span, experts=1)
+    assert list(actual.starts) == list(range(0, latest + 1, EVERY))
+    assert actual.experts[0].keys() == {*actual.starts, *(start + span for start in actual.starts)}
+
+
+def test_the_loss_falls_below_1(blocks):
+    real, *_ = blocks
+    actual = matching(
+        real, latest_start=20, span=20, unroll=10, student_rate=0.1, feature_rate=0.05
+    )
+    losses = [actual.step(number) for number in range(50)]
+    assert np.mean(losses[-10:]) < 1 and np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10]), losses
+    assert 0 < float(actual.rate.detach()) != pytest.approx(0.1, abs=1e-9), "the rate is learnt"
+
+
+def test_a_student_that_diverges_moves_nothing(blocks):
+    real, *_ = blocks
+    actual = matching(real, student_rate=1e30, unroll=8)
+    before = actual.features.detach().clone()
+    assert not np.isfinite([actual.step(number) for number in range(3)]).all()
+    assert actual.features.detach().equal(before)
+
+
+def test_the_best_on_validation_is_kept_and_the_draws_decide(blocks):
+    real, *_ = blocks
+    copies = [real.features.clone(), real.labels.clone()]
+
+    def made(seed, values=()):
+        seen = []
+
+        def score(actual):
+            seen.append(actual)
+            return dict(values).get(len(seen), 0.5)
+
+        torch.rand(seed)  # other draws do not matter
+        learning = TrajectoryMatching(real, torch.tensor([2, 2, 2]), 8, FEW, draw(seed))
+        return condense(learning, FEW.steps, score), seen
+
+    actual, seen = made(0, [(2, 0.9), (4, 0.9)])
+    assert len(seen) == 6 and actual is seen[3], "the later of two alike"
+    assert actual.features.equal(made(0, [(4, 0.9)])[0].features)
+    assert not actual.features.equal(made(1, [(4, 0.9)])[0].features)
+    assert not actual.adjacency.any() and actual.adjacency.shape == (6, 6)
+    assert real.features.equal(copies[0]) and real.labels.equal(copies[1])
+
+
+@settings(max_examples=15)
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=4).filter(any), st.integers(0, 99))
+def test_condensation_works_for_any_classes(sizes, seed):
+    """Absent classes, single nodes, no edges: everything stays finite."""
+    labels = labels_of(*sizes, unknown=1)
+    real = RealGraph(
+        torch.randn(len(labels), 6, generator=draw(seed)), without_edges(len(labels)), labels
+    )
+    quotas = training_quotas(labels, len(labels), len(sizes), 0.5)
+    learning = TrajectoryMatching(real, quotas, 4, FEW, draw(seed))
+    actual = condense(learning, FEW.steps, lambda actual: 0.0)
+    assert torch.isfinite(actual.features).all()
+    assert torch.bincount(actual.labels, minlength=len(sizes)).equal(quotas)
+
+
+# The method
+
+
+@pytest.fixture(scope="module")
+def finished(run):
+    return run(**KEYS)
+
+
+def state(finished, client=0):
+    with np.load(finished.store(client).folder / "state.npz") as file:
+        return dict(file)
+
+
+def test_s_has_no_edges_is_sorted_and_of_the_budget(finished):
+    for client in range(3):
+        data, actual = finished.data(client), state(finished, client)
+        quotas = training_quotas(
+            data.train_labels, data.num_nodes, 3, finished.config.condensation_ratio
+        ).tolist()
+        labels = actual["condensed_labels"]
+        assert labels.tolist() == [
+            number for number, quota in enumerate(quotas) for _ in range(quota)
+        ]
+        assert (
+            actual["features"].shape == (len(labels), TEXT_DIM)
+            and actual["features"].dtype == np.float32
+        )
+        assert (
+            actual["adjacency"].shape == (len(labels), len(labels))
+            and not actual["adjacency"].any()
+        )
+
+
+def test_a_round_trains_on_s_without_edges(finished, monkeypatch):
+    seen = []
+
+    def spy(model, graph, config, round_):
+        seen.append((graph.features, graph.operator.to_dense(), graph.labels))
+        return 0.0
+
+    monkeypatch.setattr(condensed, "train_on", spy)
+    model = initial_model(shape_of(TEXT_DIM, 3, finished.config), finished.config)
+    report = Sfgc().train(
+        model, finished.data(0), finished.config, RoundInfo(finished.result["run"], 2, "")
+    )
+    (features, graph, labels) = seen[0]
+    assert np.array_equal(features.numpy(), state(finished)["features"])
+    assert graph.equal(torch.eye(len(labels))) and report.counts["condensed-nodes"] == len(labels)
+
+
+def test_s_does_not_depend_on_the_draws_before(finished):
+    data = finished.data(0)
+    quotas = torch.bincount(torch.tensor(state(finished)["condensed_labels"]), minlength=3)
+    torch.rand(5)
+    again = Sfgc().condense(data, finished.config, quotas)
+    assert np.array_equal(again.features.numpy(), state(finished)["features"])
+
+
+def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
+    """S does not depend on the text of test nodes."""
+    config, made = run_config(split_mode="inductive", **KEYS), []
+    for noise in (0.0, 1.0):
+        data = ClientData(finished.data(1).folder, CPU, inductive=True)
+        data.table.nodes[data.split == TEST] += noise * torch.rand(TEXT_DIM)
+        made.append(Sfgc().condense(data, config, torch.tensor([2, 2, 2])))
+    assert made[0].features.equal(made[1].features)
+
+
+def test_it_learns(run):
+    actual = run(
+        **KEYS
+        | {
+            "rounds": 12,
+            "sfgc_steps": 30,
+            "sfgc_span": 20,
+            "sfgc_unroll": 10,
+            "sfgc_feature_rate": 0.03,
+            "local_epochs": 3,
+            "dropout": 0.2,
+        }
+    )
+    assert actual.result["test_accuracy"] > 0.6
+
+
+def test_the_paper_prints_its_numbers():
+    assert paper.main_number("cora", "sfgc", 0.08) == (83.58, 0.25)
+    assert paper.main_number("citeseer", "sfgc", 0.02) == (69.34, 0.65)

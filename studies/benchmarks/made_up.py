@@ -1,0 +1,242 @@
+"""A federation of any size that is made up: client folders with texts, embeddings and labels.
+
+    python studies/benchmarks/made_up.py FOLDER [--nodes 1000000] [--clients 20] [--seed 0]
+    python studies/benchmarks/made_up.py FOLDER --run method=fedavg-full rounds=3
+
+The graph is the block model of `partition.py`: communities of about 250 nodes, about 10 edges per
+node, degrees by a power law, four of five draws inside a community. A client holds whole
+communities: the partition is planted, as `by-column` over a column `site`. A community has a topic,
+drawn from its client's own mixture; a tenth of the labels are drawn at random instead. A text has
+one to three sentences that name the node and its topic; no encoder reads them, as each sentence's
+embedding is a unit vector around the centre of the topic. Hence folders, manifest and cards come
+from the code that writes those of real data. Everything follows from the seed.
+
+`--run` trains on the folders in this process, each client with data of its own, as at a SuperNode
+with `data-path`; what follows are keys of the configuration.
+"""
+
+import argparse
+import logging
+import resource
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from partition import CLASSES, synthetic_edges
+
+from dance_flwr.config.paths import PROJECT
+from dance_flwr.config.tree import flatten, parse
+from dance_flwr.data.client_folder import check, write_partition
+from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
+from dance_flwr.data.partition import PartitionSpec, make_partition, manifest
+from dance_flwr.data.text.bank import BankSlice, BankStats
+
+MOST_CHUNKS = 3
+RANDOM_LABELS = 0.1  # share of the labels that are drawn at random
+SIGNAL = 0.15  # length of a topic's centre, where the noise around it has length 1
+SENTENCE = "Entry {node:08d}.{part} is about topic {topic:03d}."
+_LENGTH = len(SENTENCE.format(node=0, part=0, topic=0))
+_NODE, _TOPIC = slice(6, 14), slice(_LENGTH - 4, _LENGTH - 1)
+_TOKENS = 12  # tokens that a sentence is said to have
+_BLOCK = 16_384  # embeddings that are drawn at a time
+
+
+@dataclass(frozen=True)
+class MadeUpBank:
+    """Embeddings of the texts of `make_graph`, in the place of a `TextBank`.
+
+    Attributes
+    ----------
+    dim : width of an embedding
+    """
+
+    seed: int
+    dim: int
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """Content of bank.json."""
+        chunks = {"chunk_tokens": _TOKENS, "max_chunks": MOST_CHUNKS, "chunker_version": 1}
+        encoder = {
+            "encoder": "made-up",
+            "weights_sha256": f"made-up-{self.seed}",
+            "precision": "float32",
+        }
+        return {**encoder, "dim": self.dim, **chunks}
+
+    @cached_property
+    def centres(self) -> NDArray[np.float32]:
+        """[CLASSES, dim], one of length `SIGNAL` per topic."""
+        rows = np.random.default_rng(self.seed).standard_normal((CLASSES, self.dim), np.float32)
+        return rows * (SIGNAL / np.linalg.norm(rows, axis=1, keepdims=True))
+
+    def ensure(self, texts: Sequence[str]) -> BankStats:
+        """Report that nothing has to be encoded."""
+        return BankStats(len(texts), 0, 0, 0, 0, 0.0)
+
+    def gather(self, texts: Sequence[str]) -> BankSlice:
+        """Return one chunk per sentence; the noise follows from the first node and the seed."""
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        counts = (lengths + 1) // (_LENGTH + 1)
+        ptr = np.concatenate([[0], np.cumsum(counts)])
+        part = np.arange(ptr[-1]) - np.repeat(ptr[:-1], counts)
+        start = (part * (_LENGTH + 1)).astype(np.int32)
+        topic = np.fromiter((int(text[_TOPIC]) for text in texts), np.int64, len(texts))
+        owner = np.repeat(topic, counts)
+        draw = np.random.default_rng([self.seed, int(texts[0][_NODE])])
+        embeddings = np.empty((len(owner), self.dim), np.float16)
+        for first in range(0, len(owner), _BLOCK):
+            rows = self.centres[owner[first : first + _BLOCK]]
+            noise = draw.standard_normal(rows.shape, np.float32) / np.float32(self.dim**0.5)
+            rows = rows + noise
+            embeddings[first : first + _BLOCK] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        spans = np.stack([start, start + np.int32(_LENGTH)], axis=1)
+        return BankSlice(embeddings, spans, np.full(len(owner), _TOKENS, np.int32), ptr)
+
+
+def make_graph(nodes: int, clients: int, seed: int, edges_per_node: int = 10) -> TextGraph:
+    """Return the whole graph; `site` is the client that holds each node."""
+    draw = np.random.default_rng(seed)
+    community, source, target = synthetic_edges(nodes, edges_per_node * nodes, draw)
+    indptr, indices = csr_from_pairs(source, target, nodes)
+    site = _planted(community, clients)
+    topic = _topics(community, site, draw)
+    labels = np.where(
+        draw.random(nodes) < RANDOM_LABELS, draw.integers(0, CLASSES, nodes), topic
+    ).astype(np.int64)
+    counts = draw.integers(1, MOST_CHUNKS + 1, nodes).tolist()
+    width = len(str(clients - 1))
+    names = np.array([f"site-{k:0{width}d}" for k in range(clients)])
+    return TextGraph(
+        name="made-up",
+        ids=np.char.add("n", np.arange(nodes).astype(str)),
+        texts=[
+            " ".join(SENTENCE.format(node=node, part=part, topic=about) for part in range(count))
+            for node, (count, about) in enumerate(zip(counts, topic.tolist(), strict=True))
+        ],
+        labels=labels,
+        class_names=tuple(f"topic {k:03d}" for k in range(CLASSES)),
+        indptr=indptr,
+        indices=indices,
+        split=np.zeros(nodes, np.uint8),
+        provenance={"made up": f"{nodes} nodes, {edges_per_node} edges each, seed {seed}"},
+        site=names[site],
+    )
+
+
+def _planted(community: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
+    """Return each node's client: whole communities, in order, up to equal shares of the nodes."""
+    sizes = np.bincount(community)
+    middle = np.cumsum(sizes) - sizes / 2
+    share = np.minimum((middle * clients / len(community)).astype(np.int64), clients - 1)
+    return share[community]
+
+
+def _topics(
+    community: NDArray[np.int64], site: NDArray[np.int64], draw: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return each node's topic: one per community, by a mixture of its client, Dirichlet(1)."""
+    first = np.unique(community, return_index=True)[1]
+    mixtures = draw.dirichlet(np.ones(CLASSES), int(site.max()) + 1).cumsum(axis=1)
+    topics = np.zeros(int(community.max()) + 1, np.int64)
+    below = mixtures[site[first]] < draw.random((len(first), 1))
+    topics[community[first]] = np.minimum(below.sum(axis=1), CLASSES - 1)
+    return topics[community]
+
+
+def make_clients(
+    folder: Path,
+    nodes: int,
+    clients: int,
+    seed: int = 0,
+    dim: int = 384,
+    edges_per_node: int = 10,
+) -> dict[str, Any]:
+    """Write a folder with `manifest.json` and `client-K/` for each client; return the manifest.
+
+    Parameters
+    ----------
+    folder : must be absent or empty
+    nodes : of all clients together; at least about 250 per client, so that each has a community
+    dim : width of the embeddings
+    """
+    graph = make_graph(nodes, clients, seed, edges_per_node)
+    spec = PartitionSpec("by-column", clients, seed, 1.0, 0.6, 0.2, 0.2)
+    partition = make_partition(graph, spec)
+    content = manifest(graph, partition)
+    bank: Any = MadeUpBank(seed, dim)
+    write_partition(graph, partition, content, folder, bank)
+    return content
+
+
+def run_clients(folder: Path, out: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a federation in this process on the clients of a folder; return its result.
+
+    Parameters
+    ----------
+    out : folder of the run
+    values : keys of the configuration; `clients` is that of the folder
+    """
+    sys.path.insert(0, str(PROJECT))
+    import client_app
+    import server_app
+    from dance_flwr.federation.wire import keys
+    from dance_flwr.runs.reader import read_result
+    from dance_flwr.runs.simulation.in_process import InProcessGrid
+
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    clients, run = len(check(folder)["clients"]), time.time_ns()
+    config = parse({"data": "made-up", **values, "clients": clients, "out": str(out)})
+    nodes = {
+        number + 1: {
+            keys.PARTITION_ID: number,
+            keys.NUM_PARTITIONS: clients,
+            keys.DATA_PATH: str(folder.resolve() / f"client-{number}"),
+        }
+        for number in range(clients)
+    }
+    grid = InProcessGrid(client_app.app, flatten(config), nodes, run_id=run)
+    server_app.run(grid, config, str(run), out, lambda row: print(row, flush=True))
+    return read_result(out)
+
+
+def main() -> None:
+    """Write the clients, or run a federation on them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--nodes", type=int, default=1_000_000)
+    parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dim", type=int, default=384, help="width of the embeddings")
+    parser.add_argument("--run", nargs="*", metavar="KEY=VALUE", help="train on the folders")
+    options = parser.parse_args()
+    start = time.perf_counter()
+    if options.run is None:
+        content = make_clients(
+            options.folder, options.nodes, options.clients, options.seed, options.dim
+        )
+        sizes = [client["nodes"] for client in content["clients"]]
+        print(
+            f"{content['num_nodes']:,} nodes, {content['num_edges']:,} edges, "
+            f"{content['ratio_of_edges_kept']:.1%} of them kept, clients of {min(sizes):,} to "
+            f"{max(sizes):,} nodes"
+        )
+    else:
+        from dance_flwr.config.reading import read_config
+
+        config = flatten(read_config([], options.run, {}))
+        run_clients(options.folder, options.folder / "run", config)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    print(f"{time.perf_counter() - start:.1f} s, peak {peak:.2f} GB")
+
+
+if __name__ == "__main__":
+    main()

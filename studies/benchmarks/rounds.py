@@ -1,0 +1,463 @@
+"""Seconds per round of `dance` beside `fedavg-full`, in turn: one round of each, again and again.
+
+    python studies/benchmarks/rounds.py [--data cora] [--set max-chunks=16] [--rounds 31]
+    python studies/benchmarks/rounds.py --partition-folder FOLDER [--dance dance.batch-nodes=256]
+    python studies/benchmarks/rounds.py ... --save results.jsonl
+    python studies/benchmarks/rounds.py --plot performance.png results.jsonl
+
+Three runs of the unmodified apps in one process, on one core, each in a thread of its own that goes
+on only when it is its turn: the server, every message, training and validation count, clients one
+after the other. `sampled` is `fedavg-full` with `sampling.batch-nodes`, so that a local epoch
+supervises as many labelled nodes per client as a round of DANCE does. Round 1 is omitted: it finds
+clients, and computes what is kept.
+
+Every tenth round of DANCE or so condenses nodes anew and selects evidence, or selects evidence
+alone. A round costs the mean over these kinds of rounds, each with its share and its median. A
+ratio is that of two such costs; the quartiles beside it are those of the ratios round by round, of
+rounds of the most frequent kind, which are called ordinary. CPU seconds hardly depend on other work
+on the machine, seconds do. Bytes are those of one upload. With `--peak-rounds`, each contender also
+runs on its own, in a fresh process, for the peak of its memory without the pages of mapped files,
+all clients together.
+"""
+
+import argparse
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median, quantiles
+from types import SimpleNamespace
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+from dance_flwr_studies.protocols.complexity.growth import peak_memory
+
+from dance_flwr import metrics
+from dance_flwr.config.paths import PROJECT
+from dance_flwr.config.tree import RunConfig, flatten, parse
+
+CONTENDERS = ("dance", "fedavg-full", "sampled")
+FULL, SAMPLED = CONTENDERS[1:]
+WARM = 1  # rounds that are omitted
+BARS = {"cora": (FULL, 2.5), "debian": (FULL, 0.5), "made-up": (FULL, 0.1)}
+SAMPLED_BAR = 2.0
+MILLION = 1_000_000
+
+
+class Turns:
+    """Lets one thread at a time go on, in turn."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names, self._active = list(names), names[0]
+        self._changed = threading.Condition()
+
+    def wait(self, name: str) -> None:
+        """Wait for the turn of `name`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._active == name)
+
+    def next(self, name: str, *, leaves: bool = False) -> None:
+        """End the turn of `name`; with `leaves` it has no more."""
+        with self._changed:
+            place = self._names.index(name)
+            following = self._names[(place + 1) % len(self._names)]
+            if leaves:
+                self._names.remove(name)
+            self._active = following
+            self._changed.notify_all()
+
+
+@dataclass
+class Rounds:
+    """What the rounds of one run cost.
+
+    Attributes
+    ----------
+    wall, cpu : seconds per round
+    train, validate : CPU seconds per round of the clients' answers
+    rows : of the history; phases in CPU seconds, on a GPU in seconds
+    """
+
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    train: list[float] = field(default_factory=list)
+    validate: list[float] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    result: dict[str, Any] = field(default_factory=dict)
+
+    def condenses(self, place: int) -> bool:
+        """Whether nodes are condensed in this round."""
+        return bool(self.rows[place]["seconds"].get("nodes"))
+
+    def kinds(self, rounds: int) -> list[list[int]]:
+        """Return the rounds by what they do, the most frequent kind first."""
+        kinds: dict[tuple[bool, bool], list[int]] = {}
+        for place in range(WARM, rounds):
+            selects = bool(self.rows[place]["seconds"].get("text"))
+            kinds.setdefault((self.condenses(place), selects), []).append(place)
+        return sorted(kinds.values(), key=len, reverse=True)
+
+    def cost(self, values: Sequence[float]) -> float:
+        """Return the mean cost of a round: of every kind its share and its median."""
+        kinds = self.kinds(len(values))
+        medians = [len(places) * median(values[place] for place in places) for places in kinds]
+        return sum(medians) / sum(map(len, kinds))
+
+
+class Run:
+    """One contender: a run of the apps that stops after every round until it is its turn."""
+
+    def __init__(
+        self,
+        name: str,
+        turns: Turns,
+        folder: Path,
+        make: Callable[[], RunConfig],
+        on_round: Callable[[int], None],
+    ) -> None:
+        self._on_round = on_round
+        self.name, self.out, self.found = name, folder, Rounds()
+        self.error: BaseException | None = None
+        self._turns, self._make = turns, make
+        self._asked = 0.0
+        self.thread = threading.Thread(target=self._go, name=name)
+
+    def _go(self) -> None:
+        self._turns.wait(self.name)
+        try:
+            self._run(self._make())
+        except BaseException as error:  # raised again where the thread is joined
+            self.error = error
+        self._turns.next(self.name, leaves=True)
+
+    def _run(self, config: RunConfig) -> None:
+        import client_app
+        import server_app
+        from dance_flwr.federation.flower import TaskIdentity
+        from dance_flwr.runs.reader import read_result
+        from dance_flwr.runs.simulation.in_process import InProcessGrid
+
+        logging.getLogger("flwr").setLevel(logging.ERROR)
+        run, folder = time.time_ns(), Path(config.data)
+        grid = InProcessGrid(
+            client_app.app,
+            flatten(config),
+            _nodes(folder, config.clients),
+            run_id=run,
+            on_message=self._on_message,
+        )
+
+        def on_round(row: dict[str, Any]) -> None:
+            self.found.wall.append(time.perf_counter() - self._start[0])
+            self.found.cpu.append(time.process_time() - self._start[1])
+            self.found.rows.append(row)
+            self._on_round(len(self.found.rows))
+            self._turns.next(self.name)
+            self._turns.wait(self.name)
+            TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run, 0, run
+            self._begin()
+
+        self._begin()
+        try:
+            server_app.run(grid, config, str(run), self.out, on_round)
+            self.found.result = read_result(self.out)
+        finally:
+            for place in folder.glob(f"client-*/runs/{run}"):
+                shutil.rmtree(place)
+
+    def _begin(self) -> None:
+        self.found.train.append(0.0)
+        self.found.validate.append(0.0)
+        self._start = time.perf_counter(), time.process_time()
+
+    def _on_message(self, message: Any) -> None:
+        """Count the CPU seconds between a message and its reply."""
+        if not message.metadata.reply_to_message_id:
+            self._asked = time.process_time()
+            return
+        trains = message.metadata.message_type.startswith("train")
+        per_round = self.found.train if trains else self.found.validate
+        per_round[-1] += time.process_time() - self._asked
+
+
+def _nodes(folder: Path, clients: int) -> dict[int, dict[str, Any]]:
+    """Return a node config per client, each with data of its own."""
+    from dance_flwr.federation.wire import keys
+
+    return {
+        number + 1: {
+            keys.PARTITION_ID: number,
+            keys.NUM_PARTITIONS: clients,
+            keys.DATA_PATH: str(folder / f"client-{number}"),
+        }
+        for number in range(clients)
+    }
+
+
+def measure(
+    options: argparse.Namespace, on_round: Callable[[int], None] = lambda number: None
+) -> dict[str, Rounds]:
+    """Run the contenders in turn; return what their rounds cost.
+
+    Parameters
+    ----------
+    on_round : called after each round of a contender, with the number of its rounds so far
+    """
+    folder = _prepared(options)
+    clients = len(json.loads((folder / "manifest.json").read_text("utf-8"))["clients"])
+    sys.path.insert(0, str(PROJECT))
+    if options.device == "cpu":
+        # Reports of phases in CPU seconds.
+        vars(metrics)["time"] = SimpleNamespace(perf_counter=time.process_time)
+    common = {"data": str(folder), "clients": clients, "rounds": options.rounds}
+    common["device"] = options.device
+    runs: dict[str, Run] = {}
+
+    def config_of(name: str) -> RunConfig:
+        values = _values(options.set) | common
+        if name == "dance":
+            return parse(values | _precision(options.precision) | _values(options.dance))
+        values |= {"method": FULL} | _precision("float16" if options.precision else "")
+        if name == SAMPLED:
+            values["sampling.batch-nodes"] = options.batch or _supervised(runs["dance"].found)
+        return parse(values)
+
+    names, found = options.only or CONTENDERS, {}
+    turns = Turns(names)
+    with tempfile.TemporaryDirectory(prefix="dance-flwr-rounds-") as out:
+        for name in names:
+            make = partial(config_of, name)
+            runs[name] = Run(name, turns, Path(out) / name, make, on_round)
+        for run in runs.values():
+            run.thread.start()
+        for run in runs.values():
+            run.thread.join()
+        for name, run in runs.items():
+            if run.error:
+                raise run.error
+            found[name] = run.found
+    return found
+
+
+def _supervised(found: Rounds) -> int:
+    """Return the labelled nodes that DANCE supervises per client and round."""
+    row = found.rows[0]
+    return max(1, round(row["counts"]["evidence-supervised"] / len(row["bytes_up"])))
+
+
+def _precision(value: str) -> dict[str, Any]:
+    return {"upload-precision": value} if value else {}
+
+
+def _values(words: Sequence[str]) -> dict[str, Any]:
+    """Return keys and values of the configuration from words `key=value`."""
+    from dance_flwr.config.reading import read_config
+
+    keys = [word.partition("=")[0] for word in words]
+    flat = flatten(read_config([], list(words), {}))
+    return {key: flat[key] for key in keys}
+
+
+def _prepared(options: argparse.Namespace) -> Path:
+    """Return the folder of the clients, prepared if they are given as a graph."""
+    if options.partition_folder:
+        return Path(options.partition_folder).resolve()
+    from dance_flwr.data.prepare import prepare
+
+    return prepare(parse(_values(options.set) | {"data": options.data})).folder
+
+
+def summary(found: Mapping[str, Rounds]) -> dict[str, Any]:
+    """Return the figures of a measurement, as JSON."""
+    figures: dict[str, Any] = {}
+    for name, run in found.items():
+        rows = run.rows[WARM:]
+        due = [place for place in range(WARM, len(run.rows)) if run.condenses(place)]
+        plain = run.kinds(len(run.rows))[0]
+        figures[name] = {
+            "wall": run.cost(run.wall),
+            "cpu": run.cost(run.cpu),
+            "ordinary cpu": median(run.cpu[place] for place in plain),
+            "condensing cpu": median(run.cpu[place] for place in due) if due else 0.0,
+            "condensations": [len(due), len(rows)],
+            "train": run.cost(run.train[: len(run.rows)]),
+            "validate": run.cost(run.validate[: len(run.rows)]),
+            "phases": {
+                phase: run.cost([row["seconds"].get(phase, 0.0) for row in run.rows])
+                for phase in run.rows[0]["seconds"]
+            },
+            "upload": median(sum(row["bytes_up"].values()) / len(row["bytes_up"]) for row in rows),
+            "accuracy": run.result["test_accuracy"],
+            "supervised": run.rows[0]["counts"].get("evidence-supervised", 0)
+            / len(rows[0]["bytes_up"]),
+            "batch": run.result["config"].get("sampling.batch-nodes", 0),
+        }
+    return figures | {"ratios": _ratios(found, figures)}
+
+
+def _ratios(found: Mapping[str, Rounds], figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return per rival and clock the ratio of costs and the quartiles of ordinary rounds."""
+    ratios: dict[str, Any] = {}
+    if "dance" not in found:
+        return ratios
+    dance = found["dance"]
+    plain = dance.kinds(len(dance.rows))[0]
+    for name in found:
+        for clock in ("cpu", "wall") if name != "dance" else ():
+            own, other = getattr(dance, clock), getattr(found[name], clock)
+            pairs = [own[p] / other[p] for p in plain]
+            low, _, high = quantiles(pairs, n=4) if len(pairs) > 1 else pairs * 3
+            ratio = figures["dance"][clock] / figures[name][clock]
+            ratios.setdefault(name, {})[clock] = [ratio, low, high]
+    return ratios
+
+
+def peak(options: argparse.Namespace, name: str) -> float:
+    """Return the peak anonymous bytes of a run on its own, in a fresh process."""
+    command = [sys.executable, __file__, "--only", name, "--rounds", str(options.peak_rounds)]
+    for key in ("data", "partition_folder", "precision", "batch"):
+        if getattr(options, key):
+            command += [f"--{key.replace('_', '-')}", str(getattr(options, key))]
+    for key in ("set", "dance"):
+        if getattr(options, key):
+            command += [f"--{key}", *getattr(options, key)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return float(json.loads(text.splitlines()[-1])["peak"])
+
+
+def show(figures: Mapping[str, Any], data: str, nodes: int) -> bool:
+    """Print the tables; return whether every figure keeps its bar."""
+    names = [name for name in CONTENDERS if name in figures]
+    print(
+        f"{'':>14} {'CPU s':>8} {'s':>8} {'train':>8} {'validate':>8} {'server':>8} "
+        f"{'upload kB':>10} {'peak MB':>8} {'accuracy':>8}"
+    )
+    for name in names:
+        row = figures[name]
+        server = row["cpu"] - row["train"] - row["validate"]
+        print(
+            f"{name:>14} {row['cpu']:>8.3f} {row['wall']:>8.3f} {row['train']:>8.3f} "
+            f"{row['validate']:>8.3f} {server:>8.3f} {row['upload'] / 1e3:>10.1f} "
+            f"{row.get('peak', 0) / 1e6:>8.0f} {row['accuracy']:>8.4f}"
+        )
+    if "dance" not in figures:
+        return True
+    own = figures["dance"]
+    print("dance by phase, s, all clients: ", end="")
+    print(", ".join(f"{phase} {value:.3f}" for phase, value in own["phases"].items()))
+    print(
+        f"an ordinary round {own['ordinary cpu']:.3f} CPU s, one that condenses nodes "
+        f"{own['condensing cpu']:.3f}; {own['condensations'][0]} of {own['condensations'][1]} do"
+    )
+    kept = []
+    for name, clocks in figures["ratios"].items():
+        bar = SAMPLED_BAR if name == SAMPLED else _bar(data, nodes)
+        (cpu, low, high), (wall, wall_low, wall_high) = clocks["cpu"], clocks["wall"]
+        line = f"dance / {name}: {cpu:.2f} ({low:.2f} to {high:.2f}) in CPU seconds, {wall:.2f} "
+        line += f"({wall_low:.2f} to {wall_high:.2f}) in seconds"
+        if name == SAMPLED:
+            line += f"; batches of {figures[name]['batch']} for {own['supervised']:.0f} supervised"
+        kept += [bar is None or cpu <= bar]
+        print(line + (f"; at most {bar:g}: {_verdict(kept[-1])}" if bar else ""))
+    if FULL in figures:
+        share = own["upload"] / figures[FULL]["upload"]
+        kept.append(share <= 1)
+        print(f"upload / {FULL}'s in float16: {share:.2f}; at most 1: {_verdict(kept[-1])}")
+    return all(kept)
+
+
+def _bar(data: str, nodes: int) -> float | None:
+    """Return the most that a round may cost, in rounds of FedAvg on the full graph."""
+    for name, (_, bar) in BARS.items():
+        if name in data and (name != "made-up" or nodes >= MILLION):
+            return bar
+    return None
+
+
+def _verdict(kept: bool) -> str:
+    return "kept" if kept else "MISSED"
+
+
+def plot(target: Path, files: Sequence[str]) -> None:
+    """Draw seconds per round and accuracy over n from saved results of made-up graphs."""
+    from dance_flwr_studies.reports.figures import COLOURS, LINES, MARKERS
+    from matplotlib.figure import Figure
+
+    from dance_flwr.disk import atomic_path
+
+    lines = [line for file in files for line in Path(file).read_text("utf-8").splitlines()]
+    results = sorted((json.loads(line) for line in lines), key=lambda result: result["nodes"])
+    figure = Figure((9.0, 3.6), layout="constrained")
+    axes = figure.subplots(1, 2)
+    for place, name in enumerate(CONTENDERS):
+        rows = [result for result in results if name in result]
+        sizes = [row["nodes"] for row in rows]
+        style = {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": LINES[place]}
+        axes[0].plot(sizes, [row[name]["cpu"] for row in rows], label=name, **style)
+        axes[1].plot(sizes, [row[name]["accuracy"] for row in rows], label=name, **style)
+    axes[0].set(xscale="log", yscale="log", xlabel="nodes of all clients", ylabel="CPU s per round")
+    axes[1].set(xscale="log", xlabel="nodes of all clients", ylabel="test accuracy")
+    axes[0].legend()
+    for axis in axes:
+        axis.grid(alpha=0.3)
+    with atomic_path(target) as draft:
+        figure.savefig(draft, dpi=120, format="png")
+
+
+def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options of the command line, or of these words."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", default="cora", help="name of a data set, or its folder")
+    parser.add_argument("--partition-folder", help="clients that are prepared already")
+    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--device", choices=("cpu", "auto"), default="cpu", help="auto = a GPU")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="of every run")
+    parser.add_argument("--dance", nargs="*", default=[], metavar="KEY=VALUE", help="of dance")
+    parser.add_argument("--precision", default="int8", help="of dance's upload; '' = no such key")
+    parser.add_argument("--batch", type=int, default=0, help="of sampled; 0 = as dance")
+    parser.add_argument("--only", nargs="+", choices=CONTENDERS)
+    parser.add_argument("--peak-rounds", type=int, default=0, help="0 = no peaks are measured")
+    parser.add_argument("--save", type=Path, help="append the figures to this file")
+    parser.add_argument("--plot", type=Path, help="draw saved figures")
+    parser.add_argument("results", nargs="*")
+    return parser.parse_args(words)
+
+
+def main() -> int:
+    """Measure and print, or draw; 1 if a figure misses its bar."""
+    options = parsed()
+    if options.plot:
+        plot(options.plot, options.results)
+        return 0
+    with peak_memory() as most:
+        figures = summary(measure(options))
+    folder = _prepared(options)
+    content = json.loads((folder / "manifest.json").read_text("utf-8"))
+    data, nodes = str(content["dataset"]), content["num_nodes"]
+    if options.peak_rounds:
+        for name in (name for name in CONTENDERS if name in figures):
+            options.batch = int(figures[name]["batch"])
+            figures[name]["peak"] = peak(options, name)
+    if options.save:
+        with options.save.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"data": data, "nodes": nodes, **figures}) + "\n")
+    kept = show(figures, data, nodes)
+    if options.only:  # a line for the process that asked
+        print(json.dumps({"peak": most[0]}))
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

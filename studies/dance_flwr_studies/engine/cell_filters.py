@@ -1,0 +1,137 @@
+"""Which cells of a grid a command runs: by their labels, unpublished ones, a share of n.
+
+A long study can so be divided among machines, or continued on another one. Every machine computes
+the same division, so that they need not talk to each other.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dance_flwr.errors import UserError
+from dance_flwr.fingerprint import provenance
+from dance_flwr.runs.locks import exclusive, is_locked
+from dance_flwr_studies.engine.cells import Cell, Row, dataset_name
+from dance_flwr_studies.engine.folder import label_key, measure_name, run_name, settings_of
+from dance_flwr_studies.engine.rows import load_rows
+
+
+def where(cells: Sequence[Cell], pairs: Sequence[str]) -> list[Cell]:
+    """Return the cells that carry every label of `pairs`; several values of one label are a union.
+
+    Parameters
+    ----------
+    pairs : LABEL=VALUE, as in `regime=text` or `variant=dance w/o NC`
+    """
+    wanted: dict[str, set[str]] = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        # As text: a label may be a number, and the command line has strings.
+        values = {str(cell.labels[name]) for cell in cells if name in cell.labels}
+        if value not in values:
+            names = sorted({label for cell in cells for label in cell.labels})
+            expected = f"a {name} among {sorted(values)}" if values else f"a label among {names}"
+            raise UserError(f"--where: expected {expected}, found {pair!r}")
+        wanted.setdefault(name, set()).add(value)
+    return [
+        cell
+        for cell in cells
+        if all(str(cell.labels.get(name)) in values for name, values in wanted.items())
+    ]
+
+
+def unpublished(experiment: str, cells: Sequence[Cell], file: Path) -> list[Cell]:
+    """Return the cells that a file of compact rows lacks, or that other code or settings made.
+
+    Measurements are always among them: their rows do not say which code made them.
+    """
+    rows = load_rows(file).by_experiment.get(experiment, ())
+    by_labels = {label_key(row.labels): row for row in rows}
+    code = provenance()
+    return [cell for cell in cells if not _holds(by_labels.get(label_key(cell.labels)), cell, code)]
+
+
+def _holds(row: Row | None, cell: Cell, code: str) -> bool:
+    if row is None or cell.measure:
+        return False
+    # Why provenance (decision 26): the name is a hash of the settings and says nothing of the code.
+    same = row.name == run_name(cell.config) and row.result.get("provenance") == code
+    return same and bool(row.analysis or not cell.analysis)
+
+
+_FOLDER = "shards"  # of a study: one lock for each shard that ever ran in it
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Share `number` of `shards` shares of a grid, counted from 1."""
+
+    number: int
+    shards: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.shards}"
+
+    def of(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Return the cells of this share, in their order.
+
+        Runs are sorted by data set, method, settings and seed, then dealt one by one. So the shares
+        are disjoint, together they are the grid, and of each method on each data set no share has
+        more than one run more than another. Cells with the same run are in the same share.
+        """
+        names = [_name(cell) for cell in cells]
+        runs = {name: _order(cell) for name, cell in zip(names, cells, strict=True)}
+        # Why one by one (decision 24): it balances methods of different costs without an estimate,
+        # which would differ between machines.
+        dealt = sorted(runs, key=runs.__getitem__)[self.number - 1 :: self.shards]
+        mine = set(dealt)
+        return [cell for name, cell in zip(names, cells, strict=True) if name in mine]
+
+
+def read_shard(text: str) -> Shard:
+    """Return the shard that `i/n` names, 1 <= i <= n."""
+    match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+    number, shards = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= number <= shards:
+        raise UserError(
+            f"--shard: expected i/n with 1 <= i <= n, as in 3/8, found {text!r}; a job array that "
+            "counts from 0 needs --array=1-n"
+        )
+    return Shard(number, shards)
+
+
+@contextmanager
+def at_work(root: Path, shard: Shard | None) -> Iterator[None]:
+    """Hold a study for a whole grid, or one share of it beside the others of the same division."""
+    division = f"-of-{shard.shards}" if shard else ""
+    claimed = root / _FOLDER / f"{shard.number}{division}" if shard else root
+    with exclusive(claimed, "another dance-flwr experiment"):
+        # Each side takes its own lock first and looks at those of others then, so that of two
+        # commands that start together at least one sees the other.
+        for other in (root, *sorted(root.glob(f"{_FOLDER}/*"))):
+            beside = shard is not None and other.name.endswith(division) and other != root
+            if other != claimed and not beside and is_locked(other):
+                raise UserError(
+                    f"{root}: expected nobody else at work but shards of the same division, "
+                    f"found {'a shard, ' + other.name if other != root else 'the whole grid'}; "
+                    "wait for it, or choose another --out"
+                )
+        yield
+
+
+def _name(cell: Cell) -> str:
+    return measure_name(cell) if cell.measure else run_name(cell.config)
+
+
+def _order(cell: Cell) -> tuple[str, str, str, int, str]:
+    """Return what sorts a cell: neighbours cost about the same."""
+    if cell.measure:
+        return "", cell.measure, "", 0, label_key(cell.labels)
+    settings = settings_of(cell.config)
+    # The seed comes last: runs that differ in it alone go to different shares.
+    seed = int(settings.pop("seed"))
+    text = json.dumps(settings, sort_keys=True)
+    return dataset_name(cell.config.data), cell.config.method, text, seed, ""

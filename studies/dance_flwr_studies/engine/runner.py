@@ -1,0 +1,273 @@
+"""The grid: run what is missing, each run in a worker process, and continue when one fails."""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from dance_flwr.config.paths import RESULT, data_root
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.imports.loading import absolute_source
+from dance_flwr.data.prepare import prepare
+from dance_flwr.errors import DataError, UserError, counted
+from dance_flwr.fingerprint import provenance
+from dance_flwr.terminal import Bar, bar
+from dance_flwr_studies.engine.cells import Cell
+from dance_flwr_studies.engine.folder import FACTS, Study, read_json, run_name
+from dance_flwr_studies.engine.worker import (
+    Task,
+    data_digest,
+    init_worker,
+    one_line,
+    partition_key,
+    perform,
+)
+
+Log = Callable[[str], None]
+_POLL_SECONDS = 1.0
+
+
+@dataclass
+class Outcome:
+    """The outcome of a grid.
+
+    Attributes
+    ----------
+    reused : cells with results from an earlier command; done : tasks that this one finished
+    failed : name of a run or measurement -> its one-line reason
+    """
+
+    reused: int = 0
+    done: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def default_jobs() -> int:
+    """Return the number of physical cores that this process may use, at least 1."""
+    allowed = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    # Physical cores: two hyper-threads share the units that a run keeps busy.
+    return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
+
+
+def with_absolute_data(cell: Cell) -> Cell:
+    """Return the cell with an absolute data folder, as workers may run elsewhere."""
+    if cell.measure:
+        return cell
+    return replace(
+        cell,
+        config=replace(cell.config, data=absolute_source(cell.config.data, data_root(cell.config))),
+    )
+
+
+def check_labels(cells: Sequence[Cell]) -> None:
+    """Check that no two cells of an experiment carry the same labels."""
+    seen: set[tuple[Any, ...]] = set()
+    for cell in cells:
+        key = tuple(sorted(cell.labels.items()))
+        if key in seen:
+            raise UserError(
+                f"experiment: expected cells with distinct labels, found {dict(cell.labels)} twice"
+            )
+        seen.add(key)
+
+
+def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, log: Log) -> Outcome:
+    """Run every cell that lacks a result, and reuse existing results.
+
+    The caller holds the study (`sharding.at_work`): two commands would remove each other's
+    unfinished runs.
+
+    Raises
+    ------
+    UserError : existing results are of another graph of the same name
+    KeyboardInterrupt : after the workers were stopped; finished runs stay
+    """
+    cells = [with_absolute_data(cell) for cell in cells]
+    outcome = Outcome()
+    todo = cells if again else [cell for cell in cells if not study.has(cell)]
+    reused = [] if again else [cell for cell in cells if study.has(cell)]
+    outcome.reused = len(reused)
+    if reused:
+        # A name says nothing of the content: a folder may have changed since.
+        _check_data(study, reused)
+        log(_reused_line(study, reused))
+    to_run = [cell for cell in todo if not cell.measure]
+    # In this process: encoding uses all cores, and runs share partitions.
+    partitions = _prepare({run_name(cell.config): cell.config for cell in to_run}, outcome, log)
+    ready = [cell for cell in to_run if run_name(cell.config) in partitions]
+    runs: dict[str, Task] = {}
+    for cell in ready:
+        if again or not study.has_run(cell.config):
+            name = run_name(cell.config)
+            # Cells with the same settings share one run.
+            runs.setdefault(name, Task("run", cell, study.root, partitions[name]))
+    _work(list(runs.values()), jobs, outcome, "run")
+    to_analyse = [
+        cell
+        for cell in ready
+        if cell.analysis
+        and study.has_run(cell.config)
+        and run_name(cell.config) not in outcome.failed
+    ]
+    analyses = {
+        study.product(cell): Task("analysis", cell, study.root, partitions[run_name(cell.config)])
+        for cell in to_analyse
+        if again or not study.product(cell).is_file()
+    }
+    _work(list(analyses.values()), jobs, outcome, "analysis", "analyses")
+    measures = {
+        study.product(cell): Task("measure", cell, study.root) for cell in todo if cell.measure
+    }
+    # One at a time and each in a new process: what they measure is time and memory.
+    _work(list(measures.values()), 1, outcome, "measurement", tasks_per_worker=1)
+    return outcome
+
+
+def _reused_line(study: Study, cells: Sequence[Cell]) -> str:
+    """Return how many cells have results, and how many of their runs other code made."""
+    folders = {study.run_folder(cell.config) for cell in cells if not cell.measure}
+    versions = [read_json(folder / RESULT).get("provenance") for folder in folders]
+    # Other code may give other numbers: the reader decides whether to repeat the runs.
+    other = sum(version != provenance() for version in versions)
+    line = f"found       {counted(len(cells), 'cell')} with results"
+    if not other:
+        return line
+    runs = counted(len(versions), "run")
+    return f"{line}; other code made {other} of their {runs} (--again repeats them)"
+
+
+def _check_data(study: Study, cells: Iterable[Cell]) -> None:
+    """Check that existing runs used the graph on this machine, where there is one."""
+    digests: dict[str, str] = {}
+    for cell in (cell for cell in cells if not cell.measure):
+        data, path = cell.config.data, study.run_folder(cell.config) / FACTS
+        if data not in digests:
+            # Results can be read on a machine without the data.
+            with suppress(DataError):
+                digests[data] = data_digest(cell.config)
+        used = read_json(path).get("data") if path.is_file() else None
+        if used and data in digests and used != digests[data]:
+            raise UserError(
+                f"{path.parent}: expected a run on the current graph {data}, digest "
+                f"{digests[data]}, found digest {used}; choose another --out, or use --again"
+            )
+
+
+def _prepare(configs: Mapping[str, RunConfig], outcome: Outcome, log: Log) -> dict[str, Path]:
+    """Return run name -> partition folder; prepare each partition once, with all threads."""
+    folders: dict[tuple[Any, ...], Path | str] = {}
+    ready: dict[str, Path] = {}
+    for name, config in configs.items():
+        key = partition_key(config)
+        if key not in folders:
+            try:
+                folders[key] = prepare(config, log).folder
+            except Exception as error:  # a missing data set must not stop the others
+                folders[key] = one_line(error)
+        folder = folders[key]
+        if isinstance(folder, str):
+            outcome.failed[name] = folder
+        else:
+            ready[name] = folder
+    return ready
+
+
+def _work(
+    tasks: Sequence[Task],
+    jobs: int,
+    outcome: Outcome,
+    what: str,
+    plural: str = "",
+    tasks_per_worker: int | None = None,
+) -> None:
+    """Do the tasks in worker processes and record failures.
+
+    A worker that dies fails its own task only.
+    """
+    if not tasks:
+        return
+    rounds = sum(task.rounds for task in tasks)
+    total, unit = (rounds, "rounds") if rounds else (len(tasks), "tasks")
+    with bar(
+        plural or f"{what}s", total, f"{unit} of {counted(len(tasks), what, plural)}"
+    ) as shown:
+        lost = _in_pool(list(tasks), min(jobs, len(tasks)), outcome, shown, tasks_per_worker)
+        for task in lost:  # a dying worker breaks the pool: one by one, the next names its task
+            if _in_pool([task], 1, outcome, shown, tasks_per_worker):
+                outcome.failed[task.name] = (
+                    "its worker process died; it may have run out of memory (fewer --jobs)"
+                )
+
+
+def _in_pool(
+    tasks: list[Task], jobs: int, outcome: Outcome, shown: Bar, tasks_per_worker: int | None
+) -> list[Task]:
+    """Do the tasks; return those without an answer because a worker died."""
+    # Spawned: a fork of a process with threads, as torch and a bar have, may inherit a held lock.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(
+        jobs, context, initializer=init_worker, max_tasks_per_child=tasks_per_worker
+    )
+    lost: list[Task] = []
+    try:
+        futures = {pool.submit(perform, task): task for task in tasks}
+        progress = _progress(shown)
+        waiting = set(futures)
+        while waiting:
+            finished, waiting = wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
+            for future in finished:
+                _settle(future, futures[future], outcome, lost)
+            progress([futures[f] for f in waiting], [futures[f] for f in finished], outcome)
+    # Also on Ctrl-C: no worker outlives the command.
+    except BaseException:
+        _stop(pool)
+        for task in tasks:
+            task.clean()
+        raise
+    pool.shutdown()
+    return lost
+
+
+def _settle(future: "Future[str]", task: Task, outcome: Outcome, lost: list[Task]) -> None:
+    try:
+        reason = future.result()
+    except BrokenProcessPool:
+        lost.append(task)
+        return
+    if reason:
+        outcome.failed[task.name] = reason
+    else:
+        outcome.done += 1
+
+
+def _progress(shown: Bar) -> Callable[[Sequence[Task], Sequence[Task], Outcome], None]:
+    """Return a function that moves the bar to the number of finished rounds, or tasks."""
+    total = shown.done
+
+    def show(waiting: Sequence[Task], finished: Sequence[Task], outcome: Outcome) -> None:
+        nonlocal total
+        total += sum(task.rounds or 1 for task in finished)
+        current = total + sum(task.rounds_done() for task in waiting if task.rounds)
+        # For a moment, a folder that just got its final name counts as neither.
+        counts = f"{outcome.done} done, {len(outcome.failed)} failed"
+        shown.move(max(shown.done, current), counts)
+
+    return show
+
+
+def _stop(pool: ProcessPoolExecutor) -> None:
+    """Terminate the workers; their unfinished runs have no final name yet."""
+    pool.shutdown(wait=False, cancel_futures=True)
+    for worker in multiprocessing.active_children():
+        worker.terminate()
+    for worker in multiprocessing.active_children():
+        worker.join(10)

@@ -1,0 +1,221 @@
+"""What `dance-flwr experiment` does once the command line is read."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from dance_flwr.config.outputs import check_folder, check_out
+from dance_flwr.config.paths import data_root
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.config.reading import read_values
+from dance_flwr.data.imports.loading import check_source
+from dance_flwr.errors import UserError, counted
+from dance_flwr.runs.processes import stopping_in_order
+from dance_flwr.terminal import console
+from dance_flwr_studies import get_experiment
+from dance_flwr_studies.engine.cell_filters import Shard, at_work, read_shard, unpublished, where
+from dance_flwr_studies.engine.cells import Cell, Experiment, Request
+from dance_flwr_studies.engine.estimate import Line, calls_of, estimate, print_calls, time_left
+from dance_flwr_studies.engine.folder import Study, run_name, settings_of
+from dance_flwr_studies.engine.runner import (
+    Outcome,
+    check_labels,
+    default_jobs,
+    run_grid,
+    with_absolute_data,
+)
+
+# 130 = 128 + SIGINT, as shells report an interrupted command.
+_STOPPED, _FAILED = 130, 2
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Which cells of an experiment a command runs, and how.
+
+    Attributes
+    ----------
+    jobs : runs at a time; None = one per core
+    labels : LABEL=VALUE that the cells must carry
+    known : file of compact rows, whose cells are not run
+    shard : i/n, the share of the cells that this command runs; empty = all. The study records
+        all of them, so that the folders of n shards can be copied into one
+    command : recorded in the study, so that a report can print it
+    """
+
+    jobs: int | None = None
+    dry_run: bool = False
+    again: bool = False
+    labels: Sequence[str] = ()
+    known: Path | None = None
+    shard: str = ""
+    command: str = ""
+
+
+def start(
+    name: str,
+    options: Mapping[str, Any],
+    pairs: Sequence[str],
+    out: Path,
+    execution: Execution | None = None,
+) -> int:
+    """Run or print the grid of an experiment; return the exit code.
+
+    Parameters
+    ----------
+    options : "datasets", "methods", "ratios", "seeds", "rounds"; None = the experiment's default
+    pairs : KEY=VALUE settings of every run
+    execution : None = all cells, with the defaults
+
+    Returns
+    -------
+    0, 2 when a cell failed, 130 when interrupted
+
+    Raises
+    ------
+    UserError : an unknown experiment or method, or no study can be at `out`; ConfigError : settings
+        that cannot be used
+    """
+    how = execution or Execution()
+    experiment: Experiment = get_experiment(name)
+    study = Study(out)
+    if how.dry_run:  # writes nothing
+        check_folder(study.root, "--out")
+    else:
+        check_out(study.grids)
+    cells = experiment.cells(_request(experiment, options, pairs))
+    # Before any run, as tables could not tell such cells apart.
+    check_labels(cells)
+    every, part = where(cells, how.labels), _shard(experiment, how.shard)
+    # Before `known`: the division stays the same while rows are published.
+    cells = part.of(every) if part else every
+    if part:
+        _print(f"shard       {part}: {len(cells)} of {len(every)} cells")
+    if how.known is not None:
+        total, cells = len(cells), unpublished(name, cells, how.known)
+        _print(f"known       {total - len(cells)} of {total} cells are in {how.known}")
+    # Runs beside each other would change each other's times.
+    jobs = 1 if experiment.serial else how.jobs or default_jobs()
+    if how.dry_run:
+        for data, root in {(cell.config.data, data_root(cell.config)) for cell in cells}:
+            check_source(data, root)
+        _print_grid(study, cells, jobs)
+        return 0
+    # Why all cells (decision 24): folders of shares can be copied into one another in any order.
+    study.remember(name, how.command, every if part else cells)
+    try:
+        with stopping_in_order(), at_work(study.root, part):
+            outcome = run_grid(study, cells, jobs, how.again, _print)
+    except KeyboardInterrupt:
+        print("stopped     finished runs are kept; repeat the command to continue")
+        return _STOPPED
+    return _print_outcome(outcome, study)
+
+
+def _shard(experiment: Experiment, text: str) -> Shard | None:
+    if not text:
+        return None
+    shard = read_shard(text)
+    if experiment.serial:
+        raise UserError(
+            f"--shard: expected an experiment whose cells any machine may run, found "
+            f"{experiment.name}, which compares times of one machine; omit it"
+        )
+    return shard
+
+
+def _request(experiment: Experiment, options: Mapping[str, Any], pairs: Sequence[str]) -> Request:
+    methods = tuple(options.get("methods") or experiment.methods)
+    METHODS.check(methods)
+    seeds, ratios = options.get("seeds"), tuple(dict.fromkeys(options.get("ratios") or ()))
+    if ratios and not experiment.by_ratio:
+        raise UserError(
+            f"--ratios: expected an experiment with cells for each ratio, found {experiment.name}; "
+            "omit it, or use --set condensation-ratio=VALUE"
+        )
+    return Request(
+        # Each once: a repeated name would give two cells the same labels.
+        datasets=tuple(dict.fromkeys(options.get("datasets") or experiment.datasets)),
+        methods=tuple(dict.fromkeys(methods)),
+        seeds=tuple(dict.fromkeys(experiment.seeds if seeds is None else seeds)),
+        rounds=options.get("rounds"),
+        overrides=read_values([], pairs),
+        ratios=ratios,
+    )
+
+
+def _print_outcome(outcome: Outcome, study: Study) -> int:
+    counts = f"{outcome.done} made, {outcome.reused} found, {len(outcome.failed)} failed"
+    print(f"study       {study.root}: {counts}")
+    for name, reason in outcome.failed.items():
+        print(f"failed      {name}: {reason}")
+    if outcome.failed:
+        print(f"tracebacks  {study.failed}")
+        return _FAILED
+    print(f"next        dance-flwr report {quote(str(study.root))}  # tables and figures")
+    return 0
+
+
+def _print_grid(study: Study, cells: Sequence[Cell], jobs: int) -> None:
+    """Print the cells by group of seeds, with results and settings, and what is left to do."""
+    cells = [with_absolute_data(cell) for cell in cells]
+    table = Table(box=SIMPLE_HEAD)
+    for heading in ("cell", "seeds", "found", "settings that differ from the base configuration"):
+        table.add_column(heading, overflow="fold")
+    for (text, settings), group in _by_seed(cells).items():
+        seeds = " ".join(str(cell.labels["seed"]) for cell in group if "seed" in cell.labels)
+        existing = sum(study.has(cell) for cell in group)
+        table.add_row(text, seeds, f"{existing} of {len(group)}", settings)
+    console().print(table)
+    missing = {study.product(cell): cell for cell in cells if not study.has(cell)}
+    new = {run_name(cell.config): cell for cell in missing.values() if not cell.measure}
+    runs = {name: cell for name, cell in new.items() if not study.has_run(cell.config)}
+    measures = sum(bool(cell.measure) for cell in missing.values())
+    analyses = sum(bool(cell.analysis) for cell in missing.values())
+    parts = [f"{counted(len(runs), 'run')}, {jobs} at a time"]
+    parts += [counted(analyses, "analysis", "analyses"), counted(measures, "measurement")]
+    print(f"to do       {'; '.join(parts)}")
+    _print_estimate(estimate(study, runs.values()), jobs)
+    print_calls(calls_of(runs.values(), _print))
+
+
+def _by_seed(cells: Sequence[Cell]) -> dict[tuple[str, str], list[Cell]]:
+    """Return (labels without seed, non-base settings) -> cells."""
+    by_key: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        text = " ".join(f"{key}={value}" for key, value in cell.labels.items() if key != "seed")
+        settings = "" if cell.measure else _settings_text(cell)
+        by_key.setdefault((text, settings), []).append(cell)
+    return by_key
+
+
+def _settings_text(cell: Cell) -> str:
+    """Return the settings that differ from the committed files of the data set and method."""
+    base = settings_of(
+        Request((), ()).config(cell.config.data, cell.config.method, cell.config.seed)
+    )
+    return " ".join(
+        f"{key}={value}" for key, value in settings_of(cell.config).items() if value != base[key]
+    )
+
+
+def _print_estimate(lines: Sequence[Line], jobs: int) -> None:
+    """Print the hours of each method and data set, and those of the grid."""
+    table = Table(box=SIMPLE_HEAD)
+    for heading in ("data set", "method", "runs", "s per round", "from", "hours of one core"):
+        table.add_column(heading, overflow="fold")
+    for line in lines:
+        numbers = str(line.runs), f"{line.per_round:.2f}", line.source, f"{line.seconds / 3600:.2f}"
+        table.add_row(line.dataset, line.method, *numbers)
+    if lines:
+        console().print(table)
+    print(time_left(lines, jobs))
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,241 @@
+"""What a worker process does: one run, one analysis, or one measurement.
+
+A run comes with facts that only a simulation may know.
+"""
+
+import hashlib
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+import time
+import traceback
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dance_flwr.config.paths import HISTORY, data_root
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.card import read_card
+from dance_flwr.data.graphs.graph import TRAIN
+from dance_flwr.data.imports.loading import source_identity
+from dance_flwr.data.prepare import partition_spec
+from dance_flwr.disk import write_json
+from dance_flwr.errors import UserError
+from dance_flwr_studies import get_analysis, get_measure
+from dance_flwr_studies.engine.cells import Cell
+from dance_flwr_studies.engine.folder import FACTS, Study, measure_name, run_name
+from dance_flwr_studies.engine.llm_rows import llm_facts
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of a worker.
+
+    Attributes
+    ----------
+    kind : "run", "analysis" or "measure"
+    root : the study's folder; partition : holds the client folders, None for a measurement
+    """
+
+    kind: str
+    cell: Cell
+    root: Path
+    partition: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the run or measurement, for messages."""
+        return measure_name(self.cell) if self.kind == "measure" else run_name(self.cell.config)
+
+    @cached_property  # read for every task in each second of a grid
+    def draft(self) -> Path:
+        """The folder of an unfinished run, renamed when result and facts are in it."""
+        return Study(self.root).runs / f".{run_name(self.cell.config)}.draft"
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of a run, 0 for anything else."""
+        return self.cell.config.rounds if self.kind == "run" else 0
+
+    @property
+    def client_run(self) -> str:
+        """Name of the run's folder at the clients, the same for every attempt at a run."""
+        # Two studies on one partition must not share a folder at the clients.
+        digest = hashlib.sha256(str(Study(self.root).root).encode()).hexdigest()[:8]
+        return f"study-{digest}-{run_name(self.cell.config).rpartition('-')[2]}"
+
+    def clean(self) -> None:
+        """Remove what a finished or killed run left at the clients, which would fill the disk."""
+        if self.kind != "run" or self.partition is None:
+            return
+        for folder in [self.draft, *self.partition.glob(f"client-*/runs/{self.client_run}")]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def rounds_done(self) -> int:
+        """Return how many rounds of an unfinished run are over."""
+        history = self.draft / HISTORY
+        try:
+            return history.read_bytes().count(b"\n")
+        except OSError:
+            return 0
+
+
+def init_worker() -> None:
+    """Prepare a worker: ignore Ctrl-C, use one core, and end with the parent process."""
+    import torch
+
+    # Ctrl-C reaches every process of the terminal; the parent decides what ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Workers run side by side, one per core.
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        # `sys.exit` in a thread ends the thread alone.
+        os._exit(1)
+
+
+def perform(task: Task) -> str:
+    """Do a task; return an empty string, or the reason of its failure in one line.
+
+    The traceback goes to `failed/`.
+    """
+    note = Study(task.root).failed / f"{task.name}.txt"
+    # The failure of an earlier attempt.
+    note.unlink(missing_ok=True)
+    try:
+        {"run": _run, "analysis": _analyse, "measure": _measure}[task.kind](task)
+    except Exception as error:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(traceback.format_exc(), encoding="utf-8")
+        return one_line(error)
+    return ""
+
+
+def one_line(error: Exception) -> str:
+    """Return the reason of a failure in one line."""
+    reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return " ".join(reason.split())
+
+
+def _run(task: Task) -> None:
+    """Run in this process; the folder gets its final name when result and facts are in it."""
+    from dance_flwr.runs.simulation.engine import run_in_process
+
+    assert task.partition is not None
+    config, draft = task.cell.config, task.draft
+    final = Study(task.root).run_folder(config)
+    task.clean()
+    try:
+        # Of the processor: seconds of the clock also count what runs beside the study.
+        start = time.process_time()
+        settings = replace(config, out=str(final))
+        result = run_in_process(settings, draft, lambda row: None, task.client_run)
+        _refuse_absences(result)
+        seconds = time.process_time() - start
+        content = facts(task.partition, task.client_run) | {"cpu_seconds": seconds}
+        content |= llm_facts(task.partition, task.client_run, config)
+        content |= {"data": data_digest(config)}
+        write_json(draft / FACTS, content)
+        # The earlier result of a run that is repeated.
+        shutil.rmtree(final, ignore_errors=True)
+        draft.replace(final)
+    finally:
+        task.clean()
+
+
+def _refuse_absences(result: dict[str, Any]) -> None:
+    """Refuse the result of a run that went on without a client."""
+    # A run serves its user by going on; a number of a study is one of all clients.
+    for row in result["history"]:
+        for client, reason in row["absent"].items():
+            raise UserError(
+                f"expected all clients in every round of a study, found none of client {client} "
+                f"in round {row['round']}: {reason}"
+            )
+
+
+def _analyse(task: Task) -> None:
+    assert task.partition is not None
+    folder = Study(task.root).run_folder(task.cell.config)
+    content = get_analysis(task.cell.analysis)(folder, task.cell.config, task.partition)
+    write_json(folder / f"{task.cell.analysis}.json", content)
+
+
+def _measure(task: Task) -> None:
+    start = time.perf_counter()
+    measured = get_measure(task.cell.measure)(task.cell.labels)
+    seconds = time.perf_counter() - start
+    content = {"labels": dict(task.cell.labels), **measured, "seconds_of_measurement": seconds}
+    write_json(Study(task.root).product(task.cell), content)
+
+
+def facts(partition: Path, run: str) -> dict[str, Any]:
+    """Return counts by client and class that no server of a real federation would know.
+
+    Returns
+    -------
+    "core_per_class" : true labels of the last condensed nodes, "" for nodes without one; None for a
+        client that keeps no core. A method that condenses leaves `core` (node numbers) or
+        `condensed_labels` (classes) in its state.npz
+    "train_per_class" : labelled training nodes
+    """
+    # By number: as text, client-10 comes before client-2.
+    folders = sorted(partition.glob("client-*"), key=lambda path: int(path.name.partition("-")[2]))
+    return {
+        "core_per_class": [_core_per_class(folder, run) for folder in folders],
+        "train_per_class": [_train_per_class(folder) for folder in folders],
+    }
+
+
+def _core_per_class(folder: Path, run: str) -> dict[str, int] | None:
+    path = folder / "runs" / run / "state.npz"
+    if not path.is_file():
+        return None
+    with np.load(path) as state:
+        if "condensed_labels" in state:
+            return _per_class(folder, state["condensed_labels"])
+        if "core" in state:
+            return _per_class(folder, np.load(folder / "arrays" / "labels.npy")[state["core"]])
+    return None
+
+
+def _train_per_class(folder: Path) -> dict[str, int]:
+    labels, split = (np.load(folder / "arrays" / f"{name}.npy") for name in ("labels", "split"))
+    return _per_class(folder, labels[(split == TRAIN) & (labels >= 0)])
+
+
+def _per_class(folder: Path, labels: NDArray[Any]) -> dict[str, int]:
+    names = read_card(folder).class_names
+    counts = {name: int((labels == number).sum()) for number, name in enumerate(names)}
+    unknown = int((labels < 0).sum())
+    return counts | ({"": unknown} if unknown else {})
+
+
+def data_digest(config: RunConfig) -> str:
+    """Return 16 hex digits that identify the content of the graph."""
+    return hashlib.sha256(source_identity(config.data, data_root(config)).encode()).hexdigest()[:16]
+
+
+def partition_key(config: RunConfig) -> tuple[Any, ...]:
+    """Return what decides a partition folder, equal for cells that share one."""
+    keys = (
+        "data",
+        "data_root",
+        "encoder",
+        "encoder_sha256",
+        "encoder_precision",
+        "chunk_tokens",
+        "max_chunks",
+    )
+    return (*(getattr(config, key) for key in keys), partition_spec(config))

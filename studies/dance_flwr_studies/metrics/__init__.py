@@ -1,0 +1,1 @@
+"""Metrics of evidence: how much predictions depend on it, and controls of the same size."""

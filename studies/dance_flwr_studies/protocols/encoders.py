@@ -1,0 +1,137 @@
+"""Encoders: what another sentence encoder is worth to each method, and what it costs.
+
+`--set encoder=FOLDER` chooses it; rows of several invocations stand side by side.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dance_flwr.config.options import Value
+from dance_flwr.config.tree import RunConfig
+from dance_flwr_studies.engine.cells import (
+    Cell,
+    Experiment,
+    Label,
+    Request,
+    Row,
+    Section,
+    dataset_name,
+)
+from dance_flwr_studies.protocols.regimes.grid import BY_SITE, RATIO, SEEDS
+from dance_flwr_studies.protocols.regimes.protocol import megabytes_up, seconds
+from dance_flwr_studies.protocols.variants import REFERENCE, find
+from dance_flwr_studies.reports.sections import Columns, dataset_section
+from dance_flwr_studies.reports.significance import (
+    MARGIN,
+    comparison_table,
+    corrected,
+    paired_test,
+)
+from dance_flwr_studies.reports.tables import Group, groups, value_of
+from dance_flwr_studies.reports.verdicts import Expected, expect, verdict
+
+_STATED = ("encoder", "personal")  # settings that the labels show
+# Name -> (method, settings).
+VARIANTS: dict[str, tuple[str, dict[str, Value]]] = {
+    "dance": ("dance", RATIO),
+    "dance, personal": ("dance", RATIO | {"personal": "auto"}),
+    REFERENCE: (REFERENCE, {}),
+    "local-only": ("local-only", {}),
+}
+HOW = (
+    "Settings of the main table, searched with the default encoder. *seconds*: of one core, "
+    "without encoding. *MB up*: of a client in the run."
+)
+
+
+def _cells(request: Request) -> list[Cell]:
+    encoder = Path(str(request.overrides.get("encoder", RunConfig().encoder))).name
+    return [
+        Cell(
+            {"dataset": dataset_name(dataset), "encoder": encoder, "method": method}
+            | {"variant": variant, "seed": seed},
+            request.config(
+                dataset, method, seed, BY_SITE.get(dataset_name(dataset), {}) | settings
+            ),
+        )
+        for dataset in request.datasets
+        for variant, (method, settings) in VARIANTS.items()
+        for seed in request.seeds
+    ]
+
+
+def _render(rows: Sequence[Row]) -> Section:
+    values = ("accuracy %", "seconds", "MB up")
+    columns = Columns(("encoder", "variant"), values, _line)
+    section = dataset_section(rows, HOW, columns, stated=_STATED)
+    return Section((*section.parts, *_comparisons(rows)))
+
+
+def _comparisons(rows: Sequence[Row]) -> list[str]:
+    """Return a table per other encoder, of its difference from the default for each method."""
+    found = groups(rows, _STATED)
+    names = dict.fromkeys(str(group.labels["encoder"]) for group in found)
+    tables = []
+    for encoder in (name for name in names if name != RunConfig().encoder):
+        pairs = {
+            (str(mine.labels["variant"]), str(mine.labels["dataset"])): (mine, base)
+            for mine in found
+            if mine.labels["encoder"] == encoder
+            and (base := find(found, **{**mine.labels, "encoder": RunConfig().encoder}))
+        }
+        # Over the whole table, as each of its cells is a chance to be wrong.
+        tests = corrected([paired_test(mine, base) for mine, base in pairs.values()])
+        compared = dict(zip(pairs, tests, strict=True))
+        tables.append(comparison_table(f"{encoder} minus {RunConfig().encoder}", compared))
+    return tables
+
+
+def _line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
+    encoder, variant = (str(group.labels[key]) for key in ("encoder", "variant"))
+    costs = [group.mean_text(seconds, 0), group.mean_text(megabytes_up, 1)]
+    return [encoder, group.name(variant)], [group.stat("test_accuracy").percent, *costs]
+
+
+def _verdict(rows: Sequence[Row]) -> str:
+    """Compare another encoder with the default, and DANCE's gain with that of the reference."""
+    expected: list[Expected] = []
+    found = groups(rows, _STATED)
+    gains: dict[tuple[Label, ...], Group] = {}
+    for mine in found:
+        base = find(found, **{**mine.labels, "encoder": RunConfig().encoder})
+        if base is None or base is mine:
+            continue
+        encoder, variant, dataset = (mine.labels[key] for key in ("encoder", "variant", "dataset"))
+        expected += expect(f"{encoder} minus the default, {variant} on {dataset}", mine, base)
+        gains[encoder, dataset, variant] = _gain(mine, base)
+    for (encoder, dataset, variant), gain in gains.items():
+        if variant == "dance":
+            what = f"gain of DANCE by {encoder} minus that of {REFERENCE} on {dataset}"
+            expected += expect(what, gain, gains.get((encoder, dataset, REFERENCE)), -MARGIN)
+    return verdict(expected)
+
+
+def _gain(mine: Group, base: Group) -> Group:
+    """Return rows whose accuracy is what an encoder gains over the default, seed by seed."""
+    theirs = base.by_seed("test_accuracy")
+    rows = []
+    for row in mine.rows:
+        at = theirs.get(row.labels["seed"])
+        own = value_of(row, "test_accuracy")
+        gained = {} if own is None or at is None else {"test_accuracy": own - at}
+        rows.append(replace(row, result=gained))
+    return Group(mine.labels, rows, mine.note)
+
+
+EXPERIMENT = Experiment(
+    name="encoders",
+    title="Encoders",
+    question="A stronger sentence encoder helps, and DANCE as much as the others: not a claim of "
+    "the paper.",
+    cells=_cells,
+    render=_render,
+    verdict=_verdict,
+    datasets=("cora", "citeseer"),
+    seeds=SEEDS,
+)

@@ -1,0 +1,155 @@
+"""Runtime: separate short runs, one at a time, compared by ratios within one study."""
+
+from collections.abc import Sequence
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from dance_flwr.config.options import Value
+from dance_flwr.methods import get_spec
+from dance_flwr_studies.engine.cells import (
+    Cell,
+    Experiment,
+    Picture,
+    Request,
+    Row,
+    Section,
+    default_methods,
+)
+from dance_flwr_studies.engine.compact_rows import WARM_ROUNDS
+from dance_flwr_studies.protocols.variants import REFERENCE, find, variant_cells
+from dance_flwr_studies.reports.figures import COLOURS, HATCHES
+from dance_flwr_studies.reports.sections import Columns, dataset_section
+from dance_flwr_studies.reports.tables import NOTHING, Group, Stat, by_label, groups, stat_of
+from dance_flwr_studies.reports.verdicts import Expected, expect, verdict
+
+ROUNDS = 40
+HOW = (
+    "Runs one at a time, on one core. Seconds are those of a round's training with its messages, "
+    f"without the first {WARM_ROUNDS} rounds; once is what these took beyond that: condensation, "
+    "graph completion, caches. Ratios are seed by seed. Encoding is not included."
+)
+
+
+def _cells(request: Request) -> list[Cell]:
+    rounds = request.rounds or ROUNDS
+    settings: dict[str, Value] = {"rounds": rounds, "evaluate-every": rounds}
+    methods = request.methods or default_methods()
+    ordered = []
+    for dataset in request.datasets:
+        by_method = [variant_cells(request, dataset, method, ({}, settings)) for method in methods]
+        # Seed by seed, methods in turn: a slow spell of the machine slows every method.
+        ordered += [cell for seed in zip(*by_method, strict=True) for cell in seed]
+    return ordered
+
+
+def _render(rows: Sequence[Row]) -> Section:
+    values = ("s per round", f"x {REFERENCE}", "once, s")
+    return dataset_section(rows, HOW, Columns(("method",), values, _line), _picture)
+
+
+def _picture(dataset: str, compared: Sequence[Group]) -> Picture:
+    caption = f"Seconds per round and phase on {dataset}."
+    return Picture(f"runtime-{dataset}", caption, partial(_draw, compared), (6.5, 3.2))
+
+
+def _line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
+    reference = find(compared, method=REFERENCE)
+    values = [group.mean_text(partial(seconds, phase="total"), 3)]
+    if reference:
+        times = ratio(group, reference)
+        values.append(f"{times.text(2)}{times.missing}")
+    else:
+        values.append(NOTHING)
+    name = group.name(str(group.labels["method"]))
+    return [name], [*values, group.mean_text(once, 1)]
+
+
+def seconds(row: Row, phase: str) -> float | None:
+    """Return mean seconds per round after the first five, None for a shorter run."""
+    value = row.result["steady_seconds"].get(phase)
+    return None if value is None else float(value)
+
+
+def once(row: Row) -> float | None:
+    """Return the seconds that warm-up rounds took beyond steady ones, None without the latter."""
+    steady = seconds(row, "total")
+    if steady is None:
+        return None
+    return max(0.0, float(row.result["rounds"] * (row.result["seconds_per_round"] - steady)))
+
+
+def ratio(group: Group, reference: Group) -> Stat:
+    """Return seconds per round over those of the reference, seed by seed."""
+    theirs, ours = (
+        {row.labels["seed"]: seconds(row, "total") for row in side.rows if row.result}
+        for side in (reference, group)
+    )
+    # Two runs of a seed follow each other, so the speed of the machine cancels.
+    pairs = [(value, theirs.get(seed)) for seed, value in ours.items()]
+    return stat_of(
+        [value / other for value, other in pairs if value is not None and other], len(group.rows)
+    )
+
+
+def _phases(compared: Sequence[Group]) -> list[str]:
+    """Return the phases that take time in any of the runs."""
+    names: dict[str, None] = {}
+    for row in (row for group in compared for row in group.rows if row.result):
+        steady = row.result["steady_seconds"]
+        names |= {name: None for name, value in steady.items() if value and name != "total"}
+    return list(names)
+
+
+def _phase_seconds(row: Row, phase: str) -> float:
+    """Return mean seconds per round of a phase, 0 for a method without it."""
+    return float(row.result["steady_seconds"].get(phase, 0.0))
+
+
+def _draw(compared: Sequence[Group], figure: Any) -> None:
+    axes = figure.subplots()
+    finished = [group for group in compared if any(row.result for row in group.rows)]
+    names = [group.name(str(group.labels["method"])) for group in finished]
+    left = [0.0] * len(finished)
+    for i, phase in enumerate(_phases(compared)):
+        widths = [
+            fmean(_phase_seconds(row, phase) for row in group.rows if row.result)
+            for group in finished
+        ]
+        style = {"color": COLOURS[i % 8], "hatch": HATCHES[i % 8], "edgecolor": "black"}
+        axes.barh(range(len(names)), widths, left=left, label=phase, linewidth=0.5, **style)
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set(xlabel="seconds per round, all clients together")
+    if any(left):
+        figure.legend(loc="outside upper center", ncols=6, fontsize=8)
+
+
+def _verdict(rows: Sequence[Row]) -> str:
+    """Compare the seconds of methods that condense nothing with those of DANCE."""
+    expected: list[Expected] = []
+    for dataset, compared in by_label(groups(rows), "dataset").items():
+        dance = find(compared, method="dance")
+        for group in compared:
+            name = str(group.labels["method"])
+            if get_spec(name).card.condenses:
+                continue
+            what = f"{group.name(name)} minus DANCE on {dataset}"
+            metric = partial(seconds, phase="total")
+            expected += expect(what, group, dance, metric=metric, unit=("s per round", 1.0))
+    return verdict(expected)
+
+
+EXPERIMENT = Experiment(
+    name="runtime",
+    title="Runtime",
+    question="DANCE takes less training time than conventional federated baselines (the paper's "
+    "runtime figure).",
+    cells=_cells,
+    render=_render,
+    verdict=_verdict,
+    metrics={},
+    seeds=(0, 1, 2),
+    serial=True,
+)

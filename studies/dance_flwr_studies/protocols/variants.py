@@ -1,0 +1,81 @@
+"""What experiments on variants of a method share: cells, and differences over the same seeds."""
+
+from collections.abc import Mapping, Sequence
+
+from dance_flwr.config.options import Value, choices_of
+from dance_flwr.config.tree import flat_fields
+from dance_flwr.methods import get_spec
+from dance_flwr_studies.engine.cells import Cell, Label, Request, dataset_name
+from dance_flwr_studies.reports import paper_values as paper
+from dance_flwr_studies.reports.tables import Group, Stat, stat_of
+
+SEED_TEXT = "Mean ± standard deviation over seeds, of differences too."
+REFERENCE = "fedavg-full"  # the method that others are compared with
+
+
+# What one point of a grid is called in tables, beside data set, method and seed; and its settings.
+Point = tuple[Mapping[str, Label], Mapping[str, Value]]
+
+
+def variant_cells(
+    request: Request, dataset: str, method: str, point: Point, rules: str = ""
+) -> list[Cell]:
+    """Return one cell per seed at a point, at the data set's largest condensation ratio."""
+    labels, settings = point
+    shared: dict[str, Label] = {"dataset": dataset_name(dataset), "method": method, **labels}
+    # --set may ask for another ratio: no label names it, and tables print it.
+    ratio = {} if "condensation-ratio" in request.overrides else ratio_setting(dataset, method)
+    values = ratio | dict(settings)
+    return [
+        Cell({**shared, "seed": seed}, request.config(dataset, method, seed, values, rules))
+        for seed in request.seeds
+    ]
+
+
+def point_cells(
+    request: Request, points: Sequence[Point], methods: Sequence[str] = ("dance",)
+) -> list[Cell]:
+    """Return the cells of each method at each point, data set by data set."""
+    return [
+        cell
+        for dataset in request.datasets
+        for point in points
+        for method in methods
+        for cell in variant_cells(request, dataset, method, point)
+    ]
+
+
+def ratio_setting(dataset: str, method: str) -> dict[str, Value]:
+    """Return the main table's largest ratio as a setting; empty if the method has none."""
+    if not get_spec(method).card.by_ratio:
+        return {}
+    return {"condensation-ratio": paper.main_ratios(dataset_name(dataset))[0]}
+
+
+def choices(key: str) -> tuple[str, ...]:
+    """Return what a configuration key accepts."""
+    return choices_of(flat_fields()[key][0])
+
+
+def gain(group: Group, reference: Group, metric: str) -> Stat:
+    """Return metric(group) - metric(reference) over the seeds that both have."""
+    theirs = reference.by_seed(metric)
+    differences = [
+        value - theirs[seed] for seed, value in group.by_seed(metric).items() if seed in theirs
+    ]
+    return stat_of(differences, len(group.rows))
+
+
+def gain_text(group: Group | None, reference: Group | None) -> str:
+    """Return the gain in test accuracy in points; empty where there is nothing to compare."""
+    if group is None or reference is None or group is reference:
+        return ""
+    return gain(group, reference, "test_accuracy").points
+
+
+def find(compared: Sequence[Group], **labels: Label) -> Group | None:
+    """Return the first group with these labels, None if there is none."""
+    return next(
+        (group for group in compared if all(group.labels.get(k) == v for k, v in labels.items())),
+        None,
+    )

@@ -1,0 +1,89 @@
+"""The verdict of given rows on a claim, from the differences that the claim expects.
+
+Every difference is tested seed by seed, as in the tables of comparisons. One that is significantly
+on the other side of its bound, with Holm's correction over all of them, refutes a claim; only all
+of them together, each significant, support it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from dance_flwr_studies.reports.significance import LEVEL, PairedTest, corrected, paired_test
+from dance_flwr_studies.reports.tables import Group, Metric
+
+HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
+UNTESTED = "not tested by these rows"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A difference that a claim expects to be above a bound.
+
+    Attributes
+    ----------
+    what : names the two sides
+    excess : the test of the difference minus the bound
+    unit, scale : of the printed difference, and its factor
+    """
+
+    what: str
+    excess: PairedTest
+    bound: float = 0.0
+    unit: str = "points"
+    scale: float = 100.0
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the difference is significantly above the bound, without correction."""
+        mean, test = self.excess.difference.mean, self.excess.test
+        return mean is not None and mean > 0 and test is not None and test.p < LEVEL
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether the difference is significantly below the bound, corrected."""
+        return self.excess.is_significant and (self.excess.difference.mean or 0.0) < 0
+
+    @property
+    def text(self) -> str:
+        """Return the difference with its interval, and the bound."""
+        mean, test = self.excess.difference.mean or 0.0, self.excess.test
+        values = [mean, *(test.interval if test else ())]
+        first, *interval = (f"{self.scale * (value + self.bound):+.2f}" for value in values)
+        brackets = f" [{', '.join(interval)}]" if interval else ""
+        bound = f"{self.scale * self.bound:g}"
+        return f"{self.what}: {first}{brackets} {self.unit}, expected above {bound}"
+
+
+def expect(
+    what: str,
+    group: Group | None,
+    other: Group | None,
+    bound: float = 0.0,
+    metric: Metric = "test_accuracy",
+    unit: tuple[str, float] = ("points", 100.0),
+) -> list[Expected]:
+    """Return what a claim expects of metric(group) - metric(other), if both have common seeds."""
+    if group is None or other is None or group is other:
+        return []
+    test = paired_test(group, other, metric, bound)
+    return [] if test.difference.mean is None else [Expected(what, test, bound, *unit)]
+
+
+def verdict(expected: Iterable[Expected]) -> str:
+    """Return in Markdown whether a claim holds, and the difference that speaks most against it."""
+    known = list(expected)
+    if not known:
+        return f"**{UNTESTED}**."
+    tests = corrected([each.excess for each in known])
+    known = [replace(each, excess=test) for each, test in zip(known, tests, strict=True)]
+    refuted = [each for each in known if each.is_refuted]
+    shown = sum(each.is_shown for each in known)
+    word = FAILS if refuted else HOLDS if shown == len(known) else UNDECIDED
+    # In units of the bound's scale: a point, a second, a round.
+    worst = min(refuted or known, key=lambda each: each.scale * (each.excess.difference.mean or 0))
+    if len(known) == 1:
+        return f"**{word}**: {worst.text}."
+    return (
+        f"**{word}**: of {len(known)} differences that the claim expects, {shown} significant and "
+        f"{len(refuted)} significantly the other way. The lowest: {worst.text}."
+    )

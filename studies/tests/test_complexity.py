@@ -1,0 +1,243 @@
+"""Measured growth: slopes of known power laws, clients of the requested size, the report."""
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from dance_flwr_studies.engine.cells import Request, Row
+from dance_flwr_studies.protocols.complexity import growth
+from dance_flwr_studies.protocols.complexity.growth import (
+    SERIES,
+    cost_of,
+    measure,
+    prepare_clients,
+    sizes_label,
+)
+from dance_flwr_studies.protocols.complexity.protocol import CLAIMS, EXPERIMENT, slope
+from dance_flwr_studies.protocols.complexity.synthetic_client import Scale, write_client
+from scipy.stats import linregress
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.dance.state import due
+from dance_flwr.metrics import COUNTS, PHASES
+
+SIZES = np.array([100, 200, 400, 800, 1600])
+
+
+@pytest.mark.parametrize("power", [0, 0.5, 1, 2])
+def test_slope_of_a_known_power_law(power):
+    values = 3e-4 * SIZES**power
+    exponent, error = slope(SIZES, values)
+    assert exponent == pytest.approx(power, abs=1e-9) and error == pytest.approx(0, abs=1e-7)
+
+
+def test_slope_under_noise_lies_within_its_error():
+    rng = np.random.default_rng(0)
+    values = SIZES**1.5 * np.exp(0.05 * rng.standard_normal(5))
+    exponent, error = slope(SIZES, values)
+    assert abs(exponent - 1.5) < 3 * error and 0 < error < 0.1
+    assert error == pytest.approx(linregress(np.log(SIZES), np.log(values)).stderr)
+
+
+def test_a_fixed_cost_flattens_the_slope():
+    assert slope(SIZES, 1000 + SIZES**1.0)[0] < 1
+
+
+@pytest.mark.parametrize(("nodes", "degree"), [(300, 4), (300, 32)])
+def test_written_client_has_the_requested_size(tmp_path, nodes, degree):
+    scale = Scale(nodes=nodes, degree=degree)
+    for name in ("one", "two"):
+        write_client(tmp_path / name, scale)
+    data, again = (ClientData(tmp_path / name, torch.device("cpu")) for name in ("one", "two"))
+    assert data.num_nodes == nodes and data.table.nodes.shape == (nodes, 384)
+    assert data.table.chunks.norm(dim=1).numpy() == pytest.approx(1, abs=1e-3)
+    assert (data.table.chunks_of.ptr.diff() == scale.chunks).all()
+    assert data.graph.rows.index.numel() / nodes == pytest.approx(degree, rel=0.1)
+    assert 0.5 < (data.train_labels >= 0).float().mean() < 0.7
+    assert (again.table.chunks == data.table.chunks).all()
+    assert (again.train_labels == data.train_labels).all()
+
+
+def test_a_condensation_is_shared_by_more_rounds_as_the_client_grows():
+    assert Scale(nodes=1000, batch=64).period == 10
+    assert Scale(nodes=100_000, batch=256).period == 32  # 8000 / 256
+    assert Scale(nodes=1_000_000, batch=256).period == 313
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory):
+    """What a round costs with 16 and with 32 of 640 nodes in a batch, in this process."""
+    found = []
+    for batch in (16, 32):
+        folder, scale = tmp_path_factory.mktemp("growth") / "client", Scale(nodes=640, batch=batch)
+        prepare_clients([scale], [folder])
+        found.append((scale, cost_of(scale, folder)))
+    return found
+
+
+def test_cost_of_a_round_is_an_ordinary_one_and_its_share_of_a_condensation(costs):
+    for scale, cost in costs:
+        assert set(cost.seconds) == {*PHASES, "total"} and min(cost.seconds.values()) > 0
+        assert cost.period == scale.period == 10
+        excess = max(cost.condensing - cost.ordinary, 0)
+        assert cost.seconds["total"] == pytest.approx(
+            cost.ordinary + excess / scale.period, rel=2e-3
+        )
+        # An ordinary round does not condense, so a tenth of that phase is all that a round bears.
+        assert cost.seconds["nodes"] < cost.ordinary
+        assert cost.counts["condensed-nodes"] == scale.batch
+
+
+class Known:
+    """Rounds of known cost: a selection of evidence takes 10, a condensation 32 more."""
+
+    counts = dict.fromkeys(COUNTS, 0)
+
+    def __init__(self, scale, folder):
+        self.condensed, self.selected = 0, 0
+
+    def train(self, round_):
+        condenses = due(self.condensed, 32, round_)
+        selects = condenses or due(self.selected, 10, round_)
+        self.condensed = round_ if condenses else self.condensed
+        self.selected = round_ if selects else self.selected
+        seconds = dict.fromkeys((*PHASES, "total"), 1.0)
+        return seconds | {"text": 10.0 * selects, "total": 1.0 + 10 * selects + 32 * condenses}
+
+    def stored(self):
+        return 5.0
+
+    def condensation_bytes(self):
+        return 64
+
+
+def test_a_round_bears_its_share_of_a_selection_wherever_that_falls(monkeypatch, tmp_path):
+    """The period of 32 is no multiple of the 10 rounds from one selection to the next."""
+    monkeypatch.setattr(growth, "_Rounds", Known)
+    cost = cost_of(Scale(nodes=100_000, batch=256), tmp_path)
+    assert cost.period == 32 and cost.ordinary == 1 + 10 / 10
+    assert cost.seconds["total"] == pytest.approx(2 + (43 - 2) / 32, rel=1e-3)
+    assert cost.seconds["text"] == pytest.approx(1 + (10 - 1) / 32, rel=1e-3)
+    assert cost.bytes == 5 + 64 / 32
+
+
+def test_bytes_follow_the_batch_and_memory_is_that_of_a_process(costs):
+    (_, small), (_, large) = costs
+    assert small.bytes < large.bytes < 2.1 * small.bytes
+    if sys.platform == "linux":
+        assert all(20e6 < cost.memory < 20e9 for _, cost in costs)
+
+
+class Passes(TorchDispatchMode):
+    """The operations that read a whole array of `length` rows or more, or write one."""
+
+    def __init__(self, length):
+        super().__init__()
+        self.length, self.seen = length, set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        tensors = [x for x in tree_leaves((args, kwargs, result)) if isinstance(x, torch.Tensor)]
+        if any(x.dim() and len(x) >= self.length for x in tensors):
+            self.seen.add(function.overloadpacket.__name__)
+        return result
+
+
+def test_an_ordinary_round_passes_over_no_array_of_all_nodes(tmp_path):
+    """It looks up rows of them."""
+    scale = Scale(nodes=2000, batch=4, chunks=2)
+    prepare_clients([scale], [tmp_path / "client"])
+    rounds = growth._Rounds(scale, tmp_path / "client")
+    rounds.train(1)
+    with Passes(scale.nodes) as passes:
+        rounds.train(2)
+    assert passes.seen == {"index", "index_select"}
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return {"core": measure({"series": "core", "sizes": sizes_label((8, 16))})}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_series():
+    """Series of clients that are written in no time."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, series in SERIES.items():
+            base = replace(series.base, nodes=400, chunks=2)
+            patch.setitem(SERIES, name, replace(series, base=base))
+        yield
+
+
+def test_measurement_has_every_phase_at_every_size(measured):
+    for found in measured.values():
+        assert found == json.loads(json.dumps(found))
+        assert set(found["seconds"]) == {*PHASES, "total"}
+        assert all(len(values) == 2 and min(values) > 0 for values in found["seconds"].values())
+        assert found["bytes"][0] < found["bytes"][1] and found["period"] == [10, 10]
+    assert measured["core"]["counts"]["condensed-nodes"] == [8, 16]
+    assert measured["core"]["scale"]["nodes"] == 400
+
+
+def test_report_shows_a_line_per_claim_and_names_what_is_missing(measured):
+    rows = [
+        Row("complexity", cell.labels, measure=measured.get(cell.labels["series"], {}))
+        for cell in cells()
+    ]
+    parts = EXPERIMENT.render(rows).parts
+    text = "\n".join(part for part in parts if isinstance(part, str))
+    assert text.count(" ± ") == sum(claim.series in measured for claim in CLAIMS)
+    assert "Not measured yet: nodes, candidates, chunk-budget, hop1-budget." in text
+    (picture,) = [part for part in parts if not isinstance(part, str)]
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    picture.draw(figure)
+    assert len(figure.axes) == 6 and figure.axes[0].get_xscale() == "log"
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(0.05, "kept"), (0.5, "missed")])
+def test_report_compares_exponents_with_their_bars(measured, power, verdict):
+    growth = [1.0, 2.0**power]
+    fake = {"sizes": [1000, 2000], "bytes": growth, "memory": growth, "survey_memory": growth}
+    fake |= {"seconds": dict.fromkeys((*PHASES, "total"), growth)}
+    text = rendered({"nodes": fake})
+    assert text.count(f"at most 0.1: {verdict}") + text.count(f"at most 0.1: **{verdict}") == 2
+
+
+def test_report_leaves_out_memory_that_the_system_does_not_tell(measured):
+    silent = measured["core"] | {"memory": [0, 0], "survey_memory": [0, 0]}
+    assert rendered({"core": silent}).count(" ± ") == rendered(measured).count(" ± ") - 1
+
+
+def rendered(measured):
+    """The report without its picture."""
+    rows = [
+        Row("complexity", cell.labels, measure=measured.get(cell.labels["series"], {}))
+        for cell in cells()
+    ]
+    return "\n".join(part for part in EXPERIMENT.render(rows).parts if isinstance(part, str))
+
+
+def test_report_without_a_measurement_shows_no_number():
+    text = "".join(EXPERIMENT.render([Row("complexity", cell.labels) for cell in cells()]).parts)
+    assert "0 of 5 series are measured" in text and "±" not in text
+
+
+def cells():
+    return EXPERIMENT.cells(Request((), ()))
+
+
+def test_cells_name_their_sizes_and_every_claim_has_a_series():
+    assert [cell.labels["series"] for cell in cells()] == list(SERIES)
+    assert all(
+        cell.measure == growth.MEASURE and len(str(cell.labels["sizes"]).split()) >= 5
+        for cell in cells()
+    )
+    assert {claim.series for claim in CLAIMS} == set(SERIES)
+    assert {claim.phase for claim in CLAIMS} <= {*PHASES, "total", "bytes", "memory"}

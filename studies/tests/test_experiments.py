@@ -1,0 +1,641 @@
+"""Grids of runs: what is run, reused, shared, failed and stopped."""
+
+import json
+import re
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from dance_flwr_studies import EXPERIMENTS, get_analysis, get_experiment, get_measure, summary
+from dance_flwr_studies.engine import folder as study
+from dance_flwr_studies.engine import runner
+from dance_flwr_studies.engine import worker as work
+from dance_flwr_studies.engine.cells import Cell, Experiment, Request, Section, dataset_name
+from dance_flwr_studies.engine.folder import Study, run_name, settings_of
+from dance_flwr_studies.engine.rows import export_rows, load_rows
+from dance_flwr_studies.engine.runner import check_labels, run_grid
+from dance_flwr_studies.engine.start import Execution, start
+from dance_flwr_studies.protocols.complexity.growth import MEASURE
+from dance_flwr_studies.reports.report import write_report
+from support.graphs import SMALL
+from support.inline import Inline
+
+from dance_flwr.cli.options import repeat_flags
+from dance_flwr.config.tree import RunConfig, flatten, parse
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.errors import DataError, UserError
+from dance_flwr.fingerprint import provenance
+from dance_flwr.runs.locks import exclusive
+
+QUICK = {**SMALL, "rounds": 1, "local-epochs": 1}
+PAIRS = [f"{key}={value}" for key, value in QUICK.items() if key != "condensation-ratio"]
+ONE, TWO = ["variant=full"], ["variant=full", "variant=w/o NC"]  # of the seven of the ablation
+
+
+@pytest.fixture
+def inline(monkeypatch):
+    monkeypatch.setattr(Inline, "done", [])
+    monkeypatch.setattr(Inline, "stop_before", None)
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", Inline)
+    return Inline
+
+
+@pytest.fixture
+def go(tiny, tmp_path, inline):
+    """A function that starts an experiment on the tiny graph and returns its exit code."""
+
+    def call(
+        name,
+        *pairs,
+        out=tmp_path / "study",
+        datasets=(str(tiny),),
+        seeds=(0,),
+        methods=None,
+        ratios=None,
+        **options,
+    ):
+        asked = {"datasets": datasets, "seeds": seeds, "methods": methods, "ratios": ratios}
+        execution = Execution(command=f"dance-flwr experiment {name}", **options)
+        return start(name, asked, [*PAIRS, *pairs], out, execution)
+
+    return call
+
+
+def results(folder):
+    return {
+        path.parent.name: path.read_bytes()
+        for path in sorted(folder.glob("study/runs/*/result.json"))
+    }
+
+
+def test_the_address_ignores_paths_but_not_settings(tiny):
+    config = parse({"data": str(tiny), **SMALL})
+    for other in (
+        replace(config, out="elsewhere", data_root="elsewhere", device="auto", torch_threads=3),
+        replace(config, data="/another/place/tiny"),
+        replace(config, data="tiny"),
+    ):
+        assert run_name(other) == run_name(config)
+    settings = [
+        *(
+            {"seed": 1},
+            {"rounds": 4},
+            {"method": "fedavg-full"},
+            {"dance.mix": 0.5},
+            {"ema-decay": 0.5},
+        ),
+        {"data": "other"},
+    ]
+    names = {run_name(parse({"data": str(tiny), **SMALL, **changed})) for changed in settings}
+    assert len(names | {run_name(config)}) == len(settings) + 1
+    assert run_name(config).startswith("tiny-dance-seed0-")
+
+
+def test_a_key_that_a_later_version_adds_moves_no_run(monkeypatch, tiny):
+    config = parse({"data": str(tiny), **SMALL})
+    name = run_name(config)
+    monkeypatch.setattr(study, "flatten", lambda c: flatten(c) | {"later.key": 1})
+    assert run_name(config) == name
+
+
+def test_a_default_that_has_changed_is_no_result_of_today(go, tmp_path):
+    assert go("ablation", labels=ONE) == 0
+    (path,) = sorted(tmp_path.glob("study/runs/*/result.json"))
+    result = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(
+        json.dumps(result | {"config": result["config"] | {"ema-decay": 0.5}}), encoding="utf-8"
+    )
+    config = parse(result["config"])
+    made = Study(tmp_path / "study")
+    assert made.run_folder(config) == path.parent and not made.has_run(config)
+    path.write_text(
+        json.dumps(result | {"config": result["config"] | {"fedgta.epsilon": 0.9}}),
+        encoding="utf-8",
+    )
+    assert made.has_run(config), "no key of this method"
+
+
+def test_ratios_are_those_that_are_asked_for(go):
+    cells = get_experiment("main-table").cells(
+        Request(("cora",), ("dance", "fedavg-full"), (0,), ratios=(0.3, 0.1))
+    )
+    assert [(cell.labels["ratio"], cell.config.condensation_ratio) for cell in cells] == [
+        (0.3, 0.3),
+        (0.1, 0.1),
+        ("full", 0.08),
+    ]
+    with pytest.raises(
+        UserError, match=r"--ratios: expected an experiment with cells for each ratio, found hyper"
+    ):
+        go("hyper", ratios=(0.1,))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_protocol_has_cells_that_parse_and_are_unique(name):
+    experiment = get_experiment(name)
+    assert experiment.name == name and experiment.title and experiment.question
+    request = Request(("cora", "citeseer"), experiment.methods, experiment.seeds[:2])
+    cells = experiment.cells(request)
+    assert cells
+    check_labels(cells)
+    for cell in cells:
+        if cell.measure:
+            continue
+        assert (
+            cell.labels["dataset"] == dataset_name(cell.config.data)
+            and cell.labels["seed"] == cell.config.seed
+        )
+        if cell.config.method == "dance":
+            assert DanceConfig.of(cell.config).evidence_keep == "final"
+        else:
+            assert not [key for key in settings_of(cell.config) if key.startswith("dance.")]
+            assert flatten(cell.config)["dance.evidence-keep"] == "all", "not set for others"
+
+
+def test_ablations_differ_from_the_full_method_in_a_part_and_its_extension_each():
+    cells = get_experiment("ablation").cells(Request(("cora",), (), (0,)))
+    full, *others = (settings_of(cell.config) for cell in cells)
+    changed = [{key for key in full if full[key] != other[key]} for other in others]
+    assert changed == [
+        {"dance.topology-rule", "edge-gates"},
+        {"dance.text-rule", "text-pooling"},
+        {"dance.core-rule"},
+        {"dance.label-evidence", "class-prior"},
+        {"dance.core-rule"},
+        {"dance.core-rule"},
+    ]
+
+
+def test_overrides_win_over_files_but_cannot_make_labels_wrong():
+    request = Request(("cora",), (), (0,), 7, {"max-chunks": 3, "dance.mix": 0.25})
+    config = request.config("cora", "dance", 2, {"dance.alpha": 8.0, "rounds": 9})
+    assert (config.rounds, config.max_chunks, DanceConfig.of(config).mix, config.seed) == (
+        7,
+        3,
+        0.25,
+        2,
+    )
+    with pytest.raises(
+        UserError, match=r"--set dance.mix: expected a key that this experiment does not set"
+    ):
+        request.config("cora", "dance", 2, {"dance.mix": 0.75})
+    assert Request(("cora",), ()).config("cora", "dance", 0).max_chunks == 16, (
+        "from configs/cora.toml"
+    )
+
+
+def test_a_killed_grid_continues_and_keeps_finished_runs(go, inline, tmp_path, capsys):
+    asked = {"seeds": (0, 1), "labels": TWO}
+    inline.stop_before = 1
+    assert go("ablation", **asked) == 130
+    first = results(tmp_path)
+    assert len(first) == 1 and "repeat the command to continue" in capsys.readouterr().out
+    inline.stop_before, before = None, list(inline.done)
+    assert go("ablation", **asked) == 0
+    every = results(tmp_path)
+    assert len(every) == 4 and every.items() >= first.items()
+    assert len(inline.done) == 4 and not {name for _, name in before} & {
+        name for _, name in inline.done[1:]
+    }
+    assert go("ablation", **asked) == 0
+    assert len(inline.done) == 4 and results(tmp_path) == every
+
+
+def test_nothing_is_left_half_written(go, inline, tmp_path, tiny, monkeypatch):
+    from dance_flwr_studies.engine.worker import Task
+
+    seen = []
+
+    def killed(task):
+        task.draft.mkdir(parents=True)
+        (task.draft / "result.json").write_text("{}")
+        seen.append(task)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "perform", killed)
+    assert go("ablation") == 130 and not results(tmp_path)
+    assert not seen[0].draft.exists() and isinstance(seen[0], Task)
+
+
+def test_a_run_leaves_facts_and_nothing_at_the_clients(go, tmp_path):
+    assert go("main-table", methods=["fedavg-full", "dance"]) == 0
+    folders = sorted((tmp_path / "study" / "runs").iterdir())
+    assert len(folders) == 4, "three ratios, and one without condensation"
+    for folder in folders:
+        names = {path.name for path in folder.iterdir()}
+        assert names == {"result.json", "model.safetensors", "history.jsonl", "facts.json"}
+        result, facts = (
+            json.loads((folder / name).read_text()) for name in ("result.json", "facts.json")
+        )
+        core = [
+            None if client is None else sum(client.values()) for client in facts["core_per_class"]
+        ]
+        if result["method"] == "dance":
+            assert sum(core) == result["per_condensed_node"]["nodes_per_round"]
+        else:
+            assert core == [None] * 3
+        assert sum(sum(client.values()) for client in facts["train_per_class"]) > 0
+        assert facts["cpu_seconds"] > 0
+        assert not list(Path(result["partition_dir"]).glob("client-*/runs/study-*"))
+    assert not [path for path in folders if path.name.startswith(".")]
+
+
+def test_protocols_share_runs(go, inline):
+    both = ["dance", "fedavg-full"]
+    assert go("main-table", methods=both) == 0
+    assert len(inline.done) == 4
+    assert go("convergence", methods=both) == 0 and go("tokens", methods=both) == 0
+    assert len(inline.done) == 4
+    assert go("ablation") == 0
+    assert len(inline.done) == 4 + 6, "all but the full method"
+
+
+def test_a_failing_cell_is_reported_and_the_others_finish(go, tmp_path, monkeypatch, capsys, tiny):
+    from dance_flwr.runs.simulation import engine as runtime
+
+    real = runtime.run_in_process
+
+    def sometimes(config, *rest):
+        if config.condensation_ratio == 0.04:
+            raise ValueError("a reason\nof two lines")
+        return real(config, *rest)
+
+    monkeypatch.setattr(runtime, "run_in_process", sometimes)
+    assert go("main-table", methods=["dance"], datasets=["nowhere", str(tiny)]) == 2
+    out = capsys.readouterr().out
+    failed = [line for line in out.splitlines() if line.startswith("failed")]
+    assert len(failed) == 4 and sum("found 'nowhere'" in line for line in failed) == 3
+    assert sum("ValueError: a reason of two lines" in line for line in failed) == 1
+    assert "2 made, 0 found, 4 failed" in out and len(results(tmp_path)) == 2
+    (note,) = (tmp_path / "study" / "failed").iterdir()
+    assert "Traceback" in note.read_text()
+    monkeypatch.setattr(runtime, "run_in_process", real)
+    assert go("main-table", methods=["dance"]) == 0 and not list(
+        (tmp_path / "study" / "failed").iterdir()
+    )
+
+
+def test_two_commands_do_not_work_in_one_study(go, inline, tmp_path):
+    with (
+        exclusive(tmp_path / "study", "another"),
+        pytest.raises(UserError, match="found another dance-flwr experiment"),
+    ):
+        go("ablation", labels=ONE)
+    assert go("ablation", labels=ONE) == 0  # a refused command gives the lock back, too
+
+
+def test_a_study_is_divided_by_labels_and_continued_from_its_rows(go, inline, tmp_path, capsys):
+    rows, ask = tmp_path / "rows.jsonl", ("ablation",)
+    seeds, other = (0, 1, 2), tmp_path / "other"
+    assert go(*ask, seeds=seeds, labels=[*TWO, "seed=1"]) == 0
+    assert len(inline.done) == 2 and len(results(tmp_path)) == 2
+    export_rows(tmp_path / "study", rows)
+    assert go(*ask, seeds=seeds, labels=TWO, known=rows, out=other) == 0
+    assert "2 of 6 cells are in" in capsys.readouterr().out and len(inline.done) == 6
+    export_rows(other, rows, update=True)
+    made = load_rows(rows).by_experiment["ablation"]
+    assert len(made) == 6 and all(row.result for row in made)
+    assert go(*ask, seeds=seeds, labels=TWO, known=rows, out=other) == 0 and len(inline.done) == 6
+    rows.write_text(rows.read_text().replace(provenance(), "0" * 16))
+    third = tmp_path / "third"
+    assert go(*ask, labels=TWO, known=rows, out=third) == 0 and len(inline.done) == 8
+
+
+def test_rows_of_a_study_take_the_place_of_its_experiments_alone(go, inline, tmp_path):
+    def seeds(found):
+        return {row.labels["seed"] for row in found.by_experiment["ablation"]}
+
+    rows, first, second = tmp_path / "rows.jsonl", tmp_path / "first", tmp_path / "second"
+    assert go("ablation", labels=TWO, out=first) == go("refresh-study", out=first) == 0
+    export_rows(first, rows)
+    before = load_rows(rows).by_experiment
+    assert go("ablation", seeds=(1,), labels=TWO, out=second) == 0
+    export_rows(second, rows, replace=True)
+    found = load_rows(rows)
+    assert seeds(found) == {1}
+    assert found.by_experiment["refresh-study"] == before["refresh-study"]
+    assert len(found.commands["ablation"]) == 1
+    export_rows(first, rows, update=True)
+    assert seeds(load_rows(rows)) == {0, 1}
+    before = rows.read_bytes()
+    next((second / "runs").glob("*/result.json")).unlink()
+    with pytest.raises(UserError, match="--replace: expected a finished study, found 1 cell "):
+        export_rows(second, rows, replace=True)
+    assert rows.read_bytes() == before
+
+
+@pytest.mark.parametrize("part", ["provenance", "model_fingerprint"])
+def test_a_run_of_another_origin_stays_with_the_experiments_that_are_not_replaced(
+    go, inline, tmp_path, part
+):
+    """Both experiments have a run of the full method; only one is made again."""
+    rows, study, older = tmp_path / "rows.jsonl", tmp_path / "study", "0" * 16
+    assert go("ablation", labels=TWO) == go("convergence", methods=["dance"]) == 0
+    export_rows(study, rows)
+    lines = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert {"ablation", "convergence"} in [
+        {use["experiment"] for use in line.get("uses", ())} for line in lines
+    ]
+    rows.write_text(re.sub(rf'("{part}":)"\w+"', rf'\1"{older}"', rows.read_text()))
+    before = load_rows(rows).by_experiment["convergence"]
+    assert go("ablation", labels=TWO, out=tmp_path / "again") == 0
+    export_rows(tmp_path / "again", rows, replace=True)
+    tables = load_rows(rows).by_experiment
+    assert tables["convergence"] == before
+    assert {row.result[part] for row in before} == {older}
+    assert older not in {row.result[part] for row in tables["ablation"]}
+
+
+@pytest.mark.parametrize("pair", ["variant=w/o", "variant", "colour=red"])
+def test_labels_that_no_cell_carries_are_refused(go, pair):
+    with pytest.raises(UserError, match="--where: expected a"):
+        go("ablation", labels=[pair])
+
+
+def test_looking_at_the_progress_computes_no_name_again(tiny, tmp_path, monkeypatch):
+    names = []
+    monkeypatch.setattr(work, "run_name", lambda config: names.append(config) or "a-run")
+    config = Request((), ()).config(str(tiny), "dance", 0)
+    task = work.Task("run", Cell({"dataset": "tiny"}, config), tmp_path)
+    assert [task.rounds_done() for _ in range(3)] == [0, 0, 0]
+    task.draft.mkdir(parents=True)
+    (task.draft / "history.jsonl").write_text("{}\n{}\n")
+    assert task.rounds_done() == 2 and len(names) == 1
+
+
+def test_a_dry_run_runs_nothing(go, inline, tmp_path, capsys):
+    assert go("ablation", seeds=(0, 1), dry_run=True, jobs=2) == 0
+    out = capsys.readouterr().out
+    assert (
+        "14 runs, 2 at a time" in out
+        and "dance.core-rule=random" in out
+        and "finished runs" not in out
+        and "hours of one core, 2 runs at a time" in out
+    )
+    assert not inline.done and not (tmp_path / "study").exists()
+    assert go("ablation", labels=TWO) == 0
+    assert go("ablation", seeds=(0, 1), labels=TWO, dry_run=True) == 0
+    out = capsys.readouterr().out
+    assert "2 runs" in out and "1 of 2" in out and "finished runs" in out
+
+
+@pytest.mark.parametrize("data", ["corra", "./cora", "/nowhere/graph"])
+def test_a_dry_run_refuses_data_that_do_not_exist(go, inline, tmp_path, data):
+    with pytest.raises(DataError, match=r"expected one of .*cora"):
+        go("ablation", datasets=(data,), dry_run=True)
+    # Not fetched yet: what a grid costs is asked before its data are.
+    assert go("ablation", datasets=("cora",), dry_run=True) == 0
+
+
+def test_again_repeats_runs_and_other_code_is_counted(go, inline, tmp_path, capsys):
+    assert go("ablation", labels=TWO) == 0
+    for path in tmp_path.glob("study/runs/*/result.json"):
+        path.write_text(path.read_text().replace(provenance(), "0" * 16))
+    capsys.readouterr()
+    assert go("ablation", labels=TWO) == 0
+    assert "other code made 2 of their 2 runs" in capsys.readouterr().out and len(inline.done) == 2
+    assert go("ablation", labels=TWO, again=True) == 0
+    assert len(inline.done) == 4
+    assert all(
+        json.loads(text)["provenance"] == provenance() for text in results(tmp_path).values()
+    )
+
+
+def look(run_folder, config, partition_folder):
+    """An analysis."""
+    files = [(run_folder / name).is_file() for name in ("result.json", "model.safetensors")]
+    return {
+        "files": all(files),
+        "clients": len(list(partition_folder.glob("client-*"))),
+        "seed": config.seed,
+    }
+
+
+def count_labels(labels):
+    """A measurement."""
+    return {"count": len(labels)}
+
+
+def test_analyses_and_measurements_are_made_once(inline, run_config, tmp_path, monkeypatch):
+    from dance_flwr import study as experiments
+
+    monkeypatch.setitem(experiments.ANALYSES, "look", "tests.test_experiments:look")
+    monkeypatch.setattr(work, "get_analysis", lambda name: look)
+    monkeypatch.setattr(
+        work, "get_measure", lambda target: {"m:count_labels": count_labels}[target]
+    )
+    study, config = (
+        Study(tmp_path),
+        run_config(rounds=1, local_epochs=1, dance_evidence_keep="final"),
+    )
+    cells = [
+        Cell({"dataset": "tiny", "seed": 0}, config, analysis="look"),
+        Cell({"size": 3, "of": "labels"}, measure="m:count_labels"),
+    ]
+    outcome = run_grid(study, cells, 1, False, print)
+    assert (outcome.done, outcome.failed) == (3, {}) and all(study.has(cell) for cell in cells)
+    assert json.loads(study.product(cells[0]).read_text()) == {
+        "files": True,
+        "clients": 3,
+        "seed": 0,
+    }
+    measured = json.loads(study.product(cells[1]).read_text())
+    assert measured["count"] == 2 and measured["labels"] == {"size": 3, "of": "labels"}
+    assert study.product(cells[1]).parent == study.measures
+    assert run_grid(study, cells, 1, False, print).reused == 2 and len(inline.done) == 3
+    study.product(cells[0]).unlink()
+    run_grid(study, cells, 1, False, print)
+    assert [kind for kind, _ in inline.done] == ["run", "analysis", "measure", "analysis"]
+
+
+def test_results_on_another_graph_of_the_same_name_are_refused(go, tiny, tmp_path):
+    import shutil
+
+    import pyarrow.parquet as pq
+
+    assert go("main-table", methods=["fedavg-full"]) == 0
+    other = tmp_path / "other" / "tiny"
+    shutil.copytree(tiny, other)
+    assert go("main-table", methods=["fedavg-full"], datasets=[str(other)]) == 0, (
+        "the same graph elsewhere"
+    )
+    pq.write_table(pq.read_table(other / "edges.parquet").slice(1), other / "edges.parquet")
+    with pytest.raises(UserError, match="choose another --out"):
+        go("main-table", methods=["fedavg-full"], datasets=[str(other)])
+
+
+def test_a_worker_that_dies_costs_its_own_task_only(go, inline, monkeypatch, capsys):
+    real, died = Inline.submit, []
+
+    def submit(self, function, task):
+        if died or task.cell.labels["variant"] == "w/o TC":
+            died.append(task.name)
+            future = Future()
+            future.set_exception(BrokenProcessPool())  # as for every task that had no answer yet
+            return future
+        return real(self, function, task)
+
+    class Pool(Inline):
+        def __init__(self, jobs, *_, **__):
+            died.clear()
+
+    Pool.submit = submit
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", Pool)
+    assert go("ablation", labels=[*TWO, "variant=w/o TC"]) == 2
+    out = capsys.readouterr().out
+    assert "2 made, 0 found, 1 failed" in out and "its worker process died" in out
+
+
+def test_two_cells_with_the_same_labels_are_refused():
+    with pytest.raises(UserError, match="distinct labels"):
+        check_labels([Cell({"seed": 0}), Cell({"seed": 0}, RunConfig(rounds=3))])
+
+
+def test_several_values_may_follow_one_flag():
+    words = [
+        "main-table",
+        "--datasets",
+        "cora",
+        "citeseer",
+        "--methods",
+        "a",
+        "b",
+        "--seeds",
+        "0",
+        "1",
+        "--out",
+        "x",
+    ]
+    made = repeat_flags(words)
+    assert made[:5] == ["main-table", "--datasets", "cora", "--datasets", "citeseer"]
+    assert made[-6:] == ["--seeds", "0", "--seeds", "1", "--out", "x"]
+    repeated = ["--datasets", "cora", "--datasets", "citeseer", "--dry-run"]
+    assert repeat_flags(repeated) == repeated
+
+
+def test_the_documented_command_line_works(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ("--datasets", "cora", "citeseer", "--methods", "fedavg-full", "dance")
+    done = cli("experiment", "main-table", *words, "--dry-run")
+    assert done.code == 0 and "40 runs, " in done.out and not list(tmp_path.iterdir())
+    assert "citeseer" in done.out and "fedavg-full" in done.out
+
+
+def test_help_lists_every_experiment(cli):
+    text = cli("experiment", "--help").out
+    for name in EXPERIMENTS:
+        assert any(
+            line.split()[:1] == [name] and summary(name) in line for line in text.splitlines()
+        ), name
+    assert "from another package" not in text
+
+
+def _render_nothing(rows):
+    return Section((f"{len(rows)} rows",))
+
+
+OUTSIDE = Experiment(
+    name="outside",
+    title="Outside",
+    question="None.",
+    cells=lambda request: [Cell({"size": 1}, measure="some_package:measure")],
+    render=_render_nothing,
+)
+
+
+def test_an_experiment_of_another_package_is_listed_run_and_reported(
+    monkeypatch, inline, tmp_path, cli
+):
+    monkeypatch.setitem(EXPERIMENTS.builtin, "outside", OUTSIDE)
+    assert summary("outside") == "from another package"
+    assert "outside        from another package" in cli("experiment", "--help").out
+    monkeypatch.setattr(work, "get_measure", lambda target: count_labels)
+    assert start("outside", {}, [], tmp_path / "study", Execution(command="a command")) == 0
+    export_rows(tmp_path / "study", tmp_path / "rows.jsonl")
+    for place in ("study", "rows.jsonl"):
+        (row,) = load_rows(tmp_path / place).by_experiment["outside"]
+        assert row.measure["count"] == 1
+    write_report(load_rows(tmp_path / "study"), tmp_path / "report", print)
+    assert "[Outside](outside.md)" in (tmp_path / "report" / "report.md").read_text()
+    assert "1 rows" in (tmp_path / "report" / "outside.md").read_text()
+
+
+def test_an_unknown_measurement_is_one_line():
+    assert get_measure(MEASURE).__name__ == "measure"
+    target = MEASURE.replace(":measure", ":nothing")
+    with pytest.raises(UserError, match=f"measurement '{target}': expected 'nothing'"):
+        get_measure(target)
+    with pytest.raises(UserError, match="analysis: expected one of faithfulness, found 'nothing'"):
+        get_analysis("nothing")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nothing"], "experiment: expected one of main-table"),
+        (["main-table", "--methods", "nothing"], "method: expected one of dance"),
+        (["main-table", "--set", "x"], "--set: expected KEY=VALUE"),
+        (["main-table", "--set", "round=3"], "did you mean 'rounds'?"),
+    ],
+)
+def test_mistakes_are_one_line(cli, words, message, tmp_path):
+    done = cli("experiment", *words, "--out", tmp_path / "study")
+    assert done.code == 2 and len(done.err) == 1 and message in done.err[0]
+    assert not (tmp_path / "study").exists()
+
+
+def test_end_to_end_with_two_workers(cli, tiny, tmp_path, monkeypatch):
+    """Real worker processes, two at a time, then the report."""
+    monkeypatch.chdir(tmp_path)
+    settings = [word for pair in PAIRS for word in ("--set", pair)]
+    words = [
+        "main-table",
+        "--datasets",
+        tiny,
+        "--methods",
+        "fedavg-full",
+        "dance",
+        "--seeds",
+        "0",
+        "--jobs",
+        "2",
+    ]
+    done = cli("experiment", *words, *settings)
+    assert done.code == 0 and "4 made, 0 found, 0 failed" in done.out, done.err
+    assert cli("experiment", *words, *settings).out.count("0 made, 4 found") == 1
+    assert cli("report").code == 0
+    text = (tmp_path / "study" / "report" / "main-table.md").read_text()
+    assert (
+        "| fedavg-full | full |" in text
+        and "| dance | 0.02 |" in text
+        and "w/o labels" not in text
+        and "dance-flwr experiment main-table" in text
+    )
+
+
+def test_a_remembered_command_names_rows_and_no_place():
+    from dance_flwr.cli.study import portable_words
+
+    words = (
+        "experiment hyper --datasets cora /a/citeseer --out /some/where --jobs 2 --seeds 0 --again"
+    )
+    words += " --set encoder=/b/mpnet"
+    assert (
+        " ".join(portable_words(words.split()))
+        == "experiment hyper --datasets cora citeseer --seeds 0 --set encoder=mpnet"
+    )
+    assert portable_words(
+        ["experiment", "hyper", "--out=/some/where", "--jobs=2", "--dry-run"]
+    ) == [
+        "experiment",
+        "hyper",
+    ]
+
+
+def test_a_run_that_lost_a_client_is_no_result_of_a_study():
+    complete = {"round": 1, "absent": {}}
+    work._refuse_absences({"history": [complete]})
+    with pytest.raises(UserError, match="found none of client 3 in round 2: out of luck"):
+        work._refuse_absences({"history": [complete, {"round": 2, "absent": {"3": "out of luck"}}]})

@@ -1,0 +1,107 @@
+"""The study of personal models: its family, and what it says of made-up rows."""
+
+from dataclasses import replace
+from functools import cache
+
+from dance_flwr_studies.protocols import personal
+from dance_flwr_studies.protocols.personal import CELLS, DANCE, RIVALS, VARIANTS
+from study_support.rows import cells_of, row_of
+
+SEEDS = (0, 1, 2, 3, 4)
+
+
+@cache
+def cells():
+    return cells_of("personal", datasets=("cora",), seeds=SEEDS)
+
+
+def section(accuracies, shared=None):
+    """The section of made-up rows; `accuracies` by (variant, cell), with a little noise by seed.
+
+    `shared` are those of the global models, which are 5 points lower elsewhere.
+    """
+    shared = shared or {}
+    rows = []
+    for cell in cells():
+        key = cell.labels["variant"], cell.labels["cell"]
+        accuracy = accuracies.get(key, 0.7) + (0.001 if cell.labels["seed"] % 2 else 0.0)
+        if key[0] != DANCE:
+            accuracy += 0.0005 * cell.labels["seed"]  # else all differences are equal
+        row = row_of(cell, accuracy)
+        views = {"deployed": accuracy, "global": shared.get(key, accuracy - 0.05)}
+        rows.append(replace(row, result=row.result | {"test_accuracy_by_view": views}))
+    return personal.EXPERIMENT.render(rows).parts
+
+
+def test_every_variant_runs_in_every_cell_on_the_same_seeds():
+    assert len(cells()) == len(CELLS) * len(VARIANTS) * len(SEEDS)
+    assert {cell.config.text_pooling for cell in cells()} == {"probe"}
+    kinds = {(cell.config.method, cell.config.personal) for cell in cells()}
+    assert kinds == {
+        *(("dance", "auto"), ("fedavg-full", "mix"), ("fedavg-full", "tune")),
+        *((method, "off") for method in ("fedper", "ditto", "local-only", "fedgta")),
+    }
+    # Rivals that train FedAvg's network have its searched settings.
+    network = {
+        (cell.config.hidden_dim, cell.config.learning_rate, cell.config.weight_decay)
+        for cell in cells()
+        if cell.config.method in ("fedavg-full", "fedper", "ditto")
+    }
+    assert len(network) == 1
+    sites = cells_of("personal", datasets=("debian",), seeds=(0,))
+    assert {cell.labels["cell"] for cell in sites} == {
+        name for name, (_, by_site) in CELLS.items() if by_site
+    }
+
+
+def test_the_family_is_corrected_together():
+    rows = [row_of(cell, 0.7) for cell in cells()]
+    views = {"test_accuracy_by_view": {"global": 0.6}}
+    rows = [replace(row, result=row.result | views) for row in rows]
+    by_cell = {
+        name: personal._groups([row for row in rows if row.labels["cell"] == name])
+        for name in CELLS
+    }
+    # Accuracy against every rival, macro-F1 where one is recorded.
+    assert len(personal._compared(by_cell)) == len(CELLS) * (len(RIVALS) + len(VARIANTS) - 1)
+
+
+def test_the_global_model_is_read_from_the_runs_of_personal_ones():
+    table = next(part for part in section({}) if part.startswith("| % |"))
+    lines = {line.split(" | ")[0].strip("| "): line for line in table.splitlines()}
+    assert "65.0" in lines["dance, global"]
+    assert "/" not in lines["dance, global"]
+    assert "70.0" in lines[DANCE]
+
+
+def test_the_best_other_method_of_each_cell_and_the_verdict_are_in_words():
+    *_, table, verdict = section(
+        {(DANCE, "standard"): 0.9, ("local-only", "20 clients"): 0.95},
+        {(DANCE, "5 labels a class"): 0.7},
+    )
+    lines = {line.split(" | ")[0].strip("| "): line for line in table.splitlines()}
+    ahead, behind = (lines[cell].split(" | ") for cell in ("standard", "20 clients"))
+    # The global model is always 5 points behind: without spread there is no test.
+    assert ahead[1] == "dance, global: +5.00 ± 0.00"
+    assert ": +19.90 [" in ahead[2] and "**ahead**" in ahead[2]
+    assert behind[1].startswith("local-only: -25") and "**behind**" in behind[1]
+    # Six rivals in either metric in the standard cell; FedAvg's global model in all six cells.
+    assert "DANCE is ahead in 18 and behind in 2: local-only (20 clients, accuracy)" in verdict
+    assert "FedAvg's global model in 6 of 6 cells, of its own too in 5;" in verdict
+
+
+def test_what_personalising_costs_a_client_stands_beside_the_scores():
+    rows = [row_of(cell, 0.7) for cell in cells() if cell.labels["cell"] == "standard"]
+    paid = {"seconds_personal": 2.5, "bytes_personal": 170_000.0}
+    rows = [
+        replace(row, result=row.result | {"test_accuracy_by_view": {"global": 0.6}} | paid)
+        if row.config["personal"] != "off"
+        else row
+        for row in rows
+    ]
+    table = next(
+        part for part in personal.EXPERIMENT.render(rows).parts if part.startswith("| % |")
+    )
+    lines = {line.split(" | ")[0].strip("| "): line for line in table.splitlines()}
+    assert lines[DANCE].endswith("| 2.5 s, 170 kB |")
+    assert lines["ditto"].endswith("| \u2013 |")

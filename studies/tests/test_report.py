@@ -1,0 +1,694 @@
+"""Tables and figures: compared with hand computations, the paper, and empty where no result is."""
+
+import builtins
+import csv
+import json
+import re
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean, stdev
+
+import pytest
+from dance_flwr_studies import EXPERIMENTS, get_experiment
+from dance_flwr_studies.engine.cells import Picture, Row
+from dance_flwr_studies.engine.folder import FACTS, Study, run_name, settings_of
+from dance_flwr_studies.engine.llm_rows import NEEDS
+from dance_flwr_studies.engine.rows import Rows, load_rows
+from dance_flwr_studies.protocols.main_table import RIVALS
+from dance_flwr_studies.protocols.regimes.protocol import selected_tokens
+from dance_flwr_studies.protocols.tokens import share_of_tokens
+from dance_flwr_studies.reports import paper_values as paper
+from dance_flwr_studies.reports.figures import save
+from dance_flwr_studies.reports.report import export_into, insert, write_report
+from dance_flwr_studies.reports.tables import NOTHING, groups, markdown, shared_settings
+from dance_flwr_studies.reports.trained_nodes import (
+    labelled_nodes,
+    nodes_trained_on,
+    tokens_of_a_refresh,
+)
+from dance_flwr_studies.reports.verdicts import UNTESTED
+from study_support.rows import cells_of, facts_of, result_of, row_of, table_rows
+
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.config.tree import parse
+from dance_flwr.disk import write_json
+from dance_flwr.errors import UserError
+from dance_flwr.methods import get_spec
+
+
+def fill(study, name, accuracies, **request):
+    """Write the files of an experiment's runs; cells beyond the accuracies stay missing."""
+    cells = cells_of(name, **request)
+    for cell, accuracy in zip(cells, accuracies, strict=False):
+        folder = study.run_folder(cell.config)
+        write_json(folder / "result.json", result_of(cell.config, accuracy))
+        write_json(folder / FACTS, facts_of(cell.config))
+    study.remember(name, f"dance-flwr experiment {name}", cells)
+
+
+@pytest.fixture
+def study(tmp_path):
+    study = Study(tmp_path / "study")
+    fill(study, "main-table", [0.88, 0.9, 0.89, 0.86], methods=("dance", "fedavg-full"))
+    fill(study, "ablation", [0.88, 0.9, 0.89, 0.8, 0.82])
+    fill(study, "convergence", [0.88, 0.9, 0.89], methods=("dance", "fedavg-full"))
+    return study
+
+
+def test_the_main_table_is_the_hand_computed_one():
+    cells = cells_of("main-table", methods=("dance", "fedavg-full"))
+    values = [0.88, 0.9, None, *([None] * 6), 0.8, 0.81, 0.84]
+    section = get_experiment("main-table").render(
+        [row_of(c, v) for c, v in zip(cells, values, strict=True)]
+    )
+    (scores,) = table_rows(section, "dance | 0.08")
+    # (88 + 90) / 2 and |90 - 88| / sqrt(2); the paper prints 88.87 +- 0.43
+    assert scores == ["dance", "0.08", "89.00 ± 1.41 (2 of 3)", "88.87 ± 0.43"]
+    (scores,) = table_rows(section, "fedavg-full | full")
+    percent = [80.0, 81.0, 84.0]
+    assert scores[2] == f"{mean(percent):.2f} ± {stdev(percent):.2f}"
+    assert scores[3] == "82.45 ± 0.35"
+    # (3 + 3) / 2 nodes per client, 2.5 of each supervised; (1000 + 3000) / 2 bytes up
+    costs = table_rows(section, "dance")[-1]
+    assert costs == ["dance", "7.5 (2 of 3)", "2.0 (2 of 3)"]
+    # (18 + 12) / 2 labelled nodes
+    assert table_rows(section, "fedavg-full")[-1] == ["fedavg-full", "15.0", "2.0"]
+
+
+def test_what_accuracy_hides_stands_beside_it_where_rows_have_it():
+    cells = cells_of("main-table", methods=("fedavg-full",))
+    rows = [row_of(cell, 0.8) for cell in cells]
+    render = get_experiment("main-table").render
+    assert len(table_rows(render(rows), "fedavg-full")) == 2  # accuracies and costs
+    counted = {"test_balanced_accuracy": 0.625, "test_calibration_error": 0.0312}
+    counted["test_worst_client"] = 0.5
+    rows[0] = replace(rows[0], result={**rows[0].result, **counted})
+    beyond = table_rows(render(rows), "fedavg-full")[-1]
+    assert beyond[1:] == ["15.0", "2.0", "70.0/62.5/50.0/3.1"]
+
+
+def test_dance_without_labels_has_a_row_beside_dance():
+    """At the largest ratio, without a number of the paper; (85 + 87) / 2."""
+    kept = ("dance", "fedavg-full")
+    cells = [cell for cell in cells_of("main-table") if cell.labels["method"] in kept]
+    without = [cell for cell in cells if "variant" in cell.labels]
+    assert [cell.labels["seed"] for cell in without] == [0, 1, 2]
+    assert {cell.labels["ratio"] for cell in without} == {0.08}
+    (dance, *_) = cells
+    full, own = (settings_of(cell.config) for cell in (dance, without[0]))
+    assert {key: own[key] for key in own if full[key] != own[key]} == {
+        "dance.label-evidence": False,
+        "class-prior": "none",
+    }
+    rows = [row_of(c, 0.9) for c in cells if c not in without]
+    rows += [row_of(c, v) for c, v in zip(without, (0.85, None, 0.87), strict=True)]
+    section = get_experiment("main-table").render(rows)
+    (scores,) = table_rows(section, "dance w/o labels | 0.08")
+    assert scores[2:] == ["86.00 ± 1.41 (2 of 3)", NOTHING]
+    assert table_rows(section, "dance w/o labels")[-1][1] == "7.5 (2 of 3)"
+    (table,) = [part for part in section.parts if part.startswith("| method | r |")]
+    assert [line.split(" | ")[:2] for line in table.splitlines()[2:]] == [
+        ["| dance", "0.08"],
+        ["| dance", "0.04"],
+        ["| dance", "0.02"],
+        ["| dance w/o labels", "0.08"],
+        ["| fedavg-full", "full"],
+    ]
+
+
+def test_methods_without_a_model_have_the_papers_number_where_all_methods_were_wanted():
+    cells = cells_of("main-table", seeds=(0,))
+    section = get_experiment("main-table").render([row_of(cell, 0.5) for cell in cells])
+    asking = [name for name in METHODS if get_spec(name).card.needs_llm]
+    for name in asking:
+        (row,) = table_rows(section, name)
+        assert row[1:3] == ["full", NEEDS] and row[3] != NOTHING
+    few = [row_of(cell, 0.5) for cell in cells if cell.labels["method"] != "local-only"]
+    text = str(get_experiment("main-table").render(few).parts)
+    assert NEEDS not in text and "language model" not in text
+
+
+def test_a_table_of_a_graph_of_ones_own_has_only_what_was_asked_for():
+    """No column of the paper, no variant, no method that lacks a model."""
+    cells = cells_of("main-table", datasets=("mine",), methods=("fedavg-full", "dance"))
+    section = get_experiment("main-table").render([row_of(cell, 0.5) for cell in cells])
+    tables = [part for part in section.parts if part.startswith("| method")]
+    headings = [table.splitlines()[0] for table in tables]
+    costs = "| method | mine: labelled | mine: kB up |"
+    assert headings == ["| method | r | mine: accuracy % |", costs]
+    names = {line.split(" | ")[0] for table in tables for line in table.splitlines()[2:]}
+    assert names == {"| dance", "| fedavg-full"}
+    assert NOTHING not in "".join(tables) and "language model" not in str(section.parts)
+
+
+def test_dance_is_compared_with_all_that_was_asked_for_but_where_the_five_and_more_ran():
+    def compared(*methods):
+        asked = {"methods": ("dance", *methods), "seeds": (0, 1), "ratios": (0.08,)}
+        cells = cells_of("main-table", **asked)
+        section = get_experiment("main-table").render([row_of(cell, 0.5) for cell in cells])
+        table = next(part for part in section.parts if part.startswith("| cora: DANCE minus"))
+        names = [line.split(" | ")[0].strip("| ") for line in table.splitlines()[2:]]
+        return names, "ahead in earlier runs" in str(section.parts)
+
+    others = ("local-only", "ditto", "fedper", "self-training", "fedavg-full", "fedgta")
+    found, is_named = compared(*others)
+    assert {*found} == {*others} and not is_named
+    found, is_named = compared("local-only", *RIVALS)
+    assert {*found} == {*RIVALS} and is_named
+
+
+def test_lines_and_columns_without_a_value_are_left_out():
+    lines = [["a", "1", NOTHING, ""], ["b", NOTHING, f"{NOTHING}/{NOTHING}", ""], ["", "", "", ""]]
+    assert markdown(["name", "x", "y", "z"], lines) == "| name | x |\n| --- | ---: |\n| a | 1 |"
+    assert markdown(["name", "r", "y"], [["b", "0.5", NOTHING]], 2) == ""
+    assert markdown(["name", "r", "y"], [["b", "0.5", "0.0"]], 2).endswith("| b | 0.5 | 0.0 |")
+    assert markdown(["name", "x"], [["a|b", "1"]]).splitlines()[2] == "| a\\|b | 1 |"
+
+
+def test_the_row_without_labels_is_asked_for_by_default_only():
+    def variants(name, **request):
+        return {c.labels.get("variant") for c in cells_of(name, **request)}
+
+    assert variants("main-table", methods=("fedavg-full", "dance")) == {None}
+    assert variants("main-table") == {None, "w/o labels"}
+    assert variants("tokens") == variants("convergence") == {None}
+    shared = {run_name(c.config) for c in cells_of("ablation") if "labels" in c.labels["variant"]}
+    asked = cells_of("main-table")
+    assert {run_name(c.config) for c in asked if "variant" in c.labels} == shared
+
+
+def test_a_row_without_labels_is_not_in_a_table_of_older_rows():
+    cells = cells_of("main-table", methods=("dance", "fedavg-full"))
+    rows = [row_of(cell, 0.5) for cell in cells if "variant" not in cell.labels]
+    text = str(get_experiment("main-table").render(rows).parts)
+    assert "w/o labels" not in text
+
+
+def test_one_seed_has_no_deviation():
+    cells = cells_of("main-table", methods=("fedavg-full",), seeds=(4,))
+    section = get_experiment("main-table").render([row_of(cells[0], 0.5)])
+    assert table_rows(section, "fedavg-full | full")[0][2] == "50.00"
+    assert any(str(part).startswith("1 seed.") for part in section.parts)
+
+
+def test_differences_are_taken_seed_by_seed():
+    cells = cells_of("ablation")
+    values = [0.9, 0.8, 0.7, 0.89, None, 0.68, *([None] * 6), 0.87, 0.77, 0.67, *([None] * 6)]
+    section = get_experiment("ablation").render(
+        [row_of(c, v) for c, v in zip(cells, values, strict=True)]
+    )
+    row = table_rows(section, "w/o TGR")[0]
+    # -1 and -2 points over the two seeds that both have
+    assert row[1:] == ["78.50 ± 14.85 (2 of 3)", "-1.50 ± 0.71 (2 of 3)", "87.08 ± 0.52"]
+    row = table_rows(section, "w/o labels")[0]
+    assert row[2:] == ["-3.00 ± 0.00", NOTHING], "no variant of the paper's"
+
+
+READING = ("text-pooling", "edge-gates", "class-prior")
+
+
+def older(row, keys=READING):
+    """The row as of a version that did not know these keys."""
+    return replace(row, config={k: v for k, v in row.config.items() if k not in keys})
+
+
+def ablation_rows(accuracies):
+    """Rows of the ablation, one accuracy per seed by variant, in the order of `cells_of`."""
+    cells = cells_of("ablation")
+    return [row_of(c, accuracies[c.labels["variant"]][c.labels["seed"]]) for c in cells]
+
+
+ACCURACIES = {
+    "full": (0.9, 0.8, 0.7),
+    "w/o TGR": (0.89, 0.79, 0.69),
+    "w/o TC": (0.88, 0.78, 0.68),
+    "w/o NC": (0.87, 0.77, 0.67),
+    "w/o labels": (0.86, 0.76, 0.66),
+    "random labelled core": (0.85, 0.75, 0.65),
+    "covering core": (0.84, 0.74, 0.64),
+}
+
+
+def test_ablations_of_older_code_keep_their_names_and_differences():
+    """Rows from before the reading extensions: no variant without labels, and no note."""
+    rows = [older(r) for r in ablation_rows(ACCURACIES) if r.labels["variant"] != "w/o labels"]
+    section = get_experiment("ablation").render(rows)
+    found = {name: table_rows(section, name) for name in ACCURACIES}
+    assert [row[0][2] for row in found.values() if row] == [
+        "",
+        *("-1.00 ± 0.00", "-2.00 ± 0.00", "-3.00 ± 0.00"),
+        *("-5.00 ± 0.00", "-6.00 ± 0.00"),
+    ]
+    assert not found["w/o labels"]
+
+
+def test_an_ablation_is_not_compared_with_a_full_method_of_older_code(tmp_path):
+    """Older rows of "full" and "w/o TGR" before all rows of today: each with its own."""
+    before = {name: tuple(value - 0.2 for value in ACCURACIES[name]) for name in ACCURACIES}
+    before["w/o TGR"] = (0.66, 0.56, 0.46)
+    rows = [older(r) for r in ablation_rows(before) if r.labels["variant"] in ("full", "w/o TGR")]
+    rows += [r for r in ablation_rows(ACCURACIES) if r.labels["variant"] != "w/o TGR"]
+    section = get_experiment("ablation").render(rows)
+    (was,) = table_rows(section, "w/o TGR (older than class-prior, edge-gates, text-pooling)")
+    assert was[1] == "56.00 ± 10.00" and was[2] == "-4.00 ± 0.00", "against the older full"
+    (today,) = table_rows(section, "w/o labels")
+    assert today[2] == "-4.00 ± 0.00", "against today's full"
+    assert not table_rows(section, "full"), "two groups of one name are noted"
+    alone = [r for r in rows if r.labels["variant"] != "full" or "class-prior" in r.config]
+    (was,) = table_rows(
+        get_experiment("ablation").render(alone),
+        "w/o TGR (older than class-prior, edge-gates, text-pooling)",
+    )
+    assert was[2] == "", "no full method of its version"
+
+
+def test_refresh_shows_the_papers_gain():
+    cells = cells_of("refresh-study", datasets=("citeseer",), seeds=(0,))
+    section = get_experiment("refresh-study").render(
+        [row_of(c, v) for c, v in zip(cells, [0.7, 0.69, 0.68, 0.66], strict=True)]
+    )
+    assert table_rows(section, "Static-DANCE")[0][2:] == ["+4.00", "+4.4"]
+    assert table_rows(section, "Refresh-Core-Only")[0][2:] == ["+1.00", NOTHING]
+
+
+def test_runtime_leaves_the_first_five_rounds_out():
+    cells = cells_of("runtime", methods=("fedavg-full", "dance"), seeds=(0,))
+    rows = [row_of(cell, 0.5) for cell in cells]
+    rows[1].result["steady_seconds"]["total"] = 2.5
+    section = get_experiment("runtime").render(rows)
+    assert table_rows(section, "fedavg-full")[0][1:] == ["1.000", "1.00", "40.0"], (
+        "8 (6 - 1) seconds once"
+    )
+    assert table_rows(section, "dance")[0][1:] == ["2.500", "2.50", "28.0"]
+
+
+def test_tokens_of_one_refresh_against_the_full_text():
+    section = get_experiment("tokens").render(
+        [row_of(cell, 0.5) for cell in cells_of("tokens", methods=("dance",))]
+    )
+    # 4 nodes x 90 tokens of 1000
+    assert table_rows(section, "dance | 0.08")[0][2:6] == ["2.0", "6.0", "90.0", "36.0"]
+    reading = "evidence of a condensed node, against a node's own text"
+    # 1000 tokens / 50 nodes
+    assert table_rows(section, reading)[0][1:] == ["90.0", "20.0", "+350.0"]
+
+
+def test_compared_rows_with_other_settings_say_so():
+    plain = cells_of("main-table", methods=("fedavg-full",), overrides={"ema-decay": 0.0})
+    smooth = cells_of(
+        "main-table",
+        methods=("dance",),
+        overrides={"smoothing": "correct-and-smooth", "ema-decay": 0.9},
+    )
+    section = get_experiment("main-table").render([row_of(cell, 0.5) for cell in [*plain, *smooth]])
+    assert table_rows(section, "fedavg-full (ema-decay=0.0, smoothing=none) | full")
+    assert table_rows(section, "dance (ema-decay=0.9, smoothing=correct-and-smooth) | 0.08")
+    alike = [row_of(cell, 0.5) for cell in cells_of("main-table", methods=("fedavg-full", "dance"))]
+    assert table_rows(get_experiment("main-table").render(alike), "fedavg-full | full")
+
+
+def test_what_a_method_prefers_is_no_note_and_what_it_does_not_is():
+    """DANCE and fedavg-full read texts differently, each as it prefers; gcond is asked to."""
+    asked = {"text-pooling": "agreement"}
+    cells = cells_of("main-table", methods=("dance", "fedavg-full"))
+    rows = [row_of(cell, 0.5) for cell in cells if "variant" not in cell.labels]
+    assert {g.note for g in groups(rows)} == {""}
+    other = cells_of("main-table", methods=("gcond",), ratios=(0.08,), overrides=asked)
+    found = {g.labels["method"]: g.note for g in groups([*rows, *(row_of(c, 0.5) for c in other)])}
+    assert found == {"dance": "", "fedavg-full": "", "gcond": "text-pooling=agreement"}
+
+
+def test_a_setting_that_a_name_tells_is_noted_only_where_it_is_unknown_or_names_are_equal():
+    cells = cells_of("main-table", methods=("fedavg-full",), seeds=(0,))
+    asked = cells_of(
+        "main-table", methods=("gcond",), seeds=(0,), ratios=(0.08,), overrides={"ema-decay": 0.5}
+    )
+    today, gated = row_of(cells[0], 0.5), row_of(asked[0], 0.5)
+    assert [g.note for g in groups([today, gated], ("ema-decay",))] == ["", ""]
+    aged = older(gated, ("ema-decay",))
+    assert [g.note for g in groups([today, aged], ("ema-decay",))] == ["", "older than ema-decay"]
+    twin = replace(today, config={**today.config, "ema-decay": 0.5})
+    notes = [g.note for g in groups([today, twin], ("ema-decay",))]
+    assert notes == [f"ema-decay={today.config['ema-decay']}", "ema-decay=0.5"]
+
+
+def test_seeds_with_other_settings_are_never_averaged():
+    few = cells_of("main-table", methods=("fedavg-full",), seeds=(0, 1), rounds=3)
+    rows = [row_of(cell, 0.2) for cell in few]
+    rows += [
+        row_of(cell, 0.8) for cell in cells_of("main-table", methods=("fedavg-full",), seeds=(2, 3))
+    ]
+    found = groups(rows)
+    assert [(g.note, g.stat("test_accuracy").mean) for g in found] == [
+        ("rounds=3", 0.2),
+        ("rounds=60", 0.8),
+    ]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_no_number_without_a_result(name, tmp_path):
+    """Rows without a result give tables of dashes, and pictures that can be drawn."""
+    experiment = get_experiment(name)
+    cells = cells_of(
+        name, datasets=("tiny",), seeds=(0, 1)
+    )  # the paper prints nothing for this data set
+    rows = [
+        Row(name, cell.labels, "", {} if cell.measure else settings_of(cell.config))
+        for cell in cells
+    ]
+    section = experiment.render(rows)
+    for part in section.parts:
+        if isinstance(part, Picture):
+            save(part, tmp_path)
+            continue
+        labels = {str(value) for cell in cells for value in cell.labels.values()}
+        for line in (line for line in part.splitlines()[1:] if line.startswith("|")):  # no heading
+            words = [word.strip() for word in line.strip("|").split("|")]
+            assert not [
+                w for w in words if "±" in w or (re.search(r"\d\.\d", w) and w not in labels)
+            ], line
+
+
+def test_a_report_of_the_exported_rows_is_that_of_the_folder(study, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    export_into(study.root, file, print)
+    write_report(load_rows(study.root), tmp_path / "a", print)
+    write_report(load_rows(file), tmp_path / "b", print)
+    names = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*.*"))
+    assert {Path("report.md"), Path("ablation.md"), Path("figures/convergence-cora.svg")} <= set(
+        names
+    )
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+    assert "[Ablation](ablation.md)" in (tmp_path / "a" / "report.md").read_text()
+    text = (tmp_path / "a" / "ablation.md").read_text()
+    assert "3 of 3" not in text and "2 of 3" in text and "dance-flwr experiment ablation" in text
+
+
+def test_exported_rows_are_small_hold_no_paths_and_one_line_per_run(study, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    export_into(study.root, file, print)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    runs = [line for line in lines if line["kind"] == "run"]
+    assert len({run["id"] for run in runs}) == len(runs)
+    shared = next(run for run in runs if len(run["uses"]) == 3)
+    assert {use["experiment"] for use in shared["uses"]} == {
+        "main-table",
+        "ablation",
+        "convergence",
+    }
+    assert shared["result"]["val_accuracy_by_round"] and str(tmp_path) not in file.read_text()
+    assert all(len(json.dumps(run)) < 2500 for run in runs)
+
+
+def test_an_updated_export_keeps_other_cells_and_replaces_its_own(tmp_path):
+    file, first, second = (
+        tmp_path / "rows.jsonl",
+        Study(tmp_path / "first"),
+        Study(tmp_path / "second"),
+    )
+    fill(first, "ablation", [0.5] * 21)
+    fill(first, "refresh-study", [0.25] * 12)
+    fill(second, "ablation", [0.75] * 7, seeds=(0,), rounds=9)
+    export_into(first.root, file, print)
+    kept = load_rows(file).by_experiment["refresh-study"]
+    export_into(second.root, file, print, update=True)
+    merged = load_rows(file)
+    found = {
+        (row.labels["variant"], row.labels["seed"]): row for row in merged.by_experiment["ablation"]
+    }
+    assert (
+        len(found) == 21 and sum(row.result["test_accuracy"] == 0.75 for row in found.values()) == 7
+    )
+    assert all(
+        (row.result["test_accuracy"] == 0.75) == (seed == 0) for (_, seed), row in found.items()
+    )
+    assert merged.by_experiment["refresh-study"] == kept
+    assert len(
+        {line["id"] for line in map(json.loads, file.read_text().splitlines()) if "id" in line}
+    ) == 7 + len(
+        {row.name for row in kept} | {row.name for (_, seed), row in found.items() if seed}
+    )
+
+
+def older_rows(tmp_path, method, key):
+    """Rows of two versions in one file: seeds 3 and 4 were made before `key` existed."""
+    file, first, second = (
+        tmp_path / "rows.jsonl",
+        Study(tmp_path / "first"),
+        Study(tmp_path / "second"),
+    )
+    fill(first, "main-table", [0.5] * 2, methods=(method,), seeds=(3, 4), ratios=(0.08,))
+    fill(second, "main-table", [0.75] * 2, methods=(method,), seeds=(0, 1), ratios=(0.08,))
+    for path in first.runs.glob("*/result.json"):
+        result = json.loads(path.read_text())
+        del result["config"][key]
+        write_json(path, result)
+    export_into(first.root, file, print)
+    export_into(second.root, file, print, update=True)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("method", "key"), [("fedavg-full", "smoothing"), ("gcond", "condense.outer")]
+)
+def test_rows_keep_only_the_keys_that_they_were_made_with(tmp_path, method, key):
+    """An older row has no value for a later key, and is not averaged with rows that have one."""
+    value = settings_of(parse({"method": method}))[key]
+    file = older_rows(tmp_path, method, key)
+    today, older = groups(load_rows(file).by_experiment["main-table"])
+    assert [(g.note, g.stat("test_accuracy").mean) for g in (today, older)] == [
+        (f"{key}={value}", 0.75),
+        (f"older than {key}", 0.5),
+    ]
+    assert older.rows[0].config.keys() == today.rows[0].config.keys() - {key}
+    assert older.rows[0].config["rounds"] == today.rows[0].config["rounds"]
+    again = tmp_path / "again.jsonl"
+    again.write_text(file.read_text())
+    export_into(tmp_path / "second", again, print, update=True)
+    assert load_rows(again) == load_rows(file), "repeating an update changes nothing"
+
+
+def test_an_update_takes_no_curve_from_an_experiment_that_shares_the_run(tmp_path):
+    """A run of `convergence` and `main-table`, made again by a study that draws no curve."""
+    file, first, second = tmp_path / "rows.jsonl", Study(tmp_path / "a"), Study(tmp_path / "b")
+    asked = {"methods": ("fedavg-full",), "seeds": (0,)}
+    fill(first, "convergence", [0.5], **asked)
+    fill(second, "main-table", [0.5], **asked)
+    export_into(first.root, file, print)
+    before = load_rows(file).by_experiment["convergence"]
+    export_into(second.root, file, print, update=True)
+    found = load_rows(file).by_experiment
+    assert found["main-table"] and found["convergence"] == before
+    assert before[0].result["val_accuracy_by_round"]
+
+
+def test_a_study_folder_and_its_export_agree_about_unknown_keys(tmp_path):
+    older_rows(tmp_path, "fedavg-full", "smoothing")
+    (group,) = groups(load_rows(tmp_path / "first").by_experiment["main-table"])
+    assert "smoothing" not in group.rows[0].config and not group.note
+    unfinished = Study(tmp_path / "third")
+    fill(unfinished, "main-table", [], methods=("fedavg-full",), seeds=(0,), ratios=(0.08,))
+    (row,) = load_rows(unfinished.root).by_experiment["main-table"]
+    assert row.config["smoothing"] == "none" and not row.result, "it will run with today's keys"
+
+
+def test_settings_that_some_rows_do_not_know_are_not_shared():
+    rows = [
+        Row("x", {}, config={"rounds": 3, "smoothing": "none"}),
+        Row("x", {}, config={"rounds": 3}),
+    ]
+    assert shared_settings(rows, ("rounds", "smoothing")) == "rounds 3"
+
+
+def test_many_unknown_settings_are_counted():
+    cells = cells_of("main-table", methods=("fedavg-full",), seeds=(0,))
+    today = row_of(cells[0], 0.5)
+    missing = ("backbone", "smoothing", "ema-decay", "rounds")
+    older = replace(today, config={k: v for k, v in today.config.items() if k not in missing})
+    assert [group.note for group in groups([today, older])][1] == (
+        "older than backbone and 3 other settings"
+    )
+
+
+def test_asking_again_with_other_settings_replaces_a_cell(tmp_path):
+    study = Study(tmp_path)
+    fill(study, "ablation", [0.5] * 21)
+    fill(study, "ablation", [0.75], seeds=(0,), rounds=9)
+    rows = load_rows(tmp_path).by_experiment["ablation"]
+    assert (
+        len(rows) == 21
+        and [row.config["rounds"] for row in rows if row.labels["seed"] == 0] == [9] * 7
+    )
+
+
+def test_into_replaces_what_is_between_the_markers(study, tmp_path):
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    curves = "<!-- begin convergence -->\n<!-- end convergence -->\n"
+    page.write_text(f"before\n<!-- begin ablation -->\nold\n<!-- end ablation -->\n{curves}after\n")
+    sections = write_report(load_rows(study.root), tmp_path / "docs" / "out", print)
+    for _ in range(2):  # a second time changes nothing
+        insert(sections, tmp_path / "docs" / "out", page, print)
+        text = page.read_text()
+        assert text.startswith("before\n<!-- begin ablation -->\n") and text.endswith(
+            "<!-- end convergence -->\nafter\n"
+        )
+        assert "old" not in text and text.count("w/o TGR |") == 1
+        assert "(out/figures/convergence-cora.png)" in text
+    page.write_text("nothing\n")
+    with pytest.raises(UserError, match="<!-- begin main-table -->"):
+        insert(sections, tmp_path / "docs" / "out", page, print)
+    with pytest.raises(UserError, match="expected a Markdown file"):
+        insert(sections, tmp_path / "docs" / "out", tmp_path / "missing.md", print)
+
+
+def test_pictures_repeat_byte_for_byte(tmp_path):
+    cells = cells_of("convergence", methods=("dance", "fedavg-full"))
+    section = get_experiment("convergence").render(
+        [row_of(cell, 0.5 + 0.1 * i) for i, cell in enumerate(cells[:3])]
+    )
+    (picture,) = [part for part in section.parts if isinstance(part, Picture)]
+    once = [path.read_bytes() for path in save(picture, tmp_path)]
+    assert [path.read_bytes() for path in save(picture, tmp_path)] == once
+    assert b"communication round" in once[1] and b"<dc:date>" not in once[1]
+
+
+@pytest.fixture
+def no_matplotlib(monkeypatch):
+    """A machine on which matplotlib cannot be imported."""
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+
+
+def test_without_matplotlib_tables_are_written_and_one_line_says_what_to_do(
+    study, tmp_path, no_matplotlib
+):
+    lines, out = [], tmp_path / "out"
+    write_report(load_rows(study.root), out, lines.append)
+    (line,) = [line for line in lines if line.startswith("figures ")]
+    assert "pip install 'dance-flwr[plots]'" in line
+    texts = {path.name: path.read_text() for path in out.rglob("*.*")}
+    assert {"report.md", "main-table.md", "main-table.tex", "main-table.csv"} <= texts.keys()
+    assert {Path(name).suffix for name in texts} == {".md", ".tex", ".csv"}
+    assert not [name for name, text in texts.items() if ".png" in text or ".svg" in text]
+
+
+def test_missing_matplotlib_is_said_before_an_experiment_runs(cli, tmp_path, no_matplotlib):
+    asked = ("--datasets", "none-of-this-name", "--methods", "fedavg-full", "--seeds", "0")
+    done = cli("experiment", "main-table", *asked, "--out", tmp_path / "study")
+    assert "pip install 'dance-flwr[plots]'" in done.out.splitlines()[0]
+
+
+def test_a_report_has_the_table_in_four_forms_and_a_figure(tmp_path):
+    study, out = Study(tmp_path / "study"), tmp_path / "study" / "report"
+    asked = {"datasets": ("my_graph",), "methods": ("fedavg-full", "dance"), "seeds": (0, 1)}
+    fill(study, "main-table", [0.8, 0.82, 0.9, 0.91], ratios=(0.08,), **asked)
+    lines = []
+    write_report(load_rows(study.root), out, lines.append)
+    assert lines == [f"report      {out / 'report.md'}: 1 experiment"]
+    names = {path.name for path in out.iterdir()}
+    forms = {f"main-table.{suffix}" for suffix in ("md", "tex", "csv", "svg", "pdf", "png")}
+    assert names == {"report.md", *forms}
+    page = (out / "report.md").read_text()
+    assert {f"({name})" for name in forms} <= set(re.findall(r"\([^()\s]*\)", page))
+    assert "81.00 ± 1.41" in page and "$81.00 \\pm 1.41$" in (out / "main-table.tex").read_text()
+    rows = list(csv.DictReader((out / "main-table.csv").open()))
+    assert [row["method"] for row in rows] == ["fedavg-full", "dance"]
+    assert float(rows[0]["accuracy_mean"]) == mean([0.8, 0.82])
+    assert float(rows[0]["accuracy_std"]) == stdev([0.8, 0.82]) and rows[0]["accuracy_n"] == "2"
+    assert b"fedavg-full" in (out / "main-table.svg").read_bytes()
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_first_page_shows_no_claim_without_the_verdict_of_its_rows(name, tmp_path):
+    """Rows without a result test nothing, and no claim may look like their result."""
+    experiment = get_experiment(name)
+    cells = cells_of(name, datasets=("tiny",), seeds=(0,))
+    rows = [Row(name, c.labels, "", {} if c.measure else settings_of(c.config)) for c in cells]
+    write_report(Rows({name: rows}, {}), tmp_path, print)
+    page = (tmp_path / "report.md").read_text()
+    before, after = page.split(experiment.question)
+    if before.endswith("Question: "):
+        assert experiment.verdict is None
+    else:
+        assert before.endswith("Claim tested: ")
+        assert after.startswith(f"\n\nIn these rows: **{UNTESTED}**")
+    assert not list(tmp_path.glob("*.csv")) + list(tmp_path.glob("*.png"))
+
+
+def test_paper_numbers_are_all_there():
+    path = Path(paper.__file__).with_name("paper_numbers.toml")
+    numbers = tomllib.loads(path.read_text())["main"]
+    flat = [value for rows in numbers.values() for row in rows.values() for value in row.values()]
+    assert len(numbers) == 8 and len(flat) == 8 * (6 + 3 * 6) and flat.count("OOT") == 10
+    assert paper.main_number("cora", "dance", 0.02) == (86.32, 0.66)
+    assert paper.main_number("reddit", "fedavg-full", None) == (59.22, 0.45)
+    assert paper.main_number("arxiv2023", "fedsage-plus", None) is None
+    assert paper.main_number("arxiv2023", "fedsage+", None) == "OOT"
+    assert paper.main_number("instagram", "gcond", 0.005) == (65.84, 0.58)
+    assert paper.main_ratios("children") == (0.01, 0.006, 0.004) and paper.main_ratios("mine") == (
+        0.08,
+        0.04,
+        0.02,
+    )
+    assert paper.ablation_number("citeseer", "w/o NC", "macro_f1") == (65.44, 0.95)
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (None, "expected a study folder or a .jsonl file"),
+        ("no json", "expected rows that dance-flwr report --export wrote"),
+        ("[1]", "expected rows that"),
+        ("", "expected rows of an experiment, found none"),
+    ],
+)
+def test_what_is_no_study_is_refused_in_one_line(cli, tmp_path, write, message):
+    file = tmp_path / "rows.jsonl"
+    if write is not None:
+        file.write_text(write)
+    done = cli("report", file)
+    assert done.code == 2 and len(done.err) == 1 and message in done.err[0]
+
+
+def test_provenance_counts_every_run_once():
+    cells = cells_of("main-table", methods=("dance",))
+    rows = [row_of(cell, 0.5) for cell in cells[:2]]
+    text = Rows({"main-table": rows, "tokens": rows}, {}).provenance()
+    assert text == "2 runs on cpu; provenance c; torch 1."
+
+
+def test_labelled_nodes_of_a_round_are_those_of_the_loss():
+    (dance, *_) = [row_of(cell, 0.5) for cell in cells_of("main-table", methods=("dance",))]
+    assert labelled_nodes(dance) == 2.5 * nodes_trained_on(dance)
+    (full, *_) = [row_of(cell, 0.5) for cell in cells_of("main-table", methods=("fedavg-full",))]
+    assert labelled_nodes(full) == nodes_trained_on(full)
+
+
+def synthetic(method):
+    """Return a row of a method whose condensed nodes are synthetic: they select no text."""
+    row = row_of(next(iter(cells_of("main-table", methods=(method,)))), 0.5)
+    per_node = {"nodes_per_round": 4.0, "supervised": 1.0, "neighbours": 0.0, "tokens": 0.0}
+    core = {"core_per_class": [{"a": 2, "b": 2}, {"a": 1, "b": 3}]}
+    facts = {**row.result["facts"], **core}
+    return replace(row, result={**row.result, "per_condensed_node": per_node, "facts": facts})
+
+
+def test_labelled_nodes_include_those_of_the_full_graph_where_the_loss_reads_it():
+    assert labelled_nodes(synthetic("gcond")) == 4.0
+    assert labelled_nodes(synthetic("fedgvd")) == 4.0 + (18 + 12) / 2
+
+
+def test_nodes_without_text_have_no_tokens_but_not_zero():
+    row = synthetic("gcond")
+    assert tokens_of_a_refresh(row) is None
+    assert share_of_tokens(row) is None
+    assert selected_tokens(row) == 1.0  # thousand, all texts

@@ -1,0 +1,126 @@
+"""The committed pages of the study are what `report` writes from the committed rows.
+
+After a change of a table or a text, write them with
+
+    dance-flwr report docs/reproduction/results.jsonl --out docs/reproduction \\
+        --into docs/reproduction.md
+"""
+
+import re
+import shutil
+
+import pytest
+from dance_flwr_studies import EXPERIMENTS
+from dance_flwr_studies.engine.rows import load_rows
+from dance_flwr_studies.reports.report import insert, write_report
+from support.project import PROJECT
+
+pytest.importorskip("matplotlib")
+
+PAGE = PROJECT / "docs" / "reproduction.md"
+FOLDER = PROJECT / "docs" / "reproduction"
+ROWS = FOLDER / "results.jsonl"
+MAX_WORDS = 14_000  # of all pages together: what a reader may be asked to look through
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """The committed rows, to be read only."""
+    return load_rows(ROWS)
+
+
+def page_of(name):
+    return (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+
+
+def pages():
+    """The pages of the experiments, without the list that `report` writes beside them."""
+    return {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")} | {
+        "report.md": ""
+    }
+
+
+def test_the_pages_are_made_from_the_rows(rows, tmp_path):
+    page, folder = tmp_path / "reproduction.md", tmp_path / "reproduction"
+    shutil.copy(PAGE, page)
+    insert(write_report(rows, folder, print), folder, page, print)
+    assert page.read_text() == PAGE.read_text()
+    made = {path.name: path.read_text() for path in folder.glob("*.md")} | {"report.md": ""}
+    assert made == pages()
+    linked = {name for text in made.values() for name in re.findall(r"\(figures/([^)]*)\)", text)}
+    committed, drawn = (
+        # A page shows no PDF.
+        {path.name for path in (place / "figures").iterdir() if path.suffix != ".pdf"}
+        for place in (FOLDER, folder)
+    )
+    assert linked == committed == drawn
+
+
+def test_every_experiment_has_a_page_that_the_first_one_links():
+    links = re.findall(r"\(reproduction/([\w-]+)\.md\)", PAGE.read_text())
+    assert set(links) == set(EXPERIMENTS) == {name[:-3] for name, text in pages().items() if text}
+
+
+def test_the_pages_are_short():
+    assert sum(len(text.split()) for text in [PAGE.read_text(), *pages().values()]) <= MAX_WORDS
+
+
+def test_the_runs_of_an_experiment_are_of_one_code(rows):
+    """Rows of before the provenance have a hash over bytes instead."""
+    for name, table in rows.by_experiment.items():
+        made = [row.result for row in table if row.result]
+        hashes = {run.get("provenance") or run["code_fingerprint"] for run in made}
+        assert len(hashes) <= 1, name
+
+
+def test_means_that_the_findings_quote_are_in_the_tables():
+    findings = PAGE.read_text().partition("<!-- findings -->")[2].partition("<!-- /findings -->")[0]
+    quoted = re.findall(r"[+-]?\d+\.\d+ ± \d+\.\d+", findings)
+    assert len(quoted) > 10
+    tables = "\n".join(pages().values())
+    assert not [mean for mean in quoted if f"| {mean} |" not in tables]
+
+
+def test_the_attacks_of_the_guide_are_those_of_the_page():
+    guide = (PROJECT / "docs" / "privacy.md").read_text().partition("## Attacks")[2]
+    table = "\n".join(re.findall(r"^\|.*±.*", guide, re.MULTILINE))
+    quoted = re.findall(r"-?\d+\.\d+ ± \d+\.\d+", table)
+    assert len(quoted) == 20
+    assert not [mean for mean in quoted if f"| {mean} |" not in page_of("attacks")]
+
+
+NAMES = {  # of a line in the README -> in the page
+    "FedAvg on all labelled nodes": "fedavg-full",
+    "FedAvg that reads as DANCE does": "fedavg-full as DANCE reads",
+    "DANCE at 8 %": "dance",
+    "DANCE with a random core": "dance w/o NC",
+}
+
+
+# Of the README, as the page names them.
+COLUMNS = ("standard", "text 0.75", "edges 1", "skew Dirichlet 0.1", "labels 5")
+
+
+def test_the_table_of_regimes_in_the_readme_is_that_of_the_page():
+    page = page_of("regimes")
+    readme = (PROJECT / "README.md").read_text()
+    lines = re.search(r"<!-- regimes -->\n(.*)<!-- /regimes -->", readme, re.DOTALL)[1].splitlines()
+    assert len(lines) == 2 + 3 * len(NAMES)
+    for line in lines[2:]:
+        label, *cells = line.strip("| ").split(" | ")
+        data, _, name = label.partition(", ")
+        part = page.partition(f"**{data.split()[0].lower()}**, standard")[2].partition("\n**")[0]
+        shown: dict[str, str] = {}
+        for table in part.split("\n| accuracy % | ")[1:]:
+            levels = table.partition(" |\n")[0].split(" | ")
+            row = re.search(rf"^\| {re.escape(NAMES[name])} \| (.*) \|$", table, re.MULTILINE)
+            shown = dict(zip(levels, row[1].split(" | "), strict=True)) | shown
+        assert cells == [shown.get(level, "\N{EN DASH}") for level in COLUMNS], label
+
+
+def test_the_results_in_the_readme_are_those_of_the_main_table():
+    page = page_of("main-table")
+    readme = " ".join((PROJECT / "README.md").read_text().split())
+    row = re.search(r"^\| dance \| 0\.08 \| (.*) \|$", page, re.M)[1].split(" | ")
+    for name, (accuracy, paper) in zip(("Cora", "CiteSeer"), (row[:2], row[2:]), strict=True):
+        assert re.search(rf"{accuracy} on {name}, where (?:the paper|it) reports {paper}", readme)

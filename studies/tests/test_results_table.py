@@ -1,0 +1,173 @@
+"""A table of results as Markdown, LaTeX and CSV; names of strangers; finished runs side by side."""
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+from statistics import mean, stdev
+
+import pytest
+from dance_flwr_studies.engine.cells import ACCURACIES
+from dance_flwr_studies.reports.figures import save
+from dance_flwr_studies.reports.results_table import Table, chart, latex, table_of
+from dance_flwr_studies.reports.tables import NOTHING, groups, stat_of
+from hypothesis import given
+from hypothesis import strategies as st
+from study_support.rows import cells_of, result_of, row_of
+
+from dance_flwr.config.tree import parse
+from dance_flwr.escaping import one_line
+
+STRANGE = r"a_b & 100 % #1 $x$ {y} ~z^ \end{tabular} <c> |d| [e] *f"
+SPOKEN = {  # what stands for a character in LaTeX
+    **{f"\\{char}": char for char in "&%$#_{}"},
+    **{r"\textbackslash{}": "\\", r"\textasciitilde{}": "~", r"\textasciicircum{}": "^"},
+    **{r"\textless{}": "<", r"\textgreater{}": ">", r"\textbar{}": "|"},
+    **{r"\textquotedbl{}": '"', "{[}": "[", "{*}": "*", r"$\pm$": "±"},
+}
+_TOKEN = re.compile("|".join(map(re.escape, sorted(SPOKEN, key=len, reverse=True))))
+_NUMBER = re.compile(r"\$-?\d+\.\d+( \\pm \d+\.\d+)?\$( \(\d+ of \d+\))?")
+
+
+def read(text):
+    """What LaTeX prints of text in a cell; fails at what it would not print as it is."""
+    left = _TOKEN.sub("", text)
+    assert not set(left) & set(r"\&%$#_{}~^<>|[*"), left
+    return _TOKEN.sub(lambda match: SPOKEN[match[0]], text)
+
+
+def lines_of(source):
+    """Check a `tabular` of booktabs strictly; the cells of its lines, headings first."""
+    comment, begin, top, head, middle, *body, bottom, end = source.splitlines()
+    assert comment.startswith(r"% \usepackage{booktabs}")
+    columns = re.fullmatch(r"\\begin\{tabular\}\{([lr]+)\}", begin)[1]
+    rules = [r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}"]
+    assert [top, middle, bottom, end] == rules
+    cells = []
+    for line in (head, *body):
+        assert line.endswith(r" \\")
+        words = re.split(r"(?<!\\) ?& ?", line.removesuffix(r" \\"))
+        assert len(words) == len(columns), line
+        cells.append([w if _NUMBER.fullmatch(w) or w == "--" else read(w) for w in words])
+    return cells
+
+
+def compile_latex(source, folder):
+    """Compile a document with the table where there is a LaTeX."""
+    found = [name for name in ("tectonic", "pdflatex") if shutil.which(name)]
+    if not found:
+        return
+    start = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{booktabs}\begin{document}"
+    (folder / "page.tex").write_text(f"{start}\n{source}\n\\end{{document}}\n")
+    options = ["-halt-on-error"] if found[0] == "pdflatex" else []
+    subprocess.run([found[0], *options, "page.tex"], cwd=folder, check=True, timeout=120)
+
+
+def table(name=STRANGE):
+    stats = [stat_of([0.8, 0.9], 2), stat_of([1 / 3], 2), stat_of([], 2)]
+    metrics = ["accuracy", "macro-F1", "other"]
+    return Table(["dataset", "method", "empty"], metrics, [([name, "m", ""], stats)], "2 seeds.")
+
+
+def test_latex_prints_what_strangers_wrote_and_the_table_is_whole(tmp_path):
+    source = table().latex()
+    head, line = lines_of(source)
+    assert head == ["data set", "method", "accuracy %", "macro-F1 %"]
+    assert line == [STRANGE, "m", r"$85.00 \pm 7.07$", "$33.33$ (1 of 2)"]
+    compile_latex(source, tmp_path)
+
+
+@given(st.text())
+def test_every_text_survives_latex(text):
+    assert read(latex(text)) == one_line(text).replace("\N{EN DASH}", "--")
+
+
+def test_csv_has_every_digit_and_a_column_for_each_number():
+    (row,) = csv.DictReader(io.StringIO(table('a,"b"').csv()))
+    assert row["dataset"] == 'a,"b"' and row["accuracy_n"] == "2"
+    assert float(row["accuracy_mean"]) == mean([0.8, 0.9])
+    assert float(row["accuracy_std"]) == stdev([0.8, 0.9])
+    assert [row[f"macro_F1_{part}"] for part in ("mean", "std", "n")] == [repr(1 / 3), "", "1"]
+    assert [row[f"other_{part}"] for part in ("mean", "std", "n")] == ["", "", "0"]
+
+
+def test_markdown_keeps_the_cells_of_strangers_together():
+    head, rule, line, _, note = table("a|b\n*c*").markdown().splitlines()
+    assert head == "| data set | method | accuracy % | macro-F1 % |" and note == "2 seeds."
+    assert line == r"| a&#124;b \*c\* | m | 85.00 ± 7.07 | 33.33 (1 of 2) |"
+    assert head.count("|") == rule.count("|") == line.count("|")
+
+
+def test_a_table_of_rows_has_only_labels_and_lines_with_a_value():
+    cells = cells_of("main-table", datasets=("mine",), methods=("fedavg-full", "dance"))
+    rows = [row_of(c, 0.5 if c.labels["ratio"] in ("full", 0.08) else None) for c in cells]
+    made = table_of(groups(rows), ACCURACIES, "")
+    assert made.keys == ["dataset", "method", "ratio"]
+    assert [keys for keys, _ in made.lines] == [
+        ["mine", "fedavg-full", "full"],
+        ["mine", "dance", "0.08"],
+    ]
+    assert NOTHING not in made.markdown() and "--" not in made.latex()
+
+
+def test_a_figure_shows_names_of_strangers_as_they_are(tmp_path):
+    """Also a formula that is none, and data sets with different methods."""
+    cells = cells_of("main-table", datasets=("a$b$^{", "b"), methods=("fedavg-full", "fedgta"))
+    rows = [row_of(c, 0.5) for c in cells if c.labels != {**c.labels, "dataset": "b", "seed": 2}]
+    picture = chart("main-table", groups(rows), ("accuracy", "test_accuracy"))
+    paths = save(picture, tmp_path)
+    assert [path.suffix for path in paths] == [".png", ".svg", ".pdf"]
+    svg = paths[1].read_text()
+    assert "a$b$^{" in svg and "accuracy (%)" in svg and svg.count(">fedavg-full<") == 1
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Finished runs: two methods, and a second seed of the first."""
+    made = []
+    for method, seed, accuracy in (("dance", 0, 0.75), ("dance", 1, 0.8), ("fedavg-full", 0, 0.7)):
+        config = parse({"data": "mine", "method": method, "seed": seed})
+        folder = tmp_path / f"{method}-{seed}"
+        folder.mkdir()
+        more = {"method": method, "calibration": [1.0]}
+        result = result_of(config, accuracy) | more
+        (folder / "result.json").write_text(json.dumps(result))
+        made.append(folder)
+    return made
+
+
+def test_runs_beside_each_other_are_a_table_and_curves(cli, runs, tmp_path):
+    out = tmp_path / "compared"
+    done = cli("report", *runs, "--out", out)
+    assert done.code == 0, done.err
+    suffixes = ("csv", "md", "pdf", "png", "svg", "tex")
+    assert sorted(path.name for path in out.iterdir()) == [f"comparison.{s}" for s in suffixes]
+    head, *lines = lines_of((out / "comparison.tex").read_text())
+    assert head[:3] == ["data set", "method", "accuracy %"]
+    assert [line[1:3] for line in lines] == [
+        ["dance", r"$77.50 \pm 3.54$"],
+        ["fedavg-full", "$70.00$"],
+    ]
+    page = (out / "comparison.md").read_text()
+    assert "| mine | dance | 77.50 ± 3.54 |" in page and "(comparison.png)" in page
+    assert "communication round" in (out / "comparison.svg").read_text()
+
+
+def test_a_run_twice_is_one_and_its_repetition_is_no_further_seed(cli, runs, tmp_path):
+    copy, out = tmp_path / "copy_of", tmp_path / "compared"
+    shutil.copytree(runs[0], copy)
+    done = cli("report", runs[0], runs[0], copy, "--out", out)
+    assert done.code == 0, done.err
+    rows = list(csv.DictReader((out / "comparison.csv").open()))
+    assert [(row["run"], row["accuracy_n"]) for row in rows] == [
+        (str(runs[0]), "1"),
+        (str(copy), "1"),
+    ]
+
+
+def test_several_runs_need_a_place_or_a_page(cli, runs):
+    done = cli("report", *runs)
+    assert done.code == 2 and len(done.err) == 1
+    assert "--html" in done.err[0] and "--out DIR" in done.err[0]

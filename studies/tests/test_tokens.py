@@ -1,0 +1,259 @@
+"""Tokens: three ledgers, the readings of the paper's claim, and a verdict for each rival."""
+
+import json
+import re
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+from dance_flwr_studies import get_experiment
+from dance_flwr_studies.engine.cells import Cell, Request, Row, default_methods
+from dance_flwr_studies.engine.compact_rows import compact
+from dance_flwr_studies.engine.folder import FACTS, Study, read_json, run_name, settings_of
+from dance_flwr_studies.engine.llm_rows import NEEDS, stamp
+from dance_flwr_studies.engine.rows import load_rows
+from dance_flwr_studies.engine.worker import Task, perform
+from dance_flwr_studies.protocols.token_claim import CLAIM, Verdict, judge
+from dance_flwr_studies.reports.tables import NOTHING
+from study_support.rows import cells_of, row_of, table_rows
+from support.counted_method import QUESTIONS, register
+from support.graphs import SMALL
+from support.project import PROJECT
+
+from dance_flwr.config.tree import parse
+from dance_flwr.data.prepare import prepare
+from dance_flwr.methods import get_spec
+from dance_flwr.runs.token_ledgers import llm_tokens
+
+TOKENS = get_experiment("tokens")
+ASKED = ("fresh_prompt", "cached_prompt", "fresh_completion", "cached_completion")
+
+
+@pytest.fixture
+def rival(monkeypatch):
+    """A rival that asks a language model is registered, as `llm4rgnn`."""
+    register(monkeypatch)
+
+
+def cells(*methods, backend="endpoint", seeds=(0, 1, 2), summaries=False, name="tokens"):
+    overrides = {"llm.backend": backend} | ({"llm.summaries": "core"} if summaries else {})
+    request = Request(("cora",), methods, seeds, overrides=overrides, ratios=(0.08,))
+    return get_experiment(name).cells(request)
+
+
+def asked(row, tokens, *, tokeniser="words", digest="d" * 64):
+    """A row whose run asked a language model: tokens are split among the four counts."""
+    parts = [tokens // 2, tokens // 4, tokens // 8]
+    counts = dict(zip(ASKED, [*parts, tokens - sum(parts)], strict=True))
+    calls = dict.fromkeys(("fresh_calls", "cached_calls", "failed_calls", "capped_calls"), 1)
+    ledgers = {
+        "encoder": {"fresh": 1000, "cached": 0, "clients": {}},
+        "evidence": {
+            **{"chunks": 30, "tokens": 900, "distinct_chunks": 10, "distinct_tokens": 300},
+            "clients": {},
+        },
+        "llm": {**counts, **calls, "models": ["m"], "tokenisers": [tokeniser], "clients": {}},
+    }
+    facts = row.result["facts"] | {
+        "llm": {"backend": row.config["llm.backend"], "cache_sha256": digest}
+    }
+    return replace(row, result=row.result | {"tokens": ledgers, "facts": facts})
+
+
+def summaries(tokens, accuracy=0.8, **options):
+    made = [cell for cell in cells("dance", summaries=True) if "variant" in cell.labels]
+    assert len(made) == 3
+    return [asked(row_of(cell, accuracy), tokens, **options) for cell in made]
+
+
+def rivals(tokens, accuracy=0.8, backend="endpoint", **options):
+    made = cells("llm4rgnn", backend=backend)
+    return [asked(row_of(cell, accuracy), tokens, **options) for cell in made]
+
+
+def test_runs_with_summaries_are_cells_of_their_own_where_asked_for(rival):
+    plain, with_them = cells("dance", "fedavg-full"), cells("dance", "fedavg-full", summaries=True)
+    assert with_them[: len(plain)] == plain
+    more = with_them[len(plain) :]
+    assert [cell.labels["seed"] for cell in more] == [0, 1, 2]
+    assert {cell.labels["variant"] for cell in more} == {"with summaries"}
+    assert {cell.labels["ratio"] for cell in more} == {0.08}
+
+
+@pytest.mark.parametrize(
+    ("dance", "theirs", "gains", "text"),
+    [
+        (6658, 10000, (0.0, 0.0), "holds"),  # 33.42 % below, to the token
+        (6659, 10000, (0.1, 0.1), "fails: too few tokens saved"),
+        (10, 10000, (-0.02, 0.0), "fails: less accurate"),
+        (10, 10000, (-0.02, 0.03), "holds"),  # the mean over paired seeds
+        (20000, 10000, (-0.1, 0.0), "fails: too few tokens saved, less accurate"),
+    ],
+)
+def test_the_claim_holds_by_its_rule(rival, dance, theirs, gains, text):
+    mine = [
+        replace(row, result=row.result | {"test_accuracy": 0.8 + gain})
+        for row, gain in zip(summaries(dance), (*gains, 0.0), strict=True)
+    ]
+    found = judge(mine, rivals(theirs))
+    assert found.text == text and found.seeds == 3
+    assert found.change == pytest.approx(dance / theirs - 1)
+    assert found.gain == pytest.approx(sum(gains) / 3)
+    # Condensed nodes of the made-up facts: 6; labelled ones: 30.
+    assert found.per_node == pytest.approx((dance / 6) / (theirs / 30) - 1)
+
+
+def test_without_a_pair_of_seeds_or_one_tokeniser_there_is_no_verdict(rival):
+    assert judge([], []).text == judge(summaries(10)[:1], rivals(90)[1:]).text == "no recorded run"
+    assert Verdict().change is None
+    other = judge(summaries(10), rivals(90, tokeniser="another"))
+    assert other.text == "no recorded run with one tokeniser"
+    assert other.counted_by == ("another", "words")
+
+
+def verdict(rows):
+    section = TOKENS.render(rows)
+    if any(part.startswith("Rivals with no recorded run: llm4rgnn") for part in section.parts):
+        return "no recorded run"
+    (line,) = table_rows(section, "llm4rgnn")[-1:]
+    return line[-1]
+
+
+def test_every_rival_has_a_verdict_and_rows_that_are_no_results_give_none(rival):
+    full = [row_of(cell, 0.8) for cell in cells("dance")]
+    assert verdict(full) == verdict([*full, *summaries(10)]) == "no recorded run"
+    assert verdict([*full, *summaries(10), *rivals(90)]) == "holds"
+    for bad in (rivals(90, backend="stub"), rivals(90, backend="embedded"), rivals(90, digest="")):
+        assert verdict([*full, *summaries(10), *bad]) == "no recorded run"
+    # Rows of the main table count as well as this experiment's own.
+    beside = [replace(row, experiment="main-table") for row in rivals(12)]
+    assert verdict([*full, *summaries(10), *beside]) == "fails: too few tokens saved"
+
+
+def test_tokens_of_a_run_stand_beside_those_of_a_refresh(rival):
+    section = TOKENS.render([*summaries(600), *rivals(600)])
+    # 90 tokens of 4 condensed nodes in 1000; all refreshes, each chunk once, language model.
+    counts = ["2.0", "6.0", "90.0", "36.0", "900", "300", "600"]
+    assert table_rows(section, "dance with summaries") == [
+        ["dance with summaries", "0.08", *counts]
+    ]
+    nothing = [NOTHING] * 4
+    assert table_rows(section, "llm4rgnn")[0] == ["llm4rgnn", "full", *nothing, "900", "300", "600"]
+    assert "Tokens that the encoder reads, every text once: 1000." in section.parts
+
+
+def test_a_stub_is_stamped(rival):
+    section = TOKENS.render(rivals(600, backend="stub"))
+    assert table_rows(section, "llm4rgnn [stub, no result]")
+
+
+def test_the_stamped_runs_of_the_guide_are_committed():
+    rows = load_rows(PROJECT / "docs" / "reproduction" / "results.jsonl").by_experiment["tokens"]
+    stamped = {row.labels["method"]: row for row in rows if stamp(row)}
+    guide = (PROJECT / "docs" / "llm.md").read_text("utf-8").partition("one stamped run of each")[2]
+    lines = [re.findall(r"[\w,]+", line) for line in re.findall(r"^\| `.*", guide, re.MULTILINE)]
+    assert {line[0] for line in lines[:3]} == set(stamped)
+    for method, *shown in lines[:3]:
+        row = stamped[method]
+        asked = row.result["tokens"]["llm"]
+        calls = [asked[f"{name}_calls"] for name in ("fresh", "failed", "capped")]
+        tokens = asked["fresh_prompt"] + asked["fresh_completion"]
+        expected = [row.config["llm.max-calls"], *calls, tokens]
+        assert [int(cell.replace(",", "")) for cell in shown] == expected
+
+
+def test_the_readings_of_the_page_are_those_of_the_committed_rows():
+    """Recomputed line by line from the file of rows, without the code of the tables."""
+    lines = (PROJECT / "docs" / "reproduction" / "results.jsonl").read_text("utf-8").splitlines()
+    runs = [line for line in map(json.loads, lines) if line["kind"] == "run"]
+    section = (PROJECT / "docs" / "reproduction" / "tokens.md").read_text("utf-8")
+    for dataset in ("cora", "citeseer"):
+        text = section.partition(f"**{dataset}**")[2].partition("\n**")[0]
+        labels = {"dataset": dataset, "method": "dance", "ratio": 0.08}
+        dance = [
+            run["result"]
+            for run in runs
+            for use in run["uses"]
+            if use["experiment"] == "tokens" and labels.items() <= use["labels"].items()
+        ]
+        packs = [
+            use["analysis"]["compactness"]
+            for run in runs
+            for use in run["uses"]
+            if use["experiment"] == "faithfulness" and use["labels"]["dataset"] == dataset
+        ]
+        assert len(dance) >= 5 and packs
+        nodes = [run["per_condensed_node"] for run in dance]
+        local = [sum(run["encoder_tokens"]) for run in dance]
+        mine = fmean(node["tokens"] for node in nodes)
+        own = fmean(sum(r["encoder_tokens"]) / sum(r["nodes_per_client"]) for r in dance)
+        refresh = fmean(node["tokens"] * node["nodes_per_round"] for node in nodes)
+        pack, pool = (fmean(row[name] for row in packs) for name in ("tokens", "pool-tokens"))
+        for tokens, against in ((mine, own), (pack, pool), (refresh, fmean(local))):
+            change = 100 * (tokens / against - 1)
+            assert f"| {tokens:,.1f} | {against:,.1f} | {change:+.1f} |" in text
+        assert f"| the paper's number | {NOTHING} | {NOTHING} | {-100 * CLAIM:+.2f} |" in text
+
+
+def test_by_default_no_experiment_runs_a_method_that_asks(rival):
+    assert get_spec("llm4rgnn").card.needs_llm and "llm4rgnn" not in default_methods()
+    for name in ("main-table", "regimes", "tokens", "convergence", "runtime"):
+        experiment = get_experiment(name)
+        request = Request(("cora",), experiment.methods, (5,))
+        methods = {cell.config.method for cell in experiment.cells(request)}
+        assert "llm4rgnn" not in methods and "dance" in methods, name
+    assert {cell.config.method for cell in cells_of("main-table", methods=("llm4rgnn",))} == {
+        "llm4rgnn"
+    }
+
+
+def test_the_main_table_prints_the_papers_number_until_an_endpoint_answered(rival):
+    table = get_experiment("main-table")
+    full = [row_of(cell, 0.8) for cell in cells("fedavg-full", name="main-table")]
+    nothing = ["llm4rgnn", "full", NEEDS, "87.26 ± 0.32"]
+    assert not table_rows(table.render(full), "llm4rgnn"), "nobody asked for it"
+    for bad in (rivals(90, backend="stub"), rivals(90, backend="embedded"), rivals(90, digest="")):
+        section = table.render([*full, *bad])
+        assert table_rows(section, "llm4rgnn") == [nothing]
+        assert any("Rows left out: 3 of llm4rgnn (" in str(part) for part in section.parts)
+    (first, *_) = table_rows(table.render([*full, *rivals(90, 0.9)]), "llm4rgnn")
+    assert first == ["llm4rgnn", "full", "90.00 ± 0.00", "87.26 ± 0.32"]
+
+
+def test_an_old_row_without_ledgers_is_read(rival):
+    rows = [row_of(cell, 0.8) for cell in cells("dance", "fedavg-full")]
+    assert all("tokens" not in row.result for row in rows)
+    section = TOKENS.render(rows)
+    assert not table_rows(section, "fedavg-full")
+    assert "each chunk once" not in str(section.parts)
+    assert table_rows(section, "dance")[0][-2:] == ["90.0", "36.0"]
+
+
+def test_a_run_records_its_back_end_its_tokens_and_the_digest_of_its_cache(
+    tiny, tmp_path, monkeypatch
+):
+    register(monkeypatch)
+    keys = {**SMALL, "data": str(tiny), "clients": 3, "rounds": 1, "seed": 97}
+
+    def made(method, out):
+        config = parse({**keys, "method": method, "llm.backend": "stub"})
+        cell = Cell({"dataset": "tiny", "method": method, "ratio": "full", "seed": 97}, config)
+        assert perform(Task("run", cell, out, prepare(config).folder)) == ""
+        folder = Study(out).run_folder(config)
+        result = compact(read_json(folder / "result.json"), read_json(folder / FACTS), False)
+        return Row("main-table", cell.labels, run_name(config), settings_of(config), result)
+
+    row, again = made("llm4rgnn", tmp_path / "a"), made("llm4rgnn", tmp_path / "b")
+    facts, ledger = row.result["facts"]["llm"], row.result["tokens"]["llm"]
+    assert (facts["backend"], facts["models"], facts["tokenisers"]) == (
+        *("stub", ["stub 1"]),
+        ["words"],
+    )
+    assert ledger["fresh_calls"] == 3 * QUESTIONS and ledger["clients"]["fresh_calls"] == [3] * 3
+    # The replies are the same: their digest is, and only fresh counts differ.
+    assert again.result["facts"]["llm"] == facts and len(facts["cache_sha256"]) == 64
+    assert again.result["tokens"]["llm"]["cached_calls"] == 3 * QUESTIONS
+    assert llm_tokens(again.result["tokens"]) == llm_tokens(row.result["tokens"]) > 0
+    assert stamp(row) == "stub, no result"
+    plain = made("fedavg-full", tmp_path / "a")
+    assert "llm" not in plain.result["facts"] and stamp(plain) == ""

@@ -1,0 +1,165 @@
+"""FedAvg whose supervised nodes change every round: which they are, their loss, its limits."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+from dance_flwr_studies import get_experiment
+from dance_flwr_studies.reports.trained_nodes import nodes_trained_on
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import plain
+from support.killing import same
+from support.sites import dense, toy_model, toy_site
+
+from dance_flwr.config.tree import parse
+from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
+from dance_flwr.methods import get_spec, whole_graph
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.methods.fedavg_rotating.client import FedAvgRotating, supervised_nodes
+from dance_flwr.runs.reader import load_model
+
+
+def config_of(**keys):
+    values = {"method": "fedavg-rotating", "dropout": 0.0, "local-epochs": 1, "rounds": 10}
+    return parse(values | {key.replace("__", ".").replace("_", "-"): v for key, v in keys.items()})
+
+
+def site_of(known, n=None, client=0):
+    """Nodes in a ring; those of `known` are training nodes, the others validation and test."""
+    n = n or max(known) + 1
+    split = [TRAIN if v in known else (VAL, TEST)[v % 2] for v in range(n)]
+    return toy_site(
+        [v % 3 for v in range(n)], split, [(v, (v + 1) % n) for v in range(n)], client=client
+    )
+
+
+def test_the_nodes_of_a_round_are_the_golden_ones():
+    """K = ceil(0.1 * 20) = 2, ceil(2.25 * 2) = 5; the draws are those of sha256 and randperm."""
+    known = list(range(0, 20, 2))
+    data, config = site_of(known, 20, client=3), config_of(condensation_ratio=0.1, seed=7)
+    for round_ in (1, 2):
+        digest = hashlib.sha256(f"7/{round_}/3/rotating".encode()).digest()
+        draws = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+        order = torch.randperm(10, generator=draws).tolist()
+        nodes = supervised_nodes(data, config, round_).tolist()
+        assert nodes == sorted(known[place] for place in order[:5])
+    assert supervised_nodes(data, config, 1).tolist() == [2, 4, 10, 16, 18]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "times", "expected"),
+    [(0.1, 1.0, 2), (0.1, 2.25, 5), (0.11, 2.0, 6), (0.05, 0.3, 1), (0.5, 2.25, 10)],
+)
+def test_their_number_is_a_multiple_of_the_budget_rounded_up(ratio, times, expected):
+    config = config_of(condensation_ratio=ratio, rotating__supervised_ratio=times)
+    assert len(supervised_nodes(site_of(range(0, 20, 2), 20), config, 1)) == expected
+
+
+@given(st.sets(st.integers(0, 29), min_size=1), st.integers(0, 9), st.floats(0.1, 4.0))
+def test_they_are_distinct_labelled_training_nodes_and_depend_on_seed_round_client(
+    known, seed, times
+):
+    config = config_of(condensation_ratio=0.1, rotating__supervised_ratio=times, seed=seed)
+    data = site_of(known, 30)
+    nodes = supervised_nodes(data, config, 4)
+    assert set(nodes.tolist()) <= known and len(set(nodes.tolist())) == len(nodes)
+    assert len(nodes) == min(len(known), int(np.ceil(np.round(3 * times, 9))))
+    assert supervised_nodes(data, config, 4).equal(nodes)
+
+
+def test_another_seed_round_or_client_draws_others():
+    known = range(40)
+    config, data = config_of(condensation_ratio=0.1), site_of(known)
+    others = [
+        supervised_nodes(data, config_of(condensation_ratio=0.1, seed=1), 1),
+        supervised_nodes(data, config, 2),
+        supervised_nodes(site_of(known, client=1), config, 1),
+    ]
+    assert not any(supervised_nodes(data, config, 1).equal(nodes) for nodes in others)
+
+
+def test_the_rounds_cover_every_labelled_node_alike():
+    """5 of 20 in each of 400 rounds: every node is drawn 100 times, give or take 4 deviations."""
+    known = list(range(0, 40, 2))
+    data, config = (
+        site_of(known, 40),
+        config_of(condensation_ratio=0.05, rotating__supervised_ratio=2.5),
+    )
+    counts = torch.zeros(40)
+    for round_ in range(1, 401):
+        counts[supervised_nodes(data, config, round_)] += 1
+    assert (counts[1::2] == 0).all() and counts.sum() == 400 * 5
+    assert (counts[known] - 100).abs().max() < 4 * (400 * 0.25 * 0.75) ** 0.5
+
+
+def test_the_loss_is_that_of_the_nodes_alone_on_the_full_graph():
+    data, config, model = (
+        site_of(range(0, 12, 2), 12),
+        config_of(condensation_ratio=0.1),
+        toy_model(),
+    )
+    probs = plain.probabilities(model, data.features, dense(data.graph))
+    nodes = supervised_nodes(data, config, 3).tolist()
+    assert 1 < len(nodes) < 6
+    report = FedAvgRotating().train(model, data, config, RoundInfo("r", 3, ""))
+    expected = plain.mean_loss(probs, {v: v % 3 for v in nodes})
+    assert report.loss == pytest.approx(expected, rel=1e-4)
+    assert report.counts["evidence-supervised"] == len(nodes)
+    everything = plain.mean_loss(probs, {v: v % 3 for v in range(0, 12, 2)})
+    assert report.loss != pytest.approx(everything, rel=1e-2)
+
+
+def test_the_epochs_of_a_round_share_their_nodes(monkeypatch):
+    seen, loss = [], whole_graph.labelled_loss
+
+    def spy(model, graph, targets, *others):
+        seen.append(torch.nonzero(targets >= 0).flatten())
+        return loss(model, graph, targets, *others)
+
+    monkeypatch.setattr(whole_graph, "labelled_loss", spy)
+    data, config = site_of(range(30)), config_of(condensation_ratio=0.1, local_epochs=3)
+    for round_ in (1, 2):
+        FedAvgRotating().train(toy_model(), data, config, RoundInfo("r", round_, ""))
+    assert len(seen) == 6 and all(nodes.equal(seen[0]) for nodes in seen[:3])
+    assert seen[3].equal(supervised_nodes(data, config, 2)) and not seen[3].equal(seen[0])
+
+
+def test_with_every_labelled_node_it_is_fedavg(run):
+    keys = {"rounds": 2, "local_epochs": 2}
+    full = load_model(run(method="fedavg-full", **keys).folder)
+    every, some = (
+        load_model(run(method="fedavg-rotating", rotating_supervised_ratio=times, **keys).folder)
+        for times in (100.0, 1.0)
+    )
+    assert all(every[name].equal(full[name]) for name in full)
+    assert not all(some[name].equal(full[name]) for name in full)
+
+
+def test_a_client_without_labels_uploads_what_it_received():
+    model, data = toy_model(), site_of([], 6)
+    start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    report = FedAvgRotating().train(model, data, config_of(), RoundInfo("r", 1, ""))
+    assert report.loss == 0 and all(model.state_dict()[name].equal(start[name]) for name in start)
+
+
+def test_the_main_table_has_a_row_per_ratio_and_counts_the_nodes_of_a_round(run):
+    from study_support.rows import cells_of, row_of
+
+    card = get_spec("fedavg-rotating").card
+    assert card.by_ratio and card.rotates and not card.condenses
+    cells = cells_of("main-table", methods=("fedavg-rotating",), seeds=(0,))
+    assert [cell.labels["ratio"] for cell in cells] == [0.08, 0.04, 0.02]
+    assert [cell.config.condensation_ratio for cell in cells] == [0.08, 0.04, 0.02]
+    rows = [row_of(cell, 0.5) for cell in cells]
+    rows[0].result["per_condensed_node"] |= {"supervised_per_round": 60.0}
+    assert nodes_trained_on(rows[0]) == 30.0  # two clients
+    text = "\n".join(map(str, get_experiment("main-table").render(rows).parts))
+    assert "| fedavg-rotating | 0.04 |" in text
+    assert "| fedavg-rotating | 30.0 |" in text  # labelled nodes of a round
+
+
+def test_a_run_repeats_with_label_reuse(run):
+    keys = {"method": "fedavg-rotating", "rounds": 2, "label_reuse": True}
+    same(run(**keys), run(**keys))
