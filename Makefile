@@ -28,6 +28,7 @@ test-oldest: install-oldest  ## the same with the oldest versions that pyproject
 	$(PYTEST) -n 2 -m quick
 
 check: install-dev  ## formatting, lint, types, sizes and directions of imports
+	$(BIN)/python tests/support/budget.py
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

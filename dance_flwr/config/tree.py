@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, replace
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 from dance_flwr.config.options import BOUNDS, FlatFields, Section, Value, choices_of, leaves_of
 from dance_flwr.config.plugins import METHODS, Registry
@@ -154,7 +154,8 @@ def flatten(config: RunConfig) -> dict[str, Value]:
 
 def defaults() -> dict[str, Value]:
     """Return the default of every key."""
-    return {key: item.default for key, (item, _) in flat_fields().items()}
+    leaves = {key: item for key, (item, _) in flat_fields().items()}
+    return {key: cast(Value, item.default) for key, item in leaves.items()}
 
 
 @lru_cache(maxsize=128)  # a grid names its runs by thousands of configurations

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.data.text.bank import BankSlice
+from dance_flwr.data.text.bank_slice import BankSlice
 from dance_flwr.errors import DataError, UserError
 
 ARRAYS = ("indptr", "indices", "labels", "split")  # of a client's graph, in `arrays/`

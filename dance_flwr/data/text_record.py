@@ -9,15 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.data.card import EDGE_TEXTS, ClientCard
 from dance_flwr.data.graphs.edges import EdgeTexts
-from dance_flwr.data.text.bank import TextBank
 from dance_flwr.data.text.bank_slice import BankSlice
 from dance_flwr.errors import DataError
+
+if TYPE_CHECKING:  # who reads texts needs no encoder
+    from dance_flwr.data.text.bank import TextBank
 
 SEPARATOR = "\n\n"  # before each paragraph of an edge: the chunker ends a sentence at a blank line
 _NUMBERS = ("node", "start", "end", "other", "edge")
@@ -159,7 +162,7 @@ class TextRecord:
         """What a bank must hold for `gather`: the texts of nodes, then those of their edges."""
         return [*self.node_texts, *filter(None, self.edge_texts)]
 
-    def gather(self, bank: TextBank) -> BankSlice:
+    def gather(self, bank: "TextBank") -> BankSlice:
         """Return the chunks of the texts of record, with spans in them."""
         part = bank.gather(self.encoded)
         if self.spans is None:

@@ -9,7 +9,7 @@ SMALL |= SMALL_RIVALS
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_rivals():
-    """Condensed graphs are tried by networks of 20 steps, not 200: most of what condensing takes."""
+    """Condensed graphs are tried by networks of 20 steps, not 200."""
     from dance_flwr_rivals.condensation import client
 
     client._STEPS = 20

@@ -30,8 +30,8 @@ from dance_flwr_studies.metrics.faithfulness import (
 from dance_flwr_studies.protocols.faithfulness.estimates import estimates
 from dance_flwr_studies.protocols.faithfulness.protocol import EXPERIMENT, NODE_FILE, analyse
 from oracles import interventions as oracle
-from support.builders import ATTENTION_DIM, CPU, SHAPE, lists, ragged, random_csr, rows_of
 from study_support.masks import quick_masks
+from support.builders import ATTENTION_DIM, CPU, SHAPE, lists, ragged, random_csr, rows_of
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph

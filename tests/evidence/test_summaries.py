@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from dance_flwr_studies.protocols.faithfulness.protocol import analyse
 from flwr.common.serde import message_to_proto
+from study_support.masks import quick_masks
 from support.graphs import SMALL
 from support.project import PROJECT
 from support.prompts import with_llm
-from study_support.masks import quick_masks
 from support.searching import secrets_of
 
 from dance_flwr.config.paths import RESULT

@@ -1,4 +1,4 @@
-"""Lines of Python by folder, beside the budget in `tests/budget.toml`: `python tests/support/budget.py`."""
+"""Print the lines of Python by folder, beside the budget in `tests/budget.toml`."""
 
 import tomllib
 from pathlib import Path

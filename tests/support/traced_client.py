@@ -59,7 +59,12 @@ def answer_of(message, context, leak, arguments):
             return {"error": f"{type(error).__name__}: {error}"}
         finally:
             mark(END)
-    return {"reply": message_to_proto(reply).SerializeToString()}
+    files = {
+        name: module.__file__
+        for name, module in sys.modules.items()
+        if name.partition(".")[0] == "dance_flwr" and module.__file__
+    }
+    return {"reply": message_to_proto(reply).SerializeToString(), "modules": files}
 
 
 def mark(path):

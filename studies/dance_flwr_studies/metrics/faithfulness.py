@@ -23,11 +23,11 @@ from dance_flwr.dance.passes import Reader
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.interventions import repredict
 from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.pool import Pool
 from dance_flwr.nn.ragged import Ragged, prefix
 from dance_flwr_studies.metrics.controls import (
     CONTROLS,
     EVIDENCE,
-    Pool,
     WeighChunks,
     control_weights,
     rankings,
