@@ -274,6 +274,14 @@ def cli(capsys, monkeypatch):
 
 
 @pytest.fixture
+def alone(monkeypatch):
+    """No package beside dance-flwr registers a method."""
+    from dance_flwr.config.plugins import METHODS
+
+    monkeypatch.setitem(vars(METHODS), "_external", {})
+
+
+@pytest.fixture
 def crafted(tmp_path, monkeypatch):
     """A function that writes a graph whose ids `c0-...`, `c1-...` name the node's client."""
     from dance_flwr.config.plugins import PARTITIONERS

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import sysconfig
 import time
-import tomllib
 import uuid
 import venv
 import zipfile
@@ -179,23 +178,3 @@ def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny)
             client = Path(result["partition_dir"]) / "client-1"
             places |= {"$DATA": str(client), "FOLDER": str(client), "ID": read_ids(client)[0]}
     assert not failed, "\n".join(failed)
-
-
-def test_a_study_has_its_configurations(installed, forked):
-    done = forked(
-        "experiment", "main-table", "--datasets", "cora", "--methods", "fedavg-full", "--dry-run"
-    )
-    assert done.returncode == 0, done.stderr
-    tuned = installed.folder / "dance_flwr" / "_app" / "configs" / "tuned" / "cora-fedavg-full.toml"
-    assert tomllib.loads(tuned.read_text("utf-8"))
-
-
-def test_a_study_without_its_configurations_is_refused(installed, forked):
-    configs = installed.folder / "dance_flwr" / "_app" / "configs"
-    configs.rename(away := configs.with_name("away"))
-    try:
-        done = forked("experiment", "main-table", "--datasets", "cora", "--dry-run")
-    finally:
-        away.rename(configs)
-    assert done.returncode == 2
-    assert "expected the configurations of dance-flwr" in done.stderr

@@ -229,7 +229,7 @@ def tune(
     jobs: Jobs = None,
     out: StudyFolder = Path("study"),
     write: Annotated[
-        bool, typer.Option("--write", help="write the best settings to configs/tuned/")
+        bool, typer.Option("--write", help="write the best settings to tuned/ of the package")
     ] = False,
 ) -> None:
     """Search hyper-parameters by validation accuracy, with the same budget for every method."""

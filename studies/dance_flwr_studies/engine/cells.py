@@ -16,7 +16,7 @@ from dance_flwr.methods import get_spec
 Label = str | int | float
 SEEDS = (5, 6, 7, 8, 9)  # no configuration was chosen on them: searches use the seeds below 5
 CONFIGS = PROJECT / "configs"
-TUNED = CONFIGS / "tuned"
+TUNED = Path(__file__).parents[1] / "tuned"
 ACCURACIES = {"accuracy": "test_accuracy", "macro-F1": "test_macro_f1"}
 
 
@@ -202,7 +202,7 @@ def disk_values(method: str) -> dict[str, Value]:
 
 def base_values(dataset: str) -> dict[str, Value]:
     """Return the flat keys of configs/DATASET.toml; empty without that file."""
-    if not TUNED.is_dir():
+    if not CONFIGS.is_dir():
         raise UserError(
             f"expected the configurations of dance-flwr in {CONFIGS}, found none; install it again"
         )

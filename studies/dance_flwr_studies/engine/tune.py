@@ -178,7 +178,7 @@ def _has_validation(config: RunConfig) -> bool:
 
 
 def write_tuned(plan: Search, best: Mapping[str, Any], folder: Path = TUNED) -> Path:
-    """Write `configs/tuned/<dataset>-<method>.toml`, with its command; return its path."""
+    """Write `tuned/ of the package<dataset>-<method>.toml`, with its command; return its path."""
     seeds = " ".join(map(str, plan.seeds))
     command = ["dance-flwr", "tune", "--dataset", dataset_name(plan.dataset)]
     command += ["--method", plan.method, "--trials", str(plan.trials)]
