@@ -1,9 +1,13 @@
 """The contract of federated methods, DANCE, FedAvg and local training."""
 
+from importlib import import_module
+from pathlib import Path
+
 from dance_flwr.config.plugins import METHODS, READ_EACH
 from dance_flwr.config.sections import PERSONAL, TUNED
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError
+from dance_flwr.fingerprint import code_hash, provenance
 from dance_flwr.methods.contract import MethodSpec, Uplink
 from dance_flwr.methods.sampling_config import SamplingConfig, check_reach
 
@@ -16,6 +20,22 @@ def get_spec(name: str) -> MethodSpec:
     UserError : unknown method; the message lists the choices
     """
     return METHODS.get(name)  # type: ignore[no-any-return]
+
+
+def code_of(method: str) -> str:
+    """Return the provenance of the code that computes a run of this method.
+
+    That of this package, followed by "+" and that of the method's own package where another one
+    brings it: a changed rival is another code for its own runs, and for no others.
+    """
+    spec = get_spec(method)
+    own = spec.client if isinstance(spec.client, str) else spec.client.__module__
+    top = own.partition(":")[0].partition(".")[0]
+    if top == __name__.partition(".")[0]:
+        return provenance()
+    file = Path(str(import_module(top).__file__))
+    other = provenance(file.parent) if file.name == "__init__.py" else code_hash(file)
+    return f"{provenance()}+{other}"
 
 
 def final_views(config: RunConfig) -> tuple[str, ...]:
