@@ -239,7 +239,7 @@ def test_the_walks_of_the_architecture_page_name_real_files_in_order():
 
 def test_paper_map_names_real_code_and_real_tests():
     rows = re.findall(
-        r"^\| (.+?) \| `([\w.]+):([\w.]+)` \| `(tests/[\w/]+\.py)::(\w+)` \|$",
+        r"^\| (.+?) \| `([\w.]+):([\w.]+)` \| `((?:studies/)?tests/[\w/]+\.py)::(\w+)` \|$",
         paper_map(),
         re.MULTILINE,
     )
