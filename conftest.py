@@ -170,7 +170,7 @@ class Finished:
     @property
     def settled(self):
         """The configuration, with the reading that the clients chose."""
-        from dance_flwr.runs.reader import config_of
+        from dance_flwr.runs.result import config_of
 
         return config_of(self.result)
 
@@ -204,7 +204,7 @@ def run(run_config, tmp_path_factory):
     import client_app
     import server_app
     from dance_flwr.config.tree import flatten
-    from dance_flwr.runs.reader import read_result
+    from dance_flwr.runs.result import read_result
     from dance_flwr.runs.simulation.in_process import InProcessGrid
 
     logging.getLogger("flwr").setLevel(logging.ERROR)

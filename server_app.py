@@ -27,13 +27,12 @@ from dance_flwr.federation.server.strategies import make_round, strategy_name
 from dance_flwr.federation.wire import configs
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.methods import check_method, evaluation, get_spec
-from dance_flwr.runs import progress
 from dance_flwr.runs.checkpoint import Checkpoint
-from dance_flwr.runs.lifecycle import observe_run
 from dance_flwr.runs.locks import SERVER, exclusive
-from dance_flwr.runs.reader import closing_lines
+from dance_flwr.runs.monitoring import observe_run
 from dance_flwr.runs.recorder import Recorder, reason_of_failure
-from dance_flwr.runs.resume import begin, resume_hint
+from dance_flwr.runs.result import closing_lines
+from dance_flwr.runs.resume import begin, restore, resume_hint, save_checkpoint
 from dance_flwr.runs.token_ledgers import token_ledgers
 
 LOG = logging.getLogger("flwr")
@@ -89,10 +88,10 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     checkpoint.sizes = federation.sizes(checkpoint.sizes, schemas, common, timeout)
     common |= settled_reading(checkpoint.reading, config, federation.votes)
     initial = initial_arrays(strategy.side, initial_model(shape, config).state_dict())
-    start = progress.restore(strategy, federation, checkpoint, initial)
+    start = restore(strategy, federation, checkpoint, initial)
 
     def end_round(step: int, arrays: ArrayRecord) -> MetricRecord | None:
-        save = partial(progress.save, strategy, federation, arrays, checkpoint, folder)
+        save = partial(save_checkpoint, strategy, federation, arrays, checkpoint, folder)
         if step:
             rec.end_round(strategy.offset + step, state_of(strategy.deployed), save)
         else:

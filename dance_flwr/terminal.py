@@ -1,4 +1,4 @@
-"""How far work has come, on a terminal, in a notebook and in a log; tables as wide as the terminal.
+"""How far work has come, on a terminal, in a notebook and in a log; durations, sizes, tables.
 
 A terminal gets a bar that moves, also while nothing ends; a log gets a line now and then. Both go
 to stderr: stdout is for results.
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
+from dance_flwr.errors import counted
 from dance_flwr.escaping import one_line
 from dance_flwr.events import structured
 
@@ -187,6 +188,27 @@ def whole(seconds: float) -> str:
         if seconds >= 1.5 * length:
             return f"{round(seconds / length):,} {unit}"
     return f"{max(1, round(seconds))} s"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in seconds, minutes or hours, rounded."""
+    for unit, length in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def pace(seconds: float, rounds: int) -> str:
+    """Return what all rounds took together and one on average, without the start of the run."""
+    return f"{duration(seconds)} in {counted(rounds, 'round')}, {duration(seconds / rounds)} each"
+
+
+def size(count: float) -> str:
+    """Return a number of bytes in B, kB, MB or GB, rounded."""
+    for unit, length in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= length:
+            return f"{count / length:.3g} {unit}"
+    return f"{count:.0f} B"
 
 
 def console() -> "Console":

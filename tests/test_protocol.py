@@ -242,7 +242,7 @@ import json, sys
 from pathlib import Path
 import dance_flwr
 from dance_flwr.config.tree import parse
-from dance_flwr.runs.simulation.engine import run_in_process
+from dance_flwr.runs.simulation.in_process import run_in_process
 assert Path(dance_flwr.__file__).is_relative_to(sys.argv[1]), dance_flwr.__file__
 config = parse(json.loads(sys.argv[2]))
 run_in_process(config, Path(config.out), lambda row: None)
@@ -256,7 +256,7 @@ def test_a_run_begun_before_a_changed_docstring_resumes_after_it(
     """Killed in round 3, and resumed by a process of the other sources."""
     from dance_flwr.config.tree import flatten
     from dance_flwr.fingerprint import provenance
-    from dance_flwr.runs.reader import read_result
+    from dance_flwr.runs.result import read_result
 
     out = tmp_path / "run"
     with pytest.raises(Killed):

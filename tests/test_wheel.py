@@ -24,7 +24,7 @@ from dance_flwr.data.card import read_ids
 from dance_flwr.fingerprint import provenance
 from dance_flwr.runs.checkpoint import CHECKPOINT
 from dance_flwr.runs.locks import is_locked
-from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.result import read_result
 
 pytestmark = pytest.mark.long
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}

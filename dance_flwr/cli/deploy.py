@@ -11,7 +11,7 @@ from dance_flwr.errors import counted
 app = typer.Typer(
     name="deploy",
     no_args_is_help=True,
-    help="Run a real federation: init, serve, admit, run; below them what these are made of.",
+    help="Run a real federation: init, serve, admit, run; the others are for setups by hand.",
 )
 
 Superlink = Annotated[str, typer.Option(metavar="HOST:PORT", help="address of the SuperLink")]
@@ -62,20 +62,17 @@ def init(
     """
     from dance_flwr.config.reading import read_values
     from dance_flwr.config.tree import parse
-    from dance_flwr.deploy import federation as server
-    from dance_flwr.deploy.admission import cannot_lose_one
+    from dance_flwr.deploy.federation import INVITATIONS, cannot_lose_one, create
     from dance_flwr.fingerprint import file_sha256
 
     labels, names = (tuple(part.strip() for part in text.split(",")) for text in (classes, sites))
     values = {"privacy.secure-aggregation": True} | read_values([], set_ or [])
     values |= {"clients": len(names)}
     config = parse(values)
-    plan = server.Plan(tuple(host), labels, names, port, superlink_port)
-    made = server.create(federation, plan, values, config)
+    ports = {"port": port, "superlink_port": superlink_port}
+    made = create(federation, host, labels, names, values, config, **ports)
     typer.echo(f"federation  {made.folder}")
-    typer.echo(
-        f"invitations {made.folder / server.INVITATIONS}: one file for each site, no secrets"
-    )
+    typer.echo(f"invitations {made.folder / INVITATIONS}: one file for each site, no secrets")
     typer.echo(f"authority   sha256 {file_sha256(made.certificates.ca)}: tell it to each site")
     typer.echo(f"            {made.certificates.ca_key} signs certificates: move it off the server")
     if line := cannot_lose_one(len(names), config):
@@ -103,19 +100,18 @@ def admit(
         bool, typer.Option("--replace", help="exchange the key of a site that has another one")
     ] = False,
 ) -> None:
-    """Register the keys of sites, and print where each site stands.
+    """Register the keys of sites, and print the state of each site.
 
     With the last one, the file of all public keys is written, which every site gets.
     """
-    from dance_flwr.deploy import admission
     from dance_flwr.deploy.federation import Federation
 
     opened = Federation.open(federation)
     for key in keys or ():
-        admission.admit(opened, key, replace)
-    for site, (state, fingerprint) in admission.statuses(opened).items():
+        opened.admit(key, replace)
+    for site, (state, fingerprint) in opened.statuses().items():
         typer.echo(f"{site:<12}{state:<14}{fingerprint}")
-    if keys and (path := admission.peer_keys_path(opened)).is_file():
+    if keys and (path := opened.peer_keys).is_file():
         typer.echo(
             f"all sites   give each {path}, for `dance-flwr site start --peer-keys {path.name}`"
         )
@@ -136,13 +132,12 @@ def run(
     Exits with code 0 if the run has a result, and with 2 and the reason if it has none.
     """
     from dance_flwr.cli.results import under_noise
-    from dance_flwr.deploy.admission import run_federation
     from dance_flwr.deploy.federation import Federation
-    from dance_flwr.runs.reader import why_not_tested
+    from dance_flwr.runs.result import why_not_tested
 
     opened = Federation.open(federation)
     settled = opened.config(config or [], set_ or [], name, resume)
-    result = run_federation(opened, settled, typer.echo)
+    result = opened.run(settled, typer.echo)
     score = result["test_accuracy"]
     known = f"not measured: {why_not_tested(result)}" if score is None else f"{score:.4f}"
     typer.echo(f"accuracy    {known}{'' if score is None else ' on test nodes'}")
@@ -188,20 +183,6 @@ def certificates(
 
 
 @app.command()
-def key(
-    out: Annotated[
-        Path, typer.Option(metavar="FILE", help="new private key; the public key is FILE.pub")
-    ],
-) -> None:
-    """Create the key that authenticates a SuperNode (ECDSA P-384, OpenSSH format)."""
-    from dance_flwr.deploy.certificates import make_key
-
-    public = make_key(out)
-    typer.echo(f"key         {out} (stays on this node)")
-    typer.echo(f"public key  {public} (send it to the server operator)")
-
-
-@app.command()
 def peer_keys(
     public: Annotated[
         list[Path],
@@ -210,35 +191,12 @@ def peer_keys(
     out: Annotated[Path, typer.Option(metavar="FILE", help="new file for all nodes")],
 ) -> None:
     """Collect the nodes' public keys in one file, for nodes to check each other's signatures."""
-    from dance_flwr.deploy.peers import write_peer_keys
+    from dance_flwr.deploy.certificates import write_peer_keys
 
     for client, fingerprint in enumerate(write_peer_keys(out, public)):
         typer.echo(f"client {client:<4} {fingerprint}")
     typer.echo(f"peer keys   {out} (give every node a copy)")
     typer.echo("            each node compares the fingerprints with the other operators, not here")
-
-
-@app.command()
-def egress(
-    superlink: Superlink,
-    host: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="another host that the node may connect to: a resolver of names, an endpoint of "
-            "language models; repeatable",
-        ),
-    ] = None,
-) -> None:
-    """Print the drop-in that lets the unit of a SuperNode connect to its server.
-
-    The firewall of a unit knows addresses alone: print it again when a host gets another one.
-    """
-    from dance_flwr.deploy.network import addresses_of, parse_address
-
-    hosts = [parse_address(superlink)[0], *(host or ())]
-    typer.echo(f"# The addresses of {', '.join(hosts)}, by `dance-flwr deploy egress`.")
-    typer.echo(f"[Service]\nIPAddressAllow={' '.join(addresses_of(hosts))}")
 
 
 @app.command()
@@ -252,18 +210,6 @@ def check(
     agreed: Annotated[
         Path | None, typer.Option(metavar="FILE", help="the agreed federation.toml")
     ] = None,
-    expect: Annotated[
-        int,
-        typer.Option(
-            metavar="NUMBER", help="the server's protocol; takes precedence over --agreed"
-        ),
-    ] = 0,
-    device: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="device that --node-config will name: auto, cpu or cuda:N"
-        ),
-    ] = "auto",
     node_config: NodeConfig = "",
     as_json: Annotated[bool, typer.Option("--json", help="print the points as JSON")] = False,
 ) -> None:
@@ -273,22 +219,19 @@ def check(
     """
     import json
 
-    from dance_flwr.deploy import check as checks
+    from dance_flwr.deploy import checks
 
-    node = checks.Node(
-        superlink=superlink,
-        root_certificates=root_certificates,
-        key=key,
-        data=data,
-        agreed=agreed,
-        expect=expect,
-        device=device,
-        node_config=node_config,
+    points = checks.run_checks(
+        checks.Node(
+            superlink=superlink,
+            root_certificates=root_certificates,
+            key=key,
+            data=data,
+            agreed=agreed,
+            node_config=node_config,
+        )
     )
-    points = checks.run_checks(node)
-    typer.echo(
-        json.dumps(checks.as_json(points), indent=1) if as_json else "\n".join(checks.lines(points))
-    )
+    text = "\n".join(checks.lines(points))
+    typer.echo(json.dumps(checks.as_json(points), indent=1) if as_json else text)
     if not checks.can_join(points):
-        # The code with which every error of a user ends.
-        raise typer.Exit(2)
+        raise typer.Exit(2)  # as every error of a user

@@ -56,7 +56,7 @@ def show(
         quiet = partial(typer.echo, err=True)
         shown = show_node(Bundle.open(run), data, node, quiet, form)
     else:
-        from dance_flwr.runs.inspection import show_evidence
+        from dance_flwr.runs.evidence import show_evidence
 
         shown = show_evidence(run, client, node, client_folder, form)
     print_json(shown) if as_json else typer.echo(shown, nl=False)
@@ -94,7 +94,7 @@ def verify(
             )
         verify_files(Bundle.open(run), data, predictions, evidence, typer.echo)
         return
-    from dance_flwr.runs.inspection import verify_evidence
+    from dance_flwr.runs.evidence import verify_evidence
 
     verify_evidence(run, client_folder, typer.echo, encode)
 
@@ -157,6 +157,6 @@ def page(
 @app.command()
 def summaries(run: FinishedRun, client_folder: ClientFolder = None) -> None:
     """Print how many sentences of a run's summaries were kept or quoted, and what they cost."""
-    from dance_flwr.runs.inspection import print_summary_counts
+    from dance_flwr.runs.evidence import print_summary_counts
 
     print_summary_counts(run, client_folder, typer.echo)

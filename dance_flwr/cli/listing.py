@@ -54,8 +54,7 @@ def _plugins(kind: str) -> dict[str, dict[str, Any]]:
 
 def _runs() -> dict[str, dict[str, Any]]:
     """Return method, rounds, state and score of each run, the newest first."""
-    from dance_flwr.runs.facts import is_run
-    from dance_flwr.runs.status import read_status
+    from dance_flwr.runs.run import is_run, read_status
 
     folders = [path for path in Path("runs").glob("*") if is_run(path)]
     folders.sort(key=lambda path: path.stat().st_mtime, reverse=True)

@@ -39,9 +39,9 @@ def _plain(value: Any) -> Any:
 
 def run_folder(name: str | Path) -> Path:
     """Return the folder of the run that a user names, by its path or as `latest`."""
-    from dance_flwr.runs import latest
+    from dance_flwr.runs.run import latest_run
 
-    return latest.run_folder(name)
+    return latest_run() if str(name) == "latest" else Path(name)
 
 
 class Group(TyperGroup):

@@ -89,7 +89,7 @@ def worth(run: FinishedRun, client_folder: ClientFolder = None) -> None:
     from rich.table import Table
 
     from dance_flwr.api.prediction import worth as computed
-    from dance_flwr.runs.reader import read_result
+    from dance_flwr.runs.result import read_result
     from dance_flwr.terminal import console
 
     result, names = read_result(run), tuple(computed.MODELS.values())

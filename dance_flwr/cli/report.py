@@ -32,7 +32,7 @@ def report(
     """Print the scores and costs of a run, write its page, or pass it to trackers."""
     from dance_flwr.config.paths import PAGE
     from dance_flwr.pages.run_page import EVERY_SECONDS, report_run
-    from dance_flwr.runs.reader import read_result, short_result
+    from dance_flwr.runs.result import read_result, short_result
 
     run, *others = (each.expanduser().resolve() for each in runs)
     if as_json:
@@ -61,7 +61,7 @@ def report(
 
 def _print_scores(run: Path) -> None:
     from dance_flwr.cli.results import accuracy_table, details
-    from dance_flwr.runs.reader import read_result
+    from dance_flwr.runs.result import read_result
     from dance_flwr.terminal import console
 
     result = read_result(run)

@@ -52,7 +52,7 @@ def summary(folder: Path, result: Mapping[str, Any], others: Sequence[Path]) -> 
 
 def _accuracy(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the accuracy of a run beside that of its largest class, or why there is none."""
-    from dance_flwr.runs.reader import why_not_tested
+    from dance_flwr.runs.result import why_not_tested
 
     nodes, counts = result["test_nodes"], result.get("test_by_class", {}).get("nodes")
     if result["test_accuracy"] is None:
@@ -69,7 +69,7 @@ def _accuracy(result: Mapping[str, Any]) -> Iterator[str]:
 
 def under_noise(folder: Path) -> Iterator[str]:
     """Yield whether a run under differential privacy works, as far as it is known here."""
-    from dance_flwr.runs.status import read_status
+    from dance_flwr.runs.run import read_status
 
     private = read_status(folder).private
     for name, text in private.rows() if private else ():
@@ -80,7 +80,7 @@ def _against(folder: Path, other: Path) -> str:
     """Return the accuracy of another run and what the difference can show, in a line."""
     from dance_flwr.api.prediction.comparison import compare_runs
     from dance_flwr.errors import UserError
-    from dance_flwr.runs.reader import read_result
+    from dance_flwr.runs.result import read_result
 
     try:
         found = compare_runs(folder, other)
@@ -96,8 +96,8 @@ def _what_left(result: Mapping[str, Any]) -> Iterator[str]:
 
     from dance_flwr.data.card import read_texts
     from dance_flwr.runs.privacy_report import sent as contents
-    from dance_flwr.runs.summary import sum_by_key
-    from dance_flwr.runs.units import size
+    from dance_flwr.runs.result import sum_by_key
+    from dance_flwr.terminal import size
 
     sent = sum_by_key([row["bytes_up"] for row in result["history"]])
     sizes = list(dict.fromkeys(size(count) for count in sorted(sent.values()))) or ["0 B"]
@@ -116,7 +116,7 @@ def details(folder: Path, result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines below the table of clients: scores, device, tokens, files."""
     from dance_flwr.evidence.summaries.statistics import summary_lines
     from dance_flwr.runs.token_ledgers import ledger_lines
-    from dance_flwr.runs.units import pace
+    from dance_flwr.terminal import pace
 
     if result["test_accuracy"] is None:
         yield from _accuracy(result)
@@ -137,7 +137,7 @@ def details(folder: Path, result: Mapping[str, Any]) -> Iterator[str]:
 
 def choice(result: Mapping[str, Any]) -> str:
     """Return why the model of the run is that of its round."""
-    from dance_flwr.runs.reader import validated, why_last_model
+    from dance_flwr.runs.result import validated, why_last_model
 
     if validated(result):
         return f"best validation in round {result['best_round']}"

@@ -77,7 +77,7 @@ def join(
     The folder holds site.toml, the terms, and NAME.pub, the file to hand back. Exits with code 2
     if this site cannot join.
     """
-    from dance_flwr.deploy.check import can_join, lines
+    from dance_flwr.deploy.checks import can_join, lines
     from dance_flwr.deploy.invitation import Invitation
     from dance_flwr.deploy.site import join as create
 
@@ -129,16 +129,16 @@ def accept(
 
     Of a run whose code differs from the installed one, the node still runs its own.
     """
-    from dance_flwr.deploy import approvals
+    from dance_flwr.deploy.bundle import accept_code, accepted_code, waiting_code
     from dance_flwr.deploy.site import Site
 
     place = Site.open(folder).folder
     if digest:
-        typer.echo(f"accepted    {digest} {approvals.accept(place, digest)}")
+        typer.echo(f"accepted    {digest} {accept_code(place, digest)}")
         return
-    for list_of in (approvals.accepted, approvals.waiting):
-        for each, what in list_of(place).items():
-            typer.echo(f"{list_of.__name__:<12}{each} {what}")
+    for word, codes in (("accepted", accepted_code(place)), ("waiting", waiting_code(place))):
+        for each, what in codes.items():
+            typer.echo(f"{word:<12}{each} {what}")
 
 
 @site.command()

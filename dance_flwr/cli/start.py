@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from dance_flwr.config.options import Value
     from dance_flwr.config.tree import RunConfig
     from dance_flwr.data.graphs.graph import TextGraph
-    from dance_flwr.runs.simulation.engine import OnRound
+    from dance_flwr.runs.simulation.in_process import OnRound
 
     Runner = Callable[[RunConfig, Path, OnRound], dict[str, Any]]
 
@@ -52,7 +52,7 @@ def start_run(
 
         from dance_flwr.federation.privacy.dp import affordable_rounds
         from dance_flwr.methods import check_method
-        from dance_flwr.runs.simulation.engine import placed
+        from dance_flwr.runs.simulation.in_process import placed
 
     for each in (config, *others):
         check_method(each)
@@ -76,8 +76,7 @@ def _prepare(config: "RunConfig", graph: "TextGraph | None") -> None:
     from dance_flwr.config.paths import MANIFEST
     from dance_flwr.data.partition import read_manifest
     from dance_flwr.data.prepare import load, partition_folder, prepare
-    from dance_flwr.runs.units import duration
-    from dance_flwr.terminal import bar
+    from dance_flwr.terminal import bar, duration
 
     manifest, start = partition_folder(config) / MANIFEST, time.monotonic()
     if is_made := manifest.is_file():
@@ -96,10 +95,10 @@ def _print_results(
 ) -> None:
     """Print the results of a run, and write the page that compares it with others."""
     from dance_flwr.cli.results import summary
-    from dance_flwr.runs.latest import remember
+    from dance_flwr.runs.run import set_latest_run
 
     folder = Path(config.out)
-    remember(folder)
+    set_latest_run(folder)
     if others:
         from dance_flwr.config.paths import PAGE
         from dance_flwr.pages.run_page import report_run
@@ -180,16 +179,16 @@ def _run(
     from dance_flwr.api.federating import round_bar
     from dance_flwr.cli.results import choice
     from dance_flwr.config.paths import HISTORY
-    from dance_flwr.runs.latest import remember
     from dance_flwr.runs.locks import SERVER, exclusive
     from dance_flwr.runs.processes import stopping_in_order
     from dance_flwr.runs.resume import how_to_resume, resume_hint
-    from dance_flwr.runs.simulation.engine import run_in_process
+    from dance_flwr.runs.run import set_latest_run
+    from dance_flwr.runs.simulation.in_process import run_in_process
     from dance_flwr.runs.tracking import tracked
-    from dance_flwr.runs.units import duration
+    from dance_flwr.terminal import duration
 
     folder = Path(config.out)
-    remember(folder)  # now, so that `dance-flwr status latest` follows it
+    set_latest_run(folder)  # now, so that `dance-flwr status latest` follows it
     try:
         with (
             stopping_in_order(),

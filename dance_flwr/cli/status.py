@@ -12,7 +12,7 @@ from dance_flwr.errors import counted
 from dance_flwr.escaping import one_line
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
-    from dance_flwr.runs.status import Absent, Status
+    from dance_flwr.runs.run import Absent, Status
 
 app = typer.Typer()
 privacy = typer.Typer(
@@ -37,7 +37,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Print the progress of a run: round, accuracy, time left, traffic, clients, how to resume."""
-    from dance_flwr.runs.status import read_status
+    from dance_flwr.runs.run import read_status
 
     current = read_status(run.expanduser().resolve())
     print_json(asdict(current)) if as_json else typer.echo(render(current))
@@ -45,8 +45,7 @@ def status(
 
 def render(status: "Status") -> str:
     """Return a status as lines of text."""
-    from dance_flwr.runs.units import pace, size
-    from dance_flwr.terminal import whole
+    from dance_flwr.terminal import pace, size, whole
 
     rounds = "?" if status.rounds is None else str(status.rounds)
     rows = [
@@ -83,7 +82,7 @@ def render(status: "Status") -> str:
 
 
 def _over(status: "Status") -> bool:
-    from dance_flwr.runs.status import FINISHED
+    from dance_flwr.runs.run import FINISHED
 
     return status.state == FINISHED
 
@@ -100,7 +99,7 @@ def _clients(status: "Status") -> list[tuple[str, str]]:
 
 
 def _missing(absent: "Absent") -> str:
-    from dance_flwr.runs.units import duration
+    from dance_flwr.terminal import duration
 
     last = (
         "never answered"
@@ -121,12 +120,12 @@ def report(run: FinishedRun) -> None:
     from rich.table import Table
 
     from dance_flwr.runs import privacy_report
-    from dance_flwr.runs.reader import read_result
+    from dance_flwr.runs.result import read_result
     from dance_flwr.terminal import console
 
     result = read_result(run)
     table = Table(box=SIMPLE_HEAD)
-    for heading in privacy_report.columns():
+    for heading in privacy_report.COLUMNS:
         side: Literal["left", "right"] = "right" if heading in ("messages", "bytes") else "left"
         table.add_column(heading, justify=side, overflow="fold")
     last: tuple[str, ...] = ()

@@ -204,9 +204,9 @@ TRACKERS = Registry(
     "dance_flwr.trackers",
     "--track",
     {
-        "mlflow": "dance_flwr.runs.trackers.mlflow:MlflowTracker",
-        "tensorboard": "dance_flwr.runs.trackers.tensorboard:TensorboardTracker",
-        "trackio": "dance_flwr.runs.trackers.trackio:TrackioTracker",
-        "wandb": "dance_flwr.runs.trackers.wandb:WandbTracker",
+        "mlflow": "dance_flwr.runs.trackers:MlflowTracker",
+        "tensorboard": "dance_flwr.runs.trackers:TensorboardTracker",
+        "trackio": "dance_flwr.runs.trackers:TrackioTracker",
+        "wandb": "dance_flwr.runs.trackers:WandbTracker",
     },
 )

@@ -1,24 +1,87 @@
-"""Compare the bundle of a run with the installed app, without unpacking or importing it."""
+"""The code of a run: the app as it is submitted, and what a node accepts of it.
+
+A node compares the bundle of a run with the installed app, without unpacking or importing it. The
+folder of a site holds the digests that its operator has accepted, and the refused ones, a line
+each.
+"""
 
 import ast
 import hashlib
 import json
 import re
+import shutil
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
-from dance_flwr.deploy.app_folder import PYPROJECT, app_files
+from dance_flwr.config.paths import CODE, PROJECT
+from dance_flwr.config.text import toml_block
+from dance_flwr.disk import append_to
 from dance_flwr.errors import UserError
-from dance_flwr.fingerprint import VERSION
+from dance_flwr.fingerprint import VERSION, provenance
 
+_PYPROJECT, _PACKAGE = "pyproject.toml", "dance_flwr"
+# From the first table of the configuration's keys to the next other table, or the end.
+_BLOCK = re.compile(
+    r"^\[tool\.flwr\.app\.config\].*?(?=^\[(?!tool\.flwr\.app\.config)|\Z)", re.M | re.S
+)
 # Files that no code reads at a node, and Flower's list of hashes.
 _NO_CODE = re.compile(r"README\.md|LICENSE|partitions/[^/]+\.json|\.info/CONTENT")
 # What parsing raises for bytes that are no code, or nested too deeply; such a file counts by bytes.
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError, LookupError, TypeError)
 _MAX_BYTES = 64 * 2**20  # unpacked; the app has 3 MB, and Flower's bundles at most 10 MB packed
+_ACCEPTED, _REFUSED = "accepted-code", "refused-code"
+
+
+def app_dir() -> Path:
+    """Return the folder of the Flower app: the one with our pyproject.toml."""
+    path = PROJECT / _PYPROJECT
+    if path.is_file() and _toml(path)["project"]["name"] == "dance-flwr":
+        return PROJECT
+    raise UserError(
+        f"expected the app's {_PYPROJECT} in {PROJECT}, found none; install dance-flwr again, from "
+        "a wheel or with `pip install -e .`"
+    )
+
+
+def submitted_app(scratch: Path) -> Path:
+    """Copy the app's files into a folder below `scratch`; return that folder.
+
+    Flower visits every file of its folder, which takes seconds if an environment is there, and
+    refuses keys that pyproject.toml does not declare. The copy holds the app alone and declares
+    the keys of plug-ins, too.
+    """
+    copy = scratch / "app"
+    shutil.rmtree(copy, ignore_errors=True)  # of an earlier release
+    for name, file in app_files().items():
+        target = copy / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
+    text = (copy / _PYPROJECT).read_text(encoding="utf-8")
+    declared = _BLOCK.sub(lambda _: toml_block() + "\n\n", text)
+    (copy / _PYPROJECT).write_text(declared, encoding="utf-8")
+    return copy
+
+
+def app_files() -> dict[str, Path]:
+    """Return the installed files that Flower bundles: path in the bundle -> file."""
+    app = app_dir()
+    files = {_PYPROJECT: app / _PYPROJECT}
+    for pattern in _toml(app / _PYPROJECT)["tool"]["flwr"]["app"]["fab-include"]:
+        base = CODE if pattern.startswith(f"{_PACKAGE}/") else app
+        for file in base.glob(pattern):
+            if app != CODE and base == CODE and app in file.parents:
+                continue  # the app's own files, inside the package of a wheel
+            files[file.relative_to(base).as_posix()] = file
+    return files
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def refusal(bundle: bytes, accepted: Collection[str]) -> str:
@@ -64,7 +127,7 @@ def differences(bundle: bytes) -> dict[str, bytes]:
         size = sum(entry.file_size for entry in entries)
         if size > _MAX_BYTES:
             raise UserError(f"expected a bundle of at most {_MAX_BYTES} bytes, found {size}")
-        # Each entry, as one name may occur twice in an archive.
+        # A list, as an archive may hold a name twice.
         contents = [(entry.filename, archive.read(entry)) for entry in entries]
     changes = dict.fromkeys(installed.keys() - {name for name, _ in contents}, b"")
     for name, content in contents:
@@ -76,17 +139,16 @@ def differences(bundle: bytes) -> dict[str, bytes]:
 
 def _same(name: str, content: bytes, file: Path) -> bool:
     expected = file.read_bytes()
-    # Of one release, all bytes are the same: nothing needs to be parsed, with every message.
+    # Equal bytes, as in one release, need no parsing.
     return content == expected or _code(name, content) == _code(name, expected)
 
 
 def _code(name: str, content: bytes) -> bytes:
-    """Return what counts of a file."""
     try:
         if name.endswith(".py"):
-            # Why (decision 29): all of the tree, unlike `provenance`. An annotation runs, too.
+            # Why (decision 29): all of the tree, unlike `provenance`: an annotation runs, too.
             return ast.dump(ast.parse(content)).encode()
-        if name == PYPROJECT:
+        if name == _PYPROJECT:
             settings = tomllib.loads(content.decode())
             del settings["tool"]["flwr"]["app"]["config"]  # data, which differ by plug-ins
             return json.dumps(settings, sort_keys=True, default=str).encode()
@@ -101,3 +163,59 @@ def digest_of(changes: dict[str, bytes]) -> str:
     for name in sorted(changes):
         digest.update(f"{name}\n{len(changes[name])}\n".encode() + changes[name])
     return digest.hexdigest()[:16]
+
+
+def accepted_code(folder: Path) -> Mapping[str, str]:
+    """Return digest -> what the site's operator accepted: releases, and differences of bundles."""
+    return _digests(folder / _ACCEPTED)
+
+
+def waiting_code(folder: Path) -> Mapping[str, str]:
+    """Return digest -> what it is, of the installed and the refused code that is not accepted."""
+    codes = {provenance(): f"dance-flwr {VERSION} as installed"} | _digests(folder / _REFUSED)
+    return {digest: what for digest, what in codes.items() if digest not in accepted_code(folder)}
+
+
+def accept_code(folder: Path, digest: str) -> str:
+    """Accept code that waits; return what it is.
+
+    Raises
+    ------
+    UserError : no code of this digest waits
+    """
+    if (what := waiting_code(folder).get(digest)) is None:
+        listed = ", ".join(waiting_code(folder)) or "none"
+        raise UserError(f"expected a digest that waits ({listed}), found {digest!r:.40}")
+    _append(folder / _ACCEPTED, digest, f"{what}; accepted {datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+    return what
+
+
+def refuse_code(folder: Path, digest: str, reason: str) -> None:
+    """Record the code of a refused run, once, for the operator to accept."""
+    if digest not in _digests(folder / _REFUSED):
+        _append(folder / _REFUSED, digest, reason)
+
+
+def check_installed(folder: Path) -> None:
+    """Check that the site's operator has accepted the installed code, the only code of a node.
+
+    Raises
+    ------
+    UserError : its provenance was not accepted
+    """
+    if (digest := provenance()) not in accepted_code(folder):
+        raise UserError(
+            f"{folder / _ACCEPTED}: expected code that was accepted, found dance-flwr {VERSION} "
+            f"with provenance {digest}; read its changelog, then run `dance-flwr site accept "
+            f"{digest}`"
+        )
+
+
+def _digests(path: Path) -> dict[str, str]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return {digest: what for digest, _, what in (line.partition(" ") for line in lines)}
+
+
+def _append(path: Path, digest: str, what: str) -> None:
+    with append_to(path) as file:
+        file.write(f"{digest} {' '.join(what.split())}\n".encode())

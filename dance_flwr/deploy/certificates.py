@@ -1,8 +1,11 @@
-"""A private certificate authority, the SuperLink's certificate, and the keys of SuperNodes."""
+"""A private certificate authority, the SuperLink's certificate, and the keys of SuperNodes.
+
+Nothing is overwritten: files are new, all of them or none, and only their owner can read keys.
+"""
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -22,14 +25,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dance_flwr.disk import write_new
 from dance_flwr.errors import UserError
-
-__all__ = ["Certificates", "make_certificates", "make_key", "renew_certificate"]
+from dance_flwr.federation.secagg.signatures import fingerprint_of, load_public_key, peer_lines
 
 CA, CA_KEY, SERVER, SERVER_KEY = "ca.crt", "ca.key", "server.pem", "server.key"
 _CA_DAYS = 3650  # nodes keep ca.crt, so it outlives many certificates of the server
 _CLOCK_DAYS = 1  # valid from a day ago, for nodes whose clock is behind
 _DNS_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
-# `deploy check` calls a key that others can read a problem.
 _PRIVATE, _PUBLIC = 0o600, 0o644
 
 
@@ -58,7 +59,7 @@ class Certificates:
 def make_certificates(
     folder: Path, hosts: Sequence[str], days: int = 365, *, now: datetime | None = None
 ) -> Certificates:
-    """Create a certificate authority and a server certificate; only the owner can read the keys.
+    """Create a certificate authority and a server certificate.
 
     Parameters
     ----------
@@ -73,21 +74,12 @@ def make_certificates(
     UserError : a host is neither a DNS name nor an IP address, `days` is below 1, or a file exists
     """
     start = now or datetime.now(UTC)
-    # Arguments first: a mistake in them leaves no key behind.
     names = _alternative_names(hosts, days)
     paths = Certificates.of(folder)
     key = ec.generate_private_key(ec.SECP384R1())
-    # Never shorter than the certificate that it signs.
     authority = _authority(key, start, max(_CA_DAYS, days))
-    server_key, server = _server(authority, key, names, start, days)
-    _write_new(
-        {
-            paths.ca_key: (_key_pem(key), _PRIVATE),
-            paths.ca: (authority.public_bytes(Encoding.PEM), _PUBLIC),
-            paths.key: (_key_pem(server_key), _PRIVATE),
-            paths.certificate: (server.public_bytes(Encoding.PEM), _PUBLIC),
-        }
-    )
+    server_files = _server_files(paths, authority, key, names, start, days)
+    _write_new({paths.ca_key: (_key_pem(key), _PRIVATE), **server_files})
     return paths
 
 
@@ -114,7 +106,6 @@ def renew_certificate(
     start = now or datetime.now(UTC)
     names = _alternative_names(hosts, days)
     ca, key = _read_authority(authority)
-    # A certificate is of no use beyond the end of its authority.
     if start + timedelta(days=days) > ca.not_valid_after_utc:
         raise UserError(
             f"{authority / CA}: expected an authority that holds for {days} days more, "
@@ -122,14 +113,7 @@ def renew_certificate(
             f"use fewer --days, or create a new authority and distribute its {CA}"
         )
     paths = Certificates(folder / CA, authority / CA_KEY, folder / SERVER, folder / SERVER_KEY)
-    server_key, server = _server(ca, key, names, start, days)
-    _write_new(
-        {
-            paths.ca: (ca.public_bytes(Encoding.PEM), _PUBLIC),
-            paths.key: (_key_pem(server_key), _PRIVATE),
-            paths.certificate: (server.public_bytes(Encoding.PEM), _PUBLIC),
-        }
-    )
+    _write_new(_server_files(paths, ca, key, names, start, days))
     return paths
 
 
@@ -138,6 +122,7 @@ def make_key(path: Path) -> Path:
 
     Equivalent to `ssh-keygen -t ecdsa -b 384 -N "" -f PATH`: `flower-supernode
     --auth-supernode-private-key` reads the private key, `flwr supernode register` the public one.
+    It has no passphrase, as Flower could not ask for one.
 
     Returns
     -------
@@ -147,14 +132,42 @@ def make_key(path: Path) -> Path:
     ------
     UserError : one of the files exists already, or cannot be written
     """
+    # Why (decision 8): Flower authenticates nodes by such keys, which also sign in masked sums.
     key = ec.generate_private_key(ec.SECP384R1())
-    # Why (decision 8): Flower authenticates nodes by such keys, and the same key signs in masked
-    # sums. It has no passphrase, as Flower could not ask for one.
     public = path.with_name(f"{path.name}.pub")
     line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n"
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     _write_new({path: (private, _PRIVATE), public: (line, _PUBLIC)})
     return public
+
+
+def write_peer_keys(out: Path, publics: Sequence[Path]) -> list[str]:
+    """Write the public keys of clients 0, 1, ... to a new file; return their fingerprints.
+
+    With this file, nodes check the signatures of all others.
+
+    Parameters
+    ----------
+    publics : the .pub files that `make_key` wrote at each node, in the order of client numbers
+
+    Raises
+    ------
+    UserError : a file is missing or no public key, two are the same, or `out` exists
+    """
+    loaded = {}
+    for client, path in enumerate(publics):
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise UserError(
+                f"expected a node's public key at {path}, found {error.strerror}; ask the node's "
+                "operator for the .pub file"
+            ) from None
+        loaded[client] = load_public_key(content, str(path))
+    head = "# The public key of every client: its number, then the line of its node's .pub file.\n"
+    # Public keys are no secret, so the umask decides.
+    _write_new({out: ((head + peer_lines(loaded)).encode(), 0o666)})
+    return [fingerprint_of(key) for key in loaded.values()]
 
 
 def _alternative_names(hosts: Sequence[str], days: int) -> x509.SubjectAlternativeName:
@@ -173,12 +186,9 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ip_address(host))
     except ValueError:
         labels = host.split(".")
-    # A last label that consists of digits is a mistyped IP address, never a name.
-    if (
-        len(host) > 253
-        or labels[-1].isdigit()
-        or not all(_DNS_LABEL.fullmatch(label) for label in labels)
-    ):
+    # A last label of digits is a mistyped IP address, never a name.
+    is_name = not labels[-1].isdigit() and all(map(_DNS_LABEL.fullmatch, labels))
+    if len(host) > 253 or not is_name:
         raise UserError(
             f"--host: expected a DNS name or an IP address, found {host!r}; "
             "omit https://, the port and spaces"
@@ -187,41 +197,46 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _authority(key: ec.EllipticCurvePrivateKey, start: datetime, days: int) -> x509.Certificate:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dance-flwr federation")])
-    usage = {"key_cert_sign": True, "crl_sign": True}
+    name = _name("dance-flwr federation")
     return (
-        _builder(name, name, key.public_key(), start, days)
+        _builder(name, name, key.public_key(), start, days, {"key_cert_sign", "crl_sign"})
         # It signs servers and no further authorities.
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(usage), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA384())
     )
 
 
-def _server(
+def _server_files(
+    paths: Certificates,
     authority: x509.Certificate,
     authority_key: ec.EllipticCurvePrivateKey,
     names: x509.SubjectAlternativeName,
     start: datetime,
     days: int,
-) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+) -> dict[Path, tuple[bytes, int]]:
+    """Return the files of a SuperLink with a new key: content and mode by path."""
     key = ec.generate_private_key(ec.SECP384R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "SuperLink")])
+    subject, public = _name("SuperLink"), key.public_key()
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     certificate = (
-        _builder(name, authority.subject, key.public_key(), start, days)
+        _builder(subject, authority.subject, public, start, days, {"digital_signature"})
         # Clients compare the address with these names, and not with the subject.
         .add_extension(names, critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage({"digital_signature": True}), critical=True)
-        # Of use to a server alone, should its key be stolen.
+        # A stolen key serves a server alone.
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(identifier, critical=False)
         .sign(authority_key, hashes.SHA384())
     )
-    return key, certificate
+    return {
+        paths.ca: (authority.public_bytes(Encoding.PEM), _PUBLIC),
+        paths.key: (_key_pem(key), _PRIVATE),
+        paths.certificate: (certificate.public_bytes(Encoding.PEM), _PUBLIC),
+    }
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
 def _builder(
@@ -230,7 +245,13 @@ def _builder(
     key: ec.EllipticCurvePublicKey,
     start: datetime,
     days: int,
+    purposes: Collection[str],
 ) -> x509.CertificateBuilder:
+    usages = (
+        *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+        *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+    )
+    usage = x509.KeyUsage(**{name: name in purposes for name in usages})
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -239,15 +260,9 @@ def _builder(
         .serial_number(x509.random_serial_number())
         .not_valid_before(start - timedelta(days=_CLOCK_DAYS))
         .not_valid_after(start + timedelta(days=days))
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
-
-
-def _usage(purposes: Mapping[str, bool]) -> x509.KeyUsage:
-    names = (
-        *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
-        *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
-    )
-    return x509.KeyUsage(**dict.fromkeys(names, False) | dict(purposes))
 
 
 def _read_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -259,7 +274,6 @@ def _read_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePri
             f"{folder}: expected {CA} and {CA_KEY} of an authority, found {error}; "
             "name the folder in which `dance-flwr deploy certificates` wrote them"
         ) from None
-    # Before anything is signed: nodes would refuse a certificate that another key has signed.
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != ca.public_key():
         raise UserError(
             f"{folder}: expected {CA_KEY} to be the key of {CA}, found another key; "
@@ -273,7 +287,6 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write_new(files: Mapping[Path, tuple[bytes, int]]) -> None:
-    """Create files that must not exist yet, each with its mode; all of them or none."""
     # `lexists`: a link that leads nowhere is in the way as well.
     present = [str(path) for path in files if os.path.lexists(path)]
     if present:

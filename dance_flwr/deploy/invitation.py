@@ -1,7 +1,8 @@
-"""The invitation of a site: all that it needs to join a federation, in one file without a secret.
+"""The invitation of a site, and what the folders of a server and of a site have in common.
 
-It is the agreed `federation.toml` with two more tables: `[invitation]`, and `[terms]`, the terms
-that the federation proposes for every node. The server keeps the same file without a site's name.
+An invitation is all that a site needs to join a federation, in one file without a secret: the
+agreed `federation.toml` with two more tables, `[invitation]`, and `[terms]`, the terms that the
+federation proposes for every node. The server keeps the same file without a site's name.
 """
 
 import re
@@ -11,14 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dance_flwr.config.options import Value
+from dance_flwr.config.paths import PROJECT
 from dance_flwr.config.text import to_lines
 from dance_flwr.data.federation_file import Agreement, agreement_text, read_agreement
 from dance_flwr.deploy.network import parse_address
 from dance_flwr.errors import UserError
 from dance_flwr.federation.node_config import terms_of
 from dance_flwr.federation.wire import keys
+from dance_flwr.runs.processes import tool
 
-AGREED, CA = "federation.toml", "ca.crt"
+AGREED = "federation.toml"
 # Why these (decision 8): masks, a floor of clients and bounds of work suit every node. An epsilon
 # does not: few clients cannot afford one.
 TERMS: Mapping[str, Value] = {
@@ -65,7 +68,7 @@ class Invitation:
 
         Raises
         ------
-        UserError : a name is none or occurs twice, the address is none, or a term is none
+        UserError : a name is invalid or occurs twice, or the address or a term is invalid
         """
         for name in (self.federation, *self.sites):
             if not _NAME.fullmatch(name):
@@ -80,7 +83,7 @@ class Invitation:
             )
         parse_address(self.superlink)
         terms_of(self.terms)
-        # Where a node's data and keys are is its operator's business.
+        # A node's operator decides on the places of its data and keys.
         if local := sorted(self.terms.keys() & _OF_NODE):
             raise UserError(
                 f"[{_TERMS}]: expected demands of a run, found {local[0]}; leave it out"
@@ -98,15 +101,15 @@ class Invitation:
 
     def text(self, agreement: Agreement) -> str:
         """Return the invitation, with what all nodes agree on, as TOML."""
-        facts: dict[str, Value] = {
+        values: dict[str, Value] = {
             "federation": self.federation,
             "superlink": self.superlink,
             "sites": ",".join(self.sites),
             "ca": self.ca,
         }
         if self.site:
-            facts["site"] = self.site
-        lines = [*to_lines(facts, _TABLE), "", *to_lines(self.terms, _TERMS)]
+            values["site"] = self.site
+        lines = [*to_lines(values, _TABLE), "", *to_lines(self.terms, _TERMS)]
         return agreement_text(agreement) + "\n" + "\n".join(lines) + "\n"
 
     @classmethod
@@ -120,13 +123,13 @@ class Invitation:
         read_agreement(path)
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         try:
-            facts = dict(content[_TABLE])
+            values = dict(content[_TABLE])
             terms = dict(content[_TERMS])
-            if not all(isinstance(value, str) for value in facts.values()):
+            if not all(isinstance(value, str) for value in values.values()):
                 raise TypeError("a value that is no text")
             if not all(isinstance(value, str | int | float) for value in terms.values()):
                 raise TypeError("a term that is no text or number")
-            return cls(**facts | {"sites": tuple(facts["sites"].split(","))}, terms=terms)
+            return cls(**values | {"sites": tuple(values["sites"].split(","))}, terms=terms)
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(
                 f"{path}: expected an invitation of `dance-flwr deploy init`, found {error}; ask "
@@ -135,13 +138,12 @@ class Invitation:
 
 
 def folder_with(file: str, folder: Path | None, option: str) -> Path:
-    """Return the folder that a command works on: the one named, or the only one that has a file.
+    """Return the folder that a command works on, which holds this file.
 
     Parameters
     ----------
-    file : its name, in this folder or in one of the folders in it
-    folder : as named by the user; None = look for it
-    option : its name on the command line
+    folder : as named by the user; None = the working folder or a folder in it
+    option : that names it on the command line
 
     Raises
     ------
@@ -153,3 +155,30 @@ def folder_with(file: str, folder: Path | None, option: str) -> Path:
         listed = ", ".join(place.name for place in matches) or f"none with {file}"
         raise UserError(f"{option}: expected one folder, found {listed}; name it")
     return matches[0]
+
+
+SERVER_UNIT, SITE_UNIT = "dance-flwr-superlink.service", "dance-flwr-supernode@.service"
+
+
+def unit_text(name: str, folder: str, addresses: list[str]) -> str:
+    """Return a systemd unit of the release for a folder of this machine.
+
+    Parameters
+    ----------
+    name : `SERVER_UNIT` or `SITE_UNIT`
+    folder : absolute path of the federation's or the site's folder
+    addresses : of the SuperLink; a site's unit may connect to these alone
+    """
+    text = (PROJECT / "deploy" / name).read_text(encoding="utf-8")
+    state = "dance-flwr/superlink" if name == SERVER_UNIT else "dance-flwr/%i"
+    allowed = " ".join(["IPAddressAllow=localhost", *addresses])
+    for old, new in {
+        f"StateDirectory={state}\n": "",  # the folder exists
+        "StateDirectoryMode=0700\n": f"ReadWritePaths={folder}\n",
+        "IPAddressAllow=localhost": allowed,
+        "/opt/dance-flwr/bin": str(tool("python").parent),
+        f"/var/lib/{state}": folder,
+        "%i": folder.rpartition("/")[2],
+    }.items():
+        text = text.replace(old, new)
+    return text

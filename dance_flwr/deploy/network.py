@@ -20,7 +20,7 @@ Clock = Callable[[], datetime]
 
 @dataclass(frozen=True)
 class Probe:
-    """The results of one connection to a port; None for those that a failure left unknown.
+    """The results of one connection to a port; None if a failure left them unknown.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Probe:
     certificate : the server's certificate, even if it was rejected
     roots : trusted certificates; empty for the system's
     health : HTTP status of `/health`
-    clock_offset : seconds by which this machine's clock is fast against the server's, to about one
+    clock_offset : seconds that this machine's clock is ahead of the server's, to about one
     """
 
     host: str
@@ -85,7 +85,6 @@ def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: f
     try:
         plain = socket.create_connection((host, port), timeout)
     except (OSError, UnicodeError) as error:  # UnicodeError: a name that no DNS query can hold
-        # Kept and not raised: each check reads its part of one probe.
         return Probe(host, port, unreached=error)
     with plain:
         roots: tuple[x509.Certificate, ...] = ()
@@ -93,13 +92,8 @@ def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: f
             context, roots = _context(root_certificates)
             secure = context.wrap_socket(plain, server_hostname=host)
         except (OSError, UserError) as error:  # OSError: also SSLError and a closed connection
-            return Probe(
-                host,
-                port,
-                refused=error,
-                certificate=_certificate(host, port, timeout),
-                roots=roots,
-            )
+            certificate = _certificate(host, port, timeout)
+            return Probe(host, port, refused=error, certificate=certificate, roots=roots)
         with secure:
             encoded = secure.getpeercert(binary_form=True)
             health, offset = _health(secure, host, now)
@@ -132,11 +126,7 @@ def _context(root_certificates: Path | None) -> tuple[ssl.SSLContext, tuple[x509
         roots = tuple(x509.load_pem_x509_certificates(content))
         context.load_verify_locations(cadata=content.decode("ascii"))
     except (OSError, ValueError) as error:
-        reason = (
-            error.strerror
-            if isinstance(error, OSError) and error.strerror
-            else "no PEM certificate"
-        )
+        reason = getattr(error, "strerror", None) or "no PEM certificate"
         raise UserError(
             f"--root-certificates: expected the server operator's ca.crt, "
             f"found {reason} at {root_certificates}; ask for the file again"
@@ -145,9 +135,8 @@ def _context(root_certificates: Path | None) -> tuple[ssl.SSLContext, tuple[x509
 
 
 def _certificate(host: str, port: int, timeout: float) -> x509.Certificate | None:
-    """Return a server's certificate without verifying it."""
+    """Return a server's certificate without verifying it, to show it and not to trust it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # To show the certificate, never to trust it: nothing is sent over this connection.
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
         suppress(OSError, ValueError),
@@ -162,22 +151,17 @@ def _health(connection: ssl.SSLSocket, host: str, now: Clock) -> tuple[int | Non
     """Request `/health`; return its status and the offset of this clock from the Date header."""
     before = now()
     try:
-        connection.sendall(
-            # The gate of a deployment passes this path and Flower's API alone (decision 10).
-            f"HEAD /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
-        )
+        # The gate of a deployment passes this path and Flower's API alone (decision 10).
+        request = f"HEAD /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        connection.sendall(request.encode())
         response = http.client.HTTPResponse(connection, method="HEAD")
         response.begin()
     except (OSError, http.client.HTTPException):
         return None, None
-    # The answer was written somewhere between; half of the way is the best guess.
     local = before + (now() - before) / 2
     try:
-        # The header has whole seconds and may be cached for another second: use the middle of the
-        # two seconds that it can mean.
-        remote = parsedate_to_datetime(response.headers.get("Date", "")).astimezone(
-            UTC
-        ) + timedelta(seconds=1)
+        date = parsedate_to_datetime(response.headers.get("Date", "")).astimezone(UTC)
     except (TypeError, ValueError):
         return response.status, None
-    return response.status, (local - remote).total_seconds()
+    # The header has whole seconds and may be cached for another second: use the middle of the two.
+    return response.status, (local - date - timedelta(seconds=1)).total_seconds()

@@ -2,14 +2,14 @@
 
     python -P -m dance_flwr.deploy.prefork FOLDER [ACCEPTED...]
 
-Takes the place of Flower's `flower-superexec`, which starts a process for every message that
-imports everything, and runs the app of the bundle that the server has sent. Here, one process
-imports the libraries and the app once, asks the SuperNode for tasks at the socket in FOLDER, and
-forks. It ends with the process that started it, as its forks do, and removes FOLDER.
+Replaces Flower's `flower-superexec`, which starts a process for every message that imports
+everything, and runs the app of the bundle that the server has sent. Here, one process imports the
+libraries and the app once, asks the SuperNode for tasks at the socket in FOLDER, and forks. It
+ends with the process that started it, as its forks do, and removes FOLDER.
 
 ACCEPTED are digests of differences between a bundle and the installed app, see `deploy.bundle`.
-Those that a site has accepted are read with every bundle, from the folder that the environment
-names as DANCE_FLWR_SITE; a refused one waits there to be accepted.
+Those that a site has accepted are read with every bundle, from the folder in $DANCE_FLWR_SITE; a
+refused one waits there to be accepted.
 """
 
 import ctypes
@@ -29,8 +29,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dance_flwr.config.paths import PROJECT
-from dance_flwr.deploy import approvals
-from dance_flwr.deploy.bundle import differences, digest_of, refusal
+from dance_flwr.deploy.bundle import accepted_code, differences, digest_of, refusal, refuse_code
 from dance_flwr.federation import flower
 from dance_flwr.federation.wire import messages
 
@@ -58,7 +57,7 @@ App = Callable[[Any, Any], Any]  # (message, context) -> reply
 
 
 class InstalledApp:
-    """The installed ClientApp in the place of the one that Flower would load from a bundle.
+    """The installed ClientApp, instead of the one that Flower would load from a bundle.
 
     Parameters
     ----------
@@ -73,10 +72,10 @@ class InstalledApp:
     def install(self, bundle: bytes, **_: Any) -> None:
         """Compare a bundle with the installed code; nothing of it is written or imported."""
         site = Path(folder) if (folder := os.environ.get(SITE)) else None
-        also = approvals.accepted(site) if site else ()
+        also = accepted_code(site) if site else ()
         self._refusal = refusal(bundle, {*self._accepted, *also})
         if site and self._refusal:
-            approvals.refuse(site, digest_of(differences(bundle)), self._refusal)
+            refuse_code(site, digest_of(differences(bundle)), self._refusal)
 
     def loader(self, **_: Any) -> Callable[..., App]:
         """Return what Flower calls for the ClientApp of a bundle."""
@@ -131,9 +130,9 @@ def serve(folder: Path, accepted: Collection[str]) -> None:
                 at_work.add(child)
             time.sleep(_POLL_SECONDS)
     finally:
-        # A child that fails passes through here as well, and must leave the socket to the others.
+        # Not in a child that fails, which must leave the socket to the others.
         if os.getpid() == server:
-            # Nobody takes their answers, and a SIGINT, which Flower sends them, waits for torch.
+            # Nobody takes their answers, and torch would delay the SIGINT that Flower sends them.
             for child in at_work - _ended():
                 os.kill(child, signal.SIGKILL)
             shutil.rmtree(folder, ignore_errors=True)
@@ -178,7 +177,7 @@ def acquire(client: Any) -> str:
 
 
 def _ended() -> set[int]:
-    """Collect the children that have ended, or they would stay as zombies; return their pids."""
+    """Reap the children that have ended; return their pids."""
     ended = set()
     with suppress(ChildProcessError):
         while pid := os.waitpid(-1, os.WNOHANG)[0]:

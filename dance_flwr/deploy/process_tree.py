@@ -26,8 +26,8 @@ class Members:
     """The living processes with a mark and all that they have started, with or without parents.
 
     A raylet starts workers until it ends, and ends before they do; some rename themselves, which
-    overwrites their environment; a SuperNode lets nobody read its own. So members are known by a
-    mark in the environment, by a member as their parent, and by the session of one.
+    overwrites their environment; nobody can read the environment of a SuperNode. So a member has
+    the mark in its environment, a member as its parent, or the session of a member.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Members:
         """Return the living members."""
         others = {process.pid: process for process in psutil.process_iter() if _lives(process)}
         members: dict[int, psutil.Process] = {}
-        # Until none is added: a child is known by a parent that was found just before.
+        # Until none is added: the parent of a member may be found just before.
         while new := {pid: other for pid, other in others.items() if self._has(other, members)}:
             members |= new
             for pid in new:
@@ -84,16 +84,14 @@ class ProcessTree(subprocess.Popen[bytes]):
         self.badge = {_MARK: self._members.mark}
         # `-P`: a file in the working directory must not take the place of a module.
         keeper = [sys.executable, "-P", "-m", __name__, self._members.mark]
-        # PR_SET_PDEATHSIG would reach the first generation alone; the keeper reads a pipe that the
-        # system closes.
+        # PR_SET_PDEATHSIG would reach the first generation alone.
         self._keeper = subprocess.Popen(  # first: no moment without it
             keeper,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            # The Ctrl-C of a terminal does not reach it.
             cwd="/",
-            start_new_session=True,
+            start_new_session=True,  # out of reach for the Ctrl-C of a terminal
         )
         try:
             with log.open("ab") as output:
@@ -111,7 +109,6 @@ class ProcessTree(subprocess.Popen[bytes]):
                 self._keeper.stdin.write(b"%d" % self.pid)
                 self._keeper.stdin.flush()
         except BaseException:
-            # A command that cannot be started leaves no keeper behind.
             self.dismiss()
             raise
 

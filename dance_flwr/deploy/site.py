@@ -6,7 +6,6 @@ site.toml         the node config    peer-keys            the keys of all sites
 """
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,15 +16,12 @@ from dance_flwr.data.client_folder import Log
 from dance_flwr.data.federation_file import read_agreement
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.institution import make_folder
-from dance_flwr.deploy import approvals
-from dance_flwr.deploy.certificates import make_key
-from dance_flwr.deploy.check import CHECKS, run_checks
-from dance_flwr.deploy.finding import Finding, Status, unchecked
-from dance_flwr.deploy.invitation import AGREED, CA, Invitation, folder_with
+from dance_flwr.deploy.bundle import accept_code, check_installed
+from dance_flwr.deploy.certificates import CA, make_key
+from dance_flwr.deploy.checks import CHECKS, Node, Result, Status, run_checks, unchecked
+from dance_flwr.deploy.invitation import AGREED, SITE_UNIT, Invitation, folder_with, unit_text
 from dance_flwr.deploy.network import addresses_of, parse_address
-from dance_flwr.deploy.node import Node
 from dance_flwr.deploy.supernode import run_supernode
-from dance_flwr.deploy.units import SITE_UNIT, unit_text
 from dance_flwr.disk import atomic_folder, write_text
 from dance_flwr.errors import UserError
 from dance_flwr.federation.secagg.signatures import (
@@ -89,7 +85,7 @@ class Site:
 
     @property
     def node(self) -> Node:
-        """What `deploy check` reads of this site."""
+        """The site, as the checks of `deploy check` read it."""
         return Node(
             superlink=self.invitation.superlink,
             root_certificates=self.folder / CA,
@@ -99,18 +95,18 @@ class Site:
             node_config=str(self.folder / SETTINGS),
         )
 
-    def check_joined(self) -> dict[str, Finding]:
+    def check_joined(self) -> dict[str, Result]:
         """Return every point of `deploy check` but the registration, which comes later."""
         later = f"the server operator admits {self.public_key.name} with `dance-flwr deploy admit`"
         checks = dict(CHECKS) | {"registration": lambda node: unchecked(later)}
         return run_checks(self.node, checks)
 
     def set_peer_keys(self, path: Path) -> dict[str, str]:
-        """Take over the file of all sites' public keys; return the fingerprint of each site.
+        """Copy the file of all sites' public keys; return the fingerprint of each site.
 
         Raises
         ------
-        UserError : the file is damaged, or this site's key is another one in it
+        UserError : the file is damaged, or holds another key of this site
         """
         peers, own = read_peer_keys(path), load_key(self.folder / KEY).public_key()
         sites = self.invitation.sites
@@ -131,33 +127,26 @@ class Site:
         ------
         UserError : the installed code was not accepted, keys are missing, or a check is a PROBLEM
         """
-        approvals.check_installed(self.folder)
+        check_installed(self.folder)
         if self.invitation.masks and not (self.folder / keys.PEER_KEYS).is_file():
             raise UserError(
                 f"expected the public keys of all sites at {self.folder / keys.PEER_KEYS}, found "
                 "none; give the file that `dance-flwr deploy admit` wrote as --peer-keys"
             )
-        findings = run_checks(self.node, {name: CHECKS[name] for name in _AT_START})
-        for name, finding in findings.items():
-            if finding.status is Status.PROBLEM:
-                raise UserError(f"{name}: {finding.text}")
-            if finding.status is not Status.OK:
-                log(f"{finding.status}: {name}: {finding.text}")
-        # Ledgers and Flower's files belong to the site, however it is started. What is set stays.
-        home = {
-            "DANCE_FLWR_HOME": str(self.folder / "data"),
-            "FLWR_HOME": str(self.folder / "flwr"),
-        }
-        for name, value in (home | {"FLWR_TELEMETRY_ENABLED": "0"}).items():
-            os.environ.setdefault(name, value)
-        os.umask(0o077)
         node = self.node
-        arguments = [
-            "--superlink",
-            node.superlink,
-            "--root-certificates",
-            str(node.root_certificates),
-        ]
+        results = run_checks(node, {name: CHECKS[name] for name in _AT_START})
+        for name, result in results.items():
+            if result.status is Status.PROBLEM:
+                raise UserError(f"{name}: {result.text}")
+            if result.status is not Status.OK:
+                log(f"{result.status}: {name}: {result.text}")
+        # Ledgers and Flower's files belong to the site. What the user has set stays.
+        os.environ.setdefault("DANCE_FLWR_HOME", str(self.folder / "data"))
+        os.environ.setdefault("FLWR_HOME", str(self.folder / "flwr"))
+        os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+        os.umask(0o077)
+        arguments = ["--superlink", node.superlink]
+        arguments += ["--root-certificates", str(node.root_certificates)]
         arguments += ["--auth-supernode-private-key", str(node.key)]
         log(f"site        {self.invitation.site} of {self.invitation.federation}, {node.superlink}")
         run_supernode([*arguments, "--node-config", node.node_config], site=self.folder)
@@ -191,38 +180,32 @@ def join(
         write_text(draft / AGREED, invitation.read_text(encoding="utf-8-sig"))
         write_text(draft / CA, content.ca)
         public = make_key(draft / KEY)
-        # With the site's name as the key's comment, which tells the server whose it is.
+        # The key's comment tells the server the site.
         line = f"{public.read_text().strip()} {content.federation}/{content.site}\n"
         write_text(draft / f"{content.site}.pub", line)
         public.unlink()
         agreement = read_agreement(invitation)
         make_folder(graph, agreement, number, sites, draft / CLIENT, encoder=encoder, log=log)
-        settings = _node_config(site.folder, content)
+        settings = dict(content.terms) | _places(site.folder, content)
         write_text(draft / SETTINGS, _HEAD + "\n".join(to_lines(settings)) + "\n")
-        approvals.accept(draft, provenance())  # by installing it
-        write_text(draft / SITE_UNIT.replace("@", f"-{content.site}"), _unit(site, content))
+        accept_code(draft, provenance())  # by installing it
+        try:
+            addresses = addresses_of([parse_address(content.superlink)[0]])
+        except UserError:  # `SuperLink` of the checks says so
+            addresses = []
+        unit = draft / SITE_UNIT.replace("@", f"-{content.site}")
+        write_text(unit, unit_text(SITE_UNIT, str(site.folder), addresses))
     return site
 
 
-def _node_config(folder: Path, invitation: Invitation) -> Mapping[str, Value]:
-    """Return the node's configuration: the proposed terms, and where its files are."""
+def _places(folder: Path, invitation: Invitation) -> dict[str, Value]:
+    """Return the keys of the node's configuration that the terms do not hold."""
     places: dict[str, Value] = {
         keys.PARTITION_ID: invitation.client,
         keys.NUM_PARTITIONS: len(invitation.sites),
         keys.DATA_PATH: str(folder / CLIENT),
     }
     if invitation.masks:
-        places |= {
-            keys.SIGNING_KEY: str(folder / KEY),
-            keys.PEER_KEYS: str(folder / keys.PEER_KEYS),
-        }
-    return dict(invitation.terms) | places
-
-
-def _unit(site: Site, invitation: Invitation) -> str:
-    """Return the unit of a site, which may connect to its SuperLink alone."""
-    try:
-        addresses = addresses_of([parse_address(invitation.superlink)[0]])
-    except UserError:  # `SuperLink` of the check says so
-        addresses = []
-    return unit_text(SITE_UNIT, str(site.folder), addresses)
+        places[keys.SIGNING_KEY] = str(folder / KEY)
+        places[keys.PEER_KEYS] = str(folder / keys.PEER_KEYS)
+    return places

@@ -1,4 +1,4 @@
-"""The SuperLink of a federation, as the operator's commands reach it: submit, follow, query."""
+"""A SuperLink: how it is started, and how the operator's commands submit, follow and query."""
 
 import json
 import os
@@ -16,11 +16,12 @@ from typing import Any
 from dance_flwr.config.paths import ERROR, HISTORY, RESULT
 from dance_flwr.config.text import to_toml
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.deploy.app_folder import submitted_app
+from dance_flwr.deploy.bundle import submitted_app
+from dance_flwr.deploy.certificates import Certificates
 from dance_flwr.deploy.process_tree import ProcessTree
 from dance_flwr.errors import UserError
-from dance_flwr.runs.history import whole_lines
 from dance_flwr.runs.processes import tool
+from dance_flwr.runs.result import whole_lines
 
 OnRound = Callable[[Mapping[str, Any]], None]
 NAME = "private"
@@ -31,7 +32,7 @@ _STATUS_EVERY_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class SuperLink:
-    """A running SuperLink on this machine, and how `flwr` talks to it.
+    """A running SuperLink on this machine, as `flwr` reaches it.
 
     Attributes
     ----------
@@ -86,6 +87,23 @@ def flower_environment(home: Path) -> dict[str, str]:
     return environment
 
 
+def superlink_options(host: str, port: int, certificates: Certificates) -> list[str]:
+    """Return the options of a SuperLink under TLS that knows its nodes by their keys."""
+    # Flower authenticates nodes under TLS only.
+    options = ["--host", host, "--port", str(port), "--enable-supernode-auth"]
+    options += ["--ssl-ca-certfile", str(certificates.ca), "--ssl-keyfile", str(certificates.key)]
+    options += ["--ssl-certfile", str(certificates.certificate)]
+    return [*options, "--disable-runtime-dependency-installation"]
+
+
+def operator_config(address: str, authority: Path) -> str:
+    """Return the `config.toml` with which `flwr` reaches a SuperLink."""
+    return (
+        f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\naddress = "{address}"\n'
+        f'root-certificates = "{authority}"\n'
+    )
+
+
 def wait_until_healthy(
     process: ProcessTree, address: str, log: Path, root_certificates: Path | None = None
 ) -> None:
@@ -108,42 +126,41 @@ def wait_until_healthy(
 def follow(link: SuperLink, run_id: str, folder: Path, on_round: OnRound, seen: int = 0) -> None:
     """Follow the history of a run after its first `seen` rows, until a result or an error."""
     last_sign, known = time.monotonic(), _identity(folder)
+
+    def has_ended() -> bool:
+        return (folder / RESULT).is_file() or (folder / ERROR).is_file()
+
     while True:
         known = known or _identity(folder)
-        # A run whose folder was removed would compute for nobody.
+        # A run without its folder would compute for nobody.
         if _identity(folder) != known:
             raise UserError(
                 f"{folder}: expected the folder of this run, found it removed; the run was stopped"
             )
         # Before the lines are read: a result that exists now was written after the last of them.
-        done = (folder / RESULT).is_file() or (folder / ERROR).is_file()
+        ended = has_ended()
         lines = whole_lines(folder / HISTORY)
         for line in lines[seen:]:
             on_round(json.loads(line))
-            last_sign = time.monotonic()  # a row is a sign of life
+            last_sign = time.monotonic()
         seen = len(lines)
         if (folder / ERROR).is_file():
             raise UserError((folder / ERROR).read_text(encoding="utf-8").strip())
-        if done:
+        if ended:
             return
-        # Each question is a process of `flwr`, so it is asked after a silence only.
+        # Only after a silence, as each question is a process of `flwr`.
         if time.monotonic() - last_sign > _STATUS_EVERY_SECONDS:
             last_sign = time.monotonic()
             status = link.status(run_id)
-            if (
-                # Looked at again: the files may have appeared after the first look and before the
-                # status.
-                status.startswith("finished")
-                and not (folder / RESULT).is_file()
-                and not (folder / ERROR).is_file()
-            ):
+            # The files may have appeared before the status changed.
+            if status.startswith("finished") and not has_ended():
                 raise UserError(f"the run ended as {status!r} without a result; see {link.log}")
         time.sleep(_POLL_SECONDS)
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return device and inode, which tell a folder from another in its place; None without it."""
+    """Return device and inode of a folder, None if there is none."""
     with suppress(FileNotFoundError):
-        facts = folder.stat()
-        return facts.st_dev, facts.st_ino
+        stat = folder.stat()
+        return stat.st_dev, stat.st_ino
     return None

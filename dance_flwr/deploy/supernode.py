@@ -13,14 +13,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from dance_flwr.deploy import prefork
-from dance_flwr.deploy.check_terms import check_terms
-from dance_flwr.deploy.finding import Status
-from dance_flwr.deploy.node import Node
+from dance_flwr.deploy.checks import Node, Status, check_terms
 from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
 from dance_flwr.runs.processes import private_folder
 
-# Options of Flower's command that are settled here: who computes, and where tasks are asked for.
+# Options of Flower's command that are set here: who computes, and where tasks are asked for.
 SETTLED = (
     *("--isolation", "--host", "--port", "--superexec-auth-secret-file"),
     *("--ssl-certfile", "--ssl-keyfile", "--ssl-ca-certfile"),
@@ -44,7 +42,7 @@ def run_supernode(
 
     Raises
     ------
-    UserError : an option that this command settles itself, or terms that are none
+    UserError : an option that this command sets itself, or invalid terms
     """
     if settled := [word for word in arguments if word.partition("=")[0] in SETTLED]:
         raise UserError(
@@ -53,8 +51,8 @@ def run_supernode(
         )
     _check_terms(arguments)
     prefork.close_memory()
-    # Why (decision 29): of mode 0700, so the kernel keeps other users away from both ends. A port
-    # on loopback is everybody's, to ask and, while the node is down, to answer.
+    # Why (decision 29): of mode 0700, so the kernel keeps other users away from both ends. Every
+    # user could connect to a port on loopback, and answer there while the node is down.
     folder = private_folder()
     tasks = subprocess.Popen(
         [sys.executable, "-P", "-m", prefork.__name__, str(folder), *accepted],
@@ -98,19 +96,19 @@ def pauses() -> Callable[[float], None]:
 
 
 def _check_terms(arguments: Sequence[str]) -> None:
-    """Refuse terms that no run could meet or nobody can read, and print what a node lacks."""
+    """Refuse invalid terms, and terms that no run could meet; print those that are missing."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    # A space: a node without configuration has no terms, rather than some that are not known.
+    # A space, as "" would not be checked.
     parser.add_argument("--node-config", default=" ")
-    finding = check_terms(Node(node_config=parser.parse_known_args(arguments)[0].node_config))
-    if finding.status is Status.PROBLEM:
-        raise UserError(finding.text)
-    if finding.status is not Status.OK:
-        print(f"{finding.status}: {finding.text}", file=sys.stderr)
+    terms = check_terms(Node(node_config=parser.parse_known_args(arguments)[0].node_config))
+    if terms.status is Status.PROBLEM:
+        raise UserError(terms.text)
+    if terms.status is not Status.OK:
+        print(f"{terms.status}: {terms.text}", file=sys.stderr)
 
 
 def _end_with(tasks: subprocess.Popen[bytes], folder: Path) -> None:
-    """End this process when the one that takes its tasks has ended: it could not answer."""
+    """End this process when the one that takes its tasks has ended, as nothing would answer."""
     code = tasks.wait()
     shutil.rmtree(folder, ignore_errors=True)
     print(

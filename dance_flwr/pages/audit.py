@@ -24,8 +24,8 @@ from dance_flwr.pages.audit_texts import TextBlocks
 from dance_flwr.pages.document import Page, check_replaceable
 from dance_flwr.pages.node_choice import LOW_MARGIN, RULE, NodeSigns, numbers_of
 from dance_flwr.runs.privacy_report import promises
-from dance_flwr.runs.units import size
 from dance_flwr.seeding import generator
+from dance_flwr.terminal import size
 
 PAGE = "audit.html"
 _MAX_ROWS = 100_000  # nodes in the table

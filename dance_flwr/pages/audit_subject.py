@@ -27,8 +27,7 @@ from dance_flwr.federation.client.own_model import deployed_own
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.calibration import Calibration
-from dance_flwr.runs.finished_run import FinishedRun
-from dance_flwr.runs.inspection import verify_evidence
+from dance_flwr.runs.evidence import FinishedRun, verify_evidence
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,7 @@ def open_run(
     folder = finished.folder_of(number)
     verification = _verify(lambda write: verify_evidence(run, folder, write, encode), log)
     data = finished.data(number)
-    client, run_folder = Client(data, finished.config), finished.run_folder(data)
+    client, run_folder = Client(data, finished.config), finished.client_run_folder(data)
     client.load(finished.weights)
     client.own = deployed_own(data.folder, str(finished.result["run"]), finished.config)
     final = run_folder.final_path

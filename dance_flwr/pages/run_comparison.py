@@ -19,12 +19,12 @@ from dance_flwr.pages.run_parts import (
     percent,
     readings,
 )
-from dance_flwr.runs.facts import RunFacts
+from dance_flwr.runs.run import Run
 
 _ALONE = "each client alone"
 
 
-def comparison(facts: RunFacts, others: Sequence[RunFacts], alone: Sequence[Worth] = ()) -> Section:
+def comparison(facts: Run, others: Sequence[Run], alone: Sequence[Worth] = ()) -> Section:
     """Return the curves of several runs in one chart, test accuracies, and a verdict on each pair.
 
     Parameters
@@ -50,7 +50,7 @@ def comparison(facts: RunFacts, others: Sequence[RunFacts], alone: Sequence[Wort
     return Section("answer", "Test accuracy", sentences, [(_curves(names, every), table)])
 
 
-def _names(runs: Sequence[RunFacts]) -> list[str]:
+def _names(runs: Sequence[Run]) -> list[str]:
     methods = [run.status.method for run in runs]
     # A method of which there are several is told by the folder of each run.
     if len(set(methods)) < len(methods):
@@ -58,7 +58,7 @@ def _names(runs: Sequence[RunFacts]) -> list[str]:
     return [f"{_ALONE}, local-only" if name == "local-only" else name for name in methods]
 
 
-def _curves(names: Sequence[str], runs: Sequence[RunFacts]) -> Markup:
+def _curves(names: Sequence[str], runs: Sequence[Run]) -> Markup:
     """Return the validation accuracy of several runs by round, or of one run by reading."""
     if len(runs) > 1:
         lines = [
@@ -76,7 +76,7 @@ def _curves(names: Sequence[str], runs: Sequence[RunFacts]) -> Markup:
     return line_chart(chart, lines, "accuracy on validation nodes (%)")
 
 
-def _measured(run: RunFacts) -> Amount | None:
+def _measured(run: Run) -> Amount | None:
     return measured(run.status.test_accuracy, run.result.get("test_nodes", 0))
 
 
@@ -85,7 +85,7 @@ def _row(name: str, amount: Amount | None, verdict: str = "") -> tuple[str, str,
     return (head, bar(amount), amount.text) if amount else (head, "", NO_NODES)
 
 
-def _verdict(facts: RunFacts, other: RunFacts) -> str:
+def _verdict(facts: Run, other: Run) -> str:
     from dance_flwr.api.prediction.comparison import compare_runs  # opens clients
 
     if not other.result:
@@ -96,7 +96,7 @@ def _verdict(facts: RunFacts, other: RunFacts) -> str:
         return str(error)
 
 
-def _alone(facts: RunFacts, rows: Sequence[Worth]) -> Iterator[tuple[str, str, str]]:
+def _alone(facts: Run, rows: Sequence[Worth]) -> Iterator[tuple[str, str, str]]:
     from dance_flwr.api.prediction.comparison import Comparison
 
     if not (nodes := sum(row.nodes for row in rows)):
@@ -110,7 +110,7 @@ def _alone(facts: RunFacts, rows: Sequence[Worth]) -> Iterator[tuple[str, str, s
     yield _row(_ALONE, measured(alone, nodes), pair.verdict)
 
 
-def _largest(facts: RunFacts) -> Iterator[tuple[str, str, str]]:
+def _largest(facts: Run) -> Iterator[tuple[str, str, str]]:
     """Yield what no model should stay below: it needs no text and no edge."""
     nodes = facts.result.get("test_by_class", {}).get("nodes", ())
     if sum(nodes):

@@ -15,12 +15,10 @@ from dance_flwr.pages.document import Page, check_replaceable
 from dance_flwr.pages.run_comparison import comparison
 from dance_flwr.pages.run_parts import client_names, digits_of, measured, one
 from dance_flwr.pages.run_sections import sections
-from dance_flwr.runs.compared import compared_with, remember_compared
-from dance_flwr.runs.facts import RunFacts, is_run, read_facts
-from dance_flwr.runs.reader import validated
+from dance_flwr.runs.result import validated
+from dance_flwr.runs.run import Run, compared_runs, is_run, read_run, set_compared_runs
 from dance_flwr.runs.tracking import Tracking, check_trackers, track
-from dance_flwr.runs.units import duration, size
-from dance_flwr.terminal import whole
+from dance_flwr.terminal import duration, size, whole
 
 if TYPE_CHECKING:  # opening clients is for runs that have ended
     from dance_flwr.api.prediction.confusion import Confusion
@@ -56,10 +54,10 @@ def report_run(
     """
     check_trackers(trackers)
     trackings = [Tracking(name, run) for name in trackers]
-    facts, overlaid = read_facts(run), _overlaid(run, others)
+    facts, overlaid = read_run(run), _overlaid(run, others)
     if page:
         check_replaceable(page, _about(run, page))  # before trackers store anything
-        remember_compared(run, list(overlaid))
+        set_compared_runs(run, list(overlaid))
     if every is not None and facts.runs:
         log(f"live        every {every:g} s until the run ends{f', {page}' if page else ''}")
     while every is not None and facts.runs:
@@ -67,7 +65,7 @@ def report_run(
             run_page(facts, every, overlaid, _about(run, page)).write(page, _MODE)
         track(trackings, facts)
         time.sleep(every)
-        facts = read_facts(run)
+        facts = read_run(run)
     # The end of the run, which the loop has read but not handed on.
     track(trackings, facts)
     for tracking in trackings:
@@ -77,16 +75,16 @@ def report_run(
         log(f"page        {page}: run {facts.status.state}, {counted(facts.status.round, 'round')}")
 
 
-def _overlaid(run: Path, others: Sequence[Path]) -> dict[Path, RunFacts | str]:
+def _overlaid(run: Path, others: Sequence[Path]) -> dict[Path, Run | str]:
     """Return these runs and all that the run was compared with before, or why one is not shown."""
     folders = dict.fromkeys(other.resolve() for other in others)
-    every: dict[Path, RunFacts | str] = {f: read_facts(f) for f in folders if f != run.resolve()}
-    for folder in compared_with(run):
+    every: dict[Path, Run | str] = {f: read_run(f) for f in folders if f != run.resolve()}
+    for folder in compared_runs(run):
         # One that was named is read above, and its error is the user's.
         if folder in every:
             continue
         try:
-            every[folder] = read_facts(folder) if is_run(folder) else "its folder is gone"
+            every[folder] = read_run(folder) if is_run(folder) else "its folder is gone"
         except UserError as error:
             every[folder] = str(error)
     return every
@@ -98,9 +96,9 @@ def _about(run: Path, page: Path) -> str:
 
 
 def run_page(
-    facts: RunFacts,
+    facts: Run,
     refresh_seconds: float | None = None,
-    others: Mapping[Path, RunFacts | str] = MappingProxyType({}),
+    others: Mapping[Path, Run | str] = MappingProxyType({}),
     about: str = "",
 ) -> Page:
     """Return the page of a run, as far as it went.
@@ -113,7 +111,7 @@ def run_page(
     """
     status, now = facts.status, datetime.now(UTC)
     joining, remarks = _worth(facts)
-    runs = [other for other in others.values() if isinstance(other, RunFacts)]
+    runs = [other for other in others.values() if isinstance(other, Run)]
     answer = comparison(facts, runs, joining)
     shown = sections(facts, _confusion(facts), joining, runs) if facts.config else []
     remarks = [
@@ -151,7 +149,7 @@ def run_page(
     return Page("run.html.j2", title, content, scripts=scripts, styles=("run.css",), about=about)
 
 
-def _confusion(facts: RunFacts) -> "Confusion | str":
+def _confusion(facts: Run) -> "Confusion | str":
     """Return the confusion matrix of a finished run, or why it is not known."""
     if not facts.result:
         return ""
@@ -163,7 +161,7 @@ def _confusion(facts: RunFacts) -> "Confusion | str":
         return str(error)
 
 
-def _worth(facts: RunFacts) -> tuple[Sequence[Worth], Sequence[str]]:
+def _worth(facts: Run) -> tuple[Sequence[Worth], Sequence[str]]:
     """Return what joining was worth to each client, and why that is not known.
 
     Both are empty of a run without personal models.
@@ -176,7 +174,7 @@ def _worth(facts: RunFacts) -> tuple[Sequence[Worth], Sequence[str]]:
         return (), [f"What joining was worth: {error}"]
 
 
-def _subtitle(facts: RunFacts) -> str:
+def _subtitle(facts: Run) -> str:
     """Return the clients, their partition, the seed and the folder of a run."""
     parts = []
     if config := facts.config:
@@ -186,7 +184,7 @@ def _subtitle(facts: RunFacts) -> str:
     return ", ".join([*parts, Path(facts.status.folder).name])
 
 
-def _absent(facts: RunFacts) -> list[str]:
+def _absent(facts: Run) -> list[str]:
     names = client_names(facts)
     return [
         f"{names[gone.client]} did not take part in the last round: {gone.reason}"
@@ -194,7 +192,7 @@ def _absent(facts: RunFacts) -> list[str]:
     ]
 
 
-def _pairs(facts: RunFacts, now: datetime) -> list[tuple[str, str]]:
+def _pairs(facts: Run, now: datetime) -> list[tuple[str, str]]:
     """Return the most important facts, as names and texts."""
     status, result, private = facts.status, facts.result, facts.privacy
     rounds = "" if status.rounds is None else f" of {status.rounds}"

@@ -13,8 +13,8 @@ from dance_flwr.deploy.invitation import AGREED, Invitation
 from dance_flwr.errors import UserError
 from dance_flwr.metrics import wilson_interval
 from dance_flwr.pages.charts import Amount
-from dance_flwr.runs.facts import RunFacts
-from dance_flwr.runs.history import Round
+from dance_flwr.runs.result import Round
+from dance_flwr.runs.run import Run
 
 Cells = Sequence[str]
 
@@ -46,7 +46,7 @@ NO_CHART = Markup("")
 NO_NODES = "-"  # instead of a score over no nodes
 
 
-def client_names(facts: RunFacts) -> dict[int, str]:
+def client_names(facts: Run) -> dict[int, str]:
     """Return what each client is called: its site, of a federation or in the data, or its number.
 
     The sites are those of the federation whose server wrote the run, or of a partition by sites.

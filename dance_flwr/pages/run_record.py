@@ -19,17 +19,17 @@ from dance_flwr.pages.run_parts import (
     sum_of,
     three,
 )
-from dance_flwr.runs.facts import RunFacts
-from dance_flwr.runs.units import size
+from dance_flwr.runs.run import Run
+from dance_flwr.terminal import size
 
 
-def of_record(facts: RunFacts, names: Mapping[int, str]) -> list[Section]:
+def of_record(facts: Run, names: Mapping[int, str]) -> list[Section]:
     """Return the cost, what left the clients, with the privacy spent, and the record of the run."""
     cost = [_cost(facts, names)] if names else []
     return [*cost, _privacy(facts), _record(facts, names)]
 
 
-def _cost(facts: RunFacts, names: Mapping[int, str]) -> Section:
+def _cost(facts: Run, names: Mapping[int, str]) -> Section:
     def total(way: str, client: int) -> int:
         return sum(getattr(row, way).get(client, 0) for row in facts.rows)
 
@@ -67,7 +67,7 @@ def _cost(facts: RunFacts, names: Mapping[int, str]) -> Section:
     return Section("cost", "Cost", [text], parts)
 
 
-def _seconds(facts: RunFacts, names: Mapping[int, str]) -> tuple[Markup, Table]:
+def _seconds(facts: Run, names: Mapping[int, str]) -> tuple[Markup, Table]:
     rows, by_client = facts.rows, facts.client_seconds
     total = {p: sum(row.seconds.get(p) or 0.0 for row in rows) for row in rows for p in row.seconds}
     # Else a method would have a row for every phase of the others.
@@ -90,7 +90,7 @@ def _kind(entry: Mapping[str, Any]) -> str:
     return f"{entry['type']} / {entry['stage']}" if entry["stage"] else str(entry["type"])
 
 
-def _privacy(facts: RunFacts) -> Section:
+def _privacy(facts: Run) -> Section:
     from dance_flwr.runs import privacy_report
 
     known = facts.privacy
@@ -107,7 +107,7 @@ def _privacy(facts: RunFacts) -> Section:
     try:
         held = [row[:-2] for row in privacy_report.table({"messages": facts.messages})]
         # Without messages and bytes, which are of all that a message held and in a table above.
-        headings = privacy_report.columns()[:-2]
+        headings = privacy_report.COLUMNS[:-2]
         caption = "What messages held, and who could read it"
         parts.append((NO_CHART, Table(caption, headings, held, numbers=False)))
     except UserError as error:
@@ -115,7 +115,7 @@ def _privacy(facts: RunFacts) -> Section:
     return Section("left", "What left the clients", lines, parts)
 
 
-def _record(facts: RunFacts, clients: Mapping[int, str]) -> Section:
+def _record(facts: Run, clients: Mapping[int, str]) -> Section:
     from dance_flwr.nn.calibration import Calibration  # imports torch, which a run has not needed
     from dance_flwr.runs.token_ledgers import ledger_lines
 
@@ -142,7 +142,7 @@ def _record(facts: RunFacts, clients: Mapping[int, str]) -> Section:
     return Section("record", "Record of the run", lines, [(NO_CHART, table) for table in tables])
 
 
-def _fingerprints(facts: RunFacts, clients: Mapping[int, str]) -> Table:
+def _fingerprints(facts: Run, clients: Mapping[int, str]) -> Table:
     result: Mapping[str, Any] = facts.result
     rows = [
         ("run", facts.status.run),

@@ -26,8 +26,8 @@ from dance_flwr.pages.run_parts import (
     three,
 )
 from dance_flwr.pages.run_record import of_record
-from dance_flwr.runs.facts import RunFacts
-from dance_flwr.runs.history import Round
+from dance_flwr.runs.result import Round
+from dance_flwr.runs.run import Run
 
 if TYPE_CHECKING:  # opening clients is for runs that have ended
     from dance_flwr.api.prediction.confusion import Confusion
@@ -36,10 +36,10 @@ _MAX_CLASSES = 60  # of a matrix; its table has all
 
 
 def sections(
-    facts: RunFacts,
+    facts: Run,
     confusion: "Confusion | str",
     worth: Sequence[Worth],
-    others: Sequence[RunFacts] = (),
+    others: Sequence[Run] = (),
 ) -> list[Section]:
     """Return the parts of the page below its first screen, as far as the run went.
 
@@ -61,7 +61,7 @@ def sections(
 
 
 def _clients(
-    facts: RunFacts, names: Mapping[int, str], worth: Sequence[Worth], others: Sequence[RunFacts]
+    facts: Run, names: Mapping[int, str], worth: Sequence[Worth], others: Sequence[Run]
 ) -> Section:
     title, rows = "Accuracy by client", facts.result.get("clients", ())
     if not rows:
@@ -107,9 +107,7 @@ def _clients(
     return Section("clients", title, [text], parts)
 
 
-def _alone(
-    facts: RunFacts, worth: Sequence[Worth], others: Sequence[RunFacts]
-) -> dict[int, float | None]:
+def _alone(facts: Run, worth: Sequence[Worth], others: Sequence[Run]) -> dict[int, float | None]:
     """Return what each client reaches alone, by number; empty where no run has measured it."""
     alone: dict[int, float | None] = {row.client: row.accuracy["alone"] for row in worth}
     for other in others:

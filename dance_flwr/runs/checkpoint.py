@@ -1,15 +1,17 @@
-"""The state of a run after a complete round, in one file: where `--resume` continues.
+"""The state of a run after a complete round, in one file: `--resume` continues from it.
 
 `checkpoint.safetensors` holds models and the server's optimiser as tensors and everything else as
 text. It exists from the start of a run to its end, whenever a process dies: a new one takes the
 name only when it is complete, and meanwhile the previous one has another name. The checkpoint
 holds the best model only if that is the last one. Otherwise the best model is in
 `model.safetensors`, which is written after the checkpoint that names it.
-A digest with a secret of the server shows that it is its own.
+An HMAC with the server's key proves that this server wrote it.
 """
 
 import hashlib
+import hmac
 import json
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
@@ -21,13 +23,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from dance_flwr.config.paths import HISTORY, MODEL
+from dance_flwr.config.paths import HISTORY, MODEL, state_root
 from dance_flwr.config.tree import RunConfig, flatten, parse
-from dance_flwr.disk import atomic_path
+from dance_flwr.disk import PRIVATE_FILE, atomic_path, private_lock, write_new
 from dance_flwr.errors import ConfigError, ResumeError
 from dance_flwr.federation.wire.keys import SCHEMA_COMMON
 from dance_flwr.fingerprint import PROTOCOL, model_fingerprint, provenance
-from dance_flwr.runs.server_key import is_own, key_path, keyed_digest
 
 if TYPE_CHECKING:  # reading the status of a run needs no torch
     from torch import Tensor
@@ -39,11 +40,11 @@ RESTART = "start it again without resume"
 _ROWS = "history"  # the rows as bytes, beside the tensors "<group>/<name>"
 _DIGEST, _KEYED = "sha256", "hmac-sha256"
 
-# Why (decision 20): a folder that is prepared again has another salt and hash; on another device of
-# a node a vote may differ.
-_MAY_CHANGE = ("device", "data_sha256", "reading_votes")  # of a client's description
+# Fields of a client's description that may change. Why (decision 20): a folder that is prepared
+# again has another salt and hash; on another device of a node a vote may differ.
+_MAY_CHANGE = ("device", "data_sha256", "reading_votes")
 
-# What reading a damaged checkpoint raises, or one of another version.
+# What reading a checkpoint raises that is damaged or of another version.
 _UNREADABLE = (
     *(SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError),
     ConfigError,
@@ -60,20 +61,20 @@ class Checkpoint:
     ----------
     run : name of the run, also of its folder at each client; round : completed rounds
     protocol : of the release that wrote it
-    provenance : of the code that computed its rounds, several where that changed between them
+    provenance : of the code that computed its rounds, several if it changed between rounds
     data : hash of the partition and of what all clients have in common; described : client -> hash
-        of its description of its data, of all that were there at a start; partition : name of the
-        partition's folder, empty where clients bring their own data; all empty before `agree`
+        of its description of its data, for the clients that took part in a start; partition : name
+        of the partition's folder, empty if clients bring their own data; all empty before `agree`
     best_round : of the best model so far; seconds : wall clock of its rounds so far
     numbers : scalars of the `Round` by name; arrays : its arrays, group -> name -> array
     history : the rows of `history.jsonl` as text; messages : rows of the message log
-    sizes : "nodes_per_client" and "encoder_tokens" by client, of all that were there at a start;
-        None = the sum of all, where only that is known; total_weight : of all clients, then
-    reading : keys that the federation chose once, and the votes; empty where none was left open
+    sizes : "nodes_per_client" and "encoder_tokens" by client, for the clients that took part in a
+        start; None = the sum of all, if only that is known; total_weight : then, of all clients
+    reading : keys that the clients voted on, and the votes; empty without a vote
     traffic : model bytes (down, up) per client that belong to no round yet
-    client_seconds : client -> seconds by phase of the run so far; empty where only sums are known
+    client_seconds : client -> seconds by phase of the run so far; empty if only sums are known
     resumed_after : the last complete round before each stop
-    repeats : rounds that were repeated with new noise for differential privacy, 0 without
+    repeats : rounds that were repeated with new noise, under differential privacy
     best_model : fingerprint of the best model so far, "" before the first validation
     """
 
@@ -102,12 +103,11 @@ class Checkpoint:
 
     @classmethod
     def load(cls, folder: Path, *, own: bool = True) -> "Checkpoint":
-        """Read the checkpoint of a run's folder; `own`: of this server, as to resume it.
+        """Read the checkpoint of a run's folder; `own`: only if this server wrote it.
 
         Raises
         ------
-        ResumeError : there is none, it cannot be read, one of its bits was flipped, or another
-            server wrote it
+        ResumeError : there is none, it cannot be read, it was altered, or another server wrote it
         """
         path, protocol = folder / CHECKPOINT, PROTOCOL
         # A server that died between the two renames has left only the predecessor.
@@ -147,8 +147,7 @@ class Checkpoint:
             config = parse(json.loads(texts["config"]))
             return cls(config=config, arrays=arrays, history=rows.splitlines(), **facts)
         except _UNREADABLE as error:
-            # What another release wrote explains why it cannot be read; damage need not be
-            # suspected.
+            # A checkpoint of another release need not be damaged.
             if protocol != PROTOCOL:
                 raise other_protocol(path, protocol) from None
             raise ResumeError(
@@ -180,7 +179,7 @@ class Checkpoint:
         (folder / BEFORE).unlink(missing_ok=True)
 
     def stamp(self) -> None:
-        """Add the provenance of the code that is at work, where it is not known yet."""
+        """Add the provenance of the running code, if it is new."""
         if (code := provenance()) not in self.provenance:
             self.provenance.append(code)
 
@@ -188,14 +187,14 @@ class Checkpoint:
         """Store hashes of the data of a new run, or check that a resumed run has the same data.
 
         A client that is absent now is compared when it is back, and one that was absent before is
-        compared from now on. Under masks there is none: `min-valid-replies` is 0, so that all
-        clients describe their data at every start, and sums stay over the same ones.
+        compared from now on. Under masks no client is absent: all describe their data at every
+        start, so that sums stay over the same clients.
 
         Parameters
         ----------
-        manifest : of the partition, None where clients bring their own data
-        described : client -> its description of its data, `Schema`; `device` may change, and so
-            may a folder that was prepared again, whose hash has another salt
+        manifest : of the partition, None if clients bring their own data
+        described : client -> its description of its data, `Schema`; fields of `_MAY_CHANGE` are
+            not compared
 
         Raises
         ------
@@ -207,7 +206,7 @@ class Checkpoint:
         if changed := [k for k in sorted(now) if before.get(k, now[k]) != now[k]]:
             hashes = ({k: each[k] for k in changed} for each in (before, now))
             raise self._other_data(*(f"that of clients {each}" for each in hashes))
-        # Clients that never met have this in common, as all of one start have.
+        # Also the same for clients that never took part in the same start.
         common = {key: next(iter(facts.values()))[key] for key in SCHEMA_COMMON}
         data = _hash({"partition": manifest and manifest["sha256"], **common})
         if self.data and self.data != data:
@@ -230,7 +229,7 @@ class Checkpoint:
         """Return the best model so far, empty before the first validation."""
         if not self.best_round:
             return {}
-        # The file of this model follows the checkpoint, so that it may not have been written yet.
+        # The model's file is written after the checkpoint, so it may be missing.
         if self.best_round == self.round:
             import torch
 
@@ -266,14 +265,13 @@ def other_protocol(place: Path, found: int) -> ResumeError:
     )
 
 
-def _hash(facts: Mapping[str, Any], without: Collection[str] = ()) -> str:
-    """Return a short hash of facts, in any order of their names."""
-    included = {key: value for key, value in facts.items() if key not in without}
+def _hash(values: Mapping[str, Any], without: Collection[str] = ()) -> str:
+    included = {key: value for key, value in values.items() if key not in without}
     return hashlib.sha256(json.dumps(included, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _digest(tensors: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> str:
-    """Return the sha256 hex digest of all that a checkpoint holds."""
+    """Return the sha256 of the content of a checkpoint, hex."""
     digest = hashlib.sha256(json.dumps(dict(sorted(texts.items()))).encode())
     for name, array in sorted(tensors.items()):
         digest.update(f"{name}:{array.dtype}:{array.shape};".encode())
@@ -284,3 +282,35 @@ def _digest(tensors: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> st
 @lru_cache(maxsize=4)
 def _config_text(config: RunConfig) -> str:
     return json.dumps(flatten(config))
+
+
+def key_path() -> Path:
+    """Return the file of the server's key, which belongs to this user on this machine."""
+    return state_root() / "checkpoint.key"
+
+
+def keyed_digest(digest: str) -> str:
+    """Return the HMAC-SHA256 of a digest in hex; a missing key is created."""
+    path = key_path()
+    if not path.is_file():
+        with private_lock(path.with_name(f".{path.name}.lock")):  # two servers may start at once
+            if not path.is_file():
+                write_new({path: (os.urandom(hashlib.sha256().digest_size), PRIVATE_FILE)})
+    return _hmac(path, digest)
+
+
+def is_own(digest: str, keyed: str) -> bool:
+    """Whether this server's key made a keyed digest."""
+    path = key_path()
+    return path.is_file() and hmac.compare_digest(keyed.encode(), _hmac(path, digest).encode())
+
+
+def _hmac(path: Path, digest: str) -> str:
+    stat = path.stat()
+    if stat.st_uid != os.geteuid() or stat.st_mode & 0o777 & ~PRIVATE_FILE:
+        raise ResumeError(
+            f"{path}: expected a file of this user alone, mode 600, found mode "
+            f"{stat.st_mode & 0o777:o} of user {stat.st_uid}; correct it, or remove it, after "
+            "which no interrupted run can be resumed"
+        )
+    return hmac.new(path.read_bytes(), digest.encode(), "sha256").hexdigest()

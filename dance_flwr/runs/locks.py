@@ -1,9 +1,10 @@
 """Lock a folder for one process at a time."""
 
+import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import Timeout
@@ -20,7 +21,6 @@ _PATIENCE_SECONDS = 0.3  # longer than `is_locked` holds the lock
 @contextmanager
 def exclusive(folder: Path, other: str) -> Iterator[None]:
     """Hold the lock of a folder, which is created if missing; a dying process releases it."""
-    # A lock of the system, which ends with its process however that dies.
     lock = private_lock(folder / _LOCK, timeout=_PATIENCE_SECONDS)
     try:
         lock.acquire()
@@ -38,19 +38,14 @@ def exclusive(folder: Path, other: str) -> Iterator[None]:
 def is_locked(folder: Path) -> bool:
     """Whether a process holds the lock of a folder; creates and writes nothing.
 
-    Read access is enough. On Windows the lock is acquired and released instead.
+    Read access is enough, as a run may be watched by a user who cannot write there.
     """
     try:
-        import fcntl
-    except ImportError:
-        return (folder / _LOCK).is_file() and not _free(folder)
-    try:
-        # Read-only, as a run may be watched by a user who cannot write there.
         file = os.open(folder / _LOCK, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
         return False
     try:
-        # A shared lock: who looks is not taken for a server by another who looks.
+        # A shared lock, so that two who look at once do not take each other for a server.
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -60,16 +55,10 @@ def is_locked(folder: Path) -> bool:
 
 
 def wait_until_left(folder: Path) -> None:
-    """Wait until the server has closed a run's folder; its result is not the last that it writes.
+    """Wait until the server has closed a run's folder, `_CLOSING_SECONDS` at most.
 
-    A server that does not close it in `_CLOSING_SECONDS` is left to be stopped.
+    It still writes after its result.
     """
     deadline = time.monotonic() + _CLOSING_SECONDS
     while is_locked(folder) and time.monotonic() < deadline:
         time.sleep(0.05)
-
-
-def _free(folder: Path) -> bool:
-    with suppress(Timeout), private_lock(folder / _LOCK, timeout=0):
-        return True
-    return False

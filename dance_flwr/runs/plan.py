@@ -1,4 +1,4 @@
-"""Count what a run will ask of language models, before any token is spent."""
+"""Estimate the calls of language models in a run, before any token is spent."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +17,12 @@ _INSTRUCTION, _REPLY = 200, 120
 
 @dataclass(frozen=True)
 class Calls:
-    """Upper bounds of what one client asks in a run.
+    """Upper bounds of the calls of one client in a run.
 
     Attributes
     ----------
-    calls, tokens : of prompts and replies, within `llm.max-calls` and `llm.max-tokens`; what is in
-        the client's cache is among them and costs nothing
+    calls, tokens : of prompts and replies, within `llm.max-calls` and `llm.max-tokens`, including
+        those in the client's cache, which cost nothing
     capped : whether the method would ask more
     """
 
@@ -34,7 +34,7 @@ class Calls:
 
 
 def asks(config: RunConfig) -> bool:
-    """Whether a run asks a language model: by its method, or for summaries of core nodes."""
+    """Whether a run asks a language model, for its method or for summaries of core nodes."""
     return get_spec(config.method).card.needs_llm or summarises(config)
 
 
@@ -45,7 +45,7 @@ def summarises(config: RunConfig) -> bool:
 
 
 def planned_calls(config: RunConfig, partition: Path) -> list[Calls]:
-    """Return what every client of a prepared partition asks at most; nothing is asked."""
+    """Return the calls of every client of a prepared partition, without making any."""
     return [_of_client(config, partition / f"client-{k}") for k in range(config.clients)]
 
 
@@ -56,7 +56,7 @@ def _of_client(config: RunConfig, folder: Path) -> Calls:
         calls, tokens = method.planned_calls(data, config)
     elif summarises(config):
         calls, tokens = _summaries(data, config)
-    else:  # it does not say: only the caps bound it
+    else:  # only the caps bound the method
         calls, tokens = settings.max_calls, settings.max_tokens
     # Whatever the method would ask, a client stops at its caps (decision 21).
     bounded = min(calls, settings.max_calls), min(tokens, settings.max_tokens)
@@ -68,5 +68,4 @@ def _summaries(data: ClientData, config: RunConfig) -> tuple[int, int]:
     settings = DanceConfig.of(config)
     core = core_budget(data.num_nodes, config.condensation_ratio, settings.batch_nodes)
     chunk = float(data.bank.tokens.mean()) if len(data.bank.tokens) else 0.0
-    # One summary per core node, each with as many chunks as evidence may have.
     return core, round(core * (settings.chunk_budget * chunk + _INSTRUCTION + _REPLY))

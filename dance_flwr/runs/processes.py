@@ -1,4 +1,4 @@
-"""Signals that stop a command, and where it finds programs, ports and a private folder."""
+"""Signals that stop a command, programs of this environment, free ports, private folders."""
 
 import os
 import signal
@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_STOPPING = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 # Bytes. A socket's path may have 103 (macOS) or 107, of which Ray uses 88.
 _LONGEST_PARENT = 15
 
@@ -18,15 +17,14 @@ _LONGEST_PARENT = 15
 def stopping_in_order(always: bool = False) -> Iterator[None]:
     """During the block, SIGTERM and a closed terminal (SIGHUP) raise KeyboardInterrupt, as Ctrl-C.
 
-    What the caller ignores, as under `nohup`, stays ignored. Use in the main thread.
+    Ignored signals stay ignored, as under `nohup`. Use in the main thread.
 
     Parameters
     ----------
     always : also replace the handler of a library
     """
-    before = {number: signal.getsignal(number) for number in _STOPPING}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     for number, handler in before.items():
-        # One that ignores (`nohup`) stays.
         if handler == signal.SIG_DFL or (always and handler != signal.SIG_IGN):
             signal.signal(number, signal.default_int_handler)
     try:

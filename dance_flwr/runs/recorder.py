@@ -1,10 +1,14 @@
 """Write the history, the best model and `result.json`, the only source of result tables."""
 
+import json
 import logging
+import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cache
+from importlib.metadata import version
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dance_flwr import events
+from dance_flwr import __version__, events
 from dance_flwr.config.paths import COMPARED, ERROR, HISTORY, MODEL, RESULT
 from dance_flwr.config.sections import MACRO_F1
 from dance_flwr.config.tree import flatten
@@ -20,28 +24,20 @@ from dance_flwr.disk import append_to, atomic_path, create_folder, json_text, wr
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import spent_epsilon
 from dance_flwr.fingerprint import model_fingerprint
-from dance_flwr.metrics import Counts, Training, accuracy
+from dance_flwr.methods import get_spec
+from dance_flwr.metrics import Counts, Training, accuracy, balanced_accuracy, macro_f1
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.checkpoint import Checkpoint
-from dance_flwr.runs.history import Round
-from dance_flwr.runs.lifecycle import round_ended
-from dance_flwr.runs.reader import validated, why_last_model
+from dance_flwr.runs.monitoring import round_ended
+from dance_flwr.runs.result import Round, privacy_of, sum_by_key, validated, why_last_model
 from dance_flwr.runs.resume import forget, holds_run, truncate_history
-from dance_flwr.runs.summary import (
-    calibration_of,
-    class_counts,
-    client_rows,
-    per_condensed_node,
-    privacy_facts,
-    sum_by_key,
-    test_scores,
-    total_counts,
-    versions,
-    view_shares,
-)
 
 LOG = logging.getLogger("flwr")
 SCHEMA = 1
+_VERSIONS = ("flwr", "torch", "torch-geometric", "sentence-transformers", "entmax", "scikit-learn")
+
+# Client -> counts of "val" and "test"; None = the sums of all clients, if only these are known.
+ClientCounts = Mapping[int | None, Mapping[str, Counts]]
 
 
 class Recorder:
@@ -67,13 +63,13 @@ class Recorder:
         self.checkpoint, self.config = checkpoint, checkpoint.config
         create_folder(folder)
         self.folder = folder
-        self.history = [Round.read(line) for line in self.checkpoint.history]
-        self.best_round, self.best_state = self.checkpoint.best_round, self.checkpoint.best(folder)
+        self.history = [Round.of(json.loads(line)) for line in checkpoint.history]
+        self.best_round, self.best_state = checkpoint.best_round, checkpoint.best(folder)
         self._take_traffic, self._take_absent = take_traffic, take_absent
         self._on_round = on_round
         self._clear()
         self._round_start = time.perf_counter()
-        self._row = Round(self.checkpoint.round + 1)
+        self._row = Round(checkpoint.round + 1)
         self._calibration = Calibration()
 
     def _clear(self) -> None:
@@ -109,19 +105,18 @@ class Recorder:
             return
         self._row.views = {view: hits / val.total for view, hits in val.correct.items()}
         self._row.val_accuracy, self._row.val_macro_f1 = val.accuracy, val.macro_f1
-        score, f1 = self._row.val_accuracy, self._row.val_macro_f1
         events.emit(
             "validation_ended",
-            f"validation accuracy {score:.4f}",
-            accuracy=score,
-            macro_f1=f1,
+            f"validation accuracy {val.accuracy:.4f}",
+            accuracy=val.accuracy,
+            macro_f1=val.macro_f1,
             nodes=val.total,
         )
 
     def end_round(
         self, round_: int, state: Mapping[str, Tensor], save: Callable[[], None] = lambda: None
     ) -> None:
-        """Complete a round: keep the model if its validation is the best, earlier rounds first."""
+        """Complete a round; keep its model if its validation is the best so far."""
         row = self._row
         row.round = round_
         row.round_seconds = time.perf_counter() - self._round_start
@@ -140,15 +135,15 @@ class Recorder:
         if (score := self._score(row)) is not None and score > best:
             self.best_round, self.best_state = round_, dict(state)
             self.checkpoint.best_model = model_fingerprint(state)
-        # Why (decision 26): after the round, as parsing takes half a second, and before it nothing
-        # was computed that the code would answer for. Before the row, as nothing slow may stand
-        # between the writes: a folder that is deleted meanwhile ends the run at the next row.
+        # Why (decision 26): after the round, as parsing takes half a second, and before it this
+        # code has computed nothing. Before the row, as nothing slow may stand between the writes:
+        # the next row ends the run if its folder was deleted meanwhile.
         self.checkpoint.stamp()
         # In this order: the row, the checkpoint that counts it, the model that the checkpoint
         # names. A crash between any two leaves what `resume` can continue from.
         self.history.append(row)
         self.checkpoint.history.append(json_text(asdict(row)))
-        # Never created anew: files of a folder that was removed may have brought it back.
+        # Never created anew, as that would bring back a folder that was removed.
         with append_to(self.folder / HISTORY, new=len(self.history) == 1) as file:
             file.write((self.checkpoint.history[-1] + "\n").encode())
         self.checkpoint.round, self.checkpoint.best_round = round_, self.best_round
@@ -170,7 +165,6 @@ class Recorder:
 
         No client has validation nodes, or a privacy budget ended after a stop.
         """
-        # A run always leaves a model, and its result says that no round was validated.
         if not self.best_state:
             self.best_round, self.best_state = self.checkpoint.round, dict(state)
             self._save_model()
@@ -181,71 +175,29 @@ class Recorder:
         with atomic_path(self.folder / MODEL) as draft:
             save_file(tensors, draft, metadata={"round": str(self.best_round)})
 
-    def calibrate(self, clients: Mapping[int | None, Mapping[str, Counts]]) -> Calibration:
+    def calibrate(self, clients: ClientCounts) -> Calibration:
         """Fit the temperature of the result to the final counts, as for `write`, and return it."""
-        self._calibration = calibration_of(clients)
+        val, test = _total(clients, "val"), _total(clients, "test")
+        self._calibration = Calibration.fit(
+            val.calibration, val.total, test.calibration, test.total
+        )
         return self._calibration
 
-    def write(
-        self, clients: Mapping[int | None, Mapping[str, Counts]], context: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def write(self, clients: ClientCounts, context: Mapping[str, Any]) -> dict[str, Any]:
         """Write `result.json` and return its content.
 
         Parameters
         ----------
-        clients : client -> final counts of "val" and "test" of the best model; None = the sums of
-            all clients, where only these are known
-        context : further facts: data, hashes, messages, partition folder
+        clients : final counts of the best model
+        context : further entries: data, hashes, messages, partition folder
         """
-        test, val = (
-            total_counts([counts[split] for counts in clients.values()])
-            for split in ("test", "val")
-        )
-        rows = client_rows(clients, self.checkpoint.sizes.get("nodes_per_client", {}))
         self.checkpoint.stamp()
-        result = {
-            "schema": SCHEMA,
-            **test_scores(test, rows),
-            "val_accuracy": accuracy(val.correct["deployed"], val.total),
-            "best_round": self.best_round,
-            "test_nodes": test.total,
-            "val_nodes": val.total,
-            "test_accuracy_by_view": {
-                view: accuracy(hits, test.total) for view, hits in test.correct.items()
-            },
-            "share_of_views": view_shares(self.config),
-            "clients": rows,
-            "test_by_class": class_counts(test),
-            "per_condensed_node": per_condensed_node(self.history),
-            "seconds_total": sum(row.round_seconds for row in self.history),
-            "seconds_by_phase": sum_by_key([row.seconds for row in self.history]),
-            "seconds_by_client": dict(sorted(self.checkpoint.client_seconds.items())),
-            "seconds_per_round": sum(row.train_seconds for row in self.history)
-            / max(len(self.history), 1),
-            "privacy": privacy_facts(self.config, len(self.history), self.checkpoint.repeats),
-            "model_fingerprint": model_fingerprint(self.best_state),
-            "calibration": asdict(self._calibration),
-            "test_calibration_error": self._calibration.error_after,
-            "method": self.config.method,
-            "seed": self.config.seed,
-            "run": self.checkpoint.run,
-            "provenance": ", ".join(self.checkpoint.provenance),
-            "config": flatten(self.config),
-            "versions": versions(),
-            **({"resumed_after": stops} if (stops := self.checkpoint.resumed_after) else {}),
-            **{name: list(by.values()) for name, by in self.checkpoint.sizes.items()},
-            **context,
-            "history": [asdict(row) for row in self.history],
-        }
-        if not val.total and not validated(result):
+        result = self._result(clients, context)
+        if not result["val_nodes"] and not validated(result):
             LOG.warning(why_last_model(result))
         write_json(self.folder / RESULT, result)
         # After the result: until it exists, the checkpoint is all that is left of the run.
         forget(self.folder)
-        self._announce(result)
-        return result
-
-    def _announce(self, result: Mapping[str, Any]) -> None:
         score = result["test_accuracy"]
         events.emit(
             "run_ended",
@@ -256,6 +208,121 @@ class Recorder:
             best_round=self.best_round,
             seconds_total=result["seconds_total"],
         )
+        return result
+
+    def _result(self, clients: ClientCounts, context: Mapping[str, Any]) -> dict[str, Any]:
+        test, val = _total(clients, "test"), _total(clients, "val")
+        rows = _client_rows(clients, self.checkpoint.sizes.get("nodes_per_client", {}))
+        views = get_spec(self.config.method).deployed_views(self.config)
+        rounds = len(self.history)
+        return {
+            "schema": SCHEMA,
+            "test_accuracy": accuracy(test.correct["deployed"], test.total),
+            "test_macro_f1": macro_f1(test.true_positives, test.predicted, test.actual),
+            "test_balanced_accuracy": balanced_accuracy(test.true_positives, test.actual),
+            "test_worst_client": min(
+                (row["test_accuracy"] for row in rows if row["test_nodes"]), default=None
+            ),
+            "val_accuracy": accuracy(val.correct["deployed"], val.total),
+            "best_round": self.best_round,
+            "test_nodes": test.total,
+            "val_nodes": val.total,
+            "test_accuracy_by_view": {
+                view: accuracy(hits, test.total) for view, hits in test.correct.items()
+            },
+            "share_of_views": {view: 1 / len(views) for view in views},
+            "clients": rows,
+            "test_by_class": {
+                "nodes": list(test.actual),
+                "predicted": list(test.predicted),
+                "correct": list(test.true_positives),
+            },
+            "per_condensed_node": _per_condensed_node(self.history),
+            "seconds_total": sum(row.round_seconds for row in self.history),
+            "seconds_by_phase": sum_by_key(row.seconds for row in self.history),
+            "seconds_by_client": dict(sorted(self.checkpoint.client_seconds.items())),
+            "seconds_per_round": sum(row.train_seconds for row in self.history) / max(rounds, 1),
+            "privacy": privacy_of(self.config, rounds, self.checkpoint.repeats),
+            "model_fingerprint": model_fingerprint(self.best_state),
+            "calibration": asdict(self._calibration),
+            "test_calibration_error": self._calibration.error_after,
+            "method": self.config.method,
+            "seed": self.config.seed,
+            "run": self.checkpoint.run,
+            "provenance": ", ".join(self.checkpoint.provenance),
+            "config": flatten(self.config),
+            "versions": _versions(),
+            **({"resumed_after": stops} if (stops := self.checkpoint.resumed_after) else {}),
+            **{name: list(by.values()) for name, by in self.checkpoint.sizes.items()},
+            **context,
+            "history": [asdict(row) for row in self.history],
+        }
+
+
+def _total(clients: ClientCounts, split: str) -> Counts:
+    """Return the sum of the counts of all clients."""
+    counts = [each[split] for each in clients.values()]
+
+    def add(rows: Sequence[Sequence[int]]) -> list[int]:
+        return [sum(column) for column in zip(*rows, strict=True)]
+
+    return Counts(
+        # Without a view that some client did not count: its sum would be over other nodes.
+        correct={
+            view: sum(each.correct[view] for each in counts)
+            for view in counts[0].correct
+            if all(view in each.correct for each in counts)
+        },
+        total=sum(each.total for each in counts),
+        true_positives=add([each.true_positives for each in counts]),
+        predicted=add([each.predicted for each in counts]),
+        actual=add([each.actual for each in counts]),
+        calibration=add([each.calibration for each in counts]),
+    )
+
+
+def _client_rows(clients: ClientCounts, nodes: Mapping[int | None, int]) -> list[dict[str, Any]]:
+    """Return the nodes, accuracies and hits of every client; none if only sums are known.
+
+    The accuracy on a split without nodes is None.
+    """
+    return [
+        {
+            "client": number,
+            **({"nodes": nodes[number]} if number in nodes else {}),
+            "test_nodes": counts["test"].total,
+            "val_nodes": counts["val"].total,
+            "test_accuracy": accuracy(counts["test"].correct["deployed"], counts["test"].total),
+            "val_accuracy": accuracy(counts["val"].correct["deployed"], counts["val"].total),
+            "correct_by_view": {split: dict(counts[split].correct) for split in ("val", "test")},
+        }
+        for number, counts in clients.items()
+        if number is not None
+    ]
+
+
+def _per_condensed_node(history: Sequence[Round]) -> dict[str, float]:
+    """Return mean neighbours, chunks and tokens per condensed node over all refreshes.
+
+    Without condensed nodes, "supervised_per_round" is the mean number of labelled nodes that a
+    round supervised at all clients, if the method reports it.
+    """
+    total = sum_by_key(row.counts for row in history)
+    nodes = total.pop("condensed-nodes", 0.0)
+    if nodes:
+        refreshes = sum(1 for row in history if row.counts.get("condensed-nodes"))
+        means = {key.removeprefix("evidence-"): value / nodes for key, value in total.items()}
+        return {"nodes_per_round": nodes / refreshes, **means}
+    supervised = total.get("evidence-supervised", 0.0)
+    means = {"supervised_per_round": supervised / len(history)} if supervised else {}
+    return {"nodes_per_round": 0.0, **means}
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Return the versions of the app, of Python and of the main libraries."""
+    app = {"dance-flwr": __version__, "python": platform.python_version()}
+    return app | {name: version(name) for name in _VERSIONS}
 
 
 @contextmanager
@@ -265,14 +332,14 @@ def reason_of_failure(folder: Path | None, *, began: bool = True) -> Iterator[No
     Parameters
     ----------
     folder : of the run; None = nowhere to write
-    began : False while the run may be refused: then an earlier run in the folder stays as it is
+    began : False while the run may be refused; a refused run leaves an earlier one in the folder
+        as it is
     """
     try:
         yield
     except Exception as error:
         reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         reason = "; ".join([reason, *getattr(error, "__notes__", [])])
-        # A start that is refused changes nothing in the folder of another run.
         if folder and (began or not holds_run(folder)):
             write_text(folder / ERROR, " ".join(reason.split()) + "\n")
         raise

@@ -1,23 +1,124 @@
-"""Hand a run's rounds to a tracker: while it runs, or from its folder after the fact.
+"""Store a run in a tracker of experiments: while it runs, or from its folder afterwards.
 
-Everything is read from the run's folder on the server's side, so that both ways store the same
-numbers, and no client sends anything more. No text of a client is in them.
+Everything is read from the run's folder at the server, so that both ways store the same numbers,
+and no client sends anything more. No text of a client is stored.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from dance_flwr.config.paths import RESULT
 from dance_flwr.config.plugins import TRACKERS
 from dance_flwr.errors import UserError
-from dance_flwr.runs.facts import RunFacts, read_facts
-from dance_flwr.runs.trackers.contract import TrackedRun, Tracker, final_numbers, round_numbers
+from dance_flwr.runs.result import Round, validated
+from dance_flwr.runs.run import Run, read_run
 
 Log = Callable[[str], None]
+Numbers = dict[str, float]
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """The description of a run with which a tracker opens its store.
+
+    Attributes
+    ----------
+    name : of the run; folder : of the run
+    config : flat keys; tags : method, provenance of the code, folder
+    """
+
+    name: str
+    folder: Path
+    config: Mapping[str, Any]
+    tags: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """Hash of name and folder, which identifies the run in a store."""
+        # Names of runs repeat, and a store may hold those of many folders.
+        return sha256(f"{self.name}\n{self.folder}".encode()).hexdigest()[:32]
+
+
+class Tracker:
+    """A store that is open for one run; the base class of trackers.
+
+    A tracker that already holds the run continues it, or writes it again from round 1.
+
+    Attributes
+    ----------
+    package : what must be importable, "" = nothing beside this package; of the class
+    rounds : number of rounds that the store already holds; ended : whether it holds the result, too
+    place : where the store is, and how to look at it
+    """
+
+    package = ""
+    rounds = 0
+    ended = False
+    place = ""
+
+    def __init__(self, run: TrackedRun) -> None:
+        """Open the store."""
+
+    def log(self, round_: int, numbers: Mapping[str, float]) -> None:
+        """Store the numbers of one round, from 1."""
+        raise NotImplementedError
+
+    def end(self, state: str, numbers: Mapping[str, float], tags: Mapping[str, str]) -> None:
+        """Store how the run ended, and close the store.
+
+        Parameters
+        ----------
+        state : of `dance_flwr.runs.run`; "running" = only this process stops following
+        numbers : of the result, empty if there is none; tags : fingerprint of the model, strategy
+        """
+        raise NotImplementedError
+
+
+def round_numbers(row: Round) -> Numbers:
+    """Return the known numbers of a round under the names of its history."""
+    values: dict[str, float | None] = {
+        "loss": row.loss,
+        "val_accuracy": row.val_accuracy,
+        "val_macro_f1": row.val_macro_f1,
+        "epsilon": row.epsilon,
+        "train_seconds": row.train_seconds,
+        "round_seconds": row.round_seconds,
+        "clients/answered": len(row.answered),
+        "clients/absent": len(row.absent),
+    }
+    for group in ("views", "seconds", "counts"):
+        values |= {f"{group}/{name}": value for name, value in getattr(row, group).items()}
+    for way in ("bytes_down", "bytes_up"):
+        by_client: Mapping[int, int] = getattr(row, way)
+        values |= {way: sum(by_client.values())}
+        values |= {f"{way}/client-{client}": count for client, count in by_client.items()}
+    return {name: float(value) for name, value in values.items() if value is not None}
+
+
+def final_numbers(result: Mapping[str, Any]) -> Numbers:
+    """Return the measured numbers of a result, under "final/"; none before there is one.
+
+    The best round is left out if no round was validated.
+    """
+    if not result:
+        return {}
+    measured = ("test_accuracy", "val_accuracy", "test_macro_f1", "seconds_total")
+    values = {name: result[name] for name in measured}
+    if validated(result):
+        values["best_round"] = result["best_round"]
+    by_view = result["test_accuracy_by_view"]
+    values |= {f"test_accuracy/{view}": value for view, value in by_view.items()}
+    for row in result["clients"]:
+        values[f"test_accuracy/client-{row['client']}"] = row["test_accuracy"]
+    values["epsilon"] = result["privacy"].get("epsilon")
+    return {f"final/{name}": float(value) for name, value in values.items() if value is not None}
 
 
 class Tracking:
@@ -28,26 +129,27 @@ class Tracking:
         self._make = TRACKERS.get(name)
         self.tracker: Tracker | None = None
 
-    def catch_up(self, facts: RunFacts) -> None:
-        """Hand over each round that the tracker lacks."""
-        if not facts.status.run:  # the server gathers its clients
+    def catch_up(self, run: Run) -> None:
+        """Store each round that the tracker lacks."""
+        status, folder = run.status, Path(run.status.folder)
+        if not status.run:  # the server gathers its clients
             return
         if self.tracker is None:
-            self.tracker = self._make(TrackedRun.of(facts))
-        # The store says how far it is, so that nothing is stored twice and nothing is lost.
-        for row in facts.rows[self.tracker.rounds :]:
+            tags = {"method": status.method, "provenance": run.provenance, "folder": str(folder)}
+            self.tracker = self._make(TrackedRun(status.run, folder, run.config, tags))
+        # The store knows how far it is, so that nothing is stored twice and nothing is lost.
+        for row in run.rows[self.tracker.rounds :]:
             self.tracker.log(row.round, round_numbers(row))
             self.tracker.rounds = row.round
 
-    def end(self, facts: RunFacts) -> None:
-        """Hand over what is left and how the run ended, and close the store."""
-        self.catch_up(facts)
+    def end(self, run: Run) -> None:
+        """Store what is left and how the run ended, and close the store."""
+        self.catch_up(run)
         if self.tracker is None or self.tracker.ended:
             return
-        result = facts.result
-        known = ("model_fingerprint", "strategy")
-        names = {name: str(result[name]) for name in known if name in result}
-        self.tracker.end(facts.status.state, final_numbers(result), names)
+        names = ("model_fingerprint", "strategy")
+        tags = {name: str(run.result[name]) for name in names if name in run.result}
+        self.tracker.end(run.status.state, final_numbers(run.result), tags)
         self.tracker.ended = True
 
     def report(self, log: Log) -> None:
@@ -70,53 +172,43 @@ def check_trackers(names: Sequence[str]) -> None:
 
 @contextmanager
 def tracked(names: Sequence[str], folder: Path, log: Log) -> Iterator[Callable[[], None]]:
-    """Yield a function that is called after each round of the run in `folder`.
+    """Yield a function to call after each round of the run in `folder`.
 
     A tracker that fails is left out from then on, with one warning: it never costs a run.
     """
-    # Before anything runs: a package that is missing must not end a day of rounds.
     check_trackers(names)
-    every = [Tracking(name, folder) for name in names]
+    trackings = [Tracking(name, folder) for name in names]
 
-    def after_round() -> None:
-        # Over a copy, as a tracker that fails is removed.
-        for one in list(every):
-            with _without_harm(one, every):
-                one.catch_up(read_facts(folder, alive=True))
+    def update(step: Callable[[Tracking], None]) -> None:
+        for one in list(trackings):
+            try:
+                step(one)
+            except Exception as error:
+                trackings.remove(one)
+                warnings.warn(
+                    f"--track {one.name}: {_reason(error)}; the run goes on without, and "
+                    f"`dance-flwr report {quote(str(folder))} --track {one.name}` catches up",
+                    stacklevel=3,
+                )
+
+    def end(one: Tracking) -> None:
+        # A run that was refused has nothing to store.
+        if one.tracker is not None or (folder / RESULT).is_file():
+            one.end(read_run(folder))
+            one.report(log)
 
     try:
-        yield after_round
+        yield lambda: update(lambda one: one.catch_up(read_run(folder, alive=True)))
     finally:
-        for one in list(every):
-            # A run that was refused has nothing to store.
-            if one.tracker is not None or (folder / RESULT).is_file():
-                with _without_harm(one, every):
-                    one.end(read_facts(folder))
-                    one.report(log)
+        update(end)
 
 
-@contextmanager
-def _without_harm(one: Tracking, every: list[Tracking]) -> Iterator[None]:
-    """Turn any error of a tracker into one warning, and leave the tracker out from then on."""
-    try:
-        yield
-    except Exception as error:
-        # One warning and no more of it: the run goes on, and its folder can be read later.
-        every.remove(one)
-        warnings.warn(
-            f"--track {one.name}: {_reason(error)}; the run goes on without, and "
-            f"`dance-flwr report {quote(str(one.folder))} --track {one.name}` catches up",
-            stacklevel=3,
-        )
-
-
-def track(trackings: Sequence[Tracking], facts: RunFacts) -> None:
+def track(trackings: Sequence[Tracking], run: Run) -> None:
     """Store a run, as far as it went, in each of these trackers."""
     for one in trackings:
         try:
-            one.catch_up(facts) if facts.runs else one.end(facts)
+            one.catch_up(run) if run.runs else one.end(run)
         except Exception as error:
-            # After the fact no run can be lost, so the command fails and says why.
             raise UserError(
                 f"--track {one.name}: expected a store that can be written, found {_reason(error)}"
             ) from error

@@ -24,7 +24,7 @@ from support.models import equal
 
 from dance_flwr.federation.client.client import Client
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 KEYS = {"method": "fedc4", "condense_steps": 4, "rounds": 4}
 WIDE = {"fedc4_groups": 1, "fedc4_threshold": -1.0}  # every client is sent all nodes

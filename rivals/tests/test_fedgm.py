@@ -43,7 +43,7 @@ from dance_flwr.federation.client.client import Client
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.propagation import operator
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 EVERY = torch.ones(CLASSES, dtype=torch.bool)
 KEYS = {

@@ -15,7 +15,7 @@ from support.models import client_part, equal, models
 from dance_flwr.config.tree import parse
 from dance_flwr.federation.wire.messages import statistics_of
 from dance_flwr.nn.propagation import operator
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 
 def random_client(seed, n=12, classes=3):

@@ -41,7 +41,7 @@ from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.propagation import operator
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 from dance_flwr.seeding import seeded
 
 SHAPE = ModelShape(text_dim=12, hidden_dim=8, classes=3)

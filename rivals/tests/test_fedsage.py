@@ -57,7 +57,7 @@ from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.server_side import entries_under
 from dance_flwr.nn.model import ModelShape, PlainModel
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 SHAPE = ModelShape(text_dim=6, hidden_dim=4, classes=3)
 CONFIG = FedSageConfig(

@@ -28,7 +28,7 @@ from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.wire.messages import statistics_of, upload_of
 from dance_flwr.methods.server_side import weighted_mean
 from dance_flwr.nn.model import ModelShape, PlainModel
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 from dance_flwr.seeding import seeded
 
 SHAPE = ModelShape(text_dim=12, hidden_dim=8, classes=3)

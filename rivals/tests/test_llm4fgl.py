@@ -52,7 +52,7 @@ from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.llm.template import CLOSE, OPEN
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 from dance_flwr.seeding import generator
 
 BOTH = ["llm4fgl", "llm4fgl-recombined"]

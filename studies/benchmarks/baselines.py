@@ -30,7 +30,7 @@ from dance_flwr.config.options import Value
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.prepare import prepare
 from dance_flwr.federation.client.client import open_client
-from dance_flwr.runs.simulation.engine import run_in_process
+from dance_flwr.runs.simulation.in_process import run_in_process
 
 TEN: dict[str, Value] = {"clients": 10, "train-ratio": 0.2, "val-ratio": 0.4, "test-ratio": 0.4}
 FEDTAD, FEDSAGE, GCOND = 10.0, 1.97, 300.0  # references, seconds

@@ -33,7 +33,7 @@ from dance_flwr.data.text.bank_slice import read_meta
 from dance_flwr.data.text.encoder import TextEncoder, resolve_local
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.ragged import weighted_rows
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 LAMBDAS = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)
 TEMPERATURE = 0.05

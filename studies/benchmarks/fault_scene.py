@@ -13,7 +13,7 @@ from local_deployment import LocalDeployment
 from dance_flwr.config.paths import ERROR, HISTORY, RESULT
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.deploy.superlink import follow
-from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.result import read_result
 
 PATIENCE_SECONDS = 240.0
 NEVER = float("nan")

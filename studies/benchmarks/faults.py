@@ -40,7 +40,7 @@ from dance_flwr.deploy.certificates import make_certificates, make_key
 from dance_flwr.deploy.process_tree import ProcessTree, stop
 from dance_flwr.errors import UserError
 from dance_flwr.runs.processes import free_port
-from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.result import read_result
 
 STRIKE_AFTER_ROUNDS = 1
 CUT_SECONDS = 60.0

@@ -12,11 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.config.text import toml_value
-from dance_flwr.deploy.certificates import Certificates, make_certificates, make_key
-from dance_flwr.deploy.federation import operator_config, superlink_options
-from dance_flwr.deploy.peers import write_peer_keys
+from dance_flwr.deploy.certificates import (
+    Certificates,
+    make_certificates,
+    make_key,
+    write_peer_keys,
+)
 from dance_flwr.deploy.process_tree import ProcessTree, stop
-from dance_flwr.deploy.superlink import NAME, SuperLink, flower_environment, wait_until_healthy
+from dance_flwr.deploy.superlink import (
+    NAME,
+    SuperLink,
+    flower_environment,
+    operator_config,
+    superlink_options,
+    wait_until_healthy,
+)
 from dance_flwr.disk import write_text
 from dance_flwr.federation.wire import keys
 from dance_flwr.runs.processes import free_port, tool

@@ -187,7 +187,7 @@ def run_clients(folder: Path, out: Path, values: Mapping[str, Any]) -> dict[str,
     import client_app
     import server_app
     from dance_flwr.federation.wire import keys
-    from dance_flwr.runs.reader import read_result
+    from dance_flwr.runs.result import read_result
     from dance_flwr.runs.simulation.in_process import InProcessGrid
 
     logging.getLogger("flwr").setLevel(logging.ERROR)

@@ -49,7 +49,7 @@ from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.prepare import prepare
 from dance_flwr.federation.client.client import open_client
-from dance_flwr.runs.simulation.engine import run_in_process
+from dance_flwr.runs.simulation.in_process import run_in_process
 
 WORDS = 1433
 PLAIN = "plain FedAvg"

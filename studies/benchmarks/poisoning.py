@@ -31,7 +31,7 @@ import server_app
 from dance_flwr.config.tree import flatten, parse
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.methods import upload_checks
-from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.result import read_result
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 CLIENTS = 5

@@ -144,7 +144,7 @@ class Run:
         import client_app
         import server_app
         from dance_flwr.federation.flower import TaskIdentity
-        from dance_flwr.runs.reader import read_result
+        from dance_flwr.runs.result import read_result
         from dance_flwr.runs.simulation.in_process import InProcessGrid
 
         logging.getLogger("flwr").setLevel(logging.ERROR)

@@ -83,7 +83,7 @@ def run(config: RunConfig, engine: str) -> tuple[float, list[float], float]:
     Bytes are per client and round.
     """
     from dance_flwr.config.paths import HISTORY
-    from dance_flwr.runs.simulation.engine import run_in_process
+    from dance_flwr.runs.simulation.in_process import run_in_process
     from dance_flwr.runs.simulation.ray_engine import run_under_ray
 
     start_time = time.time()

@@ -30,8 +30,7 @@ from flwr.app import (
 from flwr.clientapp import ClientApp
 
 from dance_flwr.config.tree import parse
-from dance_flwr.deploy.certificates import make_key
-from dance_flwr.deploy.peers import write_peer_keys
+from dance_flwr.deploy.certificates import make_key, write_peer_keys
 from dance_flwr.federation.secagg.client import secure_sum
 from dance_flwr.federation.server.grid import FederationGrid
 from dance_flwr.federation.server.message_log import MessageLog

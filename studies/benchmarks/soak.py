@@ -21,7 +21,7 @@ from fault_scene import NEVER, Scene, deploy, serve_again
 
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.prepare import prepare
-from dance_flwr.runs.simulation.engine import run_in_process
+from dance_flwr.runs.simulation.in_process import run_in_process
 
 
 def memory_mb(process: subprocess.Popen[bytes]) -> float:

@@ -22,7 +22,7 @@ from statistics import median
 from flwr.cli.build import build_fab_from_disk
 
 from dance_flwr.deploy import prefork
-from dance_flwr.deploy.app_folder import submitted_app
+from dance_flwr.deploy.bundle import submitted_app
 
 PROJECT = Path(__file__).resolve().parent.parent
 TORCH = "import torch"

@@ -40,7 +40,7 @@ from dance_flwr.dance.topology import (
     synthesise_adjacency,
 )
 from dance_flwr.nn.lasso import Lassos, solve_lassos
-from dance_flwr.runs.finished_run import FinishedRun
+from dance_flwr.runs.evidence import FinishedRun
 
 PLAIN_STEPS = 20
 NUMBERS = ("non-zero %", "edges/node", "steps", "above minimum %", "Jaccard")
@@ -64,7 +64,7 @@ def cores(folder: Path, *, all_nodes: bool) -> Iterator[Core]:
     for client in run.clients:
         data = run.data(client)
         model = run.explainer(data).model.eval()
-        store = run.run_folder(data)
+        store = run.client_run_folder(data)
         nodes = torch.arange(data.num_nodes) if all_nodes else store.load(data.device).core
         condensation = read_stored(store.latest(CONDENSATION), Condensation, data.device)
         reader = DanceClient(model, data, run.settings, data.training_graph)

@@ -184,7 +184,7 @@ def tables(
     into: PageOfTables = None,
 ) -> None:
     """Write the tables and figures of a study, or of runs beside each other."""
-    from dance_flwr.runs.facts import is_run
+    from dance_flwr.runs.run import is_run
     from dance_flwr_studies.engine.rows import load_rows
     from dance_flwr_studies.reports.report import check_outputs, export_into, insert, write_report
     from dance_flwr_studies.reports.run_comparison import compare

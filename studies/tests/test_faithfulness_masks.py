@@ -26,7 +26,7 @@ from dance_flwr.evidence.explain import Explainer
 from dance_flwr.federation.client.client import open_client
 from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.ragged import prefix
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 
 @pytest.fixture(scope="module")

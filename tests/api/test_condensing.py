@@ -11,7 +11,7 @@ from dance_flwr.dance.nodes import node_budget
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.data.graphs.graph import TRAIN
 from dance_flwr.federation.client.client import open_client
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 KEYS = {
     key: value

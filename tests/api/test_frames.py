@@ -8,7 +8,7 @@ from support.graphs import SMALL
 from dance_flwr.api import UserError, compare, federate
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.methods import get_spec
-from dance_flwr.runs.latest import run_folder
+from dance_flwr.runs.run import latest_run
 
 KEYS = SMALL | {"rounds": 2}
 
@@ -26,7 +26,7 @@ def test_frames_have_a_row_per_client_and_per_round(tiny):
     assert clients["test_accuracy"].tolist() == [row["test_accuracy"] for row in result.clients]
     assert rounds["round"].tolist() == [1, 2]
     assert rounds["bytes_up"].tolist() == [sum(r.bytes_up.values()) for r in result.history]
-    assert run_folder("latest") == result.folder.resolve()
+    assert latest_run() == result.folder.resolve()
 
 
 def test_without_pandas_the_error_names_it(tiny, monkeypatch):

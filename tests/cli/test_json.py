@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from dance_flwr.cli.main import app
-from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.result import read_result
 
 # Flags of each command that prints an object; RUN, GRAPH and CLIENT stand for what a test has.
 COMMANDS = {

@@ -10,7 +10,7 @@ from dance_flwr.cli.status import _missing
 from dance_flwr.config.tree import parse
 from dance_flwr.evidence.summaries.statistics import CallCounts, calls_line
 from dance_flwr.evidence.verify import PackCounts
-from dance_flwr.runs.status import Absent
+from dance_flwr.runs.run import Absent
 from dance_flwr.runs.token_ledgers import LLM_TOKENS, ledger_lines
 
 NOUNS = "client|node|edge|edge both way|class|text|round|chunk|call|span|pack|fresh call"

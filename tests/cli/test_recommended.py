@@ -12,7 +12,7 @@ import pytest
 from support.graphs import SMALL, WORDS
 
 from dance_flwr.config.paths import state_root
-from dance_flwr.deploy import admission
+from dance_flwr.deploy import federation as at_server
 from dance_flwr.deploy.federation import Federation
 from dance_flwr.deploy.site import Site
 from dance_flwr.deploy.superlink import SuperLink
@@ -253,11 +253,11 @@ def federation(cli, tiny, monkeypatch):
     submitted = []
     monkeypatch.setattr(SuperLink, "flwr", flwr)
     monkeypatch.setattr(SuperLink, "submit", lambda link, config: submitted.append(config) or "1")
-    monkeypatch.setattr(admission, "follow", follow)
+    monkeypatch.setattr(at_server, "follow", follow)
     assert cli("deploy", "admit", *(f"{site}/{site}.pub" for site in SITES)).code == 0
     opened = Federation.open(Path("hospitals"))
     for site in SITES:
-        Site(Path(site).resolve()).set_peer_keys(admission.peer_keys_path(opened))
+        Site(Path(site).resolve()).set_peer_keys(opened.peer_keys)
     return opened
 
 

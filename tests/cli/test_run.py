@@ -12,7 +12,7 @@ from dance_flwr.api.prediction.comparison import compare_runs
 from dance_flwr.cli.results import accuracy_table
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError
-from dance_flwr.runs.units import duration
+from dance_flwr.terminal import duration
 
 
 def row(client, val, test, **counts):

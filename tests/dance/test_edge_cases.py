@@ -13,7 +13,7 @@ from support.edge_cases import (
 
 from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.evidence.pack import Packs
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 ONLY_DANCE = ("core", "condensed")
 

@@ -20,7 +20,7 @@ from dance_flwr.federation.client.smoothing import correct_and_smooth
 from dance_flwr.federation.wire.messages import arrays_of, state_of
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.ragged import Ragged, weighted_rows
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 
 def test_the_running_average_weighs_older_models_less():

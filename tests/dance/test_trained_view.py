@@ -9,7 +9,7 @@ from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import predict, trained_prediction
 from dance_flwr.dance.passes import DanceClient, plain_pass
 from dance_flwr.federation.client.client import load_at, open_client
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from dance_flwr.data.partition import make_partition, manifest
 from dance_flwr.data.prepare import partition_spec, prepare, text_bank
 from dance_flwr.errors import DataError
 from dance_flwr.evidence.verify import verify_sources
-from dance_flwr.runs.inspection import verify_evidence
+from dance_flwr.runs.evidence import verify_evidence
 
 REGIME = {"foreign_text_ratio": 0.5, "random_edge_ratio": 0.5, "labels_per_class": 4}
 

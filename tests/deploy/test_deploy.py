@@ -3,7 +3,6 @@ check good and bad.
 """
 
 import argparse
-import configparser
 import dataclasses
 import json
 import re
@@ -33,10 +32,11 @@ from dance_flwr.data.card import read_card
 from dance_flwr.data.digests import write_card
 from dance_flwr.data.federation_file import agree, class_mismatch, read_agreement, write_agreement
 from dance_flwr.data.institution import relabel
-from dance_flwr.deploy import check_link
+from dance_flwr.deploy import checks
 from dance_flwr.deploy.certificates import make_certificates, make_key, renew_certificate
-from dance_flwr.deploy.check import CHECKS, Node, can_join, lines, run_checks
-from dance_flwr.deploy.network import parse_address
+from dance_flwr.deploy.checks import CHECKS, Node, can_join, lines, run_checks
+from dance_flwr.deploy.invitation import SITE_UNIT, unit_text
+from dance_flwr.deploy.network import addresses_of, parse_address
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.federation.secagg.signatures import fingerprint_of, load_key
 
@@ -557,7 +557,7 @@ def open_texts(w):
 
 
 def read_only(w):
-    w.patch.setattr("dance_flwr.deploy.check_data.os.access", lambda *_: False)
+    w.patch.setattr("dance_flwr.deploy.checks.os.access", lambda *_: False)
     return w.good
 
 
@@ -807,7 +807,7 @@ BAD = [
         "device",
         "PROBLEM",
         "found 'cuda:7'; name one of these in --node-config",
-        lambda w: w.node(device="cuda:7"),
+        terms(device='"cuda:7"'),
     ),
     ("disk", "warning", "found 0.50 GB", full_disk),
     ("software", "PROBLEM", "pip install flwr==1.40.0", lambda w: w.agreed(flwr="1.40.0")),
@@ -815,16 +815,10 @@ BAD = [
     (
         "protocol",
         "PROBLEM",
-        f"expected the server's protocol 99, found {PROTOCOL}; install the release of",
-        lambda w: w.node(expect=99),
-    ),
-    (
-        "protocol",
-        "PROBLEM",
         f"found {PROTOCOL}; install dance-flwr 9.9 of the server operator",
         lambda w: w.agreed(protocol=99, dance_flwr="9.9"),
     ),
-    ("protocol", "not checked", "give --expect", lambda w: w.node(agreed=None)),
+    ("protocol", "not checked", "give --agreed", lambda w: w.node(agreed=None)),
 ]
 
 
@@ -857,8 +851,8 @@ def test_a_check_that_fails_itself_is_a_line_and_no_traceback(good):
 def test_the_limits_of_the_clock_are_those_of_flower():
     from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE
 
-    assert check_link.MAX_FAST == SYSTEM_TIME_TOLERANCE
-    assert check_link.MAX_SLOW == SYSTEM_TIME_TOLERANCE + TIMESTAMP_TOLERANCE
+    assert checks.MAX_FAST == SYSTEM_TIME_TOLERANCE
+    assert checks.MAX_SLOW == SYSTEM_TIME_TOLERANCE + TIMESTAMP_TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -901,12 +895,6 @@ def test_the_command_line_makes_agrees_and_checks(cli, good, prepared, tmp_path)
         tmp_path / "c",
     )
     assert renewed.code == 0
-    assert cli("deploy", "key", "--out", tmp_path / "k").code == 0
-    assert (
-        cli("deploy", "key", "--out", tmp_path / "k")
-        .err[0]
-        .startswith("error: expected none of the files to exist")
-    )
     made = ["--host", "localhost", "--classes", ",".join(sorted(WORDS)), "--sites", "a,b,c"]
     for key in ("encoder", "chunk-tokens", "max-chunks"):
         made += ["--set", f"{key}={SMALL[key]}"]
@@ -926,14 +914,14 @@ def test_the_command_line_makes_agrees_and_checks(cli, good, prepared, tmp_path)
     checked = cli("deploy", "check", *arguments)
     assert (checked.code, len(checked.out.splitlines())) == (0, len(CHECKS) + 1), checked.out
     assert checked.out.splitlines()[0].startswith("ok          SuperLink     127.0.0.1:")
-    bad = cli("deploy", "check", *arguments, "--expect", 99, "--json")
+    agreed.write_text(agreed.read_text().replace(f"protocol = {PROTOCOL}", "protocol = 99"))
+    bad = cli("deploy", "check", *arguments, "--json")
     points = {point["name"]: point for point in json.loads(bad.out)["points"]}
     assert (bad.code, json.loads(bad.out)["problems"], list(points)) == (2, 1, list(CHECKS))
-    assert points["protocol"]["expected"] == "the server's protocol 99"
-    assert points["protocol"]["action"].startswith("install the release of the server operator")
+    assert points["protocol"]["text"].startswith("expected the server's protocol 99, found")
 
 
-def test_a_unit_gets_the_addresses_that_its_node_connects_to(cli, monkeypatch):
+def test_a_unit_gets_the_addresses_that_its_node_connects_to(monkeypatch):
     """Without them the firewall of the unit keeps the node from its SuperLink."""
     found = {
         "superlink.example.org": ["192.0.2.10", "2001:db8::10", "192.0.2.10"],
@@ -946,17 +934,12 @@ def test_a_unit_gets_the_addresses_that_its_node_connects_to(cli, monkeypatch):
         return [(0, 0, 0, "", (address, 0)) for address in found[host]]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    done = cli("deploy", "egress", "--superlink", "superlink.example.org:9092")
-    unit = configparser.ConfigParser(strict=False, delimiters=("=",), comment_prefixes=("#",))
-    unit.read_string(done.out)
-    assert unit.sections() == ["Service"]
-    assert [line for line in done.out.splitlines() if line.startswith("IPAddressAllow")] == [
-        "IPAddressAllow=192.0.2.10 2001:db8::10"
-    ]
-    both = ["--superlink", "superlink.example.org:9092", "--host", "10.1.2.3"]
-    assert "IPAddressAllow=192.0.2.10 2001:db8::10 10.1.2.3" in cli("deploy", "egress", *both).out
-    failed = cli("deploy", "egress", "--superlink", "none.example.org:9092")
-    assert failed.code == 2 and "expected that 'none.example.org' has an address" in failed.err[0]
+    hosts = ["superlink.example.org", "10.1.2.3"]
+    assert addresses_of(hosts) == ["192.0.2.10", "2001:db8::10", "10.1.2.3"]
+    text = unit_text(SITE_UNIT, "/srv/north", addresses_of(hosts))
+    assert "IPAddressAllow=localhost 192.0.2.10 2001:db8::10 10.1.2.3\n" in text
+    with pytest.raises(UserError, match=r"expected that 'none\.example\.org' has an address"):
+        addresses_of(["none.example.org"])
 
 
 def test_what_is_not_given_is_not_checked(cli):

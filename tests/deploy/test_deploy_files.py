@@ -21,9 +21,8 @@ from support.project import PROJECT
 from dance_flwr.cli.main import app as own
 from dance_flwr.config.tree import parse
 from dance_flwr.deploy.certificates import make_certificates
-from dance_flwr.deploy.invitation import TERMS
+from dance_flwr.deploy.invitation import TERMS, unit_text
 from dance_flwr.deploy.supernode import SETTLED
-from dance_flwr.deploy.units import unit_text
 from dance_flwr.federation.node_config import refuse_beyond, terms_of
 from dance_flwr.federation.privacy.dp import shares_needed
 from dance_flwr.runs.processes import free_port

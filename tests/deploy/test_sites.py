@@ -14,17 +14,18 @@ from support.project import PROJECT
 
 from dance_flwr.data.federation_file import read_agreement
 from dance_flwr.data.imports.loading import load_graph
-from dance_flwr.deploy import admission, approvals, federation, prefork
+from dance_flwr.deploy import federation, prefork
+from dance_flwr.deploy.bundle import accepted_code, waiting_code
+from dance_flwr.deploy.certificates import write_peer_keys
 from dance_flwr.deploy.federation import Federation
 from dance_flwr.deploy.invitation import TERMS, Invitation
-from dance_flwr.deploy.peers import write_peer_keys
 from dance_flwr.deploy.site import Site
 from dance_flwr.deploy.superlink import SuperLink
 from dance_flwr.errors import UserError
 from dance_flwr.federation.node_config import terms_of
 from dance_flwr.fingerprint import provenance
-from dance_flwr.runs.latest import run_folder
 from dance_flwr.runs.processes import free_port
+from dance_flwr.runs.run import latest_run
 
 sys.path.insert(0, str(PROJECT / "benchmarks"))
 from sites import SITES, Machines, found
@@ -97,7 +98,7 @@ def test_a_site_has_its_key_data_and_terms_and_no_other_user_reads_them(north, h
         **dict.fromkeys(("TLS", "certificate", "clock", "registration"), "not checked"),
         "SuperLink": "PROBLEM",
     }
-    assert list(approvals.accepted(north.folder)) == [provenance()]
+    assert list(accepted_code(north.folder)) == [provenance()]
     assert (
         f"ReadWritePaths={north.folder}"
         in (north.folder / "dance-flwr-supernode-north.service").read_text()
@@ -143,7 +144,7 @@ def test_a_node_starts_with_keys_and_accepted_code_only(north, cli, monkeypatch)
     done = cli("site", "start", "--peer-keys", north.folder / "one")
     assert done.code == 2 and "expected the keys of 3 sites" in done.err[-1]
 
-    monkeypatch.setattr("dance_flwr.deploy.approvals.provenance", lambda: "0123456789abcdef")
+    monkeypatch.setattr("dance_flwr.deploy.bundle.provenance", lambda: "0123456789abcdef")
     done = cli("site", "start")
     assert done.code == 2 and "`dance-flwr site accept 0123456789abcdef`" in done.err[-1]
     assert [line[:28] for line in cli("site", "accept").out.splitlines()] == [
@@ -164,7 +165,7 @@ def test_a_difference_that_is_refused_waits_at_the_site_to_be_accepted(north, cl
     for _ in range(2):
         app.install(b"other")
         assert "client_app.py" in app.answer(None, None)
-    (digest,) = approvals.waiting(north.folder)
+    (digest,) = waiting_code(north.folder)
     assert digest in app.answer(None, None)
     assert cli("site", "accept", digest).code == 0
     app.install(b"other")
@@ -205,13 +206,13 @@ def test_sites_are_admitted_by_name_and_the_last_one_makes_the_peer_keys(admitti
         ["south", "not"],
         ["west", "not"],
     ]
-    assert not admission.peer_keys_path(hospitals).exists()
+    assert not hospitals.peer_keys.exists()
     assert cli("deploy", "admit", admitting.files["south"], admitting.files["west"]).code == 0
-    first = admission.peer_keys_path(hospitals).read_text()
+    first = hospitals.peer_keys.read_text()
     assert cli("deploy", "admit", admitting.files["other"]).code == 2
-    assert admission.peer_keys_path(hospitals).read_text() == first
+    assert hospitals.peer_keys.read_text() == first
     assert cli("deploy", "admit", "--replace", admitting.files["other"]).code == 0
-    second = admission.peer_keys_path(hospitals).read_text()
+    second = hospitals.peer_keys.read_text()
     assert second.splitlines()[1] != first.splitlines()[1]
     assert second.splitlines()[2:] == first.splitlines()[2:] and len(admitting.nodes) == 3
     stranger = admitting.files["west"].with_name("stranger.pub")
@@ -248,11 +249,11 @@ def test_a_run_is_the_latest_and_a_site_that_fails_is_named(admitting, hospitals
         raise UserError("found 2; client 2: Node Unavailable; client 27: of no site")
 
     monkeypatch.setattr(SuperLink, "submit", lambda *_: "1")
-    monkeypatch.setattr(admission, "follow", follow)
+    monkeypatch.setattr(federation, "follow", follow)
     done = cli("deploy", "run", "--name", "first")
     assert done.code == 2
     assert "found 2; west (client 2): Node Unavailable; client 27: of no site" in done.err[-1]
-    assert run_folder("latest") == hospitals.folder / "runs" / "first"
+    assert latest_run() == hospitals.folder / "runs" / "first"
 
 
 def test_a_server_without_the_gate_does_not_serve(hospitals, cli, monkeypatch):

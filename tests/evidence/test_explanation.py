@@ -25,8 +25,8 @@ from dance_flwr.evidence.render import render
 from dance_flwr.federation.client.client import load_at, open_client
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.model import ModelShape
-from dance_flwr.runs.inspection import show_evidence
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.evidence import show_evidence
+from dance_flwr.runs.result import load_model
 
 
 def random_model(seed, kind=DanceModel, label_evidence=True):

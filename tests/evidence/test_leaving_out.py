@@ -20,7 +20,7 @@ from dance_flwr.evidence.interventions import repredict
 from dance_flwr.evidence.leave_out import _other_chunks, leave_out
 from dance_flwr.evidence.pack import PARTS, Packs
 from dance_flwr.nn.ragged import Ragged
-from dance_flwr.runs.finished_run import FinishedRun
+from dance_flwr.runs.evidence import FinishedRun
 from dance_flwr.seeding import generator
 
 

@@ -24,7 +24,7 @@ from dance_flwr.data.text.encoder import TextEncoder, loaded
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.seal import seal
-from dance_flwr.runs.inspection import show_evidence, verify_evidence
+from dance_flwr.runs.evidence import show_evidence, verify_evidence
 
 CLIENTS = range(3)
 

@@ -7,7 +7,7 @@ import client_app
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.errors import UserError
 from dance_flwr.federation.wire import keys
-from dance_flwr.runs.reader import config_of
+from dance_flwr.runs.result import config_of
 
 KEYS = {"text_pooling": "probe", "edge_gates": "none", "rounds": 2, "evaluate_every": 1}
 

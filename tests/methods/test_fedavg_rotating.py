@@ -18,7 +18,7 @@ from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
 from dance_flwr.methods import get_spec, whole_graph
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.fedavg_rotating.client import FedAvgRotating, supervised_nodes
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 
 def config_of(**keys):

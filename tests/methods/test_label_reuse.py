@@ -22,7 +22,7 @@ from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.fedavg_rotating.client import FedAvgRotating, supervised_nodes
 from dance_flwr.methods.label_reuse import LabelHalves, input_labels
 from dance_flwr.methods.whole_graph import FedAvgFull
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 OFFERED = [
     "fedavg-full",

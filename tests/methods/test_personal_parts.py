@@ -11,7 +11,7 @@ from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.personal_parts.client import LAST, MEAN, keep, stored
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from dance_flwr.methods.personalised import Personalised
 from dance_flwr.methods.server_side import ServerSide
 from dance_flwr.metrics import accuracy
 from dance_flwr.nn.model import ModelShape
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 OWN_SERVER = ["local-only", "fedgta", "fedtad", "fedgvd", "fedsage"]
 

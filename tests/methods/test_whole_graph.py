@@ -12,7 +12,7 @@ from dance_flwr.methods import check_method, get_spec
 from dance_flwr.methods.plain_method import LabelledGraph
 from dance_flwr.methods.sampling_config import SamplingConfig
 from dance_flwr.methods.whole_graph import epoch_batches, train_on_graph
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 SAMPLED = [name for name in METHODS if SamplingConfig in get_spec(name).sections]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dance_flwr.pages.run_page import run_page
-from dance_flwr.runs.facts import read_facts
+from dance_flwr.runs.run import read_run
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 def path(hostile, tmp_path_factory):
     """The page of a run on a graph whose classes have hostile names."""
     out = tmp_path_factory.mktemp("pages") / "run.html"
-    run_page(read_facts(hostile.folder)).write(out)
+    run_page(read_run(hostile.folder)).write(out)
     return out
 
 
@@ -20,7 +20,7 @@ def path(hostile, tmp_path_factory):
 def live(hostile, tmp_path_factory):
     """The same page as if the run went on, written again every second."""
     out = tmp_path_factory.mktemp("pages") / "live.html"
-    run_page(read_facts(hostile.folder), 1.0).write(out)
+    run_page(read_run(hostile.folder), 1.0).write(out)
     return out
 
 
@@ -48,8 +48,8 @@ def compared(dance, reference, tmp_path_factory):
     """The page of a run beside another method and each client alone."""
     out = tmp_path_factory.mktemp("pages") / "compared.html"
     folders = [reference(method=m).folder for m in ("fedavg-full", "local-only")]
-    others = {folder: read_facts(folder) for folder in folders}
-    run_page(read_facts(dance.folder), None, others).write(out)
+    others = {folder: read_run(folder) for folder in folders}
+    run_page(read_run(dance.folder), None, others).write(out)
     return out
 
 
@@ -89,7 +89,7 @@ def test_no_name_of_a_line_is_over_the_data(watched, compared, wide):
 
 def test_pages_of_other_runs_break_no_rule_either(watched, compared, run, tmp_path):
     masked = run(rounds=1, method="fedavg-full", privacy_secure_aggregation=True)
-    run_page(read_facts(masked.folder)).write(tmp_path / "masked.html")
+    run_page(read_run(masked.folder)).write(tmp_path / "masked.html")
     for path in (compared, tmp_path / "masked.html"):
         seen = watched(viewport={"width": 1280, "height": 800})
         page = seen.open(path)

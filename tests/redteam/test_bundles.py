@@ -18,7 +18,7 @@ from flwr.supernode.nodestate import NodeStateFactory
 
 from dance_flwr import fingerprint
 from dance_flwr.deploy import bundle, prefork
-from dance_flwr.deploy.app_folder import submitted_app
+from dance_flwr.deploy.bundle import submitted_app
 from dance_flwr.errors import UserError
 from dance_flwr.federation.flower import TaskIdentity
 from dance_flwr.federation.wire import keys, messages

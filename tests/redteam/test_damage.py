@@ -13,7 +13,7 @@ from dance_flwr.data.prepare import prepare
 from dance_flwr.disk import read_npz, write_new, write_npz
 from dance_flwr.errors import DataError, ResumeError, UserError
 from dance_flwr.runs.checkpoint import CHECKPOINT, Checkpoint
-from dance_flwr.runs.status import read_status
+from dance_flwr.runs.run import read_status
 
 PLACES = np.linspace(0, 1, 9)  # from the first bit of a file to the last
 
@@ -150,7 +150,7 @@ def test_a_damaged_best_model_is_found_on_resume(stopped):
     checkpoint.best_round = 1  # so that the model is that of the file
     content = (folder / MODEL).read_bytes()
     from dance_flwr.fingerprint import model_fingerprint
-    from dance_flwr.runs.reader import load_model
+    from dance_flwr.runs.result import load_model
 
     checkpoint.best_model = model_fingerprint(load_model(folder))
     assert checkpoint.best(folder)

@@ -18,7 +18,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.seal import seal
 from dance_flwr.federation.wire import keys, messages
-from dance_flwr.runs.inspection import verify_evidence
+from dance_flwr.runs.evidence import verify_evidence
 
 
 class Forger:

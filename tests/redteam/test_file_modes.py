@@ -6,8 +6,7 @@ import stat
 import pytest
 
 from dance_flwr.data.prepare import prepare
-from dance_flwr.deploy.check import CHECKS, run_checks
-from dance_flwr.deploy.node import Node
+from dance_flwr.deploy.checks import CHECKS, Node, run_checks
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from dance_flwr.cli.status import render
 from dance_flwr.escaping import EscapedOutput, escaped, one_line
 from dance_flwr.evidence.render import _marked, _name
 from dance_flwr.evidence.summaries.summary import Span
-from dance_flwr.runs.status import Status
+from dance_flwr.runs.run import Status
 
 LIES = {
     "clipboard": "\x1b]52;c;ZWNobyBpbmZlY3RlZA==\x07",

@@ -21,12 +21,12 @@ from support.project import PROJECT
 
 from dance_flwr.data.prepare import prepare
 from dance_flwr.deploy import superlink
-from dance_flwr.deploy.app_folder import submitted_app
+from dance_flwr.deploy.bundle import submitted_app
 from dance_flwr.deploy.process_tree import ProcessTree, stop
 from dance_flwr.deploy.superlink import flower_environment
 from dance_flwr.errors import UserError
 from dance_flwr.runs.processes import free_port
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 from dance_flwr.runs.simulation import engine
 
 sys.path.insert(0, str(PROJECT / "benchmarks"))

@@ -21,8 +21,7 @@ from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn import calibration
 from dance_flwr.nn.calibration import TEMPERATURES, Calibration
 from dance_flwr.pages.audit_subject import open_run
-from dance_flwr.runs.finished_run import FinishedRun
-from dance_flwr.runs.inspection import show_evidence, verify_evidence
+from dance_flwr.runs.evidence import FinishedRun, show_evidence, verify_evidence
 
 
 def quiet(line):

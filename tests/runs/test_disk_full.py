@@ -25,7 +25,7 @@ from dance_flwr.data.prepare import prepare
 from dance_flwr.disk import atomic_file
 from dance_flwr.errors import QuorumError
 from dance_flwr.evidence.pack import Packs
-from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.result import read_result
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

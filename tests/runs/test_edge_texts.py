@@ -22,7 +22,7 @@ from dance_flwr.evidence.pack import Packs
 from dance_flwr.pages import audit
 from dance_flwr.pages.audit_subject import open_run
 from dance_flwr.pages.document import unpacked
-from dance_flwr.runs.inspection import show_evidence, verify_evidence
+from dance_flwr.runs.evidence import show_evidence, verify_evidence
 
 
 @pytest.fixture(scope="module")

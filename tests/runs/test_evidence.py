@@ -9,8 +9,7 @@ from dance_flwr.config.paths import RESULT
 from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.errors import UserError
 from dance_flwr.nn.calibration import Calibration
-from dance_flwr.runs.finished_run import FinishedRun
-from dance_flwr.runs.inspection import show_evidence, verify_evidence
+from dance_flwr.runs.evidence import FinishedRun, show_evidence, verify_evidence
 
 
 @pytest.fixture

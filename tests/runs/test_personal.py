@@ -25,9 +25,8 @@ from dance_flwr.federation.wire import keys
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.mixture import SHARES, best_candidate, mixture_losses
 from dance_flwr.pages.run_page import report_run
-from dance_flwr.runs.finished_run import FinishedRun
-from dance_flwr.runs.inspection import verify_evidence
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.evidence import FinishedRun, verify_evidence
+from dance_flwr.runs.result import load_model
 
 MIX = {"personal": "mix", "seed": 2}
 

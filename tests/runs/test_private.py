@@ -13,8 +13,7 @@ from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.measured import NAME, Measured, read_measured
 from dance_flwr.pages.run_page import report_run
-from dance_flwr.runs.private import Private
-from dance_flwr.runs.status import read_status
+from dance_flwr.runs.run import PrivateStatus, read_status
 
 NOISE = {"privacy_noise_multiplier": 1.0, "privacy_epsilon": 50.0, "rounds": 2}
 MODES = {
@@ -95,7 +94,7 @@ def test_sites_that_are_elsewhere_are_told_where_they_look(noisy, tmp_path):
 
 def test_a_running_run_has_its_losses_and_no_site(run_config, tmp_path):
     from dance_flwr.data.prepare import prepare
-    from dance_flwr.runs.simulation.engine import run_in_process
+    from dance_flwr.runs.simulation.in_process import run_in_process
 
     config, seen = run_config(out=str(tmp_path / "run"), **NOISE, **MODES["local"]), []
     prepare(config)
@@ -116,15 +115,15 @@ def test_without_noise_or_with_that_of_the_seed_accuracy_is_measured(run, refere
 
 def test_lines_of_many_rounds_and_sites_stay_few():
     sites = [Measured(k, 0, 0, "a", 0) for k in range(30)]
-    many = Private(8.0, True, 7.5, [(n, 100.0 - n) for n in range(1, 51)], sites, "x")
+    many = PrivateStatus(8.0, True, 7.5, [(n, 100.0 - n) for n in range(1, 51)], sites, "x")
     rows = many.rows()
     assert len(rows) == 14 and rows[-1] == ("", "and 20 more")
     shown = rows[0][1].split(" in rounds ")[1].split(", ")
     assert len(shown) <= 9 and (shown[0], shown[-1]) == ("1", "50") and "rose" not in rows[0][1]
     assert rows[3] == ("client 0", "no test nodes")
-    grows = Private(8.0, True, 1.0, [(1, 1.3), (2, 24.6), (3, 71.9)])
+    grows = PrivateStatus(8.0, True, 1.0, [(1, 1.3), (2, 24.6), (3, 71.9)])
     assert grows.rows()[0] == ("loss", "1.3, 24.6, 71.9 in rounds 1, 2, 3; it rose")
-    assert Private(8.0, True, None, [(4, 1.0)]).rows() == [("loss", "1 in round 4")]
+    assert PrivateStatus(8.0, True, None, [(4, 1.0)]).rows() == [("loss", "1 in round 4")]
     assert json.dumps(asdict(many))
 
 

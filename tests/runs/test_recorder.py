@@ -17,10 +17,10 @@ from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.metrics import Counts
 from dance_flwr.pages.run_page import report_run
 from dance_flwr.runs.checkpoint import Checkpoint
-from dance_flwr.runs.history import Round, whole_lines
 from dance_flwr.runs.recorder import Recorder
-from dance_flwr.runs.status import read_status
-from dance_flwr.runs.trackers.contract import final_numbers
+from dance_flwr.runs.result import read_history
+from dance_flwr.runs.run import read_status
+from dance_flwr.runs.tracking import final_numbers
 
 KEYS = {"partition": "random", "clients": 2, "rounds": 2, "method": "fedavg-full"}
 LINE = "no client has validation nodes: the last model is kept"
@@ -40,7 +40,7 @@ def test_without_validation_nodes_the_last_model_is_kept(run, data, caplog):
     result, first = finished.result, run(data=data, **{**KEYS, "rounds": 1}).result
     assert (result["best_round"], result["val_nodes"], result["val_accuracy"]) == (2, 0, None)
     assert result["model_fingerprint"] != first["model_fingerprint"]
-    rows = [Round.read(line) for line in whole_lines(finished.folder / "history.jsonl")]
+    rows = read_history(finished.folder)
     assert [(row.val_accuracy, row.val_macro_f1, row.views) for row in rows] == [
         (None, None, {})
     ] * 2

@@ -31,7 +31,7 @@ from dance_flwr.federation.server import round as round_module
 from dance_flwr.methods import server_side
 from dance_flwr.runs import checkpoint, recorder
 from dance_flwr.runs.locks import exclusive
-from dance_flwr.runs.status import FINISHED, read_status
+from dance_flwr.runs.run import FINISHED, read_status
 
 SEEDED = {"privacy_seeded": True, "privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0}
 PLAIN = {"method": "fedavg-full"}

@@ -18,13 +18,12 @@ from dance_flwr import events
 from dance_flwr.cli.status import render
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import QuorumError, UserError
-from dance_flwr.runs import lifecycle as observe
-from dance_flwr.runs import metrics_export as prometheus
-from dance_flwr.runs.history import Round, whole_lines
+from dance_flwr.runs import monitoring
 from dance_flwr.runs.locks import SERVER, exclusive, is_locked
-from dance_flwr.runs.simulation.engine import run_in_process
-from dance_flwr.runs.status import Absent, read_status
-from dance_flwr.runs.units import duration, pace, size
+from dance_flwr.runs.result import Round, read_history, whole_lines
+from dance_flwr.runs.run import Absent, read_status
+from dance_flwr.runs.simulation.in_process import run_in_process
+from dance_flwr.terminal import duration, pace, size
 
 FAST = {"method": "fedavg-full", "local_epochs": 1}
 
@@ -90,7 +89,7 @@ def test_while_it_runs_and_after_its_end(seen, tmp_path):
     assert [(status.state, status.round, status.rounds) for status in during] == [
         ("running", k, 3) for k in (1, 2, 3)
     ]
-    rows = [Round.read(line) for line in whole_lines(tmp_path / "run" / "history.jsonl")]
+    rows = read_history(tmp_path / "run")
     second = during[1]
     assert second.val_accuracy == rows[1].val_accuracy and second.val_round == 2
     assert second.best_accuracy == max(row.val_accuracy for row in rows[:2])
@@ -295,7 +294,7 @@ def test_a_rejected_upload_and_its_sender_are_named(run):
 
 def test_a_client_that_was_not_drawn_is_not_absent(run):
     finished = run(client_fraction=0.67, evaluate_every=3, rounds=2, **FAST)
-    first = Round.read(json.dumps(finished.result["history"][0]))
+    first = Round.of(finished.result["history"][0])
     assert len(first.answered) == 2 and first.absent == {}
 
 
@@ -333,7 +332,7 @@ def test_a_node_that_is_not_connected_is_named():
 
 def test_rows_of_an_earlier_version_are_read():
     row = {key: value for key, value in asdict(Round(4)).items() if key != "absent"}
-    assert Round.read(json.dumps(row)) == Round(4)
+    assert Round.of(row) == Round(4)
 
 
 def test_units():
@@ -522,7 +521,7 @@ def metrics(folder):
 def test_numbers_for_prometheus_after_every_round_and_at_the_end(seen, tmp_path, monkeypatch):
     target, found = tmp_path / "metrics", []
     target.mkdir()
-    monkeypatch.setenv(observe.METRICS, str(target))
+    monkeypatch.setenv(monitoring.METRICS, str(target))
     during = seen(lambda row: found.append(metrics(target)))
     for status, numbers in zip(during, found, strict=True):
         assert numbers["dance_flwr_round",] == status.round and numbers["dance_flwr_rounds",] == 3
@@ -554,7 +553,7 @@ def test_numbers_for_prometheus_after_every_round_and_at_the_end(seen, tmp_path,
 )
 def test_numbers_of_a_run_that_ended_early(seen, tmp_path, monkeypatch, error, state):
     (tmp_path / "metrics").mkdir()
-    monkeypatch.setenv(observe.METRICS, str(tmp_path / "metrics"))
+    monkeypatch.setenv(monitoring.METRICS, str(tmp_path / "metrics"))
     with pytest.raises(type(error)):
         seen(stop_after(1, error))
     numbers = metrics(tmp_path / "metrics")
@@ -562,10 +561,10 @@ def test_numbers_of_a_run_that_ended_early(seen, tmp_path, monkeypatch, error, s
 
 
 def test_numbers_name_the_run_whatever_it_is_called(tmp_path):
-    from dance_flwr.runs.status import Status
+    from dance_flwr.runs.run import Status
 
     missing = [Absent(1, "gone", 1, 1.0, None)]
-    prometheus.write(
+    monitoring.write_metrics(
         Status("x", "running", run='../a "b"\\', method="dance", answered=[0], absent=missing),
         tmp_path,
     )
@@ -579,7 +578,7 @@ def test_numbers_name_the_run_whatever_it_is_called(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_is_a_warning(run, tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv(observe.METRICS, str(tmp_path / "nowhere"))
+    monkeypatch.setenv(monitoring.METRICS, str(tmp_path / "nowhere"))
     with caplog.at_level(logging.WARNING, "flwr"):
         run(rounds=2, **FAST)
     warned = [record.getMessage() for record in caplog.records if "nowhere" in record.getMessage()]

@@ -14,10 +14,16 @@ from dance_flwr.config.plugins import TRACKERS
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.errors import UserError
 from dance_flwr.runs import tracking
-from dance_flwr.runs.facts import read_facts
-from dance_flwr.runs.history import Round
-from dance_flwr.runs.trackers.contract import final_numbers, round_numbers
-from dance_flwr.runs.tracking import Tracking, check_trackers, track, tracked
+from dance_flwr.runs.result import Round
+from dance_flwr.runs.run import read_run
+from dance_flwr.runs.tracking import (
+    Tracking,
+    check_trackers,
+    final_numbers,
+    round_numbers,
+    track,
+    tracked,
+)
 
 PACKAGES = ("mlflow", "tensorboard", "trackio", "wandb")
 
@@ -161,7 +167,7 @@ def check(name, facts):
 
 def test_numbers_of_a_round_are_those_of_its_history(dance):
     row = dance.result["history"][0]
-    found = round_numbers(Round.read(json.dumps(row)))
+    found = round_numbers(Round.of(row))
     assert found["loss"] == row["loss"] and found["val_accuracy"] == row["val_accuracy"]
     assert found["bytes_up"] == sum(row["bytes_up"].values())
     assert found["bytes_up/client-1"] == row["bytes_up"]["1"]
@@ -174,7 +180,7 @@ def test_numbers_of_a_round_are_those_of_its_history(dance):
 
 def test_a_run_is_read_back_by_the_trackers_own_library(tracker, copied, dance):
     """After the fact, twice: nothing is stored twice, and no text of a client is stored."""
-    facts = read_facts(copied)
+    facts = read_run(copied)
     for _ in range(2):
         track([Tracking(tracker, copied)], facts)
     texts = check(tracker, facts)
@@ -199,7 +205,7 @@ def test_each_round_is_there_while_it_runs_and_a_resumed_run_goes_on(
 ):
     """Killed after round 2: two rounds are stored; resumed, the rest follow."""
     from dance_flwr.runs.locks import SERVER, exclusive
-    from dance_flwr.runs.simulation.engine import run_in_process
+    from dance_flwr.runs.simulation.in_process import run_in_process
 
     folder, held = tmp_path / "run", []
     config = run_config(out=str(folder), method="fedavg-full", local_epochs=1)
@@ -219,11 +225,11 @@ def test_each_round_is_there_while_it_runs_and_a_resumed_run_goes_on(
                 raise Killed
 
         run_in_process(config, folder, look)
-    check(tracker, read_facts(folder))
+    check(tracker, read_run(folder))
     assert len(held) == 1 and held[0].startswith("tracked     ")
     done = cli("run", "--resume", folder, "--track", tracker)
     assert done.code == 0 and "tracked     " in done.out
-    facts = read_facts(folder)
+    facts = read_run(folder)
     assert len(facts.rows) == 3
     check(tracker, facts)
 
@@ -246,7 +252,7 @@ class Broken:
 
 
 def test_a_tracker_that_fails_costs_no_run(run_config, tmp_path, monkeypatch, dance):
-    from dance_flwr.runs.simulation.engine import run_in_process
+    from dance_flwr.runs.simulation.in_process import run_in_process
 
     monkeypatch.setitem(TRACKERS.builtin, "broken", Broken)
     folder = tmp_path / "run"
@@ -257,9 +263,9 @@ def test_a_tracker_that_fails_costs_no_run(run_config, tmp_path, monkeypatch, da
     ):
         run_in_process(config, folder, lambda row: after_round())
     assert len(seen) == 1 and f"dance-flwr report {folder}" in str(seen[0].message)
-    assert len(read_facts(folder).rows) == 3
+    assert len(read_run(folder).rows) == 3
     with pytest.raises(UserError, match="--track broken: expected a store that can be written"):
-        track([Tracking("broken", dance.folder)], read_facts(dance.folder))
+        track([Tracking("broken", dance.folder)], read_run(dance.folder))
 
 
 def test_what_is_missing_is_one_line_before_anything_runs(monkeypatch, cli, tmp_path, dance):
@@ -291,6 +297,6 @@ def test_nothing_is_asked_of_the_network(tracker, copied, monkeypatch):
     for name in ("connect", "connect_ex"):
         monkeypatch.setattr(socket.socket, name, refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    facts = read_facts(copied)
+    facts = read_run(copied)
     track([Tracking(tracker, copied)], facts)
     check(tracker, facts)

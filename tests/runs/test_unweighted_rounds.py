@@ -12,9 +12,8 @@ import client_app
 from dance_flwr.data.graphs.graph import TEST, TRAIN
 from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey, SecAggStage
 from dance_flwr.runs.checkpoint import Checkpoint
-from dance_flwr.runs.history import Round, whole_lines
-from dance_flwr.runs.reader import load_model
-from dance_flwr.runs.status import read_status
+from dance_flwr.runs.result import load_model, read_history
+from dance_flwr.runs.run import read_status
 
 CLIENTS, ROUNDS = 4, 6
 KEYS = {
@@ -56,7 +55,7 @@ def stops_after(round_):
 def test_a_round_without_weights_is_skipped_and_the_run_goes_on(run, data, caplog, keys):
     with caplog.at_level(logging.WARNING, "flwr"):
         finished = run(data=data, **KEYS | keys)
-    rows = [Round.read(line) for line in whole_lines(finished.folder / "history.jsonl")]
+    rows = read_history(finished.folder)
     assert [row.round for row in rows] == list(range(1, ROUNDS + 1))
     skipped = [row.round for row in rows if row.skipped]
     assert 0 < len(skipped) < ROUNDS

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 TIMES = (
     "seconds_total",

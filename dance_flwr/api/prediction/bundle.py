@@ -30,7 +30,7 @@ from dance_flwr.fingerprint import VERSION, file_sha256
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.calibration import Calibration
-from dance_flwr.runs.reader import config_of, load_model, read_result, validated
+from dance_flwr.runs.result import config_of, load_model, read_result, validated
 
 CARD = "README.md"
 # Keys about the machine and the clients of the run, which mean nothing to a user of its model.

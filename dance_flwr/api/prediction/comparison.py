@@ -11,7 +11,7 @@ from dance_flwr.api.prediction.tested import tested_clients
 from dance_flwr.api.prediction.worth import paired_difference
 from dance_flwr.errors import UserError
 from dance_flwr.federation.wire.keys import DATA_SHA256
-from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.result import read_result
 
 
 @dataclass(frozen=True)

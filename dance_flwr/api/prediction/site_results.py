@@ -15,7 +15,7 @@ from dance_flwr.federation.client.final_model import read_final
 from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.fingerprint import provenance
 from dance_flwr.nn.calibration import Calibration
-from dance_flwr.runs.summary import privacy_facts
+from dance_flwr.runs.result import privacy_of
 
 
 def write_results(
@@ -41,7 +41,7 @@ def write_results(
         unfitted
         | facts
         | {
-            "privacy": privacy_facts(config, affordable_rounds(config), 0),
+            "privacy": privacy_of(config, affordable_rounds(config), 0),
             "provenance": provenance(),
             "history": [{"val_accuracy": facts["val_accuracy"]}],
             "clients": [],

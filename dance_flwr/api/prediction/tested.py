@@ -24,7 +24,7 @@ from dance_flwr.federation.client.own_model import deployed_own
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.federation.wire.keys import DATA_SHA256
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.runs.reader import config_of, load_model
+from dance_flwr.runs.result import config_of, load_model
 
 
 @dataclass(frozen=True)

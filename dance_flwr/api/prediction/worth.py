@@ -12,8 +12,8 @@ from dance_flwr.api.prediction.tested import TestedClient, tested_clients
 from dance_flwr.config.sections import ALONE, PERSONAL
 from dance_flwr.errors import UserError, counted
 from dance_flwr.metrics import QUANTILE, macro_f1
-from dance_flwr.runs.reader import read_result
-from dance_flwr.runs.units import size
+from dance_flwr.runs.result import read_result
+from dance_flwr.terminal import size
 
 # As a client could do alone, as the federation's model does, and what the client deploys.
 MODELS = {ALONE: "alone", "global": "federated", "deployed": "deployed"}

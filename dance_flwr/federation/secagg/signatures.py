@@ -36,7 +36,7 @@ _LABEL = "dance-flwr statement 1"
 # Why (decision 8): the keys that authenticate SuperNodes, which every node of a deployment has, are
 # of P-384; SHA-384 is the hash of that strength.
 _ALGORITHM = ec.ECDSA(hashes.SHA384())
-_MAKE = "create one with `dance-flwr deploy key --out FILE`"
+_MAKE = "create one with `ssh-keygen -t ecdsa -b 384 -N '' -f FILE`"
 _COLLECT = "create the file with `dance-flwr deploy peer-keys`"
 
 

@@ -1,16 +1,85 @@
-"""A Grid that calls the unmodified ClientApp in this process: no Ray, no ports, no start-up."""
+"""Run the two apps on this machine in one process, one client after the other.
 
-from collections.abc import Callable, Iterable, Mapping
+No Ray, no ports, no start-up: the unmodified ClientApp is called where the server sends a message.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
+from dance_flwr import events
+from dance_flwr.config.outputs import check_out
+from dance_flwr.config.paths import PROJECT, RESULT, data_root
+from dance_flwr.config.tree import RunConfig, flatten
+from dance_flwr.data.imports.loading import absolute_source
 from dance_flwr.federation.flower import Run, TaskIdentity
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.messages import with_content
+from dance_flwr.runs.locks import is_locked
+from dance_flwr.runs.result import read_result
+from dance_flwr.runs.resume import refuse_earlier
+
+OnRound = Callable[[Mapping[str, Any]], None]
+
+
+def placed(config: RunConfig) -> RunConfig:
+    """Return the configuration with a folder for the run and absolute paths.
+
+    Clients of an engine may have another working directory, so all their paths are absolute.
+    """
+    name = time.strftime(
+        f"{Path(config.data).name}-{config.method}-seed{config.seed}-%Y%m%d-%H%M%S"
+    )
+    folder = Path(config.out).expanduser().resolve() if config.out else Path.cwd() / "runs" / name
+    root = data_root(config)
+    data = absolute_source(config.data, root)
+    check_out(folder / RESULT, "`out`")
+    if not is_locked(folder):  # the lock of a run at work refuses another one
+        refuse_earlier(config, folder)
+    return replace(config, out=str(folder), data=data, data_root=str(root))
+
+
+def run_in_process(
+    config: RunConfig, folder: Path, on_round: OnRound, name: str = ""
+) -> dict[str, Any]:
+    """Run the unmodified apps in this process, one client after the other; return the result."""
+    with apps():
+        import client_app
+        import server_app
+
+        keep_errors_only()
+        # Another number for every run, as clients keep a folder for each.
+        run_id = time.time_ns()
+        grid = InProcessGrid(client_app.app, flatten(config), config.clients, run_id=run_id)
+        server_app.run(grid, config, name or str(run_id), folder, on_round)
+    return read_result(folder)
+
+
+def keep_errors_only() -> None:
+    """Keep the log of Flower to its errors."""
+    # Rows of the history are the progress; other lines are for programs that read the log.
+    if not events.structured():
+        logging.getLogger("flwr").setLevel(logging.ERROR)
+
+
+@contextmanager
+def apps() -> Iterator[None]:
+    """Make the two apps importable."""
+    sys.path.insert(0, str(PROJECT))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(PROJECT))
 
 
 class InProcessGrid(Grid):
@@ -20,11 +89,11 @@ class InProcessGrid(Grid):
     ----------
     client_app : answers every message
     run_config : flat keys, the same for all clients
-    nodes : node id -> node config; a number stands for so many nodes of one partition each
+    nodes : node id -> node config; a number = so many nodes, each with its own partition
     on_message : called with every message and every reply, for recording
     """
 
-    # Nothing is packed, so that messages can be read where they pass.
+    # Messages are not packed, so that tests can read them.
     crosses_a_wire = False
 
     def __init__(
@@ -51,7 +120,7 @@ class InProcessGrid(Grid):
         }
         self._replies: dict[str, Message] = {}
         self._numbers = count()
-        # Messages carry the identity of the process's task; under an engine, Flower sets it.
+        # Under an engine, Flower sets the identity that messages carry.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run_id, 0, run_id
 
     def set_run(self, run: Run) -> None:
@@ -80,7 +149,7 @@ class InProcessGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Answer the messages and keep the replies."""
-        # In the order of messages: a run repeats itself to the last bit (decision 1).
+        # In the order of messages, so that a run repeats itself to the last bit (decision 1).
         return [self._answer(message) for message in messages]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -102,7 +171,7 @@ class InProcessGrid(Grid):
         try:
             reply = self._app(_delivered(message), self._contexts[node])
         except Exception as error:
-            # As an engine sends the failure of a client: it must not end the server's process.
+            # As an engine does: the failure of a client must not end the server's process.
             reply = Message(Error(0, f"{type(error).__name__}: {error}"), reply_to=message)
         if self._on_message:
             self._on_message(reply)

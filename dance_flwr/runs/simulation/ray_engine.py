@@ -26,8 +26,8 @@ from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
 from dance_flwr.runs.processes import private_folder, stopping_in_order
-from dance_flwr.runs.reader import read_result
-from dance_flwr.runs.simulation.engine import OnRound, apps, keep_errors_only
+from dance_flwr.runs.result import read_result
+from dance_flwr.runs.simulation.in_process import OnRound, apps, keep_errors_only
 from dance_flwr.runs.simulation.ray_keeper import kept
 
 _END_SECONDS = 10.0
@@ -70,7 +70,7 @@ def run_under_ray(
     logging.getLogger("flwr").addFilter(_is_no_repetition)
     with apps(), _ray(address), stopping_in_order(always=True):
         flower.replace("BasicActorPool", _pool_type(stopped))
-        # Flower reads its variable when it is imported; nothing of a run is told to its makers.
+        # Flower read its variable when it was imported; runs send no telemetry.
         flower.replace("FLWR_TELEMETRY_ENABLED", "0")
         try:
             flower.run_simulation(
@@ -107,12 +107,12 @@ class InstalledClientApp:
 
 
 def _is_no_repetition(record: logging.LogRecord) -> bool:
-    """Whether a line is none of Flower's tracebacks of a failure, which our server reports too."""
+    """Whether a record is not one of Flower's tracebacks, as our server reports failures, too."""
     return record.module not in ("vce_api", "raybackend")
 
 
 def _stoppable(grid: Grid, stopped: threading.Event) -> Grid:
-    """Return the grid, in which waiting for replies ends when the run is stopped."""
+    """Change a grid so that waiting for replies ends when the run is stopped; return it."""
     pull = grid.pull_messages
 
     def pull_messages(message_ids: Iterable[str]) -> Iterable[Message]:
@@ -136,8 +136,8 @@ def _ray(address: str) -> Iterator[None]:
         return
     # Why (decision 2): Ray's default below /tmp/ray is writable by every user.
     folder = str(private_folder())
-    # Why (decision 2): Ray listens everywhere by default, and runs tasks for whoever reaches it;
-    # its switch for loopback has the name of the systems where that is the default.
+    # Why (decision 2): Ray listens everywhere by default, and runs tasks for whoever reaches it.
+    # The first variable, named for the systems with another default, makes it listen on loopback.
     os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     with kept(folder), _connected("local", include_dashboard=False):
@@ -145,11 +145,11 @@ def _ray(address: str) -> Iterator[None]:
 
 
 def _check_listener(address: str) -> None:
-    """Check that something listens there: Ray itself tries for minutes, and then ends the process.
+    """Check that something listens there; Ray would try for minutes, and then end the process.
 
     Raises
     ------
-    UserError : nothing does, or the address is none
+    UserError : nothing does, or the address is invalid
     """
     host, _, port = address.rpartition(":")
     try:
@@ -189,7 +189,6 @@ def resources(config: RunConfig, gpus: int) -> dict[str, float]:
 
 
 def _gpus() -> int:
-    """Return how many GPUs Ray has."""
     import ray
 
     found = ray.cluster_resources()  # type: ignore[no-untyped-call]

@@ -3,8 +3,8 @@
 python -m dance_flwr.runs.simulation.ray_keeper FOLDER OWNER
     wait until standard input ends, as it does with the process of this number, then clean up
 
-Ray's first generation dies with its owner; agents and workers, its grandchildren, look for their
-parent by themselves, which has taken them more than a minute (decision 2).
+The children of the owner end with it. Agents and workers, its grandchildren, have taken more than
+a minute to notice that their parent is gone (decision 2).
 """
 
 import os
@@ -46,9 +46,10 @@ def kept(folder: str) -> Iterator[None]:
 
 
 def _users(folder: str, owner: int) -> list[psutil.Process]:
-    """Return the processes of the Ray in this folder, but for the one that started it.
+    """Return the processes of the Ray in this folder, without its owner.
 
-    By their environment, which one that renames itself overwrites, or an open file.
+    They have the folder in their environment, or, if they have renamed themselves, an open file
+    in it.
     """
     found = []
     for process in psutil.process_iter():

@@ -16,7 +16,7 @@ from dance_flwr.data.prepare import prepare
 from dance_flwr.llm.session import Session
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 METHODS = ("llata", "llata-cosine", "llata-propagation")
 NOTHING = {

@@ -130,7 +130,7 @@ def one_line(error: Exception) -> str:
 
 def _run(task: Task) -> None:
     """Run in this process; the folder gets its final name when result and facts are in it."""
-    from dance_flwr.runs.simulation.engine import run_in_process
+    from dance_flwr.runs.simulation.in_process import run_in_process
 
     assert task.partition is not None
     config, draft = task.cell.config, task.draft

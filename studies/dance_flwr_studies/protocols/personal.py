@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from dance_flwr.config.options import Value
-from dance_flwr.runs.units import size
+from dance_flwr.terminal import size
 from dance_flwr_studies.engine.cells import (
     Cell,
     Experiment,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dance_flwr.config.outputs import check_out
 from dance_flwr.disk import write_text
-from dance_flwr.runs.reader import config_of, read_result
+from dance_flwr.runs.result import config_of, read_result
 from dance_flwr_studies.engine.cells import ACCURACIES, Label, Picture, Row, dataset_name
 from dance_flwr_studies.engine.compact_rows import compact
 from dance_flwr_studies.engine.folder import settings_of

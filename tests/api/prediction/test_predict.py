@@ -21,7 +21,7 @@ from dance_flwr.evidence.json_lines import _compare
 from dance_flwr.federation.client.client import open_client
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 
 def quiet(line):

@@ -24,7 +24,7 @@ from dance_flwr.federation.client.device import (
     named_device,
     pick_device,
 )
-from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.result import read_result
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 from dance_flwr.runs.simulation.ray_engine import resources
 

@@ -8,7 +8,7 @@ from dance_flwr.federation.client.client import Client
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 
 @pytest.fixture

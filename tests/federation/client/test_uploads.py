@@ -17,7 +17,7 @@ from dance_flwr.federation.flower import SecAggKey
 from dance_flwr.federation.privacy.quantiser import Quantised, dequantise
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.serialization import bytes_of
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 PLAIN = {"method": "fedavg-full"}
 SECURE = {"privacy_secure_aggregation": True, "clients": 5}

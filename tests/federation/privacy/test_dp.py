@@ -23,7 +23,7 @@ from dance_flwr.federation.privacy.dp import (
 from dance_flwr.federation.privacy.mechanism import add_noise, clip
 from dance_flwr.federation.privacy.noise import MAX_DEVIATE, NoiseStream
 from dance_flwr.federation.secagg.vectors import MAX_VALUE, MetricLayout
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 DP = {
     "method": "fedavg-full",

@@ -30,7 +30,7 @@ from dance_flwr.federation.server.secure_grid import SecureGrid
 from dance_flwr.federation.wire import keys as wire_keys
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import Uplink
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 STAGES = (Stage.SETUP, Stage.SHARE_KEYS, Stage.COLLECT_MASKED_VECTORS, Stage.UNMASK)
 SECURE = {"privacy_secure_aggregation": True, "clients": 5, "rounds": 2}

@@ -3,8 +3,7 @@
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from dance_flwr.deploy.certificates import make_key
-from dance_flwr.deploy.peers import write_peer_keys
+from dance_flwr.deploy.certificates import make_key, write_peer_keys
 from dance_flwr.errors import UserError
 from dance_flwr.federation.secagg.masks import MASKS, SHARES, derivation, shared_key
 from dance_flwr.federation.secagg.signatures import (

@@ -15,7 +15,7 @@ from support.processes import Started
 from dance_flwr.config.text import to_toml
 from dance_flwr.data.prepare import prepare
 from dance_flwr.runs.processes import free_port, private_folder
-from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.result import read_result
 
 pytestmark = [pytest.mark.flower, pytest.mark.xdist_group("engine")]
 CLIENTS = 20

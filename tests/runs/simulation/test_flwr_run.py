@@ -17,7 +17,7 @@ from support.processes import MARK, marked
 from support.project import PROJECT
 
 from dance_flwr.config.text import toml_value
-from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.result import read_result
 
 pytestmark = [pytest.mark.flower, pytest.mark.xdist_group("engine")]
 PORT = 39091  # of the SuperLink that Flower starts for a user; it has no option

@@ -21,7 +21,7 @@ from dance_flwr.fingerprint import model_fingerprint, provenance
 from dance_flwr.llm.config import LlmConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import accuracy, count
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 
 PLAIN = {"method": "fedavg-full"}
 TOP = {

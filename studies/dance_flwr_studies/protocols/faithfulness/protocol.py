@@ -28,7 +28,7 @@ from dance_flwr.federation.client.client import load_at, shape_of
 from dance_flwr.federation.client.device import pick_device
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods import get_spec
-from dance_flwr.runs.reader import load_model, read_result
+from dance_flwr.runs.result import load_model, read_result
 from dance_flwr.seeding import derive, generator
 from dance_flwr_studies.engine.cells import Cell, Experiment, Request
 from dance_flwr_studies.metrics.faithfulness import (

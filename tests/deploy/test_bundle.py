@@ -7,7 +7,8 @@ from support.outside.toy_method import METHOD
 from support.project import PROJECT
 
 from dance_flwr.config.plugins import METHODS
-from dance_flwr.deploy import app_folder
+from dance_flwr.deploy import bundle
+from dance_flwr.errors import UserError
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def declared(folder):
 
 
 def test_the_copy_holds_the_app_and_nothing_else(tmp_path):
-    copy = app_folder.submitted_app(tmp_path)
+    copy = bundle.submitted_app(tmp_path)
     assert declared(copy) == declared(PROJECT)
     files = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
     assert {"server_app.py", "client_app.py", "dance_flwr/config/tree.py"} <= files
@@ -34,7 +35,7 @@ def test_the_copy_holds_the_app_and_nothing_else(tmp_path):
 
 
 def test_a_copy_declares_the_keys_of_plug_ins(tmp_path, toy):
-    copy = app_folder.submitted_app(tmp_path)
+    copy = bundle.submitted_app(tmp_path)
     before, after = declared(PROJECT), declared(copy)
     assert after["tool"]["flwr"]["app"]["config"].pop("toy") == {"shrink": 0.5, "rounds-off": 0}
     assert after == before
@@ -44,6 +45,6 @@ def test_a_copy_declares_the_keys_of_plug_ins(tmp_path, toy):
 
 
 def test_a_package_without_its_app_says_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setattr(app_folder, "PROJECT", tmp_path)
-    with pytest.raises(app_folder.UserError, match="install dance-flwr again"):
-        app_folder.app_dir()
+    monkeypatch.setattr(bundle, "PROJECT", tmp_path)
+    with pytest.raises(UserError, match="install dance-flwr again"):
+        bundle.app_dir()

@@ -1,1 +1,0 @@
-"""Trackers of experiments, one file each: the folder of a run, in the store of another tool."""
