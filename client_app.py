@@ -13,7 +13,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.client.app import ReticentApp, log_answers
 from dance_flwr.federation.node_config import client_number
 from dance_flwr.federation.secagg.client import secure_sum
-from dance_flwr.federation.secagg.signing import signed_hello
+from dance_flwr.federation.secagg.signatures import signed_hello
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.serialization import answer_packed
 from dance_flwr.fingerprint import PROTOCOL

@@ -16,15 +16,21 @@ from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.federation.privacy.dp import affordable_rounds
-from dance_flwr.federation.server.deadline import timeout_of
-from dance_flwr.federation.server.ending import final_counts, hashes, score_record
-from dance_flwr.federation.server.membership import describe, join, with_clients
 from dance_flwr.federation.server.message_log import MessageLog
+from dance_flwr.federation.server.polling import timeout_of
 from dance_flwr.federation.server.reading import settled_reading
 from dance_flwr.federation.server.round import initial_arrays
-from dance_flwr.federation.server.secure_grid import federate
+from dance_flwr.federation.server.session import (
+    describe,
+    federate,
+    final_counts,
+    hashes,
+    join,
+    score_record,
+    with_clients,
+)
 from dance_flwr.federation.server.strategies import make_round, strategy_name
-from dance_flwr.federation.wire import configs
+from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.methods import check_method, evaluation, get_spec
 from dance_flwr.runs.checkpoint import Checkpoint
@@ -78,7 +84,7 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     members = join(grid, config, log := MessageLog())
     prepared = None if members[0].owns_data else checkpoint.prepare_partition(LOG.info)
     federation, timeout = federate(grid, members, config, log), timeout_of(config)
-    common = configs.run_config(checkpoint.run, str(prepared.folder if prepared else ""))
+    common = messages.run_config(checkpoint.run, str(prepared.folder if prepared else ""))
     described = describe(federation, common, timeout)
     checkpoint.agree(prepared.manifest if prepared else None, described)
     first = (schemas := list(described.values()))[0]
@@ -108,7 +114,8 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
         facts |= {"partition_dir": str(prepared.folder) if prepared else None}
         facts |= {"devices": [s.device for s in schemas], "reading": checkpoint.reading}
         facts |= {"tokens": token_ledgers(tokens, checkpoint.sizes)}
-        ending, kept = configs.sealing_config(common, rec.calibrate(clients)), spec.keeps_evidence
+        fitted, kept = rec.calibrate(clients), spec.keeps_evidence
+        ending = {**common, keys.TEMPERATURE: fitted.temperature, keys.SCORED_NODES: fitted.nodes}
         facts |= hashes(federation, schemas, ending, timeout, evidence=kept, own_data=not prepared)
         return rec.write(clients, costs | facts | {"messages": log.rows()})
 

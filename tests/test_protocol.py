@@ -21,7 +21,7 @@ from support.project import PROJECT
 
 import dance_flwr
 from dance_flwr.config.plugins import BACKBONES, METHODS, STRATEGIES
-from dance_flwr.federation.wire import configs
+from dance_flwr.federation.wire import messages
 
 GOLDEN = PROJECT / "tests" / "golden" / "schema.json"
 UPDATE = "python -m pytest tests/test_protocol.py --update-golden"
@@ -144,8 +144,8 @@ def test_a_new_key_of_a_message_needs_a_new_protocol(run, recorded, tmp_path, mo
 
     base = {"protocol": 7, "schema": {"messages": {BASE: recorded["schema"]["messages"][BASE]}}}
     check("messages", lines(), base, 7)
-    honest = configs.run_config
-    monkeypatch.setattr(configs, "run_config", lambda *facts: honest(*facts) | {"surprise": 1})
+    honest = messages.run_config
+    monkeypatch.setattr(messages, "run_config", lambda *facts: honest(*facts) | {"surprise": 1})
     with pytest.raises(AssertionError) as failure:
         check("messages", found := lines(), base, 7)
     text = str(failure.value)

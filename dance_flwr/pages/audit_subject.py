@@ -23,7 +23,7 @@ from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.verify import verify_sources
 from dance_flwr.federation.client.client import Client
-from dance_flwr.federation.client.own_model import deployed_own
+from dance_flwr.federation.client.run_files import deployed_own
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.calibration import Calibration

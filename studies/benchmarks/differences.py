@@ -32,7 +32,7 @@ from dance_flwr.errors import QuorumError
 from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey, SecAggStage
 from dance_flwr.federation.secagg.request import SumOptions
 from dance_flwr.federation.secagg.server import MaskedSum
-from dance_flwr.federation.server.secure_grid import SecureGrid
+from dance_flwr.federation.server.grid import SecureGrid
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 

@@ -32,9 +32,8 @@ from flwr.clientapp import ClientApp
 from dance_flwr.config.tree import parse
 from dance_flwr.deploy.certificates import make_key, write_peer_keys
 from dance_flwr.federation.secagg.client import secure_sum
-from dance_flwr.federation.server.grid import FederationGrid
+from dance_flwr.federation.server.grid import FederationGrid, SecureGrid
 from dance_flwr.federation.server.message_log import MessageLog
-from dance_flwr.federation.server.secure_grid import SecureGrid
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.metrics import COUNTS, PHASES

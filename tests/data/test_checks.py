@@ -15,7 +15,7 @@ from dance_flwr.data.institution import make_folder
 from dance_flwr.data.prepare import WARNING, prepare
 from dance_flwr.data.text.encoder_files import DEFAULT_ENCODER, TOKENIZER, find_folder
 from dance_flwr.errors import DataError
-from dance_flwr.federation.server import reply_checks
+from dance_flwr.federation.server import checks as reply_checks
 from dance_flwr.federation.wire.rules import list_of, text
 
 NAMES = ("astronomy", "cooking", "sailing")

@@ -11,9 +11,9 @@ from dance_flwr.federation.flower import SECAGG_CONFIGS
 from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
 from dance_flwr.federation.secagg import client
-from dance_flwr.federation.secagg.number_masks import PARTNERS
-from dance_flwr.federation.secagg.signing import ledger_folder
-from dance_flwr.federation.server.secure_grid import SecureGrid
+from dance_flwr.federation.secagg.masks import PARTNERS
+from dance_flwr.federation.secagg.signatures import ledger_folder
+from dance_flwr.federation.server.grid import SecureGrid
 from dance_flwr.federation.wire import keys, messages
 
 ALL = sum(map(weight, range(CLIENTS)))

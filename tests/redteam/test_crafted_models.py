@@ -10,8 +10,8 @@ from support.asking import asker, first_training, reason
 import server_app
 from dance_flwr.client_data.inputs import resident_inputs
 from dance_flwr.errors import UserError
+from dance_flwr.federation.client.admission import _refuse_parallel, clipped
 from dance_flwr.federation.client.client import initial_model, shape_of
-from dance_flwr.federation.client.start_model import _refuse_parallel, clipped
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.methods.upload_checks import update_norm

@@ -17,7 +17,7 @@ from dance_flwr.federation.flower import SECAGG_CONFIGS
 from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
 from dance_flwr.federation.secagg.signatures import Claim, with_claims
-from dance_flwr.federation.server.secure_grid import SecureGrid
+from dance_flwr.federation.server.grid import SecureGrid
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
 

@@ -16,11 +16,10 @@ import server_app
 from dance_flwr import PROTOCOL
 from dance_flwr.config.tree import flatten
 from dance_flwr.errors import UserError
+from dance_flwr.federation.server.checks import ReplyChecks, read_upload
 from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.server.polling import ask
-from dance_flwr.federation.server.reply_checks import ReplyChecks
-from dance_flwr.federation.server.validation import read_upload
-from dance_flwr.federation.wire import configs, keys, messages
+from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.counts import read_counts, read_training, sum_metrics
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.methods import get_spec
@@ -188,7 +187,7 @@ def asked(run_config):
     checks.learn(
         {1: messages.Schema(("a", "b", "c"), 6, CLIENTS, NODES, "0" * 64, 100, "cpu", "0" * 64)}
     )
-    common = configs.run_config("fuzz", "")
+    common = messages.run_config("fuzz", "")
     requests = {
         keys.DESCRIBE: messages.describe(1, ""),
         keys.TRAIN: Message(

@@ -9,8 +9,8 @@ from support.altered import records
 import client_app
 from dance_flwr.config.tree import flatten, parse
 from dance_flwr.errors import ProtocolError, UserError
-from dance_flwr.federation.server.membership import join
 from dance_flwr.federation.server.message_log import MessageLog
+from dance_flwr.federation.server.session import join
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.fingerprint import PROTOCOL
 from dance_flwr.runs.simulation.in_process import InProcessGrid

@@ -10,7 +10,7 @@ from support.asking import asker, first_training, reason
 
 from dance_flwr.config.paths import state_root
 from dance_flwr.errors import UserError
-from dance_flwr.federation.secagg.signing import ledger_folder
+from dance_flwr.federation.secagg.signatures import ledger_folder
 from dance_flwr.federation.wire import keys
 
 LOCAL = {"privacy_dp": "local", "privacy_noise_multiplier": 1.0, "privacy_epsilon": 100.0}
@@ -84,12 +84,12 @@ def test_ledgers_lie_in_the_state_of_the_user_by_key_or_by_path(tmp_path, key):
 def test_partners_are_remembered_there(tmp_path):
     from flwr.app import Context, RecordDict
 
-    from dance_flwr.federation.secagg import number_masks
+    from dance_flwr.federation.secagg import masks
 
     def bound(nodes, folder):
         folder.mkdir(exist_ok=True)
         context = Context(1, 1, {keys.DATA_PATH: str(folder)}, RecordDict(), {})
-        return number_masks._bound("clients", context, bind=nodes)
+        return masks._bound("clients", context, bind=nodes)
 
     folder: Path = tmp_path / "client"
     assert bound([1, 2, 3], folder) == [1, 2, 3]

@@ -12,10 +12,10 @@ from flwr.app import ConfigRecord, Message, RecordDict
 import client_app
 from dance_flwr.data.card import run_folder
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.task_counts import TRAININGS, count_task
+from dance_flwr.federation.client.admission import TRAININGS, count_task
 from dance_flwr.federation.node_config import terms_of
 from dance_flwr.federation.privacy.accounting import ACCOUNT
-from dance_flwr.federation.secagg.signing import ledger_folder
+from dance_flwr.federation.secagg.signatures import ledger_folder
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
 from tests.support.asking import asker, first_training, reason

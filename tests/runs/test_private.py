@@ -11,7 +11,7 @@ from dance_flwr.cli.results import summary
 from dance_flwr.client_data.validated import labelled_nodes
 from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.measured import NAME, Measured, read_measured
+from dance_flwr.federation.client.measured import MEASURED, Measured, read_measured
 from dance_flwr.pages.run_page import report_run
 from dance_flwr.runs.run import PrivateStatus, read_status
 
@@ -70,7 +70,7 @@ def test_loss_epsilon_and_what_each_site_measured_are_shown(noisy, cli, tmp_path
     for text in (closing(noisy), cli("status", noisy.folder).out, page):
         assert spent in text and f"{losses} in rounds 1, 2" in text
         assert all(str(found) in text for found in measured(noisy))
-        files = f"{noisy.partition}/client-*/runs/{noisy.result['run']}/{NAME}"
+        files = f"{noisy.partition}/client-*/runs/{noisy.result['run']}/{MEASURED}"
         assert files in text and "client 2" in text
 
 
@@ -131,6 +131,6 @@ def test_a_damaged_file_is_named(tmp_path):
     assert read_measured(tmp_path, "run") is None
     Measured(0, 4, 3, "a", 2).keep(tmp_path, "run")
     assert str(read_measured(tmp_path, "run")).startswith("75.0% of 4 test nodes; 50.0% if all")
-    (tmp_path / "runs" / "run" / NAME).write_text("[]")
+    (tmp_path / "runs" / "run" / MEASURED).write_text("[]")
     with pytest.raises(UserError, match="expected what the client measured"):
         read_measured(tmp_path, "run")

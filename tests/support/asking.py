@@ -7,7 +7,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 import client_app
 from dance_flwr.federation.privacy.accounting import ACCOUNT
-from dance_flwr.federation.secagg.signing import ledger_folder
+from dance_flwr.federation.secagg.signatures import ledger_folder
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
 

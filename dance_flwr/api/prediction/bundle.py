@@ -25,7 +25,7 @@ from dance_flwr.data.federation_file import Agreement, agree, read_agreement, wr
 from dance_flwr.disk import atomic_folder, json_text, write_text
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.client.client import Client
-from dance_flwr.federation.client.own_model import OWN, OwnModel, deployed_own, kind_config
+from dance_flwr.federation.client.run_files import OWN, OwnModel, deployed_own, kind_config
 from dance_flwr.fingerprint import VERSION, file_sha256
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo

@@ -11,7 +11,7 @@ from dance_flwr.api.prediction.table import predict
 from dance_flwr.config.paths import MODEL, RESULT
 from dance_flwr.config.tree import parse
 from dance_flwr.disk import write_json
-from dance_flwr.federation.client.final_model import read_final
+from dance_flwr.federation.client.run_files import read_final
 from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.fingerprint import provenance
 from dance_flwr.nn.calibration import Calibration

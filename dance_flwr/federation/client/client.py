@@ -18,7 +18,7 @@ from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.device import pick_device
 from dance_flwr.federation.client.measured import Measured, largest_class
-from dance_flwr.federation.client.own_model import OwnModel, kind_config, tuning_run
+from dance_flwr.federation.client.run_files import OwnModel, kind_config, tuning_run
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.federation.privacy.dp import withholds_counts
 from dance_flwr.methods import get_spec

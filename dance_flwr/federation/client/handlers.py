@@ -20,19 +20,16 @@ from dance_flwr.data.card import check_run, inside, run_folder
 from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.data.text.usage import usage_of
 from dance_flwr.errors import UserError, disk_of
-from dance_flwr.federation.client.budget import Budget, admit
+from dance_flwr.federation.client.admission import Budget, admit, check_start, clipped, count_task
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
-from dance_flwr.federation.client.final_model import keep_calibration, keep_final
-from dance_flwr.federation.client.own_model import tuning_run
 from dance_flwr.federation.client.personal import own_losses, personalise
-from dance_flwr.federation.client.start_model import check_start, clipped
-from dance_flwr.federation.client.task_counts import count_task
+from dance_flwr.federation.client.run_files import keep_calibration, keep_final, tuning_run
 from dance_flwr.federation.client.uploads import as_upload, noise_step
 from dance_flwr.federation.node_config import client_number, refuse_beyond, run_config_of, terms_of
 from dance_flwr.federation.privacy.dp import ClientMechanism
 from dance_flwr.federation.secagg.client import demands_masks, task_of
-from dance_flwr.federation.secagg.stage_checks import refusing_once
+from dance_flwr.federation.secagg.request import refusing_once
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
 from dance_flwr.fingerprint import model_fingerprint
@@ -166,7 +163,7 @@ def _evaluate(message: Message, client: Client, *, keep: bool) -> Message:
             client.own = personalise(client, state, info, *sums)
         counts = client.finish(state, info)
         if keep:
-            keep_final(client, state, info, counts)
+            keep_final(client.data.folder, client.config, state, info, counts)
         # After the method's end, which may still ask its language model.
         return messages.evaluate_reply(message, counts, _tokens_of(client.data, info.run))
     return messages.evaluate_reply(message, client.validate(state, info))

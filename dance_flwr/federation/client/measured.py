@@ -1,7 +1,7 @@
-"""What a client measures of the final model on its own test nodes, in a file that stays with it.
+"""A client's measurement of the final model on its own test nodes, in a file that stays with it.
 
-Where noise covers the model, no count of test nodes leaves a client: this is the one place that
-says whether the model is of use to it.
+Under differential privacy no count of test nodes leaves a client: only this file says whether the
+model is of use to it.
 """
 
 import json
@@ -13,16 +13,18 @@ from dance_flwr.data.card import run_folder
 from dance_flwr.disk import write_json
 from dance_flwr.errors import UserError
 
-NAME = "measured.json"
+MEASURED = "measured.json"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Test nodes of a client and those that are right; of its largest class, name and test nodes.
+    """Hits on the test nodes of a client, and its largest class.
 
     Attributes
     ----------
     client : its number
+    nodes, correct : test nodes, and those that are predicted correctly
+    largest, largest_nodes : name of the class with most test nodes, and their number
     """
 
     client: int
@@ -41,8 +43,8 @@ class Measured:
         )
 
     def keep(self, client_folder: Path, run: str) -> None:
-        """Store it in the folder that the run has at the client."""
-        write_json(run_folder(client_folder, run) / NAME, asdict(self))
+        """Store the measurement in the client's folder of the run."""
+        write_json(run_folder(client_folder, run) / MEASURED, asdict(self))
 
 
 def largest_class(names: Sequence[str], nodes: Sequence[int]) -> tuple[str, int]:
@@ -52,8 +54,8 @@ def largest_class(names: Sequence[str], nodes: Sequence[int]) -> tuple[str, int]
 
 
 def read_measured(client_folder: Path, run: str) -> Measured | None:
-    """Return what a client measured at the end of a run; None where it did not."""
-    path = run_folder(client_folder, run) / NAME
+    """Return a client's measurement at the end of a run; None without one."""
+    path = run_folder(client_folder, run) / MEASURED
     if not path.is_file():
         return None
     try:

@@ -21,7 +21,7 @@ from dance_flwr.config.sections import FLOAT32
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.federation.client.client import Client
-from dance_flwr.federation.privacy.mechanism import clip
+from dance_flwr.federation.privacy.dp import clip
 from dance_flwr.federation.privacy.quantiser import (
     Quantised,
     State,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, exp, isfinite, sqrt
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,13 +21,17 @@ from dance_flwr.config.privacy import PrivacyConfig
 from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.accounting import epsilon_spent, noise_for, rounds_within
-from dance_flwr.federation.privacy.mechanism import State, add_noise, clipped_update, updated
 from dance_flwr.federation.privacy.noise import (
     MAX_DEVIATE,
     MAX_SIGMA,
     NoiseStream,
     discrete_gaussian,
 )
+
+State = dict[str, Tensor]
+# Why (decision 9): a sum of discrete Gaussians is one up to 10 exp(-pi^2 sigma^2) per entry and
+# client, which at 8 steps is below 1e-200.
+_MIN_SIGMA = 8
 
 
 def samples_poisson(config: RunConfig) -> bool:
@@ -147,11 +152,6 @@ def update_bound(config: RunConfig, norm: float) -> float:
         return config.privacy.update_range
     # Why (decision 9): deviates are bounded, so that nothing has to be clipped after the noise.
     return norm + MAX_DEVIATE * client_deviation(config, norm)
-
-
-# Why (decision 9): a sum of discrete Gaussians is one up to 10 exp(-pi^2 sigma^2) per entry and
-# client, which at 8 steps is below 1e-200.
-_MIN_SIGMA = 8
 
 
 @dataclass(frozen=True)
@@ -281,3 +281,58 @@ def _draw(config: RunConfig, round_: int, client: int) -> NoiseStream:
     if config.privacy.seeded:
         return NoiseStream.seeded(config.seed, "privacy", round_=round_, client=client)
     return NoiseStream()
+
+
+def clip(
+    state: Mapping[str, Tensor], start: Mapping[str, Tensor], norm: float
+) -> tuple[State, bool]:
+    """Return (omega_0 + D * min(1, C / ||D||), whether it was clipped) with D = omega - omega_0.
+
+    D spans all float entries, scalars included; a zero update stays zero. Integer buffers, which
+    noise cannot hide, stay those of omega_0. If the norm is not finite, D = 0.
+
+    Parameters
+    ----------
+    norm : C
+    """
+    change, was_clipped = clipped_update(state, start, norm)
+    return updated(start, change), was_clipped
+
+
+def updated(start: Mapping[str, Tensor], change: Mapping[str, Tensor]) -> State:
+    """Return omega_0 + D, rounded once to the types of omega_0; D holds its float entries."""
+    new = {
+        name: (start[name].cpu().double() + part).to(start[name].dtype)
+        for name, part in change.items()
+    }
+    return {name: new.get(name, start[name].cpu()) for name in start}
+
+
+def clipped_update(
+    state: Mapping[str, Tensor], start: Mapping[str, Tensor], norm: float
+) -> tuple[State, bool]:
+    """Return (D * min(1, C / ||D||) of the float entries in float64, whether it was clipped)."""
+    change = {
+        k: state[k].detach().cpu().double() - v.cpu().double()
+        for k, v in start.items()
+        if v.is_floating_point()
+    }
+    # In float64: where a server sends large weights, float32 would lose the update itself.
+    length = sqrt(sum(float(part.square().sum()) for part in change.values()))
+    # A norm that is not finite has no multiple within C, and nan_to_num must not leave a huge one.
+    factor = 0.0 if not np.isfinite(length) else min(1.0, norm / length) if length else 1.0
+    return {name: factor * part.nan_to_num() for name, part in change.items()}, factor < 1
+
+
+def add_noise(state: Mapping[str, Tensor], deviation: float, draw: NoiseStream) -> State:
+    """Add independent Gaussian noise of this standard deviation to every float entry."""
+    return {
+        name: tensor
+        + torch.from_numpy(deviation * draw.normal(tensor.numel()))
+        .view(tensor.shape)
+        .to(tensor.dtype)
+        # Integer buffers have no noise: `clip` leaves those of the model that was received.
+        if tensor.is_floating_point()
+        else tensor
+        for name, tensor in state.items()
+    }

@@ -25,18 +25,21 @@ from dance_flwr.federation.flower import (
 )
 from dance_flwr.federation.node_config import run_config_of, terms_of
 from dance_flwr.federation.secagg import masks
-from dance_flwr.federation.secagg.number_masks import bind_set, hide_numbers
-from dance_flwr.federation.secagg.request import SumOptions, options_of, refusal, request_digest
-from dance_flwr.federation.secagg.signing import SumSigner, forget_signed
-from dance_flwr.federation.secagg.stage_checks import (
+from dance_flwr.federation.secagg.masks import bind_set, hide_numbers
+from dance_flwr.federation.secagg.request import (
+    SumOptions,
     check_quantisation,
     check_scale,
     check_stage,
     check_unrefused,
+    options_of,
     public_keys,
+    refusal,
     refusing_once,
+    request_digest,
     survivors,
 )
+from dance_flwr.federation.secagg.signatures import SumSigner, forget_signed
 from dance_flwr.federation.secagg.vectors import (
     MAX_BITS,
     MetricLayout,

@@ -1,8 +1,8 @@
 """Check the replies to each stage of a masked sum against one table of rules.
 
-What the server reads here says nothing of a client's data: public keys, encrypted shares, masked
-integers. A reply that breaks the table is an error of its sender, which is out of the sum as one
-that dropped out in that stage. No check reads the masked values: any integer is a valid one.
+These replies hold public keys, encrypted shares and masked integers, nothing of a client's data. A
+reply that breaks a rule is an error of its sender, which counts as dropped out in that stage. No
+check reads masked values: any integer is valid.
 """
 
 from collections import Counter
@@ -21,10 +21,10 @@ from dance_flwr.federation.secagg.vectors import MAX_BITS, MetricLayout
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.rules import (
     FLAG,
+    Form,
     Rule,
-    entries_fault,
+    content_fault,
     list_of,
-    records_fault,
     short_repr,
     text,
     whole,
@@ -39,8 +39,7 @@ _INDEX, _BLOCK = 4, 16  # bytes of a share: its number, then one block per block
 
 
 def _is_public_key(value: Any) -> bool:
-    """Whether a value is a public key as Flower's clients write it."""
-    # Size before content: nothing of a stranger is parsed before it is measured.
+    # Size before content: untrusted bytes are measured before they are parsed.
     if not isinstance(value, bytes) or len(value) > _MAX_BYTES:
         return False
     try:
@@ -55,12 +54,11 @@ def _is_public_key(value: Any) -> bool:
 
 
 def _is_share(value: Any) -> bool:
-    """Whether a value is a share of a secret: its number and whole blocks."""
     return (
         isinstance(value, bytes)
         and _INDEX + _BLOCK <= len(value) <= _MAX_BYTES
         and (len(value) - _INDEX) % _BLOCK == 0
-        # A share at 0 would be the secret itself: no honest client sends it.
+        # Share number 0 would be the secret itself.
         and any(value[:_INDEX])
     )
 
@@ -69,26 +67,6 @@ _PUBLIC_KEY = Rule("a public key of P-384", _is_public_key)
 _SHARE = Rule("a share of a secret", _is_share)
 _NODES = list_of(whole(-(2**63), 2**64), 0, _MAX_NODES)
 SIGNED: dict[str, Rule] = {keys.CLIENT: whole(0, 2**31 - 1), keys.SIGNATURE: text(_NAME, bytes)}
-# Stage -> the entries of its answer.
-_ANSWERS: dict[str, dict[str, Rule]] = {
-    SecAggStage.SETUP: {
-        SecAggKey.PUBLIC_KEY_1: _PUBLIC_KEY,
-        SecAggKey.PUBLIC_KEY_2: _PUBLIC_KEY,
-    },
-    SecAggStage.SHARE_KEYS: {
-        SecAggKey.DESTINATION_LIST: _NODES,
-        SecAggKey.CIPHERTEXT_LIST: list_of(text(_MAX_BYTES, bytes), 0, _MAX_NODES),
-    },
-    # The lengths of the two vectors follow from the request and the layout.
-    SecAggStage.COLLECT_MASKED_VECTORS: {
-        SecAggKey.MASKED_PARAMETERS: list_of(text(2**40, bytes), 2, 2)
-    },
-    SecAggStage.UNMASK: {
-        SecAggKey.NODE_ID_LIST: _NODES,
-        SecAggKey.SHARE_LIST: list_of(_SHARE, 0, _MAX_NODES),
-    },
-}
-_SIGNS = (SecAggStage.SETUP, keys.SURVIVORS)  # the stages whose answers are signed
 _LAYOUT: dict[str, Rule] = {
     keys.NAMES: list_of(text(_NAME), 1, _MAX_METRICS),
     keys.LENGTHS: list_of(whole(0, MAX_CLASSES), 1, _MAX_METRICS),
@@ -96,39 +74,60 @@ _LAYOUT: dict[str, Rule] = {
     keys.OMITTED: FLAG,
 }
 _ALIKE = (keys.NAMES, keys.LENGTHS, keys.MICRO)
-# What Flower's legacy answer holds beside the vectors, always the same.
 _PARAMETERS, _EXAMPLES, _METRICS, _STATUS = FITRES
-_CONSTANTS: dict[str, dict[str, Rule]] = {
-    _PARAMETERS: {},
-    _EXAMPLES: {"num_examples": whole(1, 1)},
-    _METRICS: {},
-    _STATUS: {"code": whole(0, 0), "message": text(0)},
+# Stage -> the records of its answer and their entries.
+_ANSWERS: dict[str, Form] = {
+    SecAggStage.SETUP: {
+        SECAGG_CONFIGS: (
+            ConfigRecord,
+            dict.fromkeys((SecAggKey.PUBLIC_KEY_1, SecAggKey.PUBLIC_KEY_2), _PUBLIC_KEY),
+        )
+    },
+    SecAggStage.SHARE_KEYS: {
+        SECAGG_CONFIGS: (
+            ConfigRecord,
+            {
+                SecAggKey.DESTINATION_LIST: _NODES,
+                SecAggKey.CIPHERTEXT_LIST: list_of(text(_MAX_BYTES, bytes), 0, _MAX_NODES),
+            },
+        )
+    },
+    SecAggStage.COLLECT_MASKED_VECTORS: {
+        # The lengths of the two vectors follow from the request and the layout.
+        SECAGG_CONFIGS: (
+            ConfigRecord,
+            {SecAggKey.MASKED_PARAMETERS: list_of(text(2**40, bytes), 2, 2)},
+        ),
+        keys.SECURE_LAYOUT: (ConfigRecord, _LAYOUT),
+        # Constants of Flower's legacy answer.
+        _PARAMETERS: (ArrayRecord, {}),
+        _EXAMPLES: (MetricRecord, {"num_examples": whole(1, 1)}),
+        _METRICS: (ConfigRecord, {}),
+        _STATUS: (ConfigRecord, {"code": whole(0, 0), "message": text(0)}),
+    },
+    keys.SURVIVORS: {},
+    SecAggStage.UNMASK: {
+        SECAGG_CONFIGS: (
+            ConfigRecord,
+            {
+                SecAggKey.NODE_ID_LIST: _NODES,
+                SecAggKey.SHARE_LIST: list_of(_SHARE, 0, _MAX_NODES),
+            },
+        )
+    },
 }
-_COLLECTED: dict[str, type] = {
-    keys.SECURE_LAYOUT: ConfigRecord,
-    _PARAMETERS: ArrayRecord,
-    _EXAMPLES: MetricRecord,
-    _METRICS: ConfigRecord,
-    _STATUS: ConfigRecord,
-}
+_SIGNATURE: Form = {keys.SIGNED: (ConfigRecord, SIGNED)}
+_SIGNS = (SecAggStage.SETUP, keys.SURVIVORS)  # the stages whose answers are signed
 
 
 def masked_fault(request: Message, reply: Message) -> str:
-    """Return what is wrong with the reply to a stage; "" where nothing is."""
+    """Return the error in the reply to a stage, or "" if it is valid."""
     wanted: Any = request.content.config_records[SECAGG_CONFIGS]
     content, stage = reply.content, str(wanted.get(SecAggKey.STAGE))
-    collects = stage == SecAggStage.COLLECT_MASKED_VECTORS
-    required: dict[str, type] = {SECAGG_CONFIGS: ConfigRecord} if stage in _ANSWERS else {}
-    required |= _COLLECTED if collects else {}
-    optional: dict[str, type] = {keys.SIGNED: ConfigRecord} if stage in _SIGNS else {}
-    tables = {SECAGG_CONFIGS: _ANSWERS.get(stage, {}), keys.SIGNED: SIGNED}
-    tables |= {keys.SECURE_LAYOUT: _LAYOUT, **_CONSTANTS}
     # Records, then entries, then what these must agree on: each check relies on those before it.
-    if fault := records_fault(content, required, optional):
+    form, optional = _ANSWERS.get(stage, {}), _SIGNATURE if stage in _SIGNS else {}
+    if fault := content_fault(content, form, optional):
         return fault
-    for name, record in content.items():
-        if fault := entries_fault(record, tables[name]):
-            return f"{name}: {fault}"
     answer: Any = content.config_records.get(SECAGG_CONFIGS, {})
     if stage == SecAggStage.SETUP:
         same = answer[SecAggKey.PUBLIC_KEY_1] == answer[SecAggKey.PUBLIC_KEY_2]
@@ -141,20 +140,20 @@ def masked_fault(request: Message, reply: Message) -> str:
     if stage == SecAggStage.UNMASK:
         nodes = {*wanted[SecAggKey.ACTIVE_NODE_ID_LIST], *wanted[SecAggKey.DEAD_NODE_ID_LIST]}
         return _each_once(answer[SecAggKey.NODE_ID_LIST], answer[SecAggKey.SHARE_LIST], nodes)
-    return _vectors_fault(request, content) if collects else ""
+    return _vectors_fault(request, content) if keys.SECURE_LAYOUT in form else ""
 
 
 def unlike_faults(request: Message, replies: Sequence[Message]) -> list[str]:
-    """Return what is wrong with each of these valid replies beside the others; "" where nothing is.
+    """Return the error in each of these valid replies given the others, or "" if there is none.
 
-    Clients of one sum send keys of their own, one layout, and shares of one length: an answer that
-    differs makes those of all others useless.
+    The clients of a sum send different keys, one layout, and shares of one length: a reply that
+    breaks this makes those of all others useless.
     """
     stage = request.content.config_records[SECAGG_CONFIGS].get(SecAggKey.STAGE)
     answers: list[Any] = [reply.content.config_records.get(SECAGG_CONFIGS, {}) for reply in replies]
     if stage == SecAggStage.SETUP:
-        pairs = [{answer[name] for name in _ANSWERS[SecAggStage.SETUP]} for answer in answers]
-        # Of two clients with one key, neither can be known as its owner: both are out.
+        pairs = [set(answer.values()) for answer in answers]
+        # Nobody can say which of two clients owns the key that both sent: both are out.
         seen = Counter(key for pair in pairs for key in pair)
         fault = "expected public keys of its own, found one of another client"
         return [fault if any(seen[key] > 1 for key in pair) else "" for pair in pairs]
@@ -174,13 +173,11 @@ def unlike_faults(request: Message, replies: Sequence[Message]) -> list[str]:
 
 def _unusual(values: Sequence[str], expected: str) -> list[str]:
     """Return a fault for each value that is not the most frequent one."""
-    # Nothing but the number of those that agree says which answer is the right one.
     usual = Counter(values).most_common(1)
     return ["" if v == usual[0][0] else f"expected {expected}, found others" for v in values]
 
 
 def _each_once(nodes: Sequence[int], values: Sequence[bytes], expected: set[int]) -> str:
-    """Return a fault unless there is one value for each of these nodes."""
     if len(values) != len(nodes) or len(set(nodes)) != len(nodes) or set(nodes) != expected:
         return (
             f"expected one entry for each of {len(expected)} nodes, found {short_repr(list(nodes))}"
@@ -189,7 +186,7 @@ def _each_once(nodes: Sequence[int], values: Sequence[bytes], expected: set[int]
 
 
 def _vectors_fault(request: Message, content: RecordDict) -> str:
-    """Return a fault of masked vectors that are not as long as the request and the layout say."""
+    """Return an error unless masked vectors are as long as the request and the layout say."""
     layout: Any = content.config_records[keys.SECURE_LAYOUT]
     options = options_of(request)
     assert options is not None  # it is this server's own request
@@ -212,9 +209,9 @@ def _vectors_fault(request: Message, content: RecordDict) -> str:
 
 
 def _front(count: int, bits: int) -> tuple[bytes, int]:
-    """Return how the bytes of n masked integers of b bits begin, and how many they are."""
+    """Return the first bytes of n masked integers of b bits, and the number of all bytes."""
     if bits < MAX_BITS:
         return count.to_bytes(8, "little"), 8 + -(-count * bits // 8)
-    # Compared with the one header that honest clients write, and never parsed.
+    # The header is compared with the only one that honest clients write, never parsed.
     header = header_of("uint32", (count,))
     return header, len(header) + 4 * count

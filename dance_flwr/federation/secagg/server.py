@@ -29,9 +29,8 @@ from dance_flwr.federation.flower import (
     parameters_to_ndarrays,
 )
 from dance_flwr.federation.secagg import masks
-from dance_flwr.federation.secagg.request import SumOptions, request_digest
+from dance_flwr.federation.secagg.request import SumOptions, clients_to_stay, request_digest
 from dance_flwr.federation.secagg.signatures import Claim, read_claim, with_claims
-from dance_flwr.federation.secagg.stage_checks import clients_to_stay
 from dance_flwr.federation.secagg.vectors import (
     MAX_BITS,
     MetricLayout,

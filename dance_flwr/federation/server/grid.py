@@ -1,31 +1,40 @@
-"""A Grid that knows its clients: fixed order, a quorum, and traffic per client."""
+"""Grids that know the clients of a run: fixed order, a quorum, traffic per client, masked sums."""
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
-from flwr.app import Message, RecordDict
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from dance_flwr import events
 from dance_flwr.config.tree import RunConfig, quorum
-from dance_flwr.errors import QuorumError
+from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.flower import Run
-from dance_flwr.federation.privacy.dp import fewest_clients, repeats_cost
-from dance_flwr.federation.server.deadline import silence
+from dance_flwr.federation.privacy.dp import fewest_clients, repeats_cost, update_bound
+from dance_flwr.federation.secagg import masks
+from dance_flwr.federation.secagg.request import MIN_CLIENTS, SumOptions, clients_to_stay
+from dance_flwr.federation.secagg.server import MaskedSum, masked_sum
+from dance_flwr.federation.secagg.vectors import sum_format
+from dance_flwr.federation.server.checks import MAX_NODES, ReplyChecks, total_fault
 from dance_flwr.federation.server.message_log import MessageLog, Traffic
-from dance_flwr.federation.server.polling import ask, is_lost
+from dance_flwr.federation.server.polling import ask, is_lost, silence, timeout_of
 from dance_flwr.federation.server.reading import summed_votes
-from dance_flwr.federation.server.reply_checks import ReplyChecks
-from dance_flwr.federation.server.sizes import Sizes, merged_sizes
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
 from dance_flwr.federation.wire.serialization import bytes_of
+from dance_flwr.federation.wire.tensors import array_of, arrays_of, state_of
+from dance_flwr.methods.fixed_point import decode_update
+from dance_flwr.methods.server_side import Answer, State
+from dance_flwr.methods.upload_checks import statistics_fault
 
 LOG = logging.getLogger("flwr")
 POLL_NODES_SECONDS = 0.5
 _MAX_RETRIES = 3  # in one round; a client may itself be what kills its process
+Sizes = dict[str, dict[int | None, int]]  # name -> client -> count; None = the sum of all
 
 
 class FederationGrid(Grid):
@@ -52,18 +61,14 @@ class FederationGrid(Grid):
     def __init__(
         self, grid: Grid, client_of_node: Mapping[int, int], config: RunConfig, log: MessageLog
     ) -> None:
-        self._grid = grid
+        self._grid, self._config, self.log = grid, config, log
         # Why (decision 1): node ids are random, and sums of floats depend on their order.
         self._client_of_node = dict(sorted(client_of_node.items(), key=lambda item: item[1]))
-        self._config = config
-        self.traffic = Traffic()
-        self.total_weight = 0
+        self.traffic, self.checks = Traffic(), ReplyChecks(config)
         self.absent: dict[int, str] = {}
         self._left_out: dict[int, str] = {}
-        self.log = log
-        self.checks = ReplyChecks(config)
         self.votes: list[int] = []
-        self.answered = 0
+        self.answered = self.total_weight = 0
 
     def set_run(self, run: Run) -> None:
         """Delegate to the wrapped Grid."""
@@ -85,6 +90,14 @@ class FederationGrid(Grid):
         """Delegate to the wrapped Grid."""
         return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
 
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Delegate to the wrapped Grid."""
+        return self._grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Delegate to the wrapped Grid."""
+        return self._grid.pull_messages(message_ids)
+
     def get_node_ids(self) -> Iterable[int]:
         """Return the connected nodes of clients, ordered by client.
 
@@ -96,15 +109,12 @@ class FederationGrid(Grid):
         while True:
             connected = set(self._grid.get_node_ids())
             nodes = [node for node in self._client_of_node if node in connected]
+            absent = [c for node, c in self._client_of_node.items() if node not in connected]
             if len(nodes) >= fewest:
-                for node, client in self._client_of_node.items():
-                    if node not in connected:
-                        self.mark_absent("client_silent", client, "its SuperNode is not connected")
+                for client in absent:
+                    self.mark_absent("client_silent", client, "its SuperNode is not connected")
                 return nodes
             if time.monotonic() > deadline:
-                absent = [
-                    client for node, client in self._client_of_node.items() if node not in connected
-                ]
                 raise QuorumError(
                     f"expected at least {fewest} of {len(self._client_of_node)} SuperNodes "
                     f"connected within {self._config.node_timeout:g} s, found {len(nodes)}; start "
@@ -112,21 +122,13 @@ class FederationGrid(Grid):
                 )
             time.sleep(POLL_NODES_SECONDS)
 
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Delegate to the wrapped Grid."""
-        return self._grid.push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Delegate to the wrapped Grid."""
-        return self._grid.pull_messages(message_ids)
-
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
         """Send, wait, and return the valid replies ordered by client.
 
-        Below the quorum, or all where `min-valid-replies` names none, clients that lost their
-        connection are asked again if they are back.
+        Clients that lost their connection and are back are asked again while fewer replies than
+        the quorum are valid; without `min-valid-replies`, while any is missing.
         """
         sent, start = list(messages), time.monotonic()
         expected = self.quorum(len(sent))
@@ -148,7 +150,16 @@ class FederationGrid(Grid):
         valid = [reply for reply in replies if not reply.has_error()]
         self.answered = len(valid)
         if len(valid) < expected:
-            raise QuorumError(self._shortfall(sent, replies, expected, timeout))
+            reasons = [
+                f"client {self.client_of(reply)}: {str(reply.error.reason).strip()}"
+                for reply in replies
+                if reply.has_error()
+            ]
+            reasons += [f"client {c}: {silence(timeout)}" for c in self._silent(sent, replies)]
+            raise QuorumError(
+                f"expected at least {expected} valid replies, found {len(valid)}; "
+                f"{'; '.join(sorted(reasons))}"
+            )
         return valid
 
     def exchange(self, sent: list[Message], timeout: float | None) -> list[Message]:
@@ -158,27 +169,36 @@ class FederationGrid(Grid):
         """
         if not sent:
             return []
-        self._count(self.traffic.down, sent, lambda m: m.metadata.dst_node_id)
+        for message in sent:
+            client = self._client_of_node[message.metadata.dst_node_id]
+            self.traffic.down[client] = self.traffic.down.get(client, 0) + bytes_of(message)
         replies = ask(self._grid, sent, timeout, self.log, self.checks.fault)
         replies = self.checks.alike(sent[0], sorted(replies, key=self.client_of))
-        self._count(self.traffic.up, replies, lambda m: m.metadata.src_node_id)
-        self._note_absent(sent, replies, timeout)
+        for reply in replies:
+            client = self.client_of(reply)
+            self.traffic.up[client] = self.traffic.up.get(client, 0) + bytes_of(reply)
+        for reply in replies:
+            if reply.has_error():
+                client, reason = self.client_of(reply), str(reply.error.reason)
+                invalid = reply.error.code == keys.INVALID_REPLY
+                if invalid:
+                    LOG.error("refused the reply of client %d: %s", client, reason)
+                event = "upload_rejected" if invalid else "client_failed"
+                self.mark_absent(event, client, reason)
+        for client in self._silent(sent, replies):
+            self.mark_absent("client_silent", client, silence(timeout))
         return replies
 
     def mark_absent(self, event: str, client: int, reason: str) -> None:
         """Record, once per round, that a client does not take part, and emit an event."""
-        if client not in self.absent:
-            self.absent[client] = one_line = " ".join(reason.split())
-            # People read Flower's log, programs the events. Other events have lines of their own.
-            if event in ("client_failed", "client_silent"):
-                LOG.error("client %d takes no part in this round: %s", client, one_line)
-            events.emit(
-                event,
-                f"client {client}: {one_line}",
-                logging.WARNING,
-                client=client,
-                reason=one_line,
-            )
+        if client in self.absent:
+            return
+        self.absent[client] = one_line = " ".join(reason.split())
+        # People read Flower's log, programs the events. Other events have lines of their own.
+        if event in ("client_failed", "client_silent"):
+            LOG.error("client %d takes no part in this round: %s", client, one_line)
+        line = f"client {client}: {one_line}"
+        events.emit(event, line, logging.WARNING, client=client, reason=one_line)
 
     def take_absent(self) -> dict[int, str]:
         """Return and clear the clients that have not taken part since the last call, and why.
@@ -199,7 +219,7 @@ class FederationGrid(Grid):
         return self._client_of_node[reply.metadata.src_node_id]
 
     def quorum(self, clients: int) -> int:
-        """Return how many valid replies are enough of so many clients."""
+        """Return how many valid replies from this many clients are enough."""
         return quorum(self._config, clients)
 
     @property
@@ -219,7 +239,7 @@ class FederationGrid(Grid):
         self.checks.learn({node: schemas[client] for node, client in nodes.items()})
 
     def restore(self, sizes: Sizes, total_weight: int) -> None:
-        """Take up a run that was interrupted: what `sizes` returned, and the weight of all."""
+        """Continue an interrupted run: what `sizes` returned, and the weight of all."""
         self.total_weight = total_weight
 
     def author(self, reply: Message) -> int | None:
@@ -229,32 +249,30 @@ class FederationGrid(Grid):
     def sizes(
         self, past: Sizes, schemas: Sequence[wire.Schema], config: Mapping[str, Any], timeout: float
     ) -> Sizes:
-        """Return nodes and encoded tokens per client, as far as the server may know them."""
+        """Return nodes and encoded tokens per client, as far as the server may know them.
+
+        Parameters
+        ----------
+        past : what earlier starts of the run returned; clients that are absent now are in it
+        """
         described = dict(zip(self.clients, schemas, strict=True))
         self.votes = summed_votes(schema.reading_votes for schema in schemas)
         for client, schema in described.items():
             LOG.info("client %d: %d nodes on %s", client, schema.num_nodes, schema.device)
-        return merged_sizes(past, described)
+        counted = {
+            "nodes_per_client": {c: schema.num_nodes for c, schema in described.items()},
+            "encoder_tokens": {c: schema.encoder_tokens for c, schema in described.items()},
+        }
+        return {
+            name: dict(sorted((past.get(name, {}) | counts).items(), key=lambda item: item[0] or 0))
+            for name, counts in counted.items()
+        }
 
-    def _count(self, totals: dict[int, int], batch: list[Message], node_of: Any) -> None:
-        for message in batch:
-            client = self._client_of_node[node_of(message)]
-            totals[client] = totals.get(client, 0) + bytes_of(message)
-
-    def _note_absent(
-        self, sent: list[Message], replies: list[Message], timeout: float | None
-    ) -> None:
-        for reply in replies:
-            if reply.has_error():
-                client, reason = self.client_of(reply), str(reply.error.reason)
-                invalid = reply.error.code == keys.INVALID_REPLY
-                if invalid:
-                    LOG.error("refused the reply of client %d: %s", client, reason)
-                event = "upload_rejected" if invalid else "client_failed"
-                self.mark_absent(event, client, reason)
+    def _silent(self, sent: Sequence[Message], replies: Sequence[Message]) -> list[int]:
+        """Return the clients that were asked and have not replied."""
         answered = {reply.metadata.src_node_id for reply in replies}
-        for node in {message.metadata.dst_node_id for message in sent} - answered:
-            self.mark_absent("client_silent", self._client_of_node[node], silence(timeout))
+        asked = dict.fromkeys(message.metadata.dst_node_id for message in sent)
+        return [self._client_of_node[node] for node in asked if node not in answered]
 
     def _retries(self, sent: Sequence[Message], replies: Sequence[Message]) -> list[Message]:
         """Wait for the nodes that Flower gave up; return new messages to those that are back."""
@@ -263,25 +281,198 @@ class FederationGrid(Grid):
         if not lost or repeats_cost(self._config.privacy):
             return []
         back = lost.intersection(self.get_node_ids())
-        whole = [
-            (message.content, message.metadata)
+        return [
+            self.create_message(
+                message.content, message.metadata.message_type, node, message.metadata.group_id
+            )
             for message in sent
-            if message.metadata.dst_node_id in back
+            if (node := message.metadata.dst_node_id) in back
         ]
-        return [self.create_message(c, m.message_type, m.dst_node_id, m.group_id) for c, m in whole]
 
-    def _shortfall(
-        self, sent: list[Message], replies: list[Message], expected: int, timeout: float | None
-    ) -> str:
-        failed = {
-            r.metadata.src_node_id: str(r.error.reason).strip() for r in replies if r.has_error()
+
+class GridChannel:
+    """Connect a server side to the clients of a Grid: a `methods.server_side.Channel`."""
+
+    def __init__(self, grid: FederationGrid, config: RunConfig, common: Mapping[str, Any]) -> None:
+        self._grid, self._config = grid, config
+        self._common = wire.run_settings(common)
+
+    @cached_property
+    def _nodes(self) -> dict[int, int]:
+        # Cached: all steps of an exchange are between the clients that were there at its start.
+        return {self._grid.nodes[node]: node for node in self._grid.get_node_ids()}
+
+    @property
+    def clients(self) -> Sequence[int]:
+        """The connected clients, ascending."""
+        return list(self._nodes)
+
+    def exchange(
+        self,
+        step: int,
+        inboxes: Mapping[int, Mapping[str, Any]],
+        check: Callable[[int, State], str],
+    ) -> Iterator[Answer]:
+        """Run one step; yield the valid answers one at a time, in the order of clients."""
+        batch = []
+        for client, inbox in inboxes.items():
+            # Arrays that are forwarded unread keep their bytes.
+            tensors = {n: v if isinstance(v, Array) else array_of(v) for n, v in inbox.items()}
+            batch.append(
+                wire.exchange(self._nodes[client], self._common, step, ArrayRecord(tensors))
+            )
+        replies = self._grid.send_and_receive(batch, timeout=timeout_of(self._config))
+        valid = 0
+        for reply in replies:
+            client, packed = self._grid.client_of(reply), wire.exchange_record(reply)
+            state = state_of(packed)
+            # Values that are not finite, or huge, are refused first; the method's own rules follow.
+            if fault := statistics_fault(state, list(state)) or check(client, state):
+                self._grid.mark_absent("upload_rejected", client, fault)
+                LOG.error("omitted from the exchange: client %d: %s", client, fault)
+                continue
+            valid += 1
+            yield Answer(client, packed, state)
+        # As in a round: a mean over fewer clients is another result, and is not made silently.
+        if valid < (fewest := min(len(replies), fewest_clients(self._config))):
+            raise QuorumError(
+                f"expected at least {fewest} valid answers in an exchange, found {valid}; "
+                "the log says what was wrong with the others"
+            )
+
+
+class SecureGrid(FederationGrid):
+    """A FederationGrid that sums the replies to TRAIN and EVALUATE under masks.
+
+    A strategy receives one reply for all clients: the weighted mean of their models and the sum of
+    their metrics. Any strategy that needs means only works unchanged; `check_method` refuses the
+    others.
+    """
+
+    def __init__(
+        self, grid: Grid, client_of_node: Mapping[int, int], config: RunConfig, log: MessageLog
+    ) -> None:
+        super().__init__(grid, client_of_node, config, log)
+        # Before the first message: server and clients must use the same masks.
+        masks.install()
+        if (clients := len(client_of_node)) == clients_to_stay(clients, config) == MIN_CLIENTS:
+            LOG.warning(
+                "secure aggregation: expected all %d clients to stay, as fewer than %d may not be "
+                "summed; a missing node ends the run: start it again and resume, or add a fourth "
+                "client",
+                clients,
+                MIN_CLIENTS,
+            )
+        self._nodes = MAX_NODES  # of all clients
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        """Send, sum under masks, and return one reply for all clients; queries pass unchanged."""
+        sent = list(messages)
+        kind = sent[0].metadata.message_type if sent else ""
+        if kind not in (keys.TRAIN, keys.EVALUATE):
+            return super().send_and_receive(sent, timeout=timeout)
+        return [self._sum(sent, kind, timeout)]
+
+    def author(self, reply: Message) -> int | None:
+        """Return None: a reply holds the sum over all clients."""
+        return None
+
+    def sizes(
+        self, past: Sizes, schemas: Sequence[wire.Schema], config: Mapping[str, Any], timeout: float
+    ) -> Sizes:
+        """Ask for weight, nodes, tokens and votes under masks, once in a run; return the sums."""
+        # Once, as the difference of two sums over different clients is a client's size.
+        if past:
+            return past
+        batch = [wire.weigh(node, config) for node in self._client_of_node]
+        total = wire.metrics_of(self._sum(batch, keys.WEIGH, timeout).content)
+        if keys.NODES not in total:
+            raise QuorumError(missing_numbers(len(batch)))
+        self.total_weight, self._nodes = int(total[keys.WEIGHT]), int(total[keys.NODES])
+        self.votes = list(total.get(keys.READING_VOTES, []))
+        LOG.info(
+            "%d clients under secure aggregation: %d nodes in all", len(schemas), total[keys.NODES]
+        )
+        return {
+            "nodes_per_client": {None: total[keys.NODES]},
+            "encoder_tokens": {None: total[keys.ENCODER_TOKENS]},
         }
-        answered = {r.metadata.src_node_id for r in replies}
-        silent = {m.metadata.dst_node_id for m in sent} - answered
-        reasons = [
-            f"client {self._client_of_node[node]}: {reason}" for node, reason in failed.items()
+
+    def restore(self, sizes: Sizes, total_weight: int) -> None:
+        """Continue a run; its masked counts are bounded by the nodes of all clients as before."""
+        super().restore(sizes, total_weight)
+        self._nodes = sizes["nodes_per_client"][None]
+
+    def _sum(self, sent: Sequence[Message], task: str, timeout: float | None) -> Message:
+        """Return one reply for all clients: weighted mean and summed metrics."""
+        privacy = self._config.privacy
+        norm = float(wire.config_of(sent[0]).get(keys.CLIPPING_NORM, privacy.clipping_norm))
+        bound = update_bound(self._config, norm)
+        # Levels for all that are asked: the sum of fewer fits as well.
+        form = sum_format(len(sent), self._config.upload_precision)
+        options = SumOptions(task, self.total_weight, bound, form)
+        exchange = partial(self._exchange_stage, timeout=timeout)
+        total = masked_sum(sent, options, self._config, self.run.run_id, exchange)
+        self.answered = total.clients
+        # Nobody knows the weight of a client that dropped out: it counts as one of mean weight.
+        present = total.clients / len(self._client_of_node)
+        start = wire.model_of(sent[0]) if task == keys.TRAIN else {}
+        size = sum(tensor.numel() for tensor in start.values())
+        metrics = self._metrics(total, size, options)
+        # The weight of a part of the clients is an estimate, wrong where they have none. An update
+        # of zeros is theirs, or leaves the model as it is all the same. Never under differential
+        # privacy: the noise of a round is not left out.
+        if size and privacy.dp == "none" and not total.numbers[:size].any():
+            metrics[keys.WEIGHT] = 0
+        records: dict[str, Any] = {keys.METRICS: MetricRecord(metrics)}
+        if start:
+            mean = total.numbers[:size].astype(np.float64) * (2 / form.levels)
+            records[keys.ARRAYS] = arrays_of(decode_update(mean, start, present, bound))
+        return Message(RecordDict(records), reply_to=sent[0])
+
+    def _metrics(self, total: MaskedSum, start: int, options: SumOptions) -> dict[str, Any]:
+        """Return the summed metrics, or the weight alone where a client is missing."""
+        clients = len(self._client_of_node)
+        # Why (docs/privacy.md): the pads of a missing client stay in the numbers, which are then
+        # uniform.
+        if total.clients < clients or total.omitted:
+            LOG.warning("%d of %d clients in a sum: numbers are hidden", total.clients, clients)
+            return {keys.WEIGHT: round(self.total_weight * (total.clients / clients))}
+        metrics = total.metrics(start, options.form)
+        # Bounded by all clients together, as single numbers are hidden.
+        weight = self.total_weight if options.task == keys.TRAIN else self._nodes
+        if fault := total_fault(metrics, options.task, self._config, weight):
+            raise UserError(
+                f"secure aggregation: {fault}: a client is broken or lies, and under masks nobody "
+                "sees which; find it by a round without privacy.secure-aggregation"
+            )
+        if keys.LOSS in metrics:
+            metrics[keys.LOSS] /= metrics[keys.WEIGHT]
+        return metrics
+
+    def _exchange_stage(self, sent: list[Message], timeout: float | None) -> list[Message]:
+        """Return every reply of a stage; errors name their client, as one line lists them all."""
+        return [
+            wire.with_error(
+                reply,
+                reply.error.code,
+                f"client {self.client_of(reply)}: {str(reply.error.reason).strip()}",
+            )
+            if reply.has_error()
+            else reply
+            # Why (decision 10): neither quorum nor retries, as the threshold decides, and shares
+            # name who took part.
+            for reply in self.exchange(sent, timeout)
         ]
-        reasons += [f"client {self._client_of_node[node]}: {silence(timeout)}" for node in silent]
-        valid = len(replies) - len(failed)
-        failures = "; ".join(sorted(reasons))
-        return f"expected at least {expected} valid replies, found {valid}; {failures}"
+
+
+def missing_numbers(clients: int) -> str:
+    """Return the error of a run that cannot go on without the numbers of all clients."""
+    return (
+        f"secure aggregation: expected the numbers of all {clients} clients in one sum, found that "
+        "one was absent, or that peer-keys or an earlier sum of a node name other clients; start "
+        "the absent ones and resume the run, or read a node's log and docs/privacy.md, "
+        "Differences of sums"
+    )

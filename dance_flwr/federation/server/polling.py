@@ -1,9 +1,10 @@
-"""Send messages and poll for the replies: often at first, and one by one over a network."""
+"""Send messages and poll for their replies: often at first, and each on its own over a network."""
 
 import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from queue import Empty, Queue
 from threading import Event, Thread
 from typing import NamedTuple
@@ -11,11 +12,11 @@ from typing import NamedTuple
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
+from dance_flwr.config.sections import FederationConfig
 from dance_flwr.errors import UserError
 from dance_flwr.escaping import one_line
 from dance_flwr.federation import flower
 from dance_flwr.federation.flower import DecodeError, ErrorCode
-from dance_flwr.federation.server.deadline import Deadline
 from dance_flwr.federation.server.message_log import DOWN, UP, MessageLog
 from dance_flwr.federation.wire.keys import HELLO, INVALID_REPLY
 from dance_flwr.federation.wire.messages import query
@@ -36,9 +37,56 @@ _GONE = {ErrorCode.NODE_UNAVAILABLE, ErrorCode.CLIENT_APP_CRASHED}
 _FORGOTTEN = Error(
     ErrorCode.NODE_UNAVAILABLE, "its SuperNode was started again, or is gone, while it was at work"
 )
+# Why (decision 10): no number of seconds suits a graph of 100 nodes and one of a million, but the
+# clients of a run have similar tasks. Ten times the time of most is enough for a client without a
+# GPU among others with one; five minutes are enough for a node that restarts.
+ADAPTIVE = inf
+_FACTOR, _SHORTEST_SECONDS, _LONGEST_SECONDS = 10.0, 300.0, 3600.0
+
+Check = Callable[[Message, Message], str]  # (request, reply) -> the error in it, or ""
 
 
-Check = Callable[[Message, Message], str]
+def timeout_of(config: FederationConfig) -> float:
+    """Return `round-timeout` in seconds, `ADAPTIVE` where it is 0."""
+    return config.round_timeout or ADAPTIVE
+
+
+def silence(timeout: float | None) -> str:
+    """Return why a client without a reply is absent."""
+    if timeout == ADAPTIVE:
+        return "no reply in ten times the time of most clients"
+    return f"no reply within {timeout} s"
+
+
+class Deadline:
+    """The end of a batch of messages, after a fixed time or depending on the first replies.
+
+    `ADAPTIVE` is an hour; once more than half of the clients have replied, it is ten times as long
+    as they took, but at least five minutes.
+
+    Parameters
+    ----------
+    timeout : seconds, `ADAPTIVE`, or None to wait for all
+    asked : messages of the batch
+    """
+
+    def __init__(self, timeout: float | None, asked: int) -> None:
+        self._begin, self._majority = time.monotonic(), asked // 2 + 1
+        self._adaptive = timeout == ADAPTIVE
+        self._limit = inf if timeout is None else timeout
+        if self._adaptive:
+            self._limit = _LONGEST_SECONDS
+
+    def note(self, replies: int) -> None:
+        """Record the number of replies so far."""
+        if self._adaptive and replies >= self._majority:
+            usual = _FACTOR * (time.monotonic() - self._begin)
+            self._limit = min(self._limit, max(_SHORTEST_SECONDS, usual))
+            self._adaptive = False
+
+    def left(self) -> float:
+        """Return the seconds that are left, at least 0."""
+        return max(0.0, self._begin + self._limit - time.monotonic())
 
 
 class Outcome(NamedTuple):
@@ -50,9 +98,9 @@ class Outcome(NamedTuple):
 
 
 def is_lost(reply: Message) -> bool:
-    """Whether the node or its ClientApp's process is gone, as opposed to a failed task.
+    """Whether the node or its ClientApp's process is gone, rather than its task failed.
 
-    Dead Ray workers are excluded: a message may be what kills them.
+    Excludes dead Ray workers, as the message itself may kill them.
     """
     return reply.has_error() and reply.error.code in _GONE
 
@@ -64,14 +112,16 @@ def ask(
     log: MessageLog,
     check: Check = lambda request, reply: "",
 ) -> list[Message]:
-    """Send messages and return the replies in time, `timeout` as of `Deadline`.
+    """Send messages and return the replies that arrive in time, at most one per message.
 
-    This is where whatever a client sends arrives: at most one reply per message, with an error in
-    its place where `check` finds a fault.
-
-    Flower's own Grid polls every three seconds, which is most of a short round. This function polls
-    often at first, then less often, at least once a second. It packs tensors for the transport and
+    Everything that a client sends passes here; a reply in which `check` finds an error is replaced
+    by that error. Flower's own Grid polls every three seconds, which is most of a short round. This
+    function polls often at first, later once a second. It packs tensors for the transport and
     records every message in the log.
+
+    Parameters
+    ----------
+    timeout : as of `Deadline`
     """
     # Why (decision 10): Flower sends each array in requests of its own. A grid in this process says
     # that its messages cross no wire.
@@ -91,23 +141,19 @@ def ask(
         for key, reply in by_request.items()
         if key in pending
     ]
-    for batch, way in (
-        (sent, DOWN),
-        (replies, UP),
-        (outcome.questions, DOWN),
-        (_valid(outcome, check), UP),
-    ):
+    answers = [a for a in outcome.answers if a.has_error() or not check(outcome.questions[0], a)]
+    for batch, way in ((sent, DOWN), (replies, UP), (outcome.questions, DOWN), (answers, UP)):
         log.add(batch, way)
     return replies
 
 
 def _push(grid: Grid, messages: Sequence[Message]) -> list[str]:
-    """Push messages, again where the SuperLink gave up the upload of their arrays."""
+    """Push messages; try again if the SuperLink gave up the upload of their arrays."""
     for pause in (*_PUSH_AGAIN_SECONDS, None):
         try:
             return list(grid.push_messages(messages))
         except Exception as error:
-            # Looked up here, as its module is loaded where a Grid of Flower's has raised it.
+            # Looked up here: a Grid that raises it has loaded its module.
             if not isinstance(error, flower.ObjectPushError):
                 raise
             if pause is None:
@@ -145,11 +191,11 @@ def _collect(grid: Grid, pending: Mapping[str, Message], timeout: float | None) 
 def _collect_apart(grid: Grid, pending: Mapping[str, Message], timeout: float | None) -> Outcome:
     """Poll for the reply to each message in its own thread.
 
-    A node that dies while it sends has announced a reply whose parts never arrive. Flower waits
-    three minutes for them and blocks all other replies of the same call, beyond any timeout. It
-    gives up neither that node nor one that reconnects before the next poll. A SuperNode handles one
-    message at a time, the oldest first, so nodes that stay silent are sent HELLO: its answer, or
-    Flower's error that the node is gone, shows that the older message was lost.
+    A node that dies while it sends leaves an announced reply whose parts never arrive. Flower waits
+    three minutes for them, beyond any timeout, and blocks all other replies of the same call. It
+    gives up neither that node nor one that reconnects before the next poll. Silent nodes are sent
+    HELLO: as a SuperNode handles the oldest message first, its answer, or Flower's error that the
+    node is gone, shows that the older message was lost.
     """
     deadline, heard_at = Deadline(timeout, len(pending)), time.monotonic()
     watcher = _ReplyWatcher(grid)
@@ -165,8 +211,7 @@ def _collect_apart(grid: Grid, pending: Mapping[str, Message], timeout: float | 
             key = reply.metadata.reply_to_message_id if reply else ""
             if reply and key in greeted:
                 answers.append(reply)
-                # Why (decision 10): a SuperNode takes the oldest message first, so this later
-                # answer shows that the earlier one was lost, unless its reply is on the way.
+                # Why (decision 10): the earlier message was lost, unless its reply is on the way.
                 lost_at[greeted[key]] = now + _GRACE_SECONDS
             elif reply:
                 replies[key], heard_at = reply, now
@@ -174,7 +219,7 @@ def _collect_apart(grid: Grid, pending: Mapping[str, Message], timeout: float | 
             for key, at in lost_at.items():
                 if key not in replies and now >= at:
                     replies[key] = Message(_FORGOTTEN, reply_to=pending[key])
-            # Why (decision 10): one greeting each, as it costs the node a fork.
+            # Why (decision 10): one greeting per node, as it costs a fork.
             if not questions and now >= heard_at + _SILENCE_SECONDS:
                 silent = [key for key in pending if key not in replies]
                 questions = [query(HELLO, pending[key].metadata.dst_node_id, {}) for key in silent]
@@ -187,21 +232,17 @@ def _collect_apart(grid: Grid, pending: Mapping[str, Message], timeout: float | 
 
 
 class _ReplyWatcher:
-    """Poll for replies, each in a thread of its own, until it arrives or `end` is called."""
+    """Poll for each reply in its own thread, until it arrives or `end` is called."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid, self._replies, self._over = grid, Queue[Message | Exception](), Event()
 
     def watch(self, key: str, request: Message) -> None:
-        """Start polling for the reply to this message."""
         # A daemon: a poll that hangs must not keep the server from ending.
         Thread(target=self._poll, args=(key, request), daemon=True).start()
 
     def next(self, seconds: float) -> Message | None:
-        """Return the next reply to any message, None after the timeout.
-
-        Raises the error of a thread whose connection broke.
-        """
+        """Return the next reply, None after the timeout; raise the error of a broken connection."""
         try:
             reply = self._replies.get(timeout=max(0.0, seconds))
         except Empty:
@@ -211,7 +252,6 @@ class _ReplyWatcher:
         return reply
 
     def end(self) -> None:
-        """Stop polling."""
         self._over.set()
 
     def _poll(self, key: str, request: Message) -> None:
@@ -223,43 +263,34 @@ class _ReplyWatcher:
                     return
                 self._over.wait(_pause(time.monotonic() - begin, _FASTEST_APART_SECONDS))
         except Exception as error:
-            # Of the connection: raised in `next`. Of the bytes that a node sent: its answer.
+            # An error of the connection is raised in `next`; unreadable bytes are an answer.
             self._replies.put(_unreadable(error, request) or error)
 
 
 def _unreadable(error: Exception, request: Message) -> Message | None:
-    """Return the answer of a node whose reply cannot be read; None if the connection broke."""
+    """Return an error in place of a reply that cannot be read; None if the connection broke."""
     kinds = (DecodeError, ValueError, LookupError, TypeError, AttributeError)
     if not isinstance(error, kinds) or isinstance(error.__cause__, DecodeError):
-        return None  # a response of the SuperLink that cannot be read has such a cause
+        return None  # of an unreadable response of the SuperLink
     reason = f"{type(error).__name__}: {error}"[:_MAX_REASON]
     fault = f"expected a reply that can be read, found {reason}"
     return Message(Error(INVALID_REPLY, fault), reply_to=request)
 
 
 def _pause(elapsed: float, fastest: float = _FASTEST_POLL_SECONDS) -> float:
-    # A tenth of the time so far: short stages are noticed at once, long ones cost few requests.
+    # A tenth of the time so far: short stages end at once, long ones cost few requests.
     return min(_SLOWEST_POLL_SECONDS, max(fastest, elapsed / 10))
 
 
-def _valid(outcome: Outcome, check: Check) -> list[Message]:
-    """Return the answers to later queries, without those that are invalid."""
-    question = outcome.questions[:1]
-    return [a for a in outcome.answers if a.has_error() or not check(question[0], a)]
-
-
 def _checked(request: Message, reply: Message, check: Check) -> Message:
-    """Return the reply to a request, or an error of bounded length if it is one or is invalid.
-
-    Where Flower gives a node up, the SuperLink answers in its place.
-    """
+    """Return the reply to a request, or an error of bounded length in its place."""
     if reply.has_error():
-        # An error is the text of a stranger: escaped and cut before any log or result holds it.
+        # Untrusted text: escaped and cut before any log or result holds it.
         reason = one_line(str(reply.error.reason or "an error without a reason"))
         if len(reason) > _MAX_REASON:
             reason = f"{reason[:_MAX_REASON]} ... ({len(reason)} characters)"
         return Message(Error(reply.error.code, reason), reply_to=request)
-    # No node answers for another one.
+    # No node answers for another; only the SuperLink does, with an error.
     stranger = reply.metadata.src_node_id != request.metadata.dst_node_id
     fault = "expected a reply of the node that was asked" if stranger else check(request, reply)
     return Message(Error(INVALID_REPLY, fault), reply_to=request) if fault else reply

@@ -1,4 +1,4 @@
-"""The reading that all clients of a run have in common, by the sum of their votes."""
+"""How all clients of a run read texts and edges, by the sum of their votes."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 from dance_flwr.client_data.reading_probe import chosen_keys, elect, is_settled, readings
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.federation.wire.configs import reading_settings
+from dance_flwr.federation.wire import keys
 
 LOG = logging.getLogger("flwr")
 
@@ -15,8 +15,8 @@ Reading = dict[str, Any]  # the chosen keys, and "votes"
 
 
 def vote_size(config: RunConfig) -> int:
-    """Return how many numbers a client's votes have; 0 if there is no vote."""
-    # Why (decision 18): exact counts of validation nodes, which no privacy budget covers.
+    """Return the number of a client's votes; 0 if there is no vote."""
+    # Why (decision 18): votes are exact counts of validation nodes, which no privacy budget covers.
     if config.privacy.dp != "none" or is_settled(config):
         return 0
     return 2 * len(readings(config))
@@ -28,14 +28,14 @@ def summed_votes(votes: Iterable[Sequence[int]]) -> list[int]:
 
 
 def settled_reading(known: Reading, config: RunConfig, votes: Sequence[int]) -> dict[str, Any]:
-    """Return what every later message says of the reading; `known` is filled once in a run."""
+    """Return the keys of the reading for every later message; `known` is filled once in a run."""
     if not known:
         known |= chosen_reading(config, votes)
-    return reading_settings(known)
+    return {key: known[key] for key in (keys.TEXT_POOLING, keys.EDGE_GATES) if key in known}
 
 
 def chosen_reading(config: RunConfig, votes: Sequence[int]) -> Reading:
-    """Return the keys of the reading that the sum of votes elects; empty if none is left open."""
+    """Return the keys of the elected reading; empty if the configuration leaves none open."""
     if is_settled(config):
         return {}
     chosen = chosen_keys(elect(reading_of(config), votes))

@@ -1,9 +1,9 @@
 """One round at the server: sample, send, check, merge, protect, step, average, validate.
 
 `Round` wraps one of Flower's strategies, as Flower's own differential-privacy strategies do.
-Flower's strategy samples clients and takes the server's step on one merged update. Each other part
-has its own class: the method's `ServerSide` merges uploads, `RoundPrivacy` samples and adds noise,
-`ModelAverage` computes the deployed model, `FederationGrid` knows the clients and counts bytes.
+Flower's strategy samples clients and takes the server's step on one merged update. The method's
+`ServerSide` merges uploads, `RoundPrivacy` samples and adds noise, `ModelAverage` computes the
+deployed model, and `FederationGrid` knows the clients and counts bytes.
 """
 
 import random
@@ -18,15 +18,25 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from numpy.typing import NDArray
 
 from dance_flwr.config.plugins import READ_EACH
+from dance_flwr.config.sections import FLOAT32
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.errors import QuorumError
 from dance_flwr.federation.averaging import ModelAverage
-from dance_flwr.federation.privacy.dp import affordable_rounds, withholds_counts
-from dance_flwr.federation.server.deadline import timeout_of
-from dance_flwr.federation.server.exchange import GridChannel
-from dance_flwr.federation.server.grid import LOG, FederationGrid
-from dance_flwr.federation.server.round_privacy import RoundPrivacy
-from dance_flwr.federation.server.validation import shorten, valid_updates
-from dance_flwr.federation.wire import configs, counts, keys, messages
+from dance_flwr.federation.privacy.dp import (
+    ClippingNorm,
+    affordable_rounds,
+    clip,
+    draw_clients,
+    fewest_clients,
+    protect_mean,
+    samples_poisson,
+    update_bound,
+    withholds_counts,
+)
+from dance_flwr.federation.server.checks import judged_uploads, shorten
+from dance_flwr.federation.server.grid import LOG, FederationGrid, GridChannel
+from dance_flwr.federation.server.polling import timeout_of
+from dance_flwr.federation.wire import counts, keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, in_types_of, numpy_of, record_of, state_of
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.server_side import Merged, ServerSide, State, Upload
@@ -39,6 +49,53 @@ OnEnd = Callable[[int, ArrayRecord], MetricRecord | None]
 Groups = dict[str, dict[str, NDArray[Any]]]
 # Names under which Flower's strategies keep arrays between rounds, one per entry of the model.
 _STEP_STATE = ("momentum_vector", "m_t", "v_t")
+
+
+class RoundPrivacy:
+    """The server's part of differential privacy: sampling, clipping norm, noise on the mean.
+
+    Attributes
+    ----------
+    norm : C, to which updates are clipped
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        self.norm = ClippingNorm(config)
+
+    @property
+    def bound(self) -> float:
+        """R, the largest change of a weight in this round."""
+        return update_bound(self._config, self.norm.value)
+
+    def sample(self, nodes: Sequence[int], round_: int) -> list[int] | None:
+        """Return the nodes of a round under Poisson sampling; None = sample as Flower does."""
+        # Why (decision 9): the accounting credits amplification for independent draws only.
+        if not samples_poisson(self._config):
+            return None
+        return draw_clients(nodes, self._config, round_)
+
+    def clip(self, uploads: Sequence[Upload], start: State) -> list[Upload]:
+        """Clip rounded updates to C under central noise; their clients clip all others."""
+        # Why (decision 14): a client that lies about its norm is clipped after dequantisation.
+        if self._config.privacy.dp != "central" or self._config.upload_precision == FLOAT32:
+            return list(uploads)
+        return [
+            upload
+            # A masked sum cannot be clipped; its clients did.
+            if upload.client is None
+            else replace(upload, state=clip(upload.state, start, self.norm.value)[0])
+            for upload in uploads
+        ]
+
+    def protect(self, mean: State, metrics: Mapping[str, Any], round_: int) -> State:
+        """Return the mean of a round with the server's noise, and adapt the clipping norm."""
+        # Before the norm adapts, as this round's updates were clipped to it. Weights are 1, so
+        # their sum is the number of clients (decision 9).
+        clients, norm = int(metrics[keys.WEIGHT]), self.norm.value
+        if keys.UNCLIPPED in metrics:
+            self.norm.update(metrics[keys.UNCLIPPED], clients, round_)
+        return protect_mean(mean, self._config, norm=norm, round_=round_, clients=clients)
 
 
 class Round(Strategy):
@@ -93,8 +150,8 @@ class Round(Strategy):
         self, grid: Grid, arrays: ArrayRecord, config: Mapping[str, Any], on_end: OnEnd
     ) -> None:
         """Run the remaining rounds."""
-        # Flower's strategies count from 1 at every start and cannot resume: `offset` is what
-        # earlier starts completed, and `on_end`, called as `evaluate_fn`, writes the checkpoints
+        # Flower's strategies count from 1 at every start and cannot resume: `offset` is the number
+        # of rounds of earlier starts, and `on_end`, called as `evaluate_fn`, writes checkpoints
         # (decision 10).
         self.start(
             grid,
@@ -118,7 +175,7 @@ class Round(Strategy):
         # A function of the round alone, so that a resumed run asks the same clients.
         random.seed(derive(self.config.seed, "sampling", round_=round_))
         # 2. Draw clients: by Flower's strategy, or independently for accounting (decision 9).
-        settings = configs.with_clipping_norm(config, self.privacy.norm.value)
+        settings = ConfigRecord({**config, keys.CLIPPING_NORM: self.privacy.norm.value})
         batch = list(self.step.configure_train(round_, arrays, settings, grid))
         if (drawn := self.privacy.sample(list(grid.get_node_ids()), round_)) is not None:
             batch = [messages.to_node(batch[0], node) for node in drawn]
@@ -135,20 +192,31 @@ class Round(Strategy):
         answers = list(replies)
         # The norm that this round's clients clipped to; `protect` replaces it.
         norm = self.privacy.norm.value
-        uploads, metrics = valid_updates(answers, self.side, self._start, self._grid, norm)
+        uploads, metrics = self._valid_uploads(answers, norm)
         accepted = len(uploads)
         # Independent draws may choose nobody.
         if not uploads:
             return self._skip(round_, "no client was drawn", Training(nan, {}, {}))
         uploads = shorten(uploads, self.side, self._start, self.norms)
-        total, seconds = counts.sum_metrics(metrics), _seconds_of(uploads, metrics)
+        total = counts.sum_metrics(metrics)
+        seconds: dict[int, Mapping[str, float]] = {
+            upload.client: counts.read_training(values).seconds
+            for upload, values in zip(uploads, metrics, strict=True)
+            if upload.client is not None
+        }
         # A mean by weights of 0 is not a number, nor is that of the losses.
         if not sum(upload.weight for upload in uploads):
             cost = replace(counts.read_training(total), loss=nan, by_client=seconds)
             return self._skip(round_, "no client of the round has a labelled training node", cost)
         # Medians read every upload. All others see one merged update, as they do under masks.
         if self.config.strategy in READ_EACH:
-            merged, batch = Merged({}), [_alone(answers[0], upload) for upload in uploads]
+            merged = Merged({})
+            batch = [
+                messages.merged_reply(
+                    answers[0], arrays_of(upload.state), {keys.WEIGHT: upload.weight}
+                )
+                for upload in uploads
+            ]
         else:
             # Clip, merge, add noise: the noise is calibrated for clipped updates.
             uploads = self.privacy.clip(uploads, self._start)
@@ -156,14 +224,55 @@ class Round(Strategy):
             state = self.privacy.protect(merged.state, total, round_)
             batch = [messages.merged_reply(answers[0], arrays_of(state), total)]
         arrays, _ = self.step.aggregate_train(round_, batch)
-        trained = _with_server_side(counts.read_training(total), merged)
-        self._on_train(replace(trained, by_client=seconds))
+        clients = counts.read_training(total)
+        trained = Training(
+            clients.loss if merged.loss is None else merged.loss,
+            {**clients.seconds, **merged.seconds},
+            {**clients.counts, **merged.counts},
+            by_client=seconds,
+        )
+        self._on_train(trained)
         record = self._record("train", {"loss": trained.loss}, len(answers) - accepted)
         if arrays is not None:
             # FedAdam returns float64, which would double the bytes of every later round.
             arrays = in_types_of(self._start, arrays)
             self.deployed = self.average.add(arrays)
         return arrays, record
+
+    def _valid_uploads(
+        self, replies: Sequence[Message], norm: float
+    ) -> tuple[list[Upload], list[Mapping[str, Any]]]:
+        """Return the valid uploads and their metrics; log the sender of every other one.
+
+        Raises
+        ------
+        QuorumError : too few uploads are valid; names the senders of the others, and their errors
+        """
+        grid = self._grid if isinstance(self._grid, FederationGrid) else None
+        clients = [grid.author(reply) if grid else None for reply in replies]
+        judged = judged_uploads(replies, clients, self.side, self._start, norm)
+        uploads = [upload for upload, fault in judged if not fault]
+        rejected = []
+        for client, (_, fault) in zip(clients, judged, strict=True):
+            if fault:
+                sender = "all clients together" if client is None else f"client {client}"
+                rejected.append(f"{sender}: {fault}")
+                if client is not None and grid:
+                    grid.mark_absent("upload_rejected", client, fault)
+        # Refused uploads count as absent clients: the quorum is that of what is left.
+        fewest = min(len(replies), fewest_clients(self.config))
+        if len(uploads) < fewest:
+            raise QuorumError(
+                f"expected at least {fewest} valid updates, found {len(uploads)}; "
+                f"{'; '.join(rejected)}"
+            )
+        if rejected:
+            LOG.error("omitted from the mean: %s", "; ".join(rejected))
+        return uploads, [
+            messages.metrics_of(reply.content)
+            for reply, (_, fault) in zip(replies, judged, strict=True)
+            if not fault
+        ]
 
     def _skip(self, round_: int, why: str, cost: Training) -> tuple[None, None]:
         """Report a round whose model is that of the round before; return what Flower expects."""
@@ -176,13 +285,13 @@ class Round(Strategy):
     ) -> Iterable[Message]:
         """Ask all clients to validate the deployed model, in every `evaluate-every`-th round.
 
-        Under differential privacy in none: clients would count nothing.
+        Under differential privacy never, as clients would count nothing.
         """
         round_ = server_round + self.offset
         skipped = round_ % self.config.evaluate_every and round_ != self.last
         if skipped or withholds_counts(self.config.privacy):
             return []
-        # The deployed model, not the last one: what is validated is what a run saves.
+        # The deployed model, not the last one: the run saves what it validates.
         batch = list(self.step.configure_evaluate(round_, self.deployed, config, grid))
         self._asked = len(batch)
         return [self._for_client(message, grid, trains=False) for message in batch]
@@ -204,7 +313,7 @@ class Round(Strategy):
     def _record(
         self, what: str, scores: Mapping[str, float | None], refused: int = 0
     ) -> MetricRecord:
-        """Log how many clients answered; return that with their scores, as Flower shows them."""
+        """Log the numbers of results and failures; return them and the scores for Flower."""
         answered = self._grid.answered if isinstance(self._grid, FederationGrid) else self._asked
         results = answered - refused
         LOG.info("%s: received %d results and %d failures", what, results, self._asked - results)
@@ -266,31 +375,6 @@ class Round(Strategy):
         )
 
 
-def _alone(message: Message, upload: Upload) -> Message:
-    """Return one upload as Flower's strategies read it."""
-    return messages.merged_reply(message, arrays_of(upload.state), {keys.WEIGHT: upload.weight})
-
-
 def initial_arrays(side: ServerSide, model: State) -> ArrayRecord:
     """Return the arrays that round 1 starts from, given the initial model."""
     return ArrayRecord(dict(side.initial(arrays_of(model))))
-
-
-def _seconds_of(
-    uploads: Sequence[Upload], metrics: Sequence[Mapping[str, Any]]
-) -> dict[int, Mapping[str, float]]:
-    """Return the seconds by phase of each client; none where only their sum is known."""
-    return {
-        upload.client: counts.read_training(values).seconds
-        for upload, values in zip(uploads, metrics, strict=True)
-        if upload.client is not None
-    }
-
-
-def _with_server_side(clients: Training, merged: Merged) -> Training:
-    """Return the report of the clients, extended by the method's server side."""
-    return Training(
-        clients.loss if merged.loss is None else merged.loss,
-        {**clients.seconds, **merged.seconds},
-        {**clients.counts, **merged.counts},
-    )

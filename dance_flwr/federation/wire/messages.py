@@ -55,7 +55,19 @@ class Schema:
 
 _LISTS = ("class_names", "reading_votes")  # of a schema
 
-# Queries.
+
+# Configs and requests.
+
+
+def run_config(run: str, partition_dir: str) -> dict[str, Any]:
+    """Return the config that is part of every message of a run."""
+    return {keys.RUN: run, keys.PARTITION_DIR: partition_dir}
+
+
+def run_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a config that is in every message of a run, with the reading."""
+    common = (keys.RUN, keys.PARTITION_DIR, keys.TEXT_POOLING, keys.EDGE_GATES)
+    return {key: config[key] for key in common if key in config}
 
 
 def query(kind: str, node: int, config: Mapping[str, Any]) -> Message:

@@ -1,4 +1,4 @@
-"""Rules for the records that a stranger has filled: their names, and types, ranges, lengths."""
+"""Rules for the records of untrusted messages: names, types, ranges and lengths of entries."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ MAX_NUMBER = 2**53  # up to here whole numbers are exact in float64 and in JSON
 
 @dataclass(frozen=True)
 class Rule:
-    """What a value must be; `text` completes "expected NAME to be ..."."""
+    """A condition on a value; `text` completes "expected NAME to be ..."."""
 
     text: str
     allows: Callable[[Any], bool] = field(compare=False, repr=False)
@@ -20,13 +20,13 @@ class Rule:
 
 
 def whole(minimum: int = 0, maximum: int = MAX_NUMBER) -> Rule:
-    """Return the rule of an integer within bounds; no bool, which is an int for `isinstance`."""
+    """Return the rule of an integer within bounds; a bool is none."""
     text = f"a whole number from {minimum} to {maximum}"
     return Rule(text, lambda value: type(value) is int and minimum <= value <= maximum)
 
 
 def real(minimum: float = -MAX_NUMBER, maximum: float = MAX_NUMBER) -> Rule:
-    """Return the rule of a finite number within bounds; NaN is within none."""
+    """Return the rule of a finite number within bounds; NaN is none."""
 
     def allows(value: Any) -> bool:
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -45,7 +45,7 @@ FLAG = Rule("true or false", lambda value: isinstance(value, bool))
 
 
 def list_of(each: Rule, minimum: int, maximum: int) -> Rule:
-    """Return the rule of a list of bounded length whose entries keep one rule."""
+    """Return the rule of a list of bounded length, with one rule for all its entries."""
 
     def allows(value: Any) -> bool:
         # The length first, so that a long list is not read to its end.
@@ -59,11 +59,11 @@ def list_of(each: Rule, minimum: int, maximum: int) -> Rule:
 def entries_fault(
     entries: Mapping[str, Any], table: Mapping[str, Rule], optional: Collection[str] = ()
 ) -> str:
-    """Return what is wrong with the entries of a record; "" where nothing is.
+    """Return the error in the entries of a record, or "" if they are valid.
 
     Parameters
     ----------
-    table : rule by name; every entry must have one
+    table : rule by name; other entries are errors
     optional : names that may be absent
     """
     # Names before values: a rule is looked up for names of the table alone.
@@ -77,20 +77,26 @@ def entries_fault(
     return ""
 
 
-def records_fault(
-    content: Mapping[str, Any],
-    required: Mapping[str, type],
-    optional: Mapping[str, type] | None = None,
-) -> str:
-    """Return which record of a reply is missing, unknown or of another kind; "" if none is."""
+# Name of a record -> its type, and the rules of its entries; None = any entries.
+Form = Mapping[str, tuple[type, Mapping[str, Rule] | None]]
+
+
+def content_fault(content: Mapping[str, Any], required: Form, optional: Form | None = None) -> str:
+    """Return the error in the records of a reply and their entries, or "" if they are valid."""
     known = {**required, **(optional or {})}
     if missing := sorted(required.keys() - content.keys()):
         return f"expected a record {missing[0]!r}, found none"
+    # All records before any entry, as an unknown record may be large.
     for name, record in content.items():
         if name not in known:
             return f"expected only the records of its task, found {short_repr(name)}"
-        if not isinstance(record, known[name]):
-            return f"expected {name} as {known[name].__name__}, found {type(record).__name__}"
+        kind, _ = known[name]
+        if not isinstance(record, kind):
+            return f"expected {name} as {kind.__name__}, found {type(record).__name__}"
+    for name, record in content.items():
+        _, rules = known[name]
+        if rules is not None and (fault := entries_fault(record, rules)):
+            return f"{name}: {fault}"
     return ""
 
 

@@ -14,7 +14,7 @@ from dance_flwr.api.prediction.site_results import write_results
 from dance_flwr.config.tree import flatten
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.final_model import keep_calibration
+from dance_flwr.federation.client.run_files import keep_calibration
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn import calibration
 from dance_flwr.runs.simulation.in_process import InProcessGrid

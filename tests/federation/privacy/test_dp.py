@@ -15,12 +15,13 @@ from dance_flwr.federation.privacy.accounting import epsilon_spent, noise_for, r
 from dance_flwr.federation.privacy.dp import (
     ClientMechanism,
     ClippingNorm,
+    add_noise,
     client_deviation,
+    clip,
     noise_multiplier,
     update_bound,
     update_noise,
 )
-from dance_flwr.federation.privacy.mechanism import add_noise, clip
 from dance_flwr.federation.privacy.noise import MAX_DEVIATE, NoiseStream
 from dance_flwr.federation.secagg.vectors import MAX_VALUE, MetricLayout
 from dance_flwr.runs.result import load_model
@@ -286,7 +287,7 @@ def test_what_a_client_rounds_is_no_longer_than_the_norm(run, precision):
 
 @pytest.mark.parametrize("factor", [1.0, 1e6])
 def test_a_client_that_lies_about_its_norm_is_clipped_after_dequantisation(run_config, factor):
-    from dance_flwr.federation.server.round_privacy import RoundPrivacy
+    from dance_flwr.federation.server.round import RoundPrivacy
     from dance_flwr.methods.server_side import Upload
 
     config = run_config(privacy_dp="central", privacy_clipping_norm=0.5, upload_precision="int8")

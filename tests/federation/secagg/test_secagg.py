@@ -25,8 +25,8 @@ from dance_flwr.federation.flower import (
 from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
 from dance_flwr.federation.secagg import masks
+from dance_flwr.federation.server.grid import SecureGrid
 from dance_flwr.federation.server.message_log import MessageLog
-from dance_flwr.federation.server.secure_grid import SecureGrid
 from dance_flwr.federation.wire import keys as wire_keys
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import Uplink

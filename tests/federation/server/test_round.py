@@ -17,7 +17,7 @@ from dance_flwr.federation.server.grid import FederationGrid
 from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.server.round import initial_arrays
 from dance_flwr.federation.server.strategies import make_round
-from dance_flwr.federation.wire import configs, keys, messages
+from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.methods import check_method
 from dance_flwr.methods.server_side import Upload, entries_of, for_client, weighted_mean
@@ -64,7 +64,7 @@ class Server:
         )
         model = initial_model(SHAPE, config).state_dict()
         self.arrays = self.round.deployed = initial_arrays(self.round.side, model)
-        self.common = ConfigRecord(configs.run_config("run", ""))
+        self.common = ConfigRecord(messages.run_config("run", ""))
 
     def ask(self, number):
         """The messages of a training round."""

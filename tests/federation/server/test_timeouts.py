@@ -8,7 +8,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.privacy.dp import fewest_clients
-from dance_flwr.federation.server import deadline, polling
+from dance_flwr.federation.server import polling
 from dance_flwr.federation.server.grid import FederationGrid
 from dance_flwr.federation.server.message_log import MessageLog
 from dance_flwr.federation.wire import keys
@@ -39,11 +39,11 @@ def answer(message, context):
 @pytest.fixture
 def quick(monkeypatch):
     """An hour is a second, five minutes 0.2 s."""
-    monkeypatch.setattr(deadline, "_LONGEST_SECONDS", 1.0)
-    monkeypatch.setattr(deadline, "_SHORTEST_SECONDS", 0.2)
+    monkeypatch.setattr(polling, "_LONGEST_SECONDS", 1.0)
+    monkeypatch.setattr(polling, "_SHORTEST_SECONDS", 0.2)
 
 
-def asked(*seconds, timeout=deadline.ADAPTIVE):
+def asked(*seconds, timeout=polling.ADAPTIVE):
     """The nodes that answered in time, and how long that took."""
     grid, begin = Delayed(seconds), time.monotonic()
     batch = [
@@ -73,8 +73,8 @@ def test_half_of_the_clients_say_nothing(quick):
 def test_a_timeout_of_the_configuration_is_exact(quick):
     answered, seconds = asked(0, 0, 0, NEVER, timeout=0.4)
     assert answered == [1, 2, 3] and 0.4 <= seconds < 0.8
-    assert deadline.timeout_of(RunConfig()) == deadline.ADAPTIVE
-    assert deadline.timeout_of(parse({"round-timeout": 12.0})) == 12.0
+    assert polling.timeout_of(RunConfig()) == polling.ADAPTIVE
+    assert polling.timeout_of(parse({"round-timeout": 12.0})) == 12.0
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_silent_client_of_five_costs_its_round_alone(quick):
     batch = [
         Message(RecordDict({}), dst_node_id=node, message_type=keys.TRAIN) for node in grid.nodes
     ]
-    replies = grid.send_and_receive(batch, timeout=deadline.timeout_of(config))
+    replies = grid.send_and_receive(batch, timeout=polling.timeout_of(config))
     assert [grid.client_of(reply) for reply in replies] == [0, 1, 3, 4]
     assert grid.take_absent() == {2: "no reply in ten times the time of most clients"}
     silent = FederationGrid(
@@ -104,4 +104,4 @@ def test_a_silent_client_of_five_costs_its_round_alone(quick):
     )
     silent.checks.fault = lambda request, reply: ""
     with pytest.raises(QuorumError, match="expected at least 3 valid replies, found 2"):
-        silent.send_and_receive(batch, timeout=deadline.timeout_of(config))
+        silent.send_and_receive(batch, timeout=polling.timeout_of(config))

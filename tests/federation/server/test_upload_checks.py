@@ -8,7 +8,7 @@ from flwr.app import Message, RecordDict
 
 from dance_flwr.config.sections import FLOAT16, INT8
 from dance_flwr.federation.privacy.quantiser import quantise
-from dance_flwr.federation.server.validation import read_upload
+from dance_flwr.federation.server.checks import read_upload
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.server_side import for_client

@@ -1,30 +1,37 @@
-"""Find the clients of a run and what their data requires."""
+"""Start and end of a run: who takes part, what their data requires, final counts and hashes."""
 
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Message
+from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from dance_flwr import events
 from dance_flwr.config.options import Value
-from dance_flwr.config.sections import FederationConfig
+from dance_flwr.config.sections import PERSONAL, FederationConfig
 from dance_flwr.config.tree import RunConfig, quorum
-from dance_flwr.errors import ProtocolError, UserError
+from dance_flwr.errors import ProtocolError, QuorumError, UserError
 from dance_flwr.federation.secagg import signatures
-from dance_flwr.federation.server.deadline import timeout_of
-from dance_flwr.federation.server.grid import LOG, POLL_NODES_SECONDS, FederationGrid
+from dance_flwr.federation.server.checks import hello_fault
+from dance_flwr.federation.server.grid import (
+    LOG,
+    POLL_NODES_SECONDS,
+    FederationGrid,
+    SecureGrid,
+    missing_numbers,
+)
 from dance_flwr.federation.server.message_log import MessageLog
-from dance_flwr.federation.server.polling import ask, is_lost
-from dance_flwr.federation.server.reply_checks import hello_fault
-from dance_flwr.federation.wire import keys
+from dance_flwr.federation.server.polling import ask, is_lost, timeout_of
+from dance_flwr.federation.wire import counts, keys
 from dance_flwr.federation.wire import messages as wire
 from dance_flwr.fingerprint import PROTOCOL, VERSION
+from dance_flwr.methods import final_views
+from dance_flwr.metrics import Counts, Tokens
 
 _FEWEST = 2  # clients of a federation whose configuration does not say how many
 
@@ -41,7 +48,7 @@ class Member:
 def with_clients(values: Mapping[str, Value], grid: Grid) -> dict[str, Value]:
     """Return flat keys in which `clients` is the number of SuperNodes where it is 0.
 
-    Counted as soon as there are two, and no more of them than a second before.
+    Counts once there are two, and as many as a second before.
 
     Raises
     ------
@@ -66,10 +73,10 @@ def with_clients(values: Mapping[str, Value], grid: Grid) -> dict[str, Value]:
 def join(grid: Grid, config: RunConfig, log: MessageLog) -> list[Member]:
     """Send HELLO to all nodes and return the clients of the run in order.
 
-    A node is left out, and logged, whose greeting is malformed, of another protocol, or names the
-    number that another node names; with `node-keys` also one whose greeting is not signed by the
-    client that it names. The run needs a quorum of its clients 0..M-1; in a simulation, where no
-    node is on a machine of its own, every node must be there.
+    Leaves out, and logs, a node with a malformed greeting, another protocol, or a client number
+    that another node names too; with `node-keys` also one whose greeting its client did not sign.
+    The run needs a quorum of its clients 0..M-1; a simulation, where no node is on a machine of its
+    own, needs all of them.
 
     Raises
     ------
@@ -105,12 +112,12 @@ def join(grid: Grid, config: RunConfig, log: MessageLog) -> list[Member]:
 
 
 def _one_per_client(members: list[Member]) -> tuple[list[Member], list[UserError]]:
-    """Return the members whose number no other has, by number, and why the others are left out."""
+    """Return the members with a number of their own, by number, and why the others are out."""
     by_number: dict[int, list[Member]] = {}
     for member in members:
         by_number.setdefault(member.client, []).append(member)
-    # Which of two is the right one nobody can say without keys: neither takes part, or whoever is
-    # faster would take the place of a client.
+    # Without keys nobody can say which of two is the client. Neither takes part; otherwise whoever
+    # is faster would take a client's place.
     faults = [
         UserError(
             f"expected one SuperNode per client, found two with partition-id={client}, nodes "
@@ -124,8 +131,8 @@ def _one_per_client(members: list[Member]) -> tuple[list[Member], list[UserError
 
 
 def _of_same_data(members: list[Member]) -> tuple[list[Member], list[UserError]]:
-    """Return the members that bring data as most do, and why the others are left out."""
-    # Clients of one run are parts of one partition, or bring their own data; not some of each.
+    """Return the larger group: members with their own data, or without; and why others are out."""
+    # All clients of a run are parts of one partition, or all bring their own data.
     owners = [member for member in members if member.owns_data]
     others = [member for member in members if not member.owns_data]
     if not owners or not others:
@@ -143,7 +150,6 @@ def _of_same_data(members: list[Member]) -> tuple[list[Member], list[UserError]]
 def _too_few(
     config: RunConfig, missing: list[int], faults: list[UserError], silent: int
 ) -> UserError:
-    """Return why a run does not start, by what its operator can do about it."""
     # The error of a node that answered says more than the number of a missing client.
     if faults:
         return faults[0]
@@ -178,7 +184,7 @@ def _member(reply: Message) -> Member:
 
 
 def _authentic(replies: list[Message], node_keys: str, run: int) -> list[Message]:
-    """Return the greetings signed by the client that they name; all without `node-keys`."""
+    """Return the greetings that their clients signed; without `node-keys` all of them."""
     known = signatures.read_peer_keys(Path(node_keys)) if node_keys else None
     authentic = []
     for reply in replies:
@@ -187,7 +193,7 @@ def _authentic(replies: list[Message], node_keys: str, run: int) -> list[Message
             stated = wire.config_of(reply).get(keys.PARTITION)
             client = stated if type(stated) is int else -1
             key = known.get(client)
-            # Run and node are in the text: another node cannot repeat a greeting, nor another run.
+            # The text names run and node, so that no other node or run can repeat a greeting.
             text = signatures.hello_text(run, node, client)
             if not (claim and key and signatures.is_signed(text, claim.signature, key)):
                 events.emit(
@@ -234,14 +240,24 @@ def _wait_for_nodes(grid: Grid, config: RunConfig, deadline: float) -> list[int]
     return nodes
 
 
+def federate(
+    grid: Grid, members: Sequence[Member], config: RunConfig, log: MessageLog
+) -> FederationGrid:
+    """Return the Grid of these members, with secure aggregation if the run asks for it."""
+    client_of_node = {member.node: member.client for member in members}
+    kind = SecureGrid if config.privacy.secure_aggregation else FederationGrid
+    federation = kind(grid, client_of_node, config, log)
+    for client in sorted({*range(config.clients)} - {*client_of_node.values()}):
+        federation.leave_out(client, "no valid greeting at its start")
+    return federation
+
+
 def describe(
-    grid: FederationGrid,
-    config: Mapping[str, Any],
-    timeout: float,
+    grid: FederationGrid, config: Mapping[str, Any], timeout: float
 ) -> dict[int, wire.Schema]:
     """Ask every client what its data requires; return the answers of those that agree.
 
-    A client whose answer is missing, or is not that of most clients, takes no part in the run, as
+    A client without an answer, or with another one than most clients, takes no part in the run, as
     long as a quorum is left.
 
     Raises
@@ -252,16 +268,28 @@ def describe(
     batch = [wire.describe(node, str(config[keys.PARTITION_DIR])) for node in grid.nodes]
     replies = grid.send_and_receive(batch, timeout=timeout)
     schemas = {grid.client_of(reply): wire.read_schema(reply) for reply in replies}
-    # Clients of other classes or another encoder cannot share a model: most of them decide.
-    usual, many = Counter(map(_required, schemas.values())).most_common(1)[0]
-    agree = {client: schema for client, schema in schemas.items() if _required(schema) == usual}
+    # Clients with other classes or another encoder cannot share a model: the majority decides.
+    required = {
+        client: tuple(getattr(schema, what) for what in keys.SCHEMA_COMMON)
+        for client, schema in schemas.items()
+    }
+    usual, many = Counter(required.values()).most_common(1)[0]
+    agree = {client: schemas[client] for client, needs in required.items() if needs == usual}
     faults = {
-        client: _difference(schemas[client], usual, next(iter(agree)))
-        if client in schemas
-        else grid.absent.get(client, "no answer")
+        client: grid.absent.get(client, "no answer")
         for client in grid.clients
         if client not in agree
     }
+    for client in required.keys() & faults.keys():
+        what, value, expected = next(
+            each
+            for each in zip(keys.SCHEMA_COMMON, required[client], usual, strict=True)
+            if each[1] != each[2]
+        )
+        faults[client] = (
+            f"expected the same {what.replace('_', ' ')} at all clients, found {expected!r} "
+            f"at client {next(iter(agree))} and {value!r} here; prepare them alike"
+        )
     # A run goes on without the others as far as it would without silent clients.
     if many < grid.quorum(len(grid.clients)):
         raise UserError("; ".join(f"client {client}: {why}" for client, why in faults.items()))
@@ -272,26 +300,105 @@ def describe(
     return agree
 
 
-def _required(schema: wire.Schema) -> tuple[object, ...]:
-    """Return what all clients of a run must have in common."""
-    return tuple(getattr(schema, what) for what in keys.SCHEMA_COMMON)
+def final_counts(
+    grid: FederationGrid,
+    model_for: Callable[[int], ArrayRecord],
+    common: Mapping[str, Any],
+    round_: int,
+    config: RunConfig,
+) -> tuple[dict[int | None, dict[str, Counts]], dict[int | None, Tokens], dict[str, float]]:
+    """Evaluate the final model at every client. Test nodes are read this one time only.
+
+    Returns
+    -------
+    counts by client and split; tokens of the run by client; what personal models cost a client on
+    average, `seconds_personal` and `bytes_personal`, empty without them. Under secure aggregation
+    the only client is None, the sum over all.
+    """
+    settings, timeout = {**common, keys.ROUND: round_, keys.FINAL: True}, timeout_of(config)
+    costs: dict[str, float] = {}
+    # Why not under differential privacy (decision 30): the losses are those of exact predictions.
+    if PERSONAL[config.personal] and config.privacy.dp == "none":
+        asked = {**common, keys.ROUND: round_, keys.PERSONALISE: True}
+        longest = timeout * config.rounds  # a client may train for as many rounds as the run
+        sums, costs = _mixture_losses(grid, model_for, asked, longest)
+        settings |= sums
+    views = (*final_views(config), "deployed")
+    nodes = grid.nodes.items()
+    batch = [wire.evaluate(node, settings, model_for(client)) for node, client in nodes]
+    by_client: dict[int | None, dict[str, Counts]] = {}
+    tokens: dict[int | None, Tokens] = {}
+    for reply in grid.send_and_receive(batch, timeout=timeout):
+        metrics = wire.metrics_of(reply.content)
+        # Under masks one missing client hides the numbers of all, and a result cannot do without.
+        if keys.total_of("test") not in metrics:
+            raise QuorumError(missing_numbers(len(batch)))
+        by_client[client := grid.author(reply)] = {
+            split: counts.read_counts(metrics, split, views) for split in ("val", "test")
+        }
+        tokens[client] = counts.read_tokens(metrics, wire.config_of(reply))
+    return by_client, tokens, costs
 
 
-def _difference(schema: wire.Schema, usual: tuple[object, ...], one: int) -> str:
-    """Return in words where a description differs from that of most clients."""
-    pairs = zip(keys.SCHEMA_COMMON, _required(schema), usual, strict=True)
-    what, value, expected = next(each for each in pairs if each[1] != each[2])
-    return (
-        f"expected the same {what.replace('_', ' ')} at all clients, found {expected!r} "
-        f"at client {one} and {value!r} here; prepare them alike"
-    )
+def _mixture_losses(
+    grid: FederationGrid,
+    model_for: Callable[[int], ArrayRecord],
+    config: Mapping[str, Any],
+    timeout: float,
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """Ask every client to train its own models; return summed losses of mixtures, and the costs.
+
+    The final evaluation tells every client these losses and their number of validation nodes.
+    """
+    batch = [wire.evaluate(node, config, model_for(client)) for node, client in grid.nodes.items()]
+    replies = grid.send_and_receive(batch, timeout=timeout)
+    total = counts.sum_metrics(wire.metrics_of(reply.content) for reply in replies)
+    if keys.LOSSES not in total:
+        raise QuorumError(missing_numbers(len(batch)))
+    sums = {keys.LOSSES: list(total[keys.LOSSES]), keys.SCORED_NODES: int(total[keys.WEIGHT])}
+    moved = sum(len(array.data) for m in batch for array in wire.arrays_in(m).values())
+    seconds = total[keys.seconds_of("train")]
+    means = {"seconds_personal": seconds / len(batch), "bytes_personal": moved / len(batch)}
+    return sums, means
 
 
-def missing_numbers(clients: int) -> str:
-    """Return the error of a run that cannot go on without the numbers of all clients."""
-    return (
-        f"secure aggregation: expected the numbers of all {clients} clients in one sum, found that "
-        "one was absent, or that peer-keys or an earlier sum of a node name other clients; start "
-        "the absent ones and resume the run, or read a node's log and docs/privacy.md, "
-        "Differences of sums"
-    )
+def hashes(
+    grid: FederationGrid,
+    schemas: Sequence[wire.Schema],
+    config: Mapping[str, Any],
+    timeout: float,
+    *,
+    evidence: bool,
+    own_data: bool,
+) -> dict[str, dict[int, str]]:
+    """Return the hashes of each client's data and evidence for the run's record.
+
+    One message asks for the hash of the evidence, and tells clients with their own data the
+    temperature of the run. A client that does not answer has no hash of its evidence.
+
+    Parameters
+    ----------
+    schemas : of the clients of the run, ascending
+    config : of the messages, with the temperature and the number of nodes it was fitted on
+    evidence, own_data : whether the clients of the run keep evidence, and hold their own data
+    """
+    clients = zip(grid.clients, schemas, strict=True)
+    # Why (decision 20): the record fixes what each client held, for `evidence verify`.
+    by_client = {keys.DATA_SHA256: {client: schema.data_sha256 for client, schema in clients}}
+    if evidence or own_data:
+        batch = [wire.query(keys.SEAL, node, config) for node in grid.nodes]
+        # `exchange` has no quorum: no absent client costs a finished run its result.
+        sealed = [reply for reply in grid.exchange(batch, timeout) if not reply.has_error()]
+        digests = {
+            grid.client_of(reply): str(wire.config_of(reply)[keys.EVIDENCE_SHA256])
+            for reply in sealed
+        }
+        by_client |= {keys.EVIDENCE_SHA256: digests} if evidence else {}
+    return by_client
+
+
+def score_record(result: Mapping[str, Any]) -> MetricRecord:
+    """Return the scores of a result as Flower's record, without those that nobody knows."""
+    names = {"test-accuracy": "test_accuracy", "test-macro-f1": "test_macro_f1"}
+    scores = {name: result[key] for name, key in names.items() if result[key] is not None}
+    return MetricRecord(scores)

@@ -1,0 +1,325 @@
+"""What a client refuses of a server: noise, budget, repeated tasks and crafted models.
+
+The configuration of a run and every message come from the server. A client trusts neither where
+they would lower its noise: it keeps its own account of its answers (`Budget`), and enforces the
+terms of its node (`admit`).
+
+A server numbers the rounds and names the run: if it lies, it asks for round 1 without end, or has
+crafted models validated until it knows single nodes. A client with bounds on rounds or trainings
+writes each task down before it begins (`count_task`). A task with the same round and model is a
+repetition, after a lost answer or an interrupted run; there may be as many of these as rounds. A
+run has one more validation than rounds, for its final model, and two with personal models. If every
+client trains in every round, a client also validates at most one more model than it has trained.
+
+A sum over clients hides single rows only if the model makes it a sum of many. Where rows of the
+first layer are parallel and biases go up in steps, differences of the updates of its units are
+single rows of the data (Fowl et al. 2022, "Robbing the Fed"; Boenisch et al. 2021, "When the
+Curious Abandon Honesty"). `check_start` refuses such models; another construction may pass, and
+only differential privacy bounds what any model extracts (docs/security.md).
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import Context, Message
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.disk import atomic_file, private_lock
+from dance_flwr.errors import UserError, disk_of
+from dance_flwr.federation.client.client import Client, initial_model, shape_of
+from dance_flwr.federation.flower import SECAGG_STATE
+from dance_flwr.federation.node_config import NodeTerms, refuse_beyond, run_config_of, terms_of
+from dance_flwr.federation.privacy.accounting import PrivacyAccount, epsilon_of
+from dance_flwr.federation.privacy.dp import clip, fewest_clients, noise_multiplier
+from dance_flwr.federation.secagg.request import THRESHOLD
+from dance_flwr.federation.secagg.signatures import ledger_folder
+from dance_flwr.federation.wire import keys, messages
+from dance_flwr.methods import check_method
+from dance_flwr.methods.contract import Uplink
+from dance_flwr.methods.upload_checks import model_fault, update_norm
+from dance_flwr.nn.model import ModelShape, PlainModel, load_state
+
+_CLIENT_NOISE = ("distributed", "local")
+_DELTA = 1e-5  # of `max-epsilon`, if that of the run is not smaller
+_TOLERANCE = 1 + 1e-6  # sigma is computed from epsilon, and epsilon from sigma
+TRAININGS = "training-counts.json"
+_TRAININGS, _VALIDATIONS = "trainings", "validations"
+_KIND = {keys.TRAIN: _TRAININGS, keys.EVALUATE: _VALIDATIONS}
+_SECONDS = 60.0  # to wait for another process, which holds the lock for milliseconds
+_Counts = dict[str, dict[str, int]]  # kind -> digest of a task -> how often it was asked
+State = Mapping[str, Tensor]
+# Why weights (decision 8): those of two units of an honest model have a cosine of at most 0.96,
+# whereas what they make of a client's texts is parallel for up to a fifth of the units of trained
+# models where a client has few classes or labels.
+_PARALLEL, _MAX_SHARE = 0.99, 0.1
+_ROUNDING = 1e-3  # of an initial model, between versions of torch
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The terms of a node, and its account."""
+
+    terms: NodeTerms
+    node_config: Mapping[str, Any]
+
+    @cached_property
+    def ledger(self) -> Path | None:
+        """Folder of the node's ledgers; None in a simulation.
+
+        With such a folder, the budget of a run is also that of all runs at this client.
+        """
+        return ledger_folder(self.node_config)
+
+    def charge(self, config: RunConfig, data: ClientData, run: str) -> None:
+        """Record the cost of an answer; nothing without noise of the client's own."""
+        settings = config.privacy
+        # Under `central` the server is trusted with the noise; noise from the run's seed can be
+        # computed again, so that there is no epsilon to spend.
+        if settings.dp not in _CLIENT_NOISE or settings.seeded:
+            return
+
+        def fault(runs: Mapping[str, float]) -> str:
+            # The smaller delta, as the same noise looks cheaper with a larger one.
+            total, delta = self.terms.max_epsilon, min(settings.delta, _DELTA)
+            # Why (docs/privacy.md): without a term of the node, the budget of the run bounds all
+            # runs.
+            if total == inf:
+                total, delta = (settings.epsilon if self.ledger else inf), settings.delta
+            spent = {
+                f"for run {run}": (runs[run], settings.epsilon, settings.delta),
+                "for all runs of this client": (sum(runs.values()), total, delta),
+            }
+            # Both bounds, as a run under another name starts from 0.
+            for what, (cost, budget, at) in spent.items():
+                if budget < inf and (epsilon := epsilon_of(cost, at)) > budget * _TOLERANCE:
+                    return (
+                        f"privacy budget: expected epsilon up to {budget:g} at delta {at:g} "
+                        f"{what}, found {epsilon:.4g} with this answer; it was not sent. An "
+                        f"operator who agrees to more sets {keys.MAX_EPSILON} in --node-config"
+                    )
+            return ""
+
+        # Sigma from the settings by which this client draws its noise.
+        PrivacyAccount(self.ledger or data.folder).spend(run, noise_multiplier(config), fault)
+
+
+def admit(task: str, message: Message, context: Context) -> Budget:
+    """Return the account for a request after checking it against the terms of the node.
+
+    Parameters
+    ----------
+    task : as `task_of` returns it
+
+    Raises
+    ------
+    UserError : the run asks for more than the node allows or has less noise than it demands, the
+        clipping norm is not above 0, or the sum could end with fewer clients than the noise is for
+    """
+    config, terms = run_config_of(context), terms_of(context.node_config)
+    # Terms first: a refusal then says nothing of the data.
+    refuse_beyond(terms, config, messages.config_of(message).get(keys.ROUND, 0))
+    # For every task, as counts of a validation have no noise unless the run withholds them.
+    _check_noise(task, config, terms)
+    if task in (keys.TRAIN, keys.EXCHANGE):
+        if config.privacy.dp != "none":
+            check_method(config)  # as at the server, which a client does not trust
+        norm = messages.config_of(message).get(keys.CLIPPING_NORM)
+        if norm is not None and not (isfinite(norm) and norm > 0):
+            raise UserError(
+                f"{keys.CLIPPING_NORM}: expected a finite number > 0 in a message to train, found "
+                f"{norm!r}; such a norm would clip nothing"
+            )
+        if config.privacy.dp == "distributed":
+            state: Mapping[str, Any] = context.state.config_records.get(SECAGG_STATE, {})
+            # The threshold of the setup, not the one that the run's configuration promises.
+            threshold: Any = state.get(THRESHOLD, 0)
+            if threshold < (fewest := fewest_clients(config)):
+                raise UserError(
+                    f"privacy.dp = distributed: expected a sum of at least {fewest} clients, for "
+                    "which this client's share of the noise is made, found a threshold of "
+                    f"{threshold}"
+                )
+    return Budget(terms, context.node_config)
+
+
+def _check_noise(task: str, config: RunConfig, terms: NodeTerms) -> None:
+    """Refuse less noise than the operator demands."""
+    minimum, settings = terms.min_noise_multiplier, config.privacy
+    if not minimum and terms.max_epsilon == inf:
+        return
+    key = keys.MIN_NOISE_MULTIPLIER if minimum else keys.MAX_EPSILON
+    # An exchange sends tensors without noise, whatever the run says of its updates.
+    if task == keys.EXCHANGE or settings.dp not in _CLIENT_NOISE or settings.seeded:
+        run = "an exchange" if task == keys.EXCHANGE else f"privacy.dp = {settings.dp}"
+        run += " with noise from the run's seed" if settings.seeded else ""
+        raise UserError(
+            f"{key}: expected a run whose clients add noise of their own (privacy.dp = local or "
+            f"distributed), found {run}; this node does not take part"
+        )
+    if (sigma := noise_multiplier(config)) < minimum:
+        raise UserError(
+            f"{key}: expected privacy.noise-multiplier >= {minimum:g}, found {sigma:.4g}; this "
+            "node does not take part"
+        )
+
+
+def count_task(
+    message: Message, task: str, folder: Path, terms: NodeTerms, fraction: float
+) -> None:
+    """Record that a run trains or validates here once more; nothing if the node has no bounds.
+
+    The file is on the device when this returns. Processes take turns.
+
+    Raises
+    ------
+    UserError : the node does not allow this task, and nothing was written; or the file is damaged
+    """
+    if task not in _KIND or not terms.counted:
+        return
+    run, path = str(messages.config_of(message)[keys.RUN]), folder / TRAININGS
+    # Each message has a process of its own, and two may train at once.
+    with disk_of(folder), private_lock(folder / f".{TRAININGS}.lock", timeout=_SECONDS):
+        runs = _read(path)
+        counts = runs.setdefault(run, {_TRAININGS: {}, _VALIDATIONS: {}})
+        tasks = counts[_KIND[task]]
+        digest = _digest(message)
+        tasks[digest] = tasks.get(digest, 0) + 1
+        # Before it is written, as a refused task does not take place.
+        _refuse(run, runs, _KIND[task], terms, fraction)
+        # On the device before the task begins, so that the count outlives a kill.
+        with atomic_file(path, lasting=True) as file:
+            file.write((json.dumps({"runs": runs}, indent=1) + "\n").encode())
+
+
+def _refuse(
+    run: str, runs: dict[str, _Counts], kind: str, terms: NodeTerms, fraction: float
+) -> None:
+    tasks, extra = runs[run][kind], int(kind == _VALIDATIONS)
+    rounds, trained = terms.max_rounds + extra, len(runs[run][_TRAININGS])
+    repeated = sum(tasks.values()) - len(tasks)
+    every = sum(sum(counts[kind].values()) for counts in runs.values())
+    # Each run has a final validation, and before it one of mixtures where models are personal.
+    allowed = terms.max_trainings + 2 * extra * len(runs)
+    checks = [
+        # Repetitions have their own bound, or a server could ask for one round without end.
+        (keys.MAX_ROUNDS, rounds, f"{kind} in run {run}", len(tasks)),
+        (keys.MAX_ROUNDS, rounds, f"repeated {kind} in run {run}", repeated),
+        (keys.MAX_TRAININGS, allowed, f"{kind} in all runs", every),
+    ]
+    if extra and fraction == 1:
+        what = f"validations in run {run}, one more than trainings"
+        checks.append((keys.MAX_ROUNDS, trained + 1, what, len(tasks)))
+    for term, maximum, what, count in checks:
+        if count > maximum:
+            raise UserError(
+                f"{term}: expected at most {maximum:g} {what}, found {count} with this one; this "
+                "node does not take part. An operator who agrees to more raises it in --node-config"
+            )
+
+
+def _digest(message: Message) -> str:
+    """Return a digest of the round and its model, which identify a task of a run."""
+    digest = hashlib.sha256(repr(messages.config_of(message).get(keys.ROUND)).encode())
+    for name, array in messages.arrays_in(message).items():
+        digest.update(f"{name}:{array.dtype}:{array.shape};".encode())
+        digest.update(array.data)
+    # 128 bits: two models with one digest cost a server 2^64 tries.
+    return digest.hexdigest()[:32]
+
+
+def _read(path: Path) -> dict[str, _Counts]:
+    try:
+        runs = json.loads(path.read_text("utf-8"))["runs"]
+        return {
+            str(run): {
+                kind: {str(digest): int(count) for digest, count in counts[kind].items()}
+                for kind in (_TRAININGS, _VALIDATIONS)
+            }
+            for run, counts in runs.items()
+        }
+    except FileNotFoundError:
+        return {}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{path}: expected how often runs have trained here, found a damaged file ({error}); "
+            "restore it from a copy, or delete it to count from nothing"
+        ) from None
+
+
+def check_start(client: Client, start: State, round_: int, max_change: float) -> float:
+    """Check a start model; return the length to which the client's update is clipped.
+
+    Raises
+    ------
+    UserError : the model has other tensors than the run; it differs from the initial model of the
+        seed in round 1, or later by more than `max_change`, unless the run adds noise; or more than
+        a tenth of the units of its first layer are parallel
+    """
+    data, config = client.data, client.config
+    shape = shape_of(data.text_dim, len(data.card.class_names), config)
+    model, seeds, length = _seed_model(shape, config)
+    if fault := model_fault(start, seeds):
+        raise UserError(f"start model: {fault}; this node does not take part")
+    bound, distance = max_change * length, update_norm(start, seeds)
+    allowed = _ROUNDING * length if round_ == 1 else bound
+    # Noise moves a model without a bound, and bounds by itself what any model extracts.
+    if round_ > 1 and config.privacy.dp != "none":
+        allowed = inf
+    if distance > allowed:
+        expected = "the initial model of the run's seed in round 1"
+        if round_ > 1:
+            expected = f"one within {bound:.3g} ({keys.MAX_CHANGE}) of that of the run's seed"
+        raise UserError(
+            f"start model: expected {expected}, found one that differs by {distance:.3g}; this "
+            "node does not take part"
+        )
+    # Not where the server reads single uploads: no sum hides anything, and a model that one client
+    # trains alone on few labels may have parallel rows. Nor for a plug-in's network without a
+    # backbone, as its first layer is unknown.
+    if client.spec.uplink is Uplink.SUM and isinstance(model, PlainModel):
+        # Why on the host (decision 31): reading a single number from a GPU waits for it.
+        load_state(model, start)
+        _refuse_parallel(model)
+    return bound
+
+
+def clipped(state: State, start: State, bound: float) -> State:
+    """Return the trained model, with its update shortened to the bound if it is longer."""
+    # Values that are not finite stay, for the checks of the upload. An update within the bound
+    # keeps every bit.
+    length = update_norm(state, start)
+    return clip(state, start, bound)[0] if bound < length < inf else state
+
+
+@lru_cache(maxsize=4)
+def _seed_model(shape: ModelShape, config: RunConfig) -> tuple[nn.Module, State, float]:
+    """Return a model to load others into, the initial state and its length."""
+    model = initial_model(shape, config)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    zero = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
+    return model, state, update_norm(state, zero)
+
+
+@torch.no_grad()
+def _refuse_parallel(model: PlainModel) -> None:
+    """Refuse a first layer with more than a tenth of its units parallel to another."""
+    # Weights without biases: rows that are repeated, scaled or negated are parallel.
+    unit = F.normalize(model.backbone.text_weight(), dim=1)
+    cosines = (unit @ unit.T).abs().fill_diagonal_(0)
+    share = float((cosines > _PARALLEL).any(dim=1).float().mean())
+    if share > _MAX_SHARE:
+        raise UserError(
+            f"start model: expected a first layer of which at most {_MAX_SHARE:.0%} of the units "
+            f"have weights parallel to those of another, found {share:.0%}: a sum of updates could "
+            "show single rows of the data; this node does not take part"
+        )
