@@ -12,9 +12,9 @@ from dance_flwr.federation.wire.tensors import arrays_of, state_of
 class ModelAverage:
     """omega_bar^(t) = sum_{s <= t} d^(t - s) omega^(s) / sum_{s <= t} d^(t - s), d = `decay`.
 
-    An exponential moving average with its start-up bias divided out (as Adam does, Kingma and Ba
-    2015): the first average is the first model. Only aggregated models enter, so the server learns
-    nothing more about any client.
+    An exponential moving average without start-up bias (as in Adam, Kingma and Ba 2015): the first
+    average is the first model. It uses aggregated models only, so the server learns nothing more
+    about any client.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class ModelAverage:
         model = state_of(arrays)
         self._weight = self._decay * self._weight + 1
         if not self._mean:
-            # In float64, as an average is rounded again in every round of the run.
+            # In float64, as the average is rounded again in every round.
             self._mean = {name: tensor.double() for name, tensor in model.items()}
         for name, tensor in model.items():
             self._mean[name] = torch.lerp(self._mean[name], tensor.double(), 1 / self._weight)

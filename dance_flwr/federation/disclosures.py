@@ -1,7 +1,7 @@
-"""Table of what every key of a message discloses, to whom, and under which assumption.
+"""What every key of a message discloses, to whom, and under which assumption.
 
-The table is explicit: a key that it does not list is refused by `disclosure`.
-Records of tensors are described as a whole, as their keys are the names of a method's tensors.
+`disclosure` refuses a key that is not listed here. Records of tensors are described as a whole, as
+their keys are the names of a method's tensors.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,18 +18,19 @@ from dance_flwr.federation.wire.messages import Hello, Schema
 from dance_flwr.metrics import COUNTS, PHASES, TOKEN_COUNTS
 
 _SERVER, _ALL = "the server", "the server, all clients"
-# Why (decision 20): without the salt, a server that knows all but one label could try each.
+# Why (decision 20): without the salt, a server that knows all labels but one could try each.
 _HIDES = "nobody learns anything from it without the salt, which stays with the client"
 
 
 class Disclosure(NamedTuple):
-    """What a key holds, and who reads it.
+    """The content of a key, and its readers.
 
     Attributes
     ----------
-    what : the content, in a few words; readers : who can read it
-    assumption : what must hold for nobody else to read it, or what can be inferred from it
-    brief : the content in a list of all that left a client; "" = no client sends it
+    what : the content, in a few words
+    readers : who can read it
+    assumption : the condition under which nobody else can, or what can be inferred from it
+    brief : the content in a list of everything that left a client; "" = no client sends it
     """
 
     what: str

@@ -1,7 +1,7 @@
-"""All uses of Flower's private API, in one place.
+"""All uses of Flower's private API.
 
 The public API is `flwr.app`, `flwr.clientapp`, `flwr.serverapp` and `flwr.serverapp.strategy`. The
-names below may move in any release of Flower; `tests/federation/test_private_api.py` names those
+names below may move in any release of Flower; `tests/federation/test_private_api.py` finds those
 that did. Each is imported on first use, as the process of a ClientApp needs few of them.
 """
 
@@ -17,7 +17,7 @@ MASK_USERS = (_CLIENT_MASKS, _SERVER_MASKS)
 _SUPERNODE = "flwr.supernode"
 _TASK = f"{_SUPERNODE}.runtime.run_clientapp"
 
-# Keys that Flower spells out where it uses them, without a constant to import.
+# Keys for which Flower has no constants.
 SECAGG_STATE_STAGE = "current_stage"
 FITRES = {
     "fitres.parameters": (),
@@ -137,7 +137,7 @@ def __getattr__(name: str) -> Any:
 
 
 def replace(name: str, value: object) -> None:
-    """Put `value` in the place of a private name, in the module that uses it."""
+    """Replace a private name in the module that uses it."""
     module, _, attribute = PRIVATE[name].partition(":")
     user = import_module(module)
     getattr(user, attribute)

@@ -1,8 +1,7 @@
 """Read the context of a ClientApp: the run's configuration, the client's number, the terms.
 
-The terms of a node are what its operator demands of every run, set in `--node-config`. A run can be
-stricter than a node's terms, never laxer: a node refuses what lies beyond them before it opens its
-data.
+The terms of a node are its operator's demands on every run, set in `--node-config`. A run can be
+stricter than these terms; a node refuses a laxer one before it opens its data.
 """
 
 from collections.abc import Mapping
@@ -24,10 +23,7 @@ Item = tuple[str, Value, type]  # True and 1 are equal, and only one of them is 
 
 
 def run_config_of(context: Context) -> RunConfig:
-    """Return `parse(context.run_config)`, which all messages of a run share.
-
-    Where the run leaves `clients` open, it is the number in this node's own configuration.
-    """
+    """Return the run's configuration; `clients` = 0 becomes the number in the node's own."""
     values = dict(context.run_config)
     if values.get(keys.CLIENTS) == 0:
         values[keys.CLIENTS] = context.node_config.get(keys.NUM_PARTITIONS, 0)
@@ -55,7 +51,7 @@ class NodeTerms:
     max_trainings : most trainings of all runs together
     max_change : largest distance of a model that a run sends from the initial one of its seed, and
         largest update of this client, in lengths of that initial model
-    limits : (key of a run, its largest value), for any other key that is a number
+    limits : (key of a run, its largest value) for other numbers
     """
 
     masks: bool = False
@@ -73,22 +69,23 @@ class NodeTerms:
 
     @property
     def counted(self) -> bool:
-        """Whether the tasks of a run are counted, as their number has a bound."""
+        """Whether the number of tasks has a bound, so that they are counted."""
         return min(self.max_rounds, self.max_trainings) < inf
 
 
 def terms_of(node_config: Mapping[str, Any]) -> NodeTerms:
-    """Read the terms from a node's configuration; an unknown key may be mistyped: refused."""
+    """Read the terms from a node's configuration; an unknown key, maybe a typo, is refused."""
     if strange := sorted(node_config.keys() - keys.NODE_CONFIG):
         raise UserError(unknown("--node-config", strange, sorted(keys.NODE_CONFIG)))
+    methods = _listed(node_config, keys.METHODS)
+    METHODS.check(methods, f"{keys.METHODS} in --node-config")
     return NodeTerms(
-        # What stands for true masks: a node never answers in the open because a value is unusual.
+        # Any true value demands masks, so that an unusual one does not open the node's answers.
         masks=bool(node_config.get(keys.DEMANDS_MASKS)),
-        # Rounded up: a demand of 2.5 clients is one of three.
         min_clients=ceil(_number(node_config, keys.MIN_CLIENTS, 0)),
         min_noise_multiplier=_number(node_config, keys.MIN_NOISE_MULTIPLIER, 0),
         max_epsilon=_number(node_config, keys.MAX_EPSILON, inf),
-        methods=_methods(node_config),
+        methods=methods,
         max_rounds=_number(node_config, keys.MAX_ROUNDS, inf),
         max_trainings=_number(node_config, keys.MAX_TRAININGS, inf),
         max_local_epochs=_number(node_config, keys.MAX_LOCAL_EPOCHS, inf),
@@ -99,9 +96,9 @@ def terms_of(node_config: Mapping[str, Any]) -> NodeTerms:
 
 
 def client_number(node_config: Mapping[str, Any]) -> int:
-    """Return the number of this node's client, a whole one from 0; 0 where none is named."""
+    """Return the number of this node's client, by default 0."""
     number = node_config.get(keys.PARTITION_ID, 0)
-    # `type`, as True is an int for `isinstance`, and no number of a client.
+    # `type`, as True is an int for `isinstance`.
     if type(number) is not int or number < 0:
         raise UserError(
             f"{keys.PARTITION_ID}: expected a whole number from 0, found {short_repr(number)}; "
@@ -117,15 +114,14 @@ def refuse_beyond(terms: NodeTerms, config: RunConfig, round_: int = 0) -> None:
     ------
     UserError : names the key of the run, what the node allows and the key of its term
     """
-    # Some methods send more than a model (docs/privacy.md), so a node may name those that it
-    # allows.
+    # Some methods send more than a model (docs/privacy.md), so a node may restrict them.
     if terms.methods and config.method not in terms.methods:
         raise UserError(
             f"method: expected one of {', '.join(terms.methods)} ({keys.METHODS} of this node), "
             f"found {config.method}; this node does not take part"
         )
     for name, term, maximum, value in (
-        # A server may name a round beyond those of its own configuration: the larger number counts.
+        # A server may name a round beyond its own configuration: the larger number counts.
         ("rounds", keys.MAX_ROUNDS, terms.max_rounds, max(config.rounds, round_)),
         ("local-epochs", keys.MAX_LOCAL_EPOCHS, terms.max_local_epochs, config.local_epochs),
         ("hidden-dim", keys.MAX_HIDDEN_DIM, terms.max_hidden_dim, config.hidden_dim),
@@ -139,7 +135,6 @@ def refuse_beyond(terms: NodeTerms, config: RunConfig, round_: int = 0) -> None:
 
 
 def _number_of(config: RunConfig, key: str) -> float:
-    """Return the number that a run has for a key of `limits`."""
     value = flatten(config).get(key)
     if not isinstance(value, int | float):
         raise UserError(
@@ -161,18 +156,12 @@ def _limit(text: str) -> tuple[str, float]:
         ) from None
 
 
-def _methods(node_config: Mapping[str, Any]) -> tuple[str, ...]:
-    names = _listed(node_config, keys.METHODS)
-    METHODS.check(names, f"{keys.METHODS} in --node-config")
-    return names
-
-
 def _listed(node_config: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """Return the parts of a value between commas; a key that is there has at least one."""
+    """Return the parts of a value between commas; () without the key."""
     if key not in node_config:
         return ()
     names = tuple(name.strip() for name in str(node_config[key]).split(",") if name.strip())
-    # No method at all would mean every method: nobody writes that down on purpose.
+    # An empty list would allow everything: nobody writes that on purpose.
     if not names:
         raise UserError(
             f"{key}: expected names with commas between them, found none; correct it in "
@@ -185,7 +174,7 @@ def _number(node_config: Mapping[str, Any], key: str, default: float) -> float:
     if key not in node_config:
         return default
     value = node_config[key]
-    # True is a number for Python, and no bound. 0 is refused below.
+    # A bool is a number for Python, but no bound. 0 is refused below.
     number = float(value) if isinstance(value, int | float) and value is not True else 0.0
     if not isfinite(number) or number <= 0:
         raise UserError(

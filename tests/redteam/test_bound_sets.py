@@ -67,7 +67,9 @@ def without_keys(nodes):
 
 
 def sum_of(grid, clients):
-    return grid.server._sum([messages.weigh(c + 1, {}) for c in clients], 10.0, keys.WEIGH)
+    return grid.server._sum(
+        [messages.query(keys.TRAIN, c + 1, {}) for c in clients], 10.0, keys.WEIGH
+    )
 
 
 def record(config):

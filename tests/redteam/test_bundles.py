@@ -37,7 +37,7 @@ ALTERED = {
         "def epsilon_of(cost, delta):\n    return 0.0",
     ),
     "ledger of trainings": (
-        *("dance_flwr/federation/client/task_counts.py", None),
+        *("dance_flwr/federation/client/admission.py", None),
         "def count_task(message, task, folder, terms, fraction):\n    pass",
     ),
     "writer of evidence": (

@@ -106,7 +106,7 @@ def test_changing_sets_of_clients_do_not_reveal_every_weight(tmp_path, decoded):
     rng, rows, sums = np.random.default_rng(0), [], []
     for _ in range(14):
         chosen = np.sort(rng.choice(CLIENTS, 3, replace=False))
-        batch = [messages.weigh(int(client) + 1, {}) for client in chosen]
+        batch = [messages.query(keys.TRAIN, int(client) + 1, {}) for client in chosen]
         grid.server._sum(batch, 10.0, keys.WEIGH)
         rows.append(np.isin(np.arange(CLIENTS), chosen).astype(float))
         sums.append(float(decoded[-1][1][keys.WEIGHT]))
@@ -136,7 +136,9 @@ def test_clients_without_keys_do_not_believe_who_the_server_says_the_others_are(
     grid = Lying(nodes, lie)
     for left in range(CLIENTS):
         claimed[:] = [client + 1 for client in range(CLIENTS) if client != left]
-        grid.server._sum([messages.weigh(node, {}) for node in claimed], 10.0, keys.WEIGH)
+        grid.server._sum(
+            [messages.query(keys.TRAIN, node, {}) for node in claimed], 10.0, keys.WEIGH
+        )
     first, *others = [numbers[keys.WEIGHT] for _, numbers in decoded]
     assert first == sum(map(weight, range(1, CLIENTS)))
     assert all(abs(found) > 1e6 for found in others)
@@ -176,7 +178,9 @@ def test_signed_clients_remember_their_set_over_runs(tmp_path, decoded):
     again = Lying(nodes)
     assert again.total() == sum(map(weight, range(CLIENTS)))
     later = Lying(nodes)
-    later.server._sum([messages.weigh(node, {}) for node in range(1, CLIENTS)], 10.0, keys.WEIGH)
+    later.server._sum(
+        [messages.query(keys.TRAIN, node, {}) for node in range(1, CLIENTS)], 10.0, keys.WEIGH
+    )
     assert decoded[-1][0] == CLIENTS - 1 and abs(decoded[-1][1][keys.WEIGHT]) > 1e6
 
 

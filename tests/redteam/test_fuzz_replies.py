@@ -189,7 +189,7 @@ def asked(run_config):
     )
     common = messages.run_config("fuzz", "")
     requests = {
-        keys.DESCRIBE: messages.describe(1, ""),
+        keys.DESCRIBE: messages.query(keys.DESCRIBE, 1, {keys.PARTITION_DIR: ""}),
         keys.TRAIN: Message(
             RecordDict({keys.ARRAYS: arrays_of(START), keys.CONFIG: ConfigRecord(common)}),
             dst_node_id=1,

@@ -1,8 +1,7 @@
-"""The ClientApp of a node: it logs its answers, and its refusals tell a server nothing.
+"""The ClientApp of a node, which logs its answers and hides the reasons of its refusals.
 
-The text of an error is an answer too: "expected at least this client's 1200 nodes" gives a number
-that no sum would. Under masks every error is therefore one sentence; the reason is in the node's
-own log.
+An error message such as "expected at least this client's 1200 nodes" reveals a number that no sum
+would. Under masks every error is therefore the same sentence; the reason is in the node's own log.
 """
 
 import logging
@@ -18,14 +17,14 @@ from dance_flwr.federation.secagg.client import demands_masks
 from dance_flwr.federation.wire import keys, messages
 
 LOG = logging.getLogger("flwr")
-# Why (decision 8): one sentence for all refusals. Whether a client refuses stays one bit.
+# Why (decision 8): the same for all refusals, so that a refusal tells one bit.
 REFUSAL = "this client does not take part; the reason is in its own log"
 
 
 class ReticentApp(ClientApp):
-    """A ClientApp that answers every error with `REFUSAL` where the client demands masks.
+    """A ClientApp that answers every error with `REFUSAL` if the client demands masks.
 
-    Around the whole app: also what Flower raises for a message that no handler takes.
+    It is around the whole app, so it also catches what Flower raises for unknown messages.
     """
 
     def __call__(self, message: Message, context: Context) -> Message:
@@ -35,9 +34,8 @@ class ReticentApp(ClientApp):
         try:
             reply = super().__call__(message, context)
         except Exception as error:
-            # Of any kind: the text of an unexpected error may hold numbers of the client as well.
+            # Every kind, as the text of an unexpected error may hold numbers of the client as well.
             LOG.warning("%s: %s", type(error).__name__, error)
-            # In the node's own log, and only if its operator asks for it.
             LOG.debug("the traceback of this error", exc_info=True)
             return messages.error_reply(message, REFUSAL)
         return messages.error_reply(message, REFUSAL) if reply.has_error() else reply
@@ -48,7 +46,7 @@ def _reticent(context: Context) -> bool:
     try:
         return demands_masks(context)
     except UserError:
-        # A configuration that cannot be read may be one that demands masks.
+        # A configuration that cannot be read may demand masks.
         return True
 
 
@@ -65,7 +63,7 @@ def log_answers(
         try:
             reply = call_next(message, context)
         except Exception as error:
-            # Logged and raised on: `ReticentApp`, around this mod, decides what the server learns.
+            # Raised again: `ReticentApp`, around this mod, decides what the server learns.
             reason = type(error).__name__
             events.emit(
                 "message_failed", f"{kind}: {error}", logging.ERROR, kind=kind, reason=reason
@@ -75,7 +73,7 @@ def log_answers(
         if reply.has_error():
             reason = f"{kind}: {reply.error.reason}"
             events.emit("message_failed", reason, logging.ERROR, kind=kind, seconds=seconds)
-            # An event is seen in JSON only, and a refusal sends the operator to this log.
+            # Events are visible in JSON only, and a refusal sends the operator to this log.
             if not events.structured():
                 LOG.error("%s", reason)
         else:

@@ -33,7 +33,7 @@ from dance_flwr.nn.training import proximal_term
 from dance_flwr.seeding import seeded
 
 _SPLITS = {"val": VAL, "test": TEST}
-# What the server needs of each split to fit a temperature, and to measure it on other nodes.
+# What the server needs of each split to fit a temperature, and to measure it.
 _CALIBRATION = {"val": temperature_losses, "test": confidence_gaps}
 
 
@@ -56,7 +56,7 @@ def load_at(
     if config.class_prior == LABELS:
         # Why (decision 18): the client's own label shares, which are never uploaded.
         prior = config.prior_strength * data.log_class_shares
-        # Why in place (decision 31): a captured epoch reads the prior where it was.
+        # Why in place (decision 31): a captured epoch reads the prior at its old address.
         model.prior = prior if model.prior is None else model.prior.copy_(prior)  # type: ignore[operator]
 
 
@@ -67,7 +67,7 @@ class Client:
 
     Attributes
     ----------
-    own : the client's own model, which is deployed with the global one; None = the global one alone
+    own : the client's own models; None = deploy the global one alone
     """
 
     def __init__(self, data: ClientData, config: RunConfig) -> None:
@@ -94,7 +94,7 @@ class Client:
             proximal_term(self.model, proximal_mu),
         ):
             report = self.method.train(self.model, self.data, self.config, info)
-        # A method of sums may run under masks, where nothing else may leave a client.
+        # A method of sums may run under masks, which allow nothing else to leave a client.
         if report.statistics and self.spec.uplink is Uplink.SUM:
             names = ", ".join(report.statistics)
             raise ValueError(f"expected no statistics of a method of sums, found {names}")
@@ -135,8 +135,7 @@ class Client:
     def predict(self, info: RoundInfo, nodes: Tensor) -> dict[str, Tensor]:
         """Return [m, C] probabilities of nodes per view: the method's, smoothed as configured.
 
-        With an own model, "deployed" is the mixture, beside "global" and a view per kind of model
-        that the client has trained for itself.
+        With own models, "deployed" is the mixture; "global" and a view per kind are added.
 
         Parameters
         ----------
@@ -146,7 +145,7 @@ class Client:
         # Smoothing spreads the predictions of all nodes over the graph.
         wanted = torch.arange(self.data.num_nodes, device=self.data.device) if smooth else nodes
         views = self.method.predict(self.model, self.data, self.config, info, wanted)
-        # The server has rules for the views of the spec alone, and refuses all others.
+        # The server refuses other views.
         if unknown := views.keys() - {*self.spec.views, "deployed"}:
             raise ValueError(f"expected the views of the method's spec, found {sorted(unknown)}")
         if smooth:
@@ -161,13 +160,13 @@ class Client:
         return views | mixed | {kind: probs[nodes] for kind, probs in by_kind.items()}
 
     def mixture(self) -> Mixture | None:
-        """Return what the own model says of all nodes, and its share; None without one."""
+        """Return the own model's predictions for all nodes, and its share; None without one."""
         if (own := self.own) is None:
             return None
         return Mixture(own.kind, self.own_probs(own.kind, own), own.share)
 
     def own_probs(self, kind: str, model: OwnModel, run: str = "own") -> Tensor:
-        """Return what a model of this client's own says of all nodes, smoothed; [n, C]."""
+        """Return an own model's smoothed predictions for all nodes; [n, C]."""
         single = Client(self.data, kind_config(self.config, kind))
         single.load(model.states[kind])
         nodes = torch.arange(self.data.num_nodes, device=self.data.device)
@@ -183,8 +182,8 @@ class Client:
     def finish(self, state: Mapping[str, Tensor], info: RoundInfo) -> dict[str, Counts]:
         """Count hits of the final model on validation and test nodes, and write the evidence.
 
-        Under differential privacy the counts that are returned are of no node; `measured.json`,
-        which stays with the client, has those of its test nodes in any case.
+        Under differential privacy the returned counts are 0; `measured.json`, which stays with the
+        client, always has those of its test nodes.
         """
         self.load(state)
         smooth = smoothing_of(self.config, self.data)
@@ -198,7 +197,10 @@ class Client:
         for i, (name, nodes) in enumerate(parts.items()):
             probs, labels = {view: each[i] for view, each in split.items()}, self.data.labels[nodes]
             if name == "test":
-                self._keep_measured(info.run, count({"deployed": probs["deployed"]}, labels))
+                test, card = count({"deployed": probs["deployed"]}, labels), self.data.card
+                largest = largest_class(card.class_names, test.actual)
+                measured = Measured(card.client, test.total, test.correct["deployed"], *largest)
+                measured.keep(self.data.folder, info.run)
             shown = {view: self._countable(each) for view, each in probs.items()}
             counts[name] = count(shown, self._countable(labels))
             # Why (decision 9): sums of exact probabilities, which no budget covers.
@@ -208,15 +210,9 @@ class Client:
                 counts[name] = replace(counts[name], calibration=sums)
         return counts
 
-    def _keep_measured(self, run: str, test: Counts) -> None:
-        card = self.data.card
-        largest = largest_class(card.class_names, test.actual)
-        measured = Measured(card.client, test.total, test.correct["deployed"], *largest)
-        measured.keep(self.data.folder, run)
-
     def _countable(self, nodes: Tensor) -> Tensor:
-        """Return those of these nodes, or of their rows, of which a count may leave the client."""
-        # Why (decision 9): at the client, as a server may ask for any validation.
+        """Return the nodes, or rows of nodes, that may be counted in a reply: all or none."""
+        # Why (decision 9): decided at the client, as a server may ask for any validation.
         return nodes[:0] if withholds_counts(self.config.privacy) else nodes
 
     def seal(self, run: str) -> str:
@@ -225,20 +221,19 @@ class Client:
 
 
 def open_client(folder: Path, config: RunConfig, device: torch.device | None = None) -> Client:
-    """Open a client's folder; cached per process and device until its card is another file.
+    """Open a client's folder; cached per process and device until the folder is prepared again.
 
     Parameters
     ----------
     device : where the client computes; None = as `pick_device` chooses
     """
     torch.set_num_threads(config.torch_threads)
-    # A folder that was prepared again has another card, and is read again.
     return _client(folder, file_version(folder / CARD), config, device or pick_device(config))
 
 
 def close_clients() -> None:
     """Close all clients and free their memory on CUDA devices."""
-    # Clients refer to data and models, so all three must be empty before memory is free.
+    # Clients refer to data and models, so memory is free only when all three are empty.
     for cache in (_client, _data, _model):
         cache.cache_clear()
     forget_captured()
@@ -247,7 +242,7 @@ def close_clients() -> None:
 
 @lru_cache(maxsize=256)
 def _client(folder: Path, version: Hashable, config: RunConfig, device: torch.device) -> Client:
-    # Data are cached apart from clients, so that runs with other settings share them.
+    # Data are cached separately, so that runs with other settings share them.
     data = _data(folder, version, device, config.split_mode == "inductive", reading_of(config))
     return Client(data, config)
 

@@ -16,7 +16,6 @@ AUTO = "auto"
 
 def pick_device(config: RunConfig, node_config: Mapping[str, Any] | None = None) -> torch.device:
     """Return the CPU if the run asks for it, else the device that the node config names."""
-    # A run may keep every node on its CPU; which device it has is for the node to name.
     if config.device == "cpu":
         return torch.device("cpu")
     return named_device(str((node_config or {}).get(DEVICE, AUTO)))
@@ -28,7 +27,6 @@ def named_device(name: str) -> torch.device:
     `auto` is the first visible CUDA device, else the CPU. Ray hides the devices that are not
     assigned to a client.
     """
-    # Devices that this process can see: Ray hides those of other clients.
     cuda = (
         [f"cuda:{number}" for number in range(torch.cuda.device_count())]
         if torch.cuda.is_available()
@@ -54,7 +52,7 @@ def memory_ratio(node_config: Mapping[str, Any]) -> float | None:
     if MEMORY_RATIO not in node_config:
         return _share_of_ray()
     ratio = node_config[MEMORY_RATIO]
-    # True is a number for Python; a share it is not.
+    # A bool is a number for Python.
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio <= 1:
         raise UserError(
             f"{MEMORY_RATIO}: expected a number > 0 and <= 1, found {ratio!r}; correct it in "
@@ -67,7 +65,7 @@ def memory_ratio(node_config: Mapping[str, Any]) -> float | None:
 def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
     """Make a CUDA device the current one of this process, limited to a share of its memory."""
     if device.type == "cuda":
-        # Why (decision 31): the same bits twice. Memory that nothing reads need not be filled.
+        # Why (decision 31): repeated runs give the same bits. Unread memory need not be filled.
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         # The current device is the one that `seeding.seeded` seeds.
@@ -77,7 +75,7 @@ def claim(device: torch.device, ratio: float | None) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError:
-        # One line that says what to raise, where torch lists its allocations.
+        # One line with the remedy instead of torch's list of allocations.
         raise UserError(
             f"{device_label(device)}: expected this client to fit into {100 * (ratio or 1):.3g} % "
             f"of its memory, found that it does not; raise {MEMORY_RATIO} or name another {DEVICE} "
@@ -94,7 +92,7 @@ def device_label(device: torch.device) -> str:
 
 def _share_of_ray() -> float | None:
     """Return the GPU share of this process's Ray actor, `client-resources-num-gpus`."""
-    # Imported only where Ray started this process; a SuperNode does without it.
+    # Already imported if Ray started this process; a SuperNode does without it.
     ray = sys.modules.get("ray")
     if (
         ray is None

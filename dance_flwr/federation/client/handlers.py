@@ -62,7 +62,7 @@ def describe(message: Message, context: Context) -> Message:
 
 def seal(message: Message, context: Context) -> Message:
     """Keep the temperature of a run; answer the hash of all evidence that the run has left here."""
-    # The name becomes part of a path: `../x` must lead nowhere.
+    # The name becomes part of a path.
     check_run(run := str((config := messages.config_of(message)).get(keys.RUN)))
     if keys.DATA_PATH in context.node_config:
         fitted = config.get(keys.TEMPERATURE), config.get(keys.SCORED_NODES)
@@ -76,9 +76,9 @@ def work(message: Message, context: Context) -> Message:
     """Train, evaluate, weigh or exchange, as the message requests."""
     task = task_of(message, context)
     check_run(str(messages.config_of(message).get(keys.RUN)))
-    # What the message is, what its run may be called, what the node allows; the data come last.
+    # All checks of the request come before the data.
     budget = admit(task, message, context)
-    # Counted before it begins: a client that is killed while it trains has trained.
+    # Counted before it begins: a client that is killed during training has trained.
     if budget.terms.counted:
         fraction = run_config_of(context).client_fraction
         ledger = budget.ledger or _folder(message, context)
@@ -89,7 +89,7 @@ def work(message: Message, context: Context) -> Message:
         # A simulation keeps one copy of the model, at its server.
         keep = keys.DATA_PATH in context.node_config
         return _do(partial(_evaluate, keep=keep), message, context)
-    return _do(_TASKS[task], message, context)
+    return _do({keys.EXCHANGE: _exchange, keys.WEIGH: _weigh}[task], message, context)
 
 
 def _do(task: Task, message: Message, context: Context) -> Message:
@@ -103,7 +103,7 @@ def _do(task: Task, message: Message, context: Context) -> Message:
             return task(message, open_client(folder, config, device))
         except torch.OutOfMemoryError:
             close_clients()  # under Ray, a process holds the data of every client that it ran
-        # Outside of the handler, whose exception holds the tensors of the try that failed.
+        # Outside of the `except`, whose exception holds the tensors of the failed try.
         return task(message, open_client(folder, config, device))
 
 
@@ -112,7 +112,7 @@ def _folder(message: Message, context: Context) -> Path:
     if path := context.node_config.get(keys.DATA_PATH):
         return Path(str(path))
     number = client_number(context.node_config)
-    # The server names this folder: a link that leads out of it is not followed.
+    # The server names this folder: links that lead out of it are refused.
     return inside(Path(messages.config_of(message)[keys.PARTITION_DIR]), f"client-{number}")
 
 
@@ -144,10 +144,10 @@ def _train(message: Message, client: Client, context: Context, budget: Budget) -
 def _evaluate(message: Message, client: Client, *, keep: bool) -> Message:
     state = messages.model_of(message)
     info, config = _info(message, state), messages.config_of(message)
-    client.own = None  # that of another run, which this process answered for
+    client.own = None  # which may be that of another run in this process
     if config.get(keys.PERSONALISE, False):
-        # At the client, as a server may ask for it in any run: losses are sums over validation
-        # nodes, without noise, and training a model takes as long as the rounds did.
+        # Checked here, as a server may ask for it in any run: losses are exact sums over validation
+        # nodes, and training a model takes as long as all rounds.
         if not PERSONAL[client.config.personal] or client.config.privacy.dp != "none":
             raise UserError(
                 f"{keys.PERSONALISE}: expected a run of personal models without differential "
@@ -164,21 +164,20 @@ def _evaluate(message: Message, client: Client, *, keep: bool) -> Message:
         counts = client.finish(state, info)
         if keep:
             keep_final(client.data.folder, client.config, state, info, counts)
-        # After the method's end, which may still ask its language model.
+        # After `finish`, in which the method may still ask its language model.
         return messages.evaluate_reply(message, counts, _tokens_of(client.data, info.run))
     return messages.evaluate_reply(message, client.validate(state, info))
 
 
 def _info(message: Message, state: Mapping[str, torch.Tensor]) -> RoundInfo:
-    """Return which round of which run a message belongs to, and its model."""
     config = messages.config_of(message)
     return RoundInfo(config[keys.RUN], config[keys.ROUND], model_fingerprint(state))
 
 
 def _tokens_of(data: ClientData, run: str) -> Tokens:
-    """Return what a run read as evidence, and what it asked a language model, at this client."""
+    """Return the run's counts of evidence and of calls of a language model at this client."""
     folder = run_folder(data.folder, run)
-    # What tuning read as evidence, too.
+    # With the evidence of tuning.
     read = usage_of([folder, run_folder(data.folder, tuning_run(run))], data.bank.tokens)
     counted = Tokens(
         evidence_chunks=read.chunks,
@@ -208,11 +207,8 @@ def _exchange(message: Message, client: Client) -> Message:
     return messages.exchange_reply(message, answer)
 
 
-_TASKS: dict[str, Task] = {keys.EXCHANGE: _exchange, keys.WEIGH: _weigh}
-
-
 def _schema_of(client: Client, sizes: bool) -> messages.Schema:
-    """Return what the data requires of the global model; without `sizes` no count of it."""
+    """Return what the data requires of the global model, without counts unless `sizes`."""
     data, card = client.data, client.data.card
     return messages.Schema(
         class_names=card.class_names,

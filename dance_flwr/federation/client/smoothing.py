@@ -13,7 +13,7 @@ _STEPS, _ALPHA = 50, 0.8
 
 
 def smoothing_of(config: RunConfig, data: ClientData) -> Callable[[Tensor], Tensor] | None:
-    """Return the function that smooths [n, C] deployed probabilities; None without `smoothing`."""
+    """Return a function that smooths [n, C] deployed probabilities; None without `smoothing`."""
     if config.smoothing == "correct-and-smooth":
         return partial(correct_and_smooth, data=data)
     return None
@@ -34,7 +34,7 @@ def correct_and_smooth(probs: Tensor, data: ClientData) -> Tensor:
     -------
     [n, C] rows that sum to 1
     """
-    # Training labels alone: those of validation and test nodes are what is measured.
+    # Training labels only, as validation and test nodes measure the result.
     known = data.train_labels >= 0
     if not bool(known.any()):
         return probs
@@ -47,7 +47,7 @@ def correct_and_smooth(probs: Tensor, data: ClientData) -> Tensor:
 
 
 def _module() -> nn.Module:
-    """Return torch-geometric's module; it writes no code to the temporary folder."""
+    """Return torch-geometric's module without its code in the temporary folder."""
     from torch_geometric.nn import CorrectAndSmooth, LabelPropagation
 
     from dance_flwr.nn.message_passing import compiled_nowhere

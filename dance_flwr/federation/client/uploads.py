@@ -1,6 +1,6 @@
-"""A client's model as it travels: whole, or a rounded update with error feedback.
+"""A client's upload: the whole model, or a rounded update with error feedback.
 
-What could not be sent of the updates so far is stored in the client's folder of the run.
+The residual, the part of past updates that rounding lost, is in the client's folder of the run.
 """
 
 import logging
@@ -43,8 +43,8 @@ class _Saved:
 
     Attributes
     ----------
-    round : after which it was saved, 0 = none; before : round of the one before it, 0 = none
-    values : [d] float32, the entries of all tensors one after the other
+    round, before : of this residual and of the one before it; 0 = none
+    values : [d] float32, the entries of all tensors
     """
 
     round: int = 0
@@ -53,11 +53,11 @@ class _Saved:
 
 
 class ResidualFile:
-    """e_t of one client in one run; the one before is kept, so that a round can be repeated.
+    """e_t of one client in one run, with the one before it, so that a round can be repeated.
 
     Parameters
     ----------
-    cached : `ClientData.cached`, so that a process does not read what it wrote; by default anew
+    cached : `ClientData.cached`, so that a process does not read its own files again
     """
 
     def __init__(self, client_folder: Path, run: str, client: int, cached: Cached = anew) -> None:
@@ -70,16 +70,16 @@ class ResidualFile:
     def load(self, like: State, round_: int) -> State:
         """Return the residual from before `round_`, even if that round is repeated.
 
-        It is zero in round 1, in the client's first round, and where the file is lost or damaged;
-        a warning says so after round 1.
+        It is zero in round 1, in the client's first round, and if the file is lost or damaged, with
+        a warning after round 1.
 
         Parameters
         ----------
-        like : tensors of the names and shapes of the residual
+        like : tensors with the names and shapes of the residual
         """
         size = sum(tensor.numel() for tensor in like.values())
-        # The newest first. The one before it is what a repeated round starts from, so that a second
-        # upload equals the first (decision 14).
+        # The newest first; a repeated round starts from the one before, so that a second upload
+        # equals the first (decision 14).
         for path in (self._path, self._previous) if round_ > 1 else ():
             saved = self._stored(path)
             self._newest = saved.round if path == self._path else self._newest
@@ -89,7 +89,7 @@ class ResidualFile:
                 self._before = saved.round
                 return _split(saved.values, like)
         if round_ > 1:
-            # Why (decision 14): a lost residual is one warning; no run ends for it.
+            # Why (decision 14): a lost residual does not end a run.
             events.emit(
                 "residual_absent",
                 f"client {self._client}: expected what earlier rounds could not send, found none "
@@ -103,23 +103,22 @@ class ResidualFile:
         """Write the residual after `round_` and keep the one before; call `load` first."""
         parts = [tensor.numpy().ravel() for tensor in residual.values()]
         values = np.concatenate([np.zeros(0), *parts]).astype(np.float32)
-        # A repeated round replaces its own file alone: the one before stays that of the last round.
+        # A repeated round replaces only its own file.
         older = 0 < self._newest < round_
         saved = _Saved(round_, self._before, values)
         write_npz(self._path, vars(saved), keep=self._previous if older else None)
         self._stored(self._path, saved)
 
     def _stored(self, path: Path, new: _Saved | None = None) -> _Saved:
-        """Return what a file holds, read once, or `new`, which it holds now."""
+        """Return the content of a file, read once, or `new`, which was written to it."""
         if (version := file_version(path)) is None:
             return _Saved()
         return self._cached(path.name, version, lambda: new or _read(path))  # type: ignore[no-any-return]
 
 
 def _read(path: Path) -> _Saved:
-    """Return what a file holds; nothing where it is absent or damaged."""
     arrays = read_npz(path)
-    # Damaged counts as absent: the checksums of the archive have been compared (decision 20).
+    # Damaged counts as absent; `read_npz` compares the archive's checksums (decision 20).
     if arrays is None or not {"round", "before", "values"} <= arrays.keys():
         return _Saved()
     return _Saved(int(arrays["round"]), int(arrays["before"]), arrays["values"])
@@ -133,10 +132,7 @@ def _split(values: NDArray[np.float32], like: State) -> State:
 
 
 def noise_step(message: Message, client: Client) -> float | None:
-    """Return the change of a weight that one step of a masked sum of noisy updates stands for.
-
-    None where noise is not drawn in steps: without masks, or not by all clients jointly.
-    """
+    """Return the change of a weight per step of a masked sum with distributed noise, else None."""
     options = options_of(message)
     if client.config.privacy.dp != "distributed" or not options:
         return None
@@ -146,13 +142,12 @@ def noise_step(message: Message, client: Client) -> float | None:
 def as_upload(
     state: Mapping[str, Tensor], start: Mapping[str, Tensor], message: Message, client: Client
 ) -> Quantised:
-    """Return what the reply to TRAIN holds in the place of `state`.
+    """Return the upload for a trained state.
 
-    float32: the state itself, or the steps that it is already. Otherwise Q(D + e) with
-    D = omega - omega_0 and e the residual in the client's folder, as float16 or int8, or as steps
-    of the sum (int64) under masks; entries that are no floats travel unchanged. Under central
-    differential privacy D + e is clipped to C again and rounded towards zero, so that what is sent
-    is no longer than C.
+    float32: `state` unchanged, a model or noisy steps of a sum. Otherwise Q(D + e) with
+    D = omega - omega_0 and the residual e, as float16 or int8, or as steps of the sum (int64) under
+    masks; entries that are not floats travel unchanged. Under central differential privacy D + e is
+    clipped to C again and rounded towards zero, so that the upload is no longer than C.
     """
     precision, config = client.config.upload_precision, messages.config_of(message)
     if precision == FLOAT32:
@@ -160,7 +155,7 @@ def as_upload(
     if options := options_of(message):
         share = options.share(client.weight)
         # Why (decision 14): the update alone must be within the range, as in float32. With the
-        # residual it may exceed it; that is cut, and stays in the residual.
+        # residual it may exceed it; the excess is cut, and stays in the residual.
         check_bounded(encode_update(state, start, share, options.bound), share, options.bound)
     update = update_of(state, start)
     rounded = {k: y for k, y in update.items() if options or start[k].is_floating_point()}
@@ -170,19 +165,32 @@ def as_upload(
     central = client.config.privacy.dp == "central"
     if central:
         zero = {name: torch.zeros_like(y) for name, y in wanted.items()}
-        # Why (decision 14): update and residual together may be longer than C, although each update
-        # was clipped. Rounded towards zero, no entry grows after this.
+        # Why (decision 14): update and residual together may be longer than C. Rounding towards
+        # zero lets no entry grow after this.
         wanted, _ = clip(wanted, zero, float(config[keys.CLIPPING_NORM]))
     if options:
         # Why (decision 14): fixed levels under masks, as nobody may know a client's own scale.
-        steps = _steps(wanted, options, share, toward_zero=central)
+        # What exceeds R stays in the residual.
+        bound, levels = options.bound, options.form.levels
+        steps = {
+            name: torch.from_numpy(
+                np.asarray(
+                    to_steps(
+                        y.clamp(-bound, bound).numpy() * (share / bound),
+                        levels,
+                        toward_zero=central,
+                    )
+                )
+            )
+            for name, y in wanted.items()
+        }
         step = _step(options, client.weight)
         upload, sent = Quantised(steps), {name: z * step for name, z in steps.items()}
     else:
         upload = quantise(wanted, precision, toward_zero=central)
         sent = dequantise(upload)
     residual = {name: y - sent[name] for name, y in wanted.items()}
-    # A residual that is not finite is that of an upload which the server refuses.
+    # Not finite: the server will refuse this upload.
     if isfinite(sum(float(e.sum()) for e in residual.values())):
         file.save(residual, round_)
     rest = {name: tensor for name, tensor in state.items() if name not in rounded}
@@ -190,19 +198,7 @@ def as_upload(
 
 
 def _step(options: SumOptions, weight: int) -> float:
-    """Return the update that one step of the sum stands for at this client: 2 R / (q s)."""
+    """Return the update per step of the sum at this client: 2 R / (q s)."""
     share = options.share(weight)
-    # A client of weight 0 adds nothing to the sum: it has no step.
+    # A client of weight 0 adds nothing to the sum.
     return 2 * options.bound / (options.form.levels * share) if share else 0.0
-
-
-def _steps(wanted: State, options: SumOptions, share: float, *, toward_zero: bool) -> State:
-    """Return y in steps of the sum; what exceeds R stays in the residual."""
-    bound, levels = options.bound, options.form.levels
-    steps = {
-        name: to_steps(
-            y.clamp(-bound, bound).numpy() * (share / bound), levels, toward_zero=toward_zero
-        )
-        for name, y in wanted.items()
-    }
-    return {name: torch.from_numpy(np.asarray(part)) for name, part in steps.items()}

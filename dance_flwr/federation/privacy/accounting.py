@@ -1,13 +1,13 @@
 """Privacy accounting of client-level Gaussian noise over rounds: epsilon from sigma, and back.
 
 Neighbouring runs differ in all contributions of one client, which are replaced by zeros. One round
-adds noise of standard deviation sigma * C to a sum whose parts have norms up to C: the
-Gaussian mechanism with multiplier sigma.
+adds noise of standard deviation sigma * C to a sum of parts with norms up to C: the Gaussian
+mechanism with multiplier sigma.
 
-Every client in every round: T rounds are exactly one Gaussian mechanism of multiplier sigma /
-sqrt(T), whose trade-off is known in closed form (Balle and Wang 2018). Clients drawn with
-probability q per round: Poisson-sampled Gaussians, composed by their privacy loss distributions.
-Both are computed by `dp-accounting`.
+If every client is in every round, T rounds are exactly one Gaussian mechanism of multiplier sigma /
+sqrt(T), with a closed form (Balle and Wang 2018). If clients are drawn with probability q per
+round, rounds are Poisson-sampled Gaussians, composed by their privacy loss distributions.
+`dp-accounting` computes both.
 """
 
 import json
@@ -67,15 +67,13 @@ def noise_for(epsilon: float, delta: float, rounds: int, sampling_rate: float) -
 def rounds_within(
     noise_multiplier: float, sampling_rate: float, epsilon: float, delta: float, max_rounds: int
 ) -> int:
-    """Return how many rounds, up to `max_rounds`, stay within the budget.
-
-    Epsilon grows with every round, so that bisection finds the last one.
-    """
+    """Return the number of rounds within the budget, at most `max_rounds`."""
+    # Epsilon grows with every round, so bisection finds the last one.
     low, high = 0, max_rounds
     while low < high:
         middle = (low + high + 1) // 2
         spent = epsilon_spent(noise_multiplier, sampling_rate, middle, delta)
-        # A sigma that `noise_for` computed spends epsilon up to the last bits of a float.
+        # A sigma from `noise_for` spends epsilon up to rounding.
         inside = spent <= epsilon * (1 + 1e-9)
         low, high = (middle, high) if inside else (low, middle - 1)
     return low
@@ -83,16 +81,15 @@ def rounds_within(
 
 @lru_cache(maxsize=4096)
 def _sampled(noise_multiplier: float, sampling_rate: float, rounds: int, delta: float) -> float:
-    # From the identity, as the accountant of the library composes: so results stay to the last bit.
+    # From the identity, as the library's accountant composes, to give the same bits.
     start, losses = _round_losses(noise_multiplier, sampling_rate)
     return float(start.compose(losses.self_compose(rounds)).get_epsilon_for_delta(delta))
 
 
 @lru_cache(maxsize=8)  # most of the seconds of `_sampled`, and the same in every round
 def _round_losses(noise_multiplier: float, sampling_rate: float) -> tuple[Any, Any]:
-    """Return the privacy loss distribution of no round, and that of one."""
+    """Return the privacy loss distributions of no round and of one."""
     losses = _library().pld.privacy_loss_distribution
-    # In neighbouring runs a client's contribution is replaced by zeros (decision 9).
     neighbours = _library().NeighboringRelation.REPLACE_SPECIAL
     return losses.identity(), losses.from_gaussian_mechanism(
         noise_multiplier, sampling_prob=sampling_rate, neighboring_relation=neighbours
@@ -100,7 +97,7 @@ def _round_losses(noise_multiplier: float, sampling_rate: float) -> tuple[Any, A
 
 
 def _library() -> Any:
-    # Here: a client without differential privacy does not wait for it.
+    # A client without differential privacy does not need to load it.
     import dp_accounting
     import dp_accounting.pld
 
@@ -112,17 +109,17 @@ _SECONDS = 60.0  # to wait for another process, which holds the lock for millise
 
 
 def epsilon_of(cost: float, delta: float) -> float:
-    """Return the epsilon of answers whose sigma^-2 sum to `cost`; 0 for none."""
+    """Return the epsilon of answers with a sum of sigma^-2 of `cost`; 0 for none."""
     return epsilon_spent(1 / sqrt(cost), 1.0, 1, delta) if cost else 0.0
 
 
 class PrivacyAccount:
     """The account of one client in a file of its ledgers: run -> sum of sigma^-2 over its answers.
 
-    The server counts the rounds of a run; a server that lies counts wrong, or starts a run again.
-    So a client writes down every answer that cost it something before it sends it, over all runs.
-    Gaussian mechanisms of multipliers sigma_1, sigma_2, .. together are exactly one of multiplier
-    (sum_i sigma_i^-2)^-1/2 (Dong, Roth and Su 2022, corollary 3.3): one number per run is enough.
+    A server that lies counts rounds wrong, or starts a run again. So a client records the cost of
+    every answer, over all runs, before it sends it. Gaussian mechanisms of multipliers sigma_1,
+    sigma_2, .. together are exactly one of multiplier (sum_i sigma_i^-2)^-1/2 (Dong, Roth and Su
+    2022, corollary 3.3): one number per run is enough.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -131,19 +128,19 @@ class PrivacyAccount:
     def spend(
         self, run: str, noise_multiplier: float, allowed: Callable[[Mapping[str, float]], str]
     ) -> None:
-        """Write down an answer with noise sigma; call it before the answer is sent.
+        """Record an answer with noise sigma, before it is sent.
 
         The file is on the device when this returns. Processes take turns.
 
         Parameters
         ----------
-        allowed : receives the account with this answer; returns why it is too much, else ""
+        allowed : receives the account with this answer; returns the error, or ""
 
         Raises
         ------
-        UserError : it is too much, and nothing was written; or the file is damaged
+        UserError : the answer is not allowed, and nothing was written; or the file is damaged
         """
-        # Written before the answer leaves: a crash between the two costs budget, never privacy.
+        # Written first: a crash before the answer leaves costs budget, never privacy.
         with private_lock(self._path.with_name(f".{ACCOUNT}.lock"), timeout=_SECONDS):
             runs = self.read()
             # Squares of inverse multipliers add up over rounds and runs, epsilons do not.

@@ -3,9 +3,8 @@
 Central (McMahan et al. 2018): the server adds noise of deviation sigma * C to the sum of clipped
 updates. Distributed (Kairouz et al. 2021): each client adds its share of that noise before masking,
 as integers on the grid of the sum, so that nobody sees a sum without it; the shares suffice for the
-fewest clients that a round can end with. Local: each client adds all the noise that it needs.
-Adaptive clipping (Andrew et al. 2021) moves C towards a quantile of the updates' norms, estimated
-from a noisy count.
+smallest possible round. Local: each client adds all the noise for its own update. Adaptive clipping
+(Andrew et al. 2021) moves C towards a quantile of the updates' norms, estimated from a noisy count.
 """
 
 from collections.abc import Mapping, Sequence
@@ -78,18 +77,18 @@ def repeats_cost(privacy: PrivacyConfig) -> bool:
 def withholds_counts(privacy: PrivacyConfig) -> bool:
     """Whether clients leave validation and test nodes out of their counts.
 
-    A count has no noise, so epsilon would cover none of it. Noise that the server can compute from
-    the run's seed is for studies, which measure accuracy, and its epsilon is void anyway.
+    Counts have no noise, so epsilon does not cover them. Noise from the run's seed, which a server
+    can compute, is for studies of accuracy; its epsilon is void anyway.
     """
     return privacy.dp != "none" and not privacy.seeded
 
 
 def affordable_rounds(config: RunConfig, repeats: int = 0) -> int:
-    """Return how many of the run's rounds stay within epsilon.
+    """Return the number of the run's rounds within epsilon.
 
     Raises
     ------
-    UserError : not even one round does
+    UserError : one round exceeds epsilon
     """
     settings = config.privacy
     if settings.dp == "none":
@@ -125,8 +124,8 @@ def client_deviation(config: RunConfig, norm: float) -> float:
     Local: 2 sigma * C, since one update may replace any other.
     """
     scale = update_noise(config) * norm
-    # Why (decision 9): distributed noise is sized for the smallest sum that can be read; a sum over
-    # more clients has more noise than epsilon is computed for.
+    # Why (decision 9): distributed noise is for the smallest sum that can be read; larger sums have
+    # more noise than epsilon needs.
     return {"distributed": scale / sqrt(fewest_clients(config)), "local": 2 * scale}.get(
         config.privacy.dp, 0.0
     )
@@ -134,7 +133,7 @@ def client_deviation(config: RunConfig, norm: float) -> float:
 
 def shares_needed(clients: int, ratio: float) -> int:
     """Return ceil(ratio * M), but more than half: two disjoint groups must not both unmask."""
-    # Rounded first, as 0.55 * 100 in float64 is a little more than 55.
+    # Rounded first, as 0.55 * 100 is more than 55 in float64.
     return max(ceil(round(ratio * clients, 9)), clients // 2 + 1)
 
 
@@ -150,18 +149,17 @@ def update_bound(config: RunConfig, norm: float) -> float:
     """Return R: `update-range`, or the largest value after clipping and noise."""
     if config.privacy.dp == "none":
         return config.privacy.update_range
-    # Why (decision 9): deviates are bounded, so that nothing has to be clipped after the noise.
+    # Why (decision 9): deviates are bounded, so that nothing is clipped after the noise.
     return norm + MAX_DEVIATE * client_deviation(config, norm)
 
 
 @dataclass(frozen=True)
 class ProtectedUpload:
-    """What a client may upload.
+    """A clipped and noisy upload.
 
     Attributes
     ----------
-    state : the model, clipped, with the noise that the client itself must add; or its update in
-        int64 steps of a masked sum
+    state : the clipped model with the client's noise, or its update in int64 steps of a masked sum
     unclipped : 1 if the update was within the norm, else 0, with noise under "distributed"; None
         without adaptive clipping
     """
@@ -176,8 +174,10 @@ class ClientMechanism:
 
     Attributes
     ----------
-    norm : C; round : t, from 1; client : its number
-    step : change of a weight that one step of a masked sum stands for; None = upload a model
+    norm : C
+    round : t, from 1
+    client : its number
+    step : change of a weight per step of a masked sum; None = upload a model
     """
 
     config: RunConfig
@@ -187,7 +187,7 @@ class ClientMechanism:
     step: float | None = None
 
     def protect(self, state: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> ProtectedUpload:
-        """Return what the client may upload for `state`; unchanged without privacy."""
+        """Return the upload for `state`, which is unchanged without privacy."""
         config, settings = self.config, self.config.privacy
         if settings.dp == "none":
             return ProtectedUpload(dict(state))
@@ -197,8 +197,8 @@ class ClientMechanism:
         if self.step is not None:
             upload = _noisy_steps(change, start, self.step, deviation, draw)
         else:
-            # The noise comes before the sum is rounded to float32: where a server sends large
-            # weights, rounding makes a clipped update up to twice as long.
+            # Noise before rounding to float32: with large weights of the server, rounding makes a
+            # clipped update up to twice as long.
             noisy = add_noise(change, deviation, draw) if deviation else change
             upload = updated(start, noisy)
         if settings.clipping == "fixed":
@@ -215,7 +215,7 @@ def _noisy_steps(
     deviation: float,
     draw: NoiseStream,
 ) -> State:
-    """Return a clipped update in steps, rounded towards zero, so not longer, plus integer noise."""
+    """Return a clipped update in steps, rounded towards zero, plus integer noise."""
     if not (isfinite(step) and step > 0):
         raise UserError(f"secure aggregation: expected a step above 0 of its sum, found {step:g}")
     sigma = max(ceil(deviation / step), _MIN_SIGMA)
@@ -264,7 +264,7 @@ class ClippingNorm:
 
 
 def _bit_deviation(config: RunConfig) -> float:
-    """Return the standard deviation of the noise of a client on its bit."""
+    """Return the standard deviation of a client's noise on its bit."""
     return (
         noise_multiplier(config) / sqrt(fewest_clients(config))
         if config.privacy.dp == "distributed"
@@ -317,9 +317,9 @@ def clipped_update(
         for k, v in start.items()
         if v.is_floating_point()
     }
-    # In float64: where a server sends large weights, float32 would lose the update itself.
+    # In float64, as float32 loses an update of large weights.
     length = sqrt(sum(float(part.square().sum()) for part in change.values()))
-    # A norm that is not finite has no multiple within C, and nan_to_num must not leave a huge one.
+    # 0 if not finite, as nan_to_num would leave huge values.
     factor = 0.0 if not np.isfinite(length) else min(1.0, norm / length) if length else 1.0
     return {name: factor * part.nan_to_num() for name, part in change.items()}, factor < 1
 
@@ -331,7 +331,7 @@ def add_noise(state: Mapping[str, Tensor], deviation: float, draw: NoiseStream) 
         + torch.from_numpy(deviation * draw.normal(tensor.numel()))
         .view(tensor.shape)
         .to(tensor.dtype)
-        # Integer buffers have no noise: `clip` leaves those of the model that was received.
+        # Integer buffers need no noise: `clip` returns those of the received model.
         if tensor.is_floating_point()
         else tensor
         for name, tensor in state.items()

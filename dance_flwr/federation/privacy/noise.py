@@ -1,10 +1,10 @@
-"""Noise that nobody can predict: a ChaCha20 stream, and normal and discrete Gaussian deviates.
+"""Unpredictable noise: a ChaCha20 stream, and normal and discrete Gaussian deviates.
 
 A discrete Gaussian has P(x) proportional to exp(-x^2 / (2 sigma^2)) on the integers (Canonne,
 Kamath and Steinke 2020). It is sampled exactly and in bulk: only integers are drawn and compared,
 by rejection from a discrete Laplace distribution and Bernoulli(exp(-a / b)) by von Neumann's
-series, so that no probability is ever rounded. A float that stands for a Gaussian deviate has
-gaps, which tell values apart that the theory does not (Mironov 2012); integers have none.
+series, so that no probability is rounded. Gaussian deviates as floats have gaps, which distinguish
+values that the theory does not (Mironov 2012); integers have none.
 """
 
 import secrets
@@ -48,7 +48,7 @@ class NoiseStream:
 
     def normal(self, count: int) -> NDArray[np.float64]:
         """Return the next `count` standard normal deviates of the stream."""
-        # Masks need the key stream alone, in a process that starts for every message.
+        # Masks need only the key stream, in a process that starts for every message.
         from scipy.special import ndtri
 
         deviates: NDArray[np.float64] = ndtri(self.uniform(count))
@@ -56,15 +56,14 @@ class NoiseStream:
 
     def uniform(self, count: int) -> NDArray[np.float64]:
         """Return the next `count` numbers of the stream, uniform in (0, 1)."""
-        # 52 bits and a half: every number is exact in float64, and none is 0 or 1, whose quantiles
-        # are infinite.
+        # 52 bits and a half: exact in float64, and never 0 or 1, which have infinite quantiles.
         words = self.words(count) >> np.uint64(12)
         numbers: NDArray[np.float64] = (words.astype(np.float64) + 0.5) / 2.0**52
         return numbers
 
     def words(self, count: int) -> NDArray[np.uint64]:
         """Return the next `count` integers of the stream, uniform from 0 to 2^64 - 1."""
-        # A nonce per call: no part of the stream is given out twice.
+        # A nonce per call, so that no part of the stream is used twice.
         nonce = self._used.to_bytes(12, "little")
         self._used += 1
         return np.frombuffer(key_stream(self._key, nonce, 8 * count), "<u8").astype(np.uint64)
@@ -81,7 +80,7 @@ def discrete_gaussian(count: int, sigma: int, draw: NoiseStream) -> Integers:
         raise ValueError(f"expected sigma from 1 to {MAX_SIGMA}, found {sigma}")
     parts, missing = [np.zeros(0, np.int64)], count
     while missing > 0:
-        # 0.66 to 0.76 of the Laplace deviates pass, and 0.63 of what these are drawn from.
+        # 0.66 to 0.76 of the Laplace deviates pass, and 0.63 of their own candidates.
         y = _discrete_laplace(ceil(2.4 * missing) + 64, sigma, draw)
         gap = np.abs(y) - sigma
         parts.append(y[_bernoulli_exp(gap * gap, 2 * sigma * sigma, draw)][:missing])
@@ -100,7 +99,7 @@ def _discrete_laplace(count: int, scale: int, draw: NoiseStream) -> Integers:
         high[rising] += 1
     size = low + scale * high
     negative = _below(2, size.size, draw) == 1
-    # Zero has two signs; one of them is rejected, or 0 would be twice as likely.
+    # Minus zero is rejected, or 0 would be twice as likely.
     signed: Integers = np.where(negative, -size, size)[~(negative & (size == 0))]
     return signed
 
@@ -136,8 +135,8 @@ def _bernoulli_exp_fraction(above: Integers, below: int, draw: NoiseStream) -> T
 
 def _below(limit: int, count: int, draw: NoiseStream) -> Integers:
     """Return [count] integers, uniform from 0 to limit - 1; limit is below 2^62."""
-    # Words beyond the last whole multiple of the limit are drawn again: a remainder of all words
-    # would make small integers more likely.
+    # Words beyond the last multiple of the limit are drawn again, or small integers would be more
+    # likely.
     whole = 2**63 // limit * limit
     words: Integers = (draw.words(count) >> np.uint64(1)).astype(np.int64)
     while whole < 2**63 and (again := np.flatnonzero(words >= whole)).size:

@@ -1,13 +1,12 @@
 """Model updates in few bits, with error feedback.
 
-A client sends Q(y) in the place of its update D, and keeps what Q lost for the next round:
+A client sends Q(y) instead of its update D, and keeps the loss for the next round:
 
     y_t = D_t + e_(t-1),   sent_t = Q(y_t),   e_t = y_t - sent_t,   e_0 = 0
 
 so that sum_t sent_t = sum_t D_t - e_T: the loss of all rounds together is one residual (Seide et
 al. 2014; Karimireddy et al. 2019). With error feedback Q need not be unbiased. It rounds to the
-nearest value, whose error is half that of stochastic rounding at most, and draws nothing: the same
-y gives the same bytes.
+nearest value, with at most half the error of stochastic rounding, and is deterministic.
 """
 
 from collections.abc import Mapping
@@ -30,7 +29,7 @@ _TYPES = {FLOAT16: torch.float16, INT8: torch.int8}
 
 @dataclass(frozen=True)
 class Quantised:
-    """An update as it travels.
+    """An update in few bits.
 
     Attributes
     ----------
@@ -56,8 +55,8 @@ def quantise(
     """Return Q(y): float16, or int8 z = round(y / s) with s = max |y| / 127 of each tensor.
 
     The error of an entry is at most s / 2 under int8, and 2^-11 |y| + 2^-25 under float16. Numbers
-    beyond the range of float16 become its largest. What is not finite stays so: under int8 as a
-    scale of NaN.
+    beyond the range of float16 become its largest. Values that are not finite stay so, under int8
+    as a scale of NaN.
 
     Parameters
     ----------
@@ -70,14 +69,14 @@ def quantise(
     scales, steps = _scales(update), {}
     for (name, y), scale in zip(update.items(), scales.double().tolist(), strict=True):
         z = y / scale if scale > 0 else torch.zeros_like(y)  # of a finite scale: y is finite too
-        # Why (decision 14): nearest and not stochastic, as error feedback leaves no bias to add up.
+        # Why (decision 14): not stochastic, as error feedback removes the bias.
         z = z.trunc_() if toward_zero else z.round_()
         steps[name] = z.clamp_(-STEPS, STEPS).to(torch.int8)
     return Quantised(steps, scales)
 
 
 def dequantise(sent: Quantised) -> State:
-    """Return the update that `sent` stands for, in float64: z * s under int8."""
+    """Return the update in float64: z * s under int8."""
     tensors = {name: tensor.double() for name, tensor in sent.tensors.items()}
     if not len(sent.scales):
         return tensors
@@ -95,7 +94,7 @@ def expected_types(start: Mapping[str, Tensor], precision: str) -> State:
 
 
 def scales_fault(scales: Tensor, start: Mapping[str, Tensor], precision: str) -> str:
-    """Return what is wrong with the scales of an upload; "" where nothing is."""
+    """Return the error in the scales of an upload, or "" if they are valid."""
     count = sum(tensor.is_floating_point() for tensor in start.values())
     shape = (count if precision == INT8 else 0,)
     if scales.dtype != torch.float32 or tuple(scales.shape) != shape:
@@ -116,14 +115,14 @@ def _scales(update: Mapping[str, Tensor]) -> Tensor:
     """
     largest = [y.abs().max() if y.numel() else y.new_zeros(()) for y in update.values()]
     scales = (torch.stack(largest) / STEPS).float() if largest else torch.zeros(0)
-    # A scale of NaN tells the server that the update is not finite; it refuses the upload.
+    # NaN, so that the server refuses an update that is not finite.
     scales = scales.where(scales.isfinite(), torch.nan)
     return scales.where(~(scales < torch.finfo(torch.float32).tiny), 0.0)
 
 
 def _half(y: NDArray[Any], toward_zero: bool) -> NDArray[Any]:
     """Return the float16 nearest to each entry, or the next one towards zero."""
-    # Cut at the largest float16, beyond which a conversion gives infinity.
+    # Beyond the largest float16 a conversion gives infinity.
     half = np.asarray(np.clip(y, -_MAX_HALF, _MAX_HALF).astype(np.float16))
     if toward_zero:
         grown = np.abs(half.astype(np.float64)) > np.abs(y)

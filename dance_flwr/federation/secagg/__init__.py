@@ -3,13 +3,12 @@
 The protocol is SecAgg+ as Flower implements it for its legacy messages (Bonawitz et al. 2017; Bell
 et al. 2020), here on the app's own messages (decision 8). Its stages: clients send public keys
 (setup) and encrypted shares of their secrets (share keys), send vectors that are masked pair by
-pair (collect), sign who is in the sum (survivors), and reveal what removes the masks that are left
+pair (collect), sign who is in the sum (survivors), and reveal what removes the remaining masks
 (unmask).
 
-- `server` runs the stages, `client` answers them; `reply_checks` and `stage_checks` are what each
-  refuses of the other.
-- `vectors` turns a reply into integers modulo 2^b, `masks` makes what hides them, and
-  `number_masks` hides the counts beside an update once more.
-- `request` binds all clients of a sum to one request; `signatures` and `signing` bind public keys
-  and survivors to the nodes that they name.
+- `server` runs the stages, and `reply_checks` checks the answers of `client`.
+- `request` binds all clients of a sum to one request, and checks the requests of the server.
+- `vectors` turns a reply into integers modulo 2^b; `masks` hides them, and the counts once more.
+- `signatures` binds public keys and survivors to the nodes that they name.
+- `masked_counts` sums counts of graphs over institutions before any run, by files.
 """

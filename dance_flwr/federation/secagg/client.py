@@ -52,8 +52,8 @@ from dance_flwr.federation.wire.tensors import state_of
 from dance_flwr.methods.fixed_point import Integers, encode_update, to_steps
 
 Handler = Callable[[Message, Context], Message]
-# Whether what the handler returns will be masked: set around it by the collect stage alone. A
-# variable of the context, since the simulation answers for several clients in one process.
+# Whether the handler's reply will be masked; only the collect stage sets it, around the handler. A
+# context variable, since the simulation answers for several clients in one process.
 _COLLECTING: ContextVar[bool] = ContextVar("collecting", default=False)
 
 
@@ -68,8 +68,7 @@ def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
     stage = message.content.config_records.get(SECAGG_CONFIGS)
     if stage is None or message.metadata.message_type != keys.TRAIN:  # as Flower's mod
         return handler(message, context)
-    # Why (decision 8): Flower's own masks come from 32 bits. No stage is answered with them.
-    masks.install()
+    masks.install()  # why (decision 8): Flower's own masks have 32 bits
     # Why (decision 8): a refusal ends the sum. Without its keys, the server cannot try the stage
     # again with other parameters.
     over = True
@@ -86,46 +85,44 @@ def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
 
 def _answer(stage: ConfigRecord, message: Message, context: Context, handler: Handler) -> Message:
     kind = stage.get(SecAggKey.STAGE)
-    # Before Flower's mod reads the request: it counts ids, and would answer a list that names one
-    # client three times.
+    # Before Flower's mod, which counts ids and would accept a list with one client three times.
     check_stage(stage, _state(context), terms_of(context.node_config).min_clients)
     signer = SumSigner(message, context)
     if kind == SecAggStage.COLLECT_MASKED_VECTORS:
         return _collect(message, context, handler)
     if kind == SecAggStage.SHARE_KEYS:
-        # Before any secret is shared: shares are encrypted for these keys alone.
+        # Before any secret is shared, as shares are encrypted for these keys.
         signer.check_keys(public_keys(stage))
     elif kind == keys.SURVIVORS:
-        # Flower's mod knows no such stage; it would refuse it as one out of order.
+        # Flower's mod does not know this stage.
         return signer.sign_survivors(*survivors(stage))
     elif kind == SecAggStage.UNMASK:
-        # Last: with the shares of this answer the server removes masks for good.
+        # The last check: with the shares of this answer the server removes the masks.
         signer.check_survivors(*survivors(stage))
         # Before the shares leave, so that a client that is killed here has bound its set.
         bind_set(context)
-    # Without a request: shares are exchanged before clients know what is asked of them.
+    # Without a request, as shares are exchanged before clients know it.
     with masks.derivation(context.run_id, masks.SHARES):
         reply = secaggplus_mod(message, context, handler)
     return signer.sign_keys(reply) if kind == SecAggStage.SETUP else reply
 
 
 def _collect(message: Message, context: Context, handler: Handler) -> Message:
-    """Answer the stage in which the handler works and its reply is masked."""
+    """Run the handler and mask its reply."""
     if (options := options_of(message)) is None:
         raise refusal("the options of a sum", "none")
-    # These checks read the request and what earlier stages left, never the client's data, so that
-    # what they refuse says nothing of it.
+    # These checks never read the client's data, so their refusals say nothing of it.
     check_unrefused(context)
     check_quantisation(options, _state(context))
     check_scale(options, context)
-    # Why (decision 8): masks of clients that were asked for different things do not cancel.
+    # Why (decision 8): masks of clients with different requests do not cancel.
     request = request_digest(message.content, run_config_of(context))
     with masks.derivation(context.run_id, masks.MASKS, request):
         reply = secaggplus_mod(message, context, _masked(handler, options))
-    # Weights and counts are the same in every round, so the difference of two sums would give one
+    # Weights and counts are the same in every round, so the difference of two sums would be one
     # client's; masks of SecAgg+ alone do not prevent that (docs/privacy.md).
     hide_numbers(message, reply, context, request)
-    # Flower's integers have eight bytes; b bits of them count, as sums wrap at 2^b.
+    # Flower's integers have eight bytes; their lowest b bits suffice, as sums wrap at 2^b.
     answer: Any = reply.content.config_records[SECAGG_CONFIGS]
     bits, vectors = options.form.bits, map(bytes_to_ndarray, answer[SecAggKey.MASKED_PARAMETERS])
     answer[SecAggKey.MASKED_PARAMETERS] = [
@@ -137,7 +134,7 @@ def _collect(message: Message, context: Context, handler: Handler) -> Message:
 
 def _forget(context: Context) -> None:
     """Delete the keys and shares of the sum, and what was signed in it."""
-    # After the last stage Flower's mod accepts nothing but a setup, which draws new keys.
+    # After the last stage Flower's mod accepts only a setup, which draws new keys.
     over = ConfigRecord({SECAGG_STATE_STAGE: SecAggStage.UNMASK})
     context.state.config_records[SECAGG_STATE] = over
     forget_signed(context)
@@ -152,15 +149,13 @@ def demands_masks(context: Context) -> bool:
 def task_of(message: Message, context: Context) -> str:
     """Return the task of a message: "train", "evaluate", "weigh" or "query.exchange".
 
-    Whether the reply will be masked is what the protocol says, not the message.
-
     Raises
     ------
     UserError : the reply would be unmasked, and this client answers under masks only, or the
         message asks for a masked sum
     """
     options = options_of(message)
-    # What a message says of itself proves nothing: only the collect stage sets this variable.
+    # A message may lie about masks; only the collect stage sets this variable.
     if not _COLLECTING.get() and (options is not None or demands_masks(context)):
         raise UserError(
             f"secure aggregation: expected a masked {message.metadata.message_type}, found an "
@@ -175,7 +170,7 @@ def stage_of(context: Context) -> str:
 
 
 def _state(context: Context) -> ConfigRecord:
-    """Return what Flower's mod stored in earlier stages; empty before the first."""
+    """Return the state of Flower's mod after earlier stages; empty before the first."""
     return context.state.config_records.get(SECAGG_STATE) or ConfigRecord({})
 
 
@@ -183,7 +178,7 @@ def _masked(handler: Handler, options: SumOptions) -> Handler:
     """Return a handler that replies with a legacy `FitRes` of one vector, for Flower's mod."""
 
     def work(message: Message, context: Context) -> Message:
-        # Set around the handler alone, and reset in any case: the process may answer for others.
+        # Reset in any case, as the process may answer for others.
         token = _COLLECTING.set(True)
         try:
             with refusing_once(context):
@@ -194,8 +189,7 @@ def _masked(handler: Handler, options: SumOptions) -> Handler:
             raise UserError(str(reply.error.reason).strip())
         with refusing_once(context):
             numbers, layout = reply_numbers(message, reply, options)
-        # With twice the offset as largest weight, Flower multiplies by 1 / (2 offset), exactly, and
-        # stores what is left of the number as it is, plus the offset.
+        # Flower multiplies by 1 / largest weight = 1 / (2 offset), exactly, and adds the offset.
         vector = options.form.wrap(numbers).astype(np.float64) * (2 * options.form.offset)
         # Why (decision 8): Flower sends weight and metrics in the clear. They are in the vector, so
         # the answer holds a weight of 1 and no metrics.
@@ -227,12 +221,12 @@ def reply_numbers(
 def _update_steps(
     state: Mapping[str, Any], start: Mapping[str, Any], weight: int, options: SumOptions
 ) -> Integers:
-    """Return the update in steps of the sum; a reply may hold them in the place of a model."""
-    # Integers where the model has floats are steps: rounded, or with discrete noise, already.
+    """Return the update in steps of the sum."""
+    # A reply may hold steps already, rounded or with discrete noise: integers instead of floats.
     if not any(state[name].is_floating_point() for name in start):
         return np.concatenate([state[name].numpy().ravel() for name in start])
     share = options.share(weight)
     update = encode_update(state, start, share, options.bound)
-    # Why (decision 8): refused, where Flower would clip and change the mean silently.
+    # Why (decision 8): Flower would clip silently and change the mean.
     check_bounded(update, share, options.bound)
     return to_steps(update, options.form.levels)

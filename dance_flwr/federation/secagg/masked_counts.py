@@ -1,4 +1,4 @@
-"""Counts of graphs under masks that cancel in the sum of all institutions, as files.
+"""Sum counts of graphs over institutions, by files with masks that cancel in the sum of all.
 
 y_k = x_k + sum_{j > k} m_kj - sum_{j < k} m_jk mod 2^32, with m_kj the key stream of the secret
 that k and j derive from their keys (`masks`). The sum of all y_k is that of all x_k; a sum without
@@ -30,7 +30,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.secagg.masks import derivation, masks, shared_key
 
 MODULUS = 1 << 32
-# With two, each has the other's counts: the sum less its own.
+# With two sites, each could subtract its own counts from the sum.
 MIN_SITES = 3
 _BINS = [0, *(1 << power for power in range(32))]
 _SIZES = ("folders", "nodes", "edges", "unlabelled")
@@ -38,7 +38,7 @@ _PUBLIC = "public-key"
 
 
 def create_key(path: Path) -> Path:
-    """Write a private key, and beside it the public one for the other sites; return its file."""
+    """Write a private key, and the public one for the other sites; return the public file."""
     key = ec.generate_private_key(ec.SECP256R1())
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     public = path.with_name(path.name + ".pub")
@@ -66,14 +66,12 @@ def masked(
 
     Raises
     ------
-    UserError : a key cannot be read or is there twice, there are fewer than three sites, or the
-        site has a class that was not agreed on
+    UserError : a key cannot be read or is given twice, there are fewer than three sites, or the
+        site has a class outside `classes`
     """
     private, public = _private(key), [_public(path) for path in others]
-    mine, group = (
-        _hex(private.public_key()),
-        sorted([*map(_hex, public), _hex(private.public_key())]),
-    )
+    mine = _hex(private.public_key())
+    group = sorted([mine, *map(_hex, public)])
     if len({*group}) < max(len(group), MIN_SITES):
         raise UserError(
             f"--public: expected the public keys of at least {MIN_SITES - 1} other sites, each "
@@ -84,8 +82,9 @@ def masked(
         raise UserError(f"--classes: expected all that occur here, found none {found}; add them")
     names = _names(classes)
     values = np.array([stats[section].get(name, 0) for section, name in names], np.uint32)
-    # The secret of two sites is bound to who takes part and what is counted.
-    with derivation(0, "counts", _digest(group, names)):
+    # The secret of two sites is bound to the sites and the counts.
+    digest = hashlib.sha256(json.dumps([group, names]).encode()).hexdigest()
+    with derivation(0, "counts", digest):
         for theirs in public:
             shared = shared_key(private, theirs)
             (mask,) = masks(shared, MODULUS, [(len(names),)])
@@ -102,7 +101,7 @@ def unmasked(files: Sequence[Path]) -> Stats:
 
     Raises
     ------
-    UserError : a file is none, belongs to other sites or counts something else, or one is missing
+    UserError : a file is invalid, belongs to other sites or counts something else, or is missing
     """
     contents = [_read(path) for path in files]
     group = contents[0][GROUP]
@@ -129,7 +128,7 @@ def unmasked(files: Sequence[Path]) -> Stats:
 
 
 def _names(classes: Sequence[str]) -> list[tuple[str, str]]:
-    """Return what is counted, the same at all sites whatever occurs at one."""
+    """Return (section, name) of every count, the same at all sites."""
     by_section = {
         "sizes": _SIZES,
         "classes": sorted({*classes}),
@@ -137,10 +136,6 @@ def _names(classes: Sequence[str]) -> list[tuple[str, str]]:
         "characters": [str(start * CHARACTERS) for start in _BINS],
     }
     return [(section, name) for section in SECTIONS for name in by_section[section]]
-
-
-def _digest(group: Sequence[str], names: Sequence[tuple[str, str]]) -> str:
-    return hashlib.sha256(json.dumps([group, names]).encode()).hexdigest()
 
 
 def _hex(key: ec.EllipticCurvePublicKey) -> str:
@@ -172,7 +167,6 @@ def _public(path: Path) -> ec.EllipticCurvePublicKey:
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text("utf-8"))
-        # A file comes from another institution.
         numbers = [value for section in SECTIONS for value in content[section].values()]
         names = [content[_PUBLIC], *content[GROUP]]
         if any(type(n) is not int or not 0 <= n < MODULUS for n in numbers):

@@ -50,13 +50,13 @@ _BEFORE_MASKS = STAGES[:2]
 
 @dataclass(frozen=True)
 class MaskedSum:
-    """What the server reads of a masked sum.
+    """The result of a masked sum.
 
     Attributes
     ----------
-    clients : how many are in it; numbers : the sum of their vectors
-    layout : of the metrics at its end
-    omitted : whether a client left its metrics out, so that those of the sum are noise
+    clients : their number; numbers : the sum of their vectors
+    layout : of the metrics at the end of the vectors
+    omitted : whether a client left its metrics out, so that their sum is noise
     """
 
     clients: int
@@ -100,11 +100,11 @@ def masked_sum(
     workflow = _SumWorkflow(contents, threshold, options.form)
     capture, grid = _Capture(list(contents)), _StageGrid(exchange, options.form.bits)
     context = LegacyContext(Context(run, 0, {}, RecordDict(), {}), strategy=capture)
-    # Flower reads a round and the parameters of a model; here every sum is a round of its own,
-    # whose parameters are in the app's messages.
+    # Flower needs a round and the parameters of a model; here every sum is a round of its own, and
+    # the app's messages hold the parameters.
     context.state.config_records[MAIN_CONFIGS_RECORD] = ConfigRecord({WorkflowKey.CURRENT_ROUND: 1})
     context.state.array_records[MAIN_PARAMS_RECORD] = arrays_of({})
-    # The server derives masks of clients that dropped out, so in the same context as they did.
+    # The server derives masks of clients that dropped out, in the same context.
     with masks.derivation(run, masks.MASKS, digest):
         workflow(grid, context)  # type: ignore[arg-type]
     # All layouts name the same metrics: `reply_checks.unlike_faults` has refused any other.
@@ -124,7 +124,7 @@ class _Capture(LegacyStrategy):  # type: ignore[misc]
 
     def configure_fit(self, *_: Any) -> list[tuple[Any, FitIns]]:
         """Return the nodes; `_SumWorkflow` replaces the instructions."""
-        # All that the workflow reads of a legacy client proxy is its node.
+        # The workflow reads only the node of a legacy client proxy.
         nothing = FitIns(Parameters([], ""), {})
         return [(SimpleNamespace(node_id=node), nothing) for node in self.nodes]
 
@@ -138,7 +138,7 @@ class _Capture(LegacyStrategy):  # type: ignore[misc]
         return None, {}
 
     def total(self, form: SumFormat) -> Integers:
-        """Return the sum of the clients' integers; the workflow divided it by their number."""
+        """Return the sum of the clients' integers from the workflow's mean."""
         assert self.mean is not None
         scaled = self.mean * (self.clients / (2 * form.offset))
         return form.wrap(np.rint(scaled).astype(np.int64))
@@ -147,14 +147,14 @@ class _Capture(LegacyStrategy):  # type: ignore[misc]
 class _SumWorkflow(SecAggPlusWorkflow):
     """Flower's SecAgg+ workflow with two fixes, signatures, our messages and sums modulo 2^b.
 
-    Where clients sign their public keys, there is one more stage, in which they sign who is in the
-    sum. Flower's quantisation leaves integers alone: it adds an offset and sums a factor of 1.
+    Clients that signed their public keys sign in one more stage who is in the sum. Flower's
+    quantisation keeps integers: it adds an offset and sums a factor of 1.
     """
 
     def __init__(self, contents: Mapping[int, RecordDict], threshold: int, form: SumFormat) -> None:
         weight, clip, target, modulus = form.quantisation
         super().__init__(
-            # Why (decision 8): all share with all; fewer neighbours would only save seconds.
+            # Why (decision 8): fewer neighbours would only save seconds.
             num_shares=1.0,
             reconstruction_threshold=threshold,
             max_weight=weight,
@@ -162,7 +162,7 @@ class _SumWorkflow(SecAggPlusWorkflow):
             quantization_range=1,
             modulus_range=modulus,
         )
-        # Flower's constructor wants fewer levels than the modulus, so that no sum wraps; these do.
+        # Flower's constructor requires fewer levels than the modulus, so that no sum wraps.
         self.quantization_range = target
         self._contents = contents
 
@@ -180,21 +180,20 @@ class _SumWorkflow(SecAggPlusWorkflow):
         for name, step in zip(STAGES, steps, strict=True):
             try:
                 enough = step(grid, context, state)
-                # Why (decision 8): Flower would remove the masks of a client that left before there
-                # were any, with shares that nobody holds, and lose the round.
+                # Why (decision 8): for a client that left before there were masks, Flower would use
+                # shares that nobody holds, and lose the round.
                 if name in _BEFORE_MASKS:
                     enough = enough and self._drop_absent(state)
             except ValueError as error:  # shares that do not fit together
                 raise QuorumError(f"secure aggregation, stage {name!r}: {error}") from None
-            # Why (decision 8): Flower halts here, and the old model goes on as if nothing had
-            # happened.
+            # Why (decision 8): Flower would stop here and silently continue with the old model.
             if not enough:
                 raise QuorumError(self._shortfall(name, state))
 
     def survivors_stage(self, grid: Any, context: LegacyContext, state: Any) -> bool:
         """Let the clients that signed their keys sign who is in the sum.
 
-        Who is in it does not change any more: one that is silent here is only not asked again.
+        The sum does not change any more: a client that is silent here is only not asked again.
         """
         alive = sorted(state.active_node_ids)
         record: dict[str, Any] = {
@@ -212,7 +211,7 @@ class _SumWorkflow(SecAggPlusWorkflow):
         return True
 
     def _drop_absent(self, state: Any) -> bool:
-        """Go on with the clients that answered, and the app's message to each of them."""
+        """Keep the clients that answered, with the app's message to each of them."""
         state.sampled_node_ids = set(state.active_node_ids)
         state.nid_to_fitins = {
             node: RecordDict(dict(self._contents[node])) for node in state.active_node_ids
@@ -236,9 +235,9 @@ class _SumWorkflow(SecAggPlusWorkflow):
 
 
 class _StageGrid:
-    """The Grid that Flower's workflow sends its stages through.
+    """The Grid for the stages of Flower's workflow.
 
-    It hands the signatures of clients on where clients check them, keeps the layouts of their
+    It forwards the signatures of clients to those that check them, keeps the layouts of their
     vectors, and unpacks their integers.
     """
 
@@ -250,20 +249,20 @@ class _StageGrid:
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
-        """Run one stage; the time it may take is that of `exchange`."""
-        replies = self._exchange([self._with_signatures(m) for m in messages])
+        """Run one stage; `exchange` has the timeout."""
+        sent = []
+        for message in messages:
+            stage = message.content.config_records[SECAGG_CONFIGS][SecAggKey.STAGE]
+            checked = stage in (SecAggStage.SHARE_KEYS, SecAggStage.UNMASK)
+            sent.append(with_claims(message, self.claims) if checked and self.claims else message)
+        replies = self._exchange(sent)
         claims = {reply.metadata.src_node_id: read_claim(reply) for reply in replies}
-        # Two stages are signed; the second replaces the first.
+        # Two stages are signed, and the second signatures replace the first.
         self.claims = {node: claim for node, claim in claims.items() if claim} or self.claims
         return [self._unpacked(reply) for reply in replies]
 
-    def _with_signatures(self, message: Message) -> Message:
-        stage = message.content.config_records[SECAGG_CONFIGS][SecAggKey.STAGE]
-        checked = stage in (SecAggStage.SHARE_KEYS, SecAggStage.UNMASK)
-        return with_claims(message, self.claims) if checked and self.claims else message
-
     def _unpacked(self, reply: Message) -> Message:
-        """Return a reply whose integers have Flower's width; note the layout of its vector."""
+        """Return a reply with integers of Flower's width; keep the layout of its vector."""
         if reply.has_error() or keys.SECURE_LAYOUT not in reply.content.config_records:
             return reply
         records = dict(reply.content)

@@ -1,14 +1,13 @@
 """Encode a model update and integers as one vector modulo 2^b, which is summed under masks.
 
 Flower's SecAgg+ sums float vectors in fixed point; it silently clips to a range and damages 0-d
-arrays. So a client sends a single 1-d vector, nothing is clipped, and integers are recovered
-exactly:
+arrays. So a client sends a single 1-d vector without clipping, and integers are recovered exactly:
 
     [ s * (omega - omega_0) / R * q / 2  ||  digits of the integers ],  s = w / W
 
 with w the client's nodes, W all nodes of the federation, R the bound of an update and q the levels
 of the sum (`methods.fixed_point`). As the s of all clients sum to at most 1, a sum over M clients
-is within q / 2 + M / 2: this, and not M times the range of one client, is what b bits must hold.
+is within q / 2 + M / 2: b bits must hold this, and not M times the range of one client.
 The integers (w itself, counts, microseconds) are written as digits of 15 bits or fewer; sums of
 digits are sums of integers.
 """
@@ -34,8 +33,8 @@ VALUE_BITS, DIGIT_BITS = 60, 15
 MAX_VALUE = 2**VALUE_BITS - 1
 MICRO = 1_000_000
 MAX_BITS = 32  # of a masked integer: Flower's quantisation stores no wider ones
-# Why (decision 14): steps of a client of mean weight on each side of zero, as many as 16 and 8 bits
-# have without the integer whose negative does not exist.
+# Why (decision 14): steps of a client of mean weight on each side of zero, the largest integer with
+# a negative of 16 or 8 bits.
 _STEPS = {FLOAT16: 2**15 - 1, INT8: 127}
 _CHUNK = 2**16  # numbers packed at a time: a multiple of 8, so that each chunk ends with a byte
 
@@ -64,7 +63,7 @@ class SumFormat:
     def quantisation(self) -> tuple[float, float, int, int]:
         """Flower's largest weight, clipping range, target range and modulus.
 
-        It multiplies by 1 / largest weight, and stores what is left as it is, plus the offset.
+        It multiplies by 1 / largest weight, and adds the offset.
         """
         return 2.0 * self.offset, float(self.offset), 2 * self.offset, 2**self.bits
 
@@ -90,7 +89,7 @@ def sum_format(clients: int, precision: str) -> SumFormat:
     """
     if precision == FLOAT32:
         return SumFormat(levels_for(clients), MAX_BITS, DIGIT_BITS)
-    # Fewer levels for very many clients, so that the sum stays within the bits that Flower stores.
+    # Fewer levels for very many clients, so that Flower can store the sum.
     half = min(_STEPS[precision] * clients, 2 ** (MAX_BITS - 3))
     bits = (half + clients).bit_length() + 1
     return SumFormat(2 * half, bits, min(DIGIT_BITS, (2 ** (bits - 1) // clients).bit_length() - 1))
@@ -98,7 +97,7 @@ def sum_format(clients: int, precision: str) -> SumFormat:
 
 def check_bounded(update: Vector, share: float, bound: float) -> None:
     """Refuse an update that the protocol would clip, which would silently change the mean."""
-    # A client of weight 0 adds zeros, whatever it has trained; only what is not finite stays so.
+    # A client of weight 0 adds zeros; only values that are not finite remain.
     largest = float(np.abs(update).max(initial=0.0)) * bound / (share or 1.0)
     # `not <=`, and not `>`: NaN is refused as well.
     if not largest <= bound:
@@ -131,9 +130,7 @@ def decode_integers(total: Integers, form: SumFormat) -> list[int]:
 
 @dataclass(frozen=True)
 class MetricLayout:
-    """The layout of a reply's metrics as integers.
-
-    Names are the same at every client and reveal nothing of its data; values are masked.
+    """The layout of a reply's metrics as integers, the same at every client.
 
     Attributes
     ----------
@@ -149,7 +146,6 @@ class MetricLayout:
     @classmethod
     def of(cls, metrics: Mapping[str, int | float | Sequence[int]]) -> MetricLayout:
         """Return the layout of these metrics, sorted by name."""
-        # Sorted, as all clients must write the same metrics in the same order.
         names = tuple(sorted(metrics))
         values = [metrics[name] for name in names]
         lengths = tuple(len(value) if isinstance(value, list) else 0 for value in values)
@@ -157,11 +153,11 @@ class MetricLayout:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> MetricLayout:
-        """Return the layout that a client's answer names."""
+        """Return the layout in a client's answer."""
         return cls(*(tuple(record[key]) for key in (keys.NAMES, keys.LENGTHS, keys.MICRO)))
 
     def record(self) -> ConfigRecord:
-        """Return the record in which a layout travels."""
+        """Return the layout as a record of a message."""
         values: dict[str, Any] = {
             keys.NAMES: list(self.names),
             keys.LENGTHS: list(self.lengths),
@@ -180,7 +176,7 @@ class MetricLayout:
         for name, micro in zip(self.names, self.micro, strict=True):
             value = metrics[name]
             every: list[Any] = list(value) if isinstance(value, list) else [value]
-            # Masks act on integers, so numbers with a fraction become millionths.
+            # Masks need integers, so fractions become millionths.
             values += [round(number * MICRO) if micro else int(number) for number in every]
         return values
 
@@ -206,7 +202,7 @@ def pack_bits(numbers: NDArray[Any], bits: int) -> bytes:
     -------
     8 bytes with n, lowest first, and ceil(n * bits / 8) bytes
     """
-    # Flower's integers are wider; what counts of a sum modulo 2^b are its b lowest bits.
+    # Flower's integers are wider; a sum modulo 2^b needs the b lowest bits.
     words = np.ascontiguousarray(numbers.ravel() & ((1 << bits) - 1), "<u4")
     parts = [struct.pack("<Q", words.size)]
     for start in range(0, words.size, _CHUNK):
@@ -218,7 +214,7 @@ def pack_bits(numbers: NDArray[Any], bits: int) -> bytes:
 
 def unpack_bits(data: bytes, bits: int) -> NDArray[np.int64]:
     """Return the numbers of `pack_bits`, from 0 to 2^bits - 1; [n] int64."""
-    # The length must follow from the count before an array of that size is allocated.
+    # Checked before an array of this size is allocated.
     count = struct.unpack_from("<Q", data)[0] if len(data) >= 8 else -1
     if len(data) != 8 + -(-count * bits // 8):
         raise ValueError(

@@ -386,7 +386,7 @@ class SecureGrid(FederationGrid):
         # Once, as the difference of two sums over different clients is a client's size.
         if past:
             return past
-        batch = [wire.weigh(node, config) for node in self._client_of_node]
+        batch = [wire.query(keys.TRAIN, node, config) for node in self._client_of_node]
         total = wire.metrics_of(self._sum(batch, keys.WEIGH, timeout).content)
         if keys.NODES not in total:
             raise QuorumError(missing_numbers(len(batch)))

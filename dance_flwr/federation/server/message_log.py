@@ -15,14 +15,15 @@ DOWN, UP = "to clients", "to the server"
 
 @dataclass
 class Entry:
-    """All messages of one kind.
+    """Totals over all messages of one kind.
 
     Attributes
     ----------
-    type : Flower's message type; stage : of secure aggregation, empty outside it; way : DOWN or UP
-    keys : per record, the keys that occurred; numbers of nodes are written as "<node>"
-    count, errors : messages, and those of them that were errors; bytes : arrays and byte strings of
-        all of them
+    type : Flower's message type
+    stage : of secure aggregation, otherwise ""
+    way : DOWN or UP
+    keys : keys that occurred, by record; numbers of nodes are written as "<node>"
+    count, errors, bytes : of messages, of errors among them, and of their arrays and byte strings
     """
 
     type: str
@@ -49,7 +50,7 @@ class Traffic:
 
 
 class MessageLog:
-    """Entries by kind, in the order in which kinds first occurred."""
+    """Entries by kind, in the order of their first messages."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str, str], Entry] = {}
@@ -67,8 +68,7 @@ class MessageLog:
             entry.bytes += bytes_of(message)
             for name, record in message.content.items() if message.has_content() else ():
                 seen = entry.keys.setdefault(name, [])
-                # SecAgg+ uses numbers of nodes as keys. The log names kinds of entries, and no
-                # clients.
+                # SecAgg+ uses numbers of nodes as keys; the log names no clients.
                 new = {
                     NODE if str(key).lstrip("-").isdigit() else str(key) for key in record
                 } - set(seen)
@@ -88,6 +88,5 @@ class MessageLog:
         node = str(message.metadata.dst_node_id if way == DOWN else message.metadata.src_node_id)
         if way == DOWN:
             record = message.content.config_records.get(SECAGG_CONFIGS)
-            # A reply names no stage: it belongs to the last one that its node was asked for.
             self._stage_of[node] = str(record[SecAggKey.STAGE]) if record is not None else ""
         return self._stage_of.get(node, "")

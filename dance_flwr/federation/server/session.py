@@ -210,34 +210,26 @@ def _authentic(replies: list[Message], node_keys: str, run: int) -> list[Message
 
 
 def _greet(grid: Grid, config: RunConfig, log: MessageLog) -> tuple[list[int], list[Message]]:
-    """Send HELLO to all nodes; return the nodes and their replies.
-
-    Asks again while a node is gone: a restarted SuperLink lists lost nodes as connected at first.
-    """
+    """Send HELLO to all nodes; return the nodes and their replies."""
     deadline = time.monotonic() + config.node_timeout
     while True:
-        nodes = _wait_for_nodes(grid, config, deadline)
+        while len(nodes := list(grid.get_node_ids())) < config.clients:
+            if time.monotonic() > deadline:
+                if len(nodes) >= quorum(config, config.clients):
+                    break
+                raise UserError(
+                    f"expected {config.clients} SuperNodes, one per client, found {len(nodes)}; in "
+                    f'simulation pass --federation-config "num-supernodes={config.clients}", in '
+                    "deployment start the missing SuperNodes"
+                )
+            time.sleep(POLL_NODES_SECONDS)
         greetings = [wire.query(keys.HELLO, node, {}) for node in nodes]
         replies = ask(grid, greetings, timeout_of(config), log, hello_fault)
-        # A lost node that is back within `node-timeout` is one of the run's clients.
+        # Again while a node is gone: a restarted SuperLink lists lost nodes as connected at first,
+        # and one that is back within `node-timeout` is a client of the run.
         if not any(map(is_lost, replies)) or time.monotonic() > deadline:
             return nodes, replies
         time.sleep(POLL_NODES_SECONDS)
-
-
-def _wait_for_nodes(grid: Grid, config: RunConfig, deadline: float) -> list[int]:
-    while len(nodes := list(grid.get_node_ids())) < config.clients:
-        if time.monotonic() > deadline and len(nodes) >= quorum(config, config.clients):
-            return nodes
-        if time.monotonic() > deadline:
-            raise UserError(
-                f"expected {config.clients} SuperNodes, one per client, found {len(nodes)}; in "
-                "simulation pass "
-                f'--federation-config "num-supernodes={config.clients}", in deployment start the '
-                "missing SuperNodes"
-            )
-        time.sleep(POLL_NODES_SECONDS)
-    return nodes
 
 
 def federate(
@@ -265,7 +257,8 @@ def describe(
     QuorumError : too few clients answered
     UserError : too few agree on classes, text width or encoder
     """
-    batch = [wire.describe(node, str(config[keys.PARTITION_DIR])) for node in grid.nodes]
+    asked = {keys.PARTITION_DIR: str(config[keys.PARTITION_DIR])}  # "" if clients own their data
+    batch = [wire.query(keys.DESCRIBE, node, asked) for node in grid.nodes]
     replies = grid.send_and_receive(batch, timeout=timeout)
     schemas = {grid.client_of(reply): wire.read_schema(reply) for reply in replies}
     # Clients with other classes or another encoder cannot share a model: the majority decides.

@@ -28,7 +28,7 @@ from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, Training
 from dance_flwr.nn.model import ModelShape
 
-# One upload is cut on each side: of fewer, none would be left.
+# One upload is cut on each side; one must be left.
 _MIN_TRIMMED = 3
 
 
@@ -71,10 +71,10 @@ def fedmedian(config: RunConfig, **options: Any) -> FedAvg:
 def fedtrimmedavg(config: RunConfig, **options: Any) -> FedAvg:
     """Return the mean without the largest and the least fifth, entry by entry (Yin et al. 2018).
 
-    At least one upload is cut on each side, also of the fewest that a round can end with.
+    At least one upload is cut on each side.
     """
     fewest = _fewest(config, _MIN_TRIMMED, "fedtrimmedavg omits one on each side")
-    # At least one upload on each side: a fifth of four clients would cut none.
+    # A fifth of four clients would cut none.
     return FedTrimmedAvg(beta=max(0.2, 1 / fewest), **options)
 
 
@@ -98,13 +98,13 @@ def bulyan(config: RunConfig, **options: Any) -> FedAvg:
 
     f uploads may be false: 4 f + 3 are the fewest of a round. f = 0 is a `UserError`.
     """
-    # Flower collects garbage once per array of an upload; of what is loaded by now there is none.
+    # Flower collects garbage once per array; frozen objects are skipped.
     gc.freeze()
     return Bulyan(num_malicious_nodes=_false(config, "bulyan", 4), **options)
 
 
 def _false(config: RunConfig, name: str, factor: int) -> int:
-    """Return f, the most false uploads of which the fewest of a round are factor f + 3."""
+    """Return f, the most false uploads with factor f + 3 <= the fewest uploads of a round."""
     fewest = _fewest(config, factor + 3, f"{name} needs them against one false upload")
     return (fewest - 3) // factor
 
@@ -147,8 +147,7 @@ def make_round(
         train_metrics_aggr_fn=_no_metrics,
         evaluate_metrics_aggr_fn=_no_metrics,
     )
-    # Flower would log, and check again, the one merged reply that it gets; `Round` has checked each
-    # and logs what arrived.
+    # `Round` has checked and logged all replies; Flower would check and log the one merged reply.
     step._check_and_log_replies = _as_they_are
     return Round(config, step, side, on_train, on_validation)
 
@@ -156,12 +155,11 @@ def make_round(
 def _as_they_are(
     replies: Iterable[Message], is_train: bool, validate: bool = True
 ) -> tuple[list[Message], list[Message]]:
-    """Return the replies as valid ones, and no errors."""
     return list(replies), []
 
 
 def _no_metrics(records: list[RecordDict], weighted_by: str) -> MetricRecord:
-    """Return nothing: `Round` sums metrics itself, exactly."""
+    # `Round` sums metrics itself, exactly.
     return MetricRecord()
 
 

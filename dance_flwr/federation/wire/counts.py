@@ -21,7 +21,7 @@ def sum_metrics(metrics_by_client: Iterable[Mapping[str, Any]]) -> dict[str, Any
     The metrics of a single client are returned unchanged.
     """
     every = [dict(metrics) for metrics in metrics_by_client]
-    # Unchanged: a loss times its weight, divided again, may differ in its last bit.
+    # Unchanged: multiplying and dividing a loss may change its last bit.
     if len(every) == 1:
         return every[0]
     total: dict[str, Any] = {}
@@ -85,11 +85,10 @@ def read_tokens(metrics: Mapping[str, Any], names: Mapping[str, Any]) -> Tokens:
 def read_training(metrics: Mapping[str, Any]) -> Training:
     """Read the cost and the counts of a round of training from (summed) metrics.
 
-    Where a masked sum hides them, the loss is not a number, and there are no counts.
+    If a masked sum hides them, the loss is NaN, and there are no counts.
     """
     from dance_flwr.metrics import COUNTS, PHASES, Training
 
-    # A mean that nobody knows is not 0, which would be a good loss.
     if keys.LOSS not in metrics:
         return Training(loss=nan, seconds={}, counts={})
     return Training(

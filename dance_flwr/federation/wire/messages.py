@@ -1,9 +1,9 @@
 """Build and read the messages between server and clients; the literal keys are in `keys`.
 
-Down: the global model, the round, the name of the run. Up: the trained model, counts, seconds.
-Methods whose server reads single uploads also send the statistics that their card names, and the
-server sends each client what it computed for that client. Methods that exchange tensors before
-round 1 send these in both directions. Nothing else travels.
+Down: the global model, the round, the name of the run. Up: the trained model, counts, seconds. If
+the server of a method reads single uploads, its clients also send the statistics that its card
+names, and the server sends each client what it computed for that client. Methods that exchange
+tensors before round 1 send these in both directions. Nothing else travels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.counts import count_metrics, token_entries
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 
-# A SuperNode starts a process for every message: what needs no torch must not import it.
+# A SuperNode starts a process for every message, and not all of them need torch.
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -39,7 +39,7 @@ class Hello:
 class Schema:
     """What the data of a client requires of the global model, and its votes on the reading.
 
-    Sizes and votes are withheld under masks, where their sums are asked for.
+    Sizes and votes are withheld under masks, which give only their sums.
     """
 
     class_names: tuple[str, ...]
@@ -76,11 +76,6 @@ def query(kind: str, node: int, config: Mapping[str, Any]) -> Message:
     return Message(content, dst_node_id=node, message_type=kind)
 
 
-def describe(node: int, partition_dir: str) -> Message:
-    """Return DESCRIBE to one node; `partition_dir` is empty where clients hold their own data."""
-    return query(keys.DESCRIBE, node, {keys.PARTITION_DIR: partition_dir})
-
-
 def exchange(node: int, config: Mapping[str, Any], step: int, tensors: ArrayRecord) -> Message:
     """Return EXCHANGE to one node: the number of a step and the tensors for this client."""
     settings = ConfigRecord({**config, keys.STEP: step})
@@ -92,11 +87,6 @@ def evaluate(node: int, config: Mapping[str, Any], arrays: ArrayRecord) -> Messa
     """Return Flower's "evaluate" to one node."""
     content = RecordDict({keys.ARRAYS: arrays, keys.CONFIG: ConfigRecord(dict(config))})
     return Message(content, dst_node_id=node, message_type=keys.EVALUATE)
-
-
-def weigh(node: int, config: Mapping[str, Any]) -> Message:
-    """Return the message whose masked sum is weights, nodes and tokens."""
-    return query(keys.TRAIN, node, config)
 
 
 # Answers.
@@ -151,7 +141,6 @@ def train_reply(
     metrics |= {keys.UNCLIPPED: unclipped} if unclipped is not None else {}
     metrics |= report.counts
     metrics |= {keys.seconds_of(phase): value for phase, value in report.seconds.items()}
-    # For the method's server side, in a record of their own beside the model.
     records = {keys.STATISTICS: arrays_of(report.statistics)} if report.statistics else {}
     return _reply(
         message, {keys.ARRAYS: arrays_of(state), keys.METRICS: MetricRecord(metrics), **records}
@@ -169,12 +158,7 @@ def with_scales(reply: Message, scales: Tensor) -> Message:
 def weigh_reply(
     message: Message, weight: int, nodes: int, tokens: int, votes: Sequence[int]
 ) -> Message:
-    """Answer "weigh", sent under masks only: the client's weight, nodes, encoded tokens and votes.
-
-    Parameters
-    ----------
-    votes : on the reading; empty if none is asked for
-    """
+    """Answer "weigh", under masks only: the client's weight, nodes, encoded tokens and votes."""
     metrics: dict[str, Any] = {keys.WEIGHT: weight, keys.NODES: nodes}
     metrics[keys.ENCODER_TOKENS] = tokens
     metrics |= {keys.READING_VOTES: list(votes)} if votes else {}
@@ -184,12 +168,7 @@ def weigh_reply(
 def evaluate_reply(
     message: Message, counts: Mapping[str, Counts], tokens: Tokens | None = None
 ) -> Message:
-    """Answer EVALUATE: counts per split, and nothing per node.
-
-    Parameters
-    ----------
-    tokens : of the whole run, sent with the counts of the final model alone
-    """
+    """Answer EVALUATE with counts per split; for the final model also with tokens of the run."""
     metrics, records = count_metrics(counts), dict[str, Any]()
     if tokens is not None:
         names, numbers = token_entries(tokens)
@@ -198,7 +177,7 @@ def evaluate_reply(
 
 
 def losses_reply(message: Message, losses: list[int], nodes: int, seconds: float) -> Message:
-    """Answer the losses of mixtures on so many validation nodes, and the seconds they took."""
+    """Answer with the losses of mixtures, their number of validation nodes, and the seconds."""
     numbers = {keys.WEIGHT: nodes, keys.seconds_of("train"): seconds}
     return _reply(message, {keys.METRICS: MetricRecord({**numbers, keys.LOSSES: losses})})
 
@@ -209,7 +188,7 @@ def error_reply(message: Message, reason: str) -> Message:
 
 
 def merged_reply(message: Message, arrays: ArrayRecord, metrics: Mapping[str, Any]) -> Message:
-    """Return one answer to TRAIN that stands for all of a round; Flower's strategies read it."""
+    """Return one answer to TRAIN for all clients of a round, as Flower's strategies read it."""
     content = RecordDict({keys.ARRAYS: arrays, keys.METRICS: MetricRecord(dict(metrics))})
     return with_content(message, content)
 
@@ -296,7 +275,7 @@ def with_arrays(message: Message, arrays: ArrayRecord) -> Message:
 def with_payload(
     message: Message, payload: Mapping[str, Tensor], needs_initial_upload: bool
 ) -> Message:
-    """Return a training message with what the method's server side sends to this client."""
+    """Return a training message with the payload of the method's server side for this client."""
     records = dict(message.content)
     if needs_initial_upload:
         config = config_of(message) | {keys.NEEDS_INITIAL_UPLOAD: True}

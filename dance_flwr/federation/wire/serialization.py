@@ -26,7 +26,7 @@ def pack(messages: Iterable[Message]) -> list[Message]:
 
     def once(record: ArrayRecord) -> ArrayRecord:
         if id(record) not in packed:
-            # With the record itself, so that no other one gets its id meanwhile.
+            # Keep the record itself, so that no other one gets its id.
             packed[id(record)] = (record, _pack_record(record))
         return packed[id(record)][1]
 
@@ -69,7 +69,7 @@ def _each(content: RecordDict, change: Callable[[ArrayRecord], ArrayRecord]) -> 
 
 
 def _pack_record(record: ArrayRecord) -> ArrayRecord:
-    # Safetensors orders by dtype and name; the number in front brings the order of the model back.
+    # Safetensors orders by dtype and name; the leading number preserves the order of the model.
     tensors = {
         f"{place}.{name}": array for place, (name, array) in enumerate(numpy_of(record).items())
     }
@@ -83,8 +83,7 @@ def _unpack_record(record: ArrayRecord) -> ArrayRecord:
         tensors = load(record[PACKED].numpy().tobytes())
         numbered = sorted((int(key.partition(".")[0]), key) for key in tensors)
     except (SafetensorError, KeyError, TypeError, ValueError):
-        # An empty record breaks the rules of its task, so that the reply is refused with its
-        # sender.
+        # An empty record breaks the rules of its task, so the reply is refused.
         return ArrayRecord()
     return record_of({key.partition(".")[2]: tensors[key] for _, key in numbered})
 

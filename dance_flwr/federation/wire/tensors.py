@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _TYPES = {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"}
-# Far beyond any model: what a shape may make a reader allocate.
+# Bounds of what a shape may make a reader allocate, far beyond any model.
 _MAX_DIMENSIONS, _MAX_SIZE = 8, 2**40
 
 
@@ -28,16 +28,15 @@ def arrays_of(state: Mapping[str, Tensor]) -> ArrayRecord:
 
 
 def array_of(tensor: Tensor) -> Array:
-    """Return what Flower's `Array(tensor)` is, byte for byte."""
+    """Return the same bytes as Flower's `Array(tensor)`."""
     return array_from(tensor.detach().cpu().numpy())
 
 
 def array_from(array: NDArray[Any]) -> Array:
-    """Return what Flower's `Array(array)` is, in C's order.
+    """Return the same as Flower's `Array(array)`, in C order.
 
     Flower's own grows a buffer, which is ten times slower at 16 MB.
     """
-    # The bytes follow in the order of the header, which says that it is C's.
     array = array if array.flags.c_contiguous else array.copy(order="C")
     kind, shape = _name_of(array.dtype), array.shape
     data = b"".join((header_of(kind, shape), array.data))
@@ -62,17 +61,16 @@ def numpy_of(arrays: ArrayRecord) -> dict[str, NDArray[Any]]:
 
 
 def array_fault(array: Array) -> str:
-    """Return why an array cannot be read as `array_of` writes it; "" where it can.
+    """Return the error in this array, or "" if it is valid.
 
-    Its bytes must be the header of its own type and shape and as many values as that says. Nothing
-    is parsed or allocated before: a header in other words is refused, whatever NumPy makes of it.
+    Its bytes must be the header that `array_of` writes for its type and shape, and their number of
+    values. Nothing is parsed or allocated before: any other header is refused.
     """
     if array.stype != "numpy.ndarray" or array.dtype not in _TYPES:
         return f"expected an array of numbers, found {array.stype[:40]} of {array.dtype[:40]}"
     shape = tuple(array.shape)
     if len(shape) > _MAX_DIMENSIONS or any(not 0 <= size <= _MAX_SIZE for size in shape):
         return f"expected a shape of at most {_MAX_DIMENSIONS} dimensions, found {str(shape)[:80]}"
-    # The header that this type and shape have, compared and not parsed.
     header = header_of(array.dtype, shape)
     size = len(header) + np.dtype(array.dtype).itemsize * prod(shape)
     if len(array.data) != size or not array.data.startswith(header):
@@ -82,7 +80,7 @@ def array_fault(array: Array) -> str:
 
 @lru_cache(maxsize=4096)  # the messages of a run have the same few
 def header_of(kind: str, shape: tuple[int, ...]) -> bytes:
-    """Return how NumPy's bytes of an array of this type and shape begin."""
+    """Return NumPy's header of an array of this type and shape."""
     header = BytesIO()
     described = {"descr": np.dtype(kind).str, "fortran_order": False, "shape": shape}
     npy.write_array_header_1_0(header, described)
@@ -90,17 +88,17 @@ def header_of(kind: str, shape: tuple[int, ...]) -> bytes:
 
 
 def _copy_of(array: Array) -> NDArray[Any]:
-    """Return what Flower's `array.numpy()` is.
+    """Return the same as Flower's `array.numpy()`.
 
-    NumPy parses a header as Python code, which takes longer than copying a small array. Where the
-    header is the one that `array_of` writes for this type and shape, the values follow it.
+    NumPy parses a header as Python code, which takes longer than copying a small array. A header
+    that `array_of` writes for this type and shape needs no parsing.
     """
-    with suppress(TypeError, ValueError):  # a type or shape that nothing of ours has
+    with suppress(TypeError, ValueError):  # not written by `array_of`
         kind, shape = np.dtype(array.dtype), tuple(array.shape)
         header, data = header_of(array.dtype, shape), array.data
         size, values = len(header), kind.itemsize * prod(shape)
         if data.startswith(header) and len(data) == size + values and values:
-            # Copied, as the message owns its bytes and torch needs memory that it may write.
+            # Copied, as the message owns its bytes and torch needs writable memory.
             return np.frombuffer(data, kind, offset=size).reshape(shape).copy()
     return array.numpy()
 
