@@ -22,6 +22,12 @@ OUTSIDE = {
 }
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))
 OUTSIDE |= {f"notebooks/{path.name}": f"notebooks/{path.stem}.md" for path in NOTEBOOKS}
+OUTSIDE |= {
+    f"studies/{name}": name
+    for path in sorted((PROJECT / "studies").glob("reproduction/**/*.*"))
+    if path.suffix != ".pdf" and path.name != "report.md"
+    for name in [path.relative_to(PROJECT / "studies").as_posix()]
+}
 DECISIONS = "decisions/index.md"
 _REPOSITORY_PATH = {site: path for path, site in OUTSIDE.items()}
 _LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
@@ -42,7 +48,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages at the root of the repository, and the list of decisions."""
+    """Add the pages outside `docs/`, and the list of decisions."""
     for path, site in OUTSIDE.items():
         source: dict[str, str] = {"abs_src_path": str(PROJECT / path)}
         if path.endswith(".ipynb"):

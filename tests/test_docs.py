@@ -177,7 +177,7 @@ def documents(tmp_path_factory):
     """A copy of the documents without figures and reference, and what its build complains of."""
     project = tmp_path_factory.mktemp("documents") / "project"
     shutil.copytree(
-        PROJECT / "docs", project / "docs", ignore=shutil.ignore_patterns("reproduction", "*.png")
+        PROJECT / "docs", project / "docs", ignore=shutil.ignore_patterns("*.png")
     )
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "mkdocs.yml"):
         shutil.copy(PROJECT / name, project)

@@ -140,7 +140,7 @@ def test_it_takes_less_than_two_seconds_of_a_processor():
 
 
 def test_no_docstring_states_a_measured_accuracy():
-    """They are in the tables of `docs/reproduction`: publishing a study changes no code."""
+    """They are in the tables of `studies/reproduction`: publishing a study changes no code."""
     measured = re.compile(
         r"accuracy[^.]*\d{2}\.\d|\d{2}\.\d+ (±|% here|% in the DANCE paper)", re.I
     )

@@ -646,7 +646,7 @@ def test_paper_numbers_are_all_there():
     ("write", "message"),
     [
         (None, "expected a study folder or a .jsonl file"),
-        ("no json", "expected rows that dance-flwr report --export wrote"),
+        ("no json", "expected rows that dance-flwr tables --export wrote"),
         ("[1]", "expected rows that"),
         ("", "expected rows of an experiment, found none"),
     ],

@@ -1,8 +1,8 @@
-"""The committed pages of the study are what `report` writes from the committed rows.
+"""The committed pages of the study are what `tables` writes from the committed rows.
 
 After a change of a table or a text, write them with
 
-    dance-flwr report docs/reproduction/results.jsonl --out docs/reproduction \\
+    dance-flwr tables studies/reproduction/results.jsonl --out studies/reproduction \\
         --into docs/reproduction.md
 """
 
@@ -18,7 +18,7 @@ from support.project import PROJECT
 pytest.importorskip("matplotlib")
 
 PAGE = PROJECT / "docs" / "reproduction.md"
-FOLDER = PROJECT / "docs" / "reproduction"
+FOLDER = PROJECT / "studies" / "reproduction"
 ROWS = FOLDER / "results.jsonl"
 MAX_WORDS = 14_000  # of all pages together: what a reader may be asked to look through
 
@@ -34,7 +34,7 @@ def page_of(name):
 
 
 def pages():
-    """The pages of the experiments, without the list that `report` writes beside them."""
+    """The pages of the experiments, without the list that `tables` writes beside them."""
     return {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")} | {
         "report.md": ""
     }
@@ -57,7 +57,7 @@ def test_the_pages_are_made_from_the_rows(rows, tmp_path):
 
 
 def test_every_experiment_has_a_page_that_the_first_one_links():
-    links = re.findall(r"\(reproduction/([\w-]+)\.md\)", PAGE.read_text())
+    links = re.findall(r"\(\.\./studies/reproduction/([\w-]+)\.md\)", PAGE.read_text())
     assert set(links) == set(EXPERIMENTS) == {name[:-3] for name, text in pages().items() if text}
 
 

@@ -148,7 +148,7 @@ def test_a_stub_is_stamped(rival):
 
 
 def test_the_stamped_runs_of_the_guide_are_committed():
-    rows = load_rows(PROJECT / "docs" / "reproduction" / "results.jsonl").by_experiment["tokens"]
+    rows = load_rows(PROJECT / "studies" / "reproduction" / "results.jsonl").by_experiment["tokens"]
     stamped = {row.labels["method"]: row for row in rows if stamp(row)}
     guide = (PROJECT / "docs" / "llm.md").read_text("utf-8").partition("one stamped run of each")[2]
     lines = [re.findall(r"[\w,]+", line) for line in re.findall(r"^\| `.*", guide, re.MULTILINE)]
@@ -164,9 +164,9 @@ def test_the_stamped_runs_of_the_guide_are_committed():
 
 def test_the_readings_of_the_page_are_those_of_the_committed_rows():
     """Recomputed line by line from the file of rows, without the code of the tables."""
-    lines = (PROJECT / "docs" / "reproduction" / "results.jsonl").read_text("utf-8").splitlines()
+    lines = (PROJECT / "studies" / "reproduction" / "results.jsonl").read_text("utf-8").splitlines()
     runs = [line for line in map(json.loads, lines) if line["kind"] == "run"]
-    section = (PROJECT / "docs" / "reproduction" / "tokens.md").read_text("utf-8")
+    section = (PROJECT / "studies" / "reproduction" / "tokens.md").read_text("utf-8")
     for dataset in ("cora", "citeseer"):
         text = section.partition(f"**{dataset}**")[2].partition("\n**")[0]
         labels = {"dataset": dataset, "method": "dance", "ratio": 0.08}

@@ -22,7 +22,7 @@ from dance_flwr.errors import ProtocolError, QuorumError, UserError
 from dance_flwr.federation.wire import keys, tensors
 from dance_flwr.runs import resume
 
-ROWS = PROJECT / "docs" / "reproduction" / "results.jsonl"
+ROWS = PROJECT / "studies" / "reproduction" / "results.jsonl"
 PLAIN = {"method": "fedavg-full"}
 RESULT_FILES = {"result.json", "model.safetensors"}
 

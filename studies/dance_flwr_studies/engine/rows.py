@@ -105,7 +105,7 @@ def _read_lines(file: Path) -> list[Line]:
 
 def _foreign(file: Path, error: Exception) -> UserError:
     return UserError(
-        f"{file}: expected rows that dance-flwr report --export wrote, found {error!r}"
+        f"{file}: expected rows that dance-flwr tables --export wrote, found {error!r}"
     )
 
 

@@ -157,7 +157,7 @@ def _print_outcome(outcome: Outcome, study: Study) -> int:
     if outcome.failed:
         print(f"tracebacks  {study.failed}")
         return _FAILED
-    print(f"next        dance-flwr report {quote(str(study.root))}  # tables and figures")
+    print(f"next        dance-flwr tables {quote(str(study.root))}  # tables and figures")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What `dance-flwr report` does: Markdown pages and pictures, from rows alone."""
+"""What `dance-flwr tables` does: Markdown pages and pictures, from rows alone."""
 
 import os
 import re
