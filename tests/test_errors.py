@@ -3,7 +3,6 @@
 import click
 import pytest
 import typer
-from dance_flwr_studies import EXPERIMENTS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +19,6 @@ from dance_flwr.errors import ConfigError, UserError, counted, near, unknown
 from dance_flwr.runs.tracking import check_trackers
 
 REGISTRIES = [value for value in vars(plugins).values() if isinstance(value, Registry)]
-REGISTRIES.append(EXPERIMENTS)
 FAR = "zzyzx-0"
 
 
@@ -129,8 +127,6 @@ def test_a_refused_name_asks_what_is_meant(action, name, meant):
         ),
         (("run", "--set", "a", "--set", "rounds=1", "--set", "b"), ["found 'a', 'b'"]),
         (("run", "--config", "no.toml", "--config", "not.toml"), ["none at no.toml, not.toml"]),
-        (("experiment", "tokns"), ["mean 'tokens'?"]),
-        (("experiment", "hyper", "--methods", "danse", "ditta"), ["'dance' and 'ditto'"]),
         (("data", "import", "no.csv", "not.csv", "--name", "g"), ["no.csv, not.csv: expected"]),
     ],
     ids=lambda value: "-".join(value[:2]) if isinstance(value, tuple) else "",

@@ -1,18 +1,15 @@
 """What another package brings through entry points, as CONTRIBUTING tells its author."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.forking import Forking
-from support.project import PROJECT
+from support.outside_package import OUTSIDE, SMALL, install, with_packages
 
-OUTSIDE = PROJECT / "tests" / "support" / "outside"
 ENTRY_POINTS = """\
 [dance_flwr.methods]
 toy-method = toy_method:METHOD
@@ -26,31 +23,15 @@ toy-partition = toy_plugins:assign
 [dance_flwr.datasets]
 toy-data = toy_plugins:DATASET
 
-[dance_flwr.experiments]
-toy-experiment = toy_plugins:EXPERIMENT
-
 [dance_flwr.trackers]
 toy-tracker = toy_plugins:Tracker
 """
-SMALL = [f"--set={pair}" for pair in ("rounds=2", "clients=3", "hidden-dim=8", "max-chunks=2")]
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Path:
-    """A folder like site-packages in which the other package is installed."""
     folder = tmp_path_factory.mktemp("site-packages")
-    for file in OUTSIDE.glob("toy_*.py"):
-        shutil.copy(file, folder)
-    info = folder / "toy-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(ENTRY_POINTS)
-    return folder
-
-
-def with_packages(*folders):
-    """The environment of a process that finds these packages and the checkout."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (*folders, PROJECT)))}
+    return install(folder, ENTRY_POINTS, *OUTSIDE.glob("toy_*.py"))
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +62,7 @@ def test_a_method_is_one_file(outside):
     print(f"  toy_method.py  {len((OUTSIDE / 'toy_method.py').read_text().splitlines())} lines")
 
 
-def test_its_keys_are_checked_listed_and_searched(outside, installed):
+def test_its_keys_are_checked_and_listed(outside):
     wrong = outside("run", "--set=method=toy-method", "--set=toy.shrink=2")
     assert wrong.returncode == 2
     assert "toy.shrink: expected > 0 and <= 1, found 2" in wrong.stderr
@@ -91,14 +72,6 @@ def test_its_keys_are_checked_listed_and_searched(outside, installed):
     assert "toy-method" in next(
         line for line in listed.splitlines() if line.startswith("| `method`")
     )
-    code = (
-        "from dance_flwr_studies.engine.tune import Search;"
-        "print(Search('cora', 'toy-method', 2, 2, (0,), {}).space['toy.shrink'])"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], env=with_packages(installed), capture_output=True, text=True
-    )
-    assert found.stdout.strip() == "(0.25, 0.5)", found.stderr
 
 
 def test_a_strategy_a_partitioner_a_data_set_and_a_tracker_are_one_object_each(outside):
@@ -115,16 +88,6 @@ def test_a_strategy_a_partitioner_a_data_set_and_a_tracker_are_one_object_each(o
     kept = json.loads((outside.folder / "toy.json").read_text())
     assert [row["loss"] for row in kept["rounds"]] == [row["loss"] for row in result["history"]]
     assert kept["final"]["final/test_accuracy"] == result["test_accuracy"]
-
-
-def test_an_experiment_is_one_file(outside):
-    command = ["experiment", "toy-experiment", "--datasets", "toy-data", "--seeds", "0"]
-    done = outside(*command, "--out", "study", *SMALL)
-    assert done.returncode == 0, done.stderr
-    assert "toy-experiment" in outside("experiment", "--help").stdout
-    report = outside("report", "study")
-    assert report.returncode == 0, report.stderr
-    assert "1 rows" in (outside.folder / "study" / "report" / "toy-experiment.md").read_text()
 
 
 def test_a_name_that_is_taken_is_refused_in_one_line(installed, tmp_path):

@@ -1,6 +1,7 @@
 """What may change without PROTOCOL, and what may not.
 
-The schema of every message, of the state of runs and of packs stands in `golden/schema.json`.
+The schema of every message, of the state of runs and of packs stands in `golden/schema.json`. Keys
+of a run are compared by name and are no part of it.
 """
 
 import json
@@ -17,21 +18,23 @@ from support import schema
 from support.checkouts import changed, copied
 from support.graphs import EVERY_ROUND, enough_for
 from support.killing import Killed, asks
+from support.outside.toy_method import METHOD
 from support.project import PROJECT
 
 import dance_flwr
 from dance_flwr.config.plugins import BACKBONES, METHODS, STRATEGIES
+from dance_flwr.config.tree import flat_fields
 from dance_flwr.federation.wire import messages
 
 GOLDEN = PROJECT / "tests" / "golden" / "schema.json"
 UPDATE = "python -m pytest tests/test_protocol.py --update-golden"
 BASE = "fedavg-full"  # what others add or lack stands with them
 
-FAST = {"rounds": 2, "local_epochs": 1, "condense_steps": 2}
+FAST = {"rounds": 2, "local_epochs": 1}
 ADAPTIVE = {"privacy_dp": "central", "privacy_clipping": "adaptive"}
 NOISE = {"privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0}
 RUNS = {
-    name: {"method": name} | (EVERY_ROUND if name == "dance" else {}) for name in METHODS.names()
+    name: {"method": name} | (EVERY_ROUND if name == "dance" else {}) for name in METHODS.builtin
 }
 RUNS |= {
     f"{key} {value}": {"method": BASE, key: value}
@@ -84,7 +87,6 @@ def lines_of(schemas):
             lines += [f"- {line}" for line in base - own[part]]
             if lines:
                 parts[part][name] = sorted(lines)
-    parts["configuration"] = sorted(schema.of_configuration())
     parts["client_app.py"] = sorted(schema.of_client_app())
     return parts
 
@@ -127,7 +129,7 @@ def current(run, tmp_path_factory, request):
     return lines
 
 
-@pytest.mark.parametrize("part", ["messages", "state", "packs", "configuration", "client_app.py"])
+@pytest.mark.parametrize("part", ["messages", "state", "packs", "client_app.py"])
 def test_a_schema_changes_with_the_protocol_only(current, part):
     check(part, current[part], json.loads(GOLDEN.read_text("utf-8")), dance_flwr.PROTOCOL)
 
@@ -235,6 +237,17 @@ def test_a_node_of_another_docstring_joins(with_node, run, other_docstrings):
         finished.result["model_fingerprint"]
         == run(rounds=2, method=BASE).result["model_fingerprint"]
     )
+
+
+@pytest.mark.long
+def test_a_node_joins_a_server_that_knows_one_more_method(with_node, run, tmp_path, monkeypatch):
+    """Keys of a run are compared by name, so that no method is part of PROTOCOL."""
+    alone = run(rounds=2, method=BASE)
+    monkeypatch.setitem(METHODS.builtin, "toy-method", METHOD)
+    assert "toy.shrink" in flat_fields()
+    finished = with_node(copied(tmp_path / "sources"), method=BASE)
+    assert len(finished.replies("train")) == 6
+    assert finished.result["model_fingerprint"] == alone.result["model_fingerprint"]
 
 
 RUN = """

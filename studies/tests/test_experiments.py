@@ -76,6 +76,7 @@ def test_the_address_ignores_paths_but_not_settings(tiny):
         replace(config, out="elsewhere", data_root="elsewhere", device="auto", torch_threads=3),
         replace(config, data="/another/place/tiny"),
         replace(config, data="tiny"),
+        replace(config, out="elsewhere", resume=True),
     ):
         assert run_name(other) == run_name(config)
     settings = [

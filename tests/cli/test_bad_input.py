@@ -12,9 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from dance_flwr_studies.engine.cells import Cell
-from dance_flwr_studies.engine.folder import Study
-from support.project import PROJECT
 
 from dance_flwr import PROTOCOL, __version__
 from dance_flwr.config.text import to_toml
@@ -22,7 +19,6 @@ from dance_flwr.errors import ProtocolError, QuorumError, UserError
 from dance_flwr.federation.wire import keys, tensors
 from dance_flwr.runs import resume
 
-ROWS = PROJECT / "studies" / "reproduction" / "results.jsonl"
 PLAIN = {"method": "fedavg-full"}
 RESULT_FILES = {"result.json", "model.safetensors"}
 
@@ -160,7 +156,6 @@ def test_a_folder_without_tables_is_named(start, tmp_path):
 
 # Places that cannot be written to
 
-ONE_RUN = ("--datasets", "TINY", "--methods", "local-only", "--seeds", 0, "--rounds", 1)
 IN_THE_WAY = {
     "predict": ("predict", "BUNDLE", "--data", "CLIENT", "--out", "AFILE/x.parquet"),
     "its evidence": (
@@ -173,13 +168,6 @@ IN_THE_WAY = {
     "from-manifest": ("partition", "from-manifest", "PARTS", "--data", "TINY", "--out", "AFILE/p"),
     "evidence page": ("evidence", "page", "RUN", "--out", "AFILE/a.html"),
     "report --html": ("report", "RUN", "--html", "--out", "AFILE/x"),
-    "experiment": ("experiment", "main-table", *ONE_RUN, "--out", "AFILE/s"),
-    "its plan": ("experiment", "main-table", *ONE_RUN, "--dry-run", "--out", "AFILE/s"),
-    "experiment in a file": ("experiment", "main-table", *ONE_RUN, "--out", "AFILE"),
-    "tune": ("tune", "--dataset", "TINY", "--method", "local-only", "--out", "AFILE/s"),
-    "report": ("report", "ROWS", "--out", "AFILE/r"),
-    "report in a file": ("report", "ROWS", "--out", "AFILE"),
-    "exported rows": ("report", "STUDY", "--export", "AFILE/x.jsonl"),
     "site prepare": (
         *("site", "prepare", "TINY", "--agreed", "BUNDLE/federation.toml", "--client", 0),
         *("--clients", 3, "--out", "AFILE/c"),
@@ -194,21 +182,13 @@ def bundle(dance, tmp_path_factory):
     return export(dance.folder, tmp_path_factory.mktemp("bundles") / "bundle").folder
 
 
-@pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    """A study that was asked for one measurement, and has not made it."""
-    found = Study(tmp_path_factory.mktemp("studies") / "study")
-    found.remember("complexity", "a command", [Cell({"part": "x"}, measure="x:y")])
-    return found.root
-
-
 @pytest.fixture
-def called(cli, bundle, dance, tiny, study, tmp_path):
+def called(cli, bundle, dance, tiny, tmp_path):
     """A function that calls the command line with paths for the words in capitals."""
     (tmp_path / "afile").write_text("mine")
     places = {"BUNDLE": bundle, "RUN": dance.folder, "TINY": tiny, "PARTS": dance.partition}
     places |= {"CLIENT": dance.partition / "client-2", "AFILE": tmp_path / "afile"}
-    places |= {"NEW": tmp_path / "new.parquet", "ROWS": ROWS, "STUDY": study}
+    places |= {"NEW": tmp_path / "new.parquet"}
 
     def call(*words):
         heads = [str(word).partition("/") for word in words]
@@ -233,15 +213,6 @@ def test_a_run_below_a_file_is_refused_before_the_work(start, tmp_path, place):
     expected = f"{tmp_path / 'afile'}: expected a folder, found a file; choose another {option}"
     assert_one_error(done, tmp_path, expected)
     assert not done.out and len(done.err) == 1
-
-
-def test_a_report_into_no_file_is_refused_before_the_work(cli, study, tmp_path):
-    done = cli("report", study, "--out", tmp_path / "r", "--into", tmp_path / "none.md")
-    assert done.code == 2 and not done.out, done
-    assert done.err == [
-        f"error: --into: expected a Markdown file, found none at {tmp_path / 'none.md'}"
-    ]
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_table_and_its_evidence_are_two_files(called, tmp_path):

@@ -91,18 +91,3 @@ def test_summaries_are_planned_once_per_core_node(tiny):
     for own in calls:
         assert own.calls == -(-own.nodes * config.condensation_ratio // 1) > 0
         assert own.tokens > 100 * own.calls
-
-
-def test_an_experiment_says_what_its_runs_would_ask(cli, tiny, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    pairs = [f"--set={key}={value}" for key, value in KEYS.items() if "ratio" not in key]
-    words = ["main-table", "--datasets", str(tiny), "--methods", "toy-asking", "fedavg-full"]
-    done = cli("experiment", *words, "--seeds", "97", "98", *pairs, "--dry-run")
-    assert done.code == 0, done.err
-    (total,) = [line for line in done.out.splitlines() if line.startswith("model calls")]
-    assert numbers(total) == [2 * 3 * QUESTIONS, 2 * 180, 2]
-    assert "3 3 3" in done.out and not (tmp_path / "study").exists()
-    # Seeds of this test alone: other tests of the process ask in the partition of the default one.
-    nothing_was_asked(parse({"data": str(tiny), **KEYS, "method": "toy-asking", "seed": 97}))
-    without = cli("experiment", *words[:-2], "fedavg-full", *pairs, "--dry-run")
-    assert without.code == 0 and "model calls" not in without.out

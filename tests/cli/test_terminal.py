@@ -1,62 +1,14 @@
 """Commands on a real terminal: bars move, no line is wider, and no text of a stranger commands."""
 
-import fcntl
-import os
-import pty
 import re
-import signal
-import struct
 import subprocess
-import sys
-import termios
-import time
-from pathlib import Path
 
 import pytest
 from support.graphs import SMALL
+from support.terminals import COLUMNS, PROGRAM, on_terminal, states
 
-PROGRAM = str(Path(sys.executable).with_name("dance-flwr"))
-COLUMNS = 72
 BARS = "start|partition|texts|clients|rounds|runs|reading|nodes|edges|checking|storing"
 LIE = "\x1b]0;title\x07\x1b[2J\rtwo"
-
-
-def on_terminal(*words, until="", columns=COLUMNS, home=None, seconds=600):
-    """Run a command on a terminal; return its exit code and all that it wrote.
-
-    With `until` it is interrupted as soon as it has written this pattern.
-    """
-    ours, its = pty.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "DANCE_FLWR_LOG")}
-    environment |= {"DANCE_FLWR_HOME": str(home)} if home else {}
-    process = subprocess.Popen(
-        [PROGRAM, *map(str, words)],
-        **dict.fromkeys(("stdin", "stdout", "stderr"), its),
-        env=environment,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    os.close(its)
-    text, deadline = b"", time.monotonic() + seconds
-    try:
-        while block := _read(ours):
-            text += block
-            assert time.monotonic() < deadline, text
-            if until and re.search(until, text.decode(errors="replace"), re.DOTALL):
-                process.send_signal(signal.SIGINT)
-                until = ""
-        return process.wait(60), text.decode()
-    finally:
-        process.kill()
-        os.close(ours)
-
-
-def _read(terminal):
-    try:
-        return os.read(terminal, 1 << 16)
-    except OSError:  # the last process that had it open is gone
-        return b""
 
 
 def check(text, columns=COLUMNS):
@@ -64,12 +16,6 @@ def check(text, columns=COLUMNS):
     drawn = re.findall(rf"\r((?:{BARS}) [^\r\n]*)", text) + re.findall(r"[│┃┡─].*?(?=\r\n)", text)
     assert drawn and max(map(len, drawn)) <= columns, max(drawn, key=len)
     assert "\\x" not in text and "\x1b" not in text, text
-
-
-def states(text, what, unit=""):
-    """The different numbers that a bar of this name showed."""
-    found = re.findall(rf"\r{what} +(?:\d+%\|[^|]*\| )?([\d,]+)(?: of [\d,]+)?{unit}", text)
-    return list(dict.fromkeys(found))
 
 
 @pytest.fixture(scope="module")
@@ -143,18 +89,6 @@ def test_prepare_and_encode_move_bars(texts, tmp_path):
     made = re.search(r"partition +(/.*?) \(made", re.sub(r"[\r\n]+", "", text))[1]
     code, text = on_terminal("encode", f"{made}/client-0", *options[:-1], home=tmp_path / "other")
     assert code == 0 and len(states(text, "texts", " tokens")) > 1, text
-
-
-def test_an_experiment_moves_a_bar(words, tmp_path):
-    pairs = [word.removeprefix("--set=") for word in words[2:] if "rounds" not in word]
-    grid = ["--datasets", words[1], "--methods", "fedavg-full", "--seeds", 0, 1, "--rounds", 60]
-    pairs = [
-        pair for pair in pairs if not pair.startswith(("condensation-ratio", "method", "seed"))
-    ]
-    options = ["--jobs", 1, "--out", tmp_path / "study", *(f"--set={pair}" for pair in pairs)]
-    code, text = on_terminal("experiment", "main-table", *grid, *options)
-    assert code == 0, text
-    assert len(states(text, "runs", " rounds of 2 runs")) > 1
 
 
 @pytest.mark.parametrize("columns", [40, 100])

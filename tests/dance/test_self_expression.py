@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from support.project import PROJECT
+from support.builders import clustered
 from torch.nn import functional
 
 from dance_flwr.dance.config import DanceConfig
@@ -14,25 +14,6 @@ from dance_flwr.dance.topology import (
     support_in_class,
     synthesise_adjacency,
 )
-
-
-def clustered(seed: int, size: int = 200) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Features, evidence and classes like those of a trained model: five classes of three groups.
-
-    Cosines within a class are about 0.5, within a group about 0.8; evidence agrees a little less
-    with the groups. Layer-normalised features of width 64 have squared norm 64.
-    """
-    rng = np.random.default_rng(seed)
-    classes = rng.integers(0, 5, size)
-    groups = 3 * classes + rng.integers(0, 3, size)
-
-    def vectors(width: int, noise: float) -> torch.Tensor:
-        parts = [rng.standard_normal((5, width))[classes], rng.standard_normal((15, width))[groups]]
-        return torch.tensor(parts[0] + 0.8 * parts[1] + noise * rng.standard_normal((size, width)))
-
-    x = functional.layer_norm(vectors(64, 0.6), (64,)).float()
-    t = 0.8 * functional.normalize(vectors(64, 1.0), dim=1).float()
-    return x, t, torch.tensor(classes)
 
 
 def edges_of(x, t, classes, **keys) -> set[tuple[int, int]]:
@@ -108,20 +89,3 @@ def test_nodes_that_are_the_same_and_nodes_without_features():
         assert not values[3:].any() and not values[:3][support[:3] >= 3].any()
     edges = edges_of(x, t, torch.zeros(6, dtype=torch.int64))
     assert edges == {(i, j) for i in range(3) for j in range(3) if i != j}
-
-
-def test_the_benchmark_prints_what_the_scale_does(monkeypatch):
-    """One row at the scale of a layer norm and one of unit norm, of 40 nodes."""
-    monkeypatch.syspath_prepend(str(PROJECT / "benchmarks"))
-    import topology as benchmark
-
-    core = benchmark.Core(*clustered(6, 40), DanceConfig())
-    head, rule, *rows = benchmark.table([core], [4.0], [3.0])
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (head, *rows)]
-    assert rule.count("---") == len(cells[0]) == len(cells[1]) == len(cells[2])
-    before, now = (dict(zip(cells[0], row, strict=True)) for row in cells[1:])
-    assert (before["rows"], now["rows"]) == ("plain", "unit") and before["steps"] == "20"
-    for column in ("non-zero %", "above minimum %"):
-        assert float(before[column]) > float(now[column]) >= 0
-    for column in ("Jaccard", "S mean %", "beta x2 %"):
-        assert float(now[column]) > float(before[column])

@@ -27,7 +27,7 @@ from dance_flwr.fingerprint import provenance
 from dance_flwr.runs.processes import free_port
 from dance_flwr.runs.run import latest_run
 
-sys.path.insert(0, str(PROJECT / "benchmarks"))
+sys.path.insert(0, str(PROJECT / "studies" / "benchmarks"))
 from sites import SITES, Machines, found
 
 KEYS = ("hidden-dim", "encoder", "encoder-precision", "device", "chunk-tokens", "max-chunks")
@@ -224,7 +224,7 @@ def test_sites_are_admitted_by_name_and_the_last_one_makes_the_peer_keys(admitti
     ("pair", "reason"),
     [
         ("rounds=101", "rounds: expected at most 100 (max-rounds of this node)"),
-        ("method=k-center-core", "method: expected one of dance, fedavg-full"),
+        ("method=ditto", "method: expected one of dance, fedavg-full"),
         ("privacy.secure-aggregation=false", "privacy.secure-aggregation: expected true"),
         ("learning-rate=0.5", "learning-rate: expected at most 0.1"),
         ("rounds=2", "expected 3 of 3 sites online, found 2; missing: west (offline)"),

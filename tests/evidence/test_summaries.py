@@ -8,7 +8,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from dance_flwr_studies.protocols.faithfulness.protocol import analyse
 from flwr.common.serde import message_to_proto
 from study_support.masks import quick_masks
 from support.graphs import SMALL
@@ -109,15 +108,6 @@ def test_nothing_that_is_scored_changes(off, core):
         assert summaries and none is None
         for name in ("nodes", "probs", "chunks", "chunk_weights", "neighbours", "parts"):
             np.testing.assert_array_equal(getattr(mine, name), getattr(plain, name))
-
-
-def test_faithfulness_is_the_same_with_and_without(off, core, tmp_path):
-    found = []
-    for finished in (off, core):
-        shutil.copytree(finished.folder, folder := tmp_path / finished.result["run"])
-        with quick_masks():
-            found.append(analyse(folder, finished.config, finished.partition, nodes=2, draws=1))
-    assert found[0] == found[1]
 
 
 def test_no_outgoing_byte_holds_a_summary(core):

@@ -5,8 +5,6 @@ import hashlib
 import numpy as np
 import pytest
 import torch
-from dance_flwr_studies import get_experiment
-from dance_flwr_studies.reports.trained_nodes import nodes_trained_on
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import plain
@@ -15,7 +13,7 @@ from support.sites import dense, toy_model, toy_site
 
 from dance_flwr.config.tree import parse
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
-from dance_flwr.methods import get_spec, whole_graph
+from dance_flwr.methods import whole_graph
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.fedavg_rotating.client import FedAvgRotating, supervised_nodes
 from dance_flwr.runs.result import load_model
@@ -142,22 +140,6 @@ def test_a_client_without_labels_uploads_what_it_received():
     start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     report = FedAvgRotating().train(model, data, config_of(), RoundInfo("r", 1, ""))
     assert report.loss == 0 and all(model.state_dict()[name].equal(start[name]) for name in start)
-
-
-def test_the_main_table_has_a_row_per_ratio_and_counts_the_nodes_of_a_round(run):
-    from study_support.rows import cells_of, row_of
-
-    card = get_spec("fedavg-rotating").card
-    assert card.by_ratio and card.rotates and not card.condenses
-    cells = cells_of("main-table", methods=("fedavg-rotating",), seeds=(0,))
-    assert [cell.labels["ratio"] for cell in cells] == [0.08, 0.04, 0.02]
-    assert [cell.config.condensation_ratio for cell in cells] == [0.08, 0.04, 0.02]
-    rows = [row_of(cell, 0.5) for cell in cells]
-    rows[0].result["per_condensed_node"] |= {"supervised_per_round": 60.0}
-    assert nodes_trained_on(rows[0]) == 30.0  # two clients
-    text = "\n".join(map(str, get_experiment("main-table").render(rows).parts))
-    assert "| fedavg-rotating | 0.04 |" in text
-    assert "| fedavg-rotating | 30.0 |" in text  # labelled nodes of a round
 
 
 def test_a_run_repeats_with_label_reuse(run):

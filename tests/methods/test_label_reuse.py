@@ -3,44 +3,29 @@
 import numpy as np
 import pytest
 import torch
-from dance_flwr_rivals.self_training.client import SelfTraining
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import plain
-from support.graphs import TEXT_DIM
-from support.killing import same
-from support.models import models
+from support.contract import (
+    LabelReuseContract,
+    check_batches_read_labels,
+    check_loss_of_halves,
+    refuses_label_reuse,
+)
 from support.sites import dense, toy_model, toy_site
 
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import parse
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
-from dance_flwr.errors import UserError
-from dance_flwr.federation.client.client import initial_model, shape_of
-from dance_flwr.methods import check_method, get_spec
+from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.fedavg_rotating.client import FedAvgRotating, supervised_nodes
 from dance_flwr.methods.label_reuse import LabelHalves, input_labels
 from dance_flwr.methods.whole_graph import FedAvgFull
 from dance_flwr.runs.result import load_model
 
-OFFERED = [
-    "fedavg-full",
-    "fedavg-rotating",
-    "self-training",
-    "local-only",
-    "fedgta",
-    "fedtad",
-    "fedsage",
-    "llm4rgnn",
-    "llm4rgnn-cosine",
-    "llata",
-    "llata-cosine",
-    "llata-propagation",
-    "llm4fgl",
-    "llm4fgl-recombined",
-]
-FAST = {"rounds": 2, "local_epochs": 2}
+OFFERED = ["fedavg-full", "fedavg-rotating", "local-only"]
+FAST = LabelReuseContract.fast
 N = 12
 LABELS = [v % 3 for v in range(N)]
 
@@ -61,20 +46,12 @@ def halves_of(data, config, round_=1, reads=True):
 
 
 def test_the_methods_that_offer_it():
-    assert [name for name in METHODS if get_spec(name).label_reuse] == sorted(
-        OFFERED, key=list(METHODS).index
-    )
+    assert [name for name in METHODS.builtin if get_spec(name).label_reuse] == OFFERED
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in OFFERED])
+@pytest.mark.parametrize("method", [name for name in METHODS.builtin if name not in OFFERED])
 def test_others_refuse_it_before_anything_starts(run, tmp_path, run_config, method):
-    message = (
-        rf"^label-reuse: expected .* \(fedavg-full, .*\), found '{method}'; set label-reuse = "
-    )
-    with pytest.raises(UserError, match=message) as caught:
-        run(method=method, label_reuse=True, folder=tmp_path / "run")
-    assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
-    check_method(run_config(method=method))
+    refuses_label_reuse(run, run_config, method, tmp_path / "run")
 
 
 @given(
@@ -123,34 +100,19 @@ def test_a_model_that_reads_no_labels_has_every_target():
     assert input_labels(toy_model(), data.train_labels) is None
 
 
-@pytest.mark.parametrize("method", ["fedavg-full", "fedavg-rotating", "self-training"])
-def test_the_loss_of_an_epoch_is_its_naive_twin(method):
+@pytest.mark.parametrize("trainer", [FedAvgFull, FedAvgRotating])
+def test_the_loss_of_an_epoch_is_its_naive_twin(trainer):
     keys = {"condensation-ratio": 0.15, "rotating.supervised-ratio": 2.0}
-    keys |= {"self-training.start-round": 1, "self-training.confidence": 0.0}
-    data, config, model = site_of(), config_of(method, **keys), toy_model(reads_labels=True)
+    rotates = trainer is FedAvgRotating
+    config = config_of("fedavg-rotating" if rotates else "fedavg-full", **keys)
+    data, model = site_of(), toy_model(reads_labels=True)
     covered = data.train_labels
-    if method == "fedavg-rotating":
+    if rotates:
         covered = torch.full_like(covered, -1)
         nodes = supervised_nodes(data, config, 4)
         covered[nodes] = data.train_labels[nodes]
         assert 1 < len(nodes) < 6
-    shown, targets = LabelHalves(model, data.train_labels, config, 4, 0).split(covered)
-    reads = torch.where(shown.sum(1) > 0, shown.argmax(1), -1).tolist()
-    assert sum(label >= 0 for label in reads) >= 2
-    adjacency = dense(data.graph)
-    probs = plain.probabilities(model, data.features, adjacency, reads)
-    asked = {v: label for v, label in enumerate(targets.tolist()) if label >= 0}
-    expected = plain.mean_loss(probs, asked)
-    if method == "self-training":  # predicted with every training label shown
-        seen = plain.probabilities(model, data.features, adjacency, data.train_labels.tolist())
-        expected += plain.mean_loss(probs, plain.confident(seen, range(1, N, 2), 0.0, 0))
-    trainer = {"fedavg-full": FedAvgFull, "fedavg-rotating": FedAvgRotating}.get(
-        method, SelfTraining
-    )
-    report = trainer().train(model, data, config, RoundInfo("r", 4, ""))
-    assert report.loss == pytest.approx(expected, rel=1e-4)
-    without = plain.mean_loss(plain.probabilities(model, data.features, adjacency), asked)
-    assert report.loss != pytest.approx(without, rel=1e-3)
+    check_loss_of_halves(trainer(), model, data, config, covered)
 
 
 def test_predictions_show_every_training_label_and_no_other():
@@ -166,29 +128,13 @@ def test_predictions_show_every_training_label_and_no_other():
 
 
 @pytest.mark.parametrize("method", OFFERED)
-def test_a_run_learns_and_uploads_the_map_of_labels_and_repeats(run, method):
-    finished = run(method=method, label_reuse=True, **FAST)
-    same(run(method=method, label_reuse=True, **FAST), finished)
-    assert all(
-        bool(state["label_weight"].any()) for sent in models(finished).values() for state in sent
-    )
-    assert all(torch.isfinite(tensor).all() for tensor in load_model(finished.folder).values())
-    assert len(finished.replies("train")) == 6
+class TestRuns(LabelReuseContract):
+    """Of the methods of this package."""
 
 
-@pytest.mark.parametrize("method", OFFERED)
-def test_without_it_no_model_has_the_map(run_config, method):
-    config = run_config(method=method)
-    model = initial_model(shape_of(TEXT_DIM, 3, config), config)
-    assert not [name for name in model.state_dict() if "label" in name]
-
-
-@pytest.mark.parametrize("method", ["fedavg-full", "fedavg-rotating", "fedsage"])
+@pytest.mark.parametrize("method", ["fedavg-full", "fedavg-rotating"])
 def test_batches_read_labels_too(run, method):
-    keys = {"method": method, "label_reuse": True, "sampling_batch_nodes": 4, **FAST}
-    first = run(**keys)
-    same(run(**keys), first)
-    assert all(bool(sent[-1]["label_weight"].any()) for sent in models(first).values())
+    check_batches_read_labels(run, method)
 
 
 def test_it_runs_inductively_and_on_another_backbone(run):

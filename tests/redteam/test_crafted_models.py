@@ -4,8 +4,8 @@ from contextlib import suppress
 
 import pytest
 import torch
-from dance_flwr_studies.protocols.attacks.crafted import WEIGHT, bins, rows_read, traps, veiled_bins
 from support.asking import asker, first_training, reason
+from support.crafted import WEIGHT, bins, rows_read, traps, veiled_bins
 
 import server_app
 from dance_flwr.client_data.inputs import resident_inputs

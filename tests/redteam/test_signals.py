@@ -1,40 +1,16 @@
-"""However a run or a study is stopped, nothing that it started goes on."""
+"""However a run is stopped, nothing that it started goes on."""
 
 import shutil
 import signal
 
 import pytest
-from support.graphs import SMALL
-from support.processes import Started
+from support.stopping import PATIENCE_SECONDS
+from support.stopping import begin as begin
+from support.stopping import data_root as data_root
 
 from dance_flwr.config.text import to_toml
-from dance_flwr.data.prepare import prepare
 
-PATIENCE_SECONDS = 400  # of a machine that does much else
 DELETED = "deleted --out"
-
-
-@pytest.fixture(scope="module")
-def data_root(run_config, tmp_path_factory):
-    """A data root in which the client folders are made."""
-    root = tmp_path_factory.mktemp("root")
-    prepare(run_config(data_root=str(root)), lambda line: None)
-    return root
-
-
-@pytest.fixture
-def begin(tmp_path):
-    """A function that starts a command and waits for a line in a file below the folder."""
-    begun = []
-
-    def start(command, pattern):
-        begun.append(Started(command, tmp_path))
-        begun[-1].wait_for(tmp_path, pattern)
-        return begun[-1]
-
-    yield start
-    for started in begun:
-        started.kill()
 
 
 @pytest.fixture
@@ -95,22 +71,3 @@ def test_nothing_of_a_run_in_one_process_is_left(begin_run, tmp_path, way):
     else:
         assert started.process.wait(PATIENCE_SECONDS) == 130
         assert "resume with: dance-flwr run --resume" in started.text()
-
-
-@pytest.mark.parametrize("way", ["SIGTERM", "SIGKILL"])
-def test_nothing_of_a_study_is_left(begin, tiny, data_root, tmp_path, way):
-    settings = SMALL | {"rounds": 5000, "data-root": str(data_root)}
-    pairs = [
-        word
-        for key, value in settings.items()
-        for word in ("--set", f"{key}={str(value).lower() if value in (True, False) else value}")
-    ]
-    command = ["dance-flwr", "experiment", "main-table", "--datasets", tiny, "--seeds", "0"]
-    command += ["--methods", "fedavg-full", "--jobs", "1", "--out", tmp_path / "study", *pairs]
-    started = begin(command, "study/runs/.*.draft/history.jsonl")
-    assert len(started.look()) > 1, "a study has a worker"
-    end(started, way, None)
-    assert started.left(PATIENCE_SECONDS) == []
-    if way == "SIGTERM":
-        assert started.process.wait(PATIENCE_SECONDS) == 130
-        assert not list((tmp_path / "study").glob("runs/.*.draft"))

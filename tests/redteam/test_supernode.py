@@ -29,7 +29,7 @@ from dance_flwr.runs.processes import free_port
 from dance_flwr.runs.result import load_model
 from dance_flwr.runs.simulation import engine
 
-sys.path.insert(0, str(PROJECT / "benchmarks"))
+sys.path.insert(0, str(PROJECT / "studies" / "benchmarks"))
 from local_deployment import local_deployment
 
 NOBODY = 65534

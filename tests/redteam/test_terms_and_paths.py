@@ -67,11 +67,11 @@ def test_an_operator_may_keep_all_runs_on_another_disk(tmp_path):
 @pytest.mark.parametrize(
     ("term", "lie"),
     [
-        ({keys.METHODS: "dance, fedavg-full"}, {"method": "fedsage"}),
+        ({keys.METHODS: "dance, fedavg-full"}, {"method": "ditto"}),
         ({keys.MAX_ROUNDS: 50}, {"rounds": 51}),
         ({keys.MAX_LOCAL_EPOCHS: 3}, {"local-epochs": 4}),
         ({keys.MAX_HIDDEN_DIM: 64}, {"hidden-dim": 65}),
-        ({keys.LIMITS: "sfgc.steps=300, dance.prototypes=2"}, {"dance.prototypes": 3}),
+        ({keys.LIMITS: "ditto.mu=0.5, dance.prototypes=2"}, {"dance.prototypes": 3}),
         ({keys.LIMITS: "max-chunks=8,condensation-ratio=0.5"}, {"condensation-ratio": 0.6}),
     ],
     ids=["methods", "rounds", "epochs", "sizes", "prototypes", "condensed nodes"],

@@ -38,8 +38,8 @@ def test_a_folder_without_a_result_is_refused(tmp_path):
 
 
 def test_a_method_without_evidence_is_refused(finished):
-    message = refused(FinishedRun.open, finished(method="gcond"))
-    assert "expected a run of method 'dance', found 'gcond'" in message
+    message = refused(FinishedRun.open, finished(method="fedavg-full"))
+    assert "expected a run of method 'dance', found 'fedavg-full'" in message
 
 
 def test_the_configuration_of_another_version_is_refused(finished):

@@ -376,9 +376,3 @@ def test_tokens_that_tuning_reads_are_counted(run, personal):
         for finished in (personal, auto)
     ]
     assert read[0] < read[1]
-
-
-@pytest.mark.parametrize("method", ["fedsage", "llata"])
-def test_methods_that_cannot_train_without_a_server_are_not_tuned(run, method):
-    with pytest.raises(UserError, match="expected 'off' or 'mix' for method"):
-        run(method=method, personal="tune")

@@ -5,10 +5,7 @@ import logging
 
 import pytest
 import torch
-from dance_flwr_studies.engine.cells import Row
-from dance_flwr_studies.engine.compact_rows import compact
-from dance_flwr_studies.reports.tables import NOTHING, Group
-from support.edge_cases import Draft, without
+from support.edge_cases import Draft, data_without
 
 from dance_flwr.api.predicting import Predictor
 from dance_flwr.api.prediction.bundle import export
@@ -28,9 +25,7 @@ LINE = "no client has validation nodes: the last model is kept"
 
 @pytest.fixture
 def data(crafted):
-    draft = Draft()
-    without(VAL)(draft)
-    return crafted("edge", draft.ids, draft.texts(), draft.labels, draft.pairs, draft.split)
+    return data_without(crafted, VAL)
 
 
 def test_without_validation_nodes_the_last_model_is_kept(run, data, caplog):
@@ -61,15 +56,11 @@ def test_where_nothing_was_validated_it_is_said(run, data, tmp_path, cli):
     assert "best on validation" not in card
 
 
-def test_trackers_and_tables_have_no_accuracy_where_nothing_was_validated(run, data):
+def test_trackers_have_no_accuracy_where_nothing_was_validated(run, data):
     result = run(data=data, **KEYS).result
     numbers = final_numbers(result)
     assert not {"final/val_accuracy", "final/best_round"} & numbers.keys()
     assert numbers["final/test_accuracy"] == result["test_accuracy"]
-    row = compact(result, {}, curve=True)
-    assert row["val_accuracy"] is None and row["clients"]["val_accuracy"] == [None, None]
-    assert row["test_accuracy"] == pytest.approx(result["test_accuracy"], abs=1e-5)
-    assert Group({}, [Row("main-table", {}, result=row)]).stat("val_accuracy").percent == NOTHING
 
 
 @pytest.mark.parametrize(("objective", "best"), [("accuracy", 1), ("macro-f1", 2)])
@@ -94,11 +85,7 @@ def test_the_objective_chooses_the_best_round(run_config, tmp_path, objective, b
 @pytest.fixture
 def unmeasured(run, crafted):
     """A run without validation nodes and without test nodes."""
-    draft = Draft()
-    without(VAL)(draft)
-    without(TEST)(draft)
-    data = crafted("edge", draft.ids, draft.texts(), draft.labels, draft.pairs, draft.split)
-    return run(data=data, **KEYS)
+    return run(data=data_without(crafted, VAL, TEST), **KEYS)
 
 
 def test_where_nothing_was_measured_every_score_is_null(unmeasured):
@@ -111,8 +98,6 @@ def test_where_nothing_was_measured_every_score_is_null(unmeasured):
         assert row["test_accuracy"] is None and row["val_accuracy"] is None
     numbers = final_numbers(result)
     assert set(numbers) == {"final/seconds_total"}
-    row = compact(result, {}, curve=True)
-    assert row["test_accuracy"] is None and row["clients"]["test_accuracy"] == [None, None]
 
 
 def test_every_reader_of_a_result_takes_null(unmeasured, tmp_path, cli):

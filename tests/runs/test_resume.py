@@ -10,10 +10,10 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
-from dance_flwr_studies.engine.folder import run_name
-from flwr.app import ArrayRecord
 from support.graphs import enough_for
 from support.killing import Kill, Killed, asks, same, states
+from support.resuming import breaking, check_kept_arrays
+from support.resuming import stop_and_go as stop_and_go
 
 import client_app
 from dance_flwr import PROTOCOL
@@ -27,7 +27,6 @@ from dance_flwr.dance.state import (
 )
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import QuorumError, ResumeError, UserError
-from dance_flwr.federation.server import round as round_module
 from dance_flwr.methods import server_side
 from dance_flwr.runs import checkpoint, recorder
 from dance_flwr.runs.locks import exclusive
@@ -54,21 +53,6 @@ def to_train(message):
         and message.metadata.message_type == "train"
         and "config" in message.content.config_records
     )
-
-
-def breaking(monkeypatch, where, name, when, half=None):
-    """Make a function raise `Killed` if `when(call number)`; `half` first does part of its work."""
-    real, calls = getattr(where, name), []
-
-    def broken(*arguments, **options):
-        calls.append(arguments)
-        if when(len(calls)):
-            if half:
-                half(real, *arguments, **options)
-            raise Killed
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(where, name, broken)
 
 
 def half_a_file(real, tensors, path, *rest, **options):
@@ -99,26 +83,6 @@ def hashed_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encoder, "file_sha256", lru_cache(encoder.file_sha256))
         yield
-
-
-@pytest.fixture
-def stop_and_go(run, tmp_path, monkeypatch):
-    """A function that starts a run, lets `kill` end it, resumes it, and returns the result."""
-
-    def start(kill=None, **keys):
-        folder = tmp_path / "run"
-        with pytest.raises(Killed):
-            run(folder=folder, on_message=kill, **keys)
-        monkeypatch.undo()
-        assert not (folder / "result.json").exists() and list(
-            folder.glob("checkpoint*.safetensors")
-        )
-        finished = run(folder=folder, resume=True, **keys)
-        names = {path.name for path in folder.iterdir()}
-        assert names == {"result.json", "history.jsonl", "model.safetensors"}
-        return finished
-
-    return start
 
 
 @pytest.fixture(scope="module")
@@ -208,9 +172,6 @@ SETTINGS = {
         **PLAIN,
         **SEEDED,
     },
-    "fedtad": {"method": "fedtad", "ema_decay": 0.5},
-    "fedsage": {"method": "fedsage", "ema_decay": 0.5},
-    "fedgta": {"method": "fedgta", "ema_decay": 0.5, "fedgta_epsilon": 0.0},
     "local-only": {
         "method": "local-only",
         "rounds": 4,
@@ -250,35 +211,8 @@ def test_a_strategy_goes_on_with_its_optimiser(whole, stop_and_go, name):
 
 
 # Strategies without a run: `test_round.py::test_a_round_gives_all_that_a_strategy_keeps`.
-KEEPING = [
-    {"strategy": "fedadam", **PLAIN},
-    {"method": "fedtad"},
-    {"method": "fedgta"},
-    {"method": "fedsage"},
-]
-
-
-@pytest.mark.parametrize("keys", KEEPING, ids=lambda keys: "-".join(keys.values()))
-def test_a_checkpoint_leaves_out_nothing_that_a_strategy_keeps(run, monkeypatch, keys):
-    """All arrays that the parts of a `Round` hold after a round are known to the checkpoint."""
-    arrays = {"round": set(), "step": set(), "side": set()}
-    real = round_module.Round.state
-
-    def spy(round_, *rest):
-        for part, owner in (("round", round_), ("step", round_.step), ("side", round_.side)):
-            arrays[part] |= {
-                name
-                for name, value in vars(owner).items()
-                if isinstance(value, dict | list | ArrayRecord)
-            }
-        return real(round_, *rest)
-
-    monkeypatch.setattr(round_module.Round, "state", spy)
-    run(rounds=2, **keys)
-    assert arrays["round"] == {"deployed", "_start"}  # `_start` is set when a round begins
-    # Flower sets `current_arrays` from the global model when a round begins.
-    assert arrays["step"] - {"current_arrays"} <= set(round_module._STEP_STATE)
-    assert arrays["side"] == {"memory"}
+def test_a_checkpoint_leaves_out_nothing_that_a_strategy_keeps(run, monkeypatch):
+    check_kept_arrays(run, monkeypatch, strategy="fedadam", **PLAIN)
 
 
 def test_a_run_may_be_killed_again_and_again(whole, run, tmp_path):
@@ -489,10 +423,9 @@ def test_options_beside_resume_are_refused(cli, copied, option):
     assert option[0] in refused(cli, copied, *option)
 
 
-def test_the_key_resume_needs_a_folder_and_is_no_part_of_a_study_s_address(run_config):
+def test_the_key_resume_needs_a_folder(run_config):
     with pytest.raises(UserError, match="out"):
         run_config(resume=True)
-    assert run_name(run_config(out="x")) == run_name(run_config(out="y", resume=True))
 
 
 def test_another_configuration_is_refused(run, copied):
@@ -877,7 +810,7 @@ def refused_by_server(run_config, monkeypatch):
     return start
 
 
-UNFIT = {"method": "fedc4", "privacy_secure_aggregation": True}  # which `check_method` refuses
+UNFIT = {"method": "local-only", "privacy_secure_aggregation": True}  # which `check_method` refuses
 
 
 @pytest.mark.parametrize(

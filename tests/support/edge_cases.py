@@ -197,3 +197,11 @@ CASES = {
         lambda f: f.config.method != "dance" or neighbours_beyond(f) == [0] * 6,
     ),
 }
+
+
+def data_without(crafted, *parts):
+    """A graph without nodes of these parts of the split, written by the fixture `crafted`."""
+    draft = Draft()
+    for part in parts:
+        without(part)(draft)
+    return crafted("edge", draft.ids, draft.texts(), draft.labels, draft.pairs, draft.split)

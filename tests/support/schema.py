@@ -12,7 +12,6 @@ import numpy as np
 from flwr.app import Array
 from safetensors import safe_open
 
-from dance_flwr.config.tree import flat_fields
 from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey
 from support.project import PROJECT
 
@@ -96,11 +95,6 @@ def type_of(value):
 
 def named(key):
     return re.sub(r"(?<=-)\d+|^-?\d+$", "<n>", str(key))
-
-
-def of_configuration():
-    """The keys of a run, which reach every node: one that does not know a key refuses the run."""
-    return {f"{key}: {kind.__name__}" for key, (_, kind) in flat_fields().items()}
 
 
 def of_client_app():

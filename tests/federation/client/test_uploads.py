@@ -170,11 +170,8 @@ def test_whole_uploads_leave_no_residual(whole, eight):
     assert not list(whole.partition.glob(f"client-0/runs/{whole.result['run']}/residual*"))
 
 
-METHODS_BY_UPLOAD = ("dance", "local-only", "fedgta", "fedtad", "fedgvd", "fedsage")
-
-
-@pytest.mark.parametrize("method", METHODS_BY_UPLOAD)
-def test_every_method_uploads_in_int8(run, method):
+@pytest.mark.parametrize("method", ["dance", "local-only"])
+def test_methods_upload_in_int8(run, method):
     finished = run(method=method, rounds=2, upload_precision=INT8)
     assert 0 <= finished.result["test_accuracy"] <= 1
     replies = trainings(finished)

@@ -234,7 +234,7 @@ def test_the_trimmed_mean_cuts_one_on_each_side_of_the_fewest(server):
 @pytest.mark.parametrize("strategy", sorted(READ_EACH))
 @pytest.mark.parametrize(
     "options",
-    [{"privacy_secure_aggregation": True}, {"privacy_dp": "central"}, {"method": "fedgta"}],
+    [{"privacy_secure_aggregation": True}, {"privacy_dp": "central"}, {"method": "local-only"}],
     ids=["masks", "noise", "a server side of its own"],
 )
 def test_robust_strategies_are_refused_where_they_cannot_read_uploads(

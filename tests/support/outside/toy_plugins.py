@@ -1,10 +1,9 @@
-"""A strategy, a partitioner, a data set, an experiment and a tracker of another package."""
+"""A strategy, a partitioner, a data set and a tracker of another package."""
 
 import json
 from pathlib import Path
 
 import numpy as np
-from dance_flwr_studies.engine.cells import Cell, Experiment, Section
 from flwr.serverapp.strategy import FedAvg
 
 from dance_flwr.config.tree import RunConfig
@@ -39,24 +38,6 @@ def build() -> TextGraph:
 
 
 DATASET = GraphSource(build, lambda: "1")
-
-
-def cells(request):
-    """Return one cell per data set and seed."""
-    return [
-        Cell({"dataset": dataset, "seed": seed}, request.config(dataset, "fedavg-full", seed))
-        for dataset in request.datasets
-        for seed in request.seeds
-    ]
-
-
-EXPERIMENT = Experiment(
-    name="toy-experiment",
-    title="Toy",
-    question="Does a plug-in run?",
-    cells=cells,
-    render=lambda rows: Section((f"{len(rows)} rows",)),
-)
 
 
 class Tracker:

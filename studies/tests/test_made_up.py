@@ -11,7 +11,7 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.data.card import chunk_digests, read_texts
 from dance_flwr.data.client_folder import check
 
-sys.path.insert(0, str(PROJECT / "benchmarks"))
+sys.path.insert(0, str(PROJECT / "studies" / "benchmarks"))
 from made_up import SENTENCE, make_clients, run_clients
 
 

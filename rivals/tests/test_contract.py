@@ -1,0 +1,149 @@
+"""Rivals owe what every method owes; see `support.contract`."""
+
+import numpy as np
+import pytest
+import torch
+from dance_flwr_rivals.condensation.client import training_quotas
+from dance_flwr_rivals.self_training.client import SelfTraining
+from oracles import plain
+from support.contract import (
+    Contract,
+    LabelReuseContract,
+    OwnServerContract,
+    SamplingContract,
+    check_batches_read_labels,
+    check_kept_models,
+    check_loss_of_halves,
+    check_skipped_upload,
+    refuses_label_reuse,
+)
+from support.contract import observed as observed
+from support.graphs import WORDS
+from support.killing import Killed, asks, same, states
+from support.sites import toy_model, toy_site
+
+from dance_flwr.api.prediction.confusion import confusion_matrix
+from dance_flwr.config.plugins import METHODS, RIVALS
+from dance_flwr.config.tree import parse
+from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
+from dance_flwr.errors import UserError
+from dance_flwr.federation.wire.keys import STATISTICS
+from dance_flwr.methods import get_spec
+from dance_flwr.methods.sampling_config import SamplingConfig
+
+CONDENSING = [name for name in RIVALS if get_spec(name).card.condenses]
+SAMPLED = [name for name in RIVALS if SamplingConfig in get_spec(name).sections]
+OFFERED = [
+    *("self-training", "fedgta", "fedtad", "fedsage", "llm4rgnn", "llm4rgnn-cosine", "llata"),
+    *("llata-cosine", "llata-propagation", "llm4fgl", "llm4fgl-recombined"),
+]
+
+
+def test_the_product_knows_the_names_of_all_rivals():
+    """From them it tells which package brings a method that is not installed."""
+    assert {*METHODS} - {*METHODS.builtin} == {*RIVALS}
+
+
+@pytest.mark.parametrize("method", RIVALS, scope="class")
+class TestContract(Contract):
+    """Of rivals, which condense to real training nodes or to as many synthetic ones."""
+
+    fast = Contract.fast | {"condense_steps": 3}
+
+    def check_condensed(self, method, config, data, state):
+        labels = state.get("condensed_labels", None)
+        if labels is None:
+            labels = data.train_labels[torch.tensor(state["core"])].numpy()
+        quotas = training_quotas(
+            data.train_labels, data.num_nodes, len(WORDS), config.condensation_ratio
+        )
+        assert np.bincount(labels, minlength=len(WORDS)).tolist() == quotas.tolist()
+
+    def check_odd(self, method, finished):
+        if method in CONDENSING:
+            kept = [state.get("condensed_labels", state.get("core")) for state in states(finished)]
+            assert [len(nodes) for nodes in kept] == [3, 0, 3, 3, 3]
+
+    def test_a_killed_run_ends_as_if_it_had_not_been(self, method, observed, run, tmp_path):
+        """Killed in its first round, and again in its second one."""
+        keys = {"method": method, **self.fast}
+        if method not in CONDENSING:
+            pytest.skip("keeps no training nodes")
+        for round_ in (1, 2):
+            kill = asks("train", round_, 2)
+            with pytest.raises(Killed):
+                run(folder=tmp_path, on_message=kill, resume=round_ > 1, **keys)
+        same(observed.finished, run(folder=tmp_path, resume=True, **keys))
+
+
+def test_the_rivals_that_offer_label_reuse():
+    assert [name for name in RIVALS if get_spec(name).label_reuse] == OFFERED
+
+
+@pytest.mark.parametrize("method", OFFERED)
+class TestLabelReuse(LabelReuseContract):
+    """Of rivals."""
+
+
+@pytest.mark.parametrize("method", [name for name in RIVALS if name not in OFFERED])
+def test_others_refuse_label_reuse_before_anything_starts(run, tmp_path, run_config, method):
+    refuses_label_reuse(run, run_config, method, tmp_path / "run")
+
+
+def test_batches_of_fedsage_read_labels_too(run):
+    check_batches_read_labels(run, "fedsage")
+
+
+def test_the_loss_of_self_training_with_labels_is_its_naive_twin():
+    n = 12
+    split = [TRAIN if v % 2 == 0 else VAL if v % 4 == 1 else TEST for v in range(n)]
+    edges = [(v, (v + 1) % n) for v in range(n)] + [(0, 5), (2, 9)]
+    data = toy_site([v % 3 for v in range(n)], split, edges)
+    values = {"method": "self-training", "dropout": 0.0, "local-epochs": 1, "label-reuse": True}
+    start = {"self-training.start-round": 1, "self-training.confidence": 0.0}
+    config, model = parse({**values, **start, "rounds": 9}), toy_model(reads_labels=True)
+
+    def confident(probs, adjacency):  # predicted with every training label shown
+        shown = data.train_labels.tolist()
+        seen = plain.probabilities(model, data.features, adjacency, shown)
+        return plain.mean_loss(probs, plain.confident(seen, range(1, n, 2), 0.0, 0))
+
+    check_loss_of_halves(SelfTraining(), model, data, config, data.train_labels, confident)
+
+
+def test_the_rivals_of_whole_graphs_can_sample():
+    own = ["fedgta", "fedsage", "llm4rgnn", "llm4rgnn-cosine", "llata", "llata-cosine"]
+    assert [*own, "llata-propagation", "llm4fgl", "llm4fgl-recombined"] == SAMPLED
+
+
+@pytest.mark.parametrize("method", SAMPLED)
+class TestSampling(SamplingContract):
+    """Of rivals."""
+
+
+@pytest.mark.parametrize("method", ["fedgta", "fedtad", "fedgvd", "fedsage"])
+class TestOwnServer(OwnServerContract):
+    """Of rivals."""
+
+
+def test_a_client_that_fedgta_does_not_ask_keeps_its_last_model(run):
+    check_kept_models(run, "fedgta")
+
+
+@pytest.mark.parametrize(
+    ("method", "record"), [("fedgvd", "arrays"), ("fedgta", STATISTICS), ("fedtad", STATISTICS)]
+)
+def test_an_unusable_upload_is_skipped(run, method, record):
+    check_skipped_upload(run, method, record, personalised=method != "fedtad")
+
+
+@pytest.mark.parametrize("method", ["fedsage", "llata"])
+def test_rivals_that_cannot_train_without_a_server_are_not_tuned(run, method):
+    with pytest.raises(UserError, match="expected 'off' or 'mix' for method"):
+        run(method=method, personal="tune")
+
+
+def test_the_confusion_of_personal_models_is_that_of_each_client(run):
+    finished = run(method="fedgta", rounds=1, smoothing="correct-and-smooth")
+    found = confusion_matrix(finished.folder, finished.result)
+    assert np.diag(found.counts).tolist() == finished.result["test_by_class"]["correct"]

@@ -1,0 +1,171 @@
+"""The commands `experiment`, `tables` and `tune`."""
+
+import re
+
+import click
+import pytest
+import typer
+from dance_flwr_studies import EXPERIMENTS
+from dance_flwr_studies.engine.cells import Cell
+from dance_flwr_studies.engine.folder import Study
+from support.completing import GRAPHS, completed
+from support.completing import complete as complete
+from support.counted_method import QUESTIONS, register
+from support.following import follow as follow
+from support.following import options as options
+from support.following import place as place
+from support.graphs import SMALL
+from support.help import modules_of_help
+from support.project import PROJECT
+from support.terminals import on_terminal, states
+
+from dance_flwr.cli.main import STUDIES, app
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.config.tree import parse
+from dance_flwr.data.prepare import partition_folder
+
+ROWS = PROJECT / "docs" / "reproduction" / "results.jsonl"
+COMMANDS = {
+    "experiment": {
+        *("--datasets", "--methods", "--ratios", "--seeds", "--rounds", "--set", "--jobs", "--out"),
+        *("--dry-run", "--again", "--where", "--known", "--shard"),
+    },
+    "tables": {"--out", "--export", "--update", "--replace", "--into"},
+    "tune": {
+        *("--dataset", "--method", "--trials", "--rounds", "--seeds", "--set", "--jobs", "--out"),
+        "--write",
+    },
+}
+
+
+def test_commands_and_options_are_the_documented_ones():
+    program = typer.main.get_command(app)
+    assert COMMANDS.keys() == {*STUDIES} <= program.commands.keys()
+    for name, expected in COMMANDS.items():
+        command = program.commands[name]
+        assert command.help and command.help.splitlines()[0].endswith(".")
+        flags = [
+            item.opts + item.secondary_opts
+            for item in command.params
+            if not isinstance(item, click.Argument)
+        ]
+        assert set().union(*flags) == expected
+
+
+def test_the_help_of_experiment_lists_all_of_them(cli):
+    shown = cli("experiment", "--help").out
+    assert all(f" {name} " in shown for name in EXPERIMENTS)
+
+
+def test_help_imports_the_names_of_experiments_but_not_their_code():
+    loaded = [name for name in modules_of_help("experiment --help") if "studies" in name]
+    assert {*loaded} == {"dance_flwr_studies", "dance_flwr_studies.commands"}
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("experiment ", EXPERIMENTS),
+        ("experiment c", EXPERIMENTS),
+        ("experiment hyper --datasets cora ", GRAPHS),
+        ("experiment hyper --methods sfgc g", METHODS),
+        ("experiment hyper --set backbone=", [f"backbone={name}" for name in ("gcn", "gat")]),
+        ("tune --dataset p", GRAPHS),
+    ],
+)
+def test_names_are_completed_without_heavy_libraries(complete, line, names):
+    completed(complete, line, names)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("tokns",), "mean 'tokens'?"),
+        (("hyper", "--methods", "danse", "ditta"), "'dance' and 'ditto'"),
+    ],
+)
+def test_a_refused_name_asks_what_is_meant(cli, tmp_path, monkeypatch, words, part):
+    monkeypatch.chdir(tmp_path)
+    done = cli("experiment", *words)
+    assert done.code == 2 and len(done.err) == 1 and part in done.err[0]
+    assert not list(tmp_path.iterdir())
+
+
+# Places that cannot be written to
+
+ONE_RUN = ("--datasets", "TINY", "--methods", "local-only", "--seeds", 0, "--rounds", 1)
+IN_THE_WAY = {
+    "experiment": ("experiment", "main-table", *ONE_RUN, "--out", "AFILE/s"),
+    "its plan": ("experiment", "main-table", *ONE_RUN, "--dry-run", "--out", "AFILE/s"),
+    "experiment in a file": ("experiment", "main-table", *ONE_RUN, "--out", "AFILE"),
+    "tune": ("tune", "--dataset", "TINY", "--method", "local-only", "--out", "AFILE/s"),
+    "tables": ("tables", ROWS, "--out", "AFILE/r"),
+    "tables in a file": ("tables", ROWS, "--out", "AFILE"),
+    "exported rows": ("tables", "STUDY", "--export", "AFILE/x.jsonl"),
+}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A study that was asked for one measurement, and has not made it."""
+    found = Study(tmp_path_factory.mktemp("studies") / "study")
+    found.remember("complexity", "a command", [Cell({"part": "x"}, measure="x:y")])
+    return found.root
+
+
+@pytest.mark.parametrize("words", IN_THE_WAY.values(), ids=IN_THE_WAY)
+def test_a_file_in_the_way_of_an_output_is_named_before_the_work(cli, tiny, study, tmp_path, words):
+    (tmp_path / "afile").write_text("mine")
+    places = {"TINY": tiny, "STUDY": study, "AFILE": tmp_path / "afile"}
+    heads = [str(word).partition("/") for word in words]
+    done = cli(*(f"{places.get(head, head)}{slash}{end}" for head, slash, end in heads))
+    expected = f"error: {tmp_path / 'afile'}: expected a folder, found a file; choose another "
+    assert done.code == 2 and done.err == [expected + words[-2]] and not done.out, done
+    assert {path.name for path in tmp_path.iterdir()} == {"afile"}
+
+
+def test_tables_into_no_file_is_refused_before_the_work(cli, study, tmp_path):
+    done = cli("tables", study, "--out", tmp_path / "r", "--into", tmp_path / "none.md")
+    assert done.code == 2 and not done.out, done
+    assert done.err == [
+        f"error: --into: expected a Markdown file, found none at {tmp_path / 'none.md'}"
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+def test_after_an_experiment_and_its_report(follow, options, tiny):
+    sets = [word for word in options[2:] if "rounds" not in word]
+    words = ("--datasets", tiny, "--methods", "fedavg-full", "--seeds", "0", "--rounds", "1")
+    follow("experiment", "convergence", *words, *sets, "--jobs", "1")
+    follow("tables", "study")
+    follow("tables", "study")
+
+
+def test_an_experiment_moves_a_bar(tiny, tmp_path):
+    grid = ["--datasets", tiny, "--methods", "fedavg-full", "--seeds", 0, 1, "--rounds", 60]
+    given = ("condensation-ratio", "rounds")
+    pairs = [f"--set={key}={value}" for key, value in SMALL.items() if key not in given]
+    options = ["--jobs", 1, "--out", tmp_path / "study", *pairs]
+    code, text = on_terminal("experiment", "main-table", *grid, *options)
+    assert code == 0, text
+    assert len(states(text, "runs", " rounds of 2 runs")) > 1
+
+
+def test_an_experiment_says_what_its_runs_would_ask(cli, tiny, tmp_path, monkeypatch):
+    register(monkeypatch, "toy-asking")
+    monkeypatch.chdir(tmp_path)
+    pairs = [f"--set={key}={value}" for key, value in SMALL.items() if "ratio" not in key]
+    words = ["main-table", "--datasets", str(tiny), "--methods", "toy-asking", "fedavg-full"]
+    done = cli("experiment", *words, "--seeds", "97", "98", *pairs, "--dry-run")
+    assert done.code == 0, done.err
+    (total,) = [line for line in done.out.splitlines() if line.startswith("model calls")]
+    numbers = [int(word.replace(",", "")) for word in re.findall(r"\d[\d,]*", total)]
+    assert numbers == [2 * 3 * QUESTIONS, 2 * 180, 2]
+    assert "3 3 3" in done.out and not (tmp_path / "study").exists()
+    # Seeds of this test alone: other tests of the process ask in the partition of the default one.
+    config = parse({"data": str(tiny), **SMALL, "method": "toy-asking", "seed": 97})
+    folder = partition_folder(config)
+    assert not list(folder.glob("client-*/llm"))
+    assert not list(folder.glob("client-*/runs/*/llm*"))
+    without = cli("experiment", *words[:-2], "fedavg-full", *pairs, "--dry-run")
+    assert without.code == 0 and "model calls" not in without.out
