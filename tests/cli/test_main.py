@@ -172,6 +172,7 @@ def test_every_group_is_registered_in_the_same_way():
 # What typer needs to print help, and what of this package declares commands and keys.
 OF_HELP = {"typer", "click", "rich", "markdown_it", "mdurl", "pygments", "attr", "shellingham"}
 OF_HELP |= {"typing_extensions", "annotated_doc", "colorama", "dance_flwr"}
+OF_HELP |= {"dance_flwr_studies"}  # where it is installed
 OURS = {"cli", "config", "errors", "escaping", "fingerprint"}
 
 
