@@ -176,9 +176,7 @@ def test_the_search_works_in_a_page_that_was_opened_as_a_file(site, tmp_path):
 def documents(tmp_path_factory):
     """A copy of the documents without figures and reference, and what its build complains of."""
     project = tmp_path_factory.mktemp("documents") / "project"
-    shutil.copytree(
-        PROJECT / "docs", project / "docs", ignore=shutil.ignore_patterns("*.png")
-    )
+    shutil.copytree(PROJECT / "docs", project / "docs", ignore=shutil.ignore_patterns("*.png"))
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "mkdocs.yml"):
         shutil.copy(PROJECT / name, project)
     shutil.copytree(PROJECT / "notebooks", project / "notebooks")

@@ -13,8 +13,7 @@ from dance_flwr.config.paths import COMPARED, ERROR, HISTORY, RESULT, data_root,
 from dance_flwr.config.tree import flatten
 from dance_flwr.disk import write_json, write_text
 from dance_flwr.errors import ResumeError, UserError
-from dance_flwr.federation.client.measured import NAME as MEASURED
-from dance_flwr.federation.client.measured import Measured, read_measured
+from dance_flwr.federation.client.measured import MEASURED, Measured, read_measured
 from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, Checkpoint
 from dance_flwr.runs.locks import is_locked
 from dance_flwr.runs.result import (

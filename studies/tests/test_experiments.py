@@ -254,7 +254,7 @@ def test_protocols_share_runs(go, inline):
 
 
 def test_a_failing_cell_is_reported_and_the_others_finish(go, tmp_path, monkeypatch, capsys, tiny):
-    from dance_flwr.runs.simulation import engine as runtime
+    from dance_flwr.runs.simulation import in_process as runtime
 
     real = runtime.run_in_process
 
@@ -420,7 +420,7 @@ def count_labels(labels):
 
 
 def test_analyses_and_measurements_are_made_once(inline, run_config, tmp_path, monkeypatch):
-    from dance_flwr import study as experiments
+    import dance_flwr_studies as experiments
 
     monkeypatch.setitem(experiments.ANALYSES, "look", "tests.test_experiments:look")
     monkeypatch.setattr(work, "get_analysis", lambda name: look)
@@ -617,7 +617,7 @@ def test_end_to_end_with_two_workers(cli, tiny, tmp_path, monkeypatch):
 
 
 def test_a_remembered_command_names_rows_and_no_place():
-    from dance_flwr.cli.study import portable_words
+    from dance_flwr_studies.commands import portable_words
 
     words = (
         "experiment hyper --datasets cora /a/citeseer --out /some/where --jobs 2 --seeds 0 --again"

@@ -119,9 +119,9 @@ def test_after_a_new_study(follow, cli, place, monkeypatch):
 
 
 def test_what_a_stopped_run_says_resumes_it(follow, options, cli, monkeypatch):
-    from dance_flwr.runs.simulation import engine
+    from dance_flwr.runs.simulation import in_process
 
-    run = engine.run_in_process
+    run = in_process.run_in_process
 
     def stopped(config, folder, on_round, *rest):
         def stop(row):
@@ -131,7 +131,7 @@ def test_what_a_stopped_run_says_resumes_it(follow, options, cli, monkeypatch):
         return run(config, folder, stop, *rest)
 
     with monkeypatch.context() as broken:
-        broken.setattr(engine, "run_in_process", stopped)
+        broken.setattr(in_process, "run_in_process", stopped)
         with pytest.raises(RuntimeError):
             cli("run", *options, "--out", "a run")
     (resume,) = recommended(cli("status", "latest").out)

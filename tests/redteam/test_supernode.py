@@ -27,7 +27,7 @@ from dance_flwr.deploy.superlink import flower_environment
 from dance_flwr.errors import UserError
 from dance_flwr.runs.processes import free_port
 from dance_flwr.runs.result import load_model
-from dance_flwr.runs.simulation import engine
+from dance_flwr.runs.simulation import in_process
 
 sys.path.insert(0, str(PROJECT / "studies" / "benchmarks"))
 from local_deployment import local_deployment
@@ -145,7 +145,7 @@ def deployed(run_config, tmp_path_factory):
     config = run_config(clients=CLIENTS, out=str(home / "there"), **keys, **limits)
     partition, trace = prepare(config).folder, home / "trace"
     open_config = replace(config, privacy=replace(config.privacy, secure_aggregation=False))
-    here = engine.run_in_process(open_config, home / "here", lambda row: None)
+    here = in_process.run_in_process(open_config, home / "here", lambda row: None)
     folders = [partition / f"client-{k}" for k in range(CLIENTS)]
 
     def altered(scratch):

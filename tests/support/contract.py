@@ -32,7 +32,7 @@ from dance_flwr.methods.label_reuse import LabelHalves
 from dance_flwr.methods.personalised import Personalised
 from dance_flwr.methods.server_side import ServerSide
 from dance_flwr.runs.privacy_report import table
-from dance_flwr.runs.reader import load_model
+from dance_flwr.runs.result import load_model
 from support.edge_cases import CASES, Draft
 from support.graphs import TEXT_DIM, WORDS, sentences
 from support.killing import same, states
