@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from support.killing import Killed
 from support.project import PROJECT
 
 from dance_flwr import events
@@ -26,10 +27,6 @@ from dance_flwr.runs.simulation.in_process import run_in_process
 from dance_flwr.terminal import duration, pace, size
 
 FAST = {"method": "fedavg-full", "local_epochs": 1}
-
-
-class Killed(BaseException):
-    """Like the end of a process, no `except Exception` catches it."""
 
 
 class Failing:

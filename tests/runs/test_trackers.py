@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from support.killing import Killed
 
 from dance_flwr.config.plugins import TRACKERS
 from dance_flwr.data.graphs.folder import read_folder
@@ -209,9 +210,6 @@ def test_each_round_is_there_while_it_runs_and_a_resumed_run_goes_on(
 
     folder, held = tmp_path / "run", []
     config = run_config(out=str(folder), method="fedavg-full", local_epochs=1)
-
-    class Killed(BaseException):
-        pass
 
     with (
         pytest.raises(Killed),
