@@ -1,10 +1,9 @@
 """Faults in a federation: time to detection, rounds and data lost, accuracy.
 
-    python studies/benchmarks/faults.py [--data cora] [--clients 5] [--rounds 6] [--faults kill-train ...]
+    python studies/benchmarks/faults.py [--data cora] [--clients 5] [--faults kill-train ...]
 
-One deployment on loopback (`local_deployment`: TLS, node authentication, a process per
-SuperNode) takes all faults one after the other, each in a separate run, from round 2 on. Faults
-hit client 0.
+One deployment on loopback (TLS, node authentication, a process per SuperNode) takes all faults one
+after the other, each in its own run, from round 2 on. Faults hit client 0.
 
 detected s     from the fault to the line or the round that shows it; "-": nothing to notice
 rounds short   finished rounds without the update of some client
@@ -14,9 +13,6 @@ accuracy       on the test nodes; the first row is the run without faults
 """
 
 import argparse
-import os
-import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -27,20 +23,18 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from fault_scene import NEVER, Scene, deploy, serve_again
-from fault_tools import HOST
+from local_deployment import HOST
+from scene import NEVER, Scene, deploy, serve_again
 
-from dance_flwr.config.paths import HISTORY, RESULT
-from dance_flwr.config.text import to_toml
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.digests import data_digests
 from dance_flwr.data.prepare import prepare
 from dance_flwr.deploy import prefork
 from dance_flwr.deploy.certificates import make_certificates, make_key
-from dance_flwr.deploy.process_tree import ProcessTree, stop
+from dance_flwr.deploy.federation import superlink_options
+from dance_flwr.deploy.process_tree import stop
 from dance_flwr.errors import UserError
 from dance_flwr.runs.processes import free_port
-from dance_flwr.runs.result import read_result
 
 STRIKE_AFTER_ROUNDS = 1
 CUT_SECONDS = 60.0
@@ -155,7 +149,8 @@ def replay(scene: Scene) -> None:
     """Resend each message of client 0's SuperNode, and the one before it, newly signed."""
     logged = scene.log("node-0")
     scene.corruption.set("replay")
-    scene.pass_rounds(3)
+    seen = scene.rounds()
+    scene.wait(lambda: scene.rounds() >= seen + 3)
     scene.corruption.set("")
     accepted = [n for n in range(1, 99) if logged(f"REPLAY answered: {n} objects wanted")]
     again = "yes" if accepted else "no"
@@ -178,23 +173,10 @@ def expired_certificate(scene: Scene) -> None:
     """Start a SuperLink whose certificate has expired, and a node."""
     old = make_certificates(scene.deployment.root / "old", [HOST], now=LONG_AGO)
     port = free_port()
-    command = [
-        "flower-superlink",
-        "--host",
-        HOST,
-        "--port",
-        str(port),
-        "--ssl-ca-certfile",
-        str(old.ca),
-    ]
-    command += ["--ssl-certfile", str(old.certificate), "--ssl-keyfile", str(old.key)]
+    command = ["flower-superlink", *superlink_options(HOST, port, old)]
     server = scene.deployment.spawn("expired-superlink", command)
     logged = scene.log("expired-superlink")
-    scene.wait(
-        lambda: logged("Uvicorn running") or logged("Application startup complete"),
-        60.0,
-        during_run=False,
-    )
+    scene.wait(lambda: logged("startup complete"), 60.0, during_run=False)
     address = f"{HOST}:{port}"
     node = scene.deployment.node_command(0, root_certificates=old.ca, superlink=address)
     knock(scene, node, "expired-certificate")
@@ -205,14 +187,8 @@ def knock(scene: Scene, command: list[str], name: str) -> None:
     """Start a SuperNode that must be refused; its own log must say why."""
     logged = scene.log(name)
     process = scene.deployment.spawn(name, command)
-    signs = (
-        "CERTIFICATE_VERIFY_FAILED",
-        "certificate verify failed",
-        "Unauthenticated",
-        "401",
-        "403",
-        "expired",
-    )
+    signs = ("CERTIFICATE_VERIFY_FAILED", "certificate verify failed", "Unauthenticated")
+    signs += ("401", "403", "expired")
     refused = lambda: process.poll() is not None or any(logged(sign) for sign in signs)  # noqa: E731
     scene.detected = scene.wait(refused, 120.0, during_run=False)
     reasons = [sign for sign in signs if logged(sign)]
@@ -242,12 +218,6 @@ FAULTS: dict[str, Callable[[Scene], None]] = {
     "expired-certificate": expired_certificate,
     "wrong-authority": wrong_authority,
 }
-RAY = "kill-ray-worker"
-
-
-def digest(folders: Sequence[Path]) -> list[dict[str, str]]:
-    """Return the digests of the data of every client; runs leave other files beside them."""
-    return [data_digests(folder) for folder in folders]
 
 
 def play(name: str, scene: Scene) -> dict[str, Any] | str:
@@ -261,97 +231,35 @@ def play(name: str, scene: Scene) -> dict[str, Any] | str:
         return str(error)
 
 
-def kill_ray_worker(config: RunConfig, root: Path) -> tuple[dict[str, Any] | str, float]:
-    """Run under the simulation engine and SIGKILL one of Ray's actors during a round."""
-    out, settings = root / "out", root / "settings.toml"
-    root.mkdir()
-    settings.write_text(to_toml(replace(config, out=str(out))), encoding="utf-8")
-    command = [str(Path(sys.executable).parent / "dance-flwr"), "run", "--config", str(settings)]
-    process = ProcessTree(command, os.environ, root, root / "log")
-    history = out / HISTORY
-    while not (
-        history.is_file() and history.read_text(encoding="utf-8").count("\n") >= STRIKE_AFTER_ROUNDS
-    ):
-        if process.poll() is not None:
-            return (root / "log").read_text(errors="replace")[-300:], NEVER
-        time.sleep(0.1)
-    actors = [
-        p for p in psutil.Process(process.pid).children(recursive=True) if "ClientApp" in p.name()
-    ]
-    if not actors:
-        stop(process)
-        raise SystemExit(
-            "expected Ray actors named after the ClientApp, found none; nothing was killed"
-        )
-    seen = history.read_text(encoding="utf-8").count("\n")
-    actors[0].send_signal(signal.SIGKILL)
-    begin, detected = time.monotonic(), NEVER
-    while process.poll() is None and detected != detected:
-        time.sleep(0.1)
-        if history.read_text(encoding="utf-8").count("\n") > seen:
-            detected = time.monotonic() - begin  # the round of the fault is finished
-    process.wait()
-    if (out / RESULT).is_file():
-        return read_result(out), detected
-    return (root / "log").read_text(errors="replace").strip().splitlines()[-1], detected
-
-
-def row(
-    name: str,
-    result: dict[str, Any] | str,
-    scene: Scene | None,
-    detected: float,
-    data: str,
-    took: float,
-) -> str:
-    """Return a line of the table."""
-    seconds = "-" if detected != detected else f"{detected:.1f}"
-    notes = "; ".join(scene.notes) if scene else ""
-    if isinstance(result, str):
-        return f"{name:<20}{seconds:>11}{'':>27}{data:>11}  ended: {result} {notes}"
-    short = sum(bool(row["absent"]) for row in result["history"])
-    lost = scene.lost if scene else 0
-    cells = (
-        f"{seconds:>11}{short:>14}{lost:>13}{data:>11}{result['test_accuracy']:>10.4f}{took:>8.0f}"
-    )
-    return f"{name:<20}{cells}  {notes}"
-
-
 def matrix(config: RunConfig, folders: Sequence[Path], names: Sequence[str], root: Path) -> None:
     """Print a line per fault."""
-    before = digest(folders)
-    heading = f"{'detected s':>11}{'rounds short':>14}{'rounds lost':>13}{'data lost':>11}"
-    heading += f"{'accuracy':>10}{'seconds':>8}"
-    print(f"{'fault':<20}{heading}", flush=True)
-
-    def state() -> str:
-        return "none" if digest(folders) == before else "SOME"
-
-    if set(names) - {RAY}:
-        deployment, cables, corruption = deploy(root / "deployment", folders)
-        try:
-            for name in names:
-                if name == RAY:
-                    continue
-                begin = time.monotonic()
-                settings = {"straggler": {"round_timeout": 30.0}}.get(name, {})
-                scene = Scene(
-                    deployment,
-                    cables,
-                    corruption,
-                    replace(config, out=str(root / name), **settings),
-                )
-                result = play(name, scene)
-                print(
-                    row(name, result, scene, scene.detected, state(), time.monotonic() - begin),
-                    flush=True,
-                )
-        finally:
-            deployment.close()
-    if RAY in names:
-        begin = time.monotonic()
-        result, detected = kill_ray_worker(config, root / RAY)
-        print(row(RAY, result, None, detected, state(), time.monotonic() - begin), flush=True)
+    before = [data_digests(folder) for folder in folders]
+    line = "{:<20} {:>10} {:>13} {:>12} {:>10} {:>9} {:>7}  {}"
+    headings = ("detected s", "rounds short", "rounds lost", "data lost", "accuracy", "seconds")
+    print(line.format("fault", *headings, ""), flush=True)
+    deployment, cables, corruption = deploy(root / "deployment", folders)
+    try:
+        for name in names:
+            begin, patience = time.monotonic(), config.round_timeout
+            settings = replace(
+                config,
+                out=str(root / name),
+                round_timeout=30.0 if name == "straggler" else patience,
+            )
+            scene = Scene(deployment, cables, corruption, settings)
+            result = play(name, scene)
+            notes, short, accuracy = "; ".join(scene.notes), "", ""
+            if isinstance(result, str):
+                notes = f"ended: {result} {notes}"
+            else:
+                short = str(sum(bool(row["absent"]) for row in result["history"]))
+                accuracy = f"{result['test_accuracy']:.4f}"
+            detected = "-" if scene.detected != scene.detected else f"{scene.detected:.1f}"
+            kept = [data_digests(folder) for folder in folders] == before
+            cells = (detected, short, scene.lost, "none" if kept else "SOME", accuracy)
+            print(line.format(name, *cells, f"{time.monotonic() - begin:.0f}", notes), flush=True)
+    finally:
+        deployment.close()
 
 
 def main() -> None:
@@ -362,20 +270,11 @@ def main() -> None:
     parser.add_argument("--data", default="cora", help="data set name, or a graph folder")
     parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--faults", nargs="+", choices=[*FAULTS, RAY], default=[*FAULTS, RAY])
+    parser.add_argument("--faults", nargs="+", choices=[*FAULTS], default=[*FAULTS])
     options = parser.parse_args()
-    values = {
-        "data": options.data,
-        "clients": options.clients,
-        "rounds": options.rounds,
-        "evaluate-every": 3,
-    }
-    values |= {
-        "round-timeout": 150.0,
-        "node-timeout": 120.0,
-        "device": "cpu",
-        "min-valid-replies": options.clients - 1,
-    }
+    values = {"data": options.data, "clients": options.clients, "rounds": options.rounds}
+    values |= {"evaluate-every": 3, "round-timeout": 150.0, "node-timeout": 120.0}
+    values |= {"device": "cpu", "min-valid-replies": options.clients - 1}
     config = parse(values)
     partition = prepare(config, print).folder
     folders = [partition / f"client-{client}" for client in range(options.clients)]

@@ -1,10 +1,10 @@
-"""A run that is killed again and again: the same bits as an undisturbed one, and nothing left.
+"""Kill a run again and again: it must end with the same bits, and leave nothing behind.
 
-    python studies/benchmarks/kills.py [--engine in-process|ray] [--clients 50] [--kills 20] [--rounds 12]
+    python studies/benchmarks/kills.py [--engine in-process|ray] [--clients 50] [--kills 20]
 
-The command gets SIGKILL after a random time; what it has started must end by itself. Then the run
-is resumed, until it was killed often enough; the last start may end. Compared are model, evidence,
-history and scores; listed is what the killed processes have left behind.
+The command gets SIGKILL after a random time, and the processes that it started must end by
+themselves. Then the run is resumed, until it was killed often enough. Model, evidence, history and
+scores are compared with those of an undisturbed run, and leftovers are listed.
 """
 
 import argparse
@@ -19,19 +19,20 @@ from typing import Any
 
 import psutil
 
-# What is a time, a place or the name of a run differs between two runs.
+# Times, places and names, which differ between any two runs.
 _VARIES = ("run", "partition_dir", "resumed_after", "config", "evidence_sha256")
 
 
-def command(out: Path, options: argparse.Namespace, *resume: str) -> list[str]:
-    """Return the command that starts or resumes the run in `out`."""
-    program = [sys.executable, "-m", "dance_flwr", "run"]
-    engine = ["--engine", options.engine]
-    if resume:
-        return [*program, *engine, *resume]
+def command(verb: str, options: argparse.Namespace) -> list[str]:
+    """Return `dance-flwr prepare` or `run` with the settings of the run."""
     keys = [f"clients={options.clients}", f"rounds={options.rounds}", "device=cpu"]
     settings = [part for key in keys for part in ("--set", key)]
-    return [*program, *engine, "--data", options.data, *settings, "--out", str(out)]
+    return [sys.executable, "-m", "dance_flwr", verb, "--data", options.data, *settings]
+
+
+def run(out: Path, options: argparse.Namespace) -> list[str]:
+    """Return the command that starts the run in `out`."""
+    return [*command("run", options), "--engine", options.engine, "--out", str(out)]
 
 
 def comparable(out: Path) -> dict[str, Any]:
@@ -58,12 +59,12 @@ def kill(process: subprocess.Popen[bytes]) -> float:
 
 
 def kill_repeatedly(out: Path, options: argparse.Namespace, undisturbed: float) -> int:
-    """Run to the end, with kills at random times; return how many hit a process at work."""
-    chance, kills, resume = random.Random(options.seed), 0, list[str]()
+    """Run to the end with kills at random times; return their number."""
+    chance, kills, start = random.Random(options.seed), 0, run(out, options)
     errors = out.with_suffix(".err")
     while True:
         process = subprocess.Popen(
-            command(out, options, *resume),
+            start,
             start_new_session=True,
             stdout=subprocess.DEVNULL,
             stderr=errors.open("w"),
@@ -79,7 +80,7 @@ def kill_repeatedly(out: Path, options: argparse.Namespace, undisturbed: float) 
             if (out / "result.json").is_file():  # killed after its end: nothing to resume
                 return kills
             if (out / "checkpoint.safetensors").is_file():
-                resume = ["--resume", str(out)]
+                start = [*start[:4], "--engine", options.engine, "--resume", str(out)]
             continue
         if code:
             raise SystemExit(f"the run ended with {code}, {kills} kills: {errors.read_text()}")
@@ -99,8 +100,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the times of the kills")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
-        calm, killed, start = Path(root, "calm"), Path(root, "killed"), time.monotonic()
-        subprocess.run(command(calm, options), check=True, stdout=subprocess.DEVNULL)
+        calm, killed = Path(root, "calm"), Path(root, "killed")
+        # Texts are encoded here, so that the time below is that of any start.
+        subprocess.run(command("prepare", options), check=True, stdout=subprocess.DEVNULL)
+        start = time.monotonic()
+        subprocess.run(run(calm, options), check=True, stdout=subprocess.DEVNULL)
         kills = kill_repeatedly(killed, options, time.monotonic() - start)
         left = sorted({p.name for p in killed.iterdir()} - {p.name for p in calm.iterdir()})
         alive = subprocess.run(["pgrep", "-f", root], capture_output=True, text=True, check=False)

@@ -1,18 +1,15 @@
-"""A federation of any size that is made up: client folders with texts, embeddings and labels.
+"""A made-up federation of any size: client folders with texts, embeddings and labels.
 
     python studies/benchmarks/made_up.py FOLDER [--nodes 1000000] [--clients 20] [--seed 0]
     python studies/benchmarks/made_up.py FOLDER --run method=fedavg-full rounds=3
 
-The graph is the block model of `partition.py`: communities of about 250 nodes, about 10 edges per
-node, degrees by a power law, four of five draws inside a community. A client holds whole
-communities: the partition is planted, as `by-column` over a column `site`. A community has a topic,
-drawn from its client's own mixture; a tenth of the labels are drawn at random instead. A text has
-one to three sentences that name the node and its topic; no encoder reads them, as each sentence's
-embedding is a unit vector around the centre of the topic. Hence folders, manifest and cards come
-from the code that writes those of real data. Everything follows from the seed.
+The graph is the block model of `partition.py`. A client holds whole communities. Each community has
+a topic, drawn from the mixture of its client, which is the label of nine in ten of its nodes. A
+text has one to three sentences that name the node and its topic. No encoder reads them: the
+embedding of a sentence is a unit vector near the centre of its topic. Everything follows from the
+seed.
 
-`--run` trains on the folders in this process, each client with data of its own, as at a SuperNode
-with `data-path`; what follows are keys of the configuration.
+`--run` trains on the folders in this process; configuration keys follow it.
 """
 
 import argparse
@@ -175,6 +172,20 @@ def make_clients(
     return content
 
 
+def nodes_of(folder: Path, clients: int) -> dict[int, dict[str, Any]]:
+    """Return a node configuration per client of a folder, each with the path of its data."""
+    from dance_flwr.federation.wire import keys
+
+    return {
+        number + 1: {
+            keys.PARTITION_ID: number,
+            keys.NUM_PARTITIONS: clients,
+            keys.DATA_PATH: str(folder / f"client-{number}"),
+        }
+        for number in range(clients)
+    }
+
+
 def run_clients(folder: Path, out: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     """Run a federation in this process on the clients of a folder; return its result.
 
@@ -186,21 +197,13 @@ def run_clients(folder: Path, out: Path, values: Mapping[str, Any]) -> dict[str,
     sys.path.insert(0, str(PROJECT))
     import client_app
     import server_app
-    from dance_flwr.federation.wire import keys
     from dance_flwr.runs.result import read_result
     from dance_flwr.runs.simulation.in_process import InProcessGrid
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     clients, run = len(check(folder)["clients"]), time.time_ns()
     config = parse({"data": "made-up", **values, "clients": clients, "out": str(out)})
-    nodes = {
-        number + 1: {
-            keys.PARTITION_ID: number,
-            keys.NUM_PARTITIONS: clients,
-            keys.DATA_PATH: str(folder.resolve() / f"client-{number}"),
-        }
-        for number in range(clients)
-    }
+    nodes = nodes_of(folder.resolve(), clients)
     grid = InProcessGrid(client_app.app, flatten(config), nodes, run_id=run)
     server_app.run(grid, config, str(run), out, lambda row: print(row, flush=True))
     return read_result(out)

@@ -1,23 +1,20 @@
-"""Seconds per round of `dance` beside `fedavg-full`, in turn: one round of each, again and again.
+"""Seconds per round of `dance` beside `fedavg-full`: one round of each in turn, again and again.
 
     python studies/benchmarks/rounds.py [--data cora] [--set max-chunks=16] [--rounds 31]
     python studies/benchmarks/rounds.py --partition-folder FOLDER [--dance dance.batch-nodes=256]
     python studies/benchmarks/rounds.py ... --save results.jsonl
     python studies/benchmarks/rounds.py --plot performance.png results.jsonl
 
-Three runs of the unmodified apps in one process, on one core, each in a thread of its own that goes
-on only when it is its turn: the server, every message, training and validation count, clients one
-after the other. `sampled` is `fedavg-full` with `sampling.batch-nodes`, so that a local epoch
-supervises as many labelled nodes per client as a round of DANCE does. Round 1 is omitted: it finds
-clients, and computes what is kept.
+Three runs of the unmodified apps share one process and one core; each has a thread that waits for
+its turn. The server, all messages, training and validation count, and clients answer one after the
+other. `sampled` is `fedavg-full` with `sampling.batch-nodes`: a local epoch supervises as many
+labelled nodes per client as a round of DANCE does. Round 1, which fills caches, is omitted.
 
-Every tenth round of DANCE or so condenses nodes anew and selects evidence, or selects evidence
-alone. A round costs the mean over these kinds of rounds, each with its share and its median. A
-ratio is that of two such costs; the quartiles beside it are those of the ratios round by round, of
-rounds of the most frequent kind, which are called ordinary. CPU seconds hardly depend on other work
-on the machine, seconds do. Bytes are those of one upload. With `--peak-rounds`, each contender also
-runs on its own, in a fresh process, for the peak of its memory without the pages of mapped files,
-all clients together.
+DANCE condenses nodes and selects evidence in some rounds, selects evidence alone in others, and
+does neither in most. The cost of a round is the mean over these kinds of rounds, each with its
+share and its median. A ratio divides two such costs; the quartiles beside it are those of the
+ratios round by round, over rounds of the most frequent kind. Other work on the machine hardly
+changes CPU seconds. Bytes are those of one upload.
 """
 
 import argparse
@@ -25,7 +22,6 @@ import json
 import logging
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -40,7 +36,7 @@ from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-from dance_flwr_studies.protocols.complexity.growth import peak_memory
+from made_up import nodes_of
 
 from dance_flwr import metrics
 from dance_flwr.config.paths import PROJECT
@@ -49,9 +45,6 @@ from dance_flwr.config.tree import RunConfig, flatten, parse
 CONTENDERS = ("dance", "fedavg-full", "sampled")
 FULL, SAMPLED = CONTENDERS[1:]
 WARM = 1  # rounds that are omitted
-BARS = {"cora": (FULL, 2.5), "debian": (FULL, 0.5), "made-up": (FULL, 0.1)}
-SAMPLED_BAR = 2.0
-MILLION = 1_000_000
 
 
 class Turns:
@@ -152,7 +145,7 @@ class Run:
         grid = InProcessGrid(
             client_app.app,
             flatten(config),
-            _nodes(folder, config.clients),
+            nodes_of(folder, config.clients),
             run_id=run,
             on_message=self._on_message,
         )
@@ -188,20 +181,6 @@ class Run:
         trains = message.metadata.message_type.startswith("train")
         per_round = self.found.train if trains else self.found.validate
         per_round[-1] += time.process_time() - self._asked
-
-
-def _nodes(folder: Path, clients: int) -> dict[int, dict[str, Any]]:
-    """Return a node config per client, each with data of its own."""
-    from dance_flwr.federation.wire import keys
-
-    return {
-        number + 1: {
-            keys.PARTITION_ID: number,
-            keys.NUM_PARTITIONS: clients,
-            keys.DATA_PATH: str(folder / f"client-{number}"),
-        }
-        for number in range(clients)
-    }
 
 
 def measure(
@@ -322,25 +301,12 @@ def _ratios(found: Mapping[str, Rounds], figures: Mapping[str, Any]) -> dict[str
     return ratios
 
 
-def peak(options: argparse.Namespace, name: str) -> float:
-    """Return the peak anonymous bytes of a run on its own, in a fresh process."""
-    command = [sys.executable, __file__, "--only", name, "--rounds", str(options.peak_rounds)]
-    for key in ("data", "partition_folder", "precision", "batch"):
-        if getattr(options, key):
-            command += [f"--{key.replace('_', '-')}", str(getattr(options, key))]
-    for key in ("set", "dance"):
-        if getattr(options, key):
-            command += [f"--{key}", *getattr(options, key)]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return float(json.loads(text.splitlines()[-1])["peak"])
-
-
-def show(figures: Mapping[str, Any], data: str, nodes: int) -> bool:
-    """Print the tables; return whether every figure keeps its bar."""
+def show(figures: Mapping[str, Any]) -> None:
+    """Print the tables."""
     names = [name for name in CONTENDERS if name in figures]
     print(
         f"{'':>14} {'CPU s':>8} {'s':>8} {'train':>8} {'validate':>8} {'server':>8} "
-        f"{'upload kB':>10} {'peak MB':>8} {'accuracy':>8}"
+        f"{'upload kB':>10} {'accuracy':>8}"
     )
     for name in names:
         row = figures[name]
@@ -348,10 +314,10 @@ def show(figures: Mapping[str, Any], data: str, nodes: int) -> bool:
         print(
             f"{name:>14} {row['cpu']:>8.3f} {row['wall']:>8.3f} {row['train']:>8.3f} "
             f"{row['validate']:>8.3f} {server:>8.3f} {row['upload'] / 1e3:>10.1f} "
-            f"{row.get('peak', 0) / 1e6:>8.0f} {row['accuracy']:>8.4f}"
+            f"{row['accuracy']:>8.4f}"
         )
     if "dance" not in figures:
-        return True
+        return
     own = figures["dance"]
     print("dance by phase, s, all clients: ", end="")
     print(", ".join(f"{phase} {value:.3f}" for phase, value in own["phases"].items()))
@@ -359,33 +325,16 @@ def show(figures: Mapping[str, Any], data: str, nodes: int) -> bool:
         f"an ordinary round {own['ordinary cpu']:.3f} CPU s, one that condenses nodes "
         f"{own['condensing cpu']:.3f}; {own['condensations'][0]} of {own['condensations'][1]} do"
     )
-    kept = []
     for name, clocks in figures["ratios"].items():
-        bar = SAMPLED_BAR if name == SAMPLED else _bar(data, nodes)
         (cpu, low, high), (wall, wall_low, wall_high) = clocks["cpu"], clocks["wall"]
         line = f"dance / {name}: {cpu:.2f} ({low:.2f} to {high:.2f}) in CPU seconds, {wall:.2f} "
         line += f"({wall_low:.2f} to {wall_high:.2f}) in seconds"
         if name == SAMPLED:
             line += f"; batches of {figures[name]['batch']} for {own['supervised']:.0f} supervised"
-        kept += [bar is None or cpu <= bar]
-        print(line + (f"; at most {bar:g}: {_verdict(kept[-1])}" if bar else ""))
+        print(line)
     if FULL in figures:
         share = own["upload"] / figures[FULL]["upload"]
-        kept.append(share <= 1)
-        print(f"upload / {FULL}'s in float16: {share:.2f}; at most 1: {_verdict(kept[-1])}")
-    return all(kept)
-
-
-def _bar(data: str, nodes: int) -> float | None:
-    """Return the most that a round may cost, in rounds of FedAvg on the full graph."""
-    for name, (_, bar) in BARS.items():
-        if name in data and (name != "made-up" or nodes >= MILLION):
-            return bar
-    return None
-
-
-def _verdict(kept: bool) -> str:
-    return "kept" if kept else "MISSED"
+        print(f"upload / {FULL}'s in float16: {share:.2f}")
 
 
 def plot(target: Path, files: Sequence[str]) -> None:
@@ -428,36 +377,26 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--precision", default="int8", help="of dance's upload; '' = no such key")
     parser.add_argument("--batch", type=int, default=0, help="of sampled; 0 = as dance")
     parser.add_argument("--only", nargs="+", choices=CONTENDERS)
-    parser.add_argument("--peak-rounds", type=int, default=0, help="0 = no peaks are measured")
     parser.add_argument("--save", type=Path, help="append the figures to this file")
     parser.add_argument("--plot", type=Path, help="draw saved figures")
     parser.add_argument("results", nargs="*")
     return parser.parse_args(words)
 
 
-def main() -> int:
-    """Measure and print, or draw; 1 if a figure misses its bar."""
+def main() -> None:
+    """Measure and print, or draw."""
     options = parsed()
     if options.plot:
         plot(options.plot, options.results)
-        return 0
-    with peak_memory() as most:
-        figures = summary(measure(options))
-    folder = _prepared(options)
-    content = json.loads((folder / "manifest.json").read_text("utf-8"))
-    data, nodes = str(content["dataset"]), content["num_nodes"]
-    if options.peak_rounds:
-        for name in (name for name in CONTENDERS if name in figures):
-            options.batch = int(figures[name]["batch"])
-            figures[name]["peak"] = peak(options, name)
+        return
+    figures = summary(measure(options))
     if options.save:
+        content = json.loads((_prepared(options) / "manifest.json").read_text("utf-8"))
+        about = {"data": str(content["dataset"]), "nodes": content["num_nodes"]}
         with options.save.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"data": data, "nodes": nodes, **figures}) + "\n")
-    kept = show(figures, data, nodes)
-    if options.only:  # a line for the process that asked
-        print(json.dumps({"peak": most[0]}))
-    return 0 if kept else 1
+            file.write(json.dumps(about | figures) + "\n")
+    show(figures)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import psutil
-from fault_scene import NEVER, Scene, deploy, serve_again
+from scene import NEVER, Scene, deploy, serve_again
 
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.prepare import prepare

@@ -1,13 +1,11 @@
-"""Processor seconds of starting a ClientApp, cold and forked: the delay before it computes.
+"""Processor seconds that a ClientApp takes before it computes, started by Flower and forked.
 
     python studies/benchmarks/startup.py [--repeats 5]
 
-Cold: `flwr-clientapp` as Flower starts it, then the imports of the app up to the task of a TRAIN
-message and its first optimiser. Forked: the same in a child of `dance_flwr/deploy/prefork.py`,
-with the comparison of the bundle, which is also listed alone, for a bundle of this release and for
-one whose files all differ in their last comment.
-Processor seconds, because the nodes of one machine share it; the median of the repeats, all in one
-run.
+Started by Flower: `flwr-clientapp` with the imports of the app, up to the first optimiser of a
+TRAIN message. Forked: the same in a child of `dance_flwr/deploy/prefork.py`, with the comparison of
+the bundle. The comparison is also measured alone, for the bundle of this release and for one in
+which every file differs in a comment. Medians of the repeats.
 """
 
 import argparse
@@ -21,10 +19,10 @@ from statistics import median
 
 from flwr.cli.build import build_fab_from_disk
 
+from dance_flwr.config.paths import PROJECT
 from dance_flwr.deploy import prefork
 from dance_flwr.deploy.bundle import submitted_app
 
-PROJECT = Path(__file__).resolve().parent.parent
 TORCH = "import torch"
 WORK = (
     "from dance_flwr.methods import get_spec; get_spec('dance').make_client(); "

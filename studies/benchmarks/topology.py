@@ -1,7 +1,7 @@
 """What alpha, beta, the prior, the scale of x_v and the stopping rule do to the edges of Alg. 4.
 
     dance-flwr run --data FOLDER_WITH_CORA --set rounds=20 --out RUN
-    python studies/benchmarks/topology.py RUN [RUN ...] [--alpha 4 8 12] [--beta 3 5 10] [--all-nodes]
+    python studies/benchmarks/topology.py RUN [RUN ...] [--alpha 4 8 12] [--beta 3 5 10]
 
 Reads the last core of every client of finished runs of `dance` and prints means over clients:
 coefficients that are not zero, edges per node, steps, the objective above its minimum, edges

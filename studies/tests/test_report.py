@@ -655,7 +655,7 @@ def test_what_is_no_study_is_refused_in_one_line(cli, tmp_path, write, message):
     file = tmp_path / "rows.jsonl"
     if write is not None:
         file.write_text(write)
-    done = cli("report", file)
+    done = cli("tables", file)
     assert done.code == 2 and len(done.err) == 1 and message in done.err[0]
 
 

@@ -140,7 +140,7 @@ def runs(tmp_path):
 
 def test_runs_beside_each_other_are_a_table_and_curves(cli, runs, tmp_path):
     out = tmp_path / "compared"
-    done = cli("report", *runs, "--out", out)
+    done = cli("tables", *runs, "--out", out)
     assert done.code == 0, done.err
     suffixes = ("csv", "md", "pdf", "png", "svg", "tex")
     assert sorted(path.name for path in out.iterdir()) == [f"comparison.{s}" for s in suffixes]
@@ -158,16 +158,10 @@ def test_runs_beside_each_other_are_a_table_and_curves(cli, runs, tmp_path):
 def test_a_run_twice_is_one_and_its_repetition_is_no_further_seed(cli, runs, tmp_path):
     copy, out = tmp_path / "copy_of", tmp_path / "compared"
     shutil.copytree(runs[0], copy)
-    done = cli("report", runs[0], runs[0], copy, "--out", out)
+    done = cli("tables", runs[0], runs[0], copy, "--out", out)
     assert done.code == 0, done.err
     rows = list(csv.DictReader((out / "comparison.csv").open()))
     assert [(row["run"], row["accuracy_n"]) for row in rows] == [
         (str(runs[0]), "1"),
         (str(copy), "1"),
     ]
-
-
-def test_several_runs_need_a_place_or_a_page(cli, runs):
-    done = cli("report", *runs)
-    assert done.code == 2 and len(done.err) == 1
-    assert "--html" in done.err[0] and "--out DIR" in done.err[0]

@@ -63,6 +63,7 @@ SPEC = MethodSpec(
 
 def register(monkeypatch, name="llm4rgnn", spec=SPEC):
     """Let `name` be this method, and DANCE know the keys of the language model."""
+    monkeypatch.delitem(METHODS._external, name, raising=False)
     monkeypatch.setitem(METHODS.builtin, name, spec)
     dance = get_spec("dance")
     if LlmConfig not in dance.sections:

@@ -30,13 +30,7 @@ PLACES = (
 
 def settings_of(config: RunConfig) -> dict[str, Value]:
     """Return the flat keys that decide a result; the data set is its short name, not its folder."""
-    return of_method(all_settings(config))
-
-
-def all_settings(config: RunConfig) -> dict[str, Value]:
-    """Return `settings_of` with the sections of every method."""
-    values = flatten(config) | {"data": dataset_name(config.data)}
-    return {key: value for key, value in values.items() if key not in PLACES}
+    return of_method(flatten(config) | {"data": dataset_name(config.data)})
 
 
 def of_method(settings: Mapping[str, Value]) -> dict[str, Value]:

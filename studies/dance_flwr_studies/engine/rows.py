@@ -8,7 +8,7 @@ from typing import Any
 
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import RESULT
-from dance_flwr.config.tree import RunConfig
+from dance_flwr.config.tree import defaults as all_defaults
 from dance_flwr.disk import write_text
 from dance_flwr.errors import UserError, counted
 from dance_flwr_studies import EXPERIMENTS
@@ -16,8 +16,8 @@ from dance_flwr_studies.engine.cells import Row
 from dance_flwr_studies.engine.compact_rows import CURVE, compact
 from dance_flwr_studies.engine.folder import (
     FACTS,
+    PLACES,
     Study,
-    all_settings,
     changes,
     label_key,
     of_method,
@@ -214,7 +214,7 @@ def _lines_of(study: Study) -> list[Line]:
     Lines stand below the defaults of the keys that their version knew, with the sections of every
     method, so that a run lacks the keys that came later.
     """
-    today = all_settings(RunConfig())
+    today = {key: value for key, value in all_defaults().items() if key not in PLACES}
     pairs: list[tuple[Line, Line]] = []
     entries: dict[str, dict[str, Any]] = {}
     for name in EXPERIMENTS:
@@ -255,7 +255,9 @@ def _line(
     # The run says what it knew: the grid may have been asked for by another version.
     made = result["config"] | {"data": cell["config"]["data"]}
     made = {name: made[name] for name in made if name in today or name in cell["config"]}
-    defaults = {name: value for name, value in today.items() if name in made}
+    # Keys of other methods count as known: else every method had defaults of its own.
+    own = of_method({**today, **made})
+    defaults = {key: value for key, value in today.items() if key in made or key not in own}
     facts = read_json(folder / FACTS) if (folder / FACTS).is_file() else {}
     line["config"] = changes(of_method(made), defaults)
     return defaults, line | {"result": compact(result, facts, entry["curve"])}

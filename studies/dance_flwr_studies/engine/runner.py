@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,6 @@ from dance_flwr_studies.engine.worker import (
 )
 
 Log = Callable[[str], None]
-_POLL_SECONDS = 1.0
 
 
 @dataclass
@@ -83,7 +82,7 @@ def check_labels(cells: Sequence[Cell]) -> None:
 def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, log: Log) -> Outcome:
     """Run every cell that lacks a result, and reuse existing results.
 
-    The caller holds the study (`sharding.at_work`): two commands would remove each other's
+    The caller holds the study (`cell_filters.at_work`): two commands would remove each other's
     unfinished runs.
 
     Raises
@@ -189,18 +188,11 @@ def _work(
     plural: str = "",
     tasks_per_worker: int | None = None,
 ) -> None:
-    """Do the tasks in worker processes and record failures.
-
-    A worker that dies fails its own task only.
-    """
+    """Do the tasks in worker processes; a worker that dies fails its own task only."""
     if not tasks:
         return
-    rounds = sum(task.rounds for task in tasks)
-    total, unit = (rounds, "rounds") if rounds else (len(tasks), "tasks")
-    with bar(
-        plural or f"{what}s", total, f"{unit} of {counted(len(tasks), what, plural)}"
-    ) as shown:
-        lost = _in_pool(list(tasks), min(jobs, len(tasks)), outcome, shown, tasks_per_worker)
+    with bar(plural or f"{what}s", len(tasks), counted(len(tasks), what, plural)) as shown:
+        lost = _in_pool(tasks, min(jobs, len(tasks)), outcome, shown, tasks_per_worker)
         for task in lost:  # a dying worker breaks the pool: one by one, the next names its task
             if _in_pool([task], 1, outcome, shown, tasks_per_worker):
                 outcome.failed[task.name] = (
@@ -209,7 +201,7 @@ def _work(
 
 
 def _in_pool(
-    tasks: list[Task], jobs: int, outcome: Outcome, shown: Bar, tasks_per_worker: int | None
+    tasks: Sequence[Task], jobs: int, outcome: Outcome, shown: Bar, tasks_per_worker: int | None
 ) -> list[Task]:
     """Do the tasks; return those without an answer because a worker died."""
     # Spawned: a fork of a process with threads, as torch and a bar have, may inherit a held lock.
@@ -220,54 +212,25 @@ def _in_pool(
     lost: list[Task] = []
     try:
         futures = {pool.submit(perform, task): task for task in tasks}
-        progress = _progress(shown)
-        waiting = set(futures)
-        while waiting:
-            finished, waiting = wait(waiting, _POLL_SECONDS, FIRST_COMPLETED)
-            for future in finished:
-                _settle(future, futures[future], outcome, lost)
-            progress([futures[f] for f in waiting], [futures[f] for f in finished], outcome)
-    # Also on Ctrl-C: no worker outlives the command.
-    except BaseException:
-        _stop(pool)
+        for future in as_completed(futures):
+            task = futures[future]
+            if isinstance(future.exception(), BrokenProcessPool):
+                lost.append(task)
+                continue
+            if reason := future.result():
+                outcome.failed[task.name] = reason
+            else:
+                outcome.done += 1
+            shown.move(shown.done + 1, f"{outcome.done} done, {len(outcome.failed)} failed")
+    except BaseException:  # also Ctrl-C: no worker outlives the command
+        pool.shutdown(wait=False, cancel_futures=True)
+        workers = multiprocessing.active_children()
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join(10)
         for task in tasks:
             task.clean()
         raise
     pool.shutdown()
     return lost
-
-
-def _settle(future: "Future[str]", task: Task, outcome: Outcome, lost: list[Task]) -> None:
-    try:
-        reason = future.result()
-    except BrokenProcessPool:
-        lost.append(task)
-        return
-    if reason:
-        outcome.failed[task.name] = reason
-    else:
-        outcome.done += 1
-
-
-def _progress(shown: Bar) -> Callable[[Sequence[Task], Sequence[Task], Outcome], None]:
-    """Return a function that moves the bar to the number of finished rounds, or tasks."""
-    total = shown.done
-
-    def show(waiting: Sequence[Task], finished: Sequence[Task], outcome: Outcome) -> None:
-        nonlocal total
-        total += sum(task.rounds or 1 for task in finished)
-        current = total + sum(task.rounds_done() for task in waiting if task.rounds)
-        # For a moment, a folder that just got its final name counts as neither.
-        counts = f"{outcome.done} done, {len(outcome.failed)} failed"
-        shown.move(max(shown.done, current), counts)
-
-    return show
-
-
-def _stop(pool: ProcessPoolExecutor) -> None:
-    """Terminate the workers; their unfinished runs have no final name yet."""
-    pool.shutdown(wait=False, cancel_futures=True)
-    for worker in multiprocessing.active_children():
-        worker.terminate()
-    for worker in multiprocessing.active_children():
-        worker.join(10)

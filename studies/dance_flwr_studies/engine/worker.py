@@ -12,14 +12,13 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.config.paths import HISTORY, data_root
+from dance_flwr.config.paths import data_root
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import read_card
 from dance_flwr.data.graphs.graph import TRAIN
@@ -53,15 +52,10 @@ class Task:
         """Name of the run or measurement, for messages."""
         return measure_name(self.cell) if self.kind == "measure" else run_name(self.cell.config)
 
-    @cached_property  # read for every task in each second of a grid
+    @property
     def draft(self) -> Path:
         """The folder of an unfinished run, renamed when result and facts are in it."""
         return Study(self.root).runs / f".{run_name(self.cell.config)}.draft"
-
-    @property
-    def rounds(self) -> int:
-        """Rounds of a run, 0 for anything else."""
-        return self.cell.config.rounds if self.kind == "run" else 0
 
     @property
     def client_run(self) -> str:
@@ -76,14 +70,6 @@ class Task:
             return
         for folder in [self.draft, *self.partition.glob(f"client-*/runs/{self.client_run}")]:
             shutil.rmtree(folder, ignore_errors=True)
-
-    def rounds_done(self) -> int:
-        """Return how many rounds of an unfinished run are over."""
-        history = self.draft / HISTORY
-        try:
-            return history.read_bytes().count(b"\n")
-        except OSError:
-            return 0
 
 
 def init_worker() -> None:

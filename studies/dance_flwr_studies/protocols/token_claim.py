@@ -41,7 +41,6 @@ class Verdict:
     seeds : that both have
     tokens, theirs : means over these seeds; None without a seed
     gain : mean difference of the accuracies, DANCE's minus the rival's
-    per_node : DANCE's tokens per condensed node over the rival's per labelled node, minus 1
     counted_by : names of tokenisers
     """
 
@@ -49,7 +48,6 @@ class Verdict:
     tokens: float | None = None
     theirs: float | None = None
     gain: float | None = None
-    per_node: float | None = None
     counted_by: tuple[str, ...] = ()
 
     @property
@@ -81,14 +79,11 @@ def judge(dance: Sequence[Row], rival: Sequence[Row]) -> Verdict:
         return Verdict()
     sides = tuple(zip(*pairs, strict=True))
     tokens = [fmean(llm_total(row) or 0.0 for row in side) for side in sides]
-    nodes = [[llm_per_node(row) for row in side] for side in sides]
-    means = [fmean(n for n in side if n) if all(side) else None for side in nodes]
     return Verdict(
         seeds=len(pairs),
         tokens=tokens[0],
         theirs=tokens[1],
         gain=fmean(a.result["test_accuracy"] - b.result["test_accuracy"] for a, b in pairs),
-        per_node=means[0] / means[1] - 1 if means[0] and means[1] else None,
         counted_by=tuple(
             sorted({name for side in sides for row in side for name in _counters(row)})
         ),

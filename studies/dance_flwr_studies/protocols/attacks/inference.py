@@ -1,24 +1,22 @@
 """What a curious server can infer from a received model: members and the label distribution.
 
-Membership: Yeom et al. 2018 ("Privacy Risk in Machine Learning") call a node a member when the
-model's loss on it is small. Deviation: the score here is how much the loss fell from the model
-before a round to the model observed after it, so that nodes which are easy for any model do not
+Membership: Yeom et al. 2018 ("Privacy Risk in Machine Learning") call a node a member if the
+model's loss on it is small. Deviation: the score here is the slope of the loss from the model
+before a round to the model received after it, so that nodes which are easy for any model do not
 count. The adversary is strong: for every candidate it has the text, the edges and the label, and
 may run models on the victim's graph.
 
-Labels: a class that is frequent in the training data pulls its output up. The change of the head's
-bias, or the row sums of the change of its weights (the idea of Wainakh et al. 2022, there on
-gradients), are compared between clients.
+Labels: a class that is frequent in the training data pulls its output up. The changes of the head's
+bias are compared between clients.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import roc_auc_score, roc_curve
+from scipy.stats import pearsonr
+from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -35,7 +33,6 @@ from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.nn.model import PlainModel
 
 HEAD = "head_graph"
-FALSE_POSITIVES = 0.05
 _ROUNDING = 1e-9  # a spread below this share of the largest value is rounding
 
 Values = NDArray[np.float64]
@@ -60,21 +57,13 @@ def node_losses(model: PlainModel, state: Mapping[str, Tensor], data: ClientData
         return _numpy(plain_losses(model, data))
 
 
-def loss_fall(
-    model: PlainModel, start: Mapping[str, Tensor], seen: Mapping[str, Tensor], data: ClientData
-) -> Values:
-    """Return [n] loss under `start` minus loss under `seen`, in nats; large for members."""
-    return node_losses(model, start, data) - node_losses(model, seen, data)
-
-
 def loss_slope(
     model: PlainModel, start: Mapping[str, Tensor], seen: Mapping[str, Tensor], data: ClientData
 ) -> Values:
     """Return [n] minus the derivative of each loss at `start` along `seen - start`.
 
-    This is the linear part of the fall. Noise far larger than the update distorts the fall itself;
-    the linear part is the inner product of update and gradient, to which Gaussian noise is only
-    added, so this attack is harder to hide from.
+    It is the inner product of update and gradient, to which Gaussian noise is only added; the fall
+    of the loss itself is distorted by noise that is larger than the update.
     """
     model.load_state_dict(start)
     losses = plain_losses(model, data)
@@ -124,29 +113,8 @@ def held_out_nodes(data: ClientData) -> Tensor:
     return torch.nonzero(held_out & (data.labels >= 0)).flatten()
 
 
-def unused_nodes(data: ClientData, members: Tensor) -> Tensor:
-    """Return [b] int64 labelled training nodes that are not members in this round."""
-    free = data.train_labels >= 0
-    free[members] = False
-    return torch.nonzero(free).flatten()
-
-
-@dataclass(frozen=True)
-class Membership:
-    """How well scores separate members from other nodes.
-
-    Attributes
-    ----------
-    auc : area under the ROC curve, 0.5 = chance
-    tpr : true positive rate at a false positive rate of at most 5 %
-    """
-
-    auc: float
-    tpr: float
-
-
-def membership(scores: Values, members: Tensor, others: Tensor) -> Membership | None:
-    """Return how well the scores separate members from others; None where either is empty.
+def membership(scores: Values, members: Tensor, others: Tensor) -> float | None:
+    """Return the area under the ROC curve, 0.5 = chance; None where either set is empty.
 
     Parameters
     ----------
@@ -156,20 +124,14 @@ def membership(scores: Values, members: Tensor, others: Tensor) -> Membership | 
         return None
     values = np.concatenate([scores[members.cpu().numpy()], scores[others.cpu().numpy()]])
     truth = np.repeat([1, 0], [members.numel(), others.numel()])
-    false, true, _ = roc_curve(truth, values)
-    return Membership(
-        float(roc_auc_score(truth, values)),
-        # The best threshold that keeps to the bound.
-        float(true[false <= FALSE_POSITIVES].max()),
-    )
+    return float(roc_auc_score(truth, values))
 
 
-def head_change(start: Mapping[str, Tensor], seen: Mapping[str, Tensor], part: str) -> Values:
-    """Return [C] the change of the plain head by class; a "weight" is summed over hidden units."""
-    name = f"{HEAD}.{part}"
+def head_change(start: Mapping[str, Tensor], seen: Mapping[str, Tensor]) -> Values:
+    """Return [C] the change of the plain head's bias by class."""
+    name = f"{HEAD}.bias"
     # In float64: a round changes a parameter by little.
-    change = seen[name].detach().cpu().double() - start[name].detach().cpu().double()
-    return _numpy(change if part == "bias" else change.sum(dim=1))
+    return _numpy(seen[name].cpu().double() - start[name].cpu().double())
 
 
 def class_shares(labels: Tensor, classes: int) -> Values:
@@ -178,8 +140,8 @@ def class_shares(labels: Tensor, classes: int) -> Values:
     return _numpy(counts / counts.sum().clamp(min=1))
 
 
-def label_correlation(scores: Values, shares: Values) -> tuple[float, float]:
-    """Return Pearson's and Spearman's correlation over all (client, class) pairs, in [-1, 1].
+def label_correlation(scores: Values, shares: Values) -> float:
+    """Return Pearson's correlation over all (client, class) pairs, in [-1, 1].
 
     Both sides are differences from their mean over clients. Scores that are equal for all clients
     distinguish none: their correlation is undefined and reported as 0.
@@ -190,8 +152,8 @@ def label_correlation(scores: Values, shares: Values) -> tuple[float, float]:
     """
     guess, truth = (_from_mean(values) for values in (scores, shares))
     if not guess.any() or not truth.any():
-        return 0.0, 0.0
-    return float(pearsonr(guess, truth).statistic), float(spearmanr(guess, truth).statistic)
+        return 0.0
+    return float(pearsonr(guess, truth).statistic)
 
 
 def _from_mean(values: Values) -> Values:

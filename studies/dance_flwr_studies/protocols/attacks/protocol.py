@@ -17,7 +17,7 @@ from dance_flwr.client_data.reading_probe import with_choice
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import data_root
 from dance_flwr.config.sections import reading_of
-from dance_flwr.config.tree import RunConfig, flatten, parse
+from dance_flwr.config.tree import RunConfig, defaults, flatten, parse
 from dance_flwr.data.imports.loading import absolute_source
 from dance_flwr.data.prepare import prepare
 from dance_flwr.disk import private_lock
@@ -38,12 +38,10 @@ from dance_flwr_studies.protocols.attacks.inference import (
     head_change,
     held_out_nodes,
     label_correlation,
-    loss_fall,
     loss_slope,
     membership,
     node_losses,
     supervised_members,
-    unused_nodes,
 )
 from dance_flwr_studies.protocols.attacks.observations import (
     LEVELS,
@@ -57,7 +55,6 @@ from dance_flwr_studies.protocols.attacks.tables import BEFORE, render
 # Labels show most when training begins, members when a model is nearly trained.
 ATTACKED = (5, 20)  # rounds; rounds beyond a run's last count as its last
 CRAFTED = ("fedavg-full", "gcn")  # whose first layer crafted models rebuild
-Scores = dict[str, float | None]
 
 
 def _cells(request: Request) -> list[Cell]:
@@ -71,12 +68,12 @@ def _cells(request: Request) -> list[Cell]:
 
 def _cell(config: RunConfig) -> Cell:
     """Return a measurement that its labels describe in full; "settings" are non-default keys."""
-    defaults = flatten(RunConfig())
+    usual = defaults()
     values = flatten(config) | {"data": absolute_source(config.data, data_root(config))}
     settings = {
         key: value
         for key, value in values.items()
-        if value != defaults[key] and key not in ("seed", "method")
+        if value != usual[key] and key not in ("seed", "method")
     }
     labels: dict[str, Label] = {
         "dataset": dataset_name(config.data),
@@ -195,11 +192,11 @@ def _attack(
     before = [-node_losses(_plain(client), start, client.data) for client in clients]
     lines: list[dict[str, Any]] = [
         {"observation": BEFORE, "round": number, "epsilon": None}
-        | _membership_scores(clients, members, before)
+        | {"auc": _membership(clients, members, before)}
     ]
     weights = [client.weight for client in clients]
     for seen in observations(start, attacked.uploads, weights, config, number):
-        draws = [_all_scores(clients, start, states, members) for states in seen.draws]
+        draws = [_scores(clients, start, states, members) for states in seen.draws]
         means = {key: _mean([draw[key] for draw in draws]) for key in draws[0]}
         lines.append({"observation": seen.name, "round": number, "epsilon": seen.epsilon} | means)
     facts = {
@@ -211,42 +208,32 @@ def _attack(
     return facts, lines
 
 
-def _all_scores(
+def _scores(
     clients: Sequence[Client],
     start: Mapping[str, Tensor],
     states: Sequence[State],
     members: Sequence[Tensor],
-) -> Scores:
-    """Return what [M] models, one per client, reveal: membership by fall and slope, and labels."""
-    pairs = list(zip(clients, states, strict=True))
-    falls = [loss_fall(_plain(c), start, state, c.data) for c, state in pairs]
-    slopes = [loss_slope(_plain(c), start, state, c.data) for c, state in pairs]
-    scores = _membership_scores(clients, members, falls)
-    by_slope = _membership_scores(clients, members, slopes)
-    scores |= {f"slope_{name}": value for name, value in by_slope.items()}
+) -> dict[str, float | None]:
+    """Return what [M] models, one per client, reveal: membership by slope, and labels by bias."""
+    slopes = [loss_slope(_plain(c), start, s, c.data) for c, s in zip(clients, states, strict=True)]
     classes = len(clients[0].data.card.class_names)
-    labels = [
-        client.data.train_labels[nodes] for client, nodes in zip(clients, members, strict=True)
+    shares = [
+        class_shares(client.data.train_labels[nodes], classes)
+        for client, nodes in zip(clients, members, strict=True)
     ]
-    shares = np.stack([class_shares(nodes, classes) for nodes in labels])
-    for part in ("bias", "weight"):
-        changes = np.stack([head_change(start, state, part) for state in states])
-        scores[part], scores[f"{part}_rank"] = label_correlation(changes, shares)
-    return scores
-
-
-def _membership_scores(
-    clients: Sequence[Client], members: Sequence[Tensor], values: Sequence[Values]
-) -> Scores:
-    """Return means over clients: members against held-out nodes, and against unused ones."""
-    triples = list(zip(clients, members, values, strict=True))
-    held_out = [membership(v, nodes, held_out_nodes(c.data)) for c, nodes, v in triples]
-    unused = [membership(v, nodes, unused_nodes(c.data, nodes)) for c, nodes, v in triples]
+    changes = [head_change(start, state) for state in states]
     return {
-        "auc": _mean([one.auc for one in held_out if one]),
-        "tpr": _mean([one.tpr for one in held_out if one]),
-        "auc_left_out": _mean([one.auc for one in unused if one]),
+        "slope_auc": _membership(clients, members, slopes),
+        "bias": label_correlation(np.stack(changes), np.stack(shares)),
     }
+
+
+def _membership(
+    clients: Sequence[Client], members: Sequence[Tensor], values: Sequence[Values]
+) -> float | None:
+    """Return the mean over clients of the AUC of members against held-out nodes."""
+    triples = zip(clients, members, values, strict=True)
+    return _mean([membership(v, nodes, held_out_nodes(c.data)) for c, nodes, v in triples])
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

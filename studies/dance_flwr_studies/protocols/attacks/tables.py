@@ -115,7 +115,7 @@ def _table(lines: Sequence[Row]) -> str:
 
 def _auc(row: Row) -> float | None:
     """Return the AUC by slope; by the loss itself for a server without any upload."""
-    value = row.result.get("slope_auc", row.result["auc"])
+    value = row.result.get("slope_auc", row.result.get("auc"))
     return None if value is None else float(value)
 
 
