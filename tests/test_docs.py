@@ -111,7 +111,7 @@ def test_the_readme_is_the_first_page_and_tables_are_tables(pages, site):
         ("python", ["dance_flwr.data.graphs.graph.TextGraph.subgraph"]),
         ("dance", ["dance_flwr.dance.nodes.condense_nodes", "dance_flwr.evidence.pack.Packs"]),
         ("methods", ["dance_flwr.methods.contract.MethodSpec"]),
-        ("prediction", ["dance_flwr.api.prediction.bundle.export"]),
+        ("prediction", ["dance_flwr.api.bundle.export"]),
     ],
 )
 def test_the_reference_has_the_docstrings_of_the_code(pages, site, page, names):

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dance_flwr.api.comparing import compare
-    from dance_flwr.api.condensing import condense, encode
-    from dance_flwr.api.core import Core
+    from dance_flwr.api.condensing import Core, condense, encode
     from dance_flwr.api.explainer import DanceExplainer
     from dance_flwr.api.federating import federate
     from dance_flwr.api.graph_model import GraphModel
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
 # Why by name (decision 23): torch takes seconds to import, this module none.
 _PLACES = {
     "comparing": ("compare",),
-    "condensing": ("condense", "encode"),
-    "core": ("Core",),
+    "condensing": ("Core", "condense", "encode"),
     "node_evidence": ("Evidence", "Neighbour", "NodeEvidence", "Span"),
     "explainer": ("DanceExplainer",),
     "federating": ("federate",),

@@ -1,18 +1,18 @@
 """`condense`: one graph to its core of nodes, texts and edges, by the code that clients run."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dance_flwr.api.core import Core
+from dance_flwr.api.bundle import Bundle
 from dance_flwr.api.inputs import (
     ConfigLike,
     ModelLike,
@@ -23,7 +23,7 @@ from dance_flwr.api.inputs import (
     ratio_of,
 )
 from dance_flwr.api.node_evidence import Evidence
-from dance_flwr.api.prediction.bundle import Bundle
+from dance_flwr.api.notebook import table_html
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.reading_probe import elect
 from dance_flwr.config.options import Value
@@ -39,12 +39,112 @@ from dance_flwr.dance.text import condensed_text
 from dance_flwr.dance.topology import core_edges
 from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN, TextGraph
 from dance_flwr.data.institution import relabel, write_whole
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.nn.moving import HOST
 from dance_flwr.seeding import generator
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+
+@dataclass(frozen=True)
+class Core:
+    """A condensed graph: K nodes of a larger graph, their texts, and new edges among them.
+
+    Attributes
+    ----------
+    nodes : [K] int64 positions in the graph, ascending; ids : [K] strings
+    class_names : names of the classes
+    labels : [K] int64 training labels, and pseudo-labels of the other nodes
+    known : [K] bool, whether a label is a training label
+    probabilities : [K, C] predictions of the model: soft labels
+    difficulty : [K] u_v = entropy of the model's prediction, in nats
+    features : [K, d] float32, the condensed text of each node in the encoder's space: chunks of
+        the node and its neighbours, weighted by pi, and their context
+    edge_index : [2, E] int64, both directions; edge_weight : [E] float32, above 0
+    evidence : neighbours with gates and spans with weights, of each node
+    counts : numbers of condensed nodes, and of evidence neighbours, chunks and tokens
+    num_nodes, num_edges, num_tokens : size of the whole graph; edges undirected, tokens of the
+        encoder
+    config : configuration of the condensation
+    """
+
+    nodes: Tensor
+    ids: tuple[str, ...]
+    class_names: tuple[str, ...]
+    labels: Tensor
+    known: Tensor
+    probabilities: Tensor
+    difficulty: Tensor
+    features: Tensor
+    edge_index: Tensor
+    edge_weight: Tensor
+    evidence: Evidence
+    counts: Mapping[str, int]
+    num_nodes: int
+    num_edges: int
+    num_tokens: int
+    config: RunConfig
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def coverage(self) -> dict[str, float]:
+        """The size of the core relative to the graph, in nodes, edges and tokens.
+
+        Tokens count once for each node that reads them, so their ratio may exceed 1.
+        """
+        return {
+            "ratio_of_nodes": len(self) / self.num_nodes,
+            "ratio_of_edges": self.edge_index.size(1) / 2 / max(self.num_edges, 1),
+            "ratio_of_tokens": self.counts["evidence-tokens"] / max(self.num_tokens, 1),
+        }
+
+    def to_pyg(self) -> "Data":
+        """Return the core as a torch-geometric `Data`.
+
+        `x` holds the condensed texts. They are in the space of `encode(graph)`, so a model that was
+        trained on one can read the other. The other attributes are `edge_index`, `edge_weight`,
+        `y`, `train_mask` (nodes with a training label), `n_id` (positions in the graph),
+        `soft_labels`, and the lists `ids` and `class_names`.
+        """
+        from torch_geometric.data import Data
+
+        return Data(
+            x=self.features,
+            edge_index=self.edge_index,
+            edge_weight=self.edge_weight,
+            y=self.labels,
+            train_mask=self.known,
+            n_id=self.nodes,
+            soft_labels=self.probabilities,
+            ids=list(self.ids),
+            class_names=list(self.class_names),
+        )
+
+    def __repr__(self) -> str:
+        edges = self.edge_index.size(1) // 2
+        return (
+            f"Core({len(self)} of {counted(self.num_nodes, 'node')}, {counted(edges, 'edge')}, "
+            f"{int(self.known.sum())} training labels)"
+        )
+
+    def _repr_html_(self) -> str:
+        caption = (
+            f"Core of {len(self):,} of {counted(self.num_nodes, 'node')} "
+            f"({100 * len(self) / self.num_nodes:.1f} %), "
+            f"{counted(self.edge_index.size(1) // 2, 'edge')}, "
+            f"{counted(self.counts['evidence-tokens'], 'token')} of evidence"
+        )
+        rows = [
+            (name, int((self.labels == number).sum()), int(self.known[self.labels == number].sum()))
+            for number, name in enumerate(self.class_names)
+        ]
+        return table_html(caption, rows, ("class", "nodes", "with a training label"))
 
 
 def condense(
@@ -57,18 +157,17 @@ def condense(
 ) -> Core:
     """Condense a graph: K = ceil(r n) nodes (Alg. 2), their texts (Alg. 3) and edges (Alg. 4).
 
-    The code is that of a client in one round. Training labels are those of the training split; in a
-    graph without a split, all labels are. The same graph, seed and model give the same core.
+    This runs the code of a client in one round. Labels of the training split are training labels;
+    in a graph without a split, all labels are. The same graph, seed and model give the same core.
 
     Parameters
     ----------
     ratio_of_nodes : r, above 0 and at most 1
-    model : scores and reads the nodes; None = the initial one of `seed`, as in round 1, with which
-        labels and texts decide, since nothing is learnt yet
-    config : keys such as {"dance.core-rule": "coverage"}, the better choice if this core is all
-        that is trained on or read (decision 7); with a model, `dance.*` keys alone may differ from
-        its own
-    seed : of prototypes, initial model and samples; an integer >= 0
+    model : model that scores and reads the nodes; None = the initial model by `seed`, as in
+        round 1, which has not learnt anything, so that labels and texts decide
+    config : keys such as {"dance.core-rule": "coverage"}, the better choice if nothing but this
+        core is used for training or reading (decision 7); with a model, only `dance.*` keys
+    seed : seed of prototypes, initial model and samples; an integer >= 0
 
     Raises
     ------
@@ -119,9 +218,9 @@ def condense(
 
 
 def encode(graph: TextGraph, *, config: ConfigLike = None) -> Tensor:
-    """Return t_v of every node, the pooled embeddings of its text; [n, d] float32.
+    """Return t_v, the pooled embeddings of the text of every node; [n, d] float32.
 
-    Embeddings are kept under `data-root`, so that no text is encoded twice.
+    Embeddings are kept under `data-root`, so no text is encoded twice.
 
     Parameters
     ----------
@@ -138,22 +237,22 @@ def encode(graph: TextGraph, *, config: ConfigLike = None) -> Tensor:
 
 @contextmanager
 def temporary_client_data(graph: TextGraph, config: RunConfig) -> Iterator[ClientData]:
-    """Write a graph as the folder of one client, and open it for as long as the block lasts."""
-    # Why a folder (decision 23): the code of a client reads one, and does nothing else here.
+    """Write a graph as the folder of one client, open it, and remove it after the block."""
+    # Why a folder (decision 23): the code of a client reads its data from one.
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
         folder = Path(scratch) / "client-0"
         write_whole(graph, config, folder)
         data = ClientData.of(folder, config)
-        # The only client of its federation.
+        # This client alone votes on the reading.
         chosen = elect(reading := reading_of(config), data.reading_votes())
         yield data if chosen == reading else ClientData(folder, HOST, data.inductive, chosen)
 
 
 def _settings(config: ConfigLike, bundle: Bundle | None, ratio: float, seed: int) -> RunConfig:
-    """Return the configuration: that of the model or the defaults, then the user's keys."""
+    """Return the configuration of the model, or the defaults, changed by the user's keys."""
     chosen: dict[str, Value] = keys_of(config)
     fixed: dict[str, Value] = {"condensation-ratio": ratio, "seed": seed}
-    whole: dict[str, Value] = {"dance.batch-nodes": 0}  # it bounds what a round trains on
+    whole: dict[str, Value] = {"dance.batch-nodes": 0}  # no limit
     if bundle is None:
         settings = parse(whole | chosen | fixed)
     else:
@@ -185,12 +284,12 @@ def _with_split(graph: TextGraph) -> TextGraph:
 def _condensed(
     model: DanceModel, data: ClientData, config: RunConfig, graph: TextGraph, model_id: str
 ) -> Core:
-    """Run the set-up of a client's first round, up to training."""
+    """Run the first round of a client up to training."""
     client = DanceClient(model, data, DanceConfig.of(config), data.training_graph)
     prediction = trained_prediction(client, plain_pass_in_blocks(client))
     known = data.train_labels
     times = torch.zeros(data.num_nodes, dtype=torch.int64)
-    # The stream of client 0 in round 1 of a run.
+    # As client 0 in round 1 of a run.
     draws = generator(config.seed, "prototypes", round_=1, client=0)
     ratio = config.condensation_ratio
     core = condense_nodes(prediction, pool_of(client, times), client.settings, ratio, draws).core(0)

@@ -1,9 +1,10 @@
 """`federate`: train the clients of a federation in this process."""
 
 import re
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dance_flwr.api.bundle import FACTS
 from dance_flwr.api.inputs import ConfigLike, checked_graph, keys_of
-from dance_flwr.api.result import Result
-from dance_flwr.api.run_folder import DATA, check_run_folder, forget_bundle, stored
+from dance_flwr.api.result import BUNDLE, Result
 from dance_flwr.config.options import Value
+from dance_flwr.config.paths import RESULT
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.checks import check_graph
 from dance_flwr.data.graphs.edges import EdgeTexts, Weights
+from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.institution import relabel
 from dance_flwr.data.partition import resolve_split
@@ -28,11 +31,14 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.methods import check_method
 from dance_flwr.methods.contract import MethodSpec
+from dance_flwr.runs.latest import remember
 from dance_flwr.runs.locks import SERVER, exclusive
-from dance_flwr.runs.result import read_result
-from dance_flwr.runs.run import set_latest_run
-from dance_flwr.runs.simulation.in_process import placed, run_in_process
+from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.resume import holds_run
+from dance_flwr.runs.simulation.engine import placed, run_in_process
 from dance_flwr.terminal import bar
+
+_DATA = "data"  # graphs that were given as objects, in the folder of the run
 
 
 def federate(
@@ -101,14 +107,14 @@ def federate(
         graph = together(graphs, parse(keys))
     config_ = _placed(keys | {"data": _file_name(graph.name)})
     check_graph(graph, config_.clients)  # before it is written
-    source = Path(config_.out) / DATA / _file_name(graph.name)
+    source = Path(config_.out) / _DATA / _file_name(graph.name)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* nodes have an empty text")
         return _run(replace(config_, data=str(source)), progress, graph)
 
 
 def _registered(spec: MethodSpec) -> str:
-    """Return the name under which a method is known to this process: that of its client's class."""
+    """Return the name of a method, after registering it under its client's class if it is new."""
     for name, known in METHODS.all().items():
         if known is spec:
             return name
@@ -119,10 +125,10 @@ def _registered(spec: MethodSpec) -> str:
 
 
 def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
-    """Return one graph of all institutions, without edges between them; `site` names their places.
+    """Return one graph of all institutions, with `site` and without edges between institutions.
 
-    Ids that several have are prefixed with the number of the institution. One without a split gets
-    that of `config` where others bring their own.
+    If institutions share ids, all ids get the number of their institution as a prefix. If some
+    graphs have a split, the others get one by `config`.
     """
     checked = [checked_graph(graph) for graph in graphs]
     names = tuple(sorted({name for graph in checked for name in graph.class_names}))
@@ -131,9 +137,9 @@ def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
         parts = [np.char.add(f"{k}/", graph.ids) for k, graph in enumerate(checked)]
         ids = np.concatenate(parts)
     has_split = any(graph.split.any() for graph in checked)
-    # No edges between institutions, of which nobody knows any.
+    # Nobody knows edges between institutions.
     adjacency = sp.block_diag([graph.adjacency() for graph in checked], format="csr")
-    # `by-column` numbers clients by the names of their sites: zeros in front keep the order.
+    # `by-column` orders clients by the names of their sites, so numbers need leading zeros.
     width = len(str(len(checked) - 1))
     sites = [np.full(graph.num_nodes, f"{k:0{width}d}") for k, graph in enumerate(checked)]
     weights, edge_texts = _edges_together(checked)
@@ -155,10 +161,10 @@ def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
 
 
 def _edges_together(graphs: Sequence[TextGraph]) -> tuple[Weights, EdgeTexts | None]:
-    """Return the weights and the texts of the edges of all graphs, their nodes numbered on."""
+    """Return the weights and the texts of the edges of all graphs, with nodes of `together`."""
     weights = None
     if any(graph.weights is not None for graph in graphs):
-        # An institution without weights has equal ones, which are none: each has its own scale.
+        # Weights are compared within an institution only, so equal ones are as good as none.
         ones = [np.ones(len(graph.indices), np.float32) for graph in graphs]
         pairs = zip(graphs, ones, strict=True)
         weights = np.concatenate([one if g.weights is None else g.weights for g, one in pairs])
@@ -182,7 +188,7 @@ def _split(graph: TextGraph, config: RunConfig) -> NDArray[np.uint8]:
 
 
 def _one_client_each(keys: Mapping[str, Value], graphs: object) -> dict[str, Value]:
-    """Return the keys that make a client of each institution."""
+    """Return the keys that make each institution a client."""
     if not isinstance(graphs, Sequence):
         raise UserError(
             f"graphs: expected a TextGraph or a list of them, found {type(graphs).__name__}"
@@ -198,33 +204,80 @@ def _one_client_each(keys: Mapping[str, Value], graphs: object) -> dict[str, Val
 
 
 def _placed(keys: Mapping[str, Value]) -> RunConfig:
-    """Return a configuration that can run, in a folder where it replaces nothing unasked."""
+    """Return a configuration that can run, with a folder that it may write to."""
     config = parse(keys)
     if config.resume:
         raise UserError("resume: expected a new run, found the key `resume`; leave it out")
     check_method(config)
-    # Refuses a budget below one round before texts are encoded.
+    # Before texts are encoded: raises if the privacy budget allows no round.
     affordable_rounds(config)
     config = placed(config)
-    check_run_folder(config)
+    _check_run_folder(config)
     return config
 
 
 def _run(config: RunConfig, progress: bool, graph: TextGraph | None = None) -> Result:
-    """Run; `graph` is written first to the folder that `config` names as its data."""
+    """Run; if there is a `graph`, write it first to `config.data`."""
     folder = Path(config.out)
-    with nullcontext() if graph is None else stored(graph, Path(config.data)):
+    with nullcontext() if graph is None else _stored(graph, Path(config.data)):
         prepare(config, _pass_warnings)
-    set_latest_run(folder)
+    remember(folder)
     with exclusive(folder, SERVER), round_bar(config.rounds, progress) as on_round:
-        # `Result.model` would open the bundle of the run before.
-        forget_bundle(folder)
+        # `Result.model` would open the bundle of the earlier run.
+        _forget_bundle(folder)
         run_in_process(config, folder, on_round)
     return Result(folder, config, read_result(folder))
 
 
+def _check_run_folder(config: RunConfig) -> None:
+    """Check that `out` is a new or empty folder, or has a run that `overwrite` replaces."""
+    folder = Path(config.out)
+    content = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if not content:
+        return
+    if not holds_run(folder):
+        raise UserError(
+            f"{folder}: expected a new or empty folder, found {content[0]!r} and no run; choose "
+            "another `out`"
+        )
+    if not config.overwrite:
+        raise UserError(
+            f"{folder}: expected a new or empty folder, found a run without {RESULT}; choose "
+            "another `out`, or replace the run with the key `overwrite`"
+        )
+    if (folder / BUNDLE).exists() and not (folder / BUNDLE / FACTS).is_file():
+        raise UserError(
+            f"{folder / BUNDLE}: expected the bundle of the run, found another folder; move it "
+            "elsewhere"
+        )
+
+
+def _forget_bundle(folder: Path) -> None:
+    """Delete the bundle of the run that is replaced."""
+    if (folder / BUNDLE / FACTS).is_file():
+        shutil.rmtree(folder / BUNDLE)
+
+
+@contextmanager
+def _stored(graph: TextGraph, source: Path) -> Iterator[None]:
+    """Write a graph to `source`, in the folder of a run; remove it after an error in the block."""
+    # Only what is created here is removed.
+    new = [path for path in (source, *source.parents[:2]) if not path.exists()]
+    try:
+        write_folder(graph, source)
+        yield
+    # Also after Ctrl-C.
+    except BaseException:
+        if source in new:
+            shutil.rmtree(source, ignore_errors=True)
+        for path in new:
+            with suppress(OSError):
+                path.rmdir()  # if it is empty
+        raise
+
+
 def _pass_warnings(line: str) -> None:
-    """Warn of what `prepare` warns of; its other lines are for a command line."""
+    """Turn a warning of `prepare` into a Python warning; other lines are for the command line."""
     if line.startswith(WARNING):
         warnings.warn(line.removeprefix(WARNING), stacklevel=2)
 
@@ -233,7 +286,7 @@ def _pass_warnings(line: str) -> None:
 def round_bar(
     rounds: int, visible: bool, done: int = 0
 ) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield a function that moves a bar to the row of a round."""
+    """Yield a function that moves a progress bar to the round of a row."""
     with bar("rounds", rounds, done=done, visible=visible) as shown:
 
         def update(row: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from dance_flwr.api.prediction.bundle import Bundle
+from dance_flwr.api.bundle import Bundle
 from dance_flwr.client_data.agreement import agreeing_edges
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.edge_weights import product

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.api.prediction.bundle import Bundle
+from dance_flwr.api.bundle import Bundle
 from dance_flwr.config.options import Value
 from dance_flwr.config.reading import flat_keys, read_values
 from dance_flwr.config.tree import RunConfig, flatten, parse

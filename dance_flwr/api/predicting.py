@@ -1,29 +1,143 @@
-"""`load`, `Predictor` and `explain`: labels of nodes that no client ever saw, with evidence."""
+"""`load`, `Predictor` and `explain`: predictions and evidence of new nodes, by a bundle's model."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from dance_flwr.api.bundle import Bundle
 from dance_flwr.api.inputs import GraphLike, ModelLike, Nodes, bundle_of, rows_of, source_of
 from dance_flwr.api.node_evidence import Evidence
 from dance_flwr.api.notebook import table_html
-from dance_flwr.api.prediction.bundle import Bundle
-from dance_flwr.api.prediction.predicting import best_class, explainer_of, open_data, predict_proba
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.model import DanceModel
+from dance_flwr.data.card import CARD
+from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, UNLABELLED, TextGraph
+from dance_flwr.data.imports.loading import load_graph
+from dance_flwr.data.institution import make_folder
 from dance_flwr.errors import UserError, counted
+from dance_flwr.evidence.explain import Explainer
+from dance_flwr.evidence.render import render
+from dance_flwr.federation.client.client import Client
+from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.methods import get_spec
+from dance_flwr.methods.contract import RoundInfo
 
 if TYPE_CHECKING:
     from dance_flwr.api.graph_model import GraphModel
 
+Log = Callable[[str], None]
+
+
+@contextmanager
+def open_data(bundle: Bundle, data: str | TextGraph, log: Log) -> Iterator[Client]:
+    """Open the folder of a client, or a temporary one made from a graph, with the bundle's model.
+
+    Parameters
+    ----------
+    data : folder of a client; or a graph, its name or its folder, without reading its labels
+    """
+    with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
+        if isinstance(data, str) and (Path(data) / CARD).is_file():
+            yield bundle.client(Path(data), Path(scratch) / "derived")
+            return
+        graph = load_graph(data) if isinstance(data, str) else data
+        folder = Path(scratch) / "client-0"
+        make_folder(_unlabelled(graph), bundle.agreement, 0, 1, folder, log=log)
+        yield bundle.client(folder)
+
+
+def _unlabelled(graph: TextGraph) -> TextGraph:
+    """Return the graph without labels and split."""
+    # A prediction must not use the labels that it is compared with.
+    return replace(
+        graph,
+        class_names=(),
+        labels=np.full_like(graph.labels, UNLABELLED),
+        split=np.full_like(graph.split, NO_SPLIT),
+    )
+
+
+@torch.no_grad()
+def predict_proba(bundle: Bundle, client: Client) -> Tensor:
+    """Return the deployed probabilities of every node, before calibration; [n, C]."""
+    info = RoundInfo("predict", int(bundle.facts["best_round"]), bundle.model_id, final=True)
+    everyone = torch.arange(client.data.num_nodes)
+    return client.predict(info, everyone)["deployed"]
+
+
+def best_class(bundle: Bundle, probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return predicted classes, their calibrated probabilities and margins; [m, C] -> three [m].
+
+    The margin is the difference from the probability of the second class.
+    """
+    best = bundle.calibration.apply(probs).topk(min(2, probs.size(1)), dim=1)
+    top = best.values[:, 0]
+    return best.indices[:, 0], top, top - best.values[:, -1]
+
+
+def explainer_of(bundle: Bundle, client: Client) -> Explainer:
+    """Return the explainer of the bundle's model for a client's data."""
+    settings, round_ = DanceConfig.of(bundle.config), int(bundle.facts["best_round"])
+    model, smooth = cast(DanceModel, client.model), smoothing_of(bundle.config, client.data)
+    after = (smooth, client.mixture(), bundle.calibration)
+    return Explainer(model, client.data, settings, round_, bundle.model_id, *after)
+
+
+def show_node(
+    bundle: Bundle, data: str, node: str, log: Log, form: Callable[..., Any] = render
+) -> Any:
+    """Return the evidence pack of any node of a graph, or of a client's folder, as text.
+
+    Parameters
+    ----------
+    form : function like `render` that makes the result
+    """
+    with open_data(bundle, data, log) as client:
+        ids = client.data.ids()
+        if node not in ids:
+            raise UserError(f"--node: expected the id of a node of {data}, found {node!r}")
+        packs = explainer_of(bundle, client).explain(torch.tensor([ids.index(node)]))
+        return form(client.data, packs, 0)
+
+
+def known_labels(data: str, client: Client) -> tuple[str, Tensor, dict[str, int]]:
+    """Return the labels that predictions can be compared with, and what kind of nodes have them.
+
+    These are the labels of the test nodes in a client's folder, and in a graph those of all classes
+    that the model knows.
+
+    Returns
+    -------
+    "test" or "labelled"; [n] int64 labels, -1 = unknown; counts of the labelled nodes of other
+    classes, the most frequent class first
+    """
+    if (Path(data) / CARD).is_file():
+        return "test", torch.where(client.data.split == TEST, client.data.labels, -1), {}
+    graph = load_graph(data)
+    number_of = {name: k for k, name in enumerate(client.data.card.class_names)}
+    # The last entry is for nodes without a label, whose number is -1.
+    numbers = torch.tensor([*(number_of.get(name, -1) for name in graph.class_names), -1])
+    counts = np.bincount(graph.labels[graph.labels >= 0], minlength=len(graph.class_names))
+    unknown = {
+        name: int(count)
+        for name, count in zip(graph.class_names, counts, strict=True)
+        if count and name not in number_of
+    }
+    by_count = dict(sorted(unknown.items(), key=lambda item: (-item[1], item[0])))
+    return "labelled", numbers[torch.as_tensor(graph.labels)], by_count
+
 
 def explain(model: ModelLike, graph: GraphLike, nodes: Nodes) -> Evidence:
-    """Return the evidence of nodes: neighbours with gates, and spans of their texts with weights.
+    """Return the evidence of nodes: neighbours with gates, and text spans with weights.
 
-    Equal to what `dance-flwr predict --evidence` writes of the same data.
+    `dance-flwr predict --evidence` writes the same for the same data.
 
     Parameters
     ----------
@@ -50,7 +164,7 @@ def explain(model: ModelLike, graph: GraphLike, nodes: Nodes) -> Evidence:
 
 
 class Prediction(NamedTuple):
-    """What is predicted of one node: its id, class, calibrated probability and margin."""
+    """The prediction for one node: its id, class, calibrated probability and margin."""
 
     id: str
     predicted: str
@@ -67,9 +181,9 @@ class Predictions(Sequence[Prediction]):
     ids : node ids
     class_names : of the model, columns of `probabilities`
     probabilities : [n, C], calibrated; rows sum to 1
-    labels : [n] int64, predicted class
-    probability : [n], of that class
-    margin : [n], its distance to the probability of the second class
+    labels : [n] int64, predicted classes
+    probability : [n] probability of the predicted class
+    margin : [n] difference from the probability of the second class
     """
 
     ids: Sequence[str]
@@ -88,7 +202,7 @@ class Predictions(Sequence[Prediction]):
         return len(self.ids)
 
     def __getitem__(self, row: Any) -> Any:
-        """Return one `Prediction` by its place, or several by a slice."""
+        """Return one `Prediction` by its position, or several by a slice."""
         if isinstance(row, slice):
             return [self[place] for place in range(*row.indices(len(self)))]
         name = self.class_names[int(self.labels[row])]
@@ -97,17 +211,19 @@ class Predictions(Sequence[Prediction]):
         )
 
     def __iter__(self) -> Iterator[Prediction]:
-        parts = (self.ids, self.predicted, self.probability.tolist(), self.margin.tolist())
-        return (Prediction(*row) for row in zip(*parts, strict=True))
+        return (Prediction(*row) for row in zip(*self.to_dict().values(), strict=True))
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return the columns of the table that `dance-flwr predict` writes.
 
         `pandas.DataFrame(predictions.to_dict())` makes a frame.
         """
-        columns: dict[str, list[Any]] = {"id": list(self.ids), "predicted": self.predicted}
-        columns |= {"probability": self.probability.tolist(), "margin": self.margin.tolist()}
-        return columns
+        return {
+            "id": list(self.ids),
+            "predicted": self.predicted,
+            "probability": self.probability.tolist(),
+            "margin": self.margin.tolist(),
+        }
 
     def __repr__(self) -> str:
         return (
@@ -143,7 +259,7 @@ class Predictor:
         return self.bundle.model_id
 
     def predict(self, graph: GraphLike) -> Predictions:
-        """Predict every node of a graph; equal to `dance-flwr predict` of the same data.
+        """Predict every node of a graph, as `dance-flwr predict` does.
 
         Parameters
         ----------

@@ -47,8 +47,8 @@ def show(
 
     form: Callable[..., Any] = pack_facts if as_json else render
     if data is not None:
-        from dance_flwr.api.prediction.bundle import Bundle
-        from dance_flwr.api.prediction.predicting import show_node
+        from dance_flwr.api.bundle import Bundle
+        from dance_flwr.api.predicting import show_node
 
         if node is None:
             raise UserError("--node: expected the id of a node beside --data, found none")
@@ -85,8 +85,8 @@ def verify(
     With --data and --evidence, --predictions or both, RUN is a bundle of `dance-flwr export`.
     """
     if data is not None or evidence is not None or predictions is not None:
-        from dance_flwr.api.prediction.bundle import Bundle
-        from dance_flwr.api.prediction.table import verify as verify_files
+        from dance_flwr.api.bundle import Bundle
+        from dance_flwr.api.prediction_table import verify as verify_files
 
         if data is None or (evidence is None and predictions is None):
             raise UserError(

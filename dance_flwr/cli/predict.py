@@ -23,7 +23,7 @@ def export(
     client_folder: ClientFolder = None,
 ) -> None:
     """Write what is needed to predict with the model of a run: no text, edge or evidence."""
-    from dance_flwr.api.prediction.bundle import export as write
+    from dance_flwr.api.bundle import export as write
 
     bundle = write(run, out, client_folder)
     typer.echo(f"bundle      {out}, model {bundle.model_id}")
@@ -39,7 +39,7 @@ def personal(
     out: Annotated[Path, typer.Option(metavar="BUNDLE", help="new folder")],
 ) -> None:
     """Mix the model of a bundle with one that a client trains alone: to join after the run."""
-    from dance_flwr.api.prediction.bundle import Bundle, personalised
+    from dance_flwr.api.bundle import Bundle, personalised
 
     written = personalised(Bundle.open(bundle), client_folder, out)
     typer.echo(
@@ -72,8 +72,8 @@ def predict(
     ] = None,
 ) -> None:
     """Predict nodes that no client ever saw, with their evidence; Flower need not run."""
-    from dance_flwr.api.prediction.bundle import Bundle
-    from dance_flwr.api.prediction.table import predict as write
+    from dance_flwr.api.bundle import Bundle
+    from dance_flwr.api.prediction_table import predict as write
 
     write(Bundle.open(bundle), data, out, evidence, typer.echo, coverage=coverage)
 
@@ -88,19 +88,19 @@ def worth(run: FinishedRun, client_folder: ClientFolder = None) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from dance_flwr.api.prediction import worth as computed
+    from dance_flwr.api import evaluation
     from dance_flwr.runs.result import read_result
     from dance_flwr.terminal import console
 
-    result, names = read_result(run), tuple(computed.MODELS.values())
+    result, names = read_result(run), tuple(evaluation.MODELS.values())
     table = Table(box=SIMPLE_HEAD, title="accuracy / macro-F1 on test nodes, in %")
     for heading in ("client", "test nodes", *names):
         table.add_column(heading, justify="right")
     sentences = []
-    for row in computed.worth(run, client_folder):
+    for row in evaluation.worth(run, client_folder):
         cells = [f"{_percent(row.accuracy[n])} / {_percent(row.macro_f1[n])}" for n in names]
         table.add_row(str(row.client), str(row.nodes), *cells)
-        sentences.append(computed.with_cost(row, result))
+        sentences.append(evaluation.with_cost(row, result))
     console().print(table)
     for sentence in sentences:
         typer.echo(sentence)

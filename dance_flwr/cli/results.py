@@ -78,7 +78,7 @@ def under_noise(folder: Path) -> Iterator[str]:
 
 def _against(folder: Path, other: Path) -> str:
     """Return the accuracy of another run and what the difference can show, in a line."""
-    from dance_flwr.api.prediction.comparison import compare_runs
+    from dance_flwr.api.evaluation import compare_runs
     from dance_flwr.errors import UserError
     from dance_flwr.runs.result import read_result
 

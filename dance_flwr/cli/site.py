@@ -154,7 +154,7 @@ def results(
     The model is the one that the node received when the run ended, mixed with the site's own where
     the run made one.
     """
-    from dance_flwr.api.prediction.site_results import write_results
+    from dance_flwr.api.prediction_table import write_results
     from dance_flwr.deploy.site import Site
     from dance_flwr.federation.client.measured import read_measured
     from dance_flwr.methods import get_spec

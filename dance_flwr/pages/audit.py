@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dance_flwr.api.prediction.predicting import Log
+from dance_flwr.api.predicting import Log
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.errors import UserError, counted
 from dance_flwr.escaping import one_line

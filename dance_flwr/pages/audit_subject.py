@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dance_flwr.api.prediction.bundle import Bundle
-from dance_flwr.api.prediction.bundle_files import FACTS
-from dance_flwr.api.prediction.predicting import Log, explainer_of, known_labels, open_data
+from dance_flwr.api.bundle import FACTS, Bundle
+from dance_flwr.api.predicting import Log, explainer_of, known_labels, open_data
 from dance_flwr.config.paths import RESULT
 from dance_flwr.data.card import CARD
 from dance_flwr.errors import UserError, counted
@@ -190,7 +189,7 @@ def open_bundle(folder: Path, data: str, log: Log) -> Iterator[Subject]:
             write(f"{read}: digests are those kept with them")
             write(f"evidence was computed by model {bundle.model_id} when this page was written")
 
-        labels = client_data.labels if of_client else next(known_labels(data, client))[1]
+        labels = client_data.labels if of_client else known_labels(data, client)[1]
         yield Subject(
             client=client,
             explainer=explainer_of(bundle, client),

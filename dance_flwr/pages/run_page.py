@@ -1,4 +1,4 @@
-"""`dance-flwr report RUN`: the page of a run and trackers, once or again while it runs."""
+"""`dance-flwr report RUN`: write the page of a run and send it to trackers, once or repeatedly."""
 
 import os
 import time
@@ -6,26 +6,30 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dance_flwr.api.prediction.worth import Worth, worth
+from dance_flwr.api.evaluation import Confusion, Worth, confusion_matrix, worth
 from dance_flwr.config.sections import ALONE, PERSONAL
 from dance_flwr.errors import UserError, counted
 from dance_flwr.pages.document import Page, check_replaceable
-from dance_flwr.pages.run_comparison import comparison
-from dance_flwr.pages.run_parts import client_names, digits_of, measured, one
-from dance_flwr.pages.run_sections import sections
-from dance_flwr.runs.result import validated
-from dance_flwr.runs.run import Run, compared_runs, is_run, read_run, set_compared_runs
+from dance_flwr.pages.run_sections import (
+    client_names,
+    comparison,
+    digits_of,
+    measured,
+    percent,
+    sections,
+)
+from dance_flwr.runs.compared import compared_with, remember_compared
+from dance_flwr.runs.facts import RunFacts, is_run, read_facts
+from dance_flwr.runs.reader import validated
 from dance_flwr.runs.tracking import Tracking, check_trackers, track
-from dance_flwr.terminal import duration, size, whole
-
-if TYPE_CHECKING:  # opening clients is for runs that have ended
-    from dance_flwr.api.prediction.confusion import Confusion
+from dance_flwr.runs.units import duration, size
+from dance_flwr.terminal import whole
 
 EVERY_SECONDS = 5.0
-_MODE = 0o666  # before the umask, as other files of a run: it holds no text of a client
-_MAX_MISSED = 12  # rewritings that may be missed before the page says so
+_MODE = 0o666  # before the umask, as for other files of a run: no text of a client is on the page
+_MAX_MISSED = 12  # updates that may be missed before the page says so
 
 
 def report_run(
@@ -37,27 +41,27 @@ def report_run(
     every: float | None = None,
     log: Callable[[str], None] = print,
 ) -> None:
-    """Write the page of a run, and hand the run to trackers.
+    """Write the page of a run, and send the run to trackers.
 
     Parameters
     ----------
-    others : runs that the page lays over this one, beside those of earlier calls
-    page : the file; None = no page
+    others : runs to compare with, in addition to those of earlier calls
+    page : file of the page; None = no page
     trackers : names of trackers
-    every : seconds after which to do so again, until the run has ended, failed or was killed; until
-        then the page reloads itself. None = once
+    every : seconds between updates until the run has ended, failed or was killed; until then the
+        page reloads itself. None = once
 
     Raises
     ------
-    UserError : there is no run, a file of it is damaged, `page` is something else than a page, or a
+    UserError : there is no run, one of its files is damaged, `page` is no page of this run, or a
         tracker is missing or fails
     """
     check_trackers(trackers)
     trackings = [Tracking(name, run) for name in trackers]
-    facts, overlaid = read_run(run), _overlaid(run, others)
+    facts, overlaid = read_facts(run), _overlaid(run, others)
     if page:
         check_replaceable(page, _about(run, page))  # before trackers store anything
-        set_compared_runs(run, list(overlaid))
+        remember_compared(run, list(overlaid))
     if every is not None and facts.runs:
         log(f"live        every {every:g} s until the run ends{f', {page}' if page else ''}")
     while every is not None and facts.runs:
@@ -65,8 +69,8 @@ def report_run(
             run_page(facts, every, overlaid, _about(run, page)).write(page, _MODE)
         track(trackings, facts)
         time.sleep(every)
-        facts = read_run(run)
-    # The end of the run, which the loop has read but not handed on.
+        facts = read_facts(run)
+    # The end of the run, which the loop has read but not sent.
     track(trackings, facts)
     for tracking in trackings:
         tracking.report(log)
@@ -75,43 +79,43 @@ def report_run(
         log(f"page        {page}: run {facts.status.state}, {counted(facts.status.round, 'round')}")
 
 
-def _overlaid(run: Path, others: Sequence[Path]) -> dict[Path, Run | str]:
-    """Return these runs and all that the run was compared with before, or why one is not shown."""
+def _overlaid(run: Path, others: Sequence[Path]) -> dict[Path, RunFacts | str]:
+    """Return these runs and those of earlier comparisons, or why one is not shown."""
     folders = dict.fromkeys(other.resolve() for other in others)
-    every: dict[Path, Run | str] = {f: read_run(f) for f in folders if f != run.resolve()}
-    for folder in compared_runs(run):
-        # One that was named is read above, and its error is the user's.
+    every: dict[Path, RunFacts | str] = {f: read_facts(f) for f in folders if f != run.resolve()}
+    for folder in compared_with(run):
+        # A run that the user names now was read above, where its error is raised.
         if folder in every:
             continue
         try:
-            every[folder] = read_run(folder) if is_run(folder) else "its folder is gone"
+            every[folder] = read_facts(folder) if is_run(folder) else "its folder is gone"
         except UserError as error:
             every[folder] = str(error)
     return every
 
 
 def _about(run: Path, page: Path) -> str:
-    """Return what tells the page of one run from that of another, wherever both are moved."""
+    """Return an identity of the page that stays the same when page and run are moved together."""
     return f"run {os.path.relpath(run.resolve(), page.resolve().parent)}"
 
 
 def run_page(
-    facts: Run,
+    facts: RunFacts,
     refresh_seconds: float | None = None,
-    others: Mapping[Path, Run | str] = MappingProxyType({}),
+    others: Mapping[Path, RunFacts | str] = MappingProxyType({}),
     about: str = "",
 ) -> Page:
     """Return the page of a run, as far as it went.
 
     Parameters
     ----------
-    refresh_seconds : after which it reloads itself; None = never
-    others : runs that are laid over it, by their folders; a text = why one is not shown
-    about : of `Page`
+    refresh_seconds : seconds after which the page reloads itself; None = never
+    others : compared runs by folder; a string says why one is not shown
+    about : as in `Page`
     """
     status, now = facts.status, datetime.now(UTC)
     joining, remarks = _worth(facts)
-    runs = [other for other in others.values() if isinstance(other, Run)]
+    runs = [other for other in others.values() if isinstance(other, RunFacts)]
     answer = comparison(facts, runs, joining)
     shown = sections(facts, _confusion(facts), joining, runs) if facts.config else []
     remarks = [
@@ -132,13 +136,13 @@ def run_page(
         "answer": answer,
         "absent": _absent(facts),
         "pairs": _pairs(facts, now),
-        "sections": [part for part in shown if part.parts],
-        # A part without a table is a sentence, and no empty half of a screen.
-        "remarks": [*remarks, *(s for part in shown if not part.parts for s in part.sentences)],
+        "sections": [part for part in shown if part.tables],
+        # Sentences without a table need no section.
+        "remarks": [*remarks, *(s for part in shown if not part.tables for s in part.sentences)],
         "written": f"{now.day} {now:%B %Y, %H:%M} UTC",
         "refresh": refresh_seconds,
-        # A page cannot see that its writer was killed, so it knows when to be replaced at the
-        # latest.
+        # A page cannot see that its writer was killed, so it knows when it should have been
+        # replaced.
         "stale_at": round((now.timestamp() + _MAX_MISSED * refresh_seconds) * 1000)
         if refresh_seconds
         else 0,
@@ -149,22 +153,20 @@ def run_page(
     return Page("run.html.j2", title, content, scripts=scripts, styles=("run.css",), about=about)
 
 
-def _confusion(facts: Run) -> "Confusion | str":
+def _confusion(facts: RunFacts) -> Confusion | str:
     """Return the confusion matrix of a finished run, or why it is not known."""
     if not facts.result:
         return ""
-    from dance_flwr.api.prediction.confusion import confusion_matrix
-
     try:
         return confusion_matrix(Path(facts.status.folder), facts.result)
     except UserError as error:
         return str(error)
 
 
-def _worth(facts: Run) -> tuple[Sequence[Worth], Sequence[str]]:
-    """Return what joining was worth to each client, and why that is not known.
+def _worth(facts: RunFacts) -> tuple[Sequence[Worth], Sequence[str]]:
+    """Return what joining was worth to each client, or a remark why that is not known.
 
-    Both are empty of a run without personal models.
+    Both are empty for a run without personal models.
     """
     if ALONE not in PERSONAL.get(facts.result.get("config", {}).get("personal", "off"), ()):
         return (), ()
@@ -174,8 +176,8 @@ def _worth(facts: Run) -> tuple[Sequence[Worth], Sequence[str]]:
         return (), [f"What joining was worth: {error}"]
 
 
-def _subtitle(facts: Run) -> str:
-    """Return the clients, their partition, the seed and the folder of a run."""
+def _subtitle(facts: RunFacts) -> str:
+    """Return the number of clients, the partition, the seed and the folder of a run."""
     parts = []
     if config := facts.config:
         parts = [counted(int(config["clients"]), "client")]
@@ -184,7 +186,7 @@ def _subtitle(facts: Run) -> str:
     return ", ".join([*parts, Path(facts.status.folder).name])
 
 
-def _absent(facts: Run) -> list[str]:
+def _absent(facts: RunFacts) -> list[str]:
     names = client_names(facts)
     return [
         f"{names[gone.client]} did not take part in the last round: {gone.reason}"
@@ -192,13 +194,13 @@ def _absent(facts: Run) -> list[str]:
     ]
 
 
-def _pairs(facts: Run, now: datetime) -> list[tuple[str, str]]:
-    """Return the most important facts, as names and texts."""
+def _pairs(facts: RunFacts, now: datetime) -> list[tuple[str, str]]:
+    """Return names and texts of the most important facts."""
     status, result, private = facts.status, facts.result, facts.privacy
     rounds = "" if status.rounds is None else f" of {status.rounds}"
     pairs = [("rounds", f"{status.round}{rounds}")]
     if result and status.best_accuracy is not None:
-        best = f"{one(status.best_accuracy)} in round {status.best_round}"
+        best = f"{percent(status.best_accuracy)} in round {status.best_round}"
         pairs.append(("best validation accuracy", best))
     elif result and not validated(result):
         pairs.append(("best validation accuracy", "no round was validated"))

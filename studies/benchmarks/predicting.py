@@ -16,8 +16,8 @@ from pathlib import Path
 
 from made_up import make_clients, run_clients
 
-from dance_flwr.api.prediction.bundle import Bundle, export
-from dance_flwr.api.prediction.table import predict
+from dance_flwr.api.bundle import Bundle, export
+from dance_flwr.api.prediction_table import predict
 
 BAR_BYTES = 4e9
 

@@ -7,7 +7,7 @@ import pytest
 def model(dance, tmp_path_factory):
     """The model of the session's finished run, exported and loaded."""
     from dance_flwr.api import load
-    from dance_flwr.api.prediction.bundle import export
+    from dance_flwr.api.bundle import export
 
     folder = tmp_path_factory.mktemp("bundles") / "bundle"
     export(dance.folder, folder)

@@ -70,7 +70,7 @@ def test_several_nodes_have_the_largest_gates(view):
 
 
 def test_the_model_at_a_graph_is_the_model(model, graph, view):
-    from dance_flwr.api.prediction.predicting import explainer_of, open_data
+    from dance_flwr.api.predicting import explainer_of, open_data
 
     every = torch.arange(graph.num_nodes)
     with open_data(model.bundle, graph, lambda line: None) as client:
@@ -154,7 +154,7 @@ def test_features_of_another_graph_are_refused(view):
 
 def test_a_backbone_of_attention_is_refused(run, graph, tmp_path):
     from dance_flwr.api import Predictor
-    from dance_flwr.api.prediction.bundle import export
+    from dance_flwr.api.bundle import export
 
     folder = run(backbone="gat", rounds=1).folder
     with pytest.raises(UserError, match="found one of attention"):

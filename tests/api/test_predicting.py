@@ -14,7 +14,7 @@ from dance_flwr.data.graphs.folder import read_folder, write_folder
 @pytest.fixture(scope="module")
 def of_the_command(model, graph, tmp_path_factory):
     """What `dance-flwr predict` writes of this graph: the table and the lines of evidence."""
-    from dance_flwr.api.prediction.table import predict
+    from dance_flwr.api.prediction_table import predict
 
     folder = tmp_path_factory.mktemp("command")
     write_folder(graph, folder / "graph")
@@ -101,7 +101,7 @@ def test_what_does_not_fit_is_refused(run, model, graph, tmp_path):
 
 
 def test_a_method_without_evidence_predicts_and_does_not_explain(run, graph, tmp_path):
-    from dance_flwr.api.prediction.bundle import export
+    from dance_flwr.api.bundle import export
 
     plain = Predictor(export(run(method="fedavg-full", rounds=1).folder, tmp_path / "plain"))
     assert len(plain.predict(graph)) == graph.num_nodes

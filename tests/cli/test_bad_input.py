@@ -177,7 +177,7 @@ IN_THE_WAY = {
 
 @pytest.fixture(scope="module")
 def bundle(dance, tmp_path_factory):
-    from dance_flwr.api.prediction.bundle import export
+    from dance_flwr.api.bundle import export
 
     return export(dance.folder, tmp_path_factory.mktemp("bundles") / "bundle").folder
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from support.graphs import SMALL
 
-from dance_flwr.api.prediction.comparison import compare_runs
+from dance_flwr.api.evaluation import compare_runs
 from dance_flwr.cli.results import accuracy_table
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError

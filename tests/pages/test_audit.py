@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dance_flwr.api.prediction.bundle import export
+from dance_flwr.api.bundle import export
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.json_lines import evidence_lines
 from dance_flwr.evidence.leave_out import leave_out

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from markdown_it import MarkdownIt
 
-from dance_flwr.api.prediction.model_card import card_text
+from dance_flwr.api.bundle import card_text
 from dance_flwr.nn.calibration import Calibration
 
 NAMES = {

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from dance_flwr.api import explain
-from dance_flwr.api.prediction.bundle import export
-from dance_flwr.api.prediction.table import predict, verify
+from dance_flwr.api.bundle import export
+from dance_flwr.api.prediction_table import predict, verify
 from dance_flwr.client_data.validated import labelled_nodes
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.errors import UserError

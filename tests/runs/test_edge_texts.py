@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from support.graphs import knowledge_graph
 
-from dance_flwr.api.prediction.bundle import export
-from dance_flwr.api.prediction.predicting import show_node
-from dance_flwr.api.prediction.table import predict, verify
+from dance_flwr.api.bundle import export
+from dance_flwr.api.predicting import show_node
+from dance_flwr.api.prediction_table import predict, verify
 from dance_flwr.data.card import read_card
 from dance_flwr.data.digests import write_card
 from dance_flwr.data.graphs.folder import read_folder, write_folder

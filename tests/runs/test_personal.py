@@ -10,10 +10,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from support.killing import Killed, same
 
-from dance_flwr.api.prediction.bundle import Bundle, export
-from dance_flwr.api.prediction.confusion import confusion_matrix
-from dance_flwr.api.prediction.worth import (
+from dance_flwr.api.bundle import Bundle, export
+from dance_flwr.api.evaluation import (
     Worth,
+    confusion_matrix,
     cost_of,
     worth,
 )

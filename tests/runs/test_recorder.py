@@ -7,8 +7,8 @@ import pytest
 import torch
 from support.edge_cases import Draft, data_without
 
+from dance_flwr.api.bundle import export
 from dance_flwr.api.predicting import Predictor
-from dance_flwr.api.prediction.bundle import export
 from dance_flwr.config.text import to_toml
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.metrics import Counts

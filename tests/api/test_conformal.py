@@ -5,7 +5,7 @@ from math import ceil
 import pytest
 import torch
 
-from dance_flwr.api.prediction.conformal import conformal_threshold, prediction_sets
+from dance_flwr.api.prediction_table import conformal_threshold, prediction_sets
 from dance_flwr.errors import UserError
 
 

@@ -1,8 +1,13 @@
 """`dance-flwr predict`: the table of predictions, and evidence beside it, block by block."""
 
 import json
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from fractions import Fraction
+from math import ceil
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -12,9 +17,8 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from dance_flwr.api.prediction.bundle import Bundle
-from dance_flwr.api.prediction.conformal import conformal_threshold, prediction_sets
-from dance_flwr.api.prediction.predicting import (
+from dance_flwr.api.bundle import Bundle, export
+from dance_flwr.api.predicting import (
     Log,
     best_class,
     explainer_of,
@@ -24,14 +28,21 @@ from dance_flwr.api.prediction.predicting import (
 )
 from dance_flwr.client_data.validated import labelled_nodes
 from dance_flwr.config.outputs import check_out
+from dance_flwr.config.paths import MODEL, RESULT
+from dance_flwr.config.tree import parse
 from dance_flwr.data.graphs.graph import TEST, VAL
-from dance_flwr.disk import atomic_file, atomic_path
+from dance_flwr.disk import atomic_file, atomic_path, write_json
 from dance_flwr.errors import UserError, counted
 from dance_flwr.escaping import one_line
 from dance_flwr.evidence.json_lines import evidence_lines, read_lines, verify_lines
 from dance_flwr.evidence.pack import FUSED
 from dance_flwr.federation.client.client import Client
+from dance_flwr.federation.client.final_model import read_final
+from dance_flwr.federation.privacy.dp import affordable_rounds
+from dance_flwr.fingerprint import provenance
 from dance_flwr.methods import get_spec
+from dance_flwr.nn.calibration import Calibration
+from dance_flwr.runs.summary import privacy_facts
 
 _NODES_PER_BLOCK = 16_384  # written at once
 _FIELDS = {
@@ -61,21 +72,21 @@ def predict(
 
     Columns: `id`; `predicted` class, its calibrated `probability` and the `margin` to the second
     class; with evidence also `evidence_predicted` and `evidence_probability`, of the view that
-    rests on the evidence alone; with a coverage also `classes`, the set of classes in JSON.
+    uses the evidence only; with a coverage also `classes`, the set of classes in JSON.
 
     Parameters
     ----------
-    data : folder of a graph, whose labels are read only to print the accuracy, or a client's
-        folder, whose training labels count as in the run
+    data : folder of a graph (its labels are read only to print the accuracy), or folder of a client
+        (its training labels are used as in the run)
     out : new file, `.parquet`, `.csv` or `.jsonl`
-    evidence : new file of JSON lines, see `evidence_lines`; None = none
-    coverage : share of nodes whose class is to be in their set, which the validation nodes of a
-        client decide; None = no sets
+    evidence : new file of JSON lines, see `evidence_lines`; None = no evidence
+    coverage : share of nodes that shall have their class in their set, by the validation nodes of a
+        client; None = no sets
 
     Raises
     ------
     UserError : a file exists, cannot be created or is named twice, the method keeps no evidence,
-        the data do not fit the model, or are too few for the coverage
+        the data do not fit the model, or there are too few nodes for the coverage
     """
     _check_suffix("--out", out)
     for name, path in (("--out", out), ("--evidence", evidence)):
@@ -112,7 +123,7 @@ def predict(
 
 
 def _sets(bundle: Bundle, client: Client, probs: Tensor, coverage: float, log: Log) -> list[str]:
-    """Return the conformal set of every node as JSON, and log what they cover of the test nodes."""
+    """Return the conformal set of every node as JSON, and log their coverage of the test nodes."""
     data, names = client.data, client.data.card.class_names
     probs = bundle.calibration.apply(probs)
     val, test = (labelled_nodes(data, split) for split in (VAL, TEST))
@@ -143,13 +154,12 @@ def verify(
 
     Parameters
     ----------
-    data : what was predicted, as in `predict`
+    data : the same data as for `predict`
     predictions, evidence : files that `predict` wrote; None = not compared
 
     Raises
     ------
-    UserError : a file is none of these, or names the first row, line, span or weight that does not
-        agree
+    UserError : a file has another form; else names the first row, line, span or weight that differs
     """
     # Both before texts are encoded.
     rows = None if predictions is None else _read_rows(predictions)
@@ -167,7 +177,7 @@ def verify(
 
 
 def _verify_rows(bundle: Bundle, client: Client, rows: list[dict[str, Any]], path: Path) -> None:
-    """Compare every row of a table with what the bundle predicts."""
+    """Compare every row of a table with the predictions of the bundle."""
     blocks = _blocks(None, bundle, client, predict_proba(bundle, client))
     expected = [row for block in blocks for row in pa.table(block).to_pylist()]
     if len(rows) != len(expected):
@@ -256,24 +266,109 @@ def _blocks(
 
 
 def _log_accuracy(data: str, client: Client, probs: Tensor, log: Log) -> None:
-    """Log the accuracy on the nodes whose labels are known, and how many it leaves out."""
-    for name, labels, unknown in known_labels(data, client):
-        known = labels >= 0
-        total, left_out = int(known.sum()), sum(unknown.values())
-        if not total and not left_out:
-            continue
-        # Before calibration, which changes no predicted class.
-        hits = int((probs.argmax(dim=1) == labels)[known].sum())
-        line = f"{hits / total:.4f} on {counted(total, f'{name} node')}" if total else "not known"
-        if left_out:
-            nodes = "more" if total else "node" if left_out == 1 else "nodes"
-            has = "has a label" if left_out == 1 else "have labels"
-            line += f"; {left_out:,} {nodes} {has} that the model lacks: {_names(unknown)}"
-        log(f"accuracy    {line}")
+    """Log the accuracy on nodes with known labels, and how many have labels of other classes."""
+    name, labels, unknown = known_labels(data, client)
+    known = labels >= 0
+    total, left_out = int(known.sum()), sum(unknown.values())
+    if not total and not left_out:
+        return
+    # Before calibration, which changes no predicted class.
+    hits = int((probs.argmax(dim=1) == labels)[known].sum())
+    line = f"{hits / total:.4f} on {counted(total, f'{name} node')}" if total else "not known"
+    if left_out:
+        nodes = "more" if total else "node" if left_out == 1 else "nodes"
+        has = "has a label" if left_out == 1 else "have labels"
+        line += f"; {left_out:,} {nodes} {has} that the model lacks: {_names(unknown)}"
+    log(f"accuracy    {line}")
 
 
 def _names(counts: Mapping[str, int]) -> str:
-    """Return the first few names of classes, and how many more there are."""
+    """Return the first few class names, and how many more there are."""
     first = ", ".join(f"'{one_line(name)}'" for name in list(counts)[:_MAX_NAMES])
     rest = len(counts) - _MAX_NAMES
     return f"{first} and {rest} more" if rest > 0 else first
+
+
+def write_results(
+    client_folder: Path, run: str, out: Path | None, home: Path, log: Callable[[str], None]
+) -> tuple[Path, Bundle]:
+    """Export the model that a node kept of a run, and predict every node of its client.
+
+    Parameters
+    ----------
+    run : name of the run; "" = the newest one
+    out : new folder; None = results/RUN in `home`
+
+    Returns
+    -------
+    the folder with `predictions.csv` and `bundle/`, and the bundle
+    """
+    kept, facts = read_final(client_folder, run)
+    folder = out or home / "results" / str(facts["run"])
+    config = parse(facts["config"])
+    # A site knows its own validation accuracy, but no test accuracy.
+    unfitted = {"calibration": asdict(Calibration())}
+    record = (
+        unfitted
+        | facts
+        | {
+            "privacy": privacy_facts(config, affordable_rounds(config), 0),
+            "provenance": provenance(),
+            "history": [{"val_accuracy": facts["val_accuracy"]}],
+            "clients": [],
+            "test_accuracy": None,
+            "test_macro_f1": None,
+        }
+    )
+    if "calibration" not in facts:
+        log(
+            "warning     the node did not receive the temperature of the run, so probabilities are "
+            "not those of the server's record"
+        )
+    with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
+        write_json(Path(scratch) / RESULT, record)
+        shutil.copyfile(kept / MODEL, Path(scratch) / MODEL)
+        bundle = export(Path(scratch), folder / "bundle", client_folder)
+    predict(bundle, str(client_folder), folder / "predictions.csv", log=log)
+    return folder, bundle
+
+
+def conformal_threshold(probs: Tensor, labels: Tensor, coverage: float) -> float:
+    """Return the ceil((m + 1) coverage)-th smallest of the scores 1 - p_v(y_v), v = 1 .. m.
+
+    This is split conformal prediction (LAC; Sadinle et al. 2019): if validation nodes and new nodes
+    are exchangeable, `prediction_sets` contain the class of a new node with at least this
+    probability, whatever the model is.
+
+    Parameters
+    ----------
+    probs, labels : [m, C] and [m] int64, of nodes that did not train the model
+    coverage : in (0, 1)
+
+    Raises
+    ------
+    UserError : there are too few nodes, so that every class would be in every set
+
+    Examples
+    --------
+    >>> import torch
+    >>> probs = torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.8, 0.2]])
+    >>> round(conformal_threshold(probs, torch.tensor([0, 0, 0]), 0.5), 3)
+    0.2
+    """
+    # Exactly as written: 0.9 in binary is above nine tenths, so the rank for 9 nodes would be 10.
+    share = Fraction(str(coverage))
+    rank = ceil((len(labels) + 1) * share)
+    if rank > len(labels):
+        raise UserError(
+            f"--coverage: expected at least {ceil(share / (1 - share))} validation nodes with a "
+            f"label for {coverage:g}, found {len(labels)}; ask for less, or name the folder of a "
+            "client"
+        )
+    scores = 1 - probs.double().gather(1, labels[:, None])[:, 0]
+    return float(scores.sort().values[rank - 1])
+
+
+def prediction_sets(probs: Tensor, threshold: float) -> Tensor:
+    """Return which classes are in the set of each node: 1 - p <= threshold; [m, C] bool."""
+    return 1 - probs.double() <= threshold

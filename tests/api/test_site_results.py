@@ -10,7 +10,7 @@ import torch
 
 import client_app
 import server_app
-from dance_flwr.api.prediction.site_results import write_results
+from dance_flwr.api.prediction_table import write_results
 from dance_flwr.config.tree import flatten
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError

@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dance_flwr.api.prediction.bundle import Bundle, export
-from dance_flwr.api.prediction.predicting import (
+from dance_flwr.api.bundle import Bundle, export
+from dance_flwr.api.predicting import (
     open_data,
     predict_proba,
     show_node,
 )
-from dance_flwr.api.prediction.table import predict, verify
+from dance_flwr.api.prediction_table import predict, verify
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.json_lines import _compare

@@ -1,0 +1,326 @@
+"""Evaluate finished runs again, on the test nodes of client folders on this machine.
+
+Clients send counts, neither pairs of classes nor what two models say of one node, so the record of
+a run has neither. Here the saved models predict the test nodes again, as the clients did at the
+end: for a confusion matrix, for the comparison of two runs, and for what joining the federation
+was worth to each client.
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.client_data.validated import labelled_nodes
+from dance_flwr.config.sections import ALONE, PERSONAL
+from dance_flwr.config.tree import RunConfig
+from dance_flwr.data.digests import check_files, data_commitment
+from dance_flwr.data.graphs.graph import TEST, VAL
+from dance_flwr.errors import ConfigError, UserError, counted
+from dance_flwr.federation.client.client import Client, shape_of
+from dance_flwr.federation.client.own_model import deployed_own
+from dance_flwr.federation.client.smoothing import smoothing_of
+from dance_flwr.federation.wire.keys import DATA_SHA256
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.metrics import QUANTILE, macro_f1
+from dance_flwr.runs.reader import config_of, load_model, read_result
+from dance_flwr.runs.units import size
+
+
+@dataclass(frozen=True)
+class TestedClient:
+    """The predictions of one client's test nodes.
+
+    Attributes
+    ----------
+    client : number of the client; class_names : in the order of the classes
+    labels : [m] int64
+    predicted : view -> [m] int64 class, "deployed" among them
+    """
+
+    client: int
+    class_names: tuple[str, ...]
+    labels: Tensor
+    predicted: Mapping[str, Tensor]
+
+
+def tested_clients(
+    run: Path, result: Mapping[str, Any], client_folder: Path | None = None
+) -> Iterator[TestedClient]:
+    """Yield the clients of a finished run with the predictions of their test nodes.
+
+    Parameters
+    ----------
+    run : folder of the run; result : content of its `result.json`
+    client_folder : folder of one client; None = all clients of the run's partition
+
+    Raises
+    ------
+    UserError : the folders are not here, or their data are not those of the run
+    """
+    partition = result.get("partition_dir")
+    if client_folder is None and (not partition or not Path(partition).is_dir()):
+        raise UserError("Not known here: the clients' folders are not on this machine.")
+    try:
+        config = config_of(result)
+    except ConfigError as error:
+        raise UserError(f"Not known here: the run is of another version: {error}.") from None
+    weights = load_model(run, str(result["model_fingerprint"]))
+    folders = [client_folder] if client_folder else _folders(Path(str(partition)), config, result)
+    for folder in folders:
+        card = check_files(folder)
+        # Why (decision 20): predictions on other data would not be those of the run.
+        if data_commitment(card) != result.get(DATA_SHA256, {}).get(str(card.client)):
+            raise UserError(
+                f"Not known here: {folder} was altered or prepared again after the run."
+            )
+        yield _predicted(folder, config, weights, result)
+
+
+def _folders(partition: Path, config: RunConfig, result: Mapping[str, Any]) -> list[Path]:
+    """Return the folders of the clients that took part, by the run's record."""
+    recorded = result.get(DATA_SHA256, {})
+    folders = [partition / f"client-{k}" for k in range(config.clients) if str(k) in recorded]
+    if not folders:
+        raise UserError("Not known here: the run's record holds no hash of a client's data.")
+    return folders
+
+
+def load_client(
+    folder: Path, config: RunConfig, weights: Mapping[str, Tensor], scratch: Path
+) -> Client:
+    """Return a client of a run with its model; files are written to `scratch` only."""
+    data = ClientData.of(folder, config, scratch / "derived")
+    client, classes = Client(data, config), len(data.card.class_names)
+    side = client.spec.server_type()(config, shape_of(data.text_dim, classes, config))
+    client.load(dict(side.model_for(data.card.client, weights)))
+    return client
+
+
+@torch.no_grad()
+def _predicted(
+    folder: Path, config: RunConfig, weights: Mapping[str, Tensor], result: Mapping[str, Any]
+) -> TestedClient:
+    with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
+        client = load_client(folder, config, weights, Path(scratch))
+        client.own = deployed_own(folder, str(result["run"]), config)
+        data = client.data
+        parts = [labelled_nodes(data, split) for split in (VAL, TEST)]
+        info = RoundInfo(
+            *(str(result["run"]), int(result["best_round"]), str(result["model_fingerprint"])),
+            final=True,
+            smooth=smoothing_of(config, data),
+        )
+        # Both splits at once, as at the end of the run: a method may draw neighbours per batch.
+        views = client.predict(info, torch.cat(parts))
+        guesses = {name: probs.argmax(dim=1)[len(parts[0]) :] for name, probs in views.items()}
+        names, labels = tuple(data.card.class_names), data.labels[parts[1]]
+        return TestedClient(data.card.client, names, labels, guesses)
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Counts of the test nodes of all clients.
+
+    Attributes
+    ----------
+    class_names : in the order of the classes
+    counts : [classes][predictions] nodes
+    remark : how the counts differ from the run's record; "" if they agree
+    """
+
+    class_names: Sequence[str]
+    counts: Sequence[Sequence[int]]
+    remark: str = ""
+
+
+def confusion_matrix(run: Path, result: Mapping[str, Any]) -> Confusion:
+    """Predict the test nodes of a finished run's clients again, and count."""
+    total, names = torch.zeros(0, 0, dtype=torch.int64), tuple[str, ...]()
+    for tested in tested_clients(run, result):
+        names = tested.class_names
+        classes = len(names)
+        pairs = tested.labels * classes + tested.predicted["deployed"]
+        counts = torch.bincount(pairs, minlength=classes * classes).view(classes, classes)
+        total = counts if not total.numel() else total + counts
+    return Confusion(names, total.tolist(), _remark(total, result))
+
+
+def _remark(counts: Tensor, result: Mapping[str, Any]) -> str:
+    """Return how the counts differ from the run's record; "" if they agree."""
+    hits, nodes = int(counts.diagonal().sum()), int(counts.sum())
+    recorded = round((result["test_accuracy"] or 0.0) * result["test_nodes"])
+    if (hits, nodes) == (recorded, result["test_nodes"]):
+        return ""
+    return (
+        f"The run itself counted {recorded:,} of {result['test_nodes']:,} right, on another device "
+        "or without a client that did not answer at the end."
+    )
+
+
+# View -> name: a model trained alone, the federation's model, and what the client deploys.
+MODELS = {ALONE: "alone", "global": "federated", "deployed": "deployed"}
+
+
+@dataclass(frozen=True)
+class Worth:
+    """Scores of three models on the test nodes of one client.
+
+    Attributes
+    ----------
+    client, nodes : number of the client, and of its labelled test nodes
+    accuracy, macro_f1 : by the names in `MODELS`; None without test nodes
+    gained, lost : number of nodes that only the deployed model, only the model trained alone
+        predicts correctly
+    """
+
+    client: int
+    nodes: int
+    accuracy: Mapping[str, float | None]
+    macro_f1: Mapping[str, float | None]
+    gained: int
+    lost: int
+
+    @property
+    def sentence(self) -> str:
+        """What joining was worth, in words, as far as these nodes can show."""
+        difference, half_width = paired_difference(self.gained, self.lost, self.nodes)
+        points, margin = 100 * difference, 100 * half_width
+        if not self.nodes:
+            return "no test nodes, so nothing is known"
+        if abs(points) <= margin:
+            shown = f"{points:+.1f} ± {margin:.1f}"
+            return f"no difference that {counted(self.nodes, 'node')} can show ({shown})"
+        verb = "is worth" if points > 0 else "costs"
+        return f"joining {verb} {abs(points):.1f} ± {margin:.1f} points here"
+
+
+def worth(run: Path, client_folder: Path | None = None) -> Iterator[Worth]:
+    """Yield what joining was worth to each client of a run with personal models.
+
+    Parameters
+    ----------
+    run : folder of the run
+    client_folder : folder of one client; None = all clients of the run's partition
+    """
+    result = read_result(run)
+    personal = str(result["config"].get("personal", "off"))
+    if ALONE not in PERSONAL.get(personal, ()):
+        raise UserError(
+            f"{run}: expected a run with personal models, whose clients have also trained alone, "
+            f"found personal = {personal}; run again with --set personal=mix"
+        )
+    for tested in tested_clients(run, result, client_folder):
+        yield _of_client(tested)
+
+
+def _of_client(tested: TestedClient) -> Worth:
+    labels = tested.labels
+    guesses = {name: tested.predicted[view] for view, name in MODELS.items()}
+    hits = {name: guess == labels for name, guess in guesses.items()}
+    shares = {name: float(h.float().mean()) if len(labels) else None for name, h in hits.items()}
+    scores = {name: _macro_f1(guess, labels) for name, guess in guesses.items()}
+    gained = int((hits["deployed"] & ~hits["alone"]).sum())
+    lost = int((hits["alone"] & ~hits["deployed"]).sum())
+    return Worth(tested.client, len(labels), shares, scores, gained, lost)
+
+
+def _macro_f1(guess: Tensor, labels: Tensor) -> float | None:
+    size = int(torch.cat([guess, labels]).max()) + 1 if len(labels) else 0
+    parts = (labels[guess == labels], guess, labels)
+    return macro_f1(*(torch.bincount(part, minlength=size).tolist() for part in parts))
+
+
+def paired_difference(gained: int, lost: int, nodes: int) -> tuple[float, float]:
+    """Return the difference of two accuracies on the same nodes, and half of its 95 % interval.
+
+    The interval of Agresti and Min (2005, "Simple improved confidence intervals for comparing
+    matched proportions"): half a node is added to each of the four counts. The difference is the
+    plain one.
+
+    Parameters
+    ----------
+    gained, lost : number of nodes that only the first, only the second model predicts correctly
+
+    Examples
+    --------
+    >>> difference, half = paired_difference(12, 4, 100)
+    >>> round(difference, 3), round(half, 3)
+    (0.08, 0.078)
+    """
+    if not nodes:
+        return 0.0, 0.0
+    total, up, down = nodes + 2, gained + 0.5, lost + 0.5
+    spread = (up + down - (up - down) ** 2 / total) ** 0.5 / total
+    return (gained - lost) / nodes, QUANTILE * spread
+
+
+def with_cost(row: Worth, result: Mapping[str, Any]) -> str:
+    """Return the sentence of a client with what its rounds cost."""
+    seconds, moved = cost_of(result, row.client)
+    cost = f"{size(moved)} of models" + ("" if seconds is None else f", {seconds:.1f} s")
+    return f"client {row.client}: {row.sentence}; its rounds cost {cost}"
+
+
+def cost_of(result: Mapping[str, Any], client: int) -> tuple[float | None, int]:
+    """Return the seconds that a client trained in rounds, and the bytes of its models both ways.
+
+    The seconds are None where only the sums of all clients are known.
+    """
+    phases = result.get("seconds_by_client", {}).get(str(client))
+    ways = (row[way] for row in result["history"] for way in ("bytes_down", "bytes_up"))
+    moved = sum(int(sizes.get(str(client), 0)) for sizes in ways)
+    return sum(phases.values()) if phases else None, moved
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two methods, their accuracies on the same test nodes, and half of the 95 % interval of the
+    difference.
+    """
+
+    method: str
+    other: str
+    accuracy: float
+    other_accuracy: float
+    nodes: int
+    half_width: float
+
+    @property
+    def verdict(self) -> str:
+        """Which run is better, in words, as far as these nodes can show."""
+        difference = self.accuracy - self.other_accuracy
+        interval = f"{100 * difference:+.1f} ± {100 * self.half_width:.1f} points"
+        if abs(difference) <= self.half_width:
+            return f"no difference that {self.nodes:,} test nodes can show ({interval})"
+        side = "better" if difference > 0 else "worse"
+        return f"{self.method} is {side} than {self.other} ({interval})"
+
+
+def compare_runs(run: Path, other: Path) -> Comparison:
+    """Compare the models that two runs deploy, node by node.
+
+    Nodes that both predict correctly, or both wrongly, do not widen the interval.
+    """
+    results = [read_result(folder) for folder in (run, other)]
+    if results[0].get(DATA_SHA256) != results[1].get(DATA_SHA256):
+        raise UserError(
+            f"{other}: expected a run on the clients of {run}, found one on other data; compare "
+            "runs with the same data, clients, partition and seed"
+        )
+    pairs = zip(*map(tested_clients, (run, other), results), strict=True)
+    hits = [[one.predicted["deployed"] == one.labels for one in pair] for pair in pairs]
+    gained = sum(int((mine & ~theirs).sum()) for mine, theirs in hits)
+    lost = sum(int((theirs & ~mine).sum()) for mine, theirs in hits)
+    right, nodes = sum(int(mine.sum()) for mine, _ in hits), sum(len(mine) for mine, _ in hits)
+    if not nodes:
+        raise UserError(f"{run}: expected test nodes to compare on, found none at any client")
+    _, half_width = paired_difference(gained, lost, nodes)
+    first, second = (str(result["method"]) for result in results)
+    other_accuracy = (right - gained + lost) / nodes
+    return Comparison(first, second, right / nodes, other_accuracy, nodes, half_width)
