@@ -138,8 +138,7 @@ def page(
     The run is verified first, and the page says with what result. With --data, evidence of any
     graph or client's folder under the model of a bundle.
     """
-    from dance_flwr.pages.audit import write_page
-    from dance_flwr.pages.audit_subject import is_bundle, open_bundle, open_run
+    from dance_flwr.pages.audit import is_bundle, open_bundle, open_run, write_page
     from dance_flwr.pages.document import check_replaceable
 
     if out is not None:

@@ -158,8 +158,7 @@ def results(
     from dance_flwr.deploy.site import Site
     from dance_flwr.federation.client.measured import read_measured
     from dance_flwr.methods import get_spec
-    from dance_flwr.pages.audit import write_page
-    from dance_flwr.pages.audit_subject import open_bundle
+    from dance_flwr.pages.audit import open_bundle, write_page
 
     opened = Site.open(folder)
     place, bundle = write_results(opened.client_folder, run, out, opened.folder, typer.echo)

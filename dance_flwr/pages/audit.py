@@ -1,28 +1,40 @@
 """`dance-flwr evidence page`: the predictions of a client and their evidence in one HTML file."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dance_flwr.api.predicting import Log
+from dance_flwr.api.bundle import FACTS, Bundle
+from dance_flwr.api.predicting import Log, explainer_of, known_labels, open_data
+from dance_flwr.config.paths import RESULT
+from dance_flwr.data.card import CARD
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.errors import UserError, counted
 from dance_flwr.escaping import one_line
+from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.verify import verify_sources
+from dance_flwr.federation.client.client import Client
+from dance_flwr.federation.client.own_model import deployed_own
 from dance_flwr.fingerprint import provenance
-from dance_flwr.pages.audit_charts import rounds_by_node
-from dance_flwr.pages.audit_facts import PackFacts, pack_digests
-from dance_flwr.pages.audit_subject import Subject
-from dance_flwr.pages.audit_texts import TextBlocks
+from dance_flwr.methods import get_spec
+from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.nn.calibration import Calibration
+from dance_flwr.pages.audit_pack import LOW_MARGIN, PackFacts, pack_digests, rounds_by_node
 from dance_flwr.pages.document import Page, check_replaceable
-from dance_flwr.pages.node_choice import LOW_MARGIN, RULE, NodeSigns, numbers_of
+from dance_flwr.runs.finished_run import FinishedRun
+from dance_flwr.runs.inspection import verify_evidence
 from dance_flwr.runs.privacy_report import promises
 from dance_flwr.seeding import generator
 from dance_flwr.terminal import size
@@ -34,6 +46,282 @@ _CONTROLS = 3  # random passages in place of the marked ones, so many times
 # the page of a dense graph usable; the page names the nodes without effects.
 _MAX_ENTRIES = 70_000_000
 _SPLITS = {NO_SPLIT: "none", TRAIN: "train", VAL: "validation", TEST: "test"}
+RULE = (
+    "Nodes with more of three signs come first: the answer is wrong, the readings disagree, the "
+    f"lead over the second class is below {LOW_MARGIN:g} (barely). Then the smaller lead."
+)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The result of verifying the evidence before the page is written.
+
+    Attributes
+    ----------
+    passed : whether everything agreed
+    lines : what was compared, and at the end what did not agree
+    at : time in UTC; seconds : duration
+    """
+
+    passed: bool
+    lines: Sequence[str]
+    at: datetime
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The data of one client and the model that predicts them.
+
+    Attributes
+    ----------
+    client : the data, with the model loaded; name : name of the client on the page
+    explainer : explains this model's predictions of these data
+    kind : "run" or "bundle"; source : name of the run, or of the bundle's folder
+    record : content of `result.json` or `bundle.json`
+    labels : [n] int64, -1 = unknown
+    stored : packs of this model that the run kept; None = it kept none
+    rounds : files with packs of earlier rounds
+    home : default folder of the page; None = there is none
+    verification : result of verifying the evidence
+    """
+
+    client: Client
+    explainer: Explainer
+    name: str
+    kind: str
+    source: str
+    record: Mapping[str, Any]
+    labels: NDArray[np.int64]
+    stored: Packs | None
+    rounds: Sequence[Path]
+    home: Path | None
+    verification: Verification
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Ids of all nodes."""
+        return self.client.data.ids()
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """Texts of all nodes."""
+        return self.client.data.texts()
+
+    @cached_property
+    def views(self) -> dict[str, NDArray[np.float32]]:
+        """[n, C] probabilities of every node by view; the deployed ones are calibrated."""
+        info = RoundInfo("page", self.explainer.round, self.explainer.model_id, final=True)
+        with torch.no_grad():
+            probs = self.client.predict(info, torch.arange(self.client.data.num_nodes))
+        probs["deployed"] = self.calibration.apply(probs["deployed"])
+        return {name: of_view.float().cpu().numpy() for name, of_view in probs.items()}
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """The temperature of the run, which its bundle also has."""
+        return Calibration(**self.record["calibration"])
+
+
+def is_bundle(source: Path, data: str | None) -> bool:
+    """Return True for a bundle with `data`, False for a finished run without.
+
+    Raises
+    ------
+    UserError : `source` is neither, a bundle has no `data`, or a run has some
+    """
+    if (source / FACTS).is_file():
+        if data is None:
+            raise UserError(
+                "--data: expected the folder of a graph or of a client beside a bundle, found none"
+            )
+        return True
+    if data is not None:
+        raise UserError(
+            f"--data: expected a bundle, which `dance-flwr export` writes, found {source}; "
+            "leave --data out for the clients of a run"
+        )
+    if not (source / RESULT).is_file():
+        raise UserError(
+            f"expected the folder of a finished run or a bundle, found no {RESULT} and no {FACTS} "
+            f"in {source}"
+        )
+    return False
+
+
+@contextmanager
+def open_run(
+    run: Path, number: int, client_folder: Path | None, encode: int, log: Log
+) -> Iterator[Subject]:
+    """Open a client of a finished run after verifying its evidence.
+
+    Parameters
+    ----------
+    number : number of the client
+    client_folder : folder of the client, if the run's partition is not on this machine
+    encode : number of chunks to encode again for verification
+
+    Raises
+    ------
+    UserError : there is no such client, or the run keeps no evidence
+    """
+    finished = FinishedRun.open(run, client_folder)
+    folder = finished.folder_of(number)
+    verification = _verify(lambda write: verify_evidence(run, folder, write, encode), log)
+    data = finished.data(number)
+    client, run_folder = Client(data, finished.config), finished.run_folder(data)
+    client.load(finished.weights)
+    client.own = deployed_own(data.folder, str(finished.result["run"]), finished.config)
+    final = run_folder.final_path
+    yield Subject(
+        client=client,
+        explainer=finished.explainer(data),
+        name=f"client {data.card.client}",
+        kind="run",
+        source=str(finished.result["run"]),
+        record=finished.result,
+        labels=data.labels.cpu().numpy(),
+        stored=Packs.load(final) if final.is_file() else None,
+        rounds=[path for path in run_folder.all_packs() if path != final],
+        home=run_folder.folder if run_folder.folder.is_dir() else data.folder,
+        verification=verification,
+    )
+
+
+@contextmanager
+def open_bundle(folder: Path, data: str, log: Log) -> Iterator[Subject]:
+    """Open a graph, or a client's folder, with the model of a bundle.
+
+    Raises
+    ------
+    UserError : the bundle's method keeps no evidence, or the data do not fit the model
+    """
+    bundle = Bundle.open(folder)
+    if not get_spec(bundle.config.method).keeps_evidence:
+        raise UserError(
+            f"{folder}: expected a bundle of a method that keeps evidence, found one of "
+            f"{bundle.config.method!r}"
+        )
+    with open_data(bundle, data, log) as client:
+        client_data, of_client = client.data, (Path(data) / CARD).is_file()
+
+        def check(write: Log) -> None:
+            chunks = len(client_data.chunk_sha256)
+            verify_sources(client_data)
+            texts = client_data.num_nodes
+            read = f"{counted(chunks, 'text passage')} of {counted(texts, 'text')}"
+            write(f"{read}: digests are those kept with them")
+            write(f"evidence was computed by model {bundle.model_id} when this page was written")
+
+        labels = client_data.labels if of_client else known_labels(data, client)[1]
+        yield Subject(
+            client=client,
+            explainer=explainer_of(bundle, client),
+            name=f"client {client_data.card.client}" if of_client else Path(data).name,
+            kind="bundle",
+            source=folder.resolve().name,
+            record=bundle.facts,
+            labels=labels.cpu().numpy(),
+            stored=None,
+            rounds=[],
+            home=Path(data) if of_client else None,
+            verification=_verify(check, log),
+        )
+
+
+def _verify(check: Callable[[Log], None], log: Log) -> Verification:
+    """Run a check that logs what it compares and raises if something does not agree."""
+    lines: list[str] = []
+
+    def write(line: str) -> None:
+        lines.append(line)
+        log(line)
+
+    # Two clocks, as the system time may be changed while the check runs.
+    at, start, passed = datetime.now(UTC), monotonic(), True
+    try:
+        check(write)
+    except UserError as error:
+        # Why it goes on (decision 22): the page is written, and says in its head what failed.
+        passed = False
+        lines.append(str(error))
+    return Verification(passed, lines, at, monotonic() - start)
+
+
+@dataclass(frozen=True)
+class NodeSigns:
+    """Reasons to look at the predictions of n nodes.
+
+    Attributes
+    ----------
+    predicted : [n] int64; margin : [n] float32 between the two best classes
+    wrong : [n] bool, prediction differs from a known label
+    disagree : [n] bool, some view predicts another class
+    """
+
+    predicted: NDArray[np.int64]
+    margin: NDArray[np.float32]
+    wrong: NDArray[np.bool_]
+    disagree: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, views: dict[str, NDArray[np.float32]], labels: NDArray[np.int64]) -> "NodeSigns":
+        """Compare the deployed [n, C] probabilities with labels and with the other views."""
+        deployed = views["deployed"]
+        predicted = deployed.argmax(axis=1)
+        two = np.sort(deployed, axis=1)[:, -2:]
+        others = [probs.argmax(axis=1) != predicted for name, probs in views.items()]
+        return cls(
+            predicted,
+            # With one class there is no second.
+            two[:, -1] - two[:, 0] if two.shape[1] > 1 else two[:, 0],
+            (labels >= 0) & (predicted != labels),
+            np.any(others, axis=0),
+        )
+
+    def headline(self) -> str:
+        """Return how many predictions need a look, and why.
+
+        Examples
+        --------
+        >>> views = {"deployed": np.array([[0.9, 0.1], [0.6, 0.4]], np.float32)}
+        >>> NodeSigns.of(views, np.array([1, 0])).headline()
+        '1 of 2 predictions needs a look: 1 wrong, 0 with readings that disagree, 0 barely decided'
+        """
+        reasons = (self.wrong, self.disagree, self.margin < LOW_MARGIN)
+        look = int(np.any(reasons, axis=0).sum())
+        words = ("wrong", "with readings that disagree", "barely decided")
+        why = [f"{int(of.sum()):,} {word}" for of, word in zip(reasons, words, strict=True)]
+        need = "needs" if look == 1 else "need"
+        return (
+            f"{look:,} of {counted(len(self.margin), 'prediction')} {need} a look: {', '.join(why)}"
+        )
+
+    def order(self) -> NDArray[np.int64]:
+        """Return all nodes by `RULE`; [n] int64, ties in the order of the data."""
+        signs = self.wrong.astype(int) + self.disagree + (self.margin < LOW_MARGIN)
+        return np.lexsort((self.margin, -signs))
+
+
+def numbers_of(entries: Sequence[str], ids: Sequence[str], owner: str) -> NDArray[np.int64]:
+    """Return the numbers of nodes by their ids; an entry may be a comma-separated list of ids.
+
+    Parameters
+    ----------
+    owner : name of the client, for errors
+
+    Raises
+    ------
+    UserError : there is no node with this id
+    """
+    number = {name: place for place, name in enumerate(ids)}
+    names: list[str] = []
+    for entry in entries:
+        names += [entry] if entry in number else entry.split(",")  # an id may contain commas
+    for name in names:
+        if name not in number:
+            raise UserError(f"--nodes: expected ids of nodes of {owner}, found {name!r}")
+    return np.array([number[name] for name in dict.fromkeys(names)], np.int64)
 
 
 def write_page(
@@ -43,13 +331,13 @@ def write_page(
 
     Parameters
     ----------
-    out : None = in the folder that the run left at the client
-    nodes : ids of the nodes whose evidence is shown; none = the first `max_packs` by `RULE`
+    out : file of the page; None = `audit.html` in the folder of the run at the client
+    nodes : ids of the nodes with evidence on the page; empty = the first `max_packs` by `RULE`
 
     Raises
     ------
-    UserError : a node is not the client's, `out` exists and is no page, or the evidence did not
-        verify; then the page is written, and says so
+    UserError : a node is unknown, or `out` exists and is no page of this client; also if the
+        evidence did not verify, after writing the page, which says so
     """
     if out is None and subject.home is None:
         raise UserError("--out: expected the name of the page, found none, and no client's folder")
@@ -68,31 +356,29 @@ def write_page(
         f"evidence of {len(chosen):,}, effects of {done:,}; for its owner alone, as it contains "
         f"source texts of {subject.name}"
     )
-    # After the page, which says so, is written.
     if not subject.verification.passed:
         raise UserError(f"{path} says so: not verified: {subject.verification.lines[-1]}")
     return path
 
 
 def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tuple[Page, int]:
-    """Return the page, and how many packs have effects of their text.
+    """Return the page, and the number of packs with computed effects of their text.
 
     Parameters
     ----------
-    chosen : numbers of the nodes whose evidence the page holds
+    chosen : numbers of the nodes with evidence on the page
     """
     client_data, seed = subject.client.data, subject.client.config.seed
     packs, stored = _packs(subject, chosen)
     names = [one_line(name, marks=True) for name in client_data.card.class_names]
     digests = pack_digests(packs, subject.ids, client_data.card.class_names)
-    # After the digests, which name what the run sealed. A bundle's explainer has calibrated.
+    # After the digests, which are of sealed packs. The explainer of a bundle calibrates itself.
     if subject.kind == "run":
         packs = packs.calibrated(subject.calibration)
-    # From the seed of the run: a page that is written again has the same controls.
+    # The seed of the run, so that a page that is written again has the same controls.
     draws = generator(seed, "page", client=client_data.card.client)
     explainer = replace(subject.explainer, calibration=subject.calibration)
     effects = leave_out(explainer, packs, _CONTROLS, draws, _MAX_ENTRIES)
-    blocks = TextBlocks(subject.texts)
     facts = PackFacts(
         packs=packs,
         candidates=subject.explainer.selection(torch.as_tensor(chosen)),
@@ -105,15 +391,16 @@ def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tupl
         labels=subject.labels,
         class_names=names,
         rounds=rounds_by_node(subject.rounds, packs, names),
-        blocks=blocks,
     )
-    data = {f"pack-{row}": facts.of(row) for row in range(len(chosen))}
-    data |= blocks.data()
+    packed = [facts.of(row) for row in range(len(chosen))]
+    shown = {article["node"] for pack in packed for article in pack["articles"]}
+    data: dict[str, Any] = {f"pack-{row}": pack for row, pack in enumerate(packed)}
+    data |= {f"text-{node}": subject.texts[node] for node in sorted(shown)}
     data["index"] = _index(subject, signs, chosen, digests)
     page = Page(
         "audit.html.j2",
         f"Evidence of {subject.name}",
-        _header(subject, signs, (len(chosen), stored, len(blocks))),
+        _header(subject, signs, (len(chosen), stored, len(shown))),
         data,
         scripts=("audit_list.js", "audit_pack.js", "audit_verdict.js", "audit.js"),
         styles=("audit.css",),
@@ -122,8 +409,8 @@ def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tupl
 
 
 def _packs(subject: Subject, nodes: NDArray[np.int64]) -> tuple[Packs, int]:
-    """Return the packs of these nodes in their order, and how many the run had stored."""
-    # Why (decision 22): stored packs are shown as stored, so that a verdict is about what the run
+    """Return the packs of these nodes in this order, and how many of them the run had stored."""
+    # Why (decision 22): stored packs are shown as they are, so that verdicts are about what the run
     # sealed. Others are computed by the same model.
     stored = subject.stored
     if stored is None:
@@ -140,9 +427,9 @@ def _packs(subject: Subject, nodes: NDArray[np.int64]) -> tuple[Packs, int]:
 def _index(
     subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64], digests: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what the node table reads of every node, column by column, in the order of `RULE`.
+    """Return the columns of the node table, in the order of `RULE`.
 
-    The nodes whose evidence is shown are always among the rows.
+    Nodes with evidence on the page are always among the rows.
     """
     order, data = signs.order(), subject.client.data
     # -1 = the page has no pack of the node.
@@ -180,7 +467,7 @@ def _header(subject: Subject, signs: NodeSigns, counts: tuple[int, int, int]) ->
 
     Parameters
     ----------
-    counts : of packs on the page, of those that the run had stored, and of texts
+    counts : numbers of packs on the page, of those that the run had stored, and of texts
     """
     record, known = subject.record, subject.labels >= 0
     packs, stored, texts = counts

@@ -41,14 +41,12 @@ class Page:
     Attributes
     ----------
     template : name in `templates/`; it extends `base.html.j2`
-    title : of the window
-    facts : what the template reads; every text is escaped
-    data : name -> content of a block, which `unpack(name)` of `base.js` returns. Each block is
-        JSON, compressed by itself, so that a page opens only what it shows
+    title : title of the window
+    facts : variables of the template; every text is escaped
+    data : content of data blocks by name, which `unpack(name)` of `base.js` returns. Each block is
+        compressed separately, so that a page unpacks only what it shows
     scripts, styles : names in `static/`, after `base.js` and `base.css`
-    connects : whether the page may ask the server that it came from, for what changes while it is
-        open; a file may not
-    about : what the page is of: it does not replace one of something else; "" = not known
+    about : identity of the page, which only replaces pages of the same identity; "" = any
     """
 
     template: str
@@ -57,11 +55,10 @@ class Page:
     data: Mapping[str, Any] = field(default_factory=dict)
     scripts: Sequence[str] = ()
     styles: Sequence[str] = ()
-    connects: bool = False
     about: str = ""
 
     def html(self) -> bytes:
-        """Return the page, UTF-8; the same facts and data give the same bytes."""
+        """Return the page in UTF-8; the same facts and data give the same bytes."""
         script = "\n".join(map(static, (*_BASE_SCRIPTS, *self.scripts)))
         style = "\n".join(map(static, (*_BASE_STYLES, *self.styles)))
         text = (
@@ -71,7 +68,7 @@ class Page:
                 self.facts,
                 title=self.title,
                 generator=f"{_GENERATOR}\n{_identifier(self.about)}",
-                policy=policy(script, style, self.connects),
+                policy=policy(script, style),
                 script=script,
                 style=style,
                 blocks={name: packed(content) for name, content in self.data.items()},
@@ -81,11 +78,11 @@ class Page:
         return text.encode("utf-8", "xmlcharrefreplace")
 
     def write(self, path: Path, mode: int = PRIVATE) -> None:
-        """Write the page, whole or not at all; it has its mode before its first byte.
+        """Write the page atomically; the file has its mode before its first byte.
 
         Raises
         ------
-        UserError : `path` is there and no page of the same, or cannot be created
+        UserError : `path` exists and is no earlier version of this page, or cannot be created
         """
         content = self.html()
         check_replaceable(path, self.about)
@@ -95,7 +92,7 @@ class Page:
 
 @cache
 def environment() -> Environment:
-    """Return the one environment of all templates: escaping, and no name that is not given."""
+    """Return the environment of all templates, with escaping and without undefined names."""
     made = Environment(
         loader=PackageLoader("dance_flwr.pages"),
         autoescape=True,
@@ -109,7 +106,7 @@ def environment() -> Environment:
 
 
 def prose(text: str) -> Markup:
-    """Return a text with what stands between backticks as code.
+    """Return a text in HTML, with the parts between backticks as code.
 
     Examples
     --------
@@ -121,11 +118,11 @@ def prose(text: str) -> Markup:
 
 @cache
 def static(name: str) -> str:
-    """Return a file of `static/`, which is to stand in a script or style element.
+    """Return a file of `static/` for a script or style element.
 
     Raises
     ------
-    ValueError : it holds what would end that element
+    ValueError : it contains something that would end this element
     """
     text = (files("dance_flwr.pages") / "static" / name).read_text("utf-8")
     if match := _BREAKS_OUT.search(text):
@@ -133,18 +130,18 @@ def static(name: str) -> str:
     return text
 
 
-def policy(script: str, style: str, connects: bool = False) -> str:
-    """Return the Content-Security-Policy of a page with this one script and this one style.
+def policy(script: str, style: str) -> str:
+    """Return a Content-Security-Policy that allows this script and this style, and nothing else.
 
-    Nothing else runs, is fetched, framed or submitted; and no text becomes markup, as the script
-    has no type that the browser would trust as such.
+    Nothing else runs, is fetched, framed or submitted, and no text can become markup, as no trusted
+    type exists.
     """
-    # Why all of this (decision 22): texts of strangers are in the page, and none may act.
+    # Why so strict (decision 22): the page contains texts of strangers.
     rules = {
         "default-src": "'none'",
         "script-src": _hash_of(script),
         "style-src": _hash_of(style),
-        "connect-src": "'self'" if connects else "'none'",
+        "connect-src": "'none'",
         "base-uri": "'none'",
         "form-action": "'none'",
         "require-trusted-types-for": "'script'",
@@ -158,15 +155,15 @@ def _hash_of(text: str) -> str:
 
 
 def packed(content: Any) -> str:
-    """Return content as JSON, compressed, in base64: letters that no parser of HTML stops at.
+    """Return content as compressed JSON in base64, which needs no escaping in HTML.
 
     Raises
     ------
-    ValueError : a number is not finite, which JSON has no word for
+    ValueError : a number is not finite, which JSON cannot represent
     """
-    # ASCII: half of a surrogate pair stays what it is, which UTF-8 could not carry.
+    # ASCII, as UTF-8 cannot represent half of a surrogate pair.
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    # No time in the header: the same content gives the same bytes.
+    # No time in the header, so that the same content gives the same bytes.
     return base64.b64encode(gzip.compress(text.encode("ascii"), 6, mtime=0)).decode()
 
 
@@ -176,7 +173,7 @@ def unpacked(block: str) -> Any:
 
 
 def _identifier(about: str) -> str:
-    # A hash, as folders and ids of nodes are nobody's business where the page is passed on.
+    # A hash, so that a page that is passed on does not reveal folders and node ids.
     digest = sha256(about.encode()).hexdigest()[:32] if about else ""
     return f'<meta name="about" content="{digest}">'
 
@@ -186,11 +183,11 @@ def check_replaceable(path: Path, about: str = "") -> None:
 
     Parameters
     ----------
-    about : of the page; "" = not known yet
+    about : identity of the page; "" = not known yet
 
     Raises
     ------
-    UserError : something else than an earlier page of the same is there, or no file can be created
+    UserError : `path` exists and is no earlier version of this page, or cannot be created
     """
     if not path.exists():
         check_out(path)
@@ -199,7 +196,7 @@ def check_replaceable(path: Path, about: str = "") -> None:
     if path.is_file():
         with path.open("rb") as file:
             head = file.read(_HEAD)
-        # A page of ours is replaced, any other file never.
+        # Only pages are replaced, never another file.
         if _OURS.search(head):
             named = re.search(rb'<meta name="about" content="[^"]+">', head)
             if not (about and named) or named[0] == _identifier(about).encode():

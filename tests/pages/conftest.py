@@ -40,9 +40,7 @@ def audited(finished, client, out, texts=None, **options):
 
     `texts` replace those of the client, which then are not those that the packs are about.
     """
-    from dance_flwr.pages.audit import _packs, write_page
-    from dance_flwr.pages.audit_subject import open_run
-    from dance_flwr.pages.node_choice import NodeSigns
+    from dance_flwr.pages.audit import NodeSigns, _packs, open_run, write_page
 
     said = []
     with open_run(finished.folder, client, None, 0, said.append) as subject:

@@ -19,13 +19,18 @@ from dance_flwr.evidence.json_lines import evidence_lines
 from dance_flwr.evidence.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.pages import audit
-from dance_flwr.pages.audit_answer import answer, share, signed
-from dance_flwr.pages.audit_charts import rounds_by_node
-from dance_flwr.pages.audit_facts import pack_digests
-from dance_flwr.pages.audit_subject import open_run
-from dance_flwr.pages.audit_texts import TextBlocks, span_sha256, units, unseen
+from dance_flwr.pages.audit import NodeSigns, numbers_of, open_run
+from dance_flwr.pages.audit_pack import (
+    answer,
+    pack_digests,
+    rounds_by_node,
+    share,
+    signed,
+    span_sha256,
+    units,
+    unseen,
+)
 from dance_flwr.pages.document import unpacked
-from dance_flwr.pages.node_choice import NodeSigns, numbers_of
 from dance_flwr.seeding import generator
 
 
@@ -115,16 +120,12 @@ def test_a_digest_is_that_of_the_evidence_line(dance):
     assert pack_digests(heavier, data.ids(), data.card.class_names)[0] != digest
 
 
-def test_texts_lie_in_the_page_once_and_whole(page, dance):
+def test_texts_are_in_the_page_once_and_whole(page, dance):
     texts, ids = dance.data(1).texts(), dance.data(1).ids()
-    places = {}
-    for place in range(8):
-        for article in page.blocks[f"pack-{place}"]["articles"]:
-            block, position = article["text"]
-            assert page.blocks[f"texts-{block}"][position] == texts[article["node"]]
-            assert ids[article["node"]] in (article["name"], article["name"])
-            places.setdefault(article["node"], set()).add((block, position))
-    assert all(len(found) == 1 for found in places.values())
+    articles = [one for place in range(8) for one in page.blocks[f"pack-{place}"]["articles"]]
+    assert {one["name"] for one in articles} == {ids[one["node"]] for one in articles}
+    shown = {name: text for name, text in page.blocks.items() if name.startswith("text-")}
+    assert shown == {f"text-{one['node']}": texts[one["node"]] for one in articles}
 
 
 def test_marks_and_bars_are_effects_of_leaving_out(page, dance):
@@ -360,22 +361,6 @@ def test_offsets_count_what_a_browser_counts():
 def test_characters_that_do_not_show_are_named():
     assert unseen("a\tb\n") == ""
     assert unseen("a\u202eb\x00\x00") == "U+0000: 2, U+202E: 1"
-
-
-def test_large_texts_do_not_share_a_block():
-    blocks = TextBlocks(["a" * 300_000, "b" * 300_000, "c", ""])
-    assert [blocks.place(node) for node in (0, 1, 2, 3, 0)] == [
-        (0, 0),
-        (1, 0),
-        (1, 1),
-        (1, 2),
-        (0, 0),
-    ]
-    assert len(blocks) == 4
-    assert {name: len(texts) for name, texts in blocks.data().items()} == {
-        "texts-0": 1,
-        "texts-1": 3,
-    }
 
 
 def test_candidates_are_what_evidence_was_chosen_from(dance):

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dance_flwr.pages.audit_facts import pack_digests
+from dance_flwr.pages.audit_pack import pack_digests
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -3,8 +3,7 @@
 import pytest
 from support.builders import ragged
 
-from dance_flwr.pages.drawing import Bar, bars
-from dance_flwr.pages.ego_graph import EgoNode, edges_between, ego_graph
+from dance_flwr.pages.drawing import Bar, EgoNode, bars, edges_between, ego_graph
 
 HOSTILE = "</svg><script>alert(1)</script>"
 

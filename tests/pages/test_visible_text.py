@@ -5,8 +5,7 @@ import shutil
 
 import pytest
 
-from dance_flwr.pages.audit import write_page
-from dance_flwr.pages.audit_subject import open_run
+from dance_flwr.pages.audit import open_run, write_page
 from dance_flwr.pages.document import environment
 from dance_flwr.pages.run_page import report_run
 

@@ -20,7 +20,7 @@ from dance_flwr.federation.wire import keys
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn import calibration
 from dance_flwr.nn.calibration import TEMPERATURES, Calibration
-from dance_flwr.pages.audit_subject import open_run
+from dance_flwr.pages.audit import open_run
 from dance_flwr.runs.evidence import FinishedRun, show_evidence, verify_evidence
 
 

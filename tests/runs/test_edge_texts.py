@@ -20,7 +20,7 @@ from dance_flwr.data.graphs.folder import read_folder, write_folder
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.pages import audit
-from dance_flwr.pages.audit_subject import open_run
+from dance_flwr.pages.audit import open_run
 from dance_flwr.pages.document import unpacked
 from dance_flwr.runs.evidence import show_evidence, verify_evidence
 

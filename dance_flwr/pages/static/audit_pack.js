@@ -110,11 +110,7 @@ let asked = 0; // packs, so that one which opens late does not replace a later o
 async function showPack(index, row) {
   const turn = ++asked;
   const facts = await unpack(`pack-${index.pack[row]}`);
-  const blocks = new Map();
-  for (const one of facts.articles) {
-    const [block] = one.text;
-    if (!blocks.has(block)) blocks.set(block, await unpack(`texts-${block}`));
-  }
+  const texts = await Promise.all(facts.articles.map((one) => unpack(`text-${one.node}`)));
   if (turn !== asked) return;
   const { answer, graph, articles } = facts;
   const split = index.splits[index.split[row]];
@@ -135,7 +131,7 @@ async function showPack(index, row) {
         make("p", { class: "soft legend" }, make("span", { class: "sample for" }, "▲ for"), ` ${name}, `,
           make("span", { class: "sample against" }, "▼ against"), ", ", make("span", { class: "sample none" }, "● read"),
           ", no ", word("effect", "effect"), ". Unmarked text is folded."),
-        ...articles.map((one) => article(one, blocks.get(one.text[0])[one.text[1]]))),
+        ...articles.map((one, place) => article(one, texts[place]))),
       verdictForm(index, row, facts.digest)),
     make("h3", {}, "Details"),
     folded("Where the evidence lies", pictured(graph, "graph"),

@@ -1,0 +1,383 @@
+"""One evidence pack as the page shows it: answer, effects, texts, graph and earlier rounds."""
+
+import json
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dance_flwr.dance.inference import DEPLOYED
+from dance_flwr.dance.selection import HOPS, Selection
+from dance_flwr.data.text_record import EdgeSpans
+from dance_flwr.errors import counted
+from dance_flwr.escaping import one_line
+from dance_flwr.evidence.json_lines import evidence_lines
+from dance_flwr.evidence.leave_out import Effects
+from dance_flwr.evidence.pack import FUSED, Packs
+from dance_flwr.evidence.render import HOP_NAMES, READINGS, TOGETHER, edge_note
+from dance_flwr.nn.ragged import Ragged
+from dance_flwr.pages.drawing import MAX_REJECTED, Bar, EgoNode, bars, ego_graph
+
+LOW_MARGIN = 0.2  # a lead over the second class below this is "barely"
+# Effects below this count as none, in log-odds: 0.05 turns 50 % into 51 %.
+NO_EFFECT = 0.05
+_CLEAR_LEAD = 0.5  # then the second class has less than a quarter
+_NEIGHBOURS = ("", "neighbours", "neighbours of neighbours")  # the plurals of HOP_NAMES
+_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_USUAL = "\n\t"
+_MAX_CLASSES = 5  # in a table of probabilities
+ROUND_HEAD = ("round", "model says", "probability", "neighbours", "passages", "same evidence")
+
+
+def share(probability: float) -> str:
+    """Return a probability in percent, but never 0 % or 100 %, as no model is certain.
+
+    Examples
+    --------
+    >>> share(0.414), share(0.9991)
+    ('41 %', 'over 99 %')
+    """
+    if probability < 0.005:
+        return "under 1 %"
+    return "over 99 %" if probability >= 0.995 else f"{100 * probability:.0f} %"
+
+
+def signed(effect: float) -> str:
+    """Return an effect with a sign and two decimals; the minus is as wide as the plus."""
+    return f"{effect:+z.2f}".replace("-", "\u2212")
+
+
+def answer(
+    packs: Packs, effects: Effects, row: int, names: Sequence[str], label: int
+) -> dict[str, Any]:
+    """Return sentences: the model's answer, the label, a warning, and the control.
+
+    Parameters
+    ----------
+    names : names of the classes, safe to print
+    label : class of the node, -1 = unknown
+    """
+    best, rival = int(packs.predicted[row]), int(packs.rival[row])
+    says = f"The model says {names[best]}, {share(packs.decisive[row, best])}"
+    # With one class there is no second.
+    if rival != best:
+        lead = float(packs.decisive[row, best] - packs.decisive[row, rival])
+        how = "barely " if lead < LOW_MARGIN else "" if lead < _CLEAR_LEAD else "far "
+        says += f", {how}before {names[rival]}, {share(packs.decisive[row, rival])}"
+    of_label = "No label is known."
+    if label >= 0:
+        of_label = "The label is the same." if label == best else f"The label is {names[label]}."
+    return {
+        "says": f"{says}.",
+        "wrong": label >= 0 and label != best,
+        "label": of_label,
+        "warning": _warning(packs, effects, row, names),
+        "control": _control(packs, effects, row),
+    }
+
+
+def _warning(packs: Packs, effects: Effects, row: int, names: Sequence[str]) -> str:
+    """Return a warning if the marked text speaks against the predicted class, else ""."""
+    best, rival = int(packs.predicted[row]), int(packs.rival[row])
+    with_text = int(packs.probs[packs.stages.index(FUSED), row].argmax())
+    reasons = []
+    if effects.all_chunks[row] < -NO_EFFECT:  # False for NaN
+        reasons.append(f"it speaks for {names[rival]} and against {names[best]}")
+    if with_text != best:
+        reasons.append(f"the reading that uses it says {names[with_text]}")
+    return f"The marked text points elsewhere: {'; '.join(reasons)}." if reasons else ""
+
+
+def _control(packs: Packs, effects: Effects, row: int) -> str:
+    if not packs.chunk_ptr[row + 1] - packs.chunk_ptr[row]:
+        return "No text is marked, so none can be left out."
+    if not effects.done[row]:
+        return (
+            "What the answer is without the marked text was not computed, for the time it takes; "
+            "a page that names this node first with --nodes has it."
+        )
+    before, without, control = (
+        float(of[row]) for of in (effects.before, effects.without, effects.control)
+    )
+    line = f"Without the marked text: {share(before)} → {share(without)}; "
+    if packs.stages[-1] != DEPLOYED:
+        line = f"Before smoothing and personal models, w{line[1:]}"
+    if np.isnan(control):
+        return f"{line}there is not as much other text to compare with."
+    line += f"without as much other text: {share(before)} → {share(control)}."
+    if abs(before - without) <= abs(before - control):
+        line += " The marked text makes no more difference than other text."
+    return line
+
+
+def stage_table(packs: Packs, row: int, names: Sequence[str], label: int) -> dict[str, Any]:
+    """Return a table of probabilities by reading, of the most important classes.
+
+    Parameters
+    ----------
+    names : names of the classes, safe to print
+    label : class of the node, -1 = unknown
+    """
+    probs = packs.probs[:, row]
+    # The two classes of the log-odds, the prediction of each view, and the label.
+    classes = [int(packs.predicted[row]), int(packs.rival[row])]
+    classes += map(int, probs.argmax(axis=1))
+    classes += [label] if label >= 0 else []
+    listed = list(dict.fromkeys(classes))
+    for other in np.argsort(-packs.decisive[row], kind="stable"):
+        if len(listed) < min(_MAX_CLASSES, len(names)) and int(other) not in listed:
+            listed.append(int(other))
+    rows = []
+    for at, stage in enumerate(packs.stages):
+        used = stage in packs.views or stage in TOGETHER
+        best = int(probs[at].argmax())
+        cells = [f"{probs[at, k]:.3f}{' (first)' if k == best else ''}" for k in listed]
+        rows.append([f"{READINGS[stage]}{'' if used else ', not part of the answer'}", *cells])
+    heads = [f"{names[k]}{', the label' if k == label else ''}" for k in listed]
+    return {
+        "caption": f"Probabilities of {len(listed)} of {len(names)} classes, by reading",
+        "head": ["reading", *heads],
+        "rows": rows,
+    }
+
+
+def part_chart(packs: Packs, effects: Effects, row: int, names: Sequence[str]) -> dict[str, Any]:
+    """Return bars of what speaks for and against the predicted class, the largest first.
+
+    Parameters
+    ----------
+    names : names of the classes, safe to print
+    """
+    values = {
+        "marked text": effects.all_chunks[row],
+        "neighbours' labels": effects.labels[row],
+        "all neighbours": effects.neighbours[row],
+        "class sizes": effects.prior[row],
+    }
+    rows = [(name, float(value)) for name, value in values.items() if not np.isnan(value)]
+    rows.sort(key=lambda entry: -abs(entry[1]))
+    drawn = [
+        Bar(name, value, signed(value), "against" if value < 0 else "for") for name, value in rows
+    ]
+    best, rival = names[packs.predicted[row]], names[packs.rival[row]]
+    title = f"◀ for {rival} | for {best} ▶"
+    return {
+        "drawing": bars(f"{title}; the table below has the numbers", drawn),
+        "caption": title,
+        "head": ["left out", "effect"],
+        "rows": [[name, signed(value)] for name, value in rows],
+    }
+
+
+def rounds_by_node(
+    files: Iterable[Path], packs: Packs, names: Sequence[str]
+) -> Mapping[int, list[list[str]]]:
+    """Return rows of `ROUND_HEAD` by node, one row for each pack of an earlier round.
+
+    The last cell is the share of the weight of the earlier pack on chunks that the pack on the page
+    also has.
+
+    Parameters
+    ----------
+    files : files of packs, in the order of the rounds
+    names : names of the classes, safe to print
+    """
+    chunks_of = {int(v): packs.chunks[packs.chunks_of(row)] for row, v in enumerate(packs.nodes)}
+    result: dict[int, list[list[str]]] = defaultdict(list)
+    for path in files:
+        then = Packs.load(path)
+        for row in np.flatnonzero(np.isin(then.nodes, packs.nodes)).tolist():
+            node = int(then.nodes[row])
+            chunks, near = then.chunks_of(row), then.neighbours_of(row)
+            weights = then.chunk_weights[chunks]
+            same = np.isin(then.chunks[chunks], chunks_of[node])
+            shared = float(weights[same].sum()) / (float(weights.sum()) or 1.0)
+            neighbours = int((then.neighbour_hops[near] > 0).sum())
+            result[node].append(
+                [
+                    *(str(then.round), names[then.predicted[row]], f"{then.confidence[row]:.3f}"),
+                    *(str(neighbours), str(len(weights)), f"{shared:.3f}"),
+                ]
+            )
+    return result
+
+
+def units(text: str, place: int) -> int:
+    """Return the number of UTF-16 units before a character.
+
+    Python counts characters and a browser counts UTF-16 units, two for a character above U+FFFF.
+    """
+    return len(text[:place].encode("utf-16-le", "surrogatepass")) // 2
+
+
+def span_sha256(text: str, start: int, end: int) -> str:
+    """Return the sha256 of the UTF-8 text of a span, hexadecimal, as packs keep it."""
+    return sha256(text[start:end].encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def unseen(text: str) -> str:
+    """Return the invisible and reordering characters of a text with their counts; "" = none."""
+    counts = {
+        char: text.count(char)
+        for char in set(text)
+        if unicodedata.category(char) in _UNSEEN and char not in _USUAL
+    }
+    return ", ".join(f"U+{ord(char):04X}: {counts[char]:,}" for char in sorted(counts))
+
+
+def pack_digests(packs: Packs, ids: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the sha256 of each pack, [m], over its line of `evidence_lines` with sorted keys."""
+    return [
+        # Why this form (decision 22): a verdict names the line of the pack in `evidence.jsonl`.
+        sha256(json.dumps(line, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        for line in evidence_lines(packs, list(ids), names)
+    ]
+
+
+@dataclass(frozen=True)
+class PackFacts:
+    """The packs of a page, and everything that is shown with them.
+
+    Attributes
+    ----------
+    packs : packs of m nodes; candidates : the nodes and chunks that their evidence was chosen from
+    effects : effects of text, neighbours and prior on these predictions
+    digests : [m] digests of the packs
+    edge_spans : positions of edge texts in node texts; None without edge texts
+    ids, texts : ids and texts of all n nodes; rows : their neighbours
+    labels : [n] int64, -1 = unknown
+    class_names : names of the classes, safe to print
+    rounds : packs of earlier rounds by node, from `rounds_by_node`
+    """
+
+    packs: Packs
+    candidates: Selection
+    effects: Effects
+    digests: Sequence[str]
+    edge_spans: EdgeSpans | None
+    ids: Sequence[str]
+    texts: Sequence[str]
+    rows: Ragged
+    labels: NDArray[np.int64]
+    class_names: Sequence[str]
+    rounds: Mapping[int, list[list[str]]]
+
+    def of(self, row: int) -> dict[str, Any]:
+        """Return everything that the page shows of one pack, as JSON."""
+        packs, effects, names = self.packs, self.effects, self.class_names
+        articles, node = self._articles(row), int(packs.nodes[row])
+        label = int(self.labels[node])
+        return {
+            "digest": self.digests[row],
+            "answer": answer(packs, effects, row, names, label),
+            "parts": part_chart(packs, effects, row, names),
+            "articles": articles,
+            "stages": stage_table(packs, row, names, label),
+            "graph": self._graph(row, articles),
+            "rounds": {
+                "caption": "The same node in each round, and how much of its evidence is here too",
+                "head": ROUND_HEAD,
+                "rows": self.rounds.get(node, ()),
+            },
+        }
+
+    def _name(self, node: int) -> str:
+        return one_line(self.ids[node], marks=True)
+
+    def _articles(self, row: int) -> list[dict[str, Any]]:
+        """Return the evidence nodes of a pack with their spans, the node itself first."""
+        packs = self.packs
+        near = packs.neighbours_of(row)
+        chunks = range(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
+        spans: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for rank, at in enumerate(chunks, start=1):
+            node, (start, end) = int(packs.chunk_nodes[at]), map(int, packs.chunk_spans[at])
+            text, digest = self.texts[node], packs.chunk_sha256[at].tobytes().hex()
+            spans[node].append(
+                {
+                    "from": units(text, start),
+                    "to": units(text, end),
+                    "rank": rank,
+                    **_effect(float(self.effects.chunks[at])),
+                    "importance": f"{packs.chunk_weights[at]:.3f}",
+                    "sha256": digest,
+                    "characters": [start, end],
+                    # Checked again here, so that the page can mark an altered text.
+                    "same": span_sha256(text, start, end) == digest,
+                    "edge": edge_note(self.edge_spans, node, (start, end), self.ids),
+                }
+            )
+        columns: list[NDArray[Any]] = [
+            *(packs.neighbours, packs.neighbour_hops),
+            *(packs.neighbour_weights, packs.neighbour_labels),
+        ]
+        articles = []
+        for number, (node, hop, gate, label) in enumerate(
+            zip(*(column[near] for column in columns), strict=True), start=1
+        ):
+            node = int(node)
+            articles.append(
+                {
+                    "number": number,
+                    "node": node,
+                    "name": self._name(node),
+                    "hop": int(hop),
+                    "is": HOP_NAMES[hop],
+                    "importance": round(float(gate), 4),
+                    "label": self.class_names[label] if label >= 0 else "",
+                    "characters": len(self.texts[node]),
+                    "unseen": unseen(self.texts[node]),
+                    # In the order of the text.
+                    "spans": sorted(spans[node], key=lambda span: span["from"]),
+                }
+            )
+        return articles
+
+    def _graph(self, row: int, articles: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the ego graph, its table, and the rejected candidates."""
+        evidence = [
+            EgoNode(a["node"], a["name"], a["hop"], a["importance"], a["number"], a["label"])
+            for a in articles
+        ]
+        taken = {node.node for node in evidence}
+        rejected, notes = [], []
+        for hop in HOPS[1:]:
+            candidates = self.candidates.hops[hop]
+            first, last = int(candidates.ptr[row]), int(candidates.ptr[row + 1])
+            others = [n for n in candidates.index[first:last].tolist() if n not in taken]
+            drawn = others[:MAX_REJECTED]
+            rejected += [EgoNode(node, self._name(node), hop, 0.0) for node in drawn]
+            more = f", {len(drawn)} of them drawn" if len(drawn) < len(others) else ""
+            which = counted(
+                len(others), f"other {HOP_NAMES[hop]} was", f"other {_NEIGHBOURS[hop]} were"
+            )
+            notes.append(f"{which} not used{more}")
+        name = self._name(int(self.packs.nodes[row]))
+        rows = [
+            [str(n.article), n.name, HOP_NAMES[n.hop], f"{n.gate:.3f}", n.label or "none"]
+            for n in evidence
+        ]
+        return {
+            "drawing": ego_graph(
+                [*evidence, *rejected], self.rows, f"Node {name} and where its evidence lies"
+            ),
+            "caption": "Evidence nodes",
+            "head": ["text", "node", "is", "importance", "training label"],
+            "rows": rows,
+            "notes": notes,
+            "rejected": [[n.name, HOP_NAMES[n.hop]] for n in rejected],
+        }
+
+
+def _effect(value: float) -> dict[str, str]:
+    """Return the effect of a passage in words: for, against, none, or unknown for NaN."""
+    if np.isnan(value):
+        return {"kind": "unknown", "effect": "not computed"}
+    kind = "none" if abs(value) < NO_EFFECT else "for" if value > 0 else "against"
+    return {"kind": kind, "effect": signed(value)}
