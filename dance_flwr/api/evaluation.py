@@ -23,13 +23,13 @@ from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.errors import ConfigError, UserError, counted
 from dance_flwr.federation.client.client import Client, shape_of
-from dance_flwr.federation.client.own_model import deployed_own
+from dance_flwr.federation.client.run_files import deployed_own
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.federation.wire.keys import DATA_SHA256
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import QUANTILE, macro_f1
-from dance_flwr.runs.reader import config_of, load_model, read_result
-from dance_flwr.runs.units import size
+from dance_flwr.runs.result import config_of, load_model, read_result
+from dance_flwr.terminal import size
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,11 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.methods import check_method
 from dance_flwr.methods.contract import MethodSpec
-from dance_flwr.runs.latest import remember
 from dance_flwr.runs.locks import SERVER, exclusive
-from dance_flwr.runs.reader import read_result
+from dance_flwr.runs.result import read_result
 from dance_flwr.runs.resume import holds_run
-from dance_flwr.runs.simulation.engine import placed, run_in_process
+from dance_flwr.runs.run import set_latest_run
+from dance_flwr.runs.simulation.in_process import placed, run_in_process
 from dance_flwr.terminal import bar
 
 _DATA = "data"  # graphs that were given as objects, in the folder of the run
@@ -221,7 +221,7 @@ def _run(config: RunConfig, progress: bool, graph: TextGraph | None = None) -> R
     folder = Path(config.out)
     with nullcontext() if graph is None else _stored(graph, Path(config.data)):
         prepare(config, _pass_warnings)
-    remember(folder)
+    set_latest_run(folder)
     with exclusive(folder, SERVER), round_bar(config.rounds, progress) as on_round:
         # `Result.model` would open the bundle of the earlier run.
         _forget_bundle(folder)

@@ -37,12 +37,12 @@ from dance_flwr.escaping import one_line
 from dance_flwr.evidence.json_lines import evidence_lines, read_lines, verify_lines
 from dance_flwr.evidence.pack import FUSED
 from dance_flwr.federation.client.client import Client
-from dance_flwr.federation.client.final_model import read_final
+from dance_flwr.federation.client.run_files import read_final
 from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.fingerprint import provenance
 from dance_flwr.methods import get_spec
 from dance_flwr.nn.calibration import Calibration
-from dance_flwr.runs.summary import privacy_facts
+from dance_flwr.runs.result import privacy_of
 
 _NODES_PER_BLOCK = 16_384  # written at once
 _FIELDS = {
@@ -312,7 +312,7 @@ def write_results(
         unfitted
         | facts
         | {
-            "privacy": privacy_facts(config, affordable_rounds(config), 0),
+            "privacy": privacy_of(config, affordable_rounds(config), 0),
             "provenance": provenance(),
             "history": [{"val_accuracy": facts["val_accuracy"]}],
             "clients": [],

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from dance_flwr.api.bundle import Bundle, export
 from dance_flwr.api.notebook import table_html
 from dance_flwr.api.predicting import Predictor
-from dance_flwr.config.paths import HISTORY
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError, counted
-from dance_flwr.runs.history import Round, whole_lines
+from dance_flwr.runs.result import Round, read_history
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -101,7 +100,7 @@ class Result:
     @property
     def history(self) -> History:
         """One row per round: loss, validation accuracy, seconds, bytes."""
-        return History(Round.read(line) for line in whole_lines(self.folder / HISTORY))
+        return History(read_history(self.folder))
 
     def to_frame(self) -> "DataFrame":
         """Return `clients` as a frame of pandas, a row per client."""

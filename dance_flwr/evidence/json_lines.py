@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jsonschema import Draft202012Validator, validators
+from jsonschema.exceptions import best_match
 
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.explain import Explainer
@@ -16,11 +18,37 @@ from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.verify import WEIGHT_TOLERANCE
 
 _LINES_PER_BLOCK = 1024  # recomputed at once
-# What a line holds: name -> type.
-# No more and no less: an unknown entry would be shown without having been verified.
-_LINE = {"id": str, "bundle": str, "model": str, "views": dict, "neighbours": list, "spans": list}
-_NEIGHBOUR = {"id": str, "hop": int, "gate": float}
-_SPAN = {"id": str, "start": int, "end": int, "weight": float, "sha256": str}
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    """Return the schema of an object with these properties and no others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [*properties],
+        # An unknown entry would be shown without having been verified.
+        "additionalProperties": False,
+    }
+
+
+_TEXT, _INTEGER = {"type": "string"}, {"type": "integer"}
+_NUMBER = {"type": "number", "minimum": -10, "maximum": 10}  # weights and probabilities
+_SHARES = {"type": "object", "minProperties": 1, "additionalProperties": _NUMBER}
+_NEIGHBOUR = _object(id=_TEXT, hop=_INTEGER, gate=_NUMBER)
+_SPAN = _object(id=_TEXT, start=_INTEGER, end=_INTEGER, weight=_NUMBER, sha256=_TEXT)
+_LINE = _object(
+    id=_TEXT,
+    bundle=_TEXT,
+    model=_TEXT,
+    views={"type": "object", "additionalProperties": _SHARES},
+    neighbours={"type": "array", "items": _NEIGHBOUR},
+    spans={"type": "array", "items": _SPAN},
+)
+# JSON Schema takes 1.0 for an integer, which cannot index a text.
+_INTEGERS = Draft202012Validator.TYPE_CHECKER.redefine(
+    "integer", lambda _, value: type(value) is int
+)
+_FORM = validators.extend(Draft202012Validator, type_checker=_INTEGERS)(_LINE)
 
 
 def evidence_lines(
@@ -128,7 +156,10 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     try:
         for number, text in enumerate(path.read_text("utf-8").splitlines(), start=1):
             where = f"{path} line {number}"
-            lines.append(_check_form(json.loads(text, object_pairs_hook=_without_repetition)))
+            line = json.loads(text, object_pairs_hook=_without_repetition)
+            if error := best_match(_FORM.iter_errors(line)):
+                raise ValueError(f"at {error.json_path}: {error.message:.100}")
+            lines.append(line)
         where = str(path)
         if not lines:
             raise ValueError("no line")
@@ -151,35 +182,6 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         name = next(name for name, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise ValueError(f"{name!r} twice")
     return values
-
-
-def _check_form(line: Any) -> dict[str, Any]:
-    """Return a line after checking that it holds what `evidence_lines` writes, and no more."""
-    _check_fields(line, _LINE, "a line")
-    for span in line["spans"]:
-        _check_fields(span, _SPAN, "a span")
-    for neighbour in line["neighbours"]:
-        _check_fields(neighbour, _NEIGHBOUR, "a neighbour")
-    for stage, shares in line["views"].items():
-        if not isinstance(shares, dict) or not shares:
-            raise ValueError(f"view {stage!r} without classes")
-        _check_fields(shares, dict.fromkeys(shares, float), f"view {stage!r}")
-    return line  # type: ignore[no-any-return]
-
-
-def _check_fields(fields: Any, kinds: Mapping[str, type], what: str) -> None:
-    if not isinstance(fields, dict):
-        raise ValueError(f"{what} that is no JSON object")
-    if other := kinds.keys() ^ fields.keys():
-        name = min(other)
-        raise ValueError(f"{what} {'with' if name in fields else 'without'} {name!r}")
-    for name, kind in kinds.items():
-        value = fields[name]
-        # Exact types, as True == 1 in Python. JSON writers of other languages write 1.0 as 1.
-        if type(value) is not kind and not (
-            kind is float and type(value) is int and value in (0, 1)
-        ):
-            raise ValueError(f"{what} with {value!r:.40} as {name!r}")
 
 
 def _check_spans(

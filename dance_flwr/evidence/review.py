@@ -17,7 +17,7 @@ Verdicts = Mapping[str, tuple[str, str, str, str]]
 
 
 def merge(files: Sequence[Path], log: Callable[[str], None]) -> None:
-    """Print agreement and kappa of the reviewers, a file each, and the nodes where they differ."""
+    """Print agreement and kappa of reviewers, one file each, and the nodes where they differ."""
     if len(files) < 2:
         raise UserError(f"--merge: expected the verdicts of two reviewers, found {len(files)} file")
     reviews = {str(path): _read(path) for path in files}
@@ -43,26 +43,27 @@ def merge(files: Sequence[Path], log: Callable[[str], None]) -> None:
 
 
 def agreement_of(chosen: NDArray[np.int64]) -> tuple[float, str, float]:
-    """Return the share of equal pairs of verdicts, the kappa's name, and kappa; NaN = not defined.
-
-    Cohen's kappa of two reviewers, Fleiss' of more.
+    """Return the share of equal pairs of verdicts, and Fleiss' or Cohen's kappa; NaN = not defined.
 
     Parameters
     ----------
-    chosen : [n, k] places in `WORDS` of the verdicts of k reviewers on the same n nodes
+    chosen : [n, k] positions in `WORDS` of the verdicts of k reviewers on the same n nodes
+
+    Returns
+    -------
+    agreement; "Cohen's" for two reviewers, "Fleiss'" for more; kappa
     """
     reviewers = chosen.shape[1]
+    name = "Cohen's" if reviewers == 2 else "Fleiss'"
     counts = np.stack([(chosen == word).sum(axis=1) for word in range(len(WORDS))], axis=1)
     pairs = (counts**2).sum(axis=1) - reviewers
     agreement = float(pairs.mean()) / (reviewers * (reviewers - 1))
     if len(np.unique(chosen)) == 1:
-        return agreement, "Cohen's" if reviewers == 2 else "Fleiss'", float("nan")
-    if reviewers == 2:
-        from sklearn.metrics import cohen_kappa_score
-
-        return agreement, "Cohen's", float(cohen_kappa_score(chosen[:, 0], chosen[:, 1]))
-    by_chance = float(((counts.sum(axis=0) / chosen.size) ** 2).sum())
-    return agreement, "Fleiss'", (agreement - by_chance) / (1 - by_chance)
+        return agreement, name, float("nan")
+    # Both compare with chance agreement: of these two reviewers, or of all verdicts together.
+    shares = np.stack([(chosen == word).mean(axis=0) for word in range(len(WORDS))])
+    chance = shares.prod(axis=1) if reviewers == 2 else shares.mean(axis=1) ** 2
+    return agreement, name, float((agreement - chance.sum()) / (1 - chance.sum()))
 
 
 def _read(path: Path) -> Verdicts:

@@ -1,9 +1,9 @@
-"""The client's own choice of a language model: its file, its endpoint, its bounds.
+"""The client's own choice of a language model: its file, its endpoint, its caps.
 
-A run says whether a model is asked (`llm.backend`), never which file is opened, which host is sent
-texts, or what that may cost. These come from the client's machine alone: from a TOML file that
-`$DANCE_FLWR_LLM` names, `$OPENAI_BASE_URL` where the file names no endpoint, and
-`$OPENAI_API_KEY`, the only place of a key.
+A run decides whether a model is used (`llm.backend`), but never which file is opened, which host
+gets texts, or how much that may cost. These settings come from the client's machine only: from the
+TOML file at `$DANCE_FLWR_LLM`; from `$OPENAI_BASE_URL` if the file has no endpoint; and from
+`$OPENAI_API_KEY`, the only place for a key.
 
     [llm]
     model-file = "qwen2.5-7b-instruct-q4_k_m.gguf"   # beside this file, or an absolute path
@@ -15,16 +15,15 @@ texts, or what that may cost. These come from the client's machine alone: from a
     max-calls = 500                                  # per run; 0 = no model is ever asked
     max-tokens = 200000                              # per run, whatever a run asks for
 
-Errors name the setting and its file, but no address: the line of an error travels to the server.
+Errors name the setting and its file but no address, as error messages are sent to the server.
 """
 
 import ipaddress
 import os
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from math import isfinite
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,7 +33,7 @@ from dance_flwr.errors import UserError, unknown
 FILE, BASE_URL, API_KEY = "DANCE_FLWR_LLM", "OPENAI_BASE_URL", "OPENAI_API_KEY"
 TABLE = "llm"
 _MAX_TIMEOUT = 3600.0  # seconds
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,7 @@ class LocalSettings:
     # Why (decision 21): texts stay on this machine unless its owner says otherwise.
     allow_remote: bool = False
     timeout: float = 60.0
-    # None: the bounds of the run hold. Every user of a model has a fallback beyond a cap (decision
-    # 21).
+    # None = the caps of the run. Every user of a model has a fallback at a cap (decision 21).
     max_calls: int | None = None
     max_tokens: int | None = None
     source: str = f"${FILE}"
@@ -71,10 +69,9 @@ def local_settings() -> LocalSettings:
     environment = os.environ
     path = environment.get(FILE, "")
     settings = _of_file(Path(path).expanduser()) if path else LocalSettings()
-    # The variable of the `openai` client stands in where the file names no endpoint.
+    # The variable of the `openai` client is used if the file has no endpoint.
     if not settings.base_url and (address := environment.get(BASE_URL, "")):
-        values = {item.name: getattr(settings, item.name) for item in fields(settings)}
-        settings = LocalSettings(**values | {"base_url": address, "source": f"${BASE_URL}"})
+        settings = replace(settings, base_url=address, source=f"${BASE_URL}")
     if settings.base_url:
         _check_address(settings)
     return settings
@@ -97,7 +94,7 @@ def _of_file(path: Path) -> LocalSettings:
     try:
         table = tomllib.loads(path.read_text("utf-8-sig")).get(TABLE, {})
     except (OSError, ValueError) as error:  # ValueError: not TOML, or not UTF-8
-        # Only the kind of the error: the line that is raised travels to the server.
+        # Only the kind of the error, as the message is sent to the server.
         reason = error.strerror if isinstance(error, OSError) else type(error).__name__
         raise UserError(
             f"${FILE}: expected a TOML file with a table [{TABLE}] at {path}, found {reason}; "
@@ -105,75 +102,48 @@ def _of_file(path: Path) -> LocalSettings:
         ) from None
     if not isinstance(table, Mapping):
         raise UserError(f"{path}: expected a table [{TABLE}], found none; see docs/llm.md")
-    known = {item.name.replace("_", "-") for item in fields(LocalSettings)} - {"source"}
-    if strange := sorted(table.keys() - known):
-        # The value is not shown: it may be a key that belongs into the environment.
-        line = unknown(f"{path}: [{TABLE}]", strange, sorted(known))
+    if strange := sorted(table.keys() - _EXPECTED.keys()):
+        # Without its value, which may be a key of an endpoint.
+        line = unknown(f"{path}: [{TABLE}]", strange, sorted(_EXPECTED))
         raise UserError(f"{line} (a key of an endpoint belongs into ${API_KEY})")
-    read = _Table(path, table)
-    return LocalSettings(
-        model_file=read.file("model-file"),
-        model_sha256=read.sha256("model-sha256"),
-        base_url=read.text("base-url"),
-        model=read.text("model"),
-        allow_remote=read.flag("allow-remote"),
-        timeout=read.seconds("timeout", LocalSettings.timeout),
-        max_calls=read.count("max-calls"),
-        max_tokens=read.count("max-tokens"),
-        source=str(path),
-    )
+    for key, value in table.items():
+        expected, is_valid = _EXPECTED[key]
+        if not is_valid(value):
+            # An address may contain a key or the name of a host.
+            found = "another value" if key == "base-url" else repr(value)[:100]
+            raise UserError(f"{path}: expected {expected} as {key}, found {found}; correct it")
+    values: dict[str, Any] = {
+        key.replace("-", "_"): value.strip() if isinstance(value, str) else value
+        for key, value in table.items()
+    }
+    if "model_file" in values:
+        # Relative to the file that names it.
+        values["model_file"] = path.resolve().parent / Path(values["model_file"]).expanduser()
+    if "model_sha256" in values:
+        values["model_sha256"] = values["model_sha256"].lower()
+    return LocalSettings(**values, source=str(path))
 
 
-class _Table:
-    """Reads typed values from the table of a file."""
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
-    def __init__(self, path: Path, table: Mapping[str, Any]) -> None:
-        self._path, self._table = path, table
 
-    def text(self, key: str) -> str:
-        value = self._table.get(key, "")
-        # A key that is set to an empty string is a mistake and not the default.
-        if not isinstance(value, str) or (key in self._table and not value.strip()):
-            raise self._wrong(key, "a string that is not empty", value)
-        return value.strip()
+def _is_count(value: object) -> bool:
+    # `type` and not `isinstance`, as True is an int.
+    return type(value) is int and value >= 0
 
-    def file(self, key: str) -> Path | None:
-        name = self.text(key)
-        # Relative to the file that names it, whatever folder the process was started in.
-        return self._path.resolve().parent / Path(name).expanduser() if name else None
 
-    def sha256(self, key: str) -> str:
-        value = self.text(key).lower()
-        # Empty means that any file is accepted.
-        if value and not _SHA256.fullmatch(value):
-            raise self._wrong(key, "64 hex digits", value)
-        return value
-
-    def flag(self, key: str) -> bool:
-        value = self._table.get(key, False)
-        if not isinstance(value, bool):
-            raise self._wrong(key, "true or false", value)
-        return value
-
-    def seconds(self, key: str, default: float) -> float:
-        value = self._table.get(key, default)
-        # `type` and not `isinstance`, to which true is 1.
-        number = float(value) if type(value) in (int, float) else 0.0
-        if not isfinite(number) or not 0 < number <= _MAX_TIMEOUT:
-            raise self._wrong(key, f"seconds > 0 and <= {_MAX_TIMEOUT:.0f}", value)
-        return number
-
-    def count(self, key: str) -> int | None:
-        value = self._table.get(key)
-        if value is not None and (type(value) is not int or value < 0):
-            raise self._wrong(key, "an integer >= 0", value)
-        return value
-
-    def _wrong(self, key: str, expected: str, value: object) -> UserError:
-        # An address may hold a key or the name of a host, and the line of an error travels to the
-        # server.
-        text = "another value" if key == "base-url" else repr(value)[:100]
-        return UserError(f"{self._path}: expected {expected} as {key}, found {text}; correct it")
+# What is expected of each key, in words and as a check.
+_EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("model-file", "base-url", "model"), ("a string that is not empty", _is_text)),
+    "model-sha256": ("64 hex digits", lambda v: _is_text(v) and bool(_SHA256.fullmatch(v.strip()))),
+    "allow-remote": ("true or false", lambda value: isinstance(value, bool)),
+    "timeout": (
+        f"seconds > 0 and <= {_MAX_TIMEOUT:.0f}",
+        lambda value: type(value) in (int, float) and 0 < value <= _MAX_TIMEOUT,
+    ),
+    **dict.fromkeys(("max-calls", "max-tokens"), ("an integer >= 0", _is_count)),
+}
 
 
 def _check_address(settings: LocalSettings) -> None:
@@ -181,7 +151,7 @@ def _check_address(settings: LocalSettings) -> None:
     try:
         address = urlsplit(settings.base_url)
         host = address.hostname or ""
-        # Reading the port raises if it is none.
+        # Raises if the port is invalid.
         _ = address.port
     except ValueError:
         host, address = "", urlsplit("")
@@ -190,7 +160,7 @@ def _check_address(settings: LocalSettings) -> None:
             f"{settings.source}: expected the base-url of an endpoint as http://HOST:PORT/v1, "
             "found another form; correct it"
         )
-    # A key can stand in each of the three; only the environment may hold one.
+    # Each of the three may contain a key, which belongs in the environment only.
     if address.username is not None or address.query or address.fragment:
         raise UserError(
             f"{settings.source}: expected a base-url without user, query and fragment, found one "
@@ -210,8 +180,7 @@ def is_loopback(host: str) -> bool:
     if host.lower().rstrip(".") == "localhost":
         return True
     try:
-        # What a name resolves to can change after this check, so that names other than localhost
-        # are remote.
+        # A name may resolve to another host after this check, so other names are remote.
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False

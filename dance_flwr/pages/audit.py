@@ -26,15 +26,14 @@ from dance_flwr.evidence.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.verify import verify_sources
 from dance_flwr.federation.client.client import Client
-from dance_flwr.federation.client.own_model import deployed_own
+from dance_flwr.federation.client.run_files import deployed_own
 from dance_flwr.fingerprint import provenance
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.pages.audit_pack import LOW_MARGIN, PackFacts, pack_digests, rounds_by_node
 from dance_flwr.pages.document import Page, check_replaceable
-from dance_flwr.runs.finished_run import FinishedRun
-from dance_flwr.runs.inspection import verify_evidence
+from dance_flwr.runs.evidence import FinishedRun, verify_evidence
 from dance_flwr.runs.privacy_report import promises
 from dance_flwr.seeding import generator
 from dance_flwr.terminal import size
@@ -169,7 +168,7 @@ def open_run(
     folder = finished.folder_of(number)
     verification = _verify(lambda write: verify_evidence(run, folder, write, encode), log)
     data = finished.data(number)
-    client, run_folder = Client(data, finished.config), finished.run_folder(data)
+    client, run_folder = Client(data, finished.config), finished.client_run_folder(data)
     client.load(finished.weights)
     client.own = deployed_own(data.folder, str(finished.result["run"]), finished.config)
     final = run_folder.final_path

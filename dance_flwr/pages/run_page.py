@@ -20,12 +20,10 @@ from dance_flwr.pages.run_sections import (
     percent,
     sections,
 )
-from dance_flwr.runs.compared import compared_with, remember_compared
-from dance_flwr.runs.facts import RunFacts, is_run, read_facts
-from dance_flwr.runs.reader import validated
+from dance_flwr.runs.result import validated
+from dance_flwr.runs.run import Run, compared_runs, is_run, read_run, set_compared_runs
 from dance_flwr.runs.tracking import Tracking, check_trackers, track
-from dance_flwr.runs.units import duration, size
-from dance_flwr.terminal import whole
+from dance_flwr.terminal import duration, size, whole
 
 EVERY_SECONDS = 5.0
 _MODE = 0o666  # before the umask, as for other files of a run: no text of a client is on the page
@@ -58,10 +56,10 @@ def report_run(
     """
     check_trackers(trackers)
     trackings = [Tracking(name, run) for name in trackers]
-    facts, overlaid = read_facts(run), _overlaid(run, others)
+    facts, overlaid = read_run(run), _overlaid(run, others)
     if page:
         check_replaceable(page, _about(run, page))  # before trackers store anything
-        remember_compared(run, list(overlaid))
+        set_compared_runs(run, list(overlaid))
     if every is not None and facts.runs:
         log(f"live        every {every:g} s until the run ends{f', {page}' if page else ''}")
     while every is not None and facts.runs:
@@ -69,7 +67,7 @@ def report_run(
             run_page(facts, every, overlaid, _about(run, page)).write(page, _MODE)
         track(trackings, facts)
         time.sleep(every)
-        facts = read_facts(run)
+        facts = read_run(run)
     # The end of the run, which the loop has read but not sent.
     track(trackings, facts)
     for tracking in trackings:
@@ -79,16 +77,16 @@ def report_run(
         log(f"page        {page}: run {facts.status.state}, {counted(facts.status.round, 'round')}")
 
 
-def _overlaid(run: Path, others: Sequence[Path]) -> dict[Path, RunFacts | str]:
+def _overlaid(run: Path, others: Sequence[Path]) -> dict[Path, Run | str]:
     """Return these runs and those of earlier comparisons, or why one is not shown."""
     folders = dict.fromkeys(other.resolve() for other in others)
-    every: dict[Path, RunFacts | str] = {f: read_facts(f) for f in folders if f != run.resolve()}
-    for folder in compared_with(run):
+    every: dict[Path, Run | str] = {f: read_run(f) for f in folders if f != run.resolve()}
+    for folder in compared_runs(run):
         # A run that the user names now was read above, where its error is raised.
         if folder in every:
             continue
         try:
-            every[folder] = read_facts(folder) if is_run(folder) else "its folder is gone"
+            every[folder] = read_run(folder) if is_run(folder) else "its folder is gone"
         except UserError as error:
             every[folder] = str(error)
     return every
@@ -100,9 +98,9 @@ def _about(run: Path, page: Path) -> str:
 
 
 def run_page(
-    facts: RunFacts,
+    facts: Run,
     refresh_seconds: float | None = None,
-    others: Mapping[Path, RunFacts | str] = MappingProxyType({}),
+    others: Mapping[Path, Run | str] = MappingProxyType({}),
     about: str = "",
 ) -> Page:
     """Return the page of a run, as far as it went.
@@ -115,7 +113,7 @@ def run_page(
     """
     status, now = facts.status, datetime.now(UTC)
     joining, remarks = _worth(facts)
-    runs = [other for other in others.values() if isinstance(other, RunFacts)]
+    runs = [other for other in others.values() if isinstance(other, Run)]
     answer = comparison(facts, runs, joining)
     shown = sections(facts, _confusion(facts), joining, runs) if facts.config else []
     remarks = [
@@ -153,7 +151,7 @@ def run_page(
     return Page("run.html.j2", title, content, scripts=scripts, styles=("run.css",), about=about)
 
 
-def _confusion(facts: RunFacts) -> Confusion | str:
+def _confusion(facts: Run) -> Confusion | str:
     """Return the confusion matrix of a finished run, or why it is not known."""
     if not facts.result:
         return ""
@@ -163,7 +161,7 @@ def _confusion(facts: RunFacts) -> Confusion | str:
         return str(error)
 
 
-def _worth(facts: RunFacts) -> tuple[Sequence[Worth], Sequence[str]]:
+def _worth(facts: Run) -> tuple[Sequence[Worth], Sequence[str]]:
     """Return what joining was worth to each client, or a remark why that is not known.
 
     Both are empty for a run without personal models.
@@ -176,7 +174,7 @@ def _worth(facts: RunFacts) -> tuple[Sequence[Worth], Sequence[str]]:
         return (), [f"What joining was worth: {error}"]
 
 
-def _subtitle(facts: RunFacts) -> str:
+def _subtitle(facts: Run) -> str:
     """Return the number of clients, the partition, the seed and the folder of a run."""
     parts = []
     if config := facts.config:
@@ -186,7 +184,7 @@ def _subtitle(facts: RunFacts) -> str:
     return ", ".join([*parts, Path(facts.status.folder).name])
 
 
-def _absent(facts: RunFacts) -> list[str]:
+def _absent(facts: Run) -> list[str]:
     names = client_names(facts)
     return [
         f"{names[gone.client]} did not take part in the last round: {gone.reason}"
@@ -194,7 +192,7 @@ def _absent(facts: RunFacts) -> list[str]:
     ]
 
 
-def _pairs(facts: RunFacts, now: datetime) -> list[tuple[str, str]]:
+def _pairs(facts: Run, now: datetime) -> list[tuple[str, str]]:
     """Return names and texts of the most important facts."""
     status, result, private = facts.status, facts.result, facts.privacy
     rounds = "" if status.rounds is None else f" of {status.rounds}"

@@ -28,10 +28,10 @@ from dance_flwr.metrics import wilson_interval
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.pages.charts import Points, known, line_chart
 from dance_flwr.runs import privacy_report
-from dance_flwr.runs.facts import RunFacts
-from dance_flwr.runs.history import Round
+from dance_flwr.runs.result import Round
+from dance_flwr.runs.run import Run
 from dance_flwr.runs.token_ledgers import ledger_lines
-from dance_flwr.runs.units import size
+from dance_flwr.terminal import size
 
 Row = Sequence["str | Cell"]
 
@@ -121,7 +121,7 @@ def _rounded(value: float | None, digits: int = 3) -> str:
     return "" if value is None else f"{value:.{digits}g}"
 
 
-def client_names(facts: RunFacts) -> dict[int, str]:
+def client_names(facts: Run) -> dict[int, str]:
     """Return the name of each client's site, or its number.
 
     Sites are those of the federation whose server wrote the run, or of a partition by sites.
@@ -149,7 +149,7 @@ def _readings(rows: Sequence[Round]) -> list[str]:
     return ["deployed", *sorted({view for row in rows for view in row.views} - {"deployed"})]
 
 
-def comparison(facts: RunFacts, others: Sequence[RunFacts], alone: Sequence[Worth] = ()) -> Section:
+def comparison(facts: Run, others: Sequence[Run], alone: Sequence[Worth] = ()) -> Section:
     """Return the test accuracy of a run beside other runs, training alone and a constant guess.
 
     Parameters
@@ -177,7 +177,7 @@ def comparison(facts: RunFacts, others: Sequence[RunFacts], alone: Sequence[Wort
     return Section("answer", "Test accuracy", sentences, [_curves(names, runs)], tables)
 
 
-def _curves(names: Sequence[str], runs: Sequence[RunFacts]) -> Markup:
+def _curves(names: Sequence[str], runs: Sequence[Run]) -> Markup:
     """Return the validation accuracy of several runs by round, or of one run by reading."""
     lines: dict[str, Points] = {}
     if len(runs) > 1:
@@ -193,7 +193,7 @@ def _curves(names: Sequence[str], runs: Sequence[RunFacts]) -> Markup:
     return line_chart("curves", title, text, "accuracy on validation nodes (%)", lines)
 
 
-def _test_accuracy(run: RunFacts) -> Cell:
+def _test_accuracy(run: Run) -> Cell:
     return measured(run.status.test_accuracy, run.result.get("test_nodes", 0))
 
 
@@ -201,7 +201,7 @@ def _with_verdict(name: str, verdict: str) -> Markup:
     return Markup("{} <small>{}</small>").format(name, verdict)
 
 
-def _verdict(facts: RunFacts, other: RunFacts) -> str:
+def _verdict(facts: Run, other: Run) -> str:
     if not other.result:
         return "known when both runs have ended"
     try:
@@ -210,7 +210,7 @@ def _verdict(facts: RunFacts, other: RunFacts) -> str:
         return str(error)
 
 
-def _trained_alone(facts: RunFacts, rows: Sequence[Worth]) -> Iterator[tuple[str, Cell]]:
+def _trained_alone(facts: Run, rows: Sequence[Worth]) -> Iterator[tuple[str, Cell]]:
     if not (nodes := sum(row.nodes for row in rows)):
         return
     accuracy, alone = (
@@ -222,7 +222,7 @@ def _trained_alone(facts: RunFacts, rows: Sequence[Worth]) -> Iterator[tuple[str
     yield _with_verdict(_ALONE, pair.verdict), measured(alone, nodes)
 
 
-def _largest_class(facts: RunFacts) -> Iterator[tuple[str, Cell]]:
+def _largest_class(facts: Run) -> Iterator[tuple[str, Cell]]:
     """Yield the accuracy of a guess that needs no text and no edge."""
     nodes = facts.result.get("test_by_class", {}).get("nodes", ())
     if total := sum(nodes):
@@ -232,10 +232,10 @@ def _largest_class(facts: RunFacts) -> Iterator[tuple[str, Cell]]:
 
 
 def sections(
-    facts: RunFacts,
+    facts: Run,
     confusion: Confusion | str,
     worth: Sequence[Worth],
-    others: Sequence[RunFacts] = (),
+    others: Sequence[Run] = (),
 ) -> list[Section]:
     """Return the parts of the page below its first screen, as far as the run went.
 
@@ -258,7 +258,7 @@ def sections(
 
 
 def _by_client(
-    facts: RunFacts, names: Mapping[int, str], worth: Sequence[Worth], others: Sequence[RunFacts]
+    facts: Run, names: Mapping[int, str], worth: Sequence[Worth], others: Sequence[Run]
 ) -> Section:
     title, clients = "Accuracy by client", facts.result.get("clients", ())
     if not clients:
@@ -384,7 +384,7 @@ def _by_round(rows: Sequence[Round]) -> Section:
     return Section("rounds", "By round", [text], charts, [table])
 
 
-def _cost(facts: RunFacts, names: Mapping[int, str]) -> Section:
+def _cost(facts: Run, names: Mapping[int, str]) -> Section:
     def total(way: str, client: int) -> int:
         return sum(getattr(row, way).get(client, 0) for row in facts.rows)
 
@@ -417,7 +417,7 @@ def _cost(facts: RunFacts, names: Mapping[int, str]) -> Section:
     return Section("cost", "Cost", [text], tables=[moved, *_seconds(facts, names), kinds])
 
 
-def _seconds(facts: RunFacts, names: Mapping[int, str]) -> list[Table]:
+def _seconds(facts: Run, names: Mapping[int, str]) -> list[Table]:
     rows, by_client = facts.rows, facts.client_seconds
     total = {p: sum(row.seconds.get(p) or 0.0 for row in rows) for row in rows for p in row.seconds}
     # Without the phases of other methods.
@@ -445,7 +445,7 @@ def _seconds(facts: RunFacts, names: Mapping[int, str]) -> list[Table]:
     ]
 
 
-def _privacy(facts: RunFacts) -> Section:
+def _privacy(facts: Run) -> Section:
     known_facts = facts.privacy
     charts, tables = [], []
     lines = [" ".join(line.split()) for line in privacy_report.promises({"privacy": known_facts})]
@@ -460,14 +460,14 @@ def _privacy(facts: RunFacts) -> Section:
     try:
         # Without the last two columns, counts and bytes of whole messages: a table above has them.
         held = [row[:-2] for row in privacy_report.table({"messages": facts.messages})]
-        caption, headings = "What messages held, and who could read it", privacy_report.columns()
+        caption, headings = "What messages held, and who could read it", privacy_report.COLUMNS
         tables.append(Table(caption, headings[:-2], held, numbers=False))
     except UserError as error:
         lines.append(str(error))
     return Section("left", "What left the clients", lines, charts, tables)
 
 
-def _record(facts: RunFacts, clients: Mapping[int, str]) -> Section:
+def _record(facts: Run, clients: Mapping[int, str]) -> Section:
     result, lines = facts.result, []
     if "calibration" in result:
         lines.append(f"Probabilities: {Calibration(**result['calibration'])}.")
@@ -490,7 +490,7 @@ def _record(facts: RunFacts, clients: Mapping[int, str]) -> Section:
     return Section("record", "Record of the run", lines, tables=tables)
 
 
-def _fingerprints(facts: RunFacts, clients: Mapping[int, str]) -> Table:
+def _fingerprints(facts: Run, clients: Mapping[int, str]) -> Table:
     result: Mapping[str, Any] = facts.result
     rows = [
         ("run", facts.status.run),

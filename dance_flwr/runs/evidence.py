@@ -315,7 +315,12 @@ def print_summary_counts(run: Path, client_folder: Path | None, log: Log) -> Non
     finished, total = FinishedRun.open(run, client_folder), SummaryCounts()
     for client in finished.clients:
         data = finished.data(client)
-        counts = SummaryCounts.of_client(finished.client_run_folder(data), data)
+        folder = finished.client_run_folder(data)
+        if (counts := SummaryCounts.of_client(folder.folder)) is None:
+            raise UserError(
+                f"{folder.summaries_path}: expected the summaries of a run with "
+                "llm.summaries = core, found none; run it with --set llm.summaries=core"
+            )
         total.merge(counts)
         log(f"client {data.card.client}: {counts.lines()[0]}; {calls_line(counts.calls)}")
     for line in total.lines():

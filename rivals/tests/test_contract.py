@@ -22,7 +22,7 @@ from support.graphs import WORDS
 from support.killing import Killed, asks, same, states
 from support.sites import toy_model, toy_site
 
-from dance_flwr.api.prediction.confusion import confusion_matrix
+from dance_flwr.api.evaluation import confusion_matrix
 from dance_flwr.config.plugins import METHODS, RIVALS
 from dance_flwr.config.tree import parse
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL

@@ -19,9 +19,9 @@ from dance_flwr.metrics import accuracy
 from dance_flwr.pages import run_page
 from dance_flwr.pages.run_page import report_run
 from dance_flwr.pages.run_sections import measured
-from dance_flwr.runs.facts import read_facts
 from dance_flwr.runs.locks import SERVER, exclusive
-from dance_flwr.runs.simulation.engine import run_in_process
+from dance_flwr.runs.run import read_run
+from dance_flwr.runs.simulation.in_process import run_in_process
 
 ASKING = {"src", "srcset", "data", "action", "formaction", "poster", "ping", "background"}
 
@@ -210,11 +210,11 @@ def test_sites_have_their_names(run, tmp_path):
 
 def test_sites_of_a_federation_have_their_names(dance, tmp_path):
     from dance_flwr.config.tree import parse
-    from dance_flwr.deploy.federation import Plan, create
+    from dance_flwr.deploy.federation import create
 
     config = parse({"encoder": dance.config.encoder})
-    plan = Plan(("127.0.0.1",), tuple(dance.result["class_names"]), ("aachen", "bonn", "jena"))
-    federation = create(tmp_path / "hospitals", plan, {}, config)
+    classes, sites = dance.result["class_names"], ("aachen", "bonn", "jena")
+    federation = create(tmp_path / "hospitals", ("127.0.0.1",), classes, sites, {}, config)
     folder = federation.folder / "runs" / "first"
     shutil.copytree(dance.folder, folder)
     rows = Parsed(page_of(folder)).table("Seconds by phase and client")
@@ -324,7 +324,7 @@ def test_live_until_the_run_is_killed(run_config, tmp_path, monkeypatch, cli):
     folder, seen = tmp_path / "run", []
 
     def look(row):
-        run_page.run_page(read_facts(folder), 5.0).write(folder / "report.html")
+        run_page.run_page(read_run(folder), 5.0).write(folder / "report.html")
         seen.append((folder / "report.html").read_text("utf-8"))
         if row["round"] == 2:
             raise Killed
@@ -349,7 +349,7 @@ def test_live_until_the_run_is_killed(run_config, tmp_path, monkeypatch, cli):
 def test_live_ends_with_the_run(dance, tmp_path, monkeypatch):
     folder, states = tmp_path / "run", []
     shutil.copytree(dance.folder, folder)
-    real = run_page.read_facts
+    real = run_page.read_run
 
     def running_twice(path):
         facts = real(path, alive=len(states) < 2)
@@ -362,7 +362,7 @@ def test_live_ends_with_the_run(dance, tmp_path, monkeypatch):
         slept.append(seconds)
         assert 'http-equiv="refresh"' in (folder / "page.html").read_text("utf-8")
 
-    monkeypatch.setattr(run_page, "read_facts", running_twice)
+    monkeypatch.setattr(run_page, "read_run", running_twice)
     monkeypatch.setattr(run_page, "time", SimpleNamespace(sleep=sleep))
     html = page_of(folder, every=2.0)
     assert states == ["running", "running", "finished"] and slept == [2.0, 2.0]
