@@ -5,8 +5,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
 from jaxtyping import config as checks
 from jaxtyping import install_import_hook
+
+# Their assertions explain themselves, as those of test modules do.
+pytest.register_assert_rewrite("support", "rival_support", "study_support")
 
 # Before these modules are imported: shapes and types are checked at every call, but in whole runs,
 # of which the checks take a third and which make no call that others do not make.
@@ -66,7 +70,6 @@ from functools import cache  # noqa: E402
 from types import SimpleNamespace  # noqa: E402
 
 import numpy as np  # noqa: E402
-import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 # Without a deadline, as a busy machine is no failure.

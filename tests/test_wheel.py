@@ -10,6 +10,7 @@ import time
 import uuid
 import venv
 import zipfile
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from support.graphs import SMALL
 from support.processes import MARK, marked
 from support.project import PROJECT
 
+from dance_flwr.cli.main import STUDIES
 from dance_flwr.data.card import read_ids
 from dance_flwr.fingerprint import provenance
 from dance_flwr.runs.checkpoint import CHECKPOINT
@@ -148,7 +150,13 @@ def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny)
 
     Data of a network is not there: that command says so and nothing else.
     """
-    commands = sorted(commands_of(PROJECT / "README.md"), key=lambda words: words[0] != "run")
+    studies = entry_points(group="dance_flwr.commands")
+    commands = [
+        words
+        for words in commands_of(PROJECT / "README.md")
+        if studies or words[0] not in STUDIES  # of a package that may not be here
+    ]
+    commands.sort(key=lambda words: words[0] != "run")
     mine, run = installed.work / "mine", "results/mine"
     shutil.copytree(tiny, mine)
     write_files_of_tools(installed.work)

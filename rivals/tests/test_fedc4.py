@@ -14,7 +14,6 @@ from dance_flwr_rivals.fedc4.server import (
     select_nodes,
     wasserstein_distances,
 )
-from dance_flwr_studies.reports import paper_values as paper
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rival_support.blocks import draw
@@ -334,8 +333,3 @@ def test_embeddings_of_another_shape_are_reported(run_config):
 def test_it_learns(run):
     keys = {"rounds": 12, "condense_steps": 60, "local_epochs": 3, "dropout": 0.2}
     assert run(**KEYS | keys, **WIDE).result["test_accuracy"] > 0.6
-
-
-def test_the_paper_prints_its_numbers():
-    assert paper.main_number("cora", "fedc4", 0.08) == (86.02, 0.21)
-    assert paper.main_number("citeseer", "fedc4", 0.02) == (73.91, 0.62)

@@ -31,7 +31,6 @@ from dance_flwr_rivals.fedgm.server import (
     union_operator,
 )
 from dance_flwr_rivals.stateful import StatefulServerSide
-from dance_flwr_studies.reports import paper_values as paper
 from hypothesis import given
 from hypothesis import strategies as st
 from rival_support.blocks import draw
@@ -340,8 +339,3 @@ def test_it_learns(run):
         "dropout": 0.2,
     }
     assert run(**KEYS | keys).result["test_accuracy"] > 0.6
-
-
-def test_the_paper_prints_its_numbers():
-    assert paper.main_number("cora", "fedgm", 0.08) == (84.15, 0.13)
-    assert paper.main_number("citeseer", "fedgm", 0.02) == (70.21, 0.43)

@@ -5,7 +5,6 @@ import pytest
 import torch
 from dance_flwr_rivals.condensation import client as condensed
 from dance_flwr_rivals.condensation.client import GCond, training_quotas
-from dance_flwr_studies.reports import paper_values as paper
 from support.graphs import TEXT_DIM
 
 from dance_flwr.federation.client.client import initial_model, shape_of
@@ -103,9 +102,3 @@ def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
 def test_it_learns(run):
     actual = run(**KEYS | {"rounds": 12, "condense_steps": 60, "local_epochs": 3, "dropout": 0.2})
     assert actual.result["test_accuracy"] > 0.6
-
-
-def test_the_paper_prints_its_numbers():
-    assert paper.main_number("cora", "gcond", 0.08) == (83.61, 0.26)
-    assert paper.main_number("citeseer", "gcond", 0.02) == (67.27, 0.66)
-    assert paper.main_number("cora", "random-core", 0.08) is None

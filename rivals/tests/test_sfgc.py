@@ -20,7 +20,6 @@ from dance_flwr_rivals.sfgc.trajectories import (
     trajectory,
     trajectory_loss,
 )
-from dance_flwr_studies.reports import paper_values as paper
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rival_support.blocks import blocks as blocks  # a stochastic block model of 90 nodes
@@ -319,8 +318,3 @@ def test_it_learns(run):
         }
     )
     assert actual.result["test_accuracy"] > 0.6
-
-
-def test_the_paper_prints_its_numbers():
-    assert paper.main_number("cora", "sfgc", 0.08) == (83.58, 0.25)
-    assert paper.main_number("citeseer", "sfgc", 0.02) == (69.34, 0.65)

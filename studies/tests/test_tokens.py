@@ -32,7 +32,7 @@ ASKED = ("fresh_prompt", "cached_prompt", "fresh_completion", "cached_completion
 @pytest.fixture
 def rival(monkeypatch):
     """A rival that asks a language model is registered, as `llm4rgnn`."""
-    register(monkeypatch)
+    register(monkeypatch, "llm4rgnn")
 
 
 def cells(*methods, backend="endpoint", seeds=(0, 1, 2), summaries=False, name="tokens"):
@@ -230,7 +230,7 @@ def test_an_old_row_without_ledgers_is_read(rival):
 def test_a_run_records_its_back_end_its_tokens_and_the_digest_of_its_cache(
     tiny, tmp_path, monkeypatch
 ):
-    register(monkeypatch)
+    register(monkeypatch, "llm4rgnn")
     keys = {**SMALL, "data": str(tiny), "clients": 3, "rounds": 1, "seed": 97}
 
     def made(method, out):

@@ -5,7 +5,7 @@ import typer
 from support.documents import commands_of
 from support.project import PROJECT
 
-from dance_flwr.cli.main import app
+from dance_flwr.cli.main import STUDIES, app
 
 DOCUMENTS = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/*.md"))]
 
@@ -15,6 +15,8 @@ def unknown(words):
     command: click.Command = typer.main.get_command(app)
     context = click.Context(command)
     words = list(words)
+    if words[0] in STUDIES and words[0] not in command.commands:  # of a package that is not here
+        return ""
     while isinstance(command, click.Group) and words and words[0] in command.commands:
         command = command.commands[words.pop(0)]
         context = click.Context(command, parent=context)
