@@ -1,9 +1,8 @@
 """Predictions after chunks were removed from the text bank, many cases in one pass.
 
-A text that changes at u changes g within the backbone's reach of u, and nothing beyond. So each
-case gets replicas of the nodes there and of its target, which read all other nodes from the one
-unchanged client. The result is what the whole client would predict with the changed bank; the
-graph and its weights stay.
+A changed text at u changes g within the backbone's reach of u only. So each case gets replicas of
+these nodes and of its target, which read all other nodes from the unchanged client. The result is
+the prediction of the whole client with the changed bank; the graph and its weights stay.
 """
 
 from collections.abc import Iterator
@@ -24,17 +23,17 @@ from dance_flwr.nn.hops import Balls, max_around, nodes_around
 from dance_flwr.nn.ragged import Ragged, concat_rows, stack_rows, weighted_rows
 
 TEXT_HOPS = 2  # where the evidence of a node comes from
-# Replicas per pass. A pass includes every node of the client too, so that it has at least as many
-# replicas: else a large client would be read once for a few of them.
+# Replicas per pass. A pass also includes every node of the client, so a pass of a large client has
+# at least as many replicas as the client has nodes.
 _NODES_PER_PASS = 8192
-_NODES_AT_ONCE = 4_000_000  # replicas that are listed before they are divided into passes
+_NODES_AT_ONCE = 4_000_000  # replicas to search for before they are divided into passes
 
 
 @torch.no_grad()
 def repredict(
     explainer: Explainer, targets: Tensor, remaining: Ragged, *, texts_elsewhere: bool = True
 ) -> Tensor:
-    """Return p(y | v_i) if only remaining_i are left of the chunks within two hops of v_i; [I, C].
+    """Return p(y | v_i) with only the chunks remaining_i within two hops of v_i; [I, C].
 
     All other chunks there are removed from the bank: t_u is pooled from the rest, and a node
     without chunks has t_u = 0 and offers no evidence. Then all of `predict` runs again: plain pass,
@@ -55,7 +54,7 @@ def repredict(
     owners = Ragged(changes.ptr, table.node_of_chunk[changes.index])
     changed_radius, read_radius = _radii(explainer)
     results = []
-    # By an upper bound, as the search for the replicas itself needs memory.
+    # By an upper bound, as the search for replicas itself needs memory.
     for group in _passes(max_replicas(explainer, targets, owners), _NODES_AT_ONCE):
         read = Balls.of(rows, targets[group], read_radius).take(_every(group))
         changed = nodes_around(rows, owners.take(group), changed_radius)
@@ -93,10 +92,10 @@ def near_chunks(data: ClientData, nodes: Tensor) -> Ragged:
 
 
 def _radii(explainer: Explainer) -> tuple[int, int]:
-    """Return the radius in which a changed text matters, and that in which evidence is read."""
+    """Return the radius of a changed text, and the radius in which evidence is read."""
     reach = explainer.model.backbone.reach
-    # Without a trained plain view, difficulty follows from the evidence of every node, so that a
-    # change is felt through evidence, too.
+    # Without a trained plain view, difficulty depends on the evidence of every node, so changes
+    # also spread through evidence.
     felt = 2 * reach + TEXT_HOPS if _everyone_reads(explainer) else reach
     return felt, reach if "core" in explainer.settings.views.split("+") else 0
 
@@ -112,10 +111,10 @@ def _every(rows: Tensor) -> Tensor:
 def _client(
     explainer: Explainer, replicas: Replicas, bank: TextTable, read: Ragged
 ) -> ReplicatedClient:
-    """Return the client and its replicas; `read` has the nodes by case whose evidence is read."""
+    """Return the client and its replicas; evidence is read for the nodes in `read`, by case."""
     data, total = explainer.data, replicas.size + replicas.origin.numel()
     if _everyone_reads(explainer):
-        # A difficulty that follows from evidence is that of every node.
+        # Difficulty depends on the evidence of every node.
         nodes = torch.arange(total, device=data.device)
     else:
         nodes = replicas.place(read.rows(), read.index)
@@ -152,12 +151,12 @@ def _changed_table(
 
     Parameters
     ----------
-    changes : chunks by case that are removed; without texts elsewhere those that stay
+    changes : chunks to remove by case; without texts elsewhere, chunks to keep
     """
     table = data.table
-    # Without texts elsewhere the client itself is blank, and only replicas have text.
+    # Without texts elsewhere, only replicas have text.
     shared = table if texts_elsewhere else _blank(table)
-    # Chunk embeddings are shared: a replica differs in which of them it has.
+    # Replicas share the chunk embeddings and differ in the chunks that they have.
     before = table.chunks_of.take(replicas.origin)
     total = table.chunks.size(0)
     named = torch.isin(
@@ -174,13 +173,13 @@ def _changed_table(
 
 
 def _pooled(data: ClientData, nodes: Tensor, rest: Ragged) -> Tensor:
-    """Return t_u of these nodes from what is left of their chunks, as the client reads texts."""
+    """Return t_u of these nodes, pooled from the rest of their chunks as the client pools texts."""
     chunks = data.table.chunks
     if data.reading.text_pooling != AGREEMENT:
         return pool_chunks(chunks[rest.index], rest.ptr)
 
-    # Why (decision 18): under pooling by agreement the rest is weighed around the c_u of the full
-    # texts. What the neighbours' texts said of a node stays, so that no text farther away changes.
+    # Why (decision 18): under pooling by agreement, the rest is weighted around the c_u of the full
+    # texts, so that no text farther away changes.
     def compute() -> Tensor:
         rows = data.table.chunks_of
         texts = pool_chunks(chunks[rows.index], rows.ptr)

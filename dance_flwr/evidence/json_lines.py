@@ -54,10 +54,10 @@ _FORM = validators.extend(Draft202012Validator, type_checker=_INTEGERS)(_LINE)
 def evidence_lines(
     packs: Packs, ids: list[str], names: Sequence[str], bundle: str = ""
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield one object per pack: what is predicted, and the spans that it rests on.
+    """Yield one object per pack: the predictions, and the spans and neighbours of the evidence.
 
-    `spans` are characters of the source text of a node of this graph, heaviest first, with the
-    sha256 of their UTF-8 text; `neighbours` are the nodes that the prediction draws on.
+    `spans` are ranges of characters in source texts, heaviest first, with the sha256 of their UTF-8
+    text; `neighbours` are the selected nodes.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def verify_lines(
 ) -> int:
     """Compare evidence with the texts of the data, then compute it again with the model.
 
-    Every node of the data has one line, as `evidence_lines` gives it.
+    Every node of the data must have one line.
 
     Parameters
     ----------
@@ -125,9 +125,9 @@ def verify_lines(
     data = explainer.data
     ids, texts = data.ids(), data.texts()
     row_of = {name: row for row, name in enumerate(ids)}
-    # The texts first: an altered text is named as one, and no model has to run.
+    # The texts first, so that an altered text is reported as such, before the model runs.
     spans = sum(_check_spans(line, row_of, texts, path) for line in lines)
-    # Why every node (decision 20): a line that was removed would not be missed otherwise.
+    # Why every node (decision 20): else nobody would notice a removed line.
     if missing := row_of.keys() - {line["id"] for line in lines}:
         first, more = min(missing, key=row_of.__getitem__), len(missing) - 1
         rest = f" and {more:,} more" if more else ""
@@ -145,7 +145,7 @@ def verify_lines(
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read evidence, all of the form that `evidence_lines` gives it.
+    """Read lines of evidence and check the form of each.
 
     Raises
     ------
@@ -208,13 +208,13 @@ def _check_spans(
 
 
 def _compare(line: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
-    """Compare a line with the one that the model gives."""
+    """Compare a line with the line that the model gives."""
     actual, wanted = sorted(_numbers(line)), sorted(_numbers(expected))
     surplus = Counter(key for key, _ in actual)
     surplus.subtract(key for key, _ in wanted)
     gaps = [  # NaN differs from every number
         (inf if isnan(a - b) else abs(a - b), key)
-        # Lists of different lengths are a fault that `surplus` names.
+        # `surplus` reports lists of different lengths.
         for (key, a), (_, b) in zip(actual, wanted, strict=False)
     ]
     fault = ""

@@ -1,4 +1,4 @@
-"""Every chunk from which the evidence of a node comes."""
+"""All chunks that the evidence of a node can come from."""
 
 from dataclasses import dataclass
 

@@ -23,7 +23,7 @@ from dance_flwr.evidence.summaries.summary import (
     spans_of,
 )
 
-# Stage -> what people read of it.
+# Stage -> its name for readers.
 READINGS = {
     "plain": "all texts and edges, none marked",
     "core": "the marked evidence as a small graph",
@@ -45,13 +45,13 @@ def render(
 ) -> str:
     """Return one pack as text.
 
-    It shows the deployed prediction, each view, what graph, text and labels contributed, a summary,
-    the gates by hop, and every source text with its spans in ⟦ ⟧, whose numbers [k] the summary
-    cites.
+    The text shows the deployed prediction, each view, the contributions of graph, text and labels,
+    a summary, the gates by hop, and every source text with its spans in ⟦ ⟧. The summary cites the
+    numbers [k] of spans.
 
     Parameters
     ----------
-    summary : of this pack; None = the extractive one
+    summary : summary of this pack; None = the extractive one
     """
     ids, texts = data.ids(), data.texts()
     near = packs.neighbours_of(row)
@@ -94,7 +94,7 @@ def render(
 
 
 def _answer(packs: Packs, row: int, names: Sequence[str]) -> list[str]:
-    """Return what is deployed, then each reading, then whether they disagree."""
+    """Return the deployed prediction, then each reading, then whether they disagree."""
     probs = {stage: packs.probs[at, row] for at, stage in enumerate(packs.stages)}
 
     def shown(stage: str) -> str:
@@ -125,14 +125,14 @@ def _answer(packs: Packs, row: int, names: Sequence[str]) -> list[str]:
 def _sum(packs: Packs, row: int, names: Sequence[str]) -> str:
     """Return the log-odds of the predicted class against its rival in the fused view, by part."""
     of, total = packs.parts[row], float(packs.parts[row].sum())
-    # A part of exactly 0 was not read, or had nothing to read.
+    # Parts of exactly 0 contributed nothing.
     parts = [f"{name} {part:+.2f}" for name, part in zip(_PARTS, of, strict=True) if part]
     classes = f"{names[packs.predicted[row]]} against {names[packs.rival[row]]}"
     return f"{classes}, by {READINGS[FUSED]}: {total:+.2f} = {', '.join(parts) or 0}"
 
 
 def edge_note(edges: EdgeSpans | None, node: int, span: tuple[int, int], ids: Sequence[str]) -> str:
-    """Return from which edges a span is, as in "from the edge to 'X'"; "" if from none.
+    """Return the edges that a span comes from, such as "from the edge to 'X'"; "" if none.
 
     Parameters
     ----------
@@ -148,14 +148,14 @@ def edge_note(edges: EdgeSpans | None, node: int, span: tuple[int, int], ids: Se
 
 def _name(node: str) -> str:
     """Return an id in quotes, without marks."""
-    # Why (decision 22): an id comes with the data and is a stranger's text, too.
+    # Why (decision 22): ids come from strangers, as texts do.
     return escaped(repr(node), marks=True)
 
 
 def _marked(text: str, spans: Sequence[Span], notes: Mapping[int, str]) -> str:
     """Return `text`, escaped, with each span wrapped and "| " before each line."""
-    # Why (decision 22): texts are those of strangers. Marks and control characters are escaped, and
-    # every line has a prefix, so that no text can pass for evidence.
+    # Why (decision 22): texts come from strangers. Marks and control characters are escaped, and
+    # every line has a prefix, so that no text can pretend to be evidence.
     parts, at = [], 0
     for span in sorted(spans, key=lambda span: span.start):
         parts += [escaped(text[at : span.start], marks=True)]

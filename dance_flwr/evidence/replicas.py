@@ -45,7 +45,7 @@ class Replicas:
         if not self._keys.numel():
             return node
         keys = case * self.size + node
-        # A key behind the last one is compared with the last, from which it differs.
+        # Keys after the last one are compared with the last one, which differs.
         at = torch.searchsorted(self._keys, keys).clamp(max=self._keys.numel() - 1)
         return torch.where(self._keys[at] == keys, self.size + at, node)
 
@@ -81,7 +81,7 @@ class ReplicatedGraph:
         """Return the client's operator, then the rows of the replicas, which point to replicas."""
         base, replicas = self._graph.operator(kind), self._replicas
         crow, col, value = base.crow_indices(), base.col_indices(), base.values()
-        # Values of the node itself: texts differ between cases, degrees and edges do not.
+        # The values of the origin: texts differ between cases, degrees and edges do not.
         entries = Ragged(crow, torch.arange(col.numel(), device=col.device)).take(replicas.origin)
         cols = replicas.place(replicas.case[entries.rows()], col[entries.index])
         rows = torch.cat([row_of_entry(crow), replicas.size + entries.rows()])
@@ -94,7 +94,7 @@ class _ReplicatedHops:
     """`HopLists` of the client's nodes and their replicas; empty where no evidence is read."""
 
     def __init__(self, hops: HopLists, replicas: Replicas, read: Tensor) -> None:
-        # Case -1 has no replicas: nodes of the client see the client.
+        # Case -1 has no replicas, so nodes of the client read the client.
         case = torch.cat([replicas.case.new_full((replicas.size,), -1), replicas.case])
         origin = torch.cat([torch.arange(replicas.size, device=case.device), replicas.origin])
 

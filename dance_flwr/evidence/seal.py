@@ -1,7 +1,7 @@
-"""The seal of a run's evidence: one hash over all packs that a client has when the run ends.
+"""The seal of a run's evidence: one hash over all packs of a client at the end of the run.
 
 The server keeps the hash in the run's record and the client keeps the packs, so neither can replace
-a pack afterwards, not even one whose model nobody has any more.
+a pack later, even if nobody has its model any more.
 """
 
 import json
@@ -15,7 +15,7 @@ from dance_flwr.errors import UserError
 def seal(folder: RunFolder, salt: str) -> str:
     """Return a hash of all files of a run's evidence, and write their digests beside them."""
     files = _files(folder)
-    # A server may ask for the seal of a run that this client never took part in: write nothing.
+    # A server may ask about a run that this client took no part in: write nothing.
     if files:
         write_json(folder.seal_path, files)
     # Why (decision 20): without the salt, a server that knows all but one label of a graph could
@@ -31,7 +31,7 @@ def verify_seal(folder: RunFolder, salt: str, expected: str) -> None:
     UserError : names the file that was altered, added or removed
     """
     files = _files(folder)
-    # Only the server's hash decides: the digests beside the packs could be rewritten with them.
+    # Only the server's hash counts, as the digests could be rewritten together with the packs.
     if commitment({"salt": salt, "files": files}) == expected:
         return
     sealed = _sealed(folder)
@@ -45,7 +45,7 @@ def verify_seal(folder: RunFolder, salt: str, expected: str) -> None:
 
 
 def _sealed(folder: RunFolder) -> dict[str, str]:
-    """Return the digests beside the evidence, which serve to name the file that changed."""
+    """Return the digests beside the evidence, which only help to name the changed file."""
     try:
         return dict(json.loads(folder.seal_path.read_text("utf-8")))
     except (OSError, ValueError, TypeError):

@@ -102,11 +102,11 @@ def verify_packs(explainer: Explainer, folder: RunFolder, sources: Sources) -> P
     UserError : names the first span, weight or model that does not agree
     """
     data, counts = explainer.data, PackCounts()
-    # Without the last state the core is not known: the state before it is of another core.
+    # Without the last state the core is not known, as an earlier state has another core.
     core = None
     if (folder.folder / STATE).is_file():
         stored = folder.load(data.device).core
-        core = stored if stored.numel() else None  # an empty core is that of a lost state
+        core = stored if stored.numel() else None  # empty: the state was lost
     for path in folder.all_packs():
         packs, final = Packs.load(path), path.stem == "final"
         if final and packs.model_id != explainer.model_id:
@@ -121,9 +121,9 @@ def verify_packs(explainer: Explainer, folder: RunFolder, sources: Sources) -> P
         counts.spans += len(packs.chunks)
         if not final:
             counts.by_round[int(path.stem.removeprefix("round-"))] = len(packs.nodes)
-        # Why (decision 20): the weights of a pack follow from the model that it names only where
-        # all of its evidence was selected by that model. Evidence that was frozen in an earlier
-        # round, or preselected by an earlier difficulty, rests on models that nobody keeps.
+        # Why (decision 20): the weights of a pack can be recomputed only if its model selected all
+        # of its evidence. Evidence that was frozen in an earlier round, or preselected by an
+        # earlier difficulty, depends on models that nobody keeps.
         fresh = explainer.settings.text_refresh_every > 0 and packs.difficulty_round == packs.round
         if packs.model_id == explainer.model_id and (final or fresh):
             # Packs of a round read the training graph, final packs the whole one.

@@ -16,9 +16,9 @@ _LARGEST_FILE = 8_000_000  # bytes
 
 def question_sha256(model: str, prompt: Prompt, limit: int, seed: int) -> str:
     """Return the key of a question, the sha256 of everything that its reply depends on."""
-    # Why (decision 21): whatever a reply depends on is in the key. The model's name has the back
-    # end, its version and the hash of its weights; a changed wording has another version of the
-    # template.
+    # Why (decision 21): the key contains everything that a reply depends on. The model's name has
+    # the back end, its version and the hash of its weights; a changed wording needs another version
+    # of the template.
     template = prompt.template
     content = {
         "model": model,
@@ -48,8 +48,7 @@ class Cache:
             entry = json.loads(path.read_text("utf-8"))
             completion = Completion(**{name: entry[name] for name in _FIELDS})
             return completion if entry["sha256"] == _digest(key, completion) else None
-        # A file that cannot be read is a question that was not asked: it is asked, and written
-        # again.
+        # Unreadable files count as missing, so the question is asked and written again.
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
 

@@ -83,10 +83,10 @@ class Session:
             self._check_failures()
 
     def ask(self, prompt: Prompt) -> Answer | None:
-        """Return the answer to a prompt, or None, for which the caller has a fallback.
+        """Return the answer to a prompt, or None, so that the caller uses its fallback.
 
-        None is returned if a cap is reached or if prompt and reply do not fit the context, which
-        are counted as `capped_calls`, and if the reply is unusable.
+        None is returned if a cap is reached or prompt and reply do not fit the context (both count
+        as `capped_calls`), and if the reply is unusable.
 
         Raises
         ------
@@ -98,13 +98,12 @@ class Session:
         # The cache before the caps: a cached question costs nothing.
         if completion := self._cache.find(key):
             value = usable(completion, prompt)
-            # Why (decision 21): an unusable reply of a model that repeats itself would come again;
-            # an operator may put an endpoint right under the same name, so that it is asked again.
+            # Why (decision 21): a model that repeats itself would give the unusable reply again; an
+            # endpoint may have been repaired under the same name, so it is asked again.
             if value is not None or self._repeats:
                 return self._answer_of_cache(completion, value)
         if not self._reserve(prompt, limit):
-            # Why (decision 21): capped is not failed: the model did nothing wrong, and fallbacks
-            # take over.
+            # Why (decision 21): a capped call has not failed, as the model did nothing wrong.
             self.counts.capped_calls += 1
             return None
         return self._ask_model(prompt, limit, key)
@@ -147,8 +146,7 @@ class Session:
         settings = self._settings
         if self.counts.fresh_calls >= settings.max_calls:
             return False  # before a tokeniser is loaded
-        # With the longest possible reply: a cap that is checked after the call would be exceeded by
-        # it.
+        # With the longest possible reply, as the call must not exceed the cap.
         tokens = prompt_tokens(self.model, prompt) + limit
         if tokens > settings.context:
             return False
