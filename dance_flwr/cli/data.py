@@ -43,7 +43,23 @@ EdgeWeight = Annotated[
 EdgeText = Annotated[
     str, typer.Option(help="`append` keeps relation and description of edges as texts")
 ]
-Dangling = Annotated[str, typer.Option(help="edges of which an end is no node: refuse or drop")]
+EdgesFrom = Annotated[
+    str, typer.Option(help="column of a node table with the ids of each node's neighbours")
+]
+Dangling = Annotated[
+    str,
+    typer.Option(
+        help="edges that name an unknown node: refuse, drop (at most half), or the number to drop"
+    ),
+]
+Missing = Annotated[
+    str, typer.Option(help="labels and texts that mean none, separated by commas, such as NA")
+]
+Quoting = Annotated[
+    str, typer.Option(help="of CSV files: standard, backslash or none; detected by default")
+]
+NoHeader = Annotated[bool, typer.Option("--no-header", help="the first row of a CSV file is data")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="print the report and store nothing")]
 Unlabelled = Annotated[
     str | None,
     typer.Option(help="labels that mean no label, separated by commas; default: -1,nan,none,null"),
@@ -63,7 +79,7 @@ def list_(data_root: DataRoot = None) -> None:
     from dance_flwr.config.plugins import DATASETS
     from dance_flwr.data.graphs.built_in import BUILT_IN, BuiltIn
     from dance_flwr.data.graphs.catalogue import CATALOGUE, imported_graphs
-    from dance_flwr.data.imports.imported import read_report
+    from dance_flwr.data.imports.importer import read_report
     from dance_flwr.terminal import console
 
     root = _root(data_root)
@@ -136,12 +152,17 @@ def import_(
     id_: Id = "",
     source: Source = "",
     target: Target = "",
+    edges_from: EdgesFrom = "",
     edge_weight: EdgeWeight = "",
     edge_text: EdgeText = "",
     dangling: Dangling = "refuse",
     unlabelled: Unlabelled = None,
+    missing: Missing = "",
     encoding: Encoding = "",
     delimiter: Delimiter = "",
+    quoting: Quoting = "",
+    no_header: NoHeader = False,
+    dry_run: DryRun = False,
     split_index: Annotated[
         int, typer.Option(help="index of the mask to use as the split", min=0)
     ] = 0,
@@ -153,7 +174,7 @@ def import_(
     .pt file, and a saved data set.
     """
     from dance_flwr.config.plugins import DATASETS
-    from dance_flwr.data.imports.importer import import_graph
+    from dance_flwr.data.imports.importer import import_graph, look_at
     from dance_flwr.data.imports.options import UNLABELLED_VALUES, Options
     from dance_flwr.data.imports.report import summary_lines
 
@@ -164,16 +185,23 @@ def import_(
         id=id_,
         source=source,
         target=target,
+        edges_from=edges_from,
         edge_weight=edge_weight,
         edge_text=edge_text,
         dangling=dangling,
         unlabelled=UNLABELLED_VALUES if unlabelled is None else tuple(unlabelled.split(",")),
+        missing=tuple(filter(None, missing.split(","))),
         encoding=encoding,
         delimiter=delimiter,
+        quoting=quoting,
+        header=not no_header,
         split_index=split_index,
     )
-    report = import_graph(paths, name, root, options, tuple(DATASETS))
-    typer.echo(f"{name} is at {root / 'graphs' / name}")
+    if dry_run:
+        report = look_at(paths, name, options)
+    else:
+        report = import_graph(paths, name, root, options, tuple(DATASETS))
+        typer.echo(f"{name} is at {root / 'graphs' / name}")
     typer.echo(_counts(report))
     for line in summary_lines(report):
         typer.echo(line)
@@ -217,7 +245,7 @@ def check(name: Name, data_root: DataRoot = None) -> None:
     from dance_flwr.config.plugins import DATASETS
     from dance_flwr.data.graphs.catalogue import CATALOGUE, imported_graphs
     from dance_flwr.data.imports.describe import faults
-    from dance_flwr.data.imports.imported import read_report
+    from dance_flwr.data.imports.importer import read_report
     from dance_flwr.data.imports.loading import load_graph
 
     root = _root(data_root)

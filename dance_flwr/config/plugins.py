@@ -195,9 +195,6 @@ DATASETS = Registry(
     {
         "pydocs": "dance_flwr.data.graphs.pydocs_small:DATASET",
         "pydocs-full": "dance_flwr.data.graphs.pydocs:DATASET",
-        "pydocs-citations": "dance_flwr.data.graphs.pydocs_citations:DATASET",
-        "pydocs-relations": "dance_flwr.data.graphs.pydocs_relations:DATASET",
-        "pydocs-sites": "dance_flwr.data.graphs.pydocs_sites:DATASET",
     },
 )
 TRACKERS = Registry(

@@ -105,19 +105,19 @@ def read_array(folder: Path, name: str) -> NDArray[Any]:
 
 def first_texts(folder: Path, limit: int) -> list[str]:
     """Return the texts of the first nodes of a client; errors are those of `read_texts`."""
-    from dance_flwr.data.graphs.tables import ParquetTable
+    from dance_flwr.data.graphs.tables import parquet_table
 
     with _of_nodes():
-        batches = ParquetTable(folder / _NODES).batches(["text"])
+        batches = parquet_table(folder / _NODES).batches(["text"])
         return [text for batch in islice(batches, 1) for text in batch["text"][:limit].to_pylist()]
 
 
 def _column(folder: Path, name: str) -> list[str]:
     # Whoever reads a card alone does not wait for pyarrow.
-    from dance_flwr.data.graphs.tables import ParquetTable
+    from dance_flwr.data.graphs.tables import parquet_table
 
     with _of_nodes():
-        return ParquetTable(folder / _NODES).read([name])[name].to_pylist()  # type: ignore[no-any-return]
+        return parquet_table(folder / _NODES).read([name])[name].to_pylist()  # type: ignore[no-any-return]
 
 
 @contextmanager

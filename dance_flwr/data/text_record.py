@@ -77,10 +77,10 @@ class EdgeSpans:
         # Whoever reads no text of an edge does not wait for pyarrow.
         import pyarrow as pa
 
-        from dance_flwr.data.graphs.tables import ParquetTable
+        from dance_flwr.data.graphs.tables import parquet_table
 
         try:
-            table = ParquetTable(folder / EDGE_TEXTS, "edges").read(_NUMBERS)
+            table = parquet_table(folder / EDGE_TEXTS, "edges").read(_NUMBERS)
             return cls(**{name: table[name].cast(pa.int64()).to_numpy() for name in _NUMBERS})
         except (DataError, pa.ArrowException) as error:
             raise DataError(

@@ -57,14 +57,13 @@ def test_list_holds_built_in_published_and_imported_graphs(call, mine):
     assert rows["cora"][-1] == "no"
     assert rows["own-graph"][:4] == ["3", "4", "2", "own"]
     assert rows["own-graph"][-1] == "yes"
-    assert {name: rows[name][-2] for name in ("pydocs-sites", "cora", "wikics", "own-graph")} == {
-        "pydocs-sites": "none",
+    assert {name: rows[name][-2] for name in ("pydocs-full", "cora", "wikics", "own-graph")} == {
+        "pydocs-full": "none",
         "cora": "hub",
         "wikics": "web",
         "own-graph": "none",
     }
-    assert rows["pydocs-citations"][5] == "BSD-3-Clause"
-    assert rows["pydocs-sites"][5] == "BSD-3-Clause; MIT"  # and the package below it
+    assert rows["pydocs-full"][5] == "BSD-3-Clause"
 
 
 def test_import_show_and_check(call, mine, tmp_path):
@@ -120,7 +119,7 @@ def test_options_reach_the_reader(call, tmp_path):
     names = (*names, "--dangling", "drop", "--encoding", "latin-1", "--unlabelled", "?,")
     output = call("import", tmp_path / "e.csv", tmp_path / "n.csv", "--name", "h", *names)
     lines = [" ".join(line.split()) for line in output.splitlines()]
-    for line in ("1 -1 (rare)", "weight w", "1 dropped, as an end of them is no node"):
+    for line in ("1 -1 (rare)", "weight w", "1 dropped, as they name an unknown node"):
         assert line in lines, output
     assert "café" in call("show", "h")
 

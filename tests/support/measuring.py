@@ -4,7 +4,11 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
+import threading
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
 
 from dance_flwr.data.graphs.limits import VARIABLE
 from support.project import PROJECT
@@ -58,3 +62,26 @@ def measured(process, small, job):
     taken, line = process.stdout.readline().rstrip("\n").split("\t")
     print(f"{job}: {int(taken) >> 20} MiB, {line}")
     return int(taken), line
+
+
+@contextmanager
+def watching():
+    """A dict whose `peak` is the largest memory, in bytes, of a fork of a child of this process."""
+    seen, over = {"peak": 0}, threading.Event()
+
+    def watch():
+        while not over.wait(0.002):
+            with suppress(psutil.Error, OSError, IndexError):
+                for server in psutil.Process().children():
+                    for fork in server.children():
+                        status = Path(f"/proc/{fork.pid}/status").read_text()
+                        peak = 1024 * int(status.partition("VmHWM:")[2].split()[0])
+                        seen["peak"] = max(seen["peak"], peak)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()

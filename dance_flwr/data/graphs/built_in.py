@@ -36,16 +36,4 @@ class BuiltIn:
     origin: str = "installed numpy, scipy, scikit-learn, networkx"
 
 
-BUILT_IN = {
-    "pydocs": BuiltIn("docstring"),
-    "pydocs-full": BuiltIn("docstring"),
-    "pydocs-citations": BuiltIn("docstring, reference"),
-    "pydocs-relations": BuiltIn(
-        "docstring; relations", origin="installed scipy, scikit-learn, networkx"
-    ),
-    "pydocs-sites": BuiltIn(
-        "docstring",
-        "BSD-3-Clause; MIT (torch-geometric)",
-        "installed networkx, numpy, scikit-learn, scipy, torch, torch-geometric",
-    ),
-}
+BUILT_IN = {"pydocs": BuiltIn("docstring"), "pydocs-full": BuiltIn("docstring")}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dance_flwr.data.graphs.edge_attributes import attribute_columns, attributed_table, edge_list
 from dance_flwr.data.graphs.edges import EdgeList, EdgeTexts, csr_weights
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, UNLABELLED, TextGraph, csr_from_pairs
-from dance_flwr.data.graphs.tables import ParquetTable, join
+from dance_flwr.data.graphs.tables import join, parquet_table
 from dance_flwr.disk import atomic_path, create_folder
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
@@ -33,7 +33,7 @@ def is_ours(path: Path) -> bool:
     """Return whether a folder holds the two tables that this project writes."""
     nodes = path / NODES
     has_both = nodes.is_file() and (path / EDGES).is_file()
-    return has_both and CLASSES_KEY in ParquetTable(nodes).metadata
+    return has_both and CLASSES_KEY in parquet_table(nodes).metadata
 
 
 def read_folder(path: Path) -> TextGraph:
@@ -52,7 +52,7 @@ def read_folder(path: Path) -> TextGraph:
         raise DataError(
             f"dataset folder {str(path)!r} is missing; expected a folder with {NODES} and {EDGES}"
         )
-    nodes, edges = ParquetTable(path / NODES), ParquetTable(path / EDGES, "edges")
+    nodes, edges = parquet_table(path / NODES), parquet_table(path / EDGES, "edges")
     names = ["id", *(n for n in ("label", "split", "site") if n in nodes.names)]
     parts: dict[str, list[Any]] = {name: [] for name in names}
     texts: list[str] = []

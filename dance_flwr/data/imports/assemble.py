@@ -1,6 +1,8 @@
-"""From the tables of a file to nodes and edges: columns are chosen and the rules applied."""
+"""From the tables of a file to a checked graph: columns are chosen, rules applied, rows counted."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,11 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dance_flwr.data.graphs.edges import EdgeList
-from dance_flwr.data.graphs.tables import join
-from dance_flwr.data.imports.imported import COLUMNS, Incoming
+from dance_flwr.data.graphs.folder import check_ids
+from dance_flwr.data.graphs.tables import Table, join
+from dance_flwr.data.imports.layouts import GraphFile
 from dance_flwr.data.imports.options import Options
-from dance_flwr.data.imports.report import ImportReport, is_empty
+from dance_flwr.data.imports.report import (
+    ImportReport,
+    NodeCounter,
+    count_edges,
+    count_nodes,
+    is_empty,
+)
 from dance_flwr.data.imports.roles import (
     EdgeRoles,
     Header,
@@ -22,37 +30,62 @@ from dance_flwr.data.imports.roles import (
     plain_name,
     refuse_lacking,
 )
-from dance_flwr.data.imports.source import Columns, GraphFile
 from dance_flwr.errors import DataError
-from dance_flwr.terminal import bar
 
+COLUMNS = ("id", "text", "label", "split")
+NODES_FILE, EDGES_FILE = "nodes.arrow", "edges.arrow"
 _EXAMPLES = 3
+_CHUNK = 1 << 20  # edges whose ends are looked up at once
 # LightRAG joins the descriptions of a node or an edge with it.
 _SENTENCE_BREAK = "<SEP>"
+# In which two ids may differ and still mean the same node, if they match only one.
+_LOOSE: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("'.0'", lambda ids: pc.replace_substring_regex(ids, r"^(-?\d+)\.0+$", r"\1")),
+    ("Unicode form", lambda ids: pc.utf8_normalize(ids, form="NFC")),
+    ("surrounding space", pc.utf8_trim_whitespace),
+    ("case", pc.utf8_lower),
+)
 
 
-def assemble(source: GraphFile, options: Options) -> Incoming:
-    """Return nodes and edges of a file in batches, and the report that their reading fills."""
+def assemble(source: GraphFile, options: Options, out: Path) -> ImportReport:
+    """Write the nodes and edges of a file as `nodes.arrow` and `edges.arrow` into a folder.
+
+    The columns of the nodes are strings: `COLUMNS`, and `site` if the file has sites; "" means no
+    text, no label or no split. Those of the edges are `source` and `target`, row numbers in int64,
+    and `weight` (float32) and `text` where the options ask for them.
+    """
     nodes, edges = source.nodes, source.edges
     # Before any row is read.
     headers = Header(nodes.names, nodes.where), Header(edges.names, edges.where)
-    node_columns = node_roles(headers[0], source.roles, options)
-    edge_columns = edge_roles(headers[1], source.roles, options)
+    of_nodes = node_roles(headers[0], source.roles, options)
+    of_edges = edge_roles(headers[1], source.roles, options)
     refuse_lacking(*headers)
-    report = ImportReport(dict(source.facts), directed=source.directed)
-    _report_columns(report, source, node_columns, edge_columns, options)
-    columns = (*COLUMNS, "site") if node_columns.site else COLUMNS
+    report = ImportReport(facts=dict(source.facts), directed=source.directed)
+    _report_columns(report, source, of_nodes, of_edges, options)
+    columns = (*COLUMNS, "site") if of_nodes.site else COLUMNS
+    counter = NodeCounter(columns)
+    schema = pa.schema([(name, pa.large_string()) for name in columns])
+    with pa.OSFile(str(out / NODES_FILE), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for batch in _rows(nodes, of_nodes, options, columns):
+            counter.add(batch)
+            writer.write_batch(pa.record_batch(batch, schema))
+    values = counter.joined()
+    check_ids(values["id"], nodes.where)
     # Of another column than the file's own, its classes say nothing.
-    is_declared = node_columns.label == source.roles.get("label", "label")
-    return Incoming(
-        source.kind,
-        source.files,
-        _rows(nodes, node_columns, options, columns),
-        lambda ids: _edges(edges, edge_columns, options, report, (ids, nodes.where)),
-        source.classes if is_declared else (),
-        columns,
-        report,
-    )
+    is_declared = of_nodes.label == source.roles.get("label", "label")
+    report.classes = sorted(source.classes) if is_declared else []
+    count_nodes(report, counter, values, nodes.where)
+    ids = values["id"]
+    if source.by_place:
+        ids = pc.cast(pa.array(np.arange(len(ids))), pa.large_string())
+    table = _edges(edges, of_edges, options, report, _Ids(ids, nodes.where, report))
+    count_edges(report, table["source"].to_numpy(), table["target"].to_numpy())
+    with (
+        pa.OSFile(str(out / EDGES_FILE), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema) as writer,
+    ):
+        writer.write_table(table)
+    return report
 
 
 def _report_columns(
@@ -67,12 +100,10 @@ def _report_columns(
     if options.edge_weight:
         of_edges["weight"] = [edges.weight]
     report.columns = {role: names for role, names in {**used, **of_edges}.items() if any(names)}
-    for table, columns, roles in (
-        ("nodes", source.nodes, used),
-        ("edges", source.edges, of_edges),
-    ):
+    for what, table, roles in (("nodes", source.nodes, used), ("edges", source.edges, of_edges)):
         names = {name for role in roles.values() for name in role}
-        report.columns_left_out[table] = [n for n in columns.names if n not in names]
+        others = [*table.names, *source.left_out.get(what, ())]
+        report.columns_left_out[what] = [name for name in others if name not in names]
     if nodes.text == ("Label",) and not options.text:
         report.warnings.append(
             f"{source.kind}: no column of texts; the names in 'Label' are the texts (--text names "
@@ -81,7 +112,7 @@ def _report_columns(
 
 
 def _rows(
-    nodes: Columns, roles: NodeRoles, options: Options, columns: tuple[str, ...]
+    nodes: Table, roles: NodeRoles, options: Options, columns: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
     """Yield the batches of `columns`; a role without a column is "" in every row."""
     # Each column once: --text may name that of the labels, too.
@@ -90,26 +121,35 @@ def _rows(
     )
     for batch in nodes.batches(list(used)):
         empty = pa.repeat(pa.scalar("", pa.large_string()), len(batch[roles.id]))
-        texts = [_texts(batch[name], name) for name in roles.text]
-        row = {"id": batch[roles.id], "text": _join_texts(texts)}
+        texts = [
+            _without(_texts(batch[name], name), options.missing)
+            if options.missing
+            else _texts(batch[name], name)
+            for name in roles.text
+        ]
+        row = {"id": batch[roles.id], "text": texts[0]}
+        if len(texts) > 1:
+            row["text"] = pc.binary_join_element_wise(*texts, pa.scalar("\n", pa.large_string()))
         row |= {
             role: batch[name] if (name := getattr(roles, role)) else empty
             for role in ("label", "split", "site")
         }
-        row["label"] = _without_missing(row["label"], options.unlabelled)
+        row["label"] = _without(row["label"], (*options.unlabelled, *options.missing))
         if "[]" in roles.label or ":LABEL" in roles.label or roles.label == "~label":
             _check_single(row["label"], roles.label, nodes.where)
         yield {name: row[name] for name in columns}
 
 
-def _without_missing(labels: Any, unlabelled: Sequence[str]) -> Any:
-    """Return labels with "" for those that mean "no label", case and surrounding space aside."""
-    words = {value.strip().casefold() for value in unlabelled}
-    missing = [name for name in pc.unique(labels).to_pylist() if name.strip().casefold() in words]
-    if not missing:
-        return labels
-    is_missing = pc.is_in(labels, value_set=pa.array(missing, labels.type))
-    return pc.if_else(is_missing, pa.scalar("", labels.type), labels)
+def _without(values: Any, missing: Sequence[str]) -> Any:
+    """Return values with "" for those that mean "none", case and surrounding space aside."""
+    words = {value.strip().casefold() for value in missing}
+    longest = max((len(word.encode()) for word in words), default=0)
+    short = values.filter(pc.less_equal(pc.binary_length(pc.utf8_trim_whitespace(values)), longest))
+    found = [name for name in pc.unique(short).to_pylist() if name.strip().casefold() in words]
+    if not found:
+        return values
+    is_missing = pc.is_in(values, value_set=pa.array(found, values.type))
+    return pc.if_else(is_missing, pa.scalar("", values.type), values)
 
 
 def _check_single(labels: Any, column: str, where: str) -> None:
@@ -128,111 +168,155 @@ def _texts(values: Any, column: str) -> Any:
     return pc.replace_substring(values, _SENTENCE_BREAK, "\n") if is_description else values
 
 
-def _join_texts(texts: list[Any]) -> Any:
-    return (
-        texts[0]
-        if len(texts) == 1
-        else pc.binary_join_element_wise(*texts, pa.scalar("\n", pa.large_string()))
-    )
+class _Ids:
+    """The ids of the nodes, looked up as they stand, and then more loosely."""
+
+    def __init__(self, ids: Any, where: str, report: ImportReport) -> None:
+        self.where, self._ids, self._report = where, ids, report
+        self._loose: list[tuple[str, Any, Any]] = []
+
+    def rows(self, values: Any, end: str) -> NDArray[np.int64]:
+        """Return the row of the node of each id, [m] int64; -1 for an unknown one."""
+        rows = pc.fill_null(pc.index_in(values, value_set=self._ids), -1)
+        codes: NDArray[np.int64] = rows.to_numpy(zero_copy_only=False).astype(np.int64)
+        unknown = np.flatnonzero(codes < 0)
+        for what, keys, places in self._levels() if len(unknown) else ():
+            found = values.take(pa.array(unknown))
+            for _, change in _LOOSE[: [name for name, _ in _LOOSE].index(what) + 1]:
+                found = change(found)
+            hits = pc.fill_null(pc.index_in(found, value_set=keys), -1)
+            numbers = hits.to_numpy(zero_copy_only=False)
+            hit = numbers >= 0
+            if hit.any():
+                codes[unknown[hit]] = places[numbers[hit]]
+                example = values[int(unknown[hit][0])].as_py()
+                node = self._ids[int(codes[unknown[hit][0]])].as_py()
+                self._report.matched(what, end, int(hit.sum()), (example, node))
+                unknown = unknown[~hit]
+        return codes
+
+    def _levels(self) -> list[tuple[str, Any, Any]]:
+        """Return what each level ignores, the ids without it that stay unique, and their rows."""
+        keys = self._ids
+        for what, change in _LOOSE if not self._loose else ():
+            keys = change(keys)
+            counts = pc.value_counts(keys)
+            unique = counts.field(0).filter(pc.equal(counts.field(1), 1))
+            places = pc.index_in(unique, value_set=keys).to_numpy(zero_copy_only=False)
+            self._loose.append((what, unique, places))
+        return self._loose
 
 
 def _edges(
-    table: Columns,
-    roles: EdgeRoles,
-    options: Options,
-    report: ImportReport,
-    nodes: tuple[Any, str],
-) -> EdgeList:
+    table: Table, roles: EdgeRoles, options: Options, report: ImportReport, ids: _Ids
+) -> Any:
     """Read a table of edges, and count what of it is left out."""
     extras = ("relation", "description", "weight")
     columns = {role: name for role in extras if (name := getattr(roles, role))}
     used = {"weight"} if options.edge_weight else set()
     used |= {"relation", "description"} if options.edge_text else set()
-    parts: dict[str, list[Any]] = {
-        role: [] for role in ("source", "target", *used) if role not in extras or role in columns
-    }
     names = {"source": roles.source, "target": roles.target, **columns}
     report.edges_left_out = {role: 0 for role in columns if role not in used}
-    with bar("edges", unit="read") as shown:
-        for batch in table.batches(list(dict.fromkeys(names.values()))):
-            for role, name in names.items():
-                if role in parts:
-                    parts[role].append(batch[name])
-                else:
-                    values = pc.sum(pc.invert(is_empty(batch[name]))).as_py() or 0
-                    report.edges_left_out[role] += values
-            shown.move(shown.done + len(batch[roles.source]))
-    values = {role: join(arrays) for role, arrays in parts.items()}
-    rows, dangling = _ends(values, nodes, table.where, options)
-    if dangling is not None:
-        report.counts["dangling"] = int(dangling.sum())
-        keep = pa.array(~dangling)
-        values = {role: pc.filter(array, keep) for role, array in values.items()}
-    weight = _weights(values["weight"], roles.weight, table.where) if "weight" in values else None
-    text = _edge_texts(values) if options.edge_text else None
-    return EdgeList(*rows, weight, text)
-
-
-def _ends(
-    values: dict[str, Any], nodes: tuple[Any, str], where: str, options: Options
-) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_] | None]:
-    """Return the rows of both ends of each edge, and which edges were dropped, None if none."""
-    ids, ids_where = nodes
-    codes = {end: pc.index_in(values[end], value_set=ids) for end in ("source", "target")}
-    missing = {end: pc.is_null(rows).to_numpy(zero_copy_only=False) for end, rows in codes.items()}
-    dangling = missing["source"] | missing["target"]
-    if dangling.any() and options.dangling != "drop":
-        examples = []
-        for row in np.flatnonzero(dangling)[:_EXAMPLES].tolist():
-            end = "source" if missing["source"][row] else "target"
-            examples.append(f"row {row + 1} {end} {values[end][row].as_py()!r}")
-        number = int(dangling.sum())
-        raise DataError(
-            f"{where}: expected ids of {ids_where} at both ends of every edge, found "
-            f"{number:,} {'edge' if number == 1 else 'edges'} with another: {', '.join(examples)}"
-            f"{', ...' if number > len(examples) else ''}; correct them, or give --dangling drop"
-        )
-    source, target = (
-        pc.fill_null(rows, 0).to_numpy(zero_copy_only=False).astype(np.int64)[~dangling]
-        for rows in codes.values()
+    kept: dict[str, list[Any]] = {"source": [], "target": []}
+    kept |= {"text": []} if options.edge_text else {}
+    kept |= {"weight": []} if "weight" in used else {}
+    read = dangling = 0
+    examples: list[str] = []
+    for batch in _chunks(table.batches(list(dict.fromkeys(names.values())))):
+        values = {role: batch[name] for role, name in names.items()}
+        for role in report.edges_left_out:
+            number = pc.sum(pc.invert(is_empty(values[role]))).as_py() or 0
+            report.edges_left_out[role] += number
+        ends = {end: ids.rows(values[end], end) for end in ("source", "target")}
+        keep = (ends["source"] >= 0) & (ends["target"] >= 0)
+        for row in np.flatnonzero(~keep)[: _EXAMPLES - len(examples)].tolist():
+            end = "source" if ends["source"][row] < 0 else "target"
+            examples.append(f"row {read + row + 1} {end} {values[end][row].as_py()!r}")
+        for end, rows in ends.items():
+            kept[end].append(rows[keep])
+        if "weight" in used:
+            kept["weight"].append(_weights(values["weight"], roles.weight, table.where, read)[keep])
+        if options.edge_text:
+            kept["text"].append(_edge_texts(values, len(keep)).filter(pa.array(keep)))
+        read, dangling = read + len(keep), dangling + int((~keep).sum())
+    report.counts["edge_rows"] = read
+    if dangling:
+        _check_dangling(dangling, read, examples, options.dangling, (table.where, ids.where))
+        report.counts["dangling"] = dangling
+    kinds = {"source": np.int64, "target": np.int64, "weight": np.float32}
+    return pa.table(
+        {
+            name: join(parts)
+            if name == "text"
+            else np.concatenate([np.empty(0, kinds[name]), *parts])
+            for name, parts in kept.items()
+        }
     )
-    return (source, target), dangling if dangling.any() else None
 
 
-def _weights(values: Any, column: str, where: str) -> NDArray[np.float32]:
+def _chunks(batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield batches joined to `_CHUNK` rows: every look-up makes a table of all ids."""
+    pending: list[dict[str, Any]] = []
+    size = 0
+    for batch in batches:
+        pending.append(batch)
+        size += max(map(len, batch.values()), default=0)
+        if size >= _CHUNK:
+            yield {name: join([part[name] for part in pending]) for name in batch}
+            pending, size = [], 0
+    if pending:
+        yield {name: join([part[name] for part in pending]) for name in pending[0]}
+
+
+def _check_dangling(
+    number: int, total: int, examples: list[str], rule: str, where: tuple[str, str]
+) -> None:
+    """Refuse edges that name an unknown node, unless the rule allows so many."""
+    allowed = int(rule) if rule.isdecimal() else total // 2 if rule == "drop" else 0
+    if number <= allowed:
+        return
+    what = "edge" if number == 1 else "edges"
+    line = (
+        f"{where[0]}: expected ids of {where[1]} at both ends of every edge, found "
+        f"{number:,} {what} with another: {', '.join(examples)}"
+        f"{', ...' if number > len(examples) else ''}; "
+    )
+    if 2 * number > total:
+        raise DataError(
+            f"{line}these are {number:,} of {total:,} edges, so check --id, --source and --target; "
+            f"--dangling {number} drops them"
+        )
+    raise DataError(f"{line}correct them, or give --dangling drop")
+
+
+def _weights(values: Any, column: str, where: str, before: int) -> NDArray[np.float32]:
     """Return the weights of edges, finite and not negative."""
-    weights = np.empty(len(values), np.float32)
+    weights = np.full(len(values), np.nan, np.float32)
     try:
         numbers = pc.cast(pc.utf8_trim_whitespace(values), pa.float32())
         weights[:] = numbers.to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
-        # Row by row, to find the first that is none.
-        weights[:] = [_number(value) for value in values.to_pylist()]
+        for row, text in enumerate(values.to_pylist()):  # to find the first that is none
+            with suppress(ValueError):
+                weights[row] = float(text)
     wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(wrong):
         row = int(wrong[0])
         raise DataError(
-            f"{where} row {row + 1}: expected a number of at least 0 in {column!r}, found "
+            f"{where} row {before + row + 1}: expected a number of at least 0 in {column!r}, found "
             f"{values[row].as_py()!r}; correct it, or leave --edge-weight out"
         )
     return weights
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
-
-
-def _edge_texts(values: dict[str, Any]) -> list[str]:
+def _edge_texts(values: dict[str, Any], size: int) -> Any:
     """Return "relation: description" of each edge, or the one of both that it has."""
-    size = len(values["source"])
     relations, descriptions = (
         values[role].to_pylist() if role in values else [""] * size
         for role in ("relation", "description")
     )
-    return [
+    texts = [
         ": ".join(part.strip() for part in pair if part.strip()).replace(_SENTENCE_BREAK, "\n")
         for pair in zip(relations, descriptions, strict=True)
     ]
+    return pa.array(texts, pa.large_string())

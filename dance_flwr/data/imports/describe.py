@@ -10,7 +10,7 @@ from dance_flwr.data.graphs.catalogue import CATALOGUE, downloads_folder
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, UNLABELLED, TextGraph, edge_homophily
 from dance_flwr.data.imports.fetch import check_files
-from dance_flwr.data.imports.imported import read_report
+from dance_flwr.data.imports.importer import read_report
 from dance_flwr.fingerprint import file_sha256
 
 QUANTILES = (0, 25, 50, 75, 100)

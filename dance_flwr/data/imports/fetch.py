@@ -17,9 +17,9 @@ from dance_flwr.data.graphs.catalogue import (
     downloads_folder,
     graphs_folder,
 )
-from dance_flwr.data.imports.imported import read_report, save
-from dance_flwr.data.imports.json_files import read_object
-from dance_flwr.data.imports.layouts import read_layout
+from dance_flwr.data.imports.importer import import_graph, read_report
+from dance_flwr.data.imports.options import Options
+from dance_flwr.data.imports.text_tables import read_object
 from dance_flwr.disk import atomic_path, create_folder, private_lock, write_json
 from dance_flwr.errors import DataError, unknown
 from dance_flwr.fingerprint import file_sha256
@@ -64,7 +64,7 @@ def fetch(
             # After each file: an interrupted command still knows the first hash of what it fetched.
             write_json(folder / LOCK, records)
         extra = {"origin": {file.name: records[file.name]["from"] for file in row.files}}
-        report = save(read_layout(row, folder, split_index), name, root, extra)
+        report = import_graph([folder], name, root, Options(split_index=split_index), extra=extra)
     log(f"{name} is at {graphs_folder(root) / name}")
     return report
 

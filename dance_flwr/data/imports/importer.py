@@ -1,31 +1,61 @@
 """The one way in: recognise the format of a user's files, read them, store or return their graph.
 
-`recognise` finds the reader by the names of the files, `assemble` chooses columns and applies the
-rules, `save` stores the graph under a name and `in_memory` returns it.
+`prepare` runs in a child process (`sandbox`): `recognise` finds the reader by the names of the
+files, and `assemble` chooses columns and applies the rules. `import_graph` stores the graph under
+a name, whole or not at all, and `read_graph` returns it.
 """
 
-from collections.abc import Iterable, Sequence
+import json
+import re
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.data.graphs.catalogue import CATALOGUE
-from dance_flwr.data.graphs.folder import CLASSES_KEY, EDGES, NODES, declared_classes, is_ours
-from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.graphs.tables import ParquetTable
-from dance_flwr.data.imports.assemble import assemble
-from dance_flwr.data.imports.imported import Incoming, check_name, in_memory, save
-from dance_flwr.data.imports.networks import read_network
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dance_flwr.data.graphs.catalogue import CATALOGUE, Dataset, graphs_folder
+from dance_flwr.data.graphs.edges import EdgeList
+from dance_flwr.data.graphs.folder import (
+    CLASSES_KEY,
+    EDGES,
+    NODES,
+    declared_classes,
+    edge_table,
+    graph_of,
+    is_ours,
+)
+from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph, csr_from_pairs
+from dance_flwr.data.graphs.tables import parquet_table
+from dance_flwr.data.imports.assemble import EDGES_FILE, NODES_FILE, assemble
+from dance_flwr.data.imports.json_graphs import read_network_json
+from dance_flwr.data.imports.layouts import GraphFile
 from dance_flwr.data.imports.options import DEFAULTS, Options
-from dance_flwr.data.imports.source import GraphFile
-from dance_flwr.data.imports.tables import is_table, lone_table, read_tables, table_files
+from dance_flwr.data.imports.report import left_out
+from dance_flwr.data.imports.sandbox import read_in_child
+from dance_flwr.data.imports.tables import is_table, read_lone_table, read_tables, table_files
+from dance_flwr.data.imports.text_tables import read_object, suffix_of
+from dance_flwr.data.imports.xml_graphs import format_of, read_gexf, read_graphml
+from dance_flwr.disk import atomic_folder, write_text
 from dance_flwr.errors import DataError
+from dance_flwr.fingerprint import file_sha256
 from dance_flwr.terminal import bar
 
+REPORT = "import.json"
 _KNOWN = (
     "a folder with nodes.* and edges.*, a node and an edge table (.csv, .tsv, .jsonl, .parquet, "
     ".arrow), .graphml, .gexf, .json, .pt, or a saved data set"
 )
+_TORCH = (".pt", ".pth")
+# Readers take a row group at a time.
+_ROW_GROUP = 8 << 20  # bytes
 
 
 def import_graph(
@@ -34,6 +64,7 @@ def import_graph(
     root: Path,
     options: Options = DEFAULTS,
     reserved: tuple[str, ...] = (),
+    extra: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Store the graph in these files as `<root>/graphs/<name>` and return its report.
 
@@ -42,13 +73,54 @@ def import_graph(
     paths : one folder or file, or a node table and an edge table
     name : name of the graph; under a published graph's name, the counts must be those of the paper
     reserved : names that may not be used
+    extra : added to the report
 
     Raises
     ------
-    DataError : the files are invalid; nothing is stored
+    DataError : the files are invalid, the counts are not those of the published graph of this name,
+        or the name is in use; nothing is stored
     """
     check_name(name, reserved)
-    return save(_incoming(_existing(paths), options, name), name, root)
+    target = graphs_folder(root) / name
+    # Never replaced: partitions may have been made of the graph of this name.
+    if target.exists():
+        raise DataError(f"{target} is already there; remove it or choose another --name")
+    published = CATALOGUE.get(name)
+    with _read(_existing(paths), name, options) as (report, nodes, edges):
+        try:
+            with atomic_folder(target) as draft, bar("storing"):
+                _write_nodes(nodes, report["classes"], draft / NODES)
+                _write_edges(edges, nodes["id"], draft / EDGES)
+                if published:
+                    # Inside the draft: a graph with other counts is never stored.
+                    published.check(report["counts"])
+                report |= {
+                    "name": name,
+                    "tables": {file: file_sha256(draft / file) for file in (NODES, EDGES)},
+                    "split": {
+                        "official": bool(published and published.official),
+                        **_shares(published),
+                    },
+                    "inductive": bool(published and published.inductive),
+                    "licence": published.licence if published else "not known here",
+                    **(extra or {}),
+                }
+                # Readable class names.
+                text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+                write_text(draft / REPORT, text)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise DataError(
+                f"{target}: expected a writable folder with room, found: {reason}; "
+                "free some space, choose another data root or change its owner (chown)"
+            ) from error
+    return report
+
+
+def look_at(paths: Sequence[Path], name: str, options: Options = DEFAULTS) -> dict[str, Any]:
+    """Return the report of an import without storing anything."""
+    with _read(_existing(paths), name, options) as (report, _, _):
+        return report
 
 
 def read_graph(paths: Path | str | Iterable[Path | str], **options: Any) -> TextGraph:
@@ -61,7 +133,8 @@ def read_graph(paths: Path | str | Iterable[Path | str], **options: Any) -> Text
 
     Returns
     -------
-    the graph, with the name of the folder or of the first file
+    the graph, with the name of the folder or of the first file; what is left out of its edges is a
+    warning
 
     Raises
     ------
@@ -71,8 +144,104 @@ def read_graph(paths: Path | str | Iterable[Path | str], **options: Any) -> Text
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     files = _existing([Path(path) for path in several])
     # Resolved, as `.` has no name.
-    name = files[0].resolve().name
-    return in_memory(_incoming(files, Options(**options), name), name)
+    return graph_in(files, files[0].resolve().name, Options(**options))
+
+
+def graph_in(files: Sequence[Path], name: str, options: Options) -> TextGraph:
+    """Return the graph in these files; under a published graph's name, of its layout."""
+    with _read(files, name, options) as (report, nodes, edges):
+        for line in left_out(report["edges_left_out"]):
+            warnings.warn(f"{name}: left out: {line}", stacklevel=3)
+        columns = {n: nodes[n].combine_chunks() for n in nodes.column_names if n != "text"}
+        texts: list[str] = []
+        for chunk in nodes["text"].chunks:
+            # Chunk by chunk, so that the column is never held twice.
+            texts += chunk.to_pylist()
+        hashes = {file: f"sha256:{sha256}" for file, sha256 in report["files"].items()}
+        return graph_of(name, columns, texts, _edge_list(edges), tuple(report["classes"]), hashes)
+
+
+def check_name(name: str, reserved: tuple[str, ...] = ()) -> str:
+    """Return the name of a graph after checking that it can name a folder."""
+    # Neither a separator nor a dot in front: a name must not lead out of the folder.
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+        raise DataError(
+            f"--name: expected letters, digits, '.', '_' and '-', at most 64, found {name!r}; "
+            "choose another name"
+        )
+    if name in reserved:
+        raise DataError(f"--name: {name!r} is a built-in graph; choose another name")
+    return name
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """Return the report beside an imported graph; empty for a folder without it."""
+    file = folder / REPORT
+    if not file.is_file():
+        return {}
+    return read_object(file, "the report of an import", "import the graph again")
+
+
+def prepare(paths: Sequence[Path], name: str, options: Options, out: Path) -> dict[str, Any]:
+    """Read files, write `nodes.arrow` and `edges.arrow` into a folder, and return the report."""
+    source, options = recognise(paths, options, name)
+    report = assemble(source, options, out).as_dict()
+    files = {file.name: file_sha256(file) for file in source.files}
+    return {"kind": source.kind, "files": files, **report}
+
+
+def recognise(paths: Sequence[Path], options: Options, name: str = "") -> tuple[GraphFile, Options]:
+    """Return the tables in these files, and options that hold for them."""
+    if len(paths) == 2 and all(is_table(path) for path in paths):
+        return read_tables(paths[0], paths[1], options), options
+    if len(paths) != 1:
+        raise DataError(
+            "expected one path, or a node table and an edge table, "
+            f"found {len(paths)} paths; see --help"
+        )
+    path = paths[0]
+    published = CATALOGUE.get(name)
+    if published and all((path / file.name).is_file() for file in published.files):
+        # torch takes a second to load.
+        from dance_flwr.data.imports.published import read_published
+
+        return read_published(published, path, options.split_index), options
+    if is_ours(path):
+        return _our_folder(path, options)
+    if source := read_network(path, options):
+        return source, options
+    if path.is_dir():
+        return read_tables(*table_files(path), options), options
+    if is_table(path):
+        return read_lone_table(path, options), options
+    raise DataError(
+        f"{path}: expected {_KNOWN}, found a file ending in {path.suffix!r}; convert it"
+    )
+
+
+def read_network(path: Path, options: Options = DEFAULTS) -> GraphFile | None:
+    """Return the graph in a file or folder of a network; None if it is none by name and content."""
+    from dance_flwr.data.imports import saved
+
+    if path.is_dir():
+        if saved.is_saved(path):
+            return saved.read_saved_dataset(path, options.id, options.edges_from)
+        files = saved.graphrag_files(path)
+        return saved.read_graphrag(files) if files else None
+    suffix = suffix_of(path)
+    if suffix in _TORCH:
+        data = saved.as_mapping(saved.load_torch(path), path)
+        return saved.pyg_data(data, (path,), options.split_index)
+    readers = {".graphml": read_graphml, ".gexf": read_gexf}
+    readers |= dict.fromkeys((".json", ".cyjs"), read_network_json)
+    suffix = format_of(path) if suffix == ".xml" else suffix
+    return readers[suffix](path) if suffix in readers else None
+
+
+def needs_torch(paths: Sequence[Path]) -> bool:
+    """Return whether a file of torch is among these, or in one of these folders."""
+    files = [file for path in paths for file in (path.glob("*") if path.is_dir() else [path])]
+    return any(file.suffix.lower() in (*_TORCH, ".zip") for file in files)
 
 
 def _existing(paths: Sequence[Path]) -> list[Path]:
@@ -83,59 +252,95 @@ def _existing(paths: Sequence[Path]) -> list[Path]:
     return files
 
 
-def _incoming(paths: Sequence[Path], options: Options, name: str) -> Incoming:
-    """Return the graph in these files, recognised and with its columns chosen."""
-    folder = paths[0]
-    published = CATALOGUE.get(name)
-    if (
-        len(paths) == 1
-        and published
-        and all((folder / file.name).is_file() for file in published.files)
-    ):
-        # torch takes a second to load.
-        from dance_flwr.data.imports.layouts import read_layout
-
-        return read_layout(published, folder, options.split_index)
-    if len(paths) == 1 and is_ours(folder):
-        return assemble(*_our_folder(folder, options))
-    # Networks are read whole here, and of JSON lines the names of all columns.
-    with bar("reading"):
-        source = recognise(paths, options)
-    return assemble(source, options)
-
-
-def recognise(paths: Sequence[Path], options: Options) -> GraphFile:
-    """Return the tables in these files, read by the reader of their format."""
-    if len(paths) == 2 and all(is_table(path) for path in paths):
-        return read_tables(paths[0], paths[1], options)
-    if len(paths) != 1:
-        raise DataError(
-            "expected one path, or a node table and an edge table, "
-            f"found {len(paths)} paths; see --help"
-        )
-    path = paths[0]
-    network = read_network(path, key=options.id, split_index=options.split_index)
-    if network:
-        return network
-    if path.is_dir():
-        return read_tables(*table_files(path), options)
-    if is_table(path):
-        raise lone_table(path, options)
-    raise DataError(
-        f"{path}: expected {_KNOWN}, found a file ending in {path.suffix!r}; convert it"
-    )
-
-
 def _our_folder(folder: Path, options: Options) -> tuple[GraphFile, Options]:
     """Return the tables that this project wrote, and options that leave them as they stand."""
     files = folder / NODES, folder / EDGES
-    nodes, edges = ParquetTable(files[0]), ParquetTable(files[1], "edges")
-    as_stored = {
-        "unlabelled": (),
-        "edge_text": "append" if "text" in edges.names else "",
-        "edge_weight": "weight" if "weight" in edges.names else "",
-    }
-    roles = {"relation": "", "description": "text" if "text" in edges.names else ""}
+    nodes, edges = parquet_table(files[0]), parquet_table(files[1], "edges")
+    has_text, has_weight = "text" in edges.names, "weight" in edges.names
+    roles = {"relation": "", "description": "text" if has_text else ""}
     classes = declared_classes({CLASSES_KEY: nodes.metadata[CLASSES_KEY]}, nodes.where)
     source = GraphFile("dance-flwr folder", files, nodes, edges, roles, classes=classes)
-    return source, replace(options, **as_stored)  # type: ignore[arg-type]
+    return source, replace(
+        options,
+        unlabelled=(),
+        edge_text="append" if has_text else "",
+        edge_weight="weight" if has_weight else "",
+    )
+
+
+@contextmanager
+def _read(
+    files: Sequence[Path], name: str, options: Options
+) -> Iterator[tuple[dict[str, Any], Any, Any]]:
+    """Yield the report, and the tables of nodes and edges, of files that a child process reads."""
+    folder = Path(tempfile.mkdtemp(prefix="dance-flwr-"))
+    try:
+        with bar("reading"):
+            report = read_in_child(list(files), name, options, folder)
+        with (
+            pa.memory_map(str(folder / NODES_FILE)) as nodes,
+            pa.memory_map(str(folder / EDGES_FILE)) as edges,
+        ):
+            shutil.rmtree(folder)  # mapped: nothing is left behind by a process that is killed
+            for line in report["warnings"]:
+                warnings.warn(line, stacklevel=5)
+            tables = [pa.ipc.open_file(file).read_all() for file in (nodes, edges)]
+            yield report, *tables
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _shares(published: Dataset | None) -> dict[str, float]:
+    return dict(zip(SPLIT_NAMES[1:], published.split, strict=True)) if published else {}
+
+
+def _write_nodes(nodes: Any, classes: list[str], file: Path) -> None:
+    """Write a table of nodes in row groups; a missing label or split is null."""
+    names = nodes.column_names
+    schema = pa.schema([(name, pa.string()) for name in names])
+    schema = schema.with_metadata({CLASSES_KEY: json.dumps(sorted(classes)).encode()})
+    # Texts rarely repeat, so a dictionary of them would only be a second copy.
+    dictionaries = ["label", *names[4:]]
+    with pq.ParquetWriter(file, schema, use_dictionary=dictionaries) as writer:
+        pending: list[Any] = []
+        for batch in [*nodes.to_batches(), None]:
+            if pending and (batch is None or sum(b.nbytes for b in pending) > _ROW_GROUP):
+                columns = dict.fromkeys(names)
+                for name in names:
+                    values = pa.concat_arrays([b.column(name) for b in pending]).cast(pa.string())
+                    if name in ("label", "split"):
+                        values = pc.if_else(pc.equal(values, ""), None, values)
+                    columns[name] = values
+                writer.write_table(pa.table(columns, schema=schema))
+                pending = []
+            pending.append(batch)
+
+
+def _write_edges(edges: Any, ids: Any, file: Path) -> None:
+    """Write each undirected edge once; with texts or weights, each row of the file as it stands."""
+    ids = ids.combine_chunks().cast(pa.string())
+    listed = _edge_list(edges)
+    if listed.text is None and listed.weight is None:
+        csr = csr_from_pairs(listed.source, listed.target, len(ids))
+        pq.write_table(edge_table(ids, *csr), file)
+        return
+    rows = np.flatnonzero(listed.source != listed.target)
+    columns = {
+        "source": ids.take(pa.array(listed.source[rows])),
+        "target": ids.take(pa.array(listed.target[rows])),
+    }
+    if listed.text is not None:
+        columns["text"] = pa.array([listed.text[row] or None for row in rows.tolist()], pa.string())
+    if listed.weight is not None:
+        columns["weight"] = pa.array(listed.weight[rows])
+    pq.write_table(pa.table(columns), file)
+
+
+def _edge_list(edges: Any) -> EdgeList:
+    columns = {name: edges[name] for name in edges.column_names}
+    return EdgeList(
+        columns["source"].to_numpy(),
+        columns["target"].to_numpy(),
+        columns["weight"].to_numpy() if "weight" in columns else None,
+        columns["text"].to_pylist() if "text" in columns else None,
+    )

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from dance_flwr.data.graphs.edges import EdgeList
 from dance_flwr.data.graphs.folder import split_codes
 from dance_flwr.data.graphs.graph import SPLIT_NAMES
 from dance_flwr.data.graphs.limits import listed
@@ -18,6 +18,8 @@ from dance_flwr.escaping import one_line
 RARE = 6
 _MAX_CLASSES = 40  # classes that are printed
 _MAX_EXAMPLES = 3  # of names that look alike
+# What R, pandas and databases write for a missing value, in lower case.
+_ABSENT = ("na", "n/a", "<na>", "nan", "null", "none")
 
 
 @dataclass
@@ -29,11 +31,13 @@ class ImportReport:
     facts : encoding, delimiter and the like, by file where there are several
     columns : role -> column that fills it; several texts in the order in which they are joined
     columns_left_out : "nodes" or "edges" -> columns that were not read
-    counts : numbers of nodes, edges, labels and texts
+    counts : numbers of nodes, edges, labels and texts; `edge_rows` is the number of rows of edges,
+        the sum of `arcs`, `duplicates`, `loop_rows` and `dangling`
     class_sizes : class -> number of nodes, largest first
     edges_left_out : "relation", "description" or "weight" -> rows with a value that was left out
     warnings : one line each
     directed : whether the format says that edges have a direction; None if it does not say
+    classes : those that the file declares
     """
 
     facts: dict[str, str] = field(default_factory=dict)
@@ -44,6 +48,23 @@ class ImportReport:
     edges_left_out: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     directed: bool | None = None
+    classes: list[str] = field(default_factory=list)
+    _matches: dict[str, tuple[int, tuple[str, str]]] = field(default_factory=dict)
+
+    def matched(self, what: str, end: str, number: int, example: tuple[str, str]) -> None:
+        """Count ids at an end of edges that differ from those of the nodes in this alone."""
+        line = f"{end} ids differ from those of the nodes in {what} alone"
+        before, first = self._matches.get(line, (0, example))
+        self._matches[line] = before + number, first
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report for `import.json`."""
+        matches = [
+            f"{number:,} {line}, and are read as these: {first[0]!a} is {first[1]!a}"
+            for line, (number, first) in self._matches.items()
+        ]
+        values = {k: v for k, v in vars(self).items() if not k.startswith("_")}
+        return {**values, "warnings": [*self.warnings, *matches]}
 
 
 class NodeCounter:
@@ -52,11 +73,13 @@ class NodeCounter:
     Attributes
     ----------
     columns : id, label, split and, if the graph has it, site -> arrays of the batches
+    absent : (column, word such as "NA") -> number of rows
     """
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.columns: dict[str, list[Any]] = {name: [] for name in names if name != "text"}
         self.counts = dict.fromkeys(("nodes", "empty_texts", "characters", "longest_text"), 0)
+        self.absent: dict[tuple[str, str], int] = {}
 
     def add(self, batch: dict[str, Any]) -> None:
         """Count the nodes of a batch."""
@@ -66,6 +89,13 @@ class NodeCounter:
         self.counts["characters"] += pc.sum(lengths).as_py() or 0
         longest = pc.max(lengths).as_py() or 0
         self.counts["longest_text"] = max(self.counts["longest_text"], longest)
+        for name in ("label", "text"):
+            short = batch[name].filter(pc.less(pc.binary_length(batch[name]), 8))
+            for row in pc.value_counts(short).to_pylist():
+                word = row["values"].strip()
+                if word.lower() in _ABSENT:
+                    key = (name, word)
+                    self.absent[key] = self.absent.get(key, 0) + row["counts"]
         for name, parts in self.columns.items():
             parts.append(batch[name])
 
@@ -80,11 +110,7 @@ def is_empty(texts: Any) -> Any:
 
 
 def count_nodes(
-    report: ImportReport,
-    counter: NodeCounter,
-    columns: dict[str, Any],
-    classes: tuple[str, ...],
-    where: str,
+    report: ImportReport, counter: NodeCounter, columns: dict[str, Any], where: str
 ) -> None:
     """Add the counts of nodes, labels and splits to a report."""
     counts, labels = report.counts, columns["label"]
@@ -94,7 +120,7 @@ def count_nodes(
     sizes = {row["values"]: row["counts"] for row in pc.value_counts(labels).to_pylist()}
     counts["unlabelled"] = sizes.pop("", 0)
     counts["labelled"] = counts["nodes"] - counts["unlabelled"]
-    sizes = dict.fromkeys(classes, 0) | sizes
+    sizes = dict.fromkeys(report.classes, 0) | sizes
     report.class_sizes = dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
     counts["classes"] = len(sizes)
     if counts["empty_texts"]:
@@ -102,8 +128,14 @@ def count_nodes(
             f"{where}: {counts['empty_texts']} of {counts['nodes']} nodes have an empty text; "
             "they are kept"
         )
-    names = pc.unique(labels)
-    for what, values in (("class names", names), ("ids", columns["id"])):
+    for (column, word), number in sorted(counter.absent.items()):
+        what = "are in a class" if column == "label" else "have the text"
+        nodes = counted(number, "node")
+        report.warnings.append(
+            f"{where}: {nodes} {what} {word!r}; if it means that there is none, give "
+            f"--missing {word}"
+        )
+    for what, values in (("class names", pc.unique(labels)), ("ids", columns["id"])):
         warning = _look_alikes(values, what)
         if warning:
             report.warnings.append(f"{where}: {warning}")
@@ -128,33 +160,35 @@ def _look_alikes(names: Any, what: str) -> str:
     )
 
 
-def count_edges(report: ImportReport, edges: EdgeList) -> None:
+def count_edges(report: ImportReport, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
     """Add the counts of edges to a report.
 
     `arcs` are different (source, target), `edges` different pairs, `directed_edges` both directions
     of these; self loops are in none of them. `one_way` are pairs of which the file has one
     direction only.
     """
-    source, target, n = edges.source, edges.target, report.counts["nodes"]
+    n = report.counts["nodes"]
     is_loop = source == target
     low, high = np.minimum(source, target)[~is_loop], np.maximum(source, target)[~is_loop]
     # One number per arc: n is at most 10^8 by default, so n^2 fits into int64.
     arcs = len(np.unique(source[~is_loop] * n + target[~is_loop]))
     pairs = np.unique(low * n + high)
-    linked = len(np.unique(np.concatenate([pairs // n, pairs % n]))) if len(pairs) else 0
+    linked = np.zeros(n, bool)
+    linked[low] = linked[high] = True
     report.counts |= {
         "edges": len(pairs),
         "directed_edges": 2 * len(pairs),
         "arcs": arcs,
         "one_way": 2 * len(pairs) - arcs,
         "self_loops": len(np.unique(source[is_loop])),
+        "loop_rows": int(is_loop.sum()),
         "duplicates": int(len(low) - arcs),
-        "isolated": n - linked,
+        "isolated": n - int(linked.sum()),
     }
 
 
 def summary_lines(report: dict[str, Any]) -> list[str]:
-    """Return a stored report as aligned lines, for people."""
+    """Return a report as aligned lines, for people."""
     counts = report["counts"]
     rows = [("format", report["kind"])]
     rows += [(what, value) for what, value in report["facts"].items()]
@@ -164,25 +198,23 @@ def summary_lines(report: dict[str, Any]) -> list[str]:
         for table, names in report["columns_left_out"].items()
         if names
     ]
-    rows.append(
-        (
-            "texts",
-            f"longest {counts['longest_text']:,} characters, {counts['empty_texts']:,} empty",
-        )
-    )
-    rows.append(("labels", _label_line(counts)))
+    empty = f"longest {counts['longest_text']:,} characters, {counts['empty_texts']:,} empty"
+    rows += [("texts", empty), ("labels", _label_line(counts))]
     rows += [("", line) for line in _class_lines(report["class_sizes"])]
     one_way = f", {counts['one_way']:,} in one direction only, read in both"
+    loops = counts.get("loop_rows", counts["self_loops"])
     rows.append(
         (
             "edges",
-            f"{counts['duplicates']:,} duplicates merged, {counts['self_loops']:,} self-loops "
+            f"{counts['duplicates']:,} duplicates merged, {loops:,} self-loops "
             f"dropped{'' if report['directed'] is False else one_way}; "
             f"{counts['isolated']:,} isolated nodes",
         )
     )
     if counts.get("dangling"):
-        rows.append(("", f"{counts['dangling']:,} dropped, as an end of them is no node"))
+        rows.append(("", f"{counts['dangling']:,} dropped, as they name an unknown node"))
+    if "edge_rows" in counts:
+        rows.append(("rows", f"{counts['nodes']:,} of nodes, {counts['edge_rows']:,} of edges"))
     rows += [("left out", line) for line in left_out(report["edges_left_out"])]
     width = max(len(what) for what, _ in rows)
     return [f"{one_line(what):{width}}  {value}" for what, value in rows]
@@ -202,11 +234,9 @@ def left_out(edges_left_out: dict[str, int]) -> list[str]:
 def _label_line(counts: dict[str, int]) -> str:
     if not counts["classes"]:
         return "none"
-    line = (
-        f"{counted(counts['classes'], 'class', 'classes')}, "
-        f"{counted(counts['labelled'], 'node')} labelled"
-    )
-    return f"{line}, {counts['unlabelled']:,} not"
+    classes = counted(counts["classes"], "class", "classes")
+    labelled = counted(counts["labelled"], "node")
+    return f"{classes}, {labelled} labelled, {counts['unlabelled']:,} not"
 
 
 def _class_lines(sizes: dict[str, int]) -> list[str]:

@@ -5,36 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dance_flwr.data.graphs.limits import listed
+from dance_flwr.data.imports.layouts import ENDS, NEO4J, USUAL, table_layout
 from dance_flwr.data.imports.options import NO_LABELS, Options
 from dance_flwr.errors import ColumnError, meant, near
 
-# Names by which a column is recognised, in lower case and without the type after a colon.
-# Why (decision 28): short lists, since a column that is taken for another changes the graph.
-IDS = ("id", "~id", "node_id", "nodeid")
-TEXTS = ("text", "texts", "raw_text", "raw_texts", "content", "description")
-LABELS = ("label", "class", "category")
-ENDS = (
-    ("source", "target"),
-    ("src", "dst"),
-    ("from", "to"),
-    ("~from", "~to"),
-    ("head", "tail"),
-    ("subject", "object"),
-    ("u", "v"),
-)
-RELATIONS = ("relation", "relationship", "relation_type", "predicate", "type", "label", "~label")
-WEIGHTS = ("weight",)
-DESCRIPTIONS = ("description", "text")
-# Neo4j's header for import: `name:type`, `id:ID(Space)`, `:START_ID(Space)`; Neptune writes types
-# in the same place.
+# Neptune writes types in the same place as Neo4j.
 _TYPED = re.compile(r"(?P<name>[^:]*):(?P<type>[A-Za-z_]+)(\(\w*\))?(\[\])?(\{.*\})?(\(.*\))?")
-_NEO4J = {"ID": "id", "LABEL": "label", "START_ID": "source", "END_ID": "target"}
-_NEO4J |= {"TYPE": "relation"}
 _TYPES = {
     *("id", "label", "start_id", "end_id", "type", "ignore", "string", "char", "boolean", "bool"),
     *("byte", "short", "int", "long", "float", "double", "date", "datetime", "localdatetime"),
     *("time", "localtime", "duration", "point"),
 }
+_OPTIONS = {"weight": "--edge-weight"}
 
 
 @dataclass(frozen=True)
@@ -51,18 +33,29 @@ class Header:
     where: str
     lacks: list[tuple[str, str]] = field(default_factory=list)
 
-    def named(self, name: str, option: str) -> str:
-        """Return the column that an option names; its case and type may be omitted.
+    def find(
+        self, role: str, given: str, declared: Mapping[str, str], usual: Sequence[str] = ()
+    ) -> str:
+        """Return the column that an option names, else the declared one, else a usual one.
 
-        "" without a name, or with one that the table lacks.
+        The case and the type of a named column may be omitted.
         """
-        column = name if name in self.names else _recognised(self.names, (plain_name(name),))
-        return column if column or not name else self.lack(name, option)
+        if given:
+            column = given if given in self.names else recognised(self.names, (plain_name(given),))
+            if not column:
+                self.lacks.append((given, _OPTIONS.get(role, f"--{role}")))
+            return column
+        return declared[role] if role in declared else recognised(self.names, usual or USUAL[role])
 
-    def lack(self, name: str, option: str) -> str:
-        """Remember what the table lacks, and return ""."""
-        self.lacks.append((name, option))
-        return ""
+    def need(self, role: str, given: str, column: str) -> str:
+        """Return a column after remembering that the table lacks it, if nobody named one."""
+        if not column and not given:
+            self.lacks.append((role, f"--{role}"))
+        return column
+
+    def others(self, columns: Sequence[str]) -> "Header":
+        """Return a header without these columns that remembers in the same place."""
+        return Header([n for n in self.names if n not in columns], self.where, self.lacks)
 
 
 def refuse_lacking(*headers: Header) -> None:
@@ -70,7 +63,7 @@ def refuse_lacking(*headers: Header) -> None:
     lacks = [lack for header in headers for lack in header.lacks]
     if not lacks:
         return
-    parts, similar = [], []
+    parts, similar, advice = [], [], ""
     for header in headers:
         if absent := [name for name, _ in header.lacks]:
             what = "a column or attribute" if len(absent) == 1 else "columns or attributes"
@@ -79,9 +72,11 @@ def refuse_lacking(*headers: Header) -> None:
                 f"found {listed(header.names) or 'no column'}"
             )
             similar += [near(name, map(plain_name, header.names)) for name in absent]
+            if any(name.strip().lstrip("-").isdecimal() for name in header.names):
+                advice = "; if the first row is no header, give --no-header"
     options = list(dict.fromkeys(option for _, option in lacks))
     how = f"; name {'it' if len(lacks) == 1 else 'them'} with {', '.join(options)}"
-    raise ColumnError("; ".join(parts) + how + meant(similar), options[0])
+    raise ColumnError("; ".join(parts) + how + advice + meant(similar), options[0])
 
 
 @dataclass(frozen=True)
@@ -113,10 +108,13 @@ def plain_name(column: str) -> str:
     return (typed["name"] if typed and is_typed else column).strip().lower()
 
 
-def known_names() -> set[str]:
+def known_names(options: Options) -> set[str]:
     """Return all names, in lower case, that make a row a header."""
+    usual = [name for role in ("id", "text", "label", "weight") for name in USUAL[role]]
+    named = (options.id, options.label, options.source, options.target, options.edge_weight)
     ends = [name for pair in ENDS for name in pair]
-    return {*IDS, *TEXTS, *LABELS, *ends, *WEIGHTS, "relation"}
+    given = {name.strip().lower() for name in (*named, *options.text.split(","))}
+    return {*usual, *ends, "relation", *given} - {""}
 
 
 def ends_of(names: Sequence[str]) -> tuple[str, str] | None:
@@ -125,7 +123,7 @@ def ends_of(names: Sequence[str]) -> tuple[str, str] | None:
     if "source" in declared and "target" in declared:
         return declared["source"], declared["target"]
     for pair in ENDS:
-        source, target = (_recognised(names, (end,)) for end in pair)
+        source, target = (recognised(names, (end,)) for end in pair)
         if source and target:
             return source, target
     return None
@@ -135,33 +133,26 @@ def has_ends(names: Sequence[str], options: Options) -> bool:
     """Return whether a table with these columns is one of edges."""
     ends = (options.source, options.target)
     if all(ends):
-        return all(_recognised(names, (end, plain_name(end))) for end in ends)
+        return all(recognised(names, (end, plain_name(end))) for end in ends)
     return ends_of(names) is not None
 
 
 def dialect(nodes: Sequence[str], edges: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Return the tool that writes tables with these columns, and the roles that it declares.
-
-    A role whose column is "" is one that the tool's tables do not have.
-    """
+    """Return the tool that writes tables with these columns, and the roles that it declares."""
     roles = neo4j_roles(nodes) | neo4j_roles(edges)
     if "source" in roles:
         # Both kinds of rows may have an :ID or a :TYPE, and the nodes' :ID is meant.
         return "Neo4j tables", roles | neo4j_roles(nodes)
-    if "~id" in nodes and "~from" in edges:
-        roles = {"id": "~id", "source": "~from", "target": "~to"}
-        roles |= {"label": "~label"} if "~label" in nodes else {}
-        return "Neptune tables", roles | ({"relation": "~label"} if "~label" in edges else {})
-    is_gephi = list(nodes[:2]) == ["Id", "Label"] or {"Source", "Target", "Type"} <= {*edges}
-    if is_gephi and "Id" in nodes:
-        # Why (decision 28): Gephi draws `Label` beside a node, so it is no class. `Type` of an edge
-        # says whether it is directed.
-        roles = {"label": "", "relation": "Label" if "Label" in edges else ""}
-        has_text = _recognised(nodes, TEXTS)
-        return "Gephi tables", roles | (
-            {} if has_text or "Label" not in nodes else {"text": "Label"}
-        )
-    return "tables", {}
+    layout = table_layout(nodes, edges)
+    if layout is None:
+        return "tables", {}
+    for role, columns in layout.roles.items():
+        names = nodes if role in ("id", "text", "label") else edges
+        if role == "text" and recognised(nodes, USUAL["text"]):
+            continue
+        if (column := next((c for c in columns if c in names or not c), None)) is not None:
+            roles[role] = column
+    return layout.kind, roles
 
 
 def neo4j_roles(names: Sequence[str]) -> dict[str, str]:
@@ -169,71 +160,46 @@ def neo4j_roles(names: Sequence[str]) -> dict[str, str]:
     roles: dict[str, str] = {}
     for name in names:
         typed = _TYPED.fullmatch(name.strip())
-        if typed and typed["type"] in _NEO4J:
-            roles.setdefault(_NEO4J[typed["type"]], name)
+        if typed and typed["type"] in NEO4J:
+            roles.setdefault(NEO4J[typed["type"]], name)
     return roles
 
 
 def node_roles(header: Header, declared: Mapping[str, str], options: Options) -> NodeRoles:
     """Return the columns of the nodes: named, else declared, else usual ones."""
     names = header.names
-    key = header.named(options.id, "--id") or _role(names, declared, "id", IDS)
-    if not key and not options.id:
-        header.lack("id", "--id")
-    texts = _texts(header, options.text)
-    texts = texts or tuple(filter(None, [_role(names, declared, "text", TEXTS)]))
-    if not texts:
-        header.lack("text", "--text")
+    key = header.need("id", options.id, header.find("id", options.id, declared))
+    parts = [options.text] if options.text in names else options.text.split(",")
+    texts = tuple(header.find("text", part.strip(), declared) for part in parts)
+    header.need("text", options.text, texts[0])
     label = ""
     if options.label != NO_LABELS or NO_LABELS in names:
-        label = header.named(options.label, "--label")
         # A name on the screen that is the text is no class, unless somebody says so.
-        others = [name for name in names if name not in texts]
-        label = label or _role(others, declared, "label", LABELS)
-    split, site = (_role(names, declared, role, (role,)) for role in ("split", "site"))
-    return NodeRoles(key, texts, label, split, site)
+        others = header if options.label else header.others(texts)
+        label = others.find("label", options.label, declared)
+    split, site = (header.find(role, "", declared) for role in ("split", "site"))
+    return NodeRoles(key, tuple(filter(None, texts)), label, split, site)
 
 
 def edge_roles(header: Header, declared: Mapping[str, str], options: Options) -> EdgeRoles:
     """Return the columns of the edges: named, else declared, else usual ones."""
-    names = header.names
     # One end of a pair alone, so that the message names the other.
-    usual = ends_of(names) or tuple(_recognised(names, (end,)) for end in ("source", "target"))
+    names = header.names
+    usual = ends_of(names) or tuple(recognised(names, (end,)) for end in ("source", "target"))
     ends = []
     for role, given, name in zip(
         ("source", "target"), (options.source, options.target), usual, strict=True
     ):
-        column = header.named(given, f"--{role}") or declared.get(role, "") or name
-        if not column and not given:
-            header.lack(role, f"--{role}")
-        ends.append(column)
-    others = [name for name in names if name not in ends]
-    weight = header.named(options.edge_weight, "--edge-weight")
-    source, target = ends
-    return EdgeRoles(
-        source,
-        target,
-        relation=_role(others, declared, "relation", RELATIONS),
-        weight=weight or _role(others, declared, "weight", WEIGHTS),
-        description=_role(others, declared, "description", DESCRIPTIONS),
-    )
+        column = header.find(role, given, {role: declared.get(role, "") or name})
+        ends.append(header.need(role, given, column))
+    others = header.others(ends)
+    relation, description = (others.find(r, "", declared) for r in ("relation", "description"))
+    whole = header if options.edge_weight else others
+    weight = whole.find("weight", options.edge_weight, declared)
+    return EdgeRoles(ends[0], ends[1], relation, weight, description)
 
 
-def _texts(header: Header, text: str) -> tuple[str, ...]:
-    """Return the columns that `--text` names: one, or several separated by commas."""
-    if not text:
-        return ()
-    parts = [text] if text in header.names else text.split(",")
-    return tuple(header.named(part.strip(), "--text") for part in parts)
-
-
-def _role(
-    names: Sequence[str], declared: Mapping[str, str], role: str, usual: tuple[str, ...]
-) -> str:
-    return declared[role] if role in declared else _recognised(names, usual)
-
-
-def _recognised(names: Sequence[str], usual: Sequence[str]) -> str:
+def recognised(names: Sequence[str], usual: Sequence[str]) -> str:
     """Return the first column with one of these names, one in the same case before the others."""
     for wanted in usual:
         if wanted in names:

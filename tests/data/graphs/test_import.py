@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import zipfile
 from pathlib import Path
 
 import networkx as nx
@@ -20,7 +19,6 @@ from torch_geometric.data import Data
 from dance_flwr.data.graphs.catalogue import imported_graphs
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL
-from dance_flwr.data.graphs.limits import UNPACKED_FLOOR
 from dance_flwr.data.imports.importer import import_graph, read_graph
 from dance_flwr.data.imports.loading import load_graph, source_identity
 from dance_flwr.data.imports.options import Options
@@ -293,10 +291,9 @@ def test_other_keys_dicts_and_saved_data_sets(pt, root):
     [
         ({"raw_texts": None}, ["node texts", "--text"]),
         ({"raw_texts": ["a", "b", "c", 4]}, ["texts", "int"]),
-        ({"raw_texts": ["a"]}, ["1 labels", "[4]"]),
+        ({"raw_texts": ["a"]}, ["a text for each of 4 nodes", "found 1"]),
         ({"raw_texts": ["a", "b", "c", "\ud800"]}, ["half a character"]),
         ({"y": torch.tensor([0, 1, 2, 0])}, ["-1..1", "0..2"]),
-        ({"y": torch.tensor([0.0, float("nan"), 1, 0])}, ["whole numbers", "NaN"]),
         ({"y": torch.tensor([0.5, 0, 1, 0])}, ["whole numbers"]),
         ({"y": [0, 1, 0, 1]}, ["a tensor 'y'", "list"]),
         ({"label_name": ["x", "x"]}, ["class names that differ"]),
@@ -334,18 +331,6 @@ def test_code_in_a_pickle_is_refused_and_not_run(tmp_path, pt, root):
     assert not target.exists()
     pickle.loads(plain.read_bytes())  # it would have worked
     assert target.exists()
-
-
-def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, root, monkeypatch):
-    bomb = tmp_path / "bomb.pt"
-    with (
-        zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive,
-        archive.open("bomb/data.pkl", "w") as stream,
-    ):
-        for _ in range(UNPACKED_FLOOR // (1 << 20) + 1):
-            stream.write(bytes(1 << 20))
-    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("the file was opened"))
-    assert "MiB declared" in refused(bomb, root)
 
 
 def test_broken_and_foreign_files_are_refused(tmp_path, pt, root):

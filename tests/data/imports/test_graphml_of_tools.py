@@ -2,7 +2,7 @@
 
 from support.tables import of_roles, values
 
-from dance_flwr.data.imports.networks import read_network
+from dance_flwr.data.imports.importer import read_network
 
 HEAD = (
     '<?xml version="1.0" encoding="UTF-8"?>\n'

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from support.tables import of_roles, values
 
-from dance_flwr.data.imports.networks import is_graphrag, read_graphrag, read_network
+from dance_flwr.data.imports.importer import read_network
 from dance_flwr.errors import DataError
 
 ENTITIES = {
@@ -76,7 +76,7 @@ def test_a_list_is_refused_where_it_is_asked_for(tmp_path):
 @pytest.mark.parametrize("inner", ["output", "artifacts", "output/artifacts"])
 def test_the_folder_of_the_project_will_do(tmp_path, inner):
     output(tmp_path / inner)
-    assert is_graphrag(tmp_path) and read_network(tmp_path).nodes.names[0] == "id"
+    assert read_network(tmp_path).nodes.names[0] == "id"
 
 
 def test_entities_had_names_in_the_first_versions(tmp_path):
@@ -85,9 +85,7 @@ def test_entities_had_names_in_the_first_versions(tmp_path):
 
 
 def test_other_folders_are_none_of_graphrag(tmp_path):
-    assert not is_graphrag(tmp_path) and read_network(tmp_path) is None
-    with pytest.raises(DataError, match=r"entities.parquet and relationships.parquet .*; give its"):
-        read_graphrag(tmp_path)
+    assert read_network(tmp_path) is None
     output(tmp_path)
     (tmp_path / "entities.parquet").write_bytes(b"PAR1")
     with pytest.raises(DataError, match="readable parquet"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dance_flwr.data.imports.json_files import read_object
+from dance_flwr.data.imports.text_tables import read_object
 from dance_flwr.errors import DataError
 
 

@@ -6,7 +6,7 @@ import networkx as nx
 import pytest
 from support.tables import of_roles, values
 
-from dance_flwr.data.imports.networks import read_network
+from dance_flwr.data.imports.importer import read_network
 from dance_flwr.errors import DataError
 
 

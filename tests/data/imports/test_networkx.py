@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.project import PROJECT
 from support.tables import values
 
-from dance_flwr.data.imports.networks import read_network
+from dance_flwr.data.imports.importer import read_network
 
 REAL = Path(os.environ.get("DANCE_FLWR_REAL", PROJECT.parent / "shared" / "data" / "real"))
 # Characters of XML; a carriage return becomes a line feed in every XML file.

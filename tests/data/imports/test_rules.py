@@ -107,10 +107,11 @@ def test_dangling_edges_are_counted_named_and_dropped_on_request(tmp_path):
     assert (
         "found 4 edges with another: row 2 target 'zz', row 3 target 'yy', row 4 source" in message
     )
-    assert message.endswith("'xx', ...; correct them, or give --dangling drop")
-    report = import_graph([tmp_path], "g", tmp_path / "root", Options(dangling="drop"))
+    assert "these are 4 of 5 edges, so check --id" in message
+    assert "--dangling 4" in refusal(tmp_path, NODES, edges, dangling="drop")
+    report = import_graph([tmp_path], "g", tmp_path / "root", Options(dangling="4"))
     assert (report["counts"]["dangling"], report["counts"]["edges"]) == (4, 1)
-    assert "4 dropped, as an end of them is no node" in "\n".join(summary_lines(report))
+    assert "4 dropped, as they name an unknown node" in "\n".join(summary_lines(report))
 
 
 def test_a_column_that_is_missing_is_named_with_those_that_are_there(tmp_path):

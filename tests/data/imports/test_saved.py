@@ -9,7 +9,8 @@ from support.files_of_tools import saved
 from support.tables import of_roles, values
 from torch_geometric.data import Data
 
-from dance_flwr.data.imports.networks import read_network
+from dance_flwr.data.imports.importer import read_network
+from dance_flwr.data.imports.options import Options
 from dance_flwr.errors import DataError
 
 
@@ -57,7 +58,7 @@ def test_parts_are_the_split_and_a_table_beside_has_the_edges(tmp_path):
 def test_the_only_column_that_declares_classes_is_the_label(tmp_path):
     columns = {"key": ["p", "q"], "topic": [1, 0], "neighbors": [["q"], []]}
     folder = saved(tmp_path / "d", pa.table(columns), {"topic": ["x", "y"]})
-    file = read_network(folder, key="key")
+    file = read_network(folder, Options(id="key"))
     assert of_roles(file) == {
         "id": ["p", "q"],
         "label": ["y", "x"],
@@ -114,7 +115,11 @@ def test_lists_and_tensors_of_a_pyg_file_are_columns(pt):
         "label": "y",
         "split": "split",
     }
-    assert values(read_network(pt(data()), split_index=1).nodes)["split"] == ["", "train", "test"]
+    assert values(read_network(pt(data()), Options(split_index=1)).nodes)["split"] == [
+        "",
+        "train",
+        "test",
+    ]
 
 
 def test_a_pyg_file_without_labels_and_masks(pt):

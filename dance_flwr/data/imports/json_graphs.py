@@ -1,14 +1,14 @@
-"""JSON of graphs: node-link of NetworkX, D3, and Cytoscape."""
+"""JSON of graphs: node-link of NetworkX, D3, Cytoscape, JSON Graph Format and Neo4j."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.data.graphs.limits import Meter
-from dance_flwr.data.imports.columns import MemoryColumns, record_values
-from dance_flwr.data.imports.json_files import read_json
-from dance_flwr.data.imports.source import GraphFile
+from dance_flwr.data.graphs.limits import check
+from dance_flwr.data.imports.layouts import JSON_LISTS, GraphFile
+from dance_flwr.data.imports.memory_tables import memory_table, record_table, record_values
+from dance_flwr.data.imports.text_tables import read_json
 from dance_flwr.errors import DataError
 
 Record = dict[str, Any]
@@ -22,82 +22,93 @@ class _Network:
     kind: str
     nodes: list[Any]
     edges: list[Any]
-    directed: bool | None
+    directed: Any = None
+    roles: Mapping[str, str] | None = None
 
 
 def read_network_json(file: Path) -> GraphFile:
-    """Return the graph in a JSON file of NetworkX, D3 or Cytoscape.
+    """Return the graph in a JSON file.
 
     Links name nodes by id. In files of D3 without ids, or with ends that are no ids, whole numbers
     are places in the list of nodes.
     """
     content = read_json(file, "JSON of a graph", "export it again")
-    network = _cytoscape(content, file) or _node_link(content, file)
+    network = _cytoscape(content, file) or _graph_format(content) or _node_link(content, file)
     for rows, records in (("nodes", network.nodes), ("edges", network.edges)):
-        Meter(file, rows).rows(len(records))
+        check(file, **{rows: len(records)})
         if any(not isinstance(record, dict) for record in records):
             raise DataError(
                 f"{file}: expected an object for every one of the {rows}, found other values; "
                 "export it again"
             )
     nodes, edges = (
-        _names(file, *part) for part in (("nodes", network.nodes), ("edges", network.edges))
+        record_table(file, rows, records)
+        for rows, records in (("nodes", network.nodes), ("edges", network.edges))
     )
-    # A graph without edges has none that would name the ends.
-    edges = edges or ["source", "target"]
+    if not edges.names:  # a graph without edges has none that would name the ends
+        edges = memory_table(file, "edges", 0, dict.fromkeys(("source", "target"), _nothing))
     facts, key, by_place = {}, "id", False
     if network.kind == "JSON of D3":
         key, by_place = _ends_are(network)
         facts["links"] = "by place" if by_place else f"by {key}"
-    columns = {name: record_values(network.nodes, name) for name in nodes}
     if by_place:
-        while key in nodes:
+        while key in nodes.names:
             key = "@" + key
-        columns = {key: lambda rows: range(len(network.nodes))[rows], **columns}
-    roles = {"id": key} if key in columns else {}
-    optional = {name: name for name in ("source", "target", "weight")}
-    if network.kind == "JSON of Cytoscape":
-        optional["relation"] = "interaction"
-    roles |= {role: name for role, name in optional.items() if name in edges}
+        size = len(network.nodes)
+        columns: dict[str, Callable[[slice], Sequence[Any]]] = {key: lambda rows: range(size)[rows]}
+        columns |= {name: record_values(network.nodes, name) for name in nodes.names}
+        nodes = memory_table(file, "nodes", size, columns)
+    roles = {"id": key} if key in nodes.names else {}
+    ends = {name: name for name in ("source", "target", "weight")}
+    roles |= {
+        r: name for r, name in (ends | dict(network.roles or {})).items() if name in edges.names
+    }
+    directed = network.directed if isinstance(network.directed, bool) else None
     return GraphFile(
-        network.kind,
-        (file,),
-        MemoryColumns(file, "nodes", len(network.nodes), columns),
-        MemoryColumns(
-            file,
-            "edges",
-            len(network.edges),
-            {name: record_values(network.edges, name) for name in edges},
-        ),
-        roles,
-        facts,
-        directed=network.directed,
+        network.kind, (file,), nodes, edges, roles, facts, directed=directed, by_place=by_place
     )
 
 
+def _nothing(_: slice) -> Sequence[Any]:
+    return ()
+
+
 def _node_link(content: Any, file: Path) -> _Network:
-    """Return the graph of `nodes` and `links` or `edges`."""
+    """Return the graph of two lists, such as `nodes` and `links`."""
     if isinstance(content, list):
         raise DataError(
             f"{file}: expected JSON of a graph, found a list, which has no edges; save its records "
             "as nodes.jsonl, one per line, beside a table of edges"
         )
     content = content if isinstance(content, dict) else {}
-    nodes = content.get("nodes")
-    links = next((content[key] for key in ("links", "edges") if key in content), None)
-    if not isinstance(nodes, list) or not isinstance(links, list):
-        raise DataError(
-            f"{file}: expected lists 'nodes' and 'links' (or 'edges'), or 'elements' of Cytoscape, "
-            "found none; export it again, from NetworkX with node_link_data"
-        )
-    directed = content.get("directed")
-    is_networkx = "multigraph" in content
-    return _Network(
-        "node-link JSON of NetworkX" if is_networkx else "JSON of D3",
-        nodes,
-        links,
-        directed if isinstance(directed, bool) else None,
+    for names in JSON_LISTS:
+        nodes, links = (content.get(name) for name in names)
+        if isinstance(nodes, list) and isinstance(links, list):
+            is_networkx = "multigraph" in content
+            kind = "node-link JSON of NetworkX" if is_networkx else "JSON of D3"
+            return _Network(kind, nodes, links, content.get("directed"))
+    raise DataError(
+        f"{file}: expected lists 'nodes' and 'links' (or 'edges'), or 'elements' of Cytoscape, "
+        "found none; export it again, from NetworkX with node_link_data"
     )
+
+
+def _graph_format(content: Any) -> _Network | None:
+    """Return the graph in JSON Graph Format, whose nodes are an object by id, else None."""
+    graph = content.get("graph") if isinstance(content, dict) else None
+    nodes = graph.get("nodes") if isinstance(graph, dict) else None
+    if not isinstance(graph, dict) or not isinstance(nodes, dict):
+        return None
+    records = [_flat({"id": key, **node}) for key, node in nodes.items() if isinstance(node, dict)]
+    edges = [_flat(edge) for edge in graph.get("edges") or [] if isinstance(edge, dict)]
+    return _Network("JSON Graph Format", records, edges, graph.get("directed"))
+
+
+def _flat(record: Record) -> Record:
+    """Return a record with the entries of its metadata beside the others."""
+    metadata = record.get("metadata")
+    extra = metadata if isinstance(metadata, dict) else {}
+    return {**extra, **{name: value for name, value in record.items() if name != "metadata"}}
 
 
 def _cytoscape(content: Any, file: Path) -> _Network | None:
@@ -123,9 +134,7 @@ def _cytoscape(content: Any, file: Path) -> _Network | None:
         [element.get("data") if isinstance(element, dict) else None for element in group]
         for group in groups
     )
-    return _Network(
-        "JSON of Cytoscape", nodes, edges, directed if isinstance(directed, bool) else None
-    )
+    return _Network("JSON of Cytoscape", nodes, edges, directed, {"relation": "interaction"})
 
 
 def _is_edge(element: Record) -> bool:
@@ -145,13 +154,3 @@ def _ends_are(network: _Network) -> tuple[str, bool]:
     if all(type(end) is int and end in places for end in ends):
         return "index", True
     return "id", False
-
-
-def _names(file: Path, rows: str, records: Sequence[Record]) -> list[str]:
-    """Return the keys of all records, in the order in which they first appear."""
-    names: dict[str, None] = {}
-    meter = Meter(file, rows)
-    for record in records:
-        names.update(dict.fromkeys(record))
-        meter.columns(len(names))
-    return list(names)

@@ -1,0 +1,170 @@
+"""Read files of strangers in a child process, within a bound of its memory and processor time.
+
+A file of a few kilobytes can describe gigabytes, and a damaged one can end the process that reads
+it. So a server process, which has loaded the libraries, forks for every import. The fork has its
+own `RLIMIT_DATA` and hands its tables over as Arrow files. On macOS the kernel does not enforce
+this limit for most allocations.
+"""
+
+import atexit
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dance_flwr.data.graphs.limits import VARIABLE, exceeded, limits
+from dance_flwr.data.imports.options import Options
+from dance_flwr.errors import ColumnError, ConfigError, DataError, UserError
+
+_SLACK = 64 << 20  # bytes for the stacks and buffers of Arrow, whatever the bound
+_ANSWER = "answer.json"
+_LOCK = threading.Lock()
+_SERVERS: dict[int, "subprocess.Popen[str]"] = {}  # by the process that started it
+
+
+def read_in_child(paths: list[Path], name: str, options: Options, out: Path) -> dict[str, Any]:
+    """Have a child process read files and write `nodes.arrow` and `edges.arrow` into a folder.
+
+    Returns
+    -------
+    What `prepare` of `importer` returns.
+
+    Raises
+    ------
+    UserError : the files are invalid, or reading them exceeds a bound
+    """
+    limits()  # an invalid variable is refused here
+    where = ", ".join(map(str, paths))
+    job = {
+        "paths": [str(path) for path in paths],
+        "name": name,
+        "options": asdict(options),
+        "out": str(out),
+        "folder": str(Path.cwd()),
+        "limits": os.environ.get(VARIABLE, ""),
+    }
+    with _LOCK:
+        code = _status(job)
+    if code == -signal.SIGXCPU:
+        raise exceeded(where, "seconds")
+    if code or not (out / _ANSWER).is_file():
+        raise DataError(
+            f"{where}: expected readable files, found that reading them ends the process "
+            f"({signal.Signals(-code).name if code < 0 else code}); export them again"
+        )
+    answer: dict[str, Any] = json.loads((out / _ANSWER).read_text("utf-8"))
+    if "error" not in answer:
+        return answer
+    if answer["error"] == "memory":
+        raise exceeded(where, "memory")
+    if answer["option"]:
+        raise ColumnError(answer["message"], answer["option"])
+    kinds = {kind.__name__: kind for kind in (UserError, DataError, ConfigError)}
+    raise kinds.get(answer["error"], DataError)(answer["message"])
+
+
+def _status(job: dict[str, Any]) -> int:
+    """Return the exit code of the fork that did a job; negative for a signal."""
+    server = _SERVERS.get(os.getpid())
+    if server is None or server.poll() is not None:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path))),
+            "OMP_NUM_THREADS": "1",
+            # The other pools reserve memory in advance.
+            "ARROW_DEFAULT_MEMORY_POOL": "system",
+        }
+        code = f"from {__name__} import serve; serve()"
+        server = _SERVERS[os.getpid()] = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env=environment,
+        )
+        atexit.register(_stop, os.getpid())
+    assert server.stdin is not None and server.stdout is not None
+    try:
+        server.stdin.write(json.dumps(job) + "\n")
+        return int(server.stdout.readline() or 1)
+    except BaseException:  # an interrupt: its answer must not be that of the next job
+        server.kill()
+        raise
+
+
+def _stop(pid: int) -> None:
+    server = _SERVERS.get(os.getpid())
+    if pid == os.getpid() and server is not None:
+        server.kill()
+        server.wait()
+
+
+def serve() -> None:
+    """Do the jobs that arrive as lines on the standard input, each in a fork, until it ends."""
+    import psutil  # noqa: F401
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    from dance_flwr.data.imports import importer, saved  # noqa: F401 # once, not in every fork
+
+    with suppress(ImportError):  # Arrow loads it on first use
+        import pandas  # noqa: F401
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pa.set_cpu_count(1)
+    for line in sys.stdin:
+        job = json.loads(line)
+        if importer.needs_torch([Path(job["folder"], path) for path in job["paths"]]):
+            import torch_geometric.data  # noqa: F401 # once here, and not in every fork
+        if child := os.fork():
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        else:
+            _run(job)
+
+
+def _run(job: dict[str, Any]) -> None:
+    """Do a job in this process, write the answer, and end."""
+    from dance_flwr.data.imports.importer import prepare
+
+    answer: dict[str, Any]
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what C++ says before it aborts
+        os.environ[VARIABLE] = job["limits"]
+        os.chdir(job["folder"])
+        out = Path(job["out"])
+        _restrict()
+        options = {k: tuple(v) if isinstance(v, list) else v for k, v in job["options"].items()}
+        answer = prepare([Path(p) for p in job["paths"]], job["name"], Options(**options), out)
+    except MemoryError:
+        answer = {"error": "memory", "message": "", "option": ""}
+    except UserError as error:
+        option = getattr(error, "option", "")
+        answer = {"error": type(error).__name__, "message": str(error), "option": option}
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__} {error}".split())[:200]
+        where = ", ".join(job["paths"])
+        message = f"{where}: expected readable files, found: {reason}; export them again"
+        answer = {"error": "DataError", "message": message, "option": ""}
+    Path(job["out"], _ANSWER).write_text(json.dumps(answer), "utf-8")
+    os._exit(0)
+
+
+def _restrict() -> None:
+    """Bound the memory that this process may take beyond what it has, and its processor time."""
+    status = Path("/proc/self/status")
+    used = 0
+    if status.is_file():
+        used = 1024 * int(status.read_text("ascii").partition("VmData:")[2].split()[0])
+    data = used + _SLACK + limits().memory
+    resource.setrlimit(resource.RLIMIT_DATA, (data, data))
+    resource.setrlimit(resource.RLIMIT_CPU, (limits().seconds, limits().seconds + 1))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
