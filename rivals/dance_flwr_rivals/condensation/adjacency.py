@@ -87,15 +87,13 @@ class PairNetwork(nn.Module):
         """Return the second layer before its normalisation, [k, K, width]."""
         return self.second(torch.relu(left[:, None] + right))  # type: ignore[no-any-return]
 
-    def _last(self, hidden: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        scale = self.scales[1] * torch.rsqrt(variance + _EPS)
-        return self.last(torch.relu((hidden - mean) * scale + self.shifts[1])).squeeze(2)  # type: ignore[no-any-return]
-
     def _block_moments(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         return _moments(self._second(left, right).flatten(0, 1))
 
     def _block(self, left: Tensor, right: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        return self._last(self._second(left, right), mean, variance)
+        scale = self.scales[1] * torch.rsqrt(variance + _EPS)
+        hidden = (self._second(left, right) - mean) * scale + self.shifts[1]
+        return self.last(torch.relu(hidden)).squeeze(2)  # type: ignore[no-any-return]
 
 
 def normalise(adjacency: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """NeighGen of FedSage+ (Zhang et al., NeurIPS 2021): a client learns to generate neighbours."""
 
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 
@@ -134,7 +134,8 @@ def visit(data: ClientData, config: RunConfig, inbox: Mapping[str, Tensor]) -> S
     table = neighbour_table(*data.training_graph.edges(), eligible, settings.max_generated_per_node)
     features, clients = data.features, data.card.clients
     answer: State = {}
-    for sender, package in _by_sender(inbox):
+    for sender, keys in groupby(sorted(inbox), key=lambda key: key.partition("/")[0]):
+        package = {key.partition("/")[2]: inbox[key] for key in keys}
         latents, counts = package.pop(_LATENTS), package.pop(_COUNTS)
         feature_generator = _feature_generator(package, data, config)
         gradient = cross_gradient(feature_generator, latents, counts, table, features, clients)
@@ -216,8 +217,3 @@ def _widths(data: ClientData, settings: FedSageConfig) -> Widths:
 
 def _prefixed(prefix: str, state: Mapping[str, Tensor]) -> State:
     return {prefix + name: tensor for name, tensor in state.items()}
-
-
-def _by_sender(inbox: Mapping[str, Tensor]) -> Iterator[tuple[str, State]]:
-    for sender, keys in groupby(sorted(inbox), key=lambda key: key.partition("/")[0]):
-        yield sender, {key.partition("/")[2]: inbox[key] for key in keys}

@@ -57,7 +57,10 @@ class GeneratorExchange:
         """Send each client its sum; return the next generators, none after the last step."""
         # The last answers are empty: generated neighbours stay at their client.
         last = step == 2 * self._settings.exchanges
-        check = _content_fault if last else self._generator_fault
+
+        def check(client: int, answer: State) -> str:
+            return model_fault(answer, {}) if last else self._generator_fault(client, answer)
+
         return {
             answer.client: answer.packed for answer in self._channel.exchange(step, sums, check)
         }
@@ -83,7 +86,9 @@ class GeneratorExchange:
             for client in generators:
                 if gradient := entries_of(answer.state, client):
                     counts[client] += 1
-                    _add(sums.setdefault(client, {}), gradient)
+                    total = sums.setdefault(client, {})
+                    for name, tensor in gradient.items():
+                        total[name] = total[name].add_(tensor) if name in total else tensor
         for client, total in sums.items():
             for tensor in total.values():
                 # Scaled to all M - 1 others: a generator visits some of them in each exchange.
@@ -95,16 +100,6 @@ class GeneratorExchange:
         batch: State = {name: answer[name] for name in ("latents", "counts") if name in answer}
         weights = {name: tensor for name, tensor in answer.items() if name not in batch}
         return model_fault(weights, self._generator) or _batch_fault(batch, self._latent_dim)
-
-
-def _content_fault(client: int, answer: State) -> str:
-    """Return a fault of an answer that must be empty."""
-    return model_fault(answer, {})
-
-
-def _add(total: State, gradient: State) -> None:
-    for name, tensor in gradient.items():
-        total[name] = total[name].add_(tensor) if name in total else tensor
 
 
 def _batch_fault(batch: Mapping[str, Tensor], width: int) -> str:

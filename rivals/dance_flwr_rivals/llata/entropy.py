@@ -105,7 +105,8 @@ def tree_entropy(pairs: Tensor, nodes: int, parents: Sequence[Tensor]) -> float:
     if not len(pairs):
         return 0.0
     # A group without members has a parent all the same.
-    sizes = [len(parent) for parent in parents[1:]] + [_count(parent) for parent in parents[-1:]]
+    sizes = [len(parent) for parent in parents[1:]]
+    sizes += [int(parent.max()) + 1 if len(parent) else 0 for parent in parents[-1:]]
     for parent, size in zip(parents, sizes, strict=True):
         above = items.grouped(parent, size)
         entropy += _level(items, above.volume[parent], total)
@@ -130,7 +131,3 @@ def inner_entropy(pairs: Tensor, nodes: int, community: Tensor, communities: int
 def _level(items: Items, volume_above: Tensor, total: float) -> float:
     bits = xlog2(items.cut, volume_above) - xlog2(items.cut, items.volume)
     return float(bits.sum()) / total
-
-
-def _count(parent: Tensor) -> int:
-    return int(parent.max()) + 1 if len(parent) else 0

@@ -165,7 +165,10 @@ def _finished(
         for name, graph in graphs_of(data).items()
     }
     new = Generation(draft.version, draft.origins, draft.texts, features, used, links)
-    report = _report(new, changed) | {"held_out_auc": _auc(predictor, at, unit)}
+    seed, client = at.config.seed, data.card.client
+    pairs = LocalPairs(data.training_graph, seed, client)
+    auc = held_out_auc(predictor, unit, pairs, generator(seed, "auc", client=client))
+    report = _report(new, changed) | {"held_out_auc": auc}
     save(new, data, at.run, report)
     message = f"client {data.card.client}: {int(used.sum())} generated nodes, version {new.version}"
     events.emit("neighbours_generated", message, client=data.card.client)
@@ -208,9 +211,3 @@ def _report(new: Generation, changed: Tensor) -> dict[str, object]:
         "generated_nodes_with_links": linked,
         "links": links.size(1),
     }
-
-
-def _auc(predictor: EdgePredictor, at: Place, unit: Tensor) -> float | None:
-    seed, client = at.config.seed, at.data.card.client
-    pairs = LocalPairs(at.data.training_graph, seed, client)
-    return held_out_auc(predictor, unit, pairs, generator(seed, "auc", client=client))

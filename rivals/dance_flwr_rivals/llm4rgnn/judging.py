@@ -126,7 +126,7 @@ def planned_calls(
     """
     settings = Llm4RgnnConfig.of(config)
     pairs = Pairs.of(data, settings)
-    count = count or _estimate
+    count = count or (lambda text: -(-len(text) // _LETTERS_PER_TOKEN))
     costs = [
         count(prompt.text) + prompt.template.limit
         for prompt, _ in questions(data.texts(), pairs, settings, LlmConfig.of(config))
@@ -218,7 +218,3 @@ def _max_tokens(text: str) -> int:
     A token has at least one byte, and tokens of text in a language have several.
     """
     return len(text.encode("utf-8", "surrogatepass"))
-
-
-def _estimate(text: str) -> int:
-    return -(-len(text) // _LETTERS_PER_TOKEN)

@@ -1,7 +1,7 @@
 """Which cells of a grid a command runs: by their labels, unpublished ones, a share of n.
 
-A long study can so be divided among machines, or continued on another one. Every machine computes
-the same division, so that they need not talk to each other.
+So a long study can be divided among machines, or continued on another one. Every machine computes
+the same division without communication.
 """
 
 import json
@@ -44,9 +44,9 @@ def where(cells: Sequence[Cell], pairs: Sequence[str]) -> list[Cell]:
 
 
 def unpublished(experiment: str, cells: Sequence[Cell], file: Path) -> list[Cell]:
-    """Return the cells that a file of compact rows lacks, or that other code or settings made.
+    """Return the cells without a row in this file by the same code and settings.
 
-    Measurements are always among them: their rows do not say which code made them.
+    Measurements are always among them, as their rows do not name the code.
     """
     rows = load_rows(file).by_experiment.get(experiment, ())
     by_labels = {label_key(row.labels): row for row in rows}
@@ -78,9 +78,9 @@ class Shard:
     def of(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells of this share, in their order.
 
-        Runs are sorted by data set, method, settings and seed, then dealt one by one. So the shares
-        are disjoint, together they are the grid, and of each method on each data set no share has
-        more than one run more than another. Cells with the same run are in the same share.
+        Runs are sorted by data set, method, settings and seed, then dealt one by one. The shares
+        are disjoint and complete, and their numbers of runs of a method on a data set differ by at
+        most one. Cells with the same run are in the same share.
         """
         names = [_name(cell) for cell in cells]
         runs = {name: _order(cell) for name, cell in zip(names, cells, strict=True)}
@@ -105,12 +105,12 @@ def read_shard(text: str) -> Shard:
 
 @contextmanager
 def at_work(root: Path, shard: Shard | None) -> Iterator[None]:
-    """Hold a study for a whole grid, or one share of it beside the others of the same division."""
+    """Lock a study for a whole grid, or for one share beside others of the same division."""
     division = f"-of-{shard.shards}" if shard else ""
     claimed = root / _FOLDER / f"{shard.number}{division}" if shard else root
     with exclusive(claimed, "another dance-flwr experiment"):
-        # Each side takes its own lock first and looks at those of others then, so that of two
-        # commands that start together at least one sees the other.
+        # Own lock first, then the others': of two commands that start together, at least one sees
+        # the other.
         for other in (root, *sorted(root.glob(f"{_FOLDER}/*"))):
             beside = shard is not None and other.name.endswith(division) and other != root
             if other != claimed and not beside and is_locked(other):

@@ -48,8 +48,7 @@ def of_method(settings: Mapping[str, Value]) -> dict[str, Value]:
 def run_name(config: RunConfig) -> str:
     """Return `<dataset>-<method>-seed<k>-<12 hex>` of a run; the digits hash non-default settings.
 
-    A key that a later version adds therefore renames no run; `has_run` notices a default that a
-    later version changes.
+    Keys that a later version adds therefore rename no run. `has_run` detects changed defaults.
     """
     settings = settings_of(config)
     defaults = settings_of(RunConfig(method=config.method)) | {"method": RunConfig.method}
@@ -100,7 +99,7 @@ class Study:
         return self.product(cell).is_file() and (bool(cell.measure) or self.has_run(cell.config))
 
     def has_run(self, config: RunConfig) -> bool:
-        """Whether a finished run has these settings; those that it did not know are ignored."""
+        """Whether a finished run has these settings; settings unknown to it are ignored."""
         path = self.run_folder(config) / RESULT
         if not path.is_file():
             return False
@@ -125,7 +124,7 @@ class Study:
                 "curve": cell.curve,
                 "config": {} if cell.measure else settings_of(cell.config),
             }
-        # A repeated command moves to the end instead of standing there twice.
+        # A repeated command moves to the end.
         commands = [line for line in old["commands"] if line != command] + [command]
         content = {"experiment": experiment, "commands": commands, "cells": list(entries.values())}
         write_json(self.grids / f"{experiment}.json", content)

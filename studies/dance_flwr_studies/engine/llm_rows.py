@@ -1,8 +1,8 @@
 """Which rows asked a language model, of which back end, and whether they count as results.
 
-A row counts where a model behind an endpoint answered, its tokens are in the row and so is the
-digest of the caches that hold the replies. The stub computes replies without a model, and the model
-that fits into a package can neither classify nor score edges: their rows show that a method runs.
+A row counts if a model behind an endpoint answered, and the row has its tokens and the digest of
+the cached replies. Rows of the stub, which has no model, and of the small packaged model, which can
+neither classify nor score edges, only show that a method runs.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ def back_end(row: Row) -> str:
 
 
 def stamp(row: Row) -> str:
-    """Return why a row does not count as a result; "" if it does or may still do so."""
+    """Return why a row does not count as a result; "" if it counts or is not finished."""
     backend = back_end(row)
     if not backend:
         return ""
@@ -77,7 +77,7 @@ def missing(rows: Iterable[Row]) -> list[str]:
 
 
 def llm_facts(partition: Path, run: str, config: RunConfig) -> dict[str, Any]:
-    """Return what a row says of the language model of its run; empty for a run that asks none.
+    """Return facts about the language model of a run; empty for a run that asks none.
 
     Returns
     -------

@@ -80,7 +80,7 @@ def export_rows(study: Path, file: Path, update: bool = False, replace: bool = F
     if not study.is_dir():
         raise UserError(f"--export: expected a study folder, found none at {study}")
     lines = _lines_of(Study(study))
-    # Else an unfinished study would delete the results that it has not made again.
+    # An unfinished study must not delete results that it has not repeated yet.
     if replace and (missing := sum("uses" in line and not _is_made(line) for line in lines)):
         raise UserError(
             f"--replace: expected a finished study, found {counted(missing, 'cell')} without a "
@@ -90,7 +90,7 @@ def export_rows(study: Path, file: Path, update: bool = False, replace: bool = F
         old = _read_lines(file)
         made = {line["experiment"] for line in lines if line["kind"] == "experiment"}
         lines = _merge(lines, _without(old, made) if replace else old)
-    # A line per run: what changes is a line of a diff.
+    # One line per run keeps diffs short.
     write_text(file, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
     return len(lines)
 
@@ -154,7 +154,7 @@ def _merge(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
 
 
 def _lacking_none(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
-    """Return the new lines without the cells that only the old lines have results of."""
+    """Return the new lines without cells whose only result is in the old lines."""
     made = {line["id"]: line for line in old if _is_made(line)}
     cells = {_cell_key(use) for line in made.values() for use in line["uses"]}
     lines: list[Line] = []
@@ -176,7 +176,7 @@ def _is_made(line: Line) -> bool:
 
 
 def _origin(line: Line) -> tuple[Any, Any] | None:
-    """Return the hashes of the code that made a run, and of its model; None of no run."""
+    """Return the hashes of the code and model of a run; None without a result."""
     if not (result := line.get("result")):
         return None
     # Rows of an earlier format have the hash of the code under the second name.

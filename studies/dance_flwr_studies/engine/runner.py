@@ -96,7 +96,7 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, log: L
     reused = [] if again else [cell for cell in cells if study.has(cell)]
     outcome.reused = len(reused)
     if reused:
-        # A name says nothing of the content: a folder may have changed since.
+        # The graph may have changed under the same name.
         _check_data(study, reused)
         log(_reused_line(study, reused))
     to_run = [cell for cell in todo if not cell.measure]
@@ -135,7 +135,7 @@ def _reused_line(study: Study, cells: Sequence[Cell]) -> str:
     """Return how many cells have results, and how many of their runs other code made."""
     folders = {study.run_folder(cell.config) for cell in cells if not cell.measure}
     versions = [read_json(folder / RESULT).get("provenance") for folder in folders]
-    # Other code may give other numbers: the reader decides whether to repeat the runs.
+    # Other code may give other numbers; the user decides whether to repeat the runs.
     other = sum(version != provenance() for version in versions)
     line = f"found       {counted(len(cells), 'cell')} with results"
     if not other:

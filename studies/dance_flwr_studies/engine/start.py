@@ -89,7 +89,7 @@ def start(
     else:
         check_out(study.grids)
     cells = experiment.cells(_request(experiment, options, pairs))
-    # Before any run, as tables could not tell such cells apart.
+    # Tables could not tell such cells apart.
     check_labels(cells)
     every, part = where(cells, how.labels), _shard(experiment, how.shard)
     # Before `known`: the division stays the same while rows are published.

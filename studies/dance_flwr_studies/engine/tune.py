@@ -113,7 +113,7 @@ def search(plan: Search, study: Study, jobs: int, log: Callable[[str], None]) ->
     """
     check_out(study.root / _TRIALS)
     optuna = _optuna()
-    # Before any run: without validation nodes a search has nothing to choose by.
+    # Without validation nodes, a search cannot compare trials.
     check_validation(plan, study)
     # Half at random: the ten of TPE's default would be a whole search (decision 11).
     sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=max(4, plan.trials // 2))

@@ -1,6 +1,6 @@
 """What a worker process does: one run, one analysis, or one measurement.
 
-A run comes with facts that only a simulation may know.
+A run also stores facts that only a simulation can know, such as true labels of the core.
 """
 
 import hashlib
@@ -73,7 +73,7 @@ class Task:
 
 
 def init_worker() -> None:
-    """Prepare a worker: ignore Ctrl-C, use one core, and end with the parent process."""
+    """Prepare a worker: ignore Ctrl-C, use one core, exit with the parent process."""
     import torch
 
     # Ctrl-C reaches every process of the terminal; the parent decides what ends.
@@ -123,7 +123,7 @@ def _run(task: Task) -> None:
     final = Study(task.root).run_folder(config)
     task.clean()
     try:
-        # Of the processor: seconds of the clock also count what runs beside the study.
+        # CPU seconds: wall-clock time would include other work on the machine.
         start = time.process_time()
         settings = replace(config, out=str(final))
         result = run_in_process(settings, draft, lambda row: None, task.client_run)
@@ -133,7 +133,7 @@ def _run(task: Task) -> None:
         content |= llm_facts(task.partition, task.client_run, config)
         content |= {"data": data_digest(config)}
         write_json(draft / FACTS, content)
-        # The earlier result of a run that is repeated.
+        # The result of an earlier attempt.
         shutil.rmtree(final, ignore_errors=True)
         draft.replace(final)
     finally:
@@ -142,7 +142,7 @@ def _run(task: Task) -> None:
 
 def _refuse_absences(result: dict[str, Any]) -> None:
     """Refuse the result of a run that went on without a client."""
-    # A run serves its user by going on; a number of a study is one of all clients.
+    # A run may continue without a client, but a result of a study is that of all clients.
     for row in result["history"]:
         for client, reason in row["absent"].items():
             raise UserError(

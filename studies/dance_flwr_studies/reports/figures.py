@@ -29,7 +29,7 @@ _FORMATS: Mapping[str, Mapping[str, None]] = {
 
 
 def why_no_figures() -> str:
-    """Return in a line that matplotlib is missing and what to do; "" where it is installed."""
+    """Return one line on how to install matplotlib, or "" if it is installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -76,7 +76,7 @@ def curves(
         values = np.array(
             [[np.nan if v is None else v for v in seed] for seed in seeds], np.float64
         )
-        # Only rounds that every seed has: else neighbouring means would be of other seeds.
+        # Only rounds with a value for every seed, so that all means are over the same seeds.
         known = ~np.isnan(values).any(axis=0)
         x, values = first + np.flatnonzero(known), values[:, known]
         mean = values.mean(axis=0)

@@ -78,7 +78,7 @@ def write_report(rows: Rows, folder: Path, log: Log) -> dict[str, Section]:
 
 
 def _claim(experiment: Experiment, rows: Sequence[Row]) -> str:
-    """Return the claim as one, and what these rows say about it."""
+    """Return the claim and its verdict in these rows, or the question."""
     if experiment.verdict is None:
         return f"Question: {experiment.question}"
     return f"Claim tested: {experiment.question}\n\nIn these rows: {experiment.verdict(rows)}"

@@ -55,7 +55,7 @@ def _rows(runs: Sequence[Path]) -> list[Row]:
     rows = []
     for folder, result, config, keys in zip(folders, results, configs, settings, strict=True):
         labels: dict[str, Label] = {"dataset": dataset_name(config.data), "method": config.method}
-        # Repetitions of a seed are no further seeds, over which one may average.
+        # Repetitions of one seed must not be averaged as if they were several seeds.
         labels |= {"run": str(folder)} if times[repr(keys)] > 1 else {}
         labels |= {"seed": config.seed}
         rows.append(Row("", labels, folder.name, keys, compact(result, {}, curve=True)))

@@ -163,7 +163,7 @@ def paired_test(
 def interval_test(mean: float, interval: tuple[float, float]) -> PairedTest:
     """Return what an interval at `LEVEL`, of a bootstrap, says of a mean difference."""
     low, high = interval
-    # An interval has no p; it rejects 0 where it excludes it.
+    # An interval has no p value; it rejects 0 if it excludes 0.
     p = 0.0 if low > 0 or high < 0 else 1.0
     return PairedTest(Stat(mean, None, 1, 1), Corrected(p, 1.0, interval))
 

@@ -155,7 +155,7 @@ def _federate(clients: Sequence[Client], config: RunConfig, run: str) -> dict[st
         uploads, reports = [_copy(model) for model, _ in replies], [report for _, report in replies]
         if round_ in attacked:
             members = [supervised_members(_plain(c), state, c.data, config, run) for c in clients]
-            # Else an attack would be scored by nodes that are no members.
+            # An attack must be scored by true members.
             _check([nodes.numel() for nodes in members], reports)
             facts, lines = _attack(clients, _Round(round_, state, uploads, members), config)
             measured["clients"].append(facts)
@@ -166,7 +166,7 @@ def _federate(clients: Sequence[Client], config: RunConfig, run: str) -> dict[st
 
 
 def _check(counts: Sequence[int], reports: Sequence[Report]) -> None:
-    """Raise a ValueError unless the members are as many as the clients that count them reported."""
+    """Raise a ValueError if the numbers of members differ from those that clients reported."""
     reported = [report.counts["evidence-supervised"] for report in reports]
     if any(theirs and theirs != ours for ours, theirs in zip(counts, reported, strict=True)):
         raise ValueError(
