@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from dance_flwr.data.graphs.limits import check, exceeded, limits, listed
 from dance_flwr.errors import DataError
 
-_ROWS = {"nodes": 1 << 10, "edges": 1 << 16}  # of a batch of Parquet
+_ROWS = {"nodes": 1 << 12, "edges": 1 << 16}  # of a batch of Parquet
 
 
 @dataclass(frozen=True)
