@@ -16,6 +16,7 @@ from dance_flwr.data.text.chunking import replace_surrogates
 from dance_flwr.data.text.encoder_files import (
     DEFAULT_ENCODER,
     DEFAULT_SHA256,
+    HUB_ID,
     TOKENIZER,
     WEIGHTS,
     files_fingerprint,
@@ -136,7 +137,8 @@ def resolve_encoder(
 @lru_cache(maxsize=1)
 def resolve_local(name: str, precision: str, expected_sha256: str = "") -> EncoderSpec:
     """Resolve an encoder on this machine, once per process; nothing is downloaded."""
-    local = name if "/" not in name or Path(name).is_dir() else _cached(name)
+    is_hub_id = HUB_ID.fullmatch(name) and not Path(name).is_dir()
+    local = _cached(name) if is_hub_id else name
     return resolve_encoder(local, precision, expected_sha256)
 
 

