@@ -112,11 +112,11 @@ def test_it_is_known_after_the_first_round_not_before(run, monkeypatch):
     def see(message):
         trained.append(message.metadata.message_type)
 
-    def count():
+    def count(method):
         assert trained.count("train") == 6, "two messages for each of three clients"
         raise KeyError("computed")
 
-    monkeypatch.setattr(checkpoint, "provenance", count)
+    monkeypatch.setattr(checkpoint, "code_of", count)
     with pytest.raises(KeyError, match="computed"):
         run(rounds=2, method="fedavg-full", on_message=see)
 
@@ -125,7 +125,7 @@ def test_a_result_names_the_code_of_all_its_rounds(run, monkeypatch, tmp_path):
     keys = {"folder": tmp_path / "run", "method": "fedavg-full"}
     with pytest.raises(Killed):
         run(on_message=asks("train", 2), **keys)
-    monkeypatch.setattr(checkpoint, "provenance", lambda: "0123456789abcdef")
+    monkeypatch.setattr(checkpoint, "code_of", lambda method: "0123456789abcdef")
     result = run(resume=True, **keys).result
     assert result["provenance"] == f"{provenance()}, 0123456789abcdef"
 

@@ -35,12 +35,15 @@ def to_lines(values: Mapping[str, Value | Sequence[str]], table: str = "") -> li
     return [line for lines in tables.values() for line in lines]
 
 
-def toml_block() -> str:
+def toml_block(method: str = "") -> str:
     """Return the `[tool.flwr.app.config]` block of pyproject.toml: all defaults of this package.
+
+    With a `method` of another package also those of its sections, which no other run carries to a
+    node.
 
     Under `flwr run` there are as many clients as SuperNodes, where the key is not set: 0.
     """
-    specs = [METHODS.get(name) for name in METHODS.builtin]
+    specs = [METHODS.get(name) for name in filter(None, (*METHODS.builtin, method))]
     own = {section.name for spec in specs for section in spec.sections} | {"", "privacy"}
     values = {key: value for key, value in defaults().items() if key.rpartition(".")[0] in own}
     return "\n".join(to_lines(values | {"clients": 0}, "tool.flwr.app.config"))

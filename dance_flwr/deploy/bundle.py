@@ -19,10 +19,13 @@ from typing import Any
 from zipfile import ZipFile
 
 from dance_flwr.config.paths import CODE, PROJECT
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.text import toml_block
 from dance_flwr.disk import append_to
 from dance_flwr.errors import UserError
+from dance_flwr.federation.wire import keys
 from dance_flwr.fingerprint import VERSION, provenance
+from dance_flwr.methods import foreign_code
 
 _PYPROJECT, _PACKAGE = "pyproject.toml", "dance_flwr"
 # From the first table of the configuration's keys to the next other table, or the end.
@@ -35,6 +38,7 @@ _NO_CODE = re.compile(r"README\.md|LICENSE|partitions/[^/]+\.json|\.info/CONTENT
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError, LookupError, TypeError)
 _MAX_BYTES = 64 * 2**20  # unpacked; the app has 3 MB, and Flower's bundles at most 10 MB packed
 _ACCEPTED, _REFUSED = "accepted-code", "refused-code"
+SETTINGS = "site.toml"  # the terms of a site's node, and where its files are
 
 
 def app_dir() -> Path:
@@ -48,12 +52,12 @@ def app_dir() -> Path:
     )
 
 
-def submitted_app(scratch: Path) -> Path:
+def submitted_app(scratch: Path, method: str = "") -> Path:
     """Copy the app's files into a folder below `scratch`; return that folder.
 
     Flower visits every file of its folder, which takes seconds if an environment is there, and
-    refuses keys that pyproject.toml does not declare. The copy holds the app alone and declares
-    the keys of plug-ins, too.
+    refuses keys that pyproject.toml does not declare. The copy holds the app alone and also
+    declares the keys of the run's method if another package brings it.
     """
     copy = scratch / "app"
     shutil.rmtree(copy, ignore_errors=True)  # of an earlier release
@@ -62,7 +66,7 @@ def submitted_app(scratch: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
     text = (copy / _PYPROJECT).read_text(encoding="utf-8")
-    declared = _BLOCK.sub(lambda _: toml_block() + "\n\n", text)
+    declared = _BLOCK.sub(lambda _: toml_block(method) + "\n\n", text)
     (copy / _PYPROJECT).write_text(declared, encoding="utf-8")
     return copy
 
@@ -73,7 +77,7 @@ def app_files() -> dict[str, Path]:
     files = {_PYPROJECT: app / _PYPROJECT}
     for pattern in _toml(app / _PYPROJECT)["tool"]["flwr"]["app"]["fab-include"]:
         base = CODE if pattern.startswith(f"{_PACKAGE}/") else app
-        for file in base.glob(pattern):
+        for file in base.glob(pattern.lstrip("/")):  # a slash in front: of this folder alone
             if app != CODE and base == CODE and app in file.parents:
                 continue  # the app's own files, inside the package of a wheel
             files[file.relative_to(base).as_posix()] = file
@@ -170,9 +174,26 @@ def accepted_code(folder: Path) -> Mapping[str, str]:
     return _digests(folder / _ACCEPTED)
 
 
+def installed_code(folder: Path) -> Mapping[str, str]:
+    """Return digest -> what it is, of the installed code that the site's node may run.
+
+    That is dance-flwr, and the packages of the other methods that the site's terms allow.
+    """
+    path = folder / SETTINGS
+    settings = _toml(path) if path.is_file() else {}
+    allowed = [name.strip() for name in str(settings.get(keys.METHODS, "")).split(",")]
+    codes = {provenance(): f"dance-flwr {VERSION} as installed"}
+    for method in METHODS.names() if keys.METHODS not in settings else allowed:
+        if method in METHODS and method not in METHODS.builtin:
+            codes |= {
+                digest: f"{name} as installed" for digest, name in foreign_code(method).items()
+            }
+    return codes
+
+
 def waiting_code(folder: Path) -> Mapping[str, str]:
     """Return digest -> what it is, of the installed and the refused code that is not accepted."""
-    codes = {provenance(): f"dance-flwr {VERSION} as installed"} | _digests(folder / _REFUSED)
+    codes = {**installed_code(folder), **_digests(folder / _REFUSED)}
     return {digest: what for digest, what in codes.items() if digest not in accepted_code(folder)}
 
 
@@ -203,12 +224,14 @@ def check_installed(folder: Path) -> None:
     ------
     UserError : its provenance was not accepted
     """
-    if (digest := provenance()) not in accepted_code(folder):
-        raise UserError(
-            f"{folder / _ACCEPTED}: expected code that was accepted, found dance-flwr {VERSION} "
-            f"with provenance {digest}; read its changelog, then run `dance-flwr site accept "
-            f"{digest}`"
-        )
+    accepted = accepted_code(folder)
+    for digest, what in installed_code(folder).items():
+        if digest not in accepted:
+            raise UserError(
+                f"{folder / _ACCEPTED}: expected code that was accepted, found {what} with "
+                f"provenance {digest}; read its changelog, then run `dance-flwr site accept "
+                f"{digest}`"
+            )
 
 
 def _digests(path: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ from dance_flwr.data.client_folder import Log
 from dance_flwr.data.federation_file import read_agreement
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.institution import make_folder
-from dance_flwr.deploy.bundle import accept_code, check_installed
+from dance_flwr.deploy.bundle import SETTINGS, accept_code, check_installed, installed_code
 from dance_flwr.deploy.certificates import CA, make_key
 from dance_flwr.deploy.checks import CHECKS, Node, Result, Status, run_checks, unchecked
 from dance_flwr.deploy.invitation import AGREED, SITE_UNIT, Invitation, folder_with, unit_text
@@ -31,9 +31,9 @@ from dance_flwr.federation.secagg.signatures import (
     read_peer_keys,
 )
 from dance_flwr.federation.wire import keys
-from dance_flwr.fingerprint import file_sha256, provenance
+from dance_flwr.fingerprint import file_sha256
 
-SETTINGS, KEY, CLIENT = "site.toml", "node.key", "client"
+KEY, CLIENT = "node.key", "client"
 _HEAD = """\
 # The terms of this node: a run that asks for more is refused before the data are opened. Change
 # them as you like; docs/deployment.md, "Terms of a node", explains every key.
@@ -188,7 +188,8 @@ def join(
         make_folder(graph, agreement, number, sites, draft / CLIENT, encoder=encoder, log=log)
         settings = dict(content.terms) | _places(site.folder, content)
         write_text(draft / SETTINGS, _HEAD + "\n".join(to_lines(settings)) + "\n")
-        accept_code(draft, provenance())  # by installing it
+        for digest in installed_code(draft):
+            accept_code(draft, digest)  # by installing it
         try:
             addresses = addresses_of([parse_address(content.superlink)[0]])
         except UserError:  # `SuperLink` of the checks says so

@@ -48,7 +48,7 @@ class SuperLink:
         """Submit the app with this config; return the run id."""
         settings = self.home / "run-config.toml"
         settings.write_text(to_toml(config), encoding="utf-8")
-        app = submitted_app(self.home)
+        app = submitted_app(self.home, config.method)
         answer = self.flwr("run", str(app), NAME, "--run-config", str(settings))
         return str(answer["run-id"])
 

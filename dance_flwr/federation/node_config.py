@@ -14,7 +14,7 @@ from flwr.app import Context
 
 from dance_flwr.config.options import Value
 from dance_flwr.config.plugins import METHODS
-from dance_flwr.config.tree import RunConfig, flatten, parse
+from dance_flwr.config.tree import RunConfig, defaults, flatten, parse
 from dance_flwr.errors import UserError, unknown
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.rules import short_repr
@@ -135,12 +135,13 @@ def refuse_beyond(terms: NodeTerms, config: RunConfig, round_: int = 0) -> None:
 
 
 def _number_of(config: RunConfig, key: str) -> float:
-    value = flatten(config).get(key)
-    if not isinstance(value, int | float):
+    if not isinstance(defaults().get(key), int | float):
         raise UserError(
             f"{keys.LIMITS}: expected keys of a run that are numbers, found {key!r}; correct it in "
             "--node-config"
         )
+    value = flatten(config).get(key, -inf)  # a key of another method limits no run of this one
+    assert isinstance(value, int | float)
     return value
 
 

@@ -25,17 +25,25 @@ def get_spec(name: str) -> MethodSpec:
 def code_of(method: str) -> str:
     """Return the provenance of the code that computes a run of this method.
 
-    That of this package, followed by "+" and that of the method's own package where another one
-    brings it: a changed rival is another code for its own runs, and for no others.
+    That of this package, followed by "+" and that of the method's own package if another package
+    brings it: a changed rival is other code for its own runs, and for no others.
+    """
+    return "+".join([provenance(), *foreign_code(method)])
+
+
+def foreign_code(method: str) -> dict[str, str]:
+    """Return digest -> name of the other package that brings a method; {} for methods of this one.
+
+    The digest is that of `provenance`.
     """
     spec = get_spec(method)
     own = spec.client if isinstance(spec.client, str) else spec.client.__module__
-    top = own.partition(":")[0].partition(".")[0]
-    if top == __name__.partition(".")[0]:
-        return provenance()
-    file = Path(str(import_module(top).__file__))
-    other = provenance(file.parent) if file.name == "__init__.py" else code_hash(file)
-    return f"{provenance()}+{other}"
+    name = own.partition(":")[0].partition(".")[0]
+    if name == __name__.partition(".")[0]:
+        return {}
+    file = Path(str(import_module(name).__file__))
+    is_package = file.name == "__init__.py"
+    return {provenance(file.parent) if is_package else code_hash(file): name}
 
 
 def final_views(config: RunConfig) -> tuple[str, ...]:

@@ -28,7 +28,8 @@ from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.disk import PRIVATE_FILE, atomic_path, private_lock, write_new
 from dance_flwr.errors import ConfigError, ResumeError
 from dance_flwr.federation.wire.keys import SCHEMA_COMMON
-from dance_flwr.fingerprint import PROTOCOL, model_fingerprint, provenance
+from dance_flwr.fingerprint import PROTOCOL, model_fingerprint
+from dance_flwr.methods import code_of
 
 if TYPE_CHECKING:  # reading the status of a run needs no torch
     from torch import Tensor
@@ -180,7 +181,7 @@ class Checkpoint:
 
     def stamp(self) -> None:
         """Add the provenance of the running code, if it is new."""
-        if (code := provenance()) not in self.provenance:
+        if (code := code_of(self.config.method)) not in self.provenance:
             self.provenance.append(code)
 
     def agree(self, manifest: Mapping[str, Any] | None, described: Mapping[int, Any]) -> None:

@@ -4,7 +4,10 @@ import shutil
 from pathlib import Path
 
 import dance_flwr_rivals
+import pytest
 
+from dance_flwr.deploy.bundle import SETTINGS, accept_code, check_installed, installed_code
+from dance_flwr.errors import UserError
 from dance_flwr.fingerprint import provenance
 from dance_flwr.methods import code_of
 
@@ -24,3 +27,17 @@ def test_the_code_of_a_rival_is_part_of_its_own_runs_alone(monkeypatch, tmp_path
     assert {name: code_of(name) for name in ("dance", "ditto")} == {
         name: before[name] for name in ("dance", "ditto")
     }
+
+
+def test_a_site_accepts_rivals_only_where_its_terms_allow_one(monkeypatch, tmp_path):
+    (tmp_path / SETTINGS).write_text('methods = "dance, ditto"\n')
+    assert list(installed_code(tmp_path)) == [provenance()]
+    accept_code(tmp_path, provenance())
+    check_installed(tmp_path)
+    (tmp_path / SETTINGS).write_text('methods = "dance, gcond"\n')
+    with pytest.raises(UserError, match="found dance_flwr_rivals as installed"):
+        check_installed(tmp_path)
+    accept_code(tmp_path, list(installed_code(tmp_path))[1])
+    check_installed(tmp_path)
+    (tmp_path / SETTINGS).write_text("")
+    assert len(installed_code(tmp_path)) == 2, "without terms every installed method may run"

@@ -3,7 +3,6 @@
 import tomllib
 
 import pytest
-from support.outside.toy_method import METHOD
 from support.project import PROJECT
 
 from dance_flwr.config.plugins import METHODS
@@ -13,7 +12,10 @@ from dance_flwr.errors import UserError
 
 @pytest.fixture
 def toy(monkeypatch):
-    monkeypatch.setitem(METHODS.builtin, "toy-method", METHOD)
+    """A method of another package."""
+    monkeypatch.setitem(
+        vars(METHODS), "_external", {"toy-method": "support.outside.toy_method:METHOD"}
+    )
 
 
 def declared(folder):
@@ -35,7 +37,7 @@ def test_the_copy_holds_the_app_and_nothing_else(tmp_path):
 
 
 def test_a_copy_declares_the_keys_of_plug_ins(tmp_path, toy):
-    copy = bundle.submitted_app(tmp_path)
+    copy = bundle.submitted_app(tmp_path, "toy-method")
     before, after = declared(PROJECT), declared(copy)
     assert after["tool"]["flwr"]["app"]["config"].pop("toy") == {"shrink": 0.5, "rounds-off": 0}
     assert after == before

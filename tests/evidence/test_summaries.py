@@ -9,7 +9,6 @@ from collections import Counter
 import numpy as np
 import pytest
 from flwr.common.serde import message_to_proto
-from study_support.masks import quick_masks
 from support.graphs import SMALL
 from support.project import PROJECT
 from support.prompts import with_llm

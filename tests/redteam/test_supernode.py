@@ -148,7 +148,7 @@ def deployed(run_config, tmp_path_factory):
     here = in_process.run_in_process(open_config, home / "here", lambda row: None)
     folders = [partition / f"client-{k}" for k in range(CLIENTS)]
 
-    def altered(scratch):
+    def altered(scratch, method):
         app = submitted_app(scratch)
         with (app / "client_app.py").open("a") as code:
             code.write(f"\nfrom pathlib import Path\nPath({str(trace)!r}).write_text('ran')\n")
