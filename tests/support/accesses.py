@@ -5,10 +5,13 @@ import re
 import site
 import sys
 import sysconfig
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from dance_flwr.config.paths import data_root
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.messages import config_of
@@ -22,6 +25,12 @@ START, NETWORK = "start a process", "network"
 # The server's app is read for the fingerprint of the code.
 OUR_CODE = [PROJECT / name for name in ("dance_flwr", "client_app.py", "server_app.py")]
 OUR_CODE.append(PROJECT / "tests" / "support")
+# Packages that bring methods: a client reads the keys of all of them.
+OUR_CODE += [
+    Path(folder).resolve()
+    for name in {point.module.partition(".")[0] for point in entry_points(group=METHODS.group)}
+    for folder in find_spec(name).submodule_search_locations or ()
+]
 # Where Python looks for modules; what lies elsewhere in the checkout is no code of a client.
 SEARCHED = [Path(entry or ".").resolve() for entry in sys.path]
 INTERPRETER = [
