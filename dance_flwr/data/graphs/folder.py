@@ -7,6 +7,7 @@ each row (`edge_attributes`). What others write is imported (`dance_flwr.data.im
 
 import json
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ def _warn_of_empty(texts: list[str], where: str) -> None:
         )
 
 
-def declared_classes(metadata: dict[bytes, bytes], where: str) -> tuple[str, ...]:
+def declared_classes(metadata: Mapping[bytes, bytes], where: str) -> tuple[str, ...]:
     """Return the classes in the metadata of a Parquet table that this project wrote, else none."""
     try:
         names = json.loads(metadata.get(CLASSES_KEY, b"[]"))

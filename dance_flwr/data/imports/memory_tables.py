@@ -18,7 +18,7 @@ def memory_table(
     where: Path | str,
     rows: str,
     size: int,
-    columns: Mapping[str, Callable[[slice], Sequence[Any]]],
+    columns: Mapping[str, Callable[[slice], Any]],
 ) -> Table:
     """Return a table of `columns`: name -> function that returns the values of a slice of rows.
 

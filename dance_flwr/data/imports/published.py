@@ -4,6 +4,7 @@ import gzip
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -131,14 +132,13 @@ def _graph(
     where = files[0]
     source, target = ends_of(ends, len(columns["text"]), str(where))
     n, m = len(columns["text"]), len(source)
-    rows = {"id": lambda part: range(n)[part]}
+    rows: dict[str, Any] = {"id": lambda part: range(n)[part]}
+    edges = {"source": lambda part: source[part], "target": lambda part: target[part]}
     return GraphFile(
         kind,
         files,
         memory_table(where, "nodes", n, rows | {k: v.__getitem__ for k, v in columns.items()}),
-        memory_table(
-            where, "edges", m, {"source": source.__getitem__, "target": target.__getitem__}
-        ),
+        memory_table(where, "edges", m, edges),
         classes=classes,
         by_place=True,
     )

@@ -104,7 +104,7 @@ def _stop(pid: int) -> None:
     server = _SERVERS.get(os.getpid())
     if pid == os.getpid() and server is not None:
         server.kill()
-        server.wait()
+        server.communicate()  # closes its pipes
 
 
 def serve() -> None:
@@ -142,7 +142,9 @@ def _run(job: dict[str, Any]) -> None:
         os.chdir(job["folder"])
         out = Path(job["out"])
         _restrict()
-        options = {k: tuple(v) if isinstance(v, list) else v for k, v in job["options"].items()}
+        options: Any = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in job["options"].items()
+        }
         answer = prepare([Path(p) for p in job["paths"]], job["name"], Options(**options), out)
     except MemoryError:
         answer = {"error": "memory", "message": "", "option": ""}

@@ -332,7 +332,7 @@ def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int 
 
 def _check_size(data: Mapping[str, Any], texts: str, n: int, where: str) -> None:
     """Check that there are as many texts as nodes, where the file says how many these are."""
-    features = getattr(data.get("x"), "shape", ())
+    features: Sequence[int] = getattr(data.get("x"), "shape", ())
     sizes = {"num_nodes": data.get("num_nodes"), "x": features[0] if len(features) == 2 else None}
     for key, size in sizes.items():
         if isinstance(size, int) and size != n:
@@ -356,7 +356,8 @@ def _edges(data: Mapping[str, Any], n: int, where: str) -> dict[str, Any]:
     check(where, edges=ends.shape[1])
     ends = np.stack(ends_of(ends, n, where))
     columns: dict[str, Any] = {"source": ends[0], "target": ends[1]}
-    weights, texts = data.get("edge_weight"), data.get("edge_text")
+    weights: Any = data.get("edge_weight")
+    texts = data.get("edge_text")
     if getattr(weights, "shape", None) in ((ends.shape[1],), (ends.shape[1], 1)):
         columns["edge_weight"] = weights.reshape(-1).tolist()
     if isinstance(texts, list | tuple) and len(texts) == ends.shape[1]:

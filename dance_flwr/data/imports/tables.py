@@ -100,7 +100,7 @@ def read_tables(first: Path, second: Path, options: Options) -> GraphFile:
     for file, table in ((first, nodes), (second, edges)):
         what = [f"{name} {value}" for name, value in table.facts.items()]
         facts |= {file.name: ", ".join(what)} if what else {}
-    classes = declared_classes(dict(nodes.metadata), nodes.where)
+    classes = declared_classes(nodes.metadata, nodes.where)
     return GraphFile(kind, (first, second), nodes, edges, roles, facts, classes)
 
 

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import IO, Any
 
@@ -76,6 +77,8 @@ def delimited(
         head = stream.read(_SAMPLE)
         is_whole = not stream.read(1)
     is_list, skipped = suffix_of(file) in EDGE_LISTS, 0
+    # Where every line begins with a mark, ids begin with it.
+    comments = comments and not all(map(str.startswith, head.splitlines(), repeat(COMMENTS)))
     while is_list and comments and head.startswith(COMMENTS):
         skipped, head = skipped + 1, head.partition("\n")[2]
     marks = "\t" if suffix_of(file) == ".tsv" else "".join(_DELIMITERS)[: 5 if is_list else 4]
@@ -97,7 +100,8 @@ def delimited(
         facts["skipped"] = counted(skipped, "comment line")
     quoting, spanning = options.quoting or "standard", 0
     if has_quotes:
-        quoting, spanning = _quoting(file, encoding, mark, len(first), skipped, options.quoting)
+        shape = (file, encoding, mark, len(first), skipped)
+        quoting, spanning = _quoting(*shape, options.quoting, len(has_quotes) > 1)
     if quoting != "standard":
         facts["quoting"] = quoting
     if spanning:
@@ -231,8 +235,10 @@ def _text(file: Path, encoding: str, newline: str = "") -> io.TextIOWrapper:
     return io.TextIOWrapper(_raw(file), encoding, newline=newline)
 
 
-def _encoding(file: Path, asked: str) -> tuple[str, bool]:
-    """Return the encoding of a text file, and whether it has double quotes, after decoding it all.
+def _encoding(file: Path, asked: str) -> tuple[str, str]:
+    """Return the encoding of a text file, and its double quotes, after decoding it all.
+
+    The quotes are one character, two where a backslash stands before one, or none.
 
     The encoding is the one asked for, that of the byte-order mark, or UTF-8.
     """
@@ -257,7 +263,7 @@ def _encoding(file: Path, asked: str) -> tuple[str, bool]:
         decoder, line, has_quotes, block = (
             codecs.getincrementaldecoder(encoding)(),
             1,
-            False,
+            "",
             b" ",
         )
         while block:
@@ -273,7 +279,8 @@ def _encoding(file: Path, asked: str) -> tuple[str, bool]:
                     "correct the text"
                 ) from None
             line += text.count("\n")
-            has_quotes = has_quotes or '"' in text
+            quotes = next((mark for mark in ('\\"', '"') if mark in text), "")
+            has_quotes = max(has_quotes, quotes, key=len)
     return encoding, has_quotes
 
 
@@ -348,7 +355,7 @@ class _Shape:
 
 
 def _quoting(
-    file: Path, encoding: str, mark: str, width: int, skipped: int, asked: str
+    file: Path, encoding: str, mark: str, width: int, skipped: int, asked: str, has_escapes: bool
 ) -> tuple[str, int]:
     """Return what quotes mean, told from the whole file, and the number of rows over several lines.
 
@@ -372,7 +379,7 @@ def _quoting(
     if not standard.fits:
         escaped = _shape(file, encoding, mark, width, skipped, "backslash")
         for quoting, shape in (("backslash", escaped), ("none", plain)):
-            if shape.fits:
+            if shape.fits and (has_escapes or quoting == "none"):
                 return quoting, shape.spanning
     return "standard", standard.spanning
 

@@ -16,6 +16,7 @@ from dance_flwr.errors import DataError
 from dance_flwr.terminal import bar
 
 _HEAD, _BLOCK = 1 << 12, 1 << 16
+_DEPTH = 1000  # no graph is nested so deep
 _DIRECTED = ("true", "1", "directed", "mutual")
 
 
@@ -75,6 +76,8 @@ class _Reader:
                     name = element.tag.rpartition("}")[2]
                     if event == "start":
                         self.around.append(_Open(name))
+                        if len(self.around) > _DEPTH:
+                            raise self.damaged(f"elements in elements, {_DEPTH} deep")
                         self.start(name, element.attrib)
                     else:
                         self.end(name, element)
