@@ -10,9 +10,7 @@ from dance_flwr.cli import completion
 from dance_flwr.cli.options import AsJson, DataRoot, print_json
 from dance_flwr.errors import DataError, counted
 
-app = typer.Typer(
-    name="data", no_args_is_help=True, help="List, fetch, import, show and check graphs."
-)
+app = typer.Typer(name="data", no_args_is_help=True, help="List, fetch, import and show graphs.")
 
 Name = Annotated[
     str,
@@ -209,7 +207,10 @@ def import_(
 
 @app.command()
 def show(name: NameOrFolder, data_root: DataRoot = None, as_json: AsJson = False) -> None:
-    """Print counts, homophily, degrees, text lengths, labels and three nodes of a graph."""
+    """Print counts, homophily, degrees, text lengths, labels and three nodes of a graph.
+
+    A stored graph is compared with its report and its recorded files.
+    """
     from rich.markup import escape
     from rich.table import Table
 
@@ -217,7 +218,9 @@ def show(name: NameOrFolder, data_root: DataRoot = None, as_json: AsJson = False
     from dance_flwr.data.imports.loading import load_graph
     from dance_flwr.terminal import console
 
-    facts = describe(load_graph(name, _root(data_root)))
+    root = _root(data_root)
+    facts = describe(load_graph(name, root))
+    _check(name, root)
     if as_json:
         print_json({"name": name, "quantiles": QUANTILES, **asdict(facts)})
         return
@@ -239,33 +242,25 @@ def show(name: NameOrFolder, data_root: DataRoot = None, as_json: AsJson = False
         console().print(table)
 
 
-@app.command()
-def check(name: Name, data_root: DataRoot = None) -> None:
-    """Read a graph in full and compare it with its report and its recorded files."""
-    from dance_flwr.config.plugins import DATASETS
+def _check(name: str, root: Path) -> None:
+    """Compare a stored graph with its report and its recorded files.
+
+    Raises
+    ------
+    DataError : the graph is not as it was stored
+    """
     from dance_flwr.data.graphs.catalogue import CATALOGUE, imported_graphs
     from dance_flwr.data.imports.describe import faults
     from dance_flwr.data.imports.importer import read_report
-    from dance_flwr.data.imports.loading import load_graph
 
-    root = _root(data_root)
-    stored = imported_graphs(root)
-    if name in DATASETS or name not in stored:
-        graph = load_graph(name, root)  # raises if anything is wrong
-        typer.echo(
-            f"{name}: {counted(graph.num_nodes, 'node')}, {counted(graph.num_edges, 'edge')}; "
-            "nothing wrong found"
-        )
-        return
-    problems = faults(stored[name], name, root)
-    if problems:
+    if (folder := imported_graphs(root).get(name)) is None:
+        return  # nothing was recorded of a folder or a built-in graph; reading found no fault
+    if problems := faults(folder, name, root):
         raise DataError(
-            f"{name}: {'; '.join(problems)}; remove {stored[name]} and fetch or import it again"
+            f"{name}: {'; '.join(problems)}; remove {folder} and fetch or import it again"
         )
-    report = read_report(stored[name])
     if name in CATALOGUE:
-        CATALOGUE[name].check(report["counts"])
-    typer.echo(f"{name}: {_counts(report)}; nothing wrong found")
+        CATALOGUE[name].check(read_report(folder)["counts"])
 
 
 def _root(chosen: Path | None) -> Path:

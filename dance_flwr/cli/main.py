@@ -58,7 +58,7 @@ PANELS = {
     },
     "Own data": {
         "new": "a study of your own files: look at them, write study.toml",
-        "data": "list, fetch, import, show and check graphs",
+        "data": "list, fetch, import and show graphs",
         "stats": "count classes, neighbours, lengths of texts before any training",
         "partition": "divide a graph among clients",
         "prepare": "make the clients of a run without running it",

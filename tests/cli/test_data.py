@@ -66,7 +66,7 @@ def test_list_holds_built_in_published_and_imported_graphs(call, mine):
     assert rows["pydocs-full"][5] == "BSD-3-Clause"
 
 
-def test_import_show_and_check(call, mine, tmp_path):
+def test_import_and_show(call, mine, tmp_path):
     assert "3 nodes, 2 edges, 4 edges both ways, 2 classes" in call("import", mine, "--name", "g")
     shown = call("show", "g")
     for part in (
@@ -78,16 +78,15 @@ def test_import_show_and_check(call, mine, tmp_path):
     ):
         assert part in shown
     assert "Traceback" not in shown
-    assert "nothing wrong found" in call("check", "g")
     card = tmp_path / "root" / "graphs" / "g" / "import.json"
     content = json.loads(card.read_text())
     content["counts"]["edges"] = 7
     card.write_text(json.dumps(content))
     with pytest.raises(UserError, match="the report says 7, the tables hold 2"):
-        call("check", "g")
+        call("show", "g")
 
 
-def test_check_sees_an_altered_text(call, mine, tmp_path):
+def test_show_sees_an_altered_text(call, mine, tmp_path):
     from dance_flwr.data.graphs.folder import read_folder, write_folder
 
     call("import", mine, "--name", "g")
@@ -96,15 +95,14 @@ def test_check_sees_an_altered_text(call, mine, tmp_path):
     graph.texts[0] = "shorT"
     write_folder(graph, folder)
     with pytest.raises(UserError, match=r"nodes\.parquet: not as it was stored"):
-        call("check", "g")
+        call("show", "g")
 
 
-def test_show_and_check_take_folders_and_unlabelled_graphs(call, tmp_path):
+def test_show_takes_folders_and_unlabelled_graphs(call, tmp_path):
     (tmp_path / "nodes.csv").write_text("id,text,label\na,,\n")
     (tmp_path / "edges.csv").write_text("source,target\n")
     with pytest.warns(UserWarning, match="1 of 1 nodes have an empty text"):
         assert "nan" in call("show", tmp_path)
-        assert "1 node, 0 edges" in call("check", tmp_path)
 
 
 def test_options_reach_the_reader(call, tmp_path):
@@ -148,7 +146,7 @@ def test_a_run_reads_the_same_files(tmp_path):
         (("fetch", "nothing"), "graph to fetch: expected one of cora"),
         (("fetch", "instagram"), "data import"),
         (("show", "cora"), "data fetch cora"),
-        (("check", "nothing"), "a graph, found 'nothing'"),
+        (("show", "nothing"), "a graph, found 'nothing'"),
         (("import", "nowhere", "--name", "g"), "nothing there"),
         (("import", "nowhere", "--name", "pydocs"), "built-in"),
     ],

@@ -16,7 +16,6 @@ from dance_flwr.errors import UserError
 
 COMMANDS = {
     "config": {"--all", "--method", "--schema"},
-    "data check": {"--data-root"},
     "data fetch": {"--data-root", "--split-index"},
     "data import": {
         *("--name", "--text", "--label", "--id", "--source", "--target", "--split-index"),

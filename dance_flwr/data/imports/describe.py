@@ -1,4 +1,4 @@
-"""Statistics of a graph for `data show`, and the faults that `data check` reports."""
+"""Statistics of a graph for `data show`, and the faults that it reports."""
 
 from dataclasses import dataclass
 from pathlib import Path
