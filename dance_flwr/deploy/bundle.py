@@ -20,7 +20,6 @@ from zipfile import ZipFile
 
 from dance_flwr.config.paths import CODE, PROJECT
 from dance_flwr.config.plugins import METHODS
-from dance_flwr.config.text import toml_block
 from dance_flwr.disk import append_to
 from dance_flwr.errors import UserError
 from dance_flwr.federation.wire import keys
@@ -59,6 +58,8 @@ def submitted_app(scratch: Path, method: str = "") -> Path:
     refuses keys that pyproject.toml does not declare. The copy holds the app alone and also
     declares the keys of the run's method if another package brings it.
     """
+    from dance_flwr.config.text import toml_block  # a node reads bundles and writes none
+
     copy = scratch / "app"
     shutil.rmtree(copy, ignore_errors=True)  # of an earlier release
     for name, file in app_files().items():
