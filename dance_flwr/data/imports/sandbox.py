@@ -9,12 +9,10 @@ this limit for most allocations.
 import atexit
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,8 +21,7 @@ from dance_flwr.data.graphs.limits import VARIABLE, exceeded, limits
 from dance_flwr.data.imports.options import Options
 from dance_flwr.errors import ColumnError, ConfigError, DataError, UserError
 
-_SLACK = 64 << 20  # bytes for the stacks and buffers of Arrow, whatever the bound
-_ANSWER = "answer.json"
+ANSWER = "answer.json"
 _LOCK = threading.Lock()
 _SERVERS: dict[int, "subprocess.Popen[str]"] = {}  # by the process that started it
 
@@ -54,12 +51,12 @@ def read_in_child(paths: list[Path], name: str, options: Options, out: Path) -> 
         code = _status(job)
     if code == -signal.SIGXCPU:
         raise exceeded(where, "seconds")
-    if code or not (out / _ANSWER).is_file():
+    if code or not (out / ANSWER).is_file():
         raise DataError(
             f"{where}: expected readable files, found that reading them ends the process "
             f"({signal.Signals(-code).name if code < 0 else code}); export them again"
         )
-    answer: dict[str, Any] = json.loads((out / _ANSWER).read_text("utf-8"))
+    answer: dict[str, Any] = json.loads((out / ANSWER).read_text("utf-8"))
     if "error" not in answer:
         return answer
     if answer["error"] == "memory":
@@ -81,7 +78,7 @@ def _status(job: dict[str, Any]) -> int:
             # The other pools reserve memory in advance.
             "ARROW_DEFAULT_MEMORY_POOL": "system",
         }
-        code = f"from {__name__} import serve; serve()"
+        code = "from dance_flwr.data.imports.reader_process import serve; serve()"
         server = _SERVERS[os.getpid()] = subprocess.Popen(
             [sys.executable, "-c", code],
             stdin=subprocess.PIPE,
@@ -105,68 +102,3 @@ def _stop(pid: int) -> None:
     if pid == os.getpid() and server is not None:
         server.kill()
         server.communicate()  # closes its pipes
-
-
-def serve() -> None:
-    """Do the jobs that arrive as lines on the standard input, each in a fork, until it ends."""
-    import psutil  # noqa: F401
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    from dance_flwr.data.imports import importer, saved  # noqa: F401 # once, not in every fork
-
-    with suppress(ImportError):  # Arrow loads it on first use
-        import pandas  # noqa: F401
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pa.set_cpu_count(1)
-    for line in sys.stdin:
-        job = json.loads(line)
-        if importer.needs_torch([Path(job["folder"], path) for path in job["paths"]]):
-            import torch_geometric.data  # noqa: F401 # once here, and not in every fork
-        if child := os.fork():
-            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-        else:
-            _run(job)
-
-
-def _run(job: dict[str, Any]) -> None:
-    """Do a job in this process, write the answer, and end."""
-    from dance_flwr.data.imports.importer import prepare
-
-    answer: dict[str, Any]
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what C++ says before it aborts
-        os.environ[VARIABLE] = job["limits"]
-        os.chdir(job["folder"])
-        out = Path(job["out"])
-        _restrict()
-        options: Any = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in job["options"].items()
-        }
-        answer = prepare([Path(p) for p in job["paths"]], job["name"], Options(**options), out)
-    except MemoryError:
-        answer = {"error": "memory", "message": "", "option": ""}
-    except UserError as error:
-        option = getattr(error, "option", "")
-        answer = {"error": type(error).__name__, "message": str(error), "option": option}
-    except Exception as error:
-        reason = " ".join(f"{type(error).__name__} {error}".split())[:200]
-        where = ", ".join(job["paths"])
-        message = f"{where}: expected readable files, found: {reason}; export them again"
-        answer = {"error": "DataError", "message": message, "option": ""}
-    Path(job["out"], _ANSWER).write_text(json.dumps(answer), "utf-8")
-    os._exit(0)
-
-
-def _restrict() -> None:
-    """Bound the memory that this process may take beyond what it has, and its processor time."""
-    status = Path("/proc/self/status")
-    used = 0
-    if status.is_file():
-        used = 1024 * int(status.read_text("ascii").partition("VmData:")[2].split()[0])
-    data = used + _SLACK + limits().memory
-    resource.setrlimit(resource.RLIMIT_DATA, (data, data))
-    resource.setrlimit(resource.RLIMIT_CPU, (limits().seconds, limits().seconds + 1))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
