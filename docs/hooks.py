@@ -19,6 +19,8 @@ OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security-policy.md",
+    "rivals/README.md": "rivals.md",
+    "studies/README.md": "studies.md",
 }
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))
 OUTSIDE |= {f"notebooks/{path.name}": f"notebooks/{path.stem}.md" for path in NOTEBOOKS}

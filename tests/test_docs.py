@@ -179,6 +179,9 @@ def documents(tmp_path_factory):
     shutil.copytree(PROJECT / "docs", project / "docs", ignore=shutil.ignore_patterns("*.png"))
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "mkdocs.yml"):
         shutil.copy(PROJECT / name, project)
+    for name in ("rivals", "studies"):
+        (project / name).mkdir()
+        shutil.copy(PROJECT / name / "README.md", project / name)
     shutil.copytree(PROJECT / "notebooks", project / "notebooks")
     for page in (project / "docs" / "reference").glob("*.md"):
         page.write_text("# Reference\n", encoding="utf-8")

@@ -35,7 +35,6 @@ from dance_flwr.runs.locks import SERVER, exclusive
 from dance_flwr.runs.result import read_result
 from dance_flwr.runs.resume import holds_run
 from dance_flwr.runs.run import set_latest_run
-from dance_flwr.runs.simulation.in_process import placed, run_in_process
 from dance_flwr.terminal import bar
 
 _DATA = "data"  # graphs that were given as objects, in the folder of the run
@@ -211,6 +210,8 @@ def _placed(keys: Mapping[str, Value]) -> RunConfig:
     check_method(config)
     # Before texts are encoded: raises if the privacy budget allows no round.
     affordable_rounds(config)
+    from dance_flwr.runs.simulation.in_process import placed  # which needs Flower
+
     config = placed(config)
     _check_run_folder(config)
     return config
@@ -218,6 +219,8 @@ def _placed(keys: Mapping[str, Value]) -> RunConfig:
 
 def _run(config: RunConfig, progress: bool, graph: TextGraph | None = None) -> Result:
     """Run; if there is a `graph`, write it first to `config.data`."""
+    from dance_flwr.runs.simulation.in_process import run_in_process
+
     folder = Path(config.out)
     with nullcontext() if graph is None else _stored(graph, Path(config.data)):
         prepare(config, _pass_warnings)

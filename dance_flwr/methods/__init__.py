@@ -41,9 +41,13 @@ def foreign_code(method: str) -> dict[str, str]:
     name = own.partition(":")[0].partition(".")[0]
     if name == __name__.partition(".")[0]:
         return {}
-    file = Path(str(import_module(name).__file__))
-    is_package = file.name == "__init__.py"
-    return {provenance(file.parent) if is_package else code_hash(file): name}
+    # A folder without __init__.py has no file, and what is typed into a notebook has none at all.
+    module = own.partition(":")[0]
+    place = import_module(name).__file__ or import_module(module).__file__ or ""
+    file = Path(place)
+    if not file.is_file():
+        return {"unsaved": name}
+    return {provenance(file.parent) if file.name == "__init__.py" else code_hash(file): name}
 
 
 def final_views(config: RunConfig) -> tuple[str, ...]:

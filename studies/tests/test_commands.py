@@ -148,7 +148,7 @@ def test_an_experiment_moves_a_bar(tiny, tmp_path):
     options = ["--jobs", 1, "--out", tmp_path / "study", *pairs]
     code, text = on_terminal("experiment", "main-table", *grid, *options)
     assert code == 0, text
-    assert len(states(text, "runs", " rounds of 2 runs")) > 1
+    assert len(states(text, "runs")) > 1
 
 
 def test_an_experiment_says_what_its_runs_would_ask(cli, tiny, tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 """Tokens: three ledgers, the readings of the paper's claim, and a verdict for each rival."""
 
 import json
-import re
 from dataclasses import replace
 from statistics import fmean
 
@@ -11,7 +10,6 @@ from dance_flwr_studies.engine.cells import Cell, Request, Row, default_methods
 from dance_flwr_studies.engine.compact_rows import compact
 from dance_flwr_studies.engine.folder import FACTS, Study, read_json, run_name, settings_of
 from dance_flwr_studies.engine.llm_rows import NEEDS, stamp
-from dance_flwr_studies.engine.rows import load_rows
 from dance_flwr_studies.engine.worker import Task, perform
 from dance_flwr_studies.protocols.token_claim import CLAIM, Verdict, judge
 from dance_flwr_studies.reports.tables import NOTHING
@@ -143,21 +141,6 @@ def test_tokens_of_a_run_stand_beside_those_of_a_refresh(rival):
 def test_a_stub_is_stamped(rival):
     section = TOKENS.render(rivals(600, backend="stub"))
     assert table_rows(section, "llm4rgnn [stub, no result]")
-
-
-def test_the_stamped_runs_of_the_guide_are_committed():
-    rows = load_rows(PROJECT / "studies" / "reproduction" / "results.jsonl").by_experiment["tokens"]
-    stamped = {row.labels["method"]: row for row in rows if stamp(row)}
-    guide = (PROJECT / "docs" / "llm.md").read_text("utf-8").partition("one stamped run of each")[2]
-    lines = [re.findall(r"[\w,]+", line) for line in re.findall(r"^\| `.*", guide, re.MULTILINE)]
-    assert {line[0] for line in lines[:3]} == set(stamped)
-    for method, *shown in lines[:3]:
-        row = stamped[method]
-        asked = row.result["tokens"]["llm"]
-        calls = [asked[f"{name}_calls"] for name in ("fresh", "failed", "capped")]
-        tokens = asked["fresh_prompt"] + asked["fresh_completion"]
-        expected = [row.config["llm.max-calls"], *calls, tokens]
-        assert [int(cell.replace(",", "")) for cell in shown] == expected
 
 
 def test_the_readings_of_the_page_are_those_of_the_committed_rows():

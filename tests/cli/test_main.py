@@ -20,7 +20,8 @@ COMMANDS = {
     "data import": {
         *("--name", "--text", "--label", "--id", "--source", "--target", "--split-index"),
         *("--edge-weight", "--edge-text", "--dangling", "--unlabelled", "--encoding"),
-        *("--delimiter", "--data-root"),
+        *("--delimiter", "--data-root", "--dry-run", "--quoting", "--no-header", "--missing"),
+        "--edges-from",
     },
     "data list": {"--data-root"},
     "data show": {"--data-root", "--json"},

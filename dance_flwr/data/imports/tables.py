@@ -36,7 +36,11 @@ _STEMS = {
     "nodes": ("nodes", "vertices", "entities", "node"),
     "edges": ("edges", "relationships", "links", "relations", "rels", "edge"),
 }
-_SEPARATORS = re.compile(r"""["'\[\]\s]*[;,|]["'\s]*|^\s*\[["'\s]*|["'\s]*\]\s*$""")
+# A run of marks is tried once, from its beginning: else its length counts squared.
+_SEPARATORS = re.compile(
+    r"""(?<!["'\[\]\s])["'\[\]\s]*+[;,|]["'\s]*+|[;,|]["'\s]*+|^\s*\[["'\s]*+"""
+    r"""|(?<!["'\s])["'\s]*+\]\s*$|\]\s*$"""
+)
 
 
 def is_table(path: Path) -> bool:

@@ -33,7 +33,7 @@ def test_the_file_of_peer_keys_holds_the_keys_in_the_order_of_clients(tmp_path):
     assert found == {
         client: load_key(path.with_suffix("")).public_key() for client, path in enumerate(public)
     }
-    with pytest.raises(UserError, match="expected a new file"):
+    with pytest.raises(UserError, match="expected none of the files to exist"):
         write_peer_keys(tmp_path / "peer-keys", public)
     with pytest.raises(UserError, match=r"the same key for clients \[0, 2\]"):
         write_peer_keys(tmp_path / "other", [public[0], public[1], public[0]])

@@ -57,11 +57,6 @@ def test_the_bundle_holds_the_app_and_nothing_else(tmp_path):
     names = {name for name in bundle(copy) if not name.startswith(".info")}
     code = {str(path.relative_to(PROJECT)) for path in (PROJECT / "dance_flwr").rglob("*.py")}
     manifests = {str(path.relative_to(PROJECT)) for path in (PROJECT / "partitions").glob("*.json")}
-    texts = {
-        "pyproject.toml",
-        "README.md",
-        "LICENSE",
-        "studies/dance_flwr_studies/reports/paper_numbers.toml",
-    }
+    texts = {"pyproject.toml", "README.md", "LICENSE"}
     assert code and manifests
     assert names == code | manifests | texts | {"client_app.py", "server_app.py"}
