@@ -54,6 +54,9 @@ def installed(wheel, tmp_path_factory):
     # What else is installed here, behind the wheel; a checkout that is installed editable is named
     # by a .pth file there, which is not read.
     (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for name in ("rivals", "studies"):  # installed editable, too; their entry points are seen
+        package = PROJECT / name / f"dance_flwr_{name}"
+        (packages / package.name).symlink_to(package)
     for script in Path(sysconfig.get_path("scripts")).glob("fl*"):  # Flower's own commands
         _, _, rest = script.read_text("utf-8").partition("\n")
         copy = home / "bin" / script.name

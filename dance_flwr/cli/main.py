@@ -118,7 +118,11 @@ for group in GROUPS:
     app.add_typer(group.app, cls=Group)
 # Another package adds commands by an entry point to a `typer.Typer`.
 for point in sorted(entry_points(group="dance_flwr.commands"), key=lambda point: point.name):
-    app.add_typer(point.load(), cls=Group)
+    try:
+        app.add_typer(point.load(), cls=Group)
+    except Exception as error:  # another package may raise anything; our commands do without it
+        reason = one_line(f"{type(error).__name__}: {error}")
+        typer.echo(f"warning: commands of {point.value}: {reason}; repair its package", err=True)
 
 
 def _print_version(wanted: bool) -> None:

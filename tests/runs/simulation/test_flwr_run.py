@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import uuid
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from support.graphs import SMALL
 from support.processes import MARK, marked
 from support.project import PROJECT
 
+from dance_flwr.config.reading import flat_keys
 from dance_flwr.config.text import toml_value
 from dance_flwr.runs.result import read_result
 
@@ -48,7 +50,9 @@ def flwr(tmp_path_factory, tiny):
         )
 
     def start(*words, **keys):
-        settings = {k: v for k, v in SMALL.items() if k not in ("clients", "rounds")}
+        known = flat_keys(tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8")))
+        declared = {key.removeprefix("tool.flwr.app.config.") for key in known}
+        settings = {k: SMALL[k] for k in SMALL.keys() & declared - {"clients", "rounds"}}
         settings |= {"data": str(tiny)} | {k.replace("_", "-"): v for k, v in keys.items()}
         pairs = " ".join(f"{key}={toml_value(value)}" for key, value in settings.items())
         done = call("flwr", "run", ".", "--run-config", pairs, *words)
