@@ -46,7 +46,7 @@ def atomic_path(
     Parameters
     ----------
     keep : where to move the file that is replaced; None discards it
-    lasting : flush to the device first, so that the file survives a power failure
+    lasting : flush the file, and then its folder, so that both survive a power failure
     mode : permissions of the file before the umask; it has them before its first byte
     """
     create_folder(path.parent)
@@ -62,6 +62,8 @@ def atomic_path(
             keep.unlink(missing_ok=True)
             path.rename(keep)
         draft.replace(path)
+        if lasting:
+            _flush_folder(path.parent)
     finally:
         # A disk that refuses the file may refuse its removal too; the first error is reported.
         with suppress(OSError):
@@ -295,6 +297,21 @@ def create_folder(path: Path) -> None:
         for folder in () if path.is_dir() else (*reversed(path.parents), path):
             if not folder.is_dir():
                 folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
+                _flush_folder(folder.parent)  # or files below it are lost with its name
     except (FileExistsError, NotADirectoryError) as error:
         code, file = errno.ENOTDIR, in_the_way(path) or path
         raise NotADirectoryError(code, os.strerror(code), str(file)) from error
+
+
+def _flush_folder(folder: Path) -> None:
+    """Flush the names in a folder to the device, where its file system can."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        # Some network file systems have no such call; a folder that may not be listed is older.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):
+            raise
