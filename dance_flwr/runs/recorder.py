@@ -28,7 +28,6 @@ from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, Training, accuracy, balanced_accuracy, macro_f1
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.checkpoint import Checkpoint
-from dance_flwr.runs.monitoring import round_ended
 from dance_flwr.runs.result import Round, privacy_of, sum_by_key, validated, why_last_model
 from dance_flwr.runs.resume import forget, holds_run, truncate_history
 
@@ -151,10 +150,27 @@ class Recorder:
         save()
         if self.best_round == round_:
             self._save_model()
-        round_ended(row, self.checkpoint, self.folder)
+        self._emit(row)
         if self._on_round:
             self._on_round(asdict(row))
         self._row, self._round_start = Round(round_ + 1), time.perf_counter()
+
+    def _emit(self, row: Round) -> None:
+        events.emit(
+            "round_ended",
+            f"round {row.round} of {self.config.rounds} took {row.round_seconds:.3g} s",
+            round=row.round,
+            seconds=row.round_seconds,
+            loss=row.loss,
+            accuracy=row.val_accuracy,
+            bytes_down=sum(row.bytes_down.values()),
+            bytes_up=sum(row.bytes_up.values()),
+            answered=row.answered,
+            absent=sorted(row.absent),
+            epsilon=row.epsilon,
+            skipped=row.skipped or None,
+        )
+        events.bind_context(round=row.round + 1)  # later events belong to the next round
 
     def _score(self, row: Round) -> float | None:
         """Return the validation metric that `objective` names; None without a validation."""
@@ -343,3 +359,32 @@ def reason_of_failure(folder: Path | None, *, began: bool = True) -> Iterator[No
         if folder and (began or not holds_run(folder)):
             write_text(folder / ERROR, " ".join(reason.split()) + "\n")
         raise
+
+
+@contextmanager
+def observe_run(checkpoint: Checkpoint, folder: Path) -> Iterator[None]:
+    """Emit events for the start and the end of the run in the block, however it ends."""
+    config, resumes = checkpoint.config, bool(checkpoint.arrays)
+    event, word = ("run_resumed", "resumes") if resumes else ("run_started", "starts")
+    with events.log_context(run=checkpoint.run), events.log_to(folder, resumes):
+        events.emit(
+            event,
+            f"run {checkpoint.run} {word} with round {checkpoint.round + 1}",
+            method=config.method,
+            rounds=config.rounds,
+            clients=config.clients,
+            round=checkpoint.round,
+        )
+        events.bind_context(round=checkpoint.round + 1)
+        try:
+            yield
+        except Exception as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            events.emit(
+                "run_failed", f"run {checkpoint.run} failed: {reason}", logging.ERROR, reason=reason
+            )
+            raise
+        except BaseException:
+            # A signal is no failure: the run can be resumed.
+            events.emit("run_interrupted", f"run {checkpoint.run} was interrupted", logging.ERROR)
+            raise

@@ -1,13 +1,11 @@
-"""MLflow, TensorBoard, Trackio and Weights & Biases: each stores a run by its own library.
+"""MLflow, TensorBoard and Weights & Biases: each stores a run by its own library.
 
 The libraries are an extra, and imported when used (decision 25). They send nothing to their makers
 or to a service unless the user's environment says so.
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, redirect_stdout
-from io import StringIO
+from collections.abc import Mapping
 from pathlib import Path
 from shutil import rmtree
 from time import time_ns
@@ -100,64 +98,6 @@ class TensorboardTracker(Tracker):
             step, numbers = self.rounds, dict(numbers)
             self._writer.add_hparams(self._config, numbers, run_name=".", global_step=step)
         self._writer.close()
-
-
-class TrackioTracker(Tracker):
-    """Trackio: its folder on this machine, or the user's Space or server; again from round 1."""
-
-    package = "trackio"
-
-    def __init__(self, run: TrackedRun) -> None:
-        names = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
-        remote = [os.environ[name] for name in names if os.environ.get(name)]
-        name = f"{run.name}-{run.digest[:8]}"
-        # Why (decision 25): unless offline, it asks a hub for the user's name when it starts.
-        with redirect_stdout(StringIO()), nullcontext() if remote else _offline():
-            import trackio
-
-            if not remote:  # an earlier copy would stand beside this one
-                try:
-                    earlier = [old for old in trackio.Api().runs(_PROJECT) if old.name == name]
-                except ValueError:  # no such project yet
-                    earlier = []
-                for old in earlier:
-                    old.delete()
-            self._run = trackio.init(
-                _PROJECT,
-                name,
-                config={**run.config, **run.tags},
-                embed=False,
-                auto_log_gpu=False,
-                auto_log_cpu=False,
-            )
-        where = remote[0] if remote else str(trackio.TRACKIO_DIR)
-        self.place = f"{where}, project {_PROJECT}, run {name}; look with: trackio show"
-
-    def log(self, round_: int, numbers: Mapping[str, float]) -> None:
-        """Store the numbers of one round at this step."""
-        self._run.log(dict(numbers), step=round_)
-
-    def end(self, state: str, numbers: Mapping[str, float], tags: Mapping[str, str]) -> None:
-        """Store the result at the last step, and wait until all of it is stored."""
-        import trackio
-
-        if numbers:
-            self._run.log({**numbers, "state": state, **tags}, step=self.rounds)
-        with redirect_stdout(StringIO()):
-            trackio.finish()  # also forgets the run, so that it is not finished again at the exit
-
-
-@contextmanager
-def _offline() -> Iterator[None]:
-    before = os.environ.get("HF_HUB_OFFLINE")
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["HF_HUB_OFFLINE"]
-        else:
-            os.environ["HF_HUB_OFFLINE"] = before
 
 
 class WandbTracker(Tracker):

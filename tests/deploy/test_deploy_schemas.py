@@ -1,8 +1,7 @@
-"""Compose files by the schema of the Compose specification, values of Flower's charts by their
-documented parameters, and both by the options of the programs that they start.
+"""Compose files by the schema of the Compose specification, and by the options of the programs
+that they start.
 """
 
-import copy
 import importlib
 import re
 import subprocess
@@ -11,12 +10,10 @@ from importlib.util import find_spec
 
 import pytest
 import yaml
-from support.helm import SUPERLINK, SUPERNODE, strangers
 from support.project import PROJECT
 
 DEPLOY = PROJECT / "deploy"
 COMPOSE = sorted(DEPLOY.glob("compose*.yaml"))
-VALUES = {"superlink": SUPERLINK, "supernode": SUPERNODE}
 
 
 def read(path):
@@ -96,68 +93,3 @@ def test_the_rehearsal_starts_what_the_deployment_starts():
     assert_flower_takes("flower-superlink", services["superlink"]["command"][1:])
     for name in ("node-0", "node-1", "node-2"):
         assert_flower_takes("flower-supernode", services[name]["command"][2:])
-
-
-@pytest.mark.parametrize("name", VALUES)
-def test_values_are_documented_parameters_of_the_charts(name):
-    values = read(DEPLOY / "helm" / f"{name}.yaml")
-    assert not strangers(values, VALUES[name])
-    broken = copy.deepcopy(values)
-    broken[name]["imagee"] = {}
-    broken[name]["image"]["tag"] = 1.0  # YAML reads a version without quotes as a number
-    broken["tls"]["enabled"] = "yes"
-    assert strangers(broken, VALUES[name]) == ["tls.enabled", f"{name}.image.tag", f"{name}.imagee"]
-
-
-def test_values_start_the_programs_as_the_other_deployments_do():
-    superlink = read(DEPLOY / "helm" / "superlink.yaml")["superlink"]
-    assert_flower_takes("flower-superlink", superlink["extraArgs"])
-    real = read(DEPLOY / "compose.yaml")["services"]["superlink"]["command"]
-    wanted = {part for part in real[1:] if not part.startswith(("--ssl", "--port"))}
-    assert wanted <= set(superlink["extraArgs"])
-    port = next(part for part in superlink["extraArgs"] if part.startswith("--port="))
-    assert int(port.partition("=")[2]) == superlink["containerPorts"]["fleet"]
-    assert superlink["containerPorts"]["fleet"] == superlink["service"]["servicePortFleet"]
-    node = read(DEPLOY / "helm" / "supernode.yaml")["supernode"]["node"]["config"]
-    deployed = str(read(DEPLOY / "compose.yaml")["services"]["supernode"]["command"])
-    assert set(node) == set(
-        re.findall(r"[a-z][\w-]*(?==\S)", deployed.split("node-config=")[1])
-    ) - {
-        *("max-chunks", "condensation-ratio", "learning-rate")  # within `limits`
-    }
-    assert_flower_takes("flower-supernode", [])
-
-
-def test_the_ingress_passes_what_the_gate_passes():
-    from flwr.superlink.routers.fleet.router import router as fleet
-
-    ingress = read(DEPLOY / "helm" / "superlink.yaml")["superlink"]["ingress"]
-    assert (
-        ingress["fleet"]["path"] == f"{fleet.prefix}/" and ingress["fleet"]["pathType"] == "Prefix"
-    )
-    assert not any(ingress[name]["enabled"] for name in ("control", "serverAppIo", "simulationIo"))
-
-
-@pytest.mark.parametrize("name", VALUES)
-def test_pods_write_where_a_volume_is_and_hold_no_secret(name):
-    values = read(DEPLOY / "helm" / f"{name}.yaml")
-    mounts = {mount["name"]: mount["mountPath"] for mount in values[name]["volumeMounts"]}
-    assert set(mounts) == {volume["name"] for volume in values[name]["volumes"]}
-    assert {"/tmp", "/var/lib/dance-flwr"} <= set(mounts.values())
-    image = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
-    user = values["global"]["securityContext"]["runAsUser"]
-    assert f"--uid {user} " in image and values["tls"]["enabled"]
-    text = str(values)
-    assert "PRIVATE KEY" not in text and "PrivateKey" not in text and "'key'" not in text
-
-
-def test_images_for_the_charts_start_the_programs():
-    text = (DEPLOY / "helm" / "Dockerfile").read_text(encoding="utf-8")
-    stages = re.findall(
-        r'^FROM dance-flwr AS (\w+)\nENTRYPOINT \["([\w-]+)"\]$', text, re.MULTILINE
-    )
-    assert stages == [(name, f"flower-{name}") for name in VALUES]
-    for name in VALUES:
-        image = read(DEPLOY / "helm" / f"{name}.yaml")[name]["image"]
-        tag = f"{image['registry']}/{image['repository']}:{image['tag']}"
-        assert f"--target {name} --tag {tag} " in text

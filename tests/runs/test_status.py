@@ -1,4 +1,4 @@
-"""Watching a run: its folder at any time, JSON lines on request, numbers for Prometheus."""
+"""Watching a run: its folder at any time, JSON lines on request."""
 
 import json
 import logging
@@ -11,7 +11,6 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from support.killing import Killed
 from support.project import PROJECT
 
@@ -19,10 +18,9 @@ from dance_flwr import events
 from dance_flwr.cli.status import render
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import QuorumError, UserError
-from dance_flwr.runs import monitoring
 from dance_flwr.runs.locks import SERVER, exclusive, is_locked
 from dance_flwr.runs.result import Round, read_history, whole_lines
-from dance_flwr.runs.run import Absent, read_status
+from dance_flwr.runs.run import read_status
 from dance_flwr.runs.simulation.in_process import run_in_process
 from dance_flwr.terminal import duration, pace, size
 
@@ -473,8 +471,8 @@ def printed(run_config, tmp_path_factory):
     return start
 
 
-def test_a_process_writes_json_lines_only_when_asked(printed, tmp_path):
-    lines, folder = printed(DANCE_FLWR_LOG="json", DANCE_FLWR_METRICS_DIR=str(tmp_path))
+def test_a_process_writes_json_lines_only_when_asked(printed):
+    lines, folder = printed(DANCE_FLWR_LOG="json")
     found = [json.loads(line) for line in lines]
     assert {"run_started", "round_ended", "run_ended", "message_answered", "log"} <= {
         line["event"] for line in found
@@ -484,7 +482,6 @@ def test_a_process_writes_json_lines_only_when_asked(printed, tmp_path):
         for line in found
     )
     assert any(line["event"] == "log" and line["message"].startswith("client 0:") for line in found)
-    assert len(list(tmp_path.iterdir())) == 1
     kept = (folder / "events.jsonl").read_text().splitlines()
     assert [line for line in lines if '"event": "log"' not in line] == [
         line for line in kept if '"log"' not in line
@@ -496,87 +493,3 @@ def test_a_process_that_is_not_at_a_terminal_prints_only_how_far_it_is(printed):
     lines, folder = printed(DANCE_FLWR_LOG="")
     assert all(line.endswith(" so far") for line in lines), lines  # none of less than 5 s
     assert not (folder / "events.jsonl").exists()
-
-
-# Prometheus
-
-
-def metrics(folder):
-    """(name, labels without run and method) -> value, of the one file in a folder."""
-    (path,) = folder.iterdir()
-    assert path.suffix == ".prom" and path.name.startswith("dance_flwr_")
-    return {
-        (
-            sample.name,
-            *[v for k, v in sorted(sample.labels.items()) if k not in ("run", "method")],
-        ): sample.value
-        for family in text_string_to_metric_families(path.read_text())
-        for sample in family.samples
-    }
-
-
-def test_numbers_for_prometheus_after_every_round_and_at_the_end(seen, tmp_path, monkeypatch):
-    target, found = tmp_path / "metrics", []
-    target.mkdir()
-    monkeypatch.setenv(monitoring.METRICS, str(target))
-    during = seen(lambda row: found.append(metrics(target)))
-    for status, numbers in zip(during, found, strict=True):
-        assert numbers["dance_flwr_round",] == status.round and numbers["dance_flwr_rounds",] == 3
-        assert numbers["dance_flwr_validation_accuracy",] == status.val_accuracy
-        assert numbers["dance_flwr_round_seconds",] == status.last_seconds
-        assert numbers["dance_flwr_bytes_total", "up"] == status.bytes_up
-        assert numbers["dance_flwr_bytes_total", "down"] == status.bytes_down
-        assert (
-            numbers["dance_flwr_clients_answered",] == numbers["dance_flwr_clients_expected",] == 3
-        )
-        assert (
-            numbers["dance_flwr_run_state", "running"] == 1
-            and numbers["dance_flwr_run_state", "failed"] == 0
-        )
-        assert numbers["dance_flwr_last_update_timestamp_seconds",] == pytest.approx(
-            status.updated, abs=60
-        )
-    end = metrics(target)
-    assert (
-        end["dance_flwr_run_state", "finished"] == 1 and end["dance_flwr_run_state", "running"] == 0
-    )
-    assert end["dance_flwr_round",] == 3 and "dance_flwr_test_accuracy" in {
-        name for name, *_ in end
-    }
-
-
-@pytest.mark.parametrize(
-    ("error", "state"), [(RuntimeError("x"), "failed"), (Killed(), "interrupted")]
-)
-def test_numbers_of_a_run_that_ended_early(seen, tmp_path, monkeypatch, error, state):
-    (tmp_path / "metrics").mkdir()
-    monkeypatch.setenv(monitoring.METRICS, str(tmp_path / "metrics"))
-    with pytest.raises(type(error)):
-        seen(stop_after(1, error))
-    numbers = metrics(tmp_path / "metrics")
-    assert numbers["dance_flwr_run_state", state] == 1 and numbers["dance_flwr_round",] == 1
-
-
-def test_numbers_name_the_run_whatever_it_is_called(tmp_path):
-    from dance_flwr.runs.run import Status
-
-    missing = [Absent(1, "gone", 1, 1.0, None)]
-    monitoring.write_metrics(
-        Status("x", "running", run='../a "b"\\', method="dance", answered=[0], absent=missing),
-        tmp_path,
-    )
-    (path,) = tmp_path.iterdir()
-    assert path.name == "dance_flwr_.._a__b__.prom" and path.stat().st_mode & 0o777 == 0o644
-    families = list(text_string_to_metric_families(path.read_text()))
-    assert {sample.labels["run"] for family in families for sample in family.samples} == {
-        '../a "b"\\'
-    }
-    assert metrics(tmp_path)["dance_flwr_clients_expected",] == 2
-
-
-def test_a_folder_that_cannot_be_written_is_a_warning(run, tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv(monitoring.METRICS, str(tmp_path / "nowhere"))
-    with caplog.at_level(logging.WARNING, "flwr"):
-        run(rounds=2, **FAST)
-    warned = [record.getMessage() for record in caplog.records if "nowhere" in record.getMessage()]
-    assert len(warned) == 1 and str(tmp_path / "nowhere") in warned[0]

@@ -3,7 +3,6 @@
 import json
 import shutil
 import struct
-import sys
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +25,7 @@ from dance_flwr.runs.tracking import (
     tracked,
 )
 
-PACKAGES = ("mlflow", "tensorboard", "trackio", "wandb")
+PACKAGES = ("mlflow", "tensorboard", "wandb")
 
 
 def read_mlflow(facts):
@@ -66,24 +65,6 @@ def read_tensorboard(facts):
     ]
     plugin = store.PluginTagToContent("hparams") if final else {}
     return rounds, final, [*texts, *((name, str(content)) for name, content in plugin.items())]
-
-
-def read_trackio(facts):
-    import trackio
-    from trackio.sqlite_storage import SQLiteStorage
-
-    (found,) = trackio.Api().runs("dance-flwr")
-    rounds, final, texts = {}, {}, list(found.config.items())
-    for entry in SQLiteStorage.get_logs("dance-flwr", found.name, run_id=found.id):
-        for name, value in entry.items():
-            if isinstance(value, str):
-                texts.append((name, value))
-            elif name != "step":
-                place = rounds.setdefault(entry["step"], {})
-                place = final if name.startswith("final/") else place
-                assert name not in place, "stored twice"
-                place[name] = value
-    return rounds, final, texts
 
 
 def records(path):
@@ -134,11 +115,8 @@ def tracker(request, tmp_path, monkeypatch):
         pytest.skip(f"no {request.param} here: pip install 'dance-flwr[track]'")
     (tmp_path / "store").mkdir()
     monkeypatch.chdir(tmp_path / "store")
-    for name in ("MLFLOW_TRACKING_URI", "TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "WANDB_MODE"):
+    for name in ("MLFLOW_TRACKING_URI", "WANDB_MODE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "store" / "trackio"))
-    for name in [name for name in sys.modules if name.partition(".")[0] == "trackio"]:
-        monkeypatch.delitem(sys.modules, name)  # it reads its folder once
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         yield request.param
@@ -267,9 +245,7 @@ def test_a_tracker_that_fails_costs_no_run(run_config, tmp_path, monkeypatch, da
 
 
 def test_what_is_missing_is_one_line_before_anything_runs(monkeypatch, cli, tmp_path, dance):
-    with pytest.raises(
-        UserError, match="--track: expected one of mlflow, tensorboard, trackio, wandb"
-    ):
+    with pytest.raises(UserError, match="--track: expected one of mlflow, tensorboard, wandb"):
         check_trackers(["aim"])
     monkeypatch.setattr(tracking, "find_spec", lambda name: None)
     for command in (
