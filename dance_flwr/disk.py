@@ -31,6 +31,7 @@ PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 # What Python's zip reader and NumPy raise for bytes that are no archive, or of other features.
 _DAMAGED = (BadZipFile, EOFError, KeyError, NotImplementedError, OSError, RuntimeError, ValueError)
 _CLEANED: set[Path] = set()  # folders whose stale drafts this process has removed
+_LOCK = ".lock"  # ending of the file that keeps the draft of a folder locked
 _DRAFT = re.compile(r"(\..+\.draft-[0-9a-f]{8})(?:\.lock)?")
 
 
@@ -51,7 +52,7 @@ def atomic_path(
     """
     create_folder(path.parent)
     _remove_stale_drafts(path.parent)
-    draft, held = _open_draft(path, mode)
+    draft, held = _open_draft(path, mode=mode)
     try:
         yield draft
         if lasting:
@@ -71,28 +72,34 @@ def atomic_path(
         os.close(held)
 
 
-def _open_draft(path: Path, mode: int) -> tuple[Path, int]:
-    """Return the path of an empty draft, and its descriptor, which is locked while it is open."""
+def _open_draft(path: Path, lock: str = "", mode: int = PRIVATE_FILE) -> tuple[Path, int]:
+    """Return a name for a draft, and the descriptor of the file that keeps it locked while open.
+
+    Parameters
+    ----------
+    lock : ending of that file's name; "" for the draft itself
+    """
     while True:
         # Beside the target, as only a rename within one file system is atomic.
         draft = path.with_name(f".{path.name}.draft-{os.urandom(4).hex()}")
+        file = Path(f"{draft}{lock}")
         # It exists before it is written: libraries that open it by name keep its mode.
-        held = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+        held = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
         try:
-            if _lock(held, draft):
+            if _lock(held, file):
                 return draft, held
         except BaseException:
-            draft.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
             os.close(held)
             raise
         os.close(held)  # taken for a stale one between its creation and its lock
 
 
-def _lock(held: int, draft: Path) -> bool:
-    """Lock an open draft; whether it was free, and still has its name."""
+def _lock(held: int, file: Path) -> bool:
+    """Lock an open file; whether it was free, and still has its name."""
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(held), draft.stat())
+        return os.path.samestat(os.fstat(held), file.stat())
     except (BlockingIOError, FileNotFoundError):
         return False
 
@@ -149,7 +156,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     """
     create_folder(path.parent)
     _remove_stale_drafts(path.parent, again=True)
-    draft, lock = _locked_draft(path)
+    draft, held = _open_draft(path, _LOCK)
     try:
         draft.mkdir(PRIVATE_FOLDER)
         yield draft
@@ -159,25 +166,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         with suppress(OSError):
-            _lock_of(draft).unlink()
-        lock.release()
-
-
-def _locked_draft(path: Path) -> tuple[Path, "FileLock"]:
-    """Return a name for a draft, and its lock, which the system releases when the process ends."""
-    from filelock import FileLock
-
-    while True:
-        draft = path.with_name(f".{path.name}.draft-{os.urandom(4).hex()}")
-        lock = FileLock(_lock_of(draft), mode=PRIVATE_FILE)
-        lock.acquire()
-        if _lock_of(draft).exists():
-            return draft, lock
-        lock.release()  # taken for a stale one between its creation and its locking
-
-
-def _lock_of(draft: Path) -> Path:
-    return draft.with_name(draft.name + ".lock")
+            Path(f"{draft}{_LOCK}").unlink()
+        os.close(held)
 
 
 def _remove_stale_drafts(folder: Path, again: bool = False) -> None:
@@ -186,20 +176,14 @@ def _remove_stale_drafts(folder: Path, again: bool = False) -> None:
     if folder in _CLEANED and not again:
         return
     _CLEANED.add(folder)
-    from filelock import FileLock, Timeout
-
     names = {match[1] for entry in folder.iterdir() if (match := _DRAFT.fullmatch(entry.name))}
     for draft in (folder / name for name in names):
+        file = draft if draft.is_file() else Path(f"{draft}{_LOCK}")
         # A draft or a lock that this user may not touch is another user's.
-        with suppress(Timeout, OSError):
-            if draft.is_file():
-                with draft.open("rb+") as file:
-                    if _lock(file.fileno(), draft):
-                        draft.unlink()
-                continue
-            with FileLock(_lock_of(draft), timeout=0, mode=PRIVATE_FILE):
+        with suppress(OSError), os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)) as f:
+            if _lock(f.fileno(), file):
                 shutil.rmtree(draft, ignore_errors=True)
-                _lock_of(draft).unlink()
+                file.unlink()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -165,13 +165,9 @@ def certificates(
 
     With --authority, the new certificate is signed by that authority, so nodes keep their ca.crt.
     """
-    from dance_flwr.deploy.certificates import make_certificates, renew_certificate
+    from dance_flwr.deploy.certificates import make_certificates
 
-    files = (
-        renew_certificate(out, authority, host, days)
-        if authority
-        else make_certificates(out, host, days)
-    )
+    files = make_certificates(out, host, days, authority=authority)
     typer.echo(f"authority   {files.ca} (give every node a copy)")
     typer.echo(
         f"            {files.ca_key} (signs certificates: keep it private, ideally off the server)"

@@ -5,8 +5,9 @@ Nothing is overwritten: files are new, all of them or none, and only their owner
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -32,6 +33,10 @@ _CA_DAYS = 3650  # nodes keep ca.crt, so it outlives many certificates of the se
 _CLOCK_DAYS = 1  # valid from a day ago, for nodes whose clock is behind
 _DNS_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 _PRIVATE, _PUBLIC = 0o600, 0o644
+_USAGES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
 
 
 @dataclass(frozen=True)
@@ -57,63 +62,67 @@ class Certificates:
 
 
 def make_certificates(
-    folder: Path, hosts: Sequence[str], days: int = 365, *, now: datetime | None = None
+    folder: Path,
+    hosts: Sequence[str],
+    days: int = 365,
+    *,
+    authority: Path | None = None,
+    now: datetime | None = None,
 ) -> Certificates:
-    """Create a certificate authority and a server certificate.
+    """Create a server certificate, and the authority that signs it unless there is one.
 
     Parameters
     ----------
-    folder : created if missing; receives ca.crt, ca.key, server.pem and server.key
+    folder : created if missing; receives server.pem and server.key, ca.crt, and ca.key of a new
+        authority
     hosts : DNS names and IP addresses of the SuperLink, all in subjectAltName
-    days : validity of the server's certificate; the authority is valid for ten years, or `days` if
-        that is longer
+    days : validity of the server's certificate; a new authority is valid for ten years, or `days`
+        if that is longer
+    authority : folder of ca.crt and ca.key, so that nodes keep their ca.crt; None for a new one
     now : start of the validity; None for the current time
 
     Raises
     ------
-    UserError : a host is neither a DNS name nor an IP address, `days` is below 1, or a file exists
+    UserError : a host is neither a DNS name nor an IP address, `days` is below 1, a file exists, or
+        the authority's files are unreadable, do not match, or expire before the certificate
     """
-    start = now or datetime.now(UTC)
-    names = _alternative_names(hosts, days)
-    paths = Certificates.of(folder)
-    key = ec.generate_private_key(ec.SECP384R1())
-    authority = _authority(key, start, max(_CA_DAYS, days))
-    server_files = _server_files(paths, authority, key, names, start, days)
-    _write_new({paths.ca_key: (_key_pem(key), _PRIVATE), **server_files})
-    return paths
-
-
-def renew_certificate(
-    folder: Path,
-    authority: Path,
-    hosts: Sequence[str],
-    days: int = 365,
-    *,
-    now: datetime | None = None,
-) -> Certificates:
-    """Create a server certificate signed by an existing authority, so that nodes keep their ca.crt.
-
-    Parameters
-    ----------
-    folder : created if missing; receives ca.crt (a copy), server.pem and server.key
-    authority : folder of ca.crt and ca.key
-    hosts, days, now : as for `make_certificates`
-
-    Raises
-    ------
-    UserError : as for `make_certificates`, or the authority's files are unreadable or do not match
-    """
-    start = now or datetime.now(UTC)
-    names = _alternative_names(hosts, days)
-    ca, key = _read_authority(authority)
-    if start + timedelta(days=days) > ca.not_valid_after_utc:
-        raise UserError(
-            f"{authority / CA}: expected an authority that holds for {days} days more, "
-            f"found one that ends on {ca.not_valid_after_utc:%Y-%m-%d}; "
-            f"use fewer --days, or create a new authority and distribute its {CA}"
+    start, names = now or datetime.now(UTC), _alternative_names(hosts, days)
+    paths, files = Certificates.of(folder), {}
+    if authority is None:
+        ca_key = ec.generate_private_key(ec.SECP384R1())
+        name, lifetime = _name("dance-flwr federation"), max(_CA_DAYS, days)
+        ca = (
+            _builder(name, name, ca_key.public_key(), start, lifetime, "key_cert_sign", "crl_sign")
+            # It signs servers and no further authorities.
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(ca_key, hashes.SHA384())
         )
-    paths = Certificates(folder / CA, authority / CA_KEY, folder / SERVER, folder / SERVER_KEY)
-    _write_new(_server_files(paths, ca, key, names, start, days))
+        files[paths.ca_key] = (_key_pem(ca_key), _PRIVATE)
+    else:
+        ca, ca_key = _read_authority(authority)
+        paths = replace(paths, ca_key=authority / CA_KEY)
+        if start + timedelta(days=days) > ca.not_valid_after_utc:
+            raise UserError(
+                f"{authority / CA}: expected an authority that holds for {days} days more, "
+                f"found one that ends on {ca.not_valid_after_utc:%Y-%m-%d}; "
+                f"use fewer --days, or create a new authority and distribute its {CA}"
+            )
+    key = ec.generate_private_key(ec.SECP384R1())
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
+    certificate = (
+        _builder(_name("SuperLink"), ca.subject, key.public_key(), start, days, "digital_signature")
+        # Clients compare the address with these names, and not with the subject.
+        .add_extension(names, critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        # A stolen key serves a server alone.
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(identifier, critical=False)
+        .sign(ca_key, hashes.SHA384())
+    )
+    files[paths.ca] = (ca.public_bytes(Encoding.PEM), _PUBLIC)
+    files[paths.key] = (_key_pem(key), _PRIVATE)
+    files[paths.certificate] = (certificate.public_bytes(Encoding.PEM), _PUBLIC)
+    _write_new(files)
     return paths
 
 
@@ -182,10 +191,9 @@ def _alternative_names(hosts: Sequence[str], days: int) -> x509.SubjectAlternati
 
 
 def _general_name(host: str) -> x509.GeneralName:
-    try:
+    with suppress(ValueError):
         return x509.IPAddress(ip_address(host))
-    except ValueError:
-        labels = host.split(".")
+    labels = host.split(".")
     # A last label of digits is a mistyped IP address, never a name.
     is_name = not labels[-1].isdigit() and all(map(_DNS_LABEL.fullmatch, labels))
     if len(host) > 253 or not is_name:
@@ -194,45 +202,6 @@ def _general_name(host: str) -> x509.GeneralName:
             "omit https://, the port and spaces"
         )
     return x509.DNSName(host)
-
-
-def _authority(key: ec.EllipticCurvePrivateKey, start: datetime, days: int) -> x509.Certificate:
-    name = _name("dance-flwr federation")
-    return (
-        _builder(name, name, key.public_key(), start, days, {"key_cert_sign", "crl_sign"})
-        # It signs servers and no further authorities.
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA384())
-    )
-
-
-def _server_files(
-    paths: Certificates,
-    authority: x509.Certificate,
-    authority_key: ec.EllipticCurvePrivateKey,
-    names: x509.SubjectAlternativeName,
-    start: datetime,
-    days: int,
-) -> dict[Path, tuple[bytes, int]]:
-    """Return the files of a SuperLink with a new key: content and mode by path."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    subject, public = _name("SuperLink"), key.public_key()
-    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-    certificate = (
-        _builder(subject, authority.subject, public, start, days, {"digital_signature"})
-        # Clients compare the address with these names, and not with the subject.
-        .add_extension(names, critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        # A stolen key serves a server alone.
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(identifier, critical=False)
-        .sign(authority_key, hashes.SHA384())
-    )
-    return {
-        paths.ca: (authority.public_bytes(Encoding.PEM), _PUBLIC),
-        paths.key: (_key_pem(key), _PRIVATE),
-        paths.certificate: (certificate.public_bytes(Encoding.PEM), _PUBLIC),
-    }
 
 
 def _name(text: str) -> x509.Name:
@@ -245,19 +214,11 @@ def _builder(
     key: ec.EllipticCurvePublicKey,
     start: datetime,
     days: int,
-    purposes: Collection[str],
+    *purposes: str,
 ) -> x509.CertificateBuilder:
-    usages = (
-        *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
-        *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
-    )
-    usage = x509.KeyUsage(**{name: name in purposes for name in usages})
+    usage = x509.KeyUsage(**{name: name in purposes for name in _USAGES})
     return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
+        x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number())
         .not_valid_before(start - timedelta(days=_CLOCK_DAYS))
         .not_valid_after(start + timedelta(days=days))
         .add_extension(usage, critical=True)

@@ -6,6 +6,7 @@ import shutil
 import socket
 import ssl
 import stat
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
@@ -55,8 +56,10 @@ _EXPECTED_TERMS = (
     *(keys.DEMANDS_MASKS, keys.MIN_CLIENTS, keys.METHODS),
     *(keys.MAX_ROUNDS, keys.MAX_TRAININGS),
 )
-_DATA, _KEY = "give --data CLIENT_FOLDER", "give --key FILE, the node's private key"
+_DATA, _KEY = "--data CLIENT_FOLDER", "--key FILE, the node's private key"
 _AGAIN = "copy the client's folder again"
+
+T = TypeVar("T")
 
 
 class Status(StrEnum):
@@ -68,32 +71,34 @@ class Status(StrEnum):
     UNCHECKED = "not checked"
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """The status of one point, and a line about it."""
 
     status: Status
     text: str
 
 
-def ok(text: str) -> Result:
-    """Return that a point is in order."""
-    return Result(Status.OK, text)
+class PointError(Exception):
+    """What a check raises about a point that is not in order."""
+
+    def __init__(self, status: Status, text: str) -> None:
+        super().__init__(text)
+        self.status = status
 
 
-def unchecked(reason: str) -> Result:
+def unchecked(reason: str) -> PointError:
     """Return that a point could not be checked."""
-    return Result(Status.UNCHECKED, reason)
+    return PointError(Status.UNCHECKED, reason)
 
 
-def warning(expected: str, found: str, action: str) -> Result:
+def warning(expected: str, found: str, action: str) -> PointError:
     """Return that the operator should look at a point; the node can join nevertheless."""
-    return Result(Status.WARNING, f"expected {expected}, found {found}; {action}")
+    return PointError(Status.WARNING, f"expected {expected}, found {found}; {action}")
 
 
-def problem(expected: str, found: str, action: str) -> Result:
+def problem(expected: str, found: str, action: str) -> PointError:
     """Return that a point prevents the node from joining."""
-    return Result(Status.PROBLEM, f"expected {expected}, found {found}; {action}")
+    return PointError(Status.PROBLEM, f"expected {expected}, found {found}; {action}")
 
 
 @dataclass(frozen=True)
@@ -153,99 +158,98 @@ class Node:
             ) from None
 
 
-def check_address(node: Node) -> Result:
+def _given(value: T | None, option: str) -> T:
+    if not value:
+        raise unchecked(f"give {option}")
+    return value
+
+
+def check_address(node: Node) -> str:
     """Check that the address resolves, its port accepts connections, and a SuperLink answers."""
-    if not node.superlink:
-        return unchecked("give --superlink HOST:PORT")
+    _given(node.superlink, "--superlink HOST:PORT")
     probe = node.probe
     where = f"{probe.host}:{probe.port}"
     if probe.unreached is not None:
-        return _unreached(probe, where)
+        raise _unreached(probe.unreached, probe.host, probe.port)
     if not probe.secure:
-        return ok(f"{where} accepts connections")
+        return f"{where} accepts connections"
     # A port that accepts TLS may be any server's.
     if probe.health != 200:
-        return problem(
+        raise problem(
             f"a SuperLink at {where} (status 200 for /health)",
             "no HTTP answer" if probe.health is None else f"HTTP status {probe.health}",
             "ask the server operator for address and port",
         )
-    return ok(f"{where} answers as a SuperLink")
+    return f"{where} answers as a SuperLink"
 
 
-def _unreached(probe: Probe, where: str) -> Result:
-    error = probe.unreached
+def _unreached(error: Exception, host: str, port: int) -> Exception:
     if isinstance(error, UserError):
-        raise error
+        return error
+    expected, found = f"{host}:{port} to accept connections", _reason(error)
     # A SuperNode would connect through the proxy, so this failure proves nothing.
-    if (getproxies().get("https") or getproxies().get("all")) and not proxy_bypass(probe.host):
+    if (getproxies().get("https") or getproxies().get("all")) and not proxy_bypass(host):
         return warning(
-            f"{where} to accept connections",
-            f"{_reason(error)}, and in the environment a proxy that this check does not use",
+            expected,
+            f"{found}, and in the environment a proxy that this check does not use",
             "a SuperNode connects through that proxy: read its log, or set NO_PROXY",
         )
-    if isinstance(error, socket.gaierror):
-        return problem(
-            f"that {probe.host!r} has an address",
-            _reason(error),
-            "correct the name, or ask the server operator for it",
-        )
     action = (
-        f"let your firewall pass outgoing TCP connections to port {probe.port}, "
+        f"let your firewall pass outgoing TCP connections to port {port}, "
         "and confirm the address with the server operator"
     )
-    if isinstance(error, ConnectionRefusedError):
+    if isinstance(error, socket.gaierror):
+        expected = f"that {host!r} has an address"
+        action = "correct the name, or ask the server operator for it"
+    elif isinstance(error, ConnectionRefusedError):
         action = "ask the server operator whether the SuperLink runs and listens on this port"
-    return problem(f"{where} to accept connections", _reason(error), action)
+    return problem(expected, found, action)
 
 
-def check_tls(node: Node) -> Result:
+def check_tls(node: Node) -> str:
     """Check that the TLS handshake succeeds with the node's root certificates."""
     if not node.superlink or node.probe.unreached is not None:
-        return unchecked("the SuperLink was not reached")
-    probe, roots = node.probe, node.root_certificates
-    if probe.refused is None:
-        return ok(f"certificate accepted, signed by {roots or 'an authority of the system'}")
-    if isinstance(probe.refused, UserError):  # the root certificates cannot be used
-        raise probe.refused
-    if isinstance(probe.refused, ssl.SSLCertVerificationError):
-        return _refused(probe.refused, probe, roots)
-    return problem(
+        raise unchecked("the SuperLink was not reached")
+    probe, error = node.probe, node.probe.refused
+    signer = str(node.root_certificates or "an authority of the system")
+    if error is None:
+        return f"certificate accepted, signed by {signer}"
+    if isinstance(error, UserError):  # the root certificates cannot be used
+        raise error
+    if isinstance(error, ssl.SSLCertVerificationError):
+        raise _refused(error, probe, signer)
+    raise problem(
         f"TLS at {probe.host}:{probe.port}",
-        f"none ({_reason(probe.refused)})",
+        f"none ({_reason(error)})",
         "ask the server operator whether the SuperLink was started with --ssl-certfile and not "
         "with --insecure, and whether a proxy between you and it intercepts TLS",
     )
 
 
-def _refused(error: ssl.SSLCertVerificationError, probe: Probe, roots: Path | None) -> Result:
-    certificate = probe.certificate
-    if error.verify_code in (_EXPIRED, _NOT_YET):
-        span = ""
-        if certificate:
-            start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-            span = f" ({start:%Y-%m-%d} to {end:%Y-%m-%d})"
-        state = "expired" if error.verify_code == _EXPIRED else "not valid yet"
+def _refused(error: ssl.SSLCertVerificationError, probe: Probe, signer: str) -> PointError:
+    seen, code = probe.certificate, error.verify_code
+    if code in (_EXPIRED, _NOT_YET):
+        state = "expired" if code == _EXPIRED else "not valid yet"
+        span = f" ({seen.not_valid_before_utc:%Y-%m-%d} to " if seen else ""
+        span += f"{seen.not_valid_after_utc:%Y-%m-%d})" if seen else ""
         return problem(
             "a certificate that is valid today",
             f"one that is {state}{span}",
             "the server operator must renew it; "
             "if the dates are right, this machine's clock is wrong",
         )
-    if error.verify_code in (_NAME, _ADDRESS):
+    if code in (_NAME, _ADDRESS):
         return problem(
             f"a certificate for {probe.host!r}",
-            f"one for {', '.join(_names(certificate)) or 'no name at all'}",
+            f"one for {', '.join(_names(seen)) or 'no name at all'}",
             "use one of these names in --superlink, "
             "or ask the server operator for a certificate with your name",
         )
-    if error.verify_code in _SIGNER:
-        signer = "another"
-        if certificate:
-            signer = f"one of {certificate.issuer.rfc4514_string()} with another key"
+    if code in _SIGNER:
+        other = f"one of {seen.issuer.rfc4514_string()} with another key" if seen else "another"
         return problem(
-            f"a certificate signed by {roots or 'an authority of the system'}",
-            f"{signer} ({error.verify_message})",
+            f"a certificate signed by {signer}",
+            f"{other} ({error.verify_message})",
             "ask the server operator for the ca.crt in use, and verify its sha256 by telephone",
         )
     return problem(
@@ -263,101 +267,98 @@ def _names(certificate: x509.Certificate | None) -> list[str]:
     return [str(name.value) for name in names]
 
 
-def _reason(error: Exception | None) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return str((isinstance(error, OSError) and error.strerror) or error or "no reason")
 
 
-def check_certificate(node: Node) -> Result:
+def check_certificate(node: Node) -> str:
     """Check that the certificates of the SuperLink and its authority do not expire soon."""
     certificate = node.probe.certificate if node.superlink else None
     if certificate is None:
-        return unchecked("no certificate was seen")
-    what, renew = "the SuperLink's certificate", "the server operator must renew it"
-    ends = [(certificate.not_valid_after_utc, what, renew)]
-    for root in node.probe.roots:
-        new = "ask the server operator for a new ca.crt"
-        ends.append((root.not_valid_after_utc, f"{node.root_certificates}", new))
+        raise unchecked("no certificate was seen")
+    what, action = "the SuperLink's certificate", "the server operator must renew it"
+    end = certificate.not_valid_after_utc
     # A certificate is worth nothing without its authority.
-    end, what, action = min(ends, key=lambda row: row[0])
+    for root in node.probe.roots:
+        if root.not_valid_after_utc < end:
+            end, what = root.not_valid_after_utc, f"{node.root_certificates}"
+            action = "ask the server operator for a new ca.crt"
     days = (end - node.now()).total_seconds() / 86400
     if days < 0:
-        return problem(f"{what} to hold", f"that it ended on {end:%Y-%m-%d}", action)
+        raise problem(f"{what} to hold", f"that it ended on {end:%Y-%m-%d}", action)
     left = counted(round(days), "day")
     if days < _WARN_DAYS:
         hold = f"{what} to hold for {_WARN_DAYS} days or more"
-        return warning(hold, f"{left} ({end:%Y-%m-%d})", action)
-    return ok(f"{what} holds for {left}, until {end:%Y-%m-%d}")
+        raise warning(hold, f"{left} ({end:%Y-%m-%d})", action)
+    return f"{what} holds for {left}, until {end:%Y-%m-%d}"
 
 
-def check_clock(node: Node) -> Result:
+def check_clock(node: Node) -> str:
     """Check that the clock is within the tolerance of Flower's node authentication."""
     probe = node.probe if node.superlink else None
     if probe is None or not probe.secure:
         if probe is None or (certificate := probe.certificate) is None:
-            return unchecked("without a connection there is nothing to compare with")
+            raise unchecked("without a connection there is nothing to compare with")
         # Never ok: a year of validity says nothing of seconds.
         start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         place = "within" if start <= node.now() <= end else "outside"
-        return unchecked(
+        raise unchecked(
             f"without TLS only this is known: the clock lies {place} the certificate's dates"
         )
     if probe.clock_offset is None:
-        return unchecked(
+        raise unchecked(
             "the SuperLink sent no Date header; compare the clocks yourself, or use NTP on both"
         )
     side = "ahead of" if probe.clock_offset > 0 else "behind"
     differs = f"this clock {abs(probe.clock_offset):.0f} s {side} the server's"
     limits = f"at most {MAX_FAST:.0f} s ahead of the server's clock and {MAX_SLOW:.0f} s behind it"
     if not -MAX_SLOW < probe.clock_offset < MAX_FAST:
-        return problem(
+        raise problem(
             limits, differs, "set the clock (NTP): Flower rejects signatures outside these limits"
         )
     if not -_WARN_SLOW <= probe.clock_offset <= _WARN_FAST:
-        return warning(limits, differs, "set the clock (NTP) before it drifts further")
-    return ok("agrees with the server's Date header to about a second")
+        raise warning(limits, differs, "set the clock (NTP) before it drifts further")
+    return "agrees with the server's Date header to about a second"
 
 
-def check_key(node: Node) -> Result:
+def check_key(node: Node) -> str:
     """Check that the key is readable, private, of Flower's type, and matches its public half."""
-    if node.key is None:
-        return unchecked(_KEY)
-    key = load_key(node.key)
-    mode = stat.S_IMODE(node.key.stat().st_mode)
+    path = _given(node.key, _KEY)
+    key = load_key(path)
+    mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
-        return problem(
+        raise problem(
             "a key that only its owner can read (mode 600)",
-            f"mode {mode:o} of {node.key}",
-            f"chmod 600 {node.key}; "
+            f"mode {mode:o} of {path}",
+            f"chmod 600 {path}; "
             "if others had access to this machine, create and register a new key",
         )
-    public = node.key.with_name(f"{node.key.name}.pub")
+    public = path.with_name(f"{path.name}.pub")
     own = line_of(key.public_key()).split()[1:2]
     if public.is_file() and public.read_bytes().split()[1:2] != own:
-        return warning(  # the SuperNode reads the private key alone
-            f"{public.name} to be the public half of {node.key.name}",
+        raise warning(  # the SuperNode reads the private key alone
+            f"{public.name} to be the public half of {path.name}",
             "another key",
-            f"before you send it: ssh-keygen -y -f {node.key} > {public}",
+            f"before you send it: ssh-keygen -y -f {path} > {public}",
         )
-    return ok(f"ECDSA {key.curve.name}, {fingerprint_of(key.public_key())}, private to its owner")
+    return f"ECDSA {key.curve.name}, {fingerprint_of(key.public_key())}, private to its owner"
 
 
-def check_registration(node: Node) -> Result:
+def check_registration(node: Node) -> str:
     """Check that the SuperLink knows the key; the request has no side effects.
 
     A signed request to activate the node names a heartbeat interval that the SuperLink rejects.
     Why (decision 10): Flower looks up the key before it reads the interval, so that known and
     unknown keys are refused differently, and nothing changes.
     """
-    if node.key is None:
-        return unchecked(_KEY)
-    key = load_key(node.key)
+    key = load_key(_given(node.key, _KEY))
     admits = "admits this node's public key with `dance-flwr deploy admit`"
     # A signed request is sent over TLS only.
     if not node.superlink or not node.probe.secure:
-        return unchecked(f"needs a SuperLink reached over TLS; the server operator {admits}")
-    known = ok("the SuperLink knows this key")
+        raise unchecked(f"needs a SuperLink reached over TLS; the server operator {admits}")
+    known = "the SuperLink knows this key"
     roots = node.root_certificates.read_bytes() if node.root_certificates else None
     signer = flower.NodeAuthHttpInterceptor(key, key.public_key())
     client = flower.FleetHttpClient.from_server_address(
@@ -369,161 +370,145 @@ def check_registration(node: Node) -> Result:
     with client:
         try:
             answer = client.ActivateNode(request)
+            # Another version of Flower accepted the interval.
+            client.DeactivateNode(flower.DeactivateNodeRequest(node_id=answer.node_id))
+            return known
         except httpx.HTTPStatusError as error:
             response = error.response
         except (httpx.HTTPError, ValueError) as error:
-            return problem("an answer of the Fleet API", str(error), "try again")
-        else:  # another version of Flower accepted the interval
-            client.DeactivateNode(flower.DeactivateNodeRequest(node_id=answer.node_id))
-            return known
+            raise problem("an answer of the Fleet API", str(error), "try again") from None
     refusal = flower.FlowerError.from_json(response.text)
     code = refusal.code if refusal is not None else None
     if code == flower.ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL:
         return known
     if code == flower.ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
-        return problem(
+        raise problem(
             f"the SuperLink to know the key {fingerprint_of(key.public_key())}",
             "that it does not",
             f"send the public key to the server operator, who {admits}",
         )
     # A signature holds a time, which the server compares with its own clock.
     if response.status_code == httpx.codes.UNAUTHORIZED:
-        return problem(
+        raise problem(
             "the signature to be accepted", "it refused", "set this machine's clock (NTP)"
         )
-    return problem(
+    raise problem(
         "an answer of Flower 1.42's Fleet API",
         f"HTTP status {response.status_code}",
         "compare the versions of flwr with the server operator",
     )
 
 
-def check_terms(node: Node) -> Result:
+def check_terms(node: Node) -> str:
     """Check that the node bounds what a run may ask of it, by terms that it can read."""
-    if not node.node_config:
-        return unchecked("give --node-config, as the SuperNode gets it")
+    _given(node.node_config, "--node-config, as the SuperNode gets it")
     config = node.config
     terms, clients = terms_of(config), config.get(keys.NUM_PARTITIONS)
     number = client_number(config)
     if clients and terms.min_clients > int(clients):
-        return problem(
+        raise problem(
             f"{keys.MIN_CLIENTS} up to {clients}, the number of clients ({keys.NUM_PARTITIONS})",
             f"{terms.min_clients}",
             "lower it, or no sum is ever answered",
         )
     if missing := [key for key in _EXPECTED_TERMS if not config.get(key)]:
-        return warning(
+        raise warning(
             f"terms for every run in --node-config ({', '.join(_EXPECTED_TERMS)})",
             f"none of {', '.join(missing)}",
             "add what this node should demand; docs/deployment.md, Terms of a node",
         )
-    return ok(
+    return (
         f"client {number}: masked sums of {terms.min_clients} clients or more, "
         f"{terms.max_rounds:g} rounds a run, {terms.max_trainings:g} trainings in all"
     )
 
 
-def check_agreed(node: Node) -> Result:
+def check_agreed(node: Node) -> str:
     """Check that the agreed federation file can be read."""
-    if node.agreed is None:
-        return unchecked("give --agreed federation.toml")
-    agreed = read_agreement(node.agreed)
-    return ok(
+    agreed = read_agreement(_given(node.agreed, "--agreed federation.toml"))
+    return (
         f"{counted(len(agreed.class_names), 'class', 'classes')}, encoder {agreed.encoder}, "
         f"protocol {agreed.protocol}"
     )
 
 
-def check_data(node: Node) -> Result:
+def check_data(node: Node) -> str:
     """Check that the parts of the folder match: card, files, neighbours, labels, bank, manifest."""
-    if node.data is None:
-        return unchecked(_DATA)
-    if not (node.data / "text" / META).is_file() and (node.data / CARD).is_file():
-        return _unencoded(node.data)
+    folder = _given(node.data, _DATA)
+    if not (folder / "text" / META).is_file() and (folder / CARD).is_file():
+        raise _unencoded(folder)
     # Here alone: the checks before it start without torch.
     import torch
 
     from dance_flwr.client_data.client_data import ClientData
 
     # Why (decision 20): digests first, as everything below reads these files.
-    check_files(node.data)
+    check_files(folder)
     # This compares the card with ids and neighbour lists.
-    data = ClientData(node.data, torch.device("cpu"))
-    card, bank = data.card, load_slice(node.data / "text")
-    sizes = {
+    data = ClientData(folder, torch.device("cpu"))
+    card, bank = data.card, load_slice(folder / "text")
+    for what, size in {
         "texts in the bank": len(bank.ptr) - 1,
         "labels": len(data.labels),
         "entries of the split": len(data.split),
-    }
-    for what, size in sizes.items():
+    }.items():
         if size != card.num_nodes:
-            return problem(f"{card.num_nodes} {what} in {node.data}", str(size), _AGAIN)
-    low, high = int(data.labels.min()), int(data.labels.max())
-    if low < -1 or high >= len(card.class_names):
-        last = len(card.class_names) - 1
-        return problem(f"labels from -1 to {last} in {node.data}", f"{low} to {high}", _AGAIN)
+            raise problem(f"{card.num_nodes} {what} in {folder}", str(size), _AGAIN)
+    low, high, last = int(data.labels.min()), int(data.labels.max()), len(card.class_names) - 1
+    if low < -1 or high > last:
+        raise problem(f"labels from -1 to {last} in {folder}", f"{low} to {high}", _AGAIN)
     if not np.isfinite(np.asarray(bank.embeddings[-1:], np.float32)).all():
-        return problem("finite embeddings in the text bank", "others", _encode(node.data))
-    _compare_manifest(node.data, card)
+        raise problem("finite embeddings in the text bank", "others", _encode(folder))
+    manifest = folder.parent / MANIFEST
+    if manifest.is_file() and not _lists(read_manifest(manifest), card):
+        raise problem(
+            f"{folder} to be a client folder of the partition in {manifest}",
+            "one of another partition",
+            _AGAIN,
+        )
     # A run writes its states and evidence there, as the user of the SuperNode.
-    if not os.access(node.data, os.W_OK):
-        return problem(
-            "a folder that this user may write to "
-            f"(runs and evidence are stored in {node.data / 'runs'})",
+    if not os.access(folder, os.W_OK):
+        raise problem(
+            f"a folder that this user may write to (runs and evidence are in {folder / 'runs'})",
             "that it is read-only",
             "run the check as the SuperNode's user, make that user the owner (chown), "
             "or mount the folder read-write",
         )
     known = int((data.labels >= 0).sum())
-    return ok(
+    return (
         f"client {card.client} of {card.clients}, {counted(card.num_nodes, 'node')}, "
         f"{known:,} labelled, {counted(len(bank.tokens), 'chunk')} of text"
     )
 
 
-def _compare_manifest(folder: Path, card: ClientCard) -> None:
-    """Compare a card with the partition's manifest, if that is beside the folder.
-
-    Raises
-    ------
-    DataError : the folder belongs to another partition, or the manifest was altered
-    """
-    path = folder.parent / MANIFEST
-    if not path.is_file():  # a node has the client's folder alone
-        return
-    content = read_manifest(path)
-    clients = content["clients"]
-    listed = clients[card.client]["ids_sha256"] if card.client < len(clients) else None
-    if (content["sha256"], listed) != (card.partition_sha256, card.ids_sha256):
-        raise DataError(
-            f"{folder}: expected a client folder of the partition in {path}, "
-            f"found one of another partition; {_AGAIN}"
-        )
+def _lists(manifest: Mapping[str, Any], card: ClientCard) -> bool:
+    """Whether the client of a card is one of a partition."""
+    ids = [client["ids_sha256"] for client in manifest["clients"]]
+    same = manifest["sha256"] == card.partition_sha256
+    return same and ids[card.client : card.client + 1] == [card.ids_sha256]
 
 
-def check_permissions(node: Node) -> Result:
+def check_permissions(node: Node) -> str:
     """Check that no other user of this machine can open the client's folder or a file in it."""
-    if node.data is None or not node.data.is_dir():
-        return unchecked(_DATA)
-    entries = (node.data, *node.data.rglob("*"))
+    folder = _given(node.data if node.data and node.data.is_dir() else None, _DATA)
+    entries = (folder, *folder.rglob("*"))
     exposed = [path for path in entries if not path.is_symlink() and path.stat().st_mode & 0o077]
     if exposed:
-        return problem(
+        raise problem(
             "texts, keys and states that only their owner can open",
             f"{len(exposed)} of {len(entries)} files and folders open to others, such as "
             f"{exposed[0]}",
-            f"chmod -R go= {node.data}",
+            f"chmod -R go= {folder}",
         )
-    return ok(f"no other user can open the {len(entries)} files and folders in {node.data}")
+    return f"no other user can open the {len(entries)} files and folders in {folder}"
 
 
-def check_encoder(node: Node) -> Result:
+def check_encoder(node: Node) -> str:
     """Check that texts are encoded as agreed, with weights that this machine has."""
-    if node.data is None:
-        return unchecked(_DATA)
-    if not (node.data / "text" / META).is_file():
-        return _unencoded(node.data)
-    meta, agreed = read_meta(node.data / "text"), node.agreement
+    folder = _given(node.data, _DATA)
+    if not (folder / "text" / META).is_file():
+        raise _unencoded(folder)
+    meta, agreed = read_meta(folder / "text"), node.agreement
     if agreed is not None:
         expected = {
             "weights_sha256": agreed.encoder_sha256,
@@ -534,10 +519,10 @@ def check_encoder(node: Node) -> Result:
         }
         if wrong := [key for key, value in expected.items() if meta.get(key) != value]:
             settings = ", ".join(f"{key} {expected[key]}" for key in wrong)
-            return problem(
+            raise problem(
                 f"texts encoded with {settings} (encoder {agreed.encoder})",
                 ", ".join(f"{key} {meta.get(key)}" for key in wrong),
-                f"run `{_encode(node.data)}` with --set for encoder, chunk-tokens and max-chunks "
+                f"run `{_encode(folder)}` with --set for encoder, chunk-tokens and max-chunks "
                 "as agreed",
             )
     from dance_flwr.data.text.encoder import resolve_local
@@ -548,47 +533,46 @@ def check_encoder(node: Node) -> Result:
         # Without the network, and a warning at most: rounds read the encoded texts.
         installed = resolve_local(name, "float32").weights_sha256
     except (DataError, OSError):
-        return warning(
+        raise warning(
             f"the encoder {name!r} on this machine",
             "none",
             f"rounds do not need it ({by}); install it to encode new texts",
-        )
+        ) from None
     if installed != sha256:
-        return warning(
+        raise warning(
             f"weights with sha256 {sha256} for {name!r}, which encoded these texts",
             installed,
             "rounds use the encoded texts as they are; restore the weights before encoding again",
         )
-    return ok(f"{by}, and the weights on this machine agree")
+    return f"{by}, and the weights on this machine agree"
 
 
 def _encode(folder: Path) -> str:
     return f"dance-flwr encode {quote(str(folder))}"
 
 
-def _unencoded(folder: Path) -> Result:
+def _unencoded(folder: Path) -> PointError:
     return problem("encoded texts", "none", f"run `{_encode(folder)}` on this machine")
 
 
-def check_labels(node: Node) -> Result:
+def check_labels(node: Node) -> str:
     """Check that the client's class names are the agreed ones, in the same order."""
-    if node.data is None:
-        return unchecked(_DATA)
+    folder = _given(node.data, _DATA)
     if node.agreement is None:
-        return unchecked("needs --agreed federation.toml")
-    names, agreed = read_card(node.data).class_names, node.agreement.class_names
+        raise unchecked("needs --agreed federation.toml")
+    names, agreed = read_card(folder).class_names, node.agreement.class_names
     # The number of a class is its place in this list.
     if wrong := class_mismatch(agreed, names):
-        return problem(
+        raise problem(
             f"the {len(agreed)} agreed class names",
             wrong,
             "create the client folder again with `dance-flwr site prepare --agreed FILE`, "
             "or agree on a new file",
         )
-    return ok(f"the {len(names)} agreed class names, in the same order")
+    return f"the {len(names)} agreed class names, in the same order"
 
 
-def check_device(node: Node) -> Result:
+def check_device(node: Node) -> str:
     """Check that the device of `node_config` exists; report the one that a client would use."""
     import torch
 
@@ -602,32 +586,32 @@ def check_device(node: Node) -> Result:
     if device.type == "cpu":
         why = f"no CUDA device that torch {torch.__version__} can use"
         why = "as named" if name == "cpu" else why
-        return ok(f"CPU, {torch.get_num_threads()} threads; {why}")
+        return f"CPU, {torch.get_num_threads()} threads; {why}"
     free, total = torch.cuda.mem_get_info(device)
     label = device_label(device)
     if free < _WARN_BYTES:
-        return warning(
+        raise warning(
             f"1 GB or more free on {label}",
             f"{free / 1e9:.1f} of {total / 1e9:.1f} GB",
             "stop other processes on it, or name another device in --node-config",
         )
-    return ok(f"{label}, {free / 1e9:.1f} of {total / 1e9:.1f} GB free")
+    return f"{label}, {free / 1e9:.1f} of {total / 1e9:.1f} GB free"
 
 
-def check_disk(node: Node) -> Result:
+def check_disk(node: Node) -> str:
     """Check that there is room for runs and evidence."""
     place = (node.data if node.data and node.data.is_dir() else Path()).resolve()
     free = shutil.disk_usage(place).free
     if free < _WARN_BYTES:
-        return warning(
+        raise warning(
             f"1 GB or more free at {place}",
             f"{free / 1e9:.2f} GB",
             "make room; old runs in the client's folder `runs/` can be deleted",
         )
-    return ok(f"{free / 1e9:.0f} GB free at {place}")
+    return f"{free / 1e9:.0f} GB free at {place}"
 
 
-def check_software(node: Node) -> Result:
+def check_software(node: Node) -> str:
     """Check that the installed versions are the agreed ones; Flower's minor version must match."""
     packages = {name: installed_version(name) for name in ("flwr", "torch", "dance-flwr")}
     listed = f"Python {platform.python_version()}, " + ", ".join(
@@ -635,33 +619,33 @@ def check_software(node: Node) -> Result:
     )
     agreed = node.agreement
     if agreed is None:
-        return ok(listed)
+        return listed
     # The app uses names of Flower that may move in any minor release (`federation/flower.py`).
     if packages["flwr"].split(".")[:2] != agreed.flwr.split(".")[:2]:
-        return problem(f"flwr {agreed.flwr}", packages["flwr"], f"pip install flwr=={agreed.flwr}")
+        raise problem(f"flwr {agreed.flwr}", packages["flwr"], f"pip install flwr=={agreed.flwr}")
     for name, expected in (("flwr", agreed.flwr), ("dance-flwr", agreed.dance_flwr)):
         if packages[name] != expected:
-            return warning(f"{name} {expected}", packages[name], "install the agreed version")
-    return ok(f"{listed}; as agreed")
+            raise warning(f"{name} {expected}", packages[name], "install the agreed version")
+    return f"{listed}; as agreed"
 
 
-def check_protocol(node: Node) -> Result:
+def check_protocol(node: Node) -> str:
     """Check that the installed release speaks the server's protocol."""
     agreed = node.agreement
     if agreed is None:
-        return unchecked(f"protocol {PROTOCOL}; give --agreed FILE to compare")
+        raise unchecked(f"protocol {PROTOCOL}; give --agreed FILE to compare")
     # Why (decision 26): releases of one protocol work together, whatever their version.
     if agreed.protocol != PROTOCOL:
-        return problem(
+        raise problem(
             f"the server's protocol {agreed.protocol}",
             str(PROTOCOL),
             f"install dance-flwr {agreed.dance_flwr} of the server operator, or ask for the latest "
             "agreed file",
         )
-    return ok(f"protocol {PROTOCOL}, the server's")
+    return f"protocol {PROTOCOL}, the server's"
 
 
-Check = Callable[[Node], Result]
+Check = Callable[[Node], str]
 # In the order in which a node needs them.
 CHECKS: Mapping[str, Check] = {
     "SuperLink": check_address,
@@ -690,12 +674,15 @@ def run_checks(node: Node, checks: Mapping[str, Check] = CHECKS) -> dict[str, Re
 
 def _run(check: Check, node: Node) -> Result:
     try:
-        result = check(node)
+        result = Result(Status.OK, check(node))
+    except PointError as error:
+        result = Result(error.status, str(error))
     except UserError as error:
         result = Result(Status.PROBLEM, str(error))
     except Exception as error:  # a line that the operator can pass on, not a traceback
         found = f"{type(error).__name__}: {error}"
-        result = problem("this check to end", found, "report it")
+        text = f"expected this check to end, found {found}; report it"
+        result = Result(Status.PROBLEM, text)
     return Result(result.status, " ".join(result.text.split()))
 
 
@@ -707,7 +694,7 @@ def can_join(results: Mapping[str, Result]) -> bool:
 def lines(results: Mapping[str, Result]) -> list[str]:
     """Return one line per result, then the verdict, which covers only what was checked."""
     rows = [f"{result.status:<12}{name:<14}{result.text}" for name, result in results.items()]
-    count = _count(results)
+    count = Counter(result.status for result in results.values())
     words = {Status.WARNING: "to look at", Status.UNCHECKED: "not checked"}
     rest = [f"{count[status]} {word}" for status, word in words.items() if count[status]]
     added = f" ({', '.join(rest)})" if rest else ""
@@ -719,7 +706,7 @@ def lines(results: Mapping[str, Result]) -> list[str]:
 
 def as_json(results: Mapping[str, Result]) -> dict[str, Any]:
     """Return the results and their totals as a JSON object, for programs."""
-    count = _count(results)
+    count = Counter(result.status for result in results.values())
     return {
         "problems": count[Status.PROBLEM],
         "warnings": count[Status.WARNING],
@@ -728,10 +715,4 @@ def as_json(results: Mapping[str, Result]) -> dict[str, Any]:
             {"name": name, "status": result.status.value, "text": result.text}
             for name, result in results.items()
         ],
-    }
-
-
-def _count(results: Mapping[str, Result]) -> dict[Status, int]:
-    return {
-        status: sum(result.status is status for result in results.values()) for status in Status
     }

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from dance_flwr.deploy import prefork
-from dance_flwr.deploy.checks import Node, Status, check_terms
+from dance_flwr.deploy.checks import Node, Status, check_terms, run_checks
 from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
 from dance_flwr.runs.processes import private_folder
@@ -100,7 +100,8 @@ def _check_terms(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     # A space, as "" would not be checked.
     parser.add_argument("--node-config", default=" ")
-    terms = check_terms(Node(node_config=parser.parse_known_args(arguments)[0].node_config))
+    node = Node(node_config=parser.parse_known_args(arguments)[0].node_config)
+    terms = run_checks(node, {"terms": check_terms})["terms"]
     if terms.status is Status.PROBLEM:
         raise UserError(terms.text)
     if terms.status is not Status.OK:

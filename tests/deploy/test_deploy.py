@@ -33,7 +33,7 @@ from dance_flwr.data.digests import write_card
 from dance_flwr.data.federation_file import agree, class_mismatch, read_agreement, write_agreement
 from dance_flwr.data.institution import relabel
 from dance_flwr.deploy import checks
-from dance_flwr.deploy.certificates import make_certificates, make_key, renew_certificate
+from dance_flwr.deploy.certificates import make_certificates, make_key
 from dance_flwr.deploy.checks import CHECKS, Node, can_join, lines, run_checks
 from dance_flwr.deploy.invitation import SITE_UNIT, unit_text
 from dance_flwr.deploy.network import addresses_of, parse_address
@@ -211,20 +211,20 @@ def test_only_names_and_addresses_are_taken(host, tmp_path):
 
 
 def test_a_renewed_certificate_is_accepted_by_nodes_with_the_old_authority(tls, serve, tmp_path):
-    renewed = renew_certificate(tmp_path / "new", tls.ca.parent, ["127.0.0.1"], days=30)
+    renewed = make_certificates(tmp_path / "new", ["127.0.0.1"], authority=tls.ca.parent, days=30)
     assert connect(
         dataclasses.replace(renewed, ca=tls.ca), serve(renewed), "127.0.0.1", strict=True
     )
     assert renewed.ca.read_bytes() == tls.ca.read_bytes()
     assert not (tmp_path / "new" / "ca.key").exists()
     with pytest.raises(UserError, match="holds for 4000 days more"):
-        renew_certificate(tmp_path / "long", tls.ca.parent, ["127.0.0.1"], days=4000)
+        make_certificates(tmp_path / "long", ["127.0.0.1"], authority=tls.ca.parent, days=4000)
     other = make_certificates(tmp_path / "other", ["127.0.0.1"])
     shutil.copy(tls.ca, other.ca)
     with pytest.raises(UserError, match="another key"):
-        renew_certificate(tmp_path / "mixed", other.ca.parent, ["127.0.0.1"])
+        make_certificates(tmp_path / "mixed", ["127.0.0.1"], authority=other.ca.parent)
     with pytest.raises(UserError, match=r"expected ca\.crt and ca\.key"):
-        renew_certificate(tmp_path / "none", tmp_path / "absent", ["127.0.0.1"])
+        make_certificates(tmp_path / "none", ["127.0.0.1"], authority=tmp_path / "absent")
 
 
 def test_flower_loads_the_key_and_registers_its_public_half(tmp_path):
