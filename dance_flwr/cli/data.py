@@ -67,6 +67,8 @@ Encoding = Annotated[
 ]
 Delimiter = Annotated[str, typer.Option(help="of CSV files; detected by default")]
 _EXAMPLE_CHARACTERS = 240
+# Content of the texts, licence and origin of the built-in graph.
+_PYDOCS = ("docstring", "BSD-3-Clause", "installed numpy, scipy, scikit-learn, networkx")
 
 
 @app.command(name="list")
@@ -75,7 +77,6 @@ def list_(data_root: DataRoot = None) -> None:
     from rich.table import Table
 
     from dance_flwr.config.plugins import DATASETS
-    from dance_flwr.data.graphs.built_in import BUILT_IN, BuiltIn
     from dance_flwr.data.graphs.catalogue import CATALOGUE, imported_graphs
     from dance_flwr.data.imports.importer import read_report
     from dance_flwr.terminal import console
@@ -93,9 +94,8 @@ def list_(data_root: DataRoot = None) -> None:
             no_wrap=column in ("name", *counted),
         )
     for name in DATASETS:
-        built = BUILT_IN.get(name, BuiltIn("not known", "not known", "another package"))
-        facts = (built.text, built.licence, built.origin, "none", "built in")
-        table.add_row(name, "-", "-", "-", "by ratio", *facts)
+        facts = _PYDOCS if name == "pydocs" else ("not known", "not known", "another package")
+        table.add_row(name, "-", "-", "-", "by ratio", *facts, "none", "built in")
     for name, row in CATALOGUE.items():
         numbers = [f"{n:,}" for n in (row.nodes, row.edges, row.classes)]
         origin = ", ".join(dict.fromkeys(file.short for file in row.files))

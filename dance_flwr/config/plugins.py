@@ -192,10 +192,7 @@ BACKBONES = Registry(
 DATASETS = Registry(
     "dance_flwr.datasets",
     "data",
-    {
-        "pydocs": "dance_flwr.data.graphs.pydocs_small:DATASET",
-        "pydocs-full": "dance_flwr.data.graphs.pydocs:DATASET",
-    },
+    {"pydocs": "dance_flwr.data.graphs.pydocs:DATASET"},
 )
 TRACKERS = Registry(
     "dance_flwr.trackers",

@@ -50,4 +50,4 @@ def test_commands_and_options_are_completed_by_the_installed_command(complete):
     script = Path(sys.executable).with_name("dance-flwr")
     assert complete("expo", [script])[0] == ["export"]
     assert complete("run --set rounds=3 --ove", [script])[0] == ["--overwrite"]
-    assert complete("data show pydocs-f", [script]) == (["pydocs-full"], "")
+    assert complete("data show pydo", [script]) == (["pydocs"], "")

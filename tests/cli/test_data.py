@@ -57,13 +57,13 @@ def test_list_holds_built_in_published_and_imported_graphs(call, mine):
     assert rows["cora"][-1] == "no"
     assert rows["own-graph"][:4] == ["3", "4", "2", "own"]
     assert rows["own-graph"][-1] == "yes"
-    assert {name: rows[name][-2] for name in ("pydocs-full", "cora", "wikics", "own-graph")} == {
-        "pydocs-full": "none",
+    assert {name: rows[name][-2] for name in ("pydocs", "cora", "wikics", "own-graph")} == {
+        "pydocs": "none",
         "cora": "hub",
         "wikics": "web",
         "own-graph": "none",
     }
-    assert rows["pydocs-full"][5] == "BSD-3-Clause"
+    assert rows["pydocs"][5] == "BSD-3-Clause"
 
 
 def test_import_and_show(call, mine, tmp_path):

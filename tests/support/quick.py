@@ -11,7 +11,7 @@ def examples(deep: int) -> int:
 
 
 def quick_documentation():
-    """The documentation of installed packages, of which four graphs are made, is read once."""
+    """The documentation of installed packages, is read once."""
     from dance_flwr.data.graphs import pydocs
 
     pydocs.build = cache(pydocs.build)

@@ -1,4 +1,4 @@
-"""Graphs that are made from installed packages, without a network."""
+"""Graphs that are built on this machine, without a network."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,22 +18,3 @@ class GraphSource:
 
     build: Callable[[], TextGraph]
     identity: Callable[[], str]
-
-
-@dataclass(frozen=True)
-class BuiltIn:
-    """What `data list` says of a graph that is made from installed packages, without a network.
-
-    Attributes
-    ----------
-    text : content of a node's text
-    licence : licence of the packages, under which the texts are
-    origin : names of the packages
-    """
-
-    text: str
-    licence: str = "BSD-3-Clause"
-    origin: str = "installed numpy, scipy, scikit-learn, networkx"
-
-
-BUILT_IN = {"pydocs": BuiltIn("docstring"), "pydocs-full": BuiltIn("docstring")}

@@ -1,8 +1,10 @@
-"""The `pydocs-full` graph: documentation of the installed numpy, scipy, scikit-learn and networkx.
+"""The `pydocs` graph: documentation of the installed numpy, scipy, scikit-learn and networkx.
 
 Nodes are documented public functions and classes, edges the documentation's cross-references,
-labels the package areas (`scipy.stats`, `networkx.algorithms.centrality`, ...). Nothing is
-downloaded. The graph depends only on the installed versions, which the provenance records.
+labels the package areas (`scipy.stats`, ...). Only large areas and nodes with an edge are kept, and
+the beginning of each text, so that the texts are encoded within a minute on two processor cores.
+Nothing is downloaded. The graph depends only on the installed versions, which the provenance
+records.
 
 A node's text is its docstring *without* the "See Also", "References" and "Examples" sections: most
 edges come from "See Also", so that section would list a node's neighbours in its text. Qualified
@@ -17,7 +19,6 @@ import pkgutil
 import re
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -25,6 +26,8 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from dance_flwr.data.graphs import docstrings
 from dance_flwr.data.graphs.built_in import GraphSource
@@ -39,7 +42,8 @@ PACKAGES = {
     "networkx": "networkx",
 }  # distributions
 MIN_TEXT = 40  # characters; shorter texts are too short to classify
-MIN_AREA = 40  # nodes; smaller areas of a package are merged into "<package>.other"
+MAX_TEXT = 500  # characters, about 130 tokens
+MIN_LINKED = 60  # nodes; an area with fewer linked nodes is left out
 
 # numpy.core is a deprecated alias tree; the others are plug-ins, vendored code or checks, which are
 # not part of the documented interface.
@@ -69,6 +73,9 @@ class _Entry:
 def build() -> TextGraph:
     """Return the documentation graph of the installed numpy, scipy, scikit-learn and networkx.
 
+    Kept are the largest areas A and nodes V such that every area of A has at least `MIN_LINKED`
+    nodes in V, and every node in V has an edge to another node in V.
+
     Nodes are sorted by their canonical name. This is the shortest public path; among equally short
     ones, the path that the object states itself, then one that ends in the object's name, then the
     first in alphabetical order. In networkx it is the path in the defining module, under which its
@@ -85,17 +92,22 @@ def build() -> TextGraph:
         )
     described = [(entry, docstrings.node_text(entry.doc)) for entry in _collect()]
     described = [(entry, text) for entry, text in described if len(text) >= MIN_TEXT]
-    nodes = [entry for entry, _ in described]
-    areas = _merge_small([_area(entry.name) for entry in nodes])
-    class_names, labels = np.unique(np.array(areas), return_inverse=True)
-    pairs = np.array(sorted(_links(nodes)), dtype=np.int64).reshape(-1, 2)
-    indptr, indices = csr_from_pairs(pairs[:, 0], pairs[:, 1], len(nodes))
+    entries = [entry for entry, _ in described]
+    areas = np.unique([_area(entry.name) for entry in entries], return_inverse=True)[1]
+    pairs = np.array(sorted(_links(entries)), dtype=np.int64).reshape(-1, 2)
+    csr = csr_from_pairs(pairs[:, 0], pairs[:, 1], len(entries))
+    nodes = _linked(areas, csr)
+    place = np.full(len(entries), -1)
+    place[nodes] = np.arange(len(nodes))
+    ends = place[pairs[(place[pairs] >= 0).all(axis=1)]]
+    indptr, indices = csr_from_pairs(ends[:, 0], ends[:, 1], len(nodes))
+    class_names, labels = np.unique([_area(entries[i].name) for i in nodes], return_inverse=True)
     return TextGraph(
-        name="pydocs-full",
-        ids=np.array([entry.name for entry in nodes]),
-        texts=[text for _, text in described],
+        name="pydocs",
+        ids=np.array([entries[i].name for i in nodes]),
+        texts=[beginning(described[i][1]) for i in nodes],
         labels=labels.astype(np.int64),
-        class_names=tuple(str(name) for name in class_names),
+        class_names=tuple(class_names.tolist()),
         indptr=indptr,
         indices=indices,
         split=np.full(len(nodes), NO_SPLIT, np.uint8),
@@ -210,12 +222,28 @@ def _area(name: str) -> str:
     return ".".join(parts[:depth])
 
 
-def _merge_small(areas: list[str]) -> list[str]:
-    """Merge areas of fewer than `MIN_AREA` nodes into the area `other` of their package."""
-    sizes = Counter(areas)
-    return [
-        area if sizes[area] >= MIN_AREA else f"{area.partition('.')[0]}.other" for area in areas
-    ]
+def beginning(text: str, limit: int = MAX_TEXT) -> str:
+    """Return the whole lines of a text up to `limit` characters, or that many of its first line."""
+    if len(text) <= limit:
+        return text
+    end = text.rfind("\n", 0, limit + 1)
+    return text[: end if end > 0 else limit].rstrip()
+
+
+def _linked(
+    areas: NDArray[np.int64], csr: tuple[NDArray[np.int64], NDArray[np.int64]]
+) -> NDArray[np.int64]:
+    """Return the kept nodes, in ascending order; see `build` for the rule."""
+    n = len(areas)
+    adjacency = sp.csr_matrix((np.ones(len(csr[1]), np.int64), csr[1], csr[0]), shape=(n, n))
+    keep = np.ones(n, np.bool_)
+    while True:
+        linked = keep & (adjacency @ keep.astype(np.int64) > 0)
+        sizes = np.bincount(areas[linked], minlength=areas.max() + 1)
+        smaller = linked & (sizes >= MIN_LINKED)[areas]
+        if np.array_equal(smaller, keep):
+            return np.flatnonzero(keep)
+        keep = smaller
 
 
 def _links(nodes: list[_Entry]) -> set[tuple[int, int]]:
