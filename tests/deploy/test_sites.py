@@ -4,13 +4,12 @@ import csv
 import json
 import shutil
 import stat
-import sys
 from itertools import count
 from types import SimpleNamespace
 
 import pytest
 from support.graphs import SMALL
-from support.project import PROJECT
+from support.machines import SITES, Machines, found
 
 from dance_flwr.data.federation_file import read_agreement
 from dance_flwr.data.imports.loading import load_graph
@@ -26,9 +25,6 @@ from dance_flwr.federation.node_config import terms_of
 from dance_flwr.fingerprint import provenance
 from dance_flwr.runs.processes import free_port
 from dance_flwr.runs.run import latest_run
-
-sys.path.insert(0, str(PROJECT / "studies" / "benchmarks"))
-from sites import SITES, Machines, found
 
 KEYS = ("hidden-dim", "encoder", "encoder-precision", "device", "chunk-tokens", "max-chunks")
 OF_RUNS = [*(f"{key}={SMALL[key]}" for key in KEYS), "rounds=1", "node-timeout=60.0"]

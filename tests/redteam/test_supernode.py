@@ -6,7 +6,6 @@ Processes with TLS, node authentication, signatures and masks, each node in a ne
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -16,8 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.local_deployment import local_deployment
 from support.namespaces import namespaces
-from support.project import PROJECT
 
 from dance_flwr.data.prepare import prepare
 from dance_flwr.deploy import superlink
@@ -28,9 +27,6 @@ from dance_flwr.errors import UserError
 from dance_flwr.runs.processes import free_port
 from dance_flwr.runs.result import load_model
 from dance_flwr.runs.simulation import in_process
-
-sys.path.insert(0, str(PROJECT / "studies" / "benchmarks"))
-from local_deployment import local_deployment
 
 NOBODY = 65534
 ACQUIRES = b"\n\x0eflwr-clientapp"  # AcquireTaskRequest(supported_task_types=["flwr-clientapp"])
