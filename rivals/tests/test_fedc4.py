@@ -274,15 +274,6 @@ def test_embeddings_are_of_the_trained_model_on_own_nodes(finished):
     assert embeddings(client.model, own).equal(actual["embeddings"])
 
 
-def test_the_same_choice_is_not_rebuilt(run, monkeypatch):
-    calls, honest = [], server.rebuild_graph
-    monkeypatch.setattr(
-        server, "rebuild_graph", lambda *arguments: calls.append(1) or honest(*arguments)
-    )
-    run(**KEYS, **WIDE)
-    assert len(calls) == 3, "one per client, of 9"
-
-
 def test_without_exchange_and_on_the_learnt_graph_it_is_gcond(run):
     keys = {"condense_steps": 4, "rounds": 3}
     plain = run(method="gcond", **keys)
@@ -300,13 +291,6 @@ def test_the_released_code_trains_on_the_full_graph(run):
         load_model(released.folder), load_model(run(method="fedavg-full", rounds=4).folder)
     )
     assert all(payload == {} for rounds in payloads(released).values() for payload in rounds)
-
-
-def test_not_every_client_is_needed(run):
-    finished = run(**KEYS, **WIDE, client_fraction=0.34)
-    assert all(torch.isfinite(tensor).all() for tensor in load_model(finished.folder).values())
-    for own in uploads(finished).values():
-        assert "features" in own[0] and all("features" not in later for later in own[1:])
 
 
 def test_embeddings_of_another_shape_are_reported(run_config):

@@ -22,12 +22,11 @@ from dance_flwr_rivals.condensation.matching import (
     matching_loss,
 )
 from dance_flwr_rivals.fedgm import server
-from dance_flwr_rivals.fedgm.client import FedGm, gradients
+from dance_flwr_rivals.fedgm.client import gradients
 from dance_flwr_rivals.fedgm.server import (
     Block,
     pool_gradients,
     refine,
-    train_on_union,
     union_operator,
 )
 from dance_flwr_rivals.stateful import StatefulServerSide
@@ -38,9 +37,6 @@ from rival_support.condensed import CLASSES, DIM, graph, payloads, rows, uploads
 from support.models import equal, models
 from torch.nn import functional as F
 
-from dance_flwr.federation.client.client import Client
-from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.propagation import operator
 from dance_flwr.runs.result import load_model
 
@@ -79,15 +75,6 @@ def test_pooled_gradients_are_those_of_the_pooled_nodes(sizes):
         actual, class_gradients(theta(), hidden[order], labels[order]), strict=True
     ):
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
-
-
-def test_a_pooled_gradient_by_hand():
-    weights = torch.tensor([1.0, 5.0]).view(2, 1, 1, 1).expand(2, 2, 1, 2)
-    counts = torch.tensor([[3.0, 0.0], [1.0, 0.0]])
-    actual, _ = pool_gradients([(one, torch.zeros(2, 2)) for one in weights], counts)
-    assert actual[0].tolist() == [[2.0, 2.0]] and actual[1].tolist() == [[0.0, 0.0]], (
-        "no node of class 1: 0"
-    )
 
 
 def real_graph(n=30):
@@ -153,17 +140,6 @@ def test_refinement_is_adam_on_the_union_with_moments_kept_between_rounds():
     assert {float(block.moments["step"]) for block in blocks} == {4.0}
 
 
-def test_the_distance_to_the_clients_gradients_falls():
-    start, goal = graph((2, 2, 2), 1), rows((2, 2, 2), 7)[0]
-    step = normalise(start.adjacency)
-    reference = class_gradients(theta(), step @ step @ layer_normalise(goal), start.labels)
-    blocks, losses = [Block(start)], []
-    for _ in range(100):
-        blocks, loss = refine(blocks, theta(), reference, EVERY, 0.1, "mse")
-        losses.append(loss)
-    assert losses[-1] < losses[0] / 10
-
-
 def test_a_class_without_a_gradient_moves_nothing():
     alone = replace(graph((2, 2, 0)), adjacency=torch.zeros(4, 4))
     reference = class_gradients(theta(), *rows((3, 0, 1), 3))
@@ -185,19 +161,6 @@ def test_the_union_has_no_edge_between_clients(sizes, kind):
     actual = union_operator(kind, [one.adjacency for one in graphs]).to_dense()
     own = [union_operator(kind, [one.adjacency]).to_dense() for one in graphs]
     torch.testing.assert_close(actual, torch.block_diag(*own))
-
-
-def test_the_deployed_network_learns_the_union(run_config):
-    graphs = [graph((3, 3, 3), 0), graph((3, 3, 3), 0)]
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = PlainModel(ModelShape(DIM, 16, CLASSES), "gcn", 0.0)
-        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        assert train_on_union(model, [], 5, run_config()) == 0.0 and equal(
-            model.state_dict(), before
-        )
-        first = train_on_union(model, graphs, 1, run_config())
-        assert train_on_union(model, graphs, 100, run_config()) < first / 2
 
 
 FAULTS = {
@@ -248,17 +211,6 @@ def test_every_round_has_a_theta_of_its_own_and_its_gradients(finished):
             assert all(answer[name].equal(tensor) for name, tensor in expected.items())
 
 
-def test_a_client_trains_nothing(finished):
-    up, down = models(finished), models(finished, up=False)
-    for client in range(3):
-        assert all(equal(back, there) for back, there in zip(up[client], down[client], strict=True))
-    client = Client(finished.data(0), finished.config)
-    info = RoundInfo(finished.result["run"], 2, "", payloads(finished)[0][1])
-    assert FedGm().train(client.model, client.data, finished.config, info).statistics.keys() == {
-        *("weights", "biases", "counts")
-    }
-
-
 def test_the_deployed_network_is_retrained_when_it_is_due(finished):
     """It is retrained in rounds 1 and 3, every second one, and in the last."""
     down = [*models(finished, up=False)[0], models(finished, "evaluate", up=False)[0][-2]]
@@ -295,39 +247,6 @@ def test_seconds_and_loss_are_the_servers(finished):
 
 def test_networks_with_different_initial_weights_are_not_averaged(run, finished):
     assert equal(load_model(run(**KEYS, ema_decay=0.9).folder), load_model(finished.folder))
-
-
-def test_a_client_that_comes_late_uploads_its_graph_then(run):
-    finished = run(**KEYS | {"client_fraction": 0.34, "rounds": 6})
-    for own in uploads(finished).values():
-        assert "features" in own[0] and all("features" not in later for later in own[1:])
-    assert all(torch.isfinite(tensor).all() for tensor in load_model(finished.folder).values())
-
-
-class Misshapen:
-    """The ClientApp, where client 1 uploads a gradient of another shape in round 1."""
-
-    def __call__(self, message, context):
-        import client_app
-        from dance_flwr.federation.wire.keys import STATISTICS
-        from dance_flwr.federation.wire.tensors import arrays_of, state_of
-
-        reply = client_app.app(message, context)
-        asked = message.content.config_records.get("config", {})
-        late = message.metadata.message_type == "train" and asked["server-round"] == 1
-        if late and context.node_config["partition-id"] == 1:
-            state = state_of(reply.content[STATISTICS])
-            reply.content[STATISTICS] = arrays_of(state | {"counts": torch.zeros(4)})
-        return reply
-
-
-def test_a_client_with_a_broken_upload_is_skipped_and_asked_again(run):
-    finished = run(**KEYS, app=Misshapen(), min_valid_replies=2)
-    (client, reason), *others = finished.result["history"][0]["absent"].items()
-    assert (
-        client == "1" and "expected counts of torch.float32 and shape (3,)" in reason and not others
-    )
-    assert "features" in uploads(finished)[1][1] and "features" not in uploads(finished)[0][1]
 
 
 def test_it_learns(run):

@@ -17,7 +17,6 @@ from dance_flwr_rivals.fedgvd.simgc import (
     align_loss,
     class_statistics,
     draw_features,
-    hop_features,
     smooth_loss,
     train_teacher,
 )
@@ -32,15 +31,11 @@ from torch.nn import functional as F
 
 import client_app
 from dance_flwr.config.plugins import BACKBONES
-from dance_flwr.config.tree import flatten, parse
-from dance_flwr.federation.client.client import open_client
 from dance_flwr.federation.wire.keys import NEEDS_INITIAL_UPLOAD, STATISTICS
 from dance_flwr.federation.wire.messages import config_of, payload_of, statistics_of
 from dance_flwr.federation.wire.tensors import arrays_of
-from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.propagation import operator
-from dance_flwr.runs.result import load_model
 from dance_flwr.seeding import seeded
 
 SHAPE = ModelShape(text_dim=12, hidden_dim=8, classes=3)
@@ -89,12 +84,6 @@ def test_class_statistics_are_those_of_the_loops(sizes, seed):
         )
 
 
-def test_equal_rows_have_a_slope():
-    values = torch.ones(4, 3, requires_grad=True)
-    _, deviation = class_statistics(values, labels_of(2, 2), 2)
-    assert torch.isfinite(torch.autograd.grad(deviation.sum(), values)[0]).all()
-
-
 @given(st.integers(0, 10**6))
 def test_losses_are_those_of_the_loops(seed):
     ours, theirs = labels_of(2, 1, 0, 3), labels_of(5, 4, 0, 1)
@@ -121,25 +110,6 @@ def test_losses_are_those_of_the_loops(seed):
     terms = [adjacency[i, j] * (left[i] - left[j]).square().mean() for i, j in pairs]
     assert float(smooth_loss(left, adjacency)) == pytest.approx(float(sum(terms) / adjacency.sum()))
     assert float(smooth_loss(left, 0 * adjacency)) == 0
-
-
-def test_smoothness_rewards_links_of_similar_nodes():
-    """The public code has the opposite sign."""
-    features = torch.tensor([[1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
-    alike, unlike = torch.zeros(3, 3), torch.zeros(3, 3)
-    alike[0, 1] = alike[1, 0] = unlike[0, 2] = unlike[2, 0] = 1
-    assert float(smooth_loss(features, alike)) == 0 < float(smooth_loss(features, unlike)) == 4
-
-
-def test_hops_are_powers(blocks):
-    real, *_ = blocks
-    dense = real.operator.to_dense()
-    reference = torch.cat(
-        [real.features, dense @ real.features, dense @ dense @ real.features], dim=1
-    )
-    torch.testing.assert_close(
-        hop_features(real.features, real.operator), reference, atol=1e-5, rtol=1e-4
-    )
 
 
 def test_the_teacher_is_the_best_on_validation_and_frozen(blocks):
@@ -265,33 +235,6 @@ def test_coordinators_are_in_no_loss(monkeypatch):
     assert [tuple(rows.shape) for rows in server_logits] == [(3, 3), (4, 3)]
 
 
-@pytest.mark.parametrize("backbone", ["gcn", "gat"])
-def test_the_network_learns_the_union_and_returns_its_logits(backbone):
-    graphs = [graph((2, 1, 0)), graph((0, 0, 0)), graph((0, 2, 2), 5)]
-    model, whole = plain(backbone=backbone), unite(graphs)
-    first = torch.cat(teach(model, whole, 0, 0.01))
-    server_logits = teach(model, whole, 60, 0.01)
-    labels = whole.labels[:7]
-    assert F.cross_entropy(torch.cat(server_logits), labels) < F.cross_entropy(first, labels) / 2
-    model.eval()
-    said = model.graph_logits(
-        model.backbone(whole.features, whole.operator(model.backbone.operator))
-    )
-    assert torch.cat(server_logits).equal(said[:7]) and not len(server_logits[1])
-
-
-def test_clients_reach_one_another():
-    """Three hops, over two coordinators: out of reach of two layers, not of ten APPNP steps."""
-    own, other = graph((2, 1, 0)), graph((0, 2, 2), 5)
-    changed = replace(other, features=other.features + torch.randn(4, 12, generator=draw(9)))
-    for backbone, heard in (("gcn", False), ("appnp", True)):
-        model = plain(backbone=backbone)
-        before, after = (
-            teach(model, unite([own, there]), 0, 0.01)[0] for there in (other, changed)
-        )
-        assert before.allclose(after, atol=1e-6) != heard
-
-
 # The client's loss
 
 
@@ -393,30 +336,6 @@ def test_clients_continue_with_their_own_models(finished):
         assert all(equal(down[client][round_], up[client][round_ - 1]) for round_ in (1, 2))
 
 
-def test_teaching_moves_a_clients_logits_towards_the_servers(finished):
-    client = 0
-    opened = open_client(finished.partition / f"client-{client}", finished.config)
-    start, stored = models(finished, up=False)[client][1], state(finished, client)
-    own = Condensed(
-        *(torch.tensor(stored[name]) for name in ("condensed_labels", "features", "adjacency"))
-    )
-    server_logits = 3 * torch.randn(len(own.labels), 3, generator=draw())
-    apart = []
-    flat = flatten(finished.config) | {"dropout": 0.0, "local-epochs": 10}
-    for weight in (0.0, 1.0):
-        opened.config = parse(flat | {"fedgvd.teaching-weight": weight})
-        info = RoundInfo(finished.result["run"], 2, "", {"logits": server_logits})
-        trained, _ = opened.train(start, info)
-        opened.model.load_state_dict(trained)
-        opened.model.eval()
-        with torch.no_grad():
-            said = opened.model.graph_logits(
-                opened.model.backbone(own.features, condensed_operator("gcn", own))
-            )
-        apart.append(float((said - server_logits).square().mean()))
-    assert apart[1] < apart[0]
-
-
 def test_a_client_that_comes_late_uploads_then(run):
     actual = run(**KEYS | {"rounds": 4, "client_fraction": 0.34})
     for replies in by_client(actual).values():
@@ -446,26 +365,3 @@ def test_an_upload_that_is_no_graph_is_skipped_and_requested_again(run):
         True,
     ]
     assert [bool(payload_of(message)) for message in down[0]] == [False, True, True]
-
-
-def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
-    """S does not depend on the text of test nodes."""
-    from dance_flwr_rivals.fedgvd.client import FedGvd
-
-    from dance_flwr.client_data.client_data import ClientData
-    from dance_flwr.data.graphs.graph import TEST
-
-    config, results = run_config(split_mode="inductive", **KEYS), []
-    for noise in (0.0, 1.0):
-        data = ClientData(finished.data(1).folder, torch.device("cpu"), inductive=True)
-        data.table.nodes[data.split == TEST] += noise * torch.rand(TEXT_DIM)
-        results.append(FedGvd().condense(data, config, torch.tensor([2, 2, 2])))
-    assert results[0].features.equal(results[1].features) and results[0].adjacency.equal(
-        results[1].adjacency
-    )
-
-
-def test_it_learns(run):
-    actual = run(**KEYS | {"rounds": 12, "dropout": 0.2})
-    assert actual.result["test_accuracy"] > 0.6
-    assert all(torch.isfinite(tensor).all() for tensor in load_model(actual.folder).values())

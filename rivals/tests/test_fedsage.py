@@ -14,7 +14,6 @@ from dance_flwr_rivals.fedsage.graphs import (
     feature_loss,
     impair,
     nearest_distances,
-    neighbour_table,
     select_generated,
 )
 from dance_flwr_rivals.fedsage.learning import (
@@ -25,14 +24,12 @@ from dance_flwr_rivals.fedsage.learning import (
     cross_loss,
     generator_loss,
     step_with_peers,
-    train_locally,
 )
 from dance_flwr_rivals.fedsage.networks import (
     FeatureGenerator,
     Widths,
     empty_feature_generator,
     load_feature_generator,
-    round_counts,
 )
 from dance_flwr_rivals.fedsage.server import peers_of
 from hypothesis import given
@@ -54,7 +51,6 @@ from dance_flwr.federation.wire import messages
 from dance_flwr.federation.wire.keys import EXCHANGE, EXCHANGED
 from dance_flwr.federation.wire.messages import exchange_record, with_content
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
-from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.server_side import entries_under
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.runs.result import load_model
@@ -165,16 +161,6 @@ def test_losses_are_their_naive_twins(seed):
     )
 
 
-def test_a_generated_neighbour_that_equals_any_hidden_one_costs_nothing():
-    features = torch.randn(4, 6)
-    generated_features = torch.stack([features[[2, 1, 2]], features[[3, 3, 3]]])
-    targets = torch.tensor([[1, 2, -1], [0, 1, 3]])
-    assert float(feature_loss(generated_features, torch.tensor([3, 3]), targets, features)) == 0.0
-    assert (
-        float(feature_loss(generated_features + 0.1, torch.tensor([3, 3]), targets, features)) > 0.0
-    )
-
-
 def test_golden_feature_loss():
     """Node 0 lost (0) and (3) and generated (1) and (5): (1 + 4) / 2; node 1 lost nothing."""
     features = torch.tensor([[0.0], [3.0]])
@@ -193,10 +179,6 @@ def test_nodes_that_lost_nothing_leave_no_nan(count):
     )
     loss.backward()
     assert loss.item() == 0.0 and generated_features.grad.abs().sum() == 0
-
-
-def test_counts_are_rounded_and_bounded():
-    assert round_counts(torch.tensor([0.4, 0.6, 2.2, 9.0]), 5).tolist() == [0, 1, 2, 5]
 
 
 # Augmentation
@@ -227,45 +209,7 @@ def test_the_first_neighbours_of_each_node_are_taken():
     ]
 
 
-def test_a_perfect_generator_changes_the_logits_of_real_nodes():
-    """Restoring hidden neighbours with their true features changes the logits of their node."""
-    own, model = impaired_sample(), PlainModel(SHAPE, "gcn", 0.0).eval()
-    here, lost = own.graph, int(own.graph.missing.argmax())
-    counts = (torch.arange(len(here.nodes)) == lost) * int(here.missing[lost])
-    truth = own.features[here.lost.clamp(min=0)]
-    added = select_generated(torch.arange(len(here.nodes)), truth, counts)
-    assert len(added.owners) == int(here.missing[lost]) > 0
-    features = own.features[here.nodes]
-
-    def logits(owners, more):
-        graph = augmented_operator("gcn", here.rows, here.cols, owners, len(here.nodes))
-        return model.graph_logits(model.backbone(torch.cat([features, more]), graph))[
-            : len(here.nodes)
-        ]
-
-    without, augmented = (
-        logits(added.owners[:0], added.features[:0]),
-        logits(added.owners, added.features),
-    )
-    assert not torch.allclose(without[lost], augmented[lost], atol=1e-4)
-
-
 # Learning
-
-
-def test_a_generator_learns_what_is_missing():
-    own = impaired_sample()
-    model, _ = neighgen_of(own)
-    config = FedSageConfig(
-        max_generated_per_node=3, maker_dim=8, latent_dim=5, learning_rate=0.02, steps=80
-    )
-    train_locally(model, own, config)
-    with torch.no_grad():
-        latents = model.encoder(own.features[own.graph.nodes], own.graph.operator("gcn"))
-        actual = model.degree_generator(latents)
-        assert F.smooth_l1_loss(actual, own.graph.missing) < 0.3 * F.smooth_l1_loss(
-            0 * actual, own.graph.missing
-        )
 
 
 def test_a_step_is_adams_on_the_sum_of_all_gradients():
@@ -344,13 +288,6 @@ def test_without_nodes_to_compare_the_gradient_is_zero(nodes, batch):
     assert all(not tensor.any() for tensor in actual.values())
 
 
-def test_targets_of_other_clients_are_no_test_nodes(run):
-    data = run(method="fedavg-full", rounds=1).data(0)
-    shown = data.split != TEST
-    table = neighbour_table(*data.graph.edges(), shown, 5)
-    assert int((table >= 0).sum()) > 10 and bool(shown[table[table >= 0]].all())
-
-
 @given(st.integers(1, 9), st.integers(0, 9), st.integers(0, 30))
 def test_peers_are_visited_equally_and_in_turn(clients, most, number):
     actual = peers_of(range(clients), most, number)
@@ -418,18 +355,6 @@ def test_generators_are_exchanged_before_round_1_and_never_again(finished):
     assert sum(finished.result["history"][0]["bytes_up"].values()) > sum(
         finished.result["history"][1]["bytes_up"].values()
     )
-
-
-def test_generated_neighbours_matter(finished, run):
-    assert len(generated_of(finished)["whole/owners"]) > 0
-    plain = run(method="fedavg-full", rounds=2, local_epochs=1)
-    assert not equal(load_model(plain.folder), load_model(finished.folder))
-    with torch.no_grad():
-        client = Client(finished.data(0), finished.config)
-        client.model.load_state_dict(load_model(finished.folder))
-        nodes = torch.tensor([4, 0])
-        views = client.predict(RoundInfo(finished.result["run"], 2, ""), nodes)
-    assert views["deployed"].shape == (2, 3)
 
 
 def test_other_clients_change_a_generator(finished, run):
@@ -517,17 +442,6 @@ def run_folder(asked, client):
     return Path(asked["partition-dir"]) / f"client-{client}" / "runs" / asked["run"]
 
 
-def test_a_client_that_lost_its_folder_before_a_validation_learns_alone(run):
-    """A validation asks for the generated neighbours too, and must be able to train for them."""
-
-    def lose(message):
-        if message.metadata.message_type == "evaluate" and not message.metadata.src_node_id:
-            shutil.rmtree(run_folder(message.content["config"], 0), ignore_errors=True)
-
-    lost = run(method="fedsage", on_message=lose, rounds=1)
-    assert len(lost.result["clients"]) == lost.config.clients
-
-
 def test_a_client_that_lost_its_folder_in_the_exchange_says_so(run):
     def lose(message):
         if is_step(message, 2) and message.metadata.dst_node_id == 2:
@@ -610,22 +524,8 @@ def test_a_repeated_step_is_answered_with_the_same_tensors(finished):
         client.exchange("never", 2, sums)
 
 
-def test_only_methods_that_exchange_are_asked_to(finished, run_config):
-    client = Client(finished.data(0), run_config(method="fedavg-full"))
-    with pytest.raises(UserError, match="expected one that exchanges tensors"):
-        client.exchange("alone", 0, {})
-
-
 def test_a_client_that_demands_masks_exchanges_nothing(finished):
     request = next(m for m in finished.messages if is_step(m, 0))
     context = SimpleNamespace(run_config={"privacy.secure-aggregation": True}, node_config={})
     with pytest.raises(UserError, match=r"expected a masked query\.exchange"):
         client_tasks.work(request, context)
-
-
-def test_a_single_client_augments_alone(run):
-    finished = run(**FAST, clients=1)
-    assert (
-        all(not sent[0] for step, sent in exchanges(finished).items() if step % 2)
-        and generated_of(finished) is not None
-    )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from dance_flwr_rivals.llm4rgnn import Llm4RgnnConfig, judging, pairs, scoring
 from dance_flwr_rivals.llm4rgnn import client as refining
-from dance_flwr_rivals.llm4rgnn.client import Llm4RgnnCosine, refine
+from dance_flwr_rivals.llm4rgnn.client import refine
 from dance_flwr_rivals.llm4rgnn.judging import (
     UNJUDGED,
     UNREADABLE,
@@ -21,7 +21,6 @@ from dance_flwr_rivals.llm4rgnn.judging import (
 )
 from dance_flwr_rivals.llm4rgnn.predictor import labelled_pairs, train_predictor
 from dance_flwr_rivals.llm4rgnn.scoring import (
-    FEWEST,
     Relevance,
     by_cosine,
     by_language_model,
@@ -33,7 +32,6 @@ from hypothesis import strategies as st
 from rival_support import oracle_llm4rgnn as oracle
 from sklearn.metrics import roc_auc_score
 from support.builders import random_csr, rows_of
-from support.killing import same
 from support.models import equal, models
 from support.prompts import Told, session, with_llm
 
@@ -44,9 +42,7 @@ from dance_flwr.config.sections import reading_of
 from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.data.prepare import prepare
 from dance_flwr.data.text.encoder import DEFAULT_ENCODER
-from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
-from dance_flwr.llm.call_counts import CallCounts
 from dance_flwr.llm.factory import open_session
 from dance_flwr.methods.contract import RoundInfo
 
@@ -82,14 +78,6 @@ def sites(run_config, **keys):
 def site_of(run_config, client=0, **keys):
     config, own = sites(run_config, **keys)
     return config, own[client]
-
-
-def judged(run_config, folder, model, **settings):
-    """Judge client 0's pairs with a model in a session on an empty folder."""
-    config, data = site_of(run_config)
-    with session(model, folder, **settings) as own:
-        found = judge(data, config, Pairs.of(data, Llm4RgnnConfig.of(config)), own)
-    return found, own.counts
 
 
 # Pairs
@@ -161,19 +149,6 @@ def test_thresholds_give_each_score_as_often_as_the_model_did():
     everyone = matching_thresholds(values, torch.full((5,), 6)).tolist()
     assert everyone == [-torch.inf] * 5
     assert matching_thresholds(values, torch.ones(5)).tolist() == [torch.inf] * 5
-
-
-def test_the_regression_finds_a_relevance_that_follows_the_cosine():
-    rng = torch.Generator().manual_seed(0)
-    features = torch.randn(60, 16, generator=rng)
-    features[:30] += 2
-    ends = torch.randint(60, (400, 2), generator=rng)
-    ends = ends[ends[:, 0] != ends[:, 1]]
-    truth = 1 + (5 * pairs.cosines(features, ends).clamp(0, 1)).round().long()
-    head = fit_head(features, ends[:150], truth[:150])
-    gaps = (head.scores(features, ends[150:]) - truth[150:]).abs().float()
-    assert float(gaps.mean()) < 0.4
-    assert fit_head(features, ends[: FEWEST - 1], truth[: FEWEST - 1]) is None
 
 
 # Predictor
@@ -256,15 +231,6 @@ def test_scores_in_prose(text, score):
     assert parse_prose(text) == (None if score is None else {"relevance": score})
 
 
-FORMS = (FIVE, '{"relevance": "5"}', "Relevance Score: 5", '{"Relevance Score": "5"}')
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_score_counts_in_any_of_these_forms(form, run_config, tmp_path):
-    found, ledger = judged(run_config, tmp_path, Told(form))
-    assert set(found.tolist()) == {UNJUDGED, 5} and ledger.failed_calls == 0
-
-
 def test_nonsense_is_counted_and_its_edge_is_kept(run_config, tmp_path):
     """One reply of forty: its edge stays where all others go, and teaches the predictor nothing."""
     config, data = site_of(run_config, llm4rgnn_beta=6)
@@ -286,19 +252,6 @@ def test_nonsense_is_counted_and_its_edge_is_kept(run_config, tmp_path):
     assert near[u] >= {v} and near[v] >= {u} and arrays["whole_index"].numel() == 2
     learnt = torch.cat(labelled_pairs(of_site.every, filled, len(of_site.edges)))
     assert [u, v] not in learnt.tolist()
-
-
-def test_over_a_twentieth_of_nonsense_fails(run_config, tmp_path):
-    with pytest.raises(UserError, match="unusable replies"):
-        judged(run_config, tmp_path, Told(*["banana"] * 3, FIVE))
-
-
-def test_both_orders_are_one_question_in_the_cache(tmp_path):
-    model = Told(FIVE)
-    with session(model, tmp_path) as own:
-        own.ask(relevance_prompt("a comet", "an oven", 64))
-        assert own.ask(relevance_prompt("an oven", "a comet", 64)).cached
-    assert len(model.asked) == 1
 
 
 def test_texts_are_cut_quoted_and_nothing_else_is_in_the_prompt():
@@ -377,17 +330,6 @@ def test_a_quarter_of_a_budget_are_negatives_and_no_seed_changes_it(run_config):
     assert [prompt.text for prompt, _ in again] == [prompt.text for prompt, _ in asked]
 
 
-def test_the_clients_own_cap_is_kept_also_in_the_second_run(run_config, tmp_path):
-    config, data = site_of(run_config, llm4rgnn_pairs=0)
-    of_site = Pairs.of(data, Llm4RgnnConfig.of(config))
-    fresh = []
-    for name in ("one", "two"):
-        with session(Told(FIVE), tmp_path, name, max_calls=9) as own:
-            judge(data, config, of_site, own)
-        fresh.append(own.counts.fresh_calls)
-    assert fresh == [9, 0]
-
-
 def test_pairs_beyond_the_budget_are_scored_by_the_regression(run_config, monkeypatch, tmp_path):
     config, data = site_of(run_config, llm4rgnn_pairs=40)
     model = open_session(data, config, "").model  # the stub: relevance follows the cosine
@@ -403,33 +345,7 @@ def test_pairs_beyond_the_budget_are_scored_by_the_regression(run_config, monkey
     assert np.corrcoef(cosine, found.scores)[0, 1] > 0.8
 
 
-def test_without_a_model_to_ask_every_edge_is_kept(run_config, monkeypatch, tmp_path):
-    config, data = site_of(run_config, llm4rgnn_beta=6)
-    capped = lambda *_: session(Told(FIVE), tmp_path, max_calls=0)  # noqa: E731
-    monkeypatch.setattr(scoring, "open_session", capped)
-    arrays = refine(data, config, "capped", by_language_model)
-    assert arrays["whole_ptr"].equal(data.graph.rows.ptr)
-    assert arrays["whole_index"].equal(data.graph.rows.index)
-
-
 # The control
-
-
-def test_planted_random_edges_get_lower_scores(run_config):
-    """A fifth of a client's edges again, at random: AUC over 0.9 where texts tell them apart."""
-    config, own = sites(run_config, clients=3)
-    for data in own:
-        found = by_cosine(data, config, "")
-        real = pairs.undirected_edges(data.graph)
-        labels = data.labels
-        real = real[labels[real[:, 0]] == labels[real[:, 1]]]
-        draws = torch.Generator().manual_seed(0)
-        planted = pairs.random_pairs(data.graph, len(real) // 5 + 20, draws)
-        planted = planted[labels[planted[:, 0]] != labels[planted[:, 1]]]
-        scores = torch.cat([found.of_others(real), found.of_others(planted)])
-        truth = [1] * len(real) + [0] * len(planted)
-        assert roc_auc_score(truth, scores) > 0.9
-        assert scores[: len(real)].float().mean() > scores[len(real) :].float().mean() + 1
 
 
 def test_a_cosine_score_is_a_quantile_of_random_pairs(run_config):
@@ -443,25 +359,7 @@ def test_a_cosine_score_is_a_quantile_of_random_pairs(run_config):
     assert bool((found.scores[order].diff() >= 0).all())
 
 
-def test_the_control_asks_no_model(run, monkeypatch):
-    def refuse(*_):
-        raise AssertionError("a model was opened")
-
-    monkeypatch.setattr(scoring, "open_session", refuse)
-    finished = run(method="llm4rgnn-cosine", **FAST)
-    assert not list(
-        (finished.partition / "client-0" / "runs" / finished.result["run"]).glob("llm*")
-    )
-    client = Llm4RgnnCosine()
-    assert client.planned_calls(finished.data(0), finished.config) == (0, 0)
-
-
 # The refined graph
-
-
-def refined(run_config, run="r", method="llm4rgnn-cosine", **keys):
-    config, data = site_of(run_config, method=method, **keys)
-    return config, data, refining.refined_graphs(data, config, run, by_cosine, {})
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -554,19 +452,6 @@ def test_it_is_refined_once_in_a_run_and_again_where_the_folder_is_lost(
     assert equal(rounds("once"), first) and seen == ["once"] * 3
 
 
-def test_a_second_run_asks_nothing(run):
-    """Of another name and seed; the partition is the same."""
-    keys = {**FAST, "rounds": 1, "method": "llm4rgnn", "llm4rgnn_pairs": 7}
-    spent = []
-    for _ in range(2):
-        finished = run(**keys)
-        folders = [finished.store(client).folder for client in range(3)]
-        spent.append([CallCounts.load(folder / "llm.json") for folder in folders])
-    assert [own.fresh_calls + own.cached_calls for own in spent[0]] == [7, 7, 7]
-    assert [own.fresh_calls for own in spent[1]] == [0, 0, 0]
-    assert [own.cached_calls for own in spent[1]] == [7, 7, 7]
-
-
 def test_in_inductive_mode_training_depends_on_no_test_node(run_config):
     """Other texts of test nodes: the training graph stays, the whole one does not."""
     graphs = []
@@ -587,18 +472,6 @@ def test_in_inductive_mode_training_depends_on_no_test_node(run_config):
     assert not graphs[0]["whole_index"].equal(graphs[1]["whole_index"])
 
 
-def test_deployed_is_the_refined_graph_and_raw_the_graph_as_it_was(run_config):
-    config, data, graphs = refined(run_config, llm4rgnn_beta=3)
-    model = initial_model(shape_of(data.text_dim, 3, config), config).eval()
-    nodes = torch.arange(data.num_nodes)
-    views = Llm4RgnnCosine().predict(model, data, config, RoundInfo("r", 1, ""), nodes)
-    for view, graph in (("deployed", graphs.whole), ("raw", data.graph)):
-        with torch.no_grad():
-            logits = model.logits(data.features, graph.operator("gcn"), None)
-        assert torch.allclose(views[view], torch.softmax(logits, 1))
-    assert not torch.allclose(views["deployed"], views["raw"])
-
-
 def test_gates_are_those_of_the_refined_edges(run_config):
     config, data = site_of(run_config, edge_gates="agreement", llm4rgnn_beta=3)
     data = ClientData(data.folder, data.device, reading=reading_of(config))
@@ -606,11 +479,3 @@ def test_gates_are_those_of_the_refined_edges(run_config):
     assert whole.rows.index.numel() < data.graph.rows.index.numel()
     texts = data.table.nodes
     assert whole.gates.equal(agreeing_edges(texts, whole.rows, data.reading.edge_temperature))
-
-
-def test_a_run_repeats_bit_by_bit_with_edges_added(run):
-    keys = {**FAST, "llm4rgnn_gamma": 0.2, "llm4rgnn_predictor_dropout": 0.0, "method": METHODS[1]}
-    first = run(**keys)
-    same(run(**keys), first)
-    counts = json.loads((first.store(1).folder / refining.COUNTS).read_text())
-    assert counts["whole_added"] > 0

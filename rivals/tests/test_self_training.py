@@ -54,25 +54,6 @@ def test_confident_labels_are_their_naive_twin(seed, n, threshold, per_class, ti
     assert {v: c for v, c in enumerate(actual.tolist()) if c >= 0} == expected
 
 
-def test_confident_labels_by_hand():
-    probs = torch.tensor(
-        [
-            [0.5, 0.3, 0.2],
-            [0.1, 0.9, 0.0],
-            [0.8, 0.1, 0.1],
-            [0.95, 0, 0.05],
-            [0.2, 0.8, 0],
-            [0.8, 0, 0.2],
-        ]
-    )
-    every = torch.ones(6, dtype=torch.bool)
-    assert confident_labels(probs, every, 0.8, 0).tolist() == [-1, 1, 0, 0, 1, 0]
-    assert confident_labels(probs, every, 0.8, 2).tolist() == [-1, 1, 0, 0, 1, -1]
-    assert confident_labels(probs, every, 0.8, 1).tolist() == [-1, 1, -1, 0, -1, -1]
-    every[1] = False
-    assert confident_labels(probs, every, 0.85, 0).tolist() == [-1, -1, -1, 0, -1, -1]
-
-
 def test_pseudo_labels_are_predictions_of_nodes_whose_label_training_does_not_know():
     data, model = site_of(), toy_model()
     probs = plain.probabilities(model, data.features, dense(data.graph))

@@ -28,8 +28,6 @@ from rival_support.condensed import without_edges
 from support.graphs import TEXT_DIM
 from torch.nn import functional as F
 
-from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.methods.contract import RoundInfo
 
@@ -127,31 +125,6 @@ def test_the_unrolled_student_is_that_of_autograd(seed, rows, dim, steps):
             torch.testing.assert_close(mine, own)
 
 
-def test_without_steps_the_loss_is_1():
-    start, goal = weights(4, 3, 2), weights(4, 3, 2, 5)
-    loss = trajectory_loss(
-        torch.rand(3, 4).double(), torch.eye(3, 2).double(), start, goal, 0, torch.tensor(0.1)
-    )
-    assert float(loss) == 1
-
-
-def test_a_student_on_the_whole_graph_goes_where_its_expert_went(blocks):
-    """A' = I is exact on a graph without edges; on one with edges the student strays."""
-    real, *_ = blocks
-    for graph, least, most in ((without_edges(90), 0, 1e-6), (real.operator, 1e-3, 1e3)):
-        whole = RealGraph(real.features, graph, real.labels)
-        path = trajectory(
-            Weights.draw(12, 8, 3, draw(), CPU), ExpertData.of(whole, 3), 0.2, {5, 25}
-        )
-        known = real.labels >= 0
-        nodes, targets = (
-            layer_normalise(real.features)[known],
-            F.one_hot(real.labels[known], 3).float(),
-        )
-        actual = float(trajectory_loss(nodes, targets, path[5], path[25], 20, torch.tensor(0.2)))
-        assert least <= actual <= most
-
-
 # Matching
 
 
@@ -180,45 +153,12 @@ def test_no_segment_ends_after_its_expert(blocks, latest, span):
     assert actual.experts[0].keys() == {*actual.starts, *(start + span for start in actual.starts)}
 
 
-def test_the_loss_falls_below_1(blocks):
-    real, *_ = blocks
-    actual = matching(
-        real, latest_start=20, span=20, unroll=10, student_rate=0.1, feature_rate=0.05
-    )
-    losses = [actual.step(number) for number in range(50)]
-    assert np.mean(losses[-10:]) < 1 and np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10]), losses
-    assert 0 < float(actual.rate.detach()) != pytest.approx(0.1, abs=1e-9), "the rate is learnt"
-
-
 def test_a_student_that_diverges_moves_nothing(blocks):
     real, *_ = blocks
     actual = matching(real, student_rate=1e30, unroll=8)
     before = actual.features.detach().clone()
     assert not np.isfinite([actual.step(number) for number in range(3)]).all()
     assert actual.features.detach().equal(before)
-
-
-def test_the_best_on_validation_is_kept_and_the_draws_decide(blocks):
-    real, *_ = blocks
-    copies = [real.features.clone(), real.labels.clone()]
-
-    def made(seed, values=()):
-        seen = []
-
-        def score(actual):
-            seen.append(actual)
-            return dict(values).get(len(seen), 0.5)
-
-        torch.rand(seed)  # other draws do not matter
-        learning = TrajectoryMatching(real, torch.tensor([2, 2, 2]), 8, FEW, draw(seed))
-        return condense(learning, FEW.steps, score), seen
-
-    actual, seen = made(0, [(2, 0.9), (4, 0.9)])
-    assert len(seen) == 6 and actual is seen[3], "the later of two alike"
-    assert actual.features.equal(made(0, [(4, 0.9)])[0].features)
-    assert not actual.features.equal(made(1, [(4, 0.9)])[0].features)
-    assert not actual.adjacency.any() and actual.adjacency.shape == (6, 6)
-    assert real.features.equal(copies[0]) and real.labels.equal(copies[1])
 
 
 @settings(max_examples=15)
@@ -284,24 +224,6 @@ def test_a_round_trains_on_s_without_edges(finished, monkeypatch):
     (features, graph, labels) = seen[0]
     assert np.array_equal(features.numpy(), state(finished)["features"])
     assert graph.equal(torch.eye(len(labels))) and report.counts["condensed-nodes"] == len(labels)
-
-
-def test_s_does_not_depend_on_the_draws_before(finished):
-    data = finished.data(0)
-    quotas = torch.bincount(torch.tensor(state(finished)["condensed_labels"]), minlength=3)
-    torch.rand(5)
-    again = Sfgc().condense(data, finished.config, quotas)
-    assert np.array_equal(again.features.numpy(), state(finished)["features"])
-
-
-def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config):
-    """S does not depend on the text of test nodes."""
-    config, made = run_config(split_mode="inductive", **KEYS), []
-    for noise in (0.0, 1.0):
-        data = ClientData(finished.data(1).folder, CPU, inductive=True)
-        data.table.nodes[data.split == TEST] += noise * torch.rand(TEXT_DIM)
-        made.append(Sfgc().condense(data, config, torch.tensor([2, 2, 2])))
-    assert made[0].features.equal(made[1].features)
 
 
 def test_it_learns(run):

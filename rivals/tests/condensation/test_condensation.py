@@ -22,7 +22,6 @@ from dance_flwr_rivals.condensation.matching import (
     class_gradients,
     condense,
     initial_graph,
-    matching_loss,
 )
 from dance_flwr_rivals.run_cache import load_or_compute
 from dance_flwr_rivals.selected_core import client as coresets
@@ -242,33 +241,6 @@ def test_class_gradients_are_those_of_autograd(blocks):
         for mine, own in zip(actual, slopes, strict=True):
             torch.testing.assert_close(mine[number].detach(), own)
     assert not actual[0][3].any() and not actual[1][3].any()
-
-
-@pytest.mark.parametrize("kind", DISTANCES)
-def test_the_whole_real_graph_matches_itself(blocks, kind):
-    real, *_ = blocks
-    known = torch.nonzero(real.labels >= 0).flatten()
-    known = known[torch.sort(real.labels[known], stable=True).indices]
-    hidden, dense = real.features, normalise(real.operator.to_dense() * 0)
-    assert dense.equal(torch.eye(90))
-    hidden = F.layer_norm(hidden, (12,))
-    for _ in range(2):
-        hidden = real.operator.to_dense() @ hidden
-    sides = (hidden[known], real.labels[known]), (real.propagated()[known], real.labels[known])
-    assert float(matching_loss(network(), *sides, kind)) == pytest.approx(0, abs=1e-4)
-    other = (hidden[known].flip(1), real.labels[known])
-    assert float(matching_loss(network(), other, sides[1], kind)) > 1e-3
-
-
-@pytest.mark.parametrize("changes", [{}, {"distance": "ours"}, {"outer": 2, "inner": 2}])
-def test_the_loss_falls_tenfold_on_blocks(blocks, changes):
-    real, *_ = blocks
-    chosen = replace(CondenseConfig(feature_rate=0.05, adjacency_rate=0.01), **changes)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        learning = Matching(real, torch.tensor([3, 3, 3]), chosen, draw())
-        actual = [learning.step(number) for number in range(200)]
-    assert np.mean(actual[-20:]) < np.mean(actual[:10]) / 10, (actual[:3], actual[-3:])
 
 
 def test_rows_are_in_the_order_of_their_classes(blocks):

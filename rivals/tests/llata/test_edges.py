@@ -53,17 +53,6 @@ def test_few_leaves_move_and_they_still_partition_the_nodes(seed, ratio, thresho
     assert tree_entropy(pairs, 14, moved.parents) <= tree_entropy(pairs, 14, []) + 1e-12
 
 
-def test_the_largest_gains_move():
-    labels = torch.eye(2, dtype=torch.float64)[[0, 0, 1, 1, 1, 0]]
-    pairs = pairs_of([*TRIANGLES, (6, 7)])
-    tree = Tree([torch.tensor([0, 0, 0, 1, 1, 1])])
-    assert reallocated(tree, pairs[:7], labels, 0.0, 0.0).community.equal(tree.community)
-    labels[2] = torch.tensor([0.1, 0.9])
-    one = reallocated(tree, pairs[:7], labels, 1 / 6, 0.05).community.tolist()
-    assert one == [0, 0, 0, 1, 1, 0], "node 5, whose gain is larger than that of node 2"
-    assert reallocated(tree, pairs[:7], labels, 1.0, 1.5).community.equal(tree.community)
-
-
 @given(st.integers(0, 10**6), st.integers(0, 60))
 def test_sampled_edges_are_new_inside_communities_and_within_the_count(seed, count):
     pairs, labels = random_case(seed)

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from dance_flwr_rivals.llata import asking
 from dance_flwr_rivals.llata.asking import planned_calls
 from dance_flwr_rivals.llata.client import REFINED, REPORT
 from support.graphs import WORDS, sentences
@@ -15,7 +14,6 @@ from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
 from dance_flwr.data.prepare import prepare
 from dance_flwr.llm.session import Session
 from dance_flwr.methods import get_spec
-from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.runs.result import load_model
 
 METHODS = ("llata", "llata-cosine", "llata-propagation")
@@ -152,20 +150,6 @@ def test_a_permutation_of_node_numbers_permutes_the_result(crafted, site_of, met
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_three_hundred_isolated_nodes_finish(crafted, site_of, method):
-    n, rng = 300, np.random.default_rng(2)
-    labels = [v % 3 for v in range(n)]
-    texts = [sentences(rng, WORDS[sorted(WORDS)[label]], 1) for label in labels]
-    split = [(TRAIN, VAL, TEST)[v // 3 % 3] for v in range(n)]
-    data = crafted("islands", [f"c0-{v:03d}" for v in range(n)], texts, labels, [], split)
-    client_data, config = site_of(method=method, data=data, partition="random", clients=1)
-    assert edges_of(graphs(client_data, config)["whole"]) == set()
-    report = json.loads((client_data.folder / "runs" / "r" / REPORT).read_text("utf-8"))
-    assert report["communities"] == n and report["entropy_of_tree"] == 0
-    assert report["homophily_after"] is None
-
-
 def prompts_of(data, config, monkeypatch, run):
     """The messages of all calls of a client."""
     seen, ask = [], Session.ask
@@ -235,22 +219,6 @@ def test_the_second_run_asks_nothing_and_the_plan_bounds_what_is_spent(site_of):
     assert planned_calls(data, config) == (calls, tokens)
 
 
-def test_the_community_is_in_the_key_of_the_cache(site_of, monkeypatch):
-    data, config = site_of(method="llata", seed=8)
-    graphs(data, config, "own")
-    grouping = asking.questions
-
-    def one_community(nodes, tree, config, count):
-        return grouping(
-            nodes, tree.with_communities(torch.zeros_like(tree.community)), config, count
-        )
-
-    monkeypatch.setattr(asking, "questions", one_community)
-    graphs(ClientData(data.folder, data.device), config, "joined")
-    ledger = json.loads((data.folder / "runs" / "joined" / "llm.json").read_text("utf-8"))
-    assert ledger["fresh_calls"] > 0
-
-
 def test_a_cap_leaves_the_rest_to_propagated_labels(site_of):
     data, config = site_of(method="llata", seed=9, **{"llm.max-calls": 2})
     graphs(data, config)
@@ -276,16 +244,3 @@ def test_the_report_of_a_client_and_the_raw_view(run, method):
     assert {"test-correct-raw", "test-correct-deployed"} <= reply.content.metric_records[
         "metrics"
     ].keys()
-
-
-def test_a_client_that_joins_late_or_only_predicts_computes_the_same(site_of):
-    data, config = site_of(method="llata-propagation", seed=10)
-    method = get_spec(config.method).make_client()
-    from dance_flwr.nn.model import ModelShape
-
-    model = method.build(ModelShape(data.text_dim, 8, 3), config)
-    nodes = torch.arange(data.num_nodes)
-    views = method.predict(model, data, config, RoundInfo("late", 7, ""), nodes)
-    again = method.predict(model, data, config, RoundInfo("other", 1, ""), nodes)
-    assert views.keys() == {"deployed", "raw"} and not views["deployed"].equal(views["raw"])
-    assert views["deployed"].equal(again["deployed"])
