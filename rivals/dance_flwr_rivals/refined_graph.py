@@ -13,6 +13,7 @@ from dance_flwr.methods.plain_method import LabelledGraph, PlainMethod, class_pr
 from dance_flwr.methods.whole_graph import train_on_graph
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
+from dance_flwr.nn.propagation import operator
 
 RAW = "raw"  # view: the same model on the client's graph as it is
 
@@ -62,6 +63,35 @@ class RefinedGraphMethod(PlainMethod):
             view: class_probabilities(model, LabelledGraph.of(data, graph, model))[nodes]
             for view, graph in graphs.items()
         }
+
+
+def augmented_operator(
+    kind: str,
+    rows: Tensor,
+    cols: Tensor,
+    links: Tensor,
+    sizes: tuple[int, int],
+    gates: Tensor | None = None,
+) -> Tensor:
+    """Return the operator of a graph and its generated nodes, [n + g, n + g] sparse.
+
+    The g generated nodes follow the n real ones. A link is an edge in both directions, as messages
+    flow from source to target: edges from real to generated nodes alone, as in one public code of
+    FedSage+, would change no real node. It weighs as much as an edge without a gate.
+
+    Parameters
+    ----------
+    kind : of the operator
+    rows, cols : [E] int64, edges in both directions
+    links : [2, l] int64, (generated node, real node)
+    sizes : n, g
+    gates : [E], weights of the edges; None = all 1
+    """
+    added, real = links[0] + sizes[0], links[1]
+    weights = torch.ones(len(rows), device=rows.device) if gates is None else gates
+    weights = torch.cat([weights, weights.new_ones(2 * links.size(1))])
+    rows, cols = torch.cat([rows, real, added]), torch.cat([cols, added, real])
+    return operator(kind, rows, cols, weights, sum(sizes))
 
 
 def with_generated_nodes(data: ClientData, features: Tensor, operator: Tensor) -> LabelledGraph:

@@ -94,7 +94,8 @@ def test_with_one_client_the_loss_is_that_of_gcond(kind):
     start = matching.snapshot()
     order = torch.sort(real.labels, stable=True).indices
     sides = real.propagated()[order], real.labels[order]
-    expected = matching_loss(theta(), (matching.propagated(), matching.labels), sides, kind)
+    own = matching.propagated(), matching.labels
+    expected = matching_loss(class_gradients(theta(), *sides), theta(), own, kind)
     counts = torch.bincount(real.labels).float()[None]
     reference = pool_gradients([class_gradients(theta(), *sides)], counts)
     (block,), actual = refine([Block(start)], theta(), reference, EVERY, 0.1, kind)

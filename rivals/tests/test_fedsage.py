@@ -9,10 +9,10 @@ import pytest
 import torch
 from dance_flwr_rivals.fedsage import FedSageConfig, neighgen
 from dance_flwr_rivals.fedsage.graphs import (
-    augmented_operator,
     draw_hidden_nodes,
     feature_loss,
     impair,
+    links_of,
     nearest_distances,
     select_generated,
 )
@@ -21,7 +21,6 @@ from dance_flwr_rivals.fedsage.learning import (
     ImpairedSample,
     NeighGen,
     cross_gradient,
-    cross_loss,
     generator_loss,
     step_with_peers,
 )
@@ -32,6 +31,7 @@ from dance_flwr_rivals.fedsage.networks import (
     load_feature_generator,
 )
 from dance_flwr_rivals.fedsage.server import peers_of
+from dance_flwr_rivals.refined_graph import augmented_operator
 from hypothesis import given
 from hypothesis import strategies as st
 from rival_support import oracle_fedsage as oracle
@@ -189,11 +189,12 @@ def test_an_augmented_graph_is_its_naive_twin(seed, generated):
     graph, adjacency, rng = random_graph(seed)
     owners = rng.integers(0, 12, generated)
     expected = oracle.augmented(adjacency, owners)
-    actual = augmented_operator("sum", *graph.edges(), torch.tensor(owners), 12).to_dense()
+    links, sizes = links_of(torch.tensor(owners)), (12, generated)
+    actual = augmented_operator("sum", *graph.edges(), links, sizes).to_dense()
     np.testing.assert_array_equal(actual, expected)
     loops = expected + np.eye(12 + generated)
     root = np.sqrt(loops.sum(axis=1))
-    actual = augmented_operator("gcn", *graph.edges(), torch.tensor(owners), 12).to_dense()
+    actual = augmented_operator("gcn", *graph.edges(), links, sizes).to_dense()
     np.testing.assert_allclose(actual, loops / np.outer(root, root), rtol=1e-5)
 
 
@@ -259,7 +260,8 @@ def test_a_gradient_is_that_of_the_cross_loss_at_the_other_client():
     )
     torch.manual_seed(5)
     targets = table[torch.tensor([1, 3, 5])[torch.randint(3, (5,))]]
-    loss = cross_loss(feature_generator(latents), counts, targets, features, 4)
+    arguments = counts, targets, features
+    loss = nearest_distances(feature_generator(latents), *arguments).mean() / 4
     twin = oracle.nearest(
         feature_generator(latents).detach().numpy(),
         counts.numpy(),

@@ -14,7 +14,6 @@ from dance_flwr_rivals.llm4fgl.generation import graphs_of, load_latest, origins
 from dance_flwr_rivals.llm4fgl.predictor import (
     EdgePredictor,
     LocalPairs,
-    augmented_operator,
     held_out_auc,
     link,
     nearest,
@@ -29,6 +28,7 @@ from dance_flwr_rivals.llm4fgl.writing import (
     recombined,
     text_of,
 )
+from dance_flwr_rivals.refined_graph import augmented_operator
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import validate
@@ -158,7 +158,7 @@ def test_links_are_their_naive_twin(seed, generated, threshold):
 def test_an_augmented_operator_is_its_naive_twin(seed, generated):
     graph, rng = random_graph(seed)
     pairs = np.argwhere(rng.random((generated, 14)) < 0.3)
-    built = augmented_operator(graph, torch.tensor(pairs.T), generated, "gcn")
+    built = augmented_operator("gcn", *graph.edges(), torch.tensor(pairs.T), (14, generated))
     dense = oracle.adjacency(*(ends.numpy() for ends in graph.edges()), pairs, 14, generated)
     np.testing.assert_allclose(built.to_dense().numpy(), oracle.gcn(dense), atol=1e-6)
 

@@ -3,7 +3,7 @@
     python studies/benchmarks/made_up.py FOLDER [--nodes 1000000] [--clients 20] [--seed 0]
     python studies/benchmarks/made_up.py FOLDER --run method=fedavg-full rounds=3
 
-The graph is the block model of `partition.py`. A client holds whole communities. Each community has
+The graph is a degree-corrected block model. A client holds whole communities. Each community has
 a topic, drawn from the mixture of its client, which is the label of nine in ten of its nodes. A
 text has one to three sentences that name the node and its topic. No encoder reads them: the
 embedding of a sentence is a unit vector near the centre of its topic. Everything follows from the
@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from partition import CLASSES, synthetic_edges
 
 from dance_flwr.config.paths import PROJECT
 from dance_flwr.config.tree import flatten, parse
@@ -34,6 +33,10 @@ from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
 from dance_flwr.data.partition import PartitionSpec, make_partition, manifest
 from dance_flwr.data.text.bank import BankSlice, BankStats
 
+CLASSES = 20
+COMMUNITY = 250  # mean nodes of a community
+INSIDE = 0.8  # share of the draws that stay inside a community
+TAIL = 2.5  # exponent of the degrees' power law
 MOST_CHUNKS = 3
 RANDOM_LABELS = 0.1  # share of the labels that are drawn at random
 SIGNAL = 0.15  # length of a topic's centre, where the noise around it has length 1
@@ -95,6 +98,44 @@ class MadeUpBank:
             embeddings[first : first + _BLOCK] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         spans = np.stack([start, start + np.int32(_LENGTH)], axis=1)
         return BankSlice(embeddings, spans, np.full(len(owner), _TOKENS, np.int32), ptr)
+
+
+def synthetic_edges(
+    n: int, edges: int, rng: np.random.Generator
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return (community [n], source [edges], target [edges]) of a block model, without duplicates.
+
+    Degrees are corrected: they follow a power law, cut at 1,000 times the least. Community sizes
+    are geometric-like around `COMMUNITY`.
+    """
+    count = max(1, n // COMMUNITY)
+    community = np.sort(rng.choice(count, n, p=rng.dirichlet(np.full(count, 2.0))))
+    weight = np.minimum((1 - rng.random(n)) ** (-1 / (TAIL - 1)), 1000.0)
+    # A node owns as many stubs as its weight says: drawing a stub is one look-up, not a binary
+    # search.
+    owner = np.repeat(np.arange(n), np.floor(4 * weight + rng.random(n)).astype(np.int64))
+    first, last = np.searchsorted(
+        community[owner], [community, community + 1]
+    )  # stubs of a node's community
+    keys = np.empty(0, np.int64)
+    while len(keys) < edges:
+        draws = int(1.2 * (edges - len(keys))) + 100
+        source = owner[rng.integers(0, len(owner), draws)]
+        inside = rng.random(draws) < INSIDE
+        target = owner[
+            rng.integers(
+                np.where(inside, first[source], 0), np.where(inside, last[source], len(owner))
+            )
+        ]
+        drawn = np.minimum(source, target) * n + np.maximum(source, target)
+        keys = np.sort(np.concatenate([keys, drawn[source != target]]))
+        keys = keys[np.append(True, keys[1:] != keys[:-1])]
+    keys = rng.permutation(keys)[:edges]
+    # Ids in random order: a real table is not sorted by community.
+    place = rng.permutation(n)
+    shuffled = np.empty_like(community)
+    shuffled[place] = community
+    return shuffled, place[keys // n], place[keys % n]
 
 
 def make_graph(nodes: int, clients: int, seed: int, edges_per_node: int = 10) -> TextGraph:

@@ -339,7 +339,7 @@ def show(figures: Mapping[str, Any]) -> None:
 
 def plot(target: Path, files: Sequence[str]) -> None:
     """Draw seconds per round and accuracy over n from saved results of made-up graphs."""
-    from dance_flwr_studies.reports.figures import COLOURS, LINES, MARKERS
+    from dance_flwr_studies.reports.figures import style
     from matplotlib.figure import Figure
 
     from dance_flwr.disk import atomic_path
@@ -351,9 +351,9 @@ def plot(target: Path, files: Sequence[str]) -> None:
     for place, name in enumerate(CONTENDERS):
         rows = [result for result in results if name in result]
         sizes = [row["nodes"] for row in rows]
-        style = {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": LINES[place]}
-        axes[0].plot(sizes, [row[name]["cpu"] for row in rows], label=name, **style)
-        axes[1].plot(sizes, [row[name]["accuracy"] for row in rows], label=name, **style)
+        look = style(place)
+        axes[0].plot(sizes, [row[name]["cpu"] for row in rows], label=name, **look)
+        axes[1].plot(sizes, [row[name]["accuracy"] for row in rows], label=name, **look)
     axes[0].set(xscale="log", yscale="log", xlabel="nodes of all clients", ylabel="CPU s per round")
     axes[1].set(xscale="log", xlabel="nodes of all clients", ylabel="test accuracy")
     axes[0].legend()

@@ -22,65 +22,10 @@ def _experiments() -> list[str]:
     return [*EXPERIMENTS]
 
 
-NameOfExperiment = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME", help="one of the experiments above", autocompletion=_experiments
-    ),
-]
-Graphs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--datasets",
-        help="names of data sets, or folders of graphs",
-        autocompletion=completion.graphs,
-    ),
-]
-Methods = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--methods",
-        help="names of methods; default: those of the experiment",
-        autocompletion=METHODS.names,
-    ),
-]
 StudyFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="folder of the study")]
 Jobs = Annotated[
     int | None,
     typer.Option("--jobs", help="number of worker processes; default: physical cores", min=1),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="print the grid without running it")]
-Again = Annotated[bool, typer.Option("--again", help="also repeat runs that exist")]
-Labels = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="LABEL=VALUE", help="run only cells with this label; --dry-run prints them"
-    ),
-]
-KnownRows = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE.jsonl", help="skip cells that the rows of this file hold"),
-]
-ShardOfCells = Annotated[
-    str,
-    typer.Option(metavar="i/n", help="run share i of n of the grid, 1 <= i <= n"),
-]
-ExportedRows = Annotated[
-    Path | None, typer.Option(metavar="FILE.jsonl", help="also write compact rows to this file")
-]
-KeepRows = Annotated[
-    bool, typer.Option("--update", help="with --export: keep rows of the file that the study lacks")
-]
-KeepExperiments = Annotated[
-    bool,
-    typer.Option("--replace", help="with --export: keep experiments that the study lacks"),
-]
-PageOfTables = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE.md",
-        help="also replace the text between <!-- begin NAME --> and <!-- end NAME -->",
-    ),
 ]
 RunSettings = Annotated[
     list[str] | None,
@@ -89,14 +34,6 @@ RunSettings = Annotated[
         metavar="KEY=VALUE",
         help="set one key of every run; repeatable, overrides everything else",
         autocompletion=completion.settings,
-    ),
-]
-TablesFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="DIR",
-        help="folder for the tables (Markdown, LaTeX, CSV) and their figures",
     ),
 ]
 
@@ -116,9 +53,28 @@ class ExperimentCommand(SpaceSeparated):
 
 @app.command(cls=ExperimentCommand)
 def experiment(
-    name: NameOfExperiment,
-    datasets: Graphs = None,
-    methods: Methods = None,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="one of the experiments above", autocompletion=_experiments
+        ),
+    ],
+    datasets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--datasets",
+            help="names of data sets, or folders of graphs",
+            autocompletion=completion.graphs,
+        ),
+    ] = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--methods",
+            help="names of methods; default: those of the experiment",
+            autocompletion=METHODS.names,
+        ),
+    ] = None,
     ratios: Annotated[
         list[float] | None,
         typer.Option(help="condensation ratios of main-table; default: those of the paper"),
@@ -132,17 +88,30 @@ def experiment(
     set_: RunSettings = None,
     jobs: Jobs = None,
     out: StudyFolder = Path("study"),
-    dry_run: DryRun = False,
-    again: Again = False,
-    where: Labels = None,
-    known: KnownRows = None,
-    shard: ShardOfCells = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print the grid without running it")
+    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="also repeat runs that exist")] = False,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LABEL=VALUE", help="run only cells with this label; --dry-run prints them"
+        ),
+    ] = None,
+    known: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.jsonl", help="skip cells that the rows of this file hold"),
+    ] = None,
+    shard: Annotated[
+        str,
+        typer.Option(metavar="i/n", help="run share i of n of the grid, 1 <= i <= n"),
+    ] = "",
 ) -> None:
     """Run the grid of an experiment, or what is missing of it, and store it in a study folder.
 
     NAME comes first; several values may follow one flag: --datasets cora citeseer
     """
-    from dance_flwr_studies.engine.start import Execution, start
+    from dance_flwr_studies.engine.start import start
     from dance_flwr_studies.reports.figures import why_no_figures
 
     # Before hours of runs, not after them.
@@ -152,16 +121,9 @@ def experiment(
     request: dict[str, Any] = {**lists, "rounds": rounds}
     # For a reader to repeat on another machine, so without places and numbers of jobs.
     command = shlex.join(["dance-flwr", *portable_words(sys.argv[1:])])
-    execution = Execution(
-        jobs=jobs,
-        dry_run=dry_run,
-        again=again,
-        labels=where or [],
-        known=known,
-        shard=shard,
-        command=command,
-    )
-    code = start(name, request, set_ or [], out, execution)
+    how: dict[str, Any] = {"jobs": jobs, "dry_run": dry_run, "again": again, "labels": where or []}
+    how |= {"known": known, "shard": shard, "command": command}
+    code = start(name, request, set_ or [], out, **how)
     if code:
         raise typer.Exit(code)
 
@@ -177,11 +139,28 @@ def tables(
             help="a study folder or a .jsonl file of rows, or finished runs; default: study",
         ),
     ] = None,
-    out: TablesFolder = None,
-    export: ExportedRows = None,
-    update: KeepRows = False,
-    replace: KeepExperiments = False,
-    into: PageOfTables = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="folder for the tables (Markdown, LaTeX, CSV) and their figures",
+        ),
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE.jsonl", help="also write compact rows to this file")
+    ] = None,
+    update: Annotated[
+        bool,
+        typer.Option("--update", help="with --export: keep rows of the file that the study lacks"),
+    ] = False,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.md",
+            help="also replace the text between <!-- begin NAME --> and <!-- end NAME -->",
+        ),
+    ] = None,
 ) -> None:
     """Write the tables and figures of a study, or of runs beside each other."""
     from dance_flwr.runs.run import is_run
@@ -191,7 +170,7 @@ def tables(
 
     path, *others = paths or [Path("study")]
     if others or is_run(path):
-        of_study = {"--export": export, "--update": update, "--replace": replace, "--into": into}
+        of_study = {"--export": export, "--update": update, "--into": into}
         if given := [name for name, value in of_study.items() if value]:
             raise UserError(
                 f"tables: expected a study, found runs with {', '.join(given)}; leave one of them "
@@ -203,7 +182,7 @@ def tables(
     check_outputs(folder, export, into)
     rows = load_rows(path)
     if export is not None:
-        export_into(path, export, typer.echo, update, replace)
+        export_into(path, export, typer.echo, update)
     sections = write_report(rows, folder, typer.echo)
     if into is not None:
         insert(sections, folder, into, typer.echo)

@@ -17,7 +17,6 @@ from support.following import place as place
 from support.graphs import SMALL
 from support.help import modules_of_help
 from support.project import PROJECT
-from support.terminals import on_terminal, states
 
 from dance_flwr.cli.main import STUDIES, app
 from dance_flwr.config.plugins import METHODS
@@ -30,7 +29,7 @@ COMMANDS = {
         *("--datasets", "--methods", "--ratios", "--seeds", "--rounds", "--set", "--jobs", "--out"),
         *("--dry-run", "--again", "--where", "--known", "--shard"),
     },
-    "tables": {"--out", "--export", "--update", "--replace", "--into"},
+    "tables": {"--out", "--export", "--update", "--into"},
     "tune": {
         *("--dataset", "--method", "--trials", "--rounds", "--seeds", "--set", "--jobs", "--out"),
         "--write",
@@ -131,24 +130,6 @@ def test_tables_into_no_file_is_refused_before_the_work(cli, study, tmp_path):
         f"error: --into: expected a Markdown file, found none at {tmp_path / 'none.md'}"
     ]
     assert not list(tmp_path.iterdir())
-
-
-def test_after_an_experiment_and_its_report(follow, options, tiny):
-    sets = [word for word in options[2:] if "rounds" not in word]
-    words = ("--datasets", tiny, "--methods", "fedavg-full", "--seeds", "0", "--rounds", "1")
-    follow("experiment", "convergence", *words, *sets, "--jobs", "1")
-    follow("tables", "study")
-    follow("tables", "study")
-
-
-def test_an_experiment_moves_a_bar(tiny, tmp_path):
-    grid = ["--datasets", tiny, "--methods", "fedavg-full", "--seeds", 0, 1, "--rounds", 60]
-    given = ("condensation-ratio", "rounds")
-    pairs = [f"--set={key}={value}" for key, value in SMALL.items() if key not in given]
-    options = ["--jobs", 1, "--out", tmp_path / "study", *pairs]
-    code, text = on_terminal("experiment", "main-table", *grid, *options)
-    assert code == 0, text
-    assert len(states(text, "runs")) > 1
 
 
 def test_an_experiment_says_what_its_runs_would_ask(cli, tiny, tmp_path, monkeypatch):

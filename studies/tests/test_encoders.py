@@ -23,20 +23,6 @@ def test_a_row_is_named_by_the_folder_of_its_encoder():
     ]
 
 
-def test_scores_and_costs_stand_by_encoder_and_method():
-    """72 and 80 of fedavg-full: dance is 5 points above it under each."""
-    rows = [
-        row_of(cell, base + 0.05 * (cell.labels["variant"] == "dance"))
-        for encoder, base in (("small", 0.72), ("large", 0.80))
-        for cell in cells_with(encoder)
-    ]
-    section = EXPERIMENT.render(rows)
-    for encoder, accuracy, other in (("small", "77.00", "72.00"), ("large", "85.00", "80.00")):
-        shown = {variant: values for _, variant, *values in table_rows(section, encoder)}
-        assert shown["dance"][:3] == [f"{accuracy} ± 0.00", "50", "0.0"]
-        assert shown["dance, personal"][0] == shown["fedavg-full"][0] == f"{other} ± 0.00"
-
-
 def test_another_encoder_is_compared_with_the_default_one():
     """Ten points better for all methods but one, on both seeds."""
     rows = [

@@ -4,7 +4,6 @@ import json
 
 import pytest
 from dance_flwr_studies.engine import estimate as module
-from dance_flwr_studies.engine.estimate import DEFAULT, DEFAULTS, estimate, time_left
 from dance_flwr_studies.engine.folder import Study
 from dance_flwr_studies.engine.rows import export_rows
 from study_support.rows import cells_of, result_of
@@ -49,37 +48,25 @@ def committed(tmp_path):
     return file
 
 
+def samples_of(study, committed):
+    return [*module._of_study(study), *module._of_rows(committed)]
+
+
 def test_seconds_are_the_median_of_the_same_method_and_data_set(study, committed):
-    finish(study, cells("cora", "dance", (0,)), 80.0)
-    finish(study, cells("cora", "dance", (1,)), 16.0)
-    finish(study, cells("cora", "dance", (2,)), 8.0)
+    for seed, seconds in enumerate((80.0, 16.0, 8.0)):
+        finish(study, cells("cora", "dance", (seed,)), seconds)
     finish(study, cells("citeseer", "dance"), 800.0)
-    (line,) = estimate(study, cells("cora", "dance", (7, 8)), committed)
-    assert (line.per_round, line.source, line.runs, line.rounds) == (2.0, "finished runs", 2, 200)
-    assert line.seconds == 400.0
+    samples = samples_of(study, committed)
+    assert module.per_round(samples, "cora", "dance") == (2.0, "finished runs")
+    assert module.per_round(samples, "cora", "fedgm") == (module.DEFAULT, "default")
 
 
 def test_rows_of_the_same_data_set_come_before_runs_of_another(study, committed):
     finish(study, cells("citeseer", "gcond"), 800.0)
-    (line,) = estimate(study, cells("cora", "gcond"), committed)
-    assert (line.per_round, line.source) == (0.5, "committed rows")
-    (line,) = estimate(study, cells("wikics", "gcond"), committed)
-    assert (line.per_round, line.source) == (100.0, "finished runs on other data sets")
-
-
-def test_without_any_run_a_stated_default_is_taken(study, tmp_path):
-    runs = [*cells("cora", "fedgm"), *cells("cora", "rotating-core")]
-    lines = estimate(study, runs, tmp_path / "none.jsonl")
-    assert [(line.per_round, line.source) for line in lines] == [
-        (DEFAULT, "default"),
-        (DEFAULTS["rotating-core"], "default"),
-    ]
-    # 300 x 1.0 + 300 x 0.15 seconds over two jobs
-    assert time_left(lines, 2) == (
-        "time left   about 0 h 03 min: 0.1 hours of one core, 2 runs at a time; 6 runs by a "
-        "default of their method"
-    )
-    assert time_left([], 2) == "time left   none"
+    samples = samples_of(study, committed)
+    assert module.per_round(samples, "cora", "gcond") == (0.5, "committed rows")
+    expected = (100.0, "finished runs on other data sets")
+    assert module.per_round(samples, "wikics", "gcond") == expected
 
 
 def test_an_experiment_says_its_hours_before_it_runs(cli, tmp_path, monkeypatch, committed):
@@ -97,4 +84,6 @@ def test_a_run_in_two_experiments_counts_once(study, committed):
     lines = [json.loads(line) for line in committed.read_text().splitlines()]
     assert sum(line["kind"] == "run" for line in lines) == 3
     samples = module._of_rows(committed)
-    assert samples[("gcond",)] == samples[("gcond", "cora")] == [0.5] * 3
+    assert [(each.method, each.dataset, each.seconds) for each in samples] == [
+        ("gcond", "cora", 0.5)
+    ] * 3

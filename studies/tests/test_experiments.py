@@ -1,33 +1,28 @@
 """Grids of runs: what is run, reused, shared, failed and stopped."""
 
 import json
-import re
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dance_flwr_studies import EXPERIMENTS, get_analysis, get_experiment, get_measure, summary
+from dance_flwr_studies import EXPERIMENTS, get_experiment
 from dance_flwr_studies.engine import folder as study
 from dance_flwr_studies.engine import runner
 from dance_flwr_studies.engine import worker as work
-from dance_flwr_studies.engine.cells import Cell, Experiment, Request, Section, dataset_name
+from dance_flwr_studies.engine.cells import Cell, Request, dataset_name
 from dance_flwr_studies.engine.folder import Study, run_name, settings_of
 from dance_flwr_studies.engine.rows import export_rows, load_rows
 from dance_flwr_studies.engine.runner import check_labels, run_grid
-from dance_flwr_studies.engine.start import Execution, start
-from dance_flwr_studies.protocols.complexity.growth import MEASURE
-from dance_flwr_studies.reports.report import write_report
+from dance_flwr_studies.engine.start import start
 from support.graphs import SMALL
 from support.inline import Inline
 
-from dance_flwr.cli.options import repeat_flags
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.fingerprint import provenance
-from dance_flwr.runs.locks import exclusive
 
 QUICK = {**SMALL, "rounds": 1, "local-epochs": 1}
 PAIRS = [f"{key}={value}" for key, value in QUICK.items() if key != "condensation-ratio"]
@@ -57,8 +52,8 @@ def go(tiny, tmp_path, inline):
         **options,
     ):
         asked = {"datasets": datasets, "seeds": seeds, "methods": methods, "ratios": ratios}
-        execution = Execution(command=f"dance-flwr experiment {name}", **options)
-        return start(name, asked, [*PAIRS, *pairs], out, execution)
+        command = f"dance-flwr experiment {name}"
+        return start(name, asked, [*PAIRS, *pairs], out, command=command, **options)
 
     return call
 
@@ -203,22 +198,6 @@ def test_a_killed_grid_continues_and_keeps_finished_runs(go, inline, tmp_path, c
     assert len(inline.done) == 4 and results(tmp_path) == every
 
 
-def test_nothing_is_left_half_written(go, inline, tmp_path, tiny, monkeypatch):
-    from dance_flwr_studies.engine.worker import Task
-
-    seen = []
-
-    def killed(task):
-        task.draft.mkdir(parents=True)
-        (task.draft / "result.json").write_text("{}")
-        seen.append(task)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(runner, "perform", killed)
-    assert go("ablation") == 130 and not results(tmp_path)
-    assert not seen[0].draft.exists() and isinstance(seen[0], Task)
-
-
 def test_a_run_leaves_facts_and_nothing_at_the_clients(go, tmp_path):
     assert go("main-table", methods=["fedavg-full", "dance"]) == 0
     folders = sorted((tmp_path / "study" / "runs").iterdir())
@@ -277,15 +256,6 @@ def test_a_failing_cell_is_reported_and_the_others_finish(go, tmp_path, monkeypa
     )
 
 
-def test_two_commands_do_not_work_in_one_study(go, inline, tmp_path):
-    with (
-        exclusive(tmp_path / "study", "another"),
-        pytest.raises(UserError, match="found another dance-flwr experiment"),
-    ):
-        go("ablation", labels=ONE)
-    assert go("ablation", labels=ONE) == 0  # a refused command gives the lock back, too
-
-
 def test_a_study_is_divided_by_labels_and_continued_from_its_rows(go, inline, tmp_path, capsys):
     rows, ask = tmp_path / "rows.jsonl", ("ablation",)
     seeds, other = (0, 1, 2), tmp_path / "other"
@@ -301,51 +271,6 @@ def test_a_study_is_divided_by_labels_and_continued_from_its_rows(go, inline, tm
     rows.write_text(rows.read_text().replace(provenance(), "0" * 16))
     third = tmp_path / "third"
     assert go(*ask, labels=TWO, known=rows, out=third) == 0 and len(inline.done) == 8
-
-
-def test_rows_of_a_study_take_the_place_of_its_experiments_alone(go, inline, tmp_path):
-    def seeds(found):
-        return {row.labels["seed"] for row in found.by_experiment["ablation"]}
-
-    rows, first, second = tmp_path / "rows.jsonl", tmp_path / "first", tmp_path / "second"
-    assert go("ablation", labels=TWO, out=first) == go("refresh-study", out=first) == 0
-    export_rows(first, rows)
-    before = load_rows(rows).by_experiment
-    assert go("ablation", seeds=(1,), labels=TWO, out=second) == 0
-    export_rows(second, rows, replace=True)
-    found = load_rows(rows)
-    assert seeds(found) == {1}
-    assert found.by_experiment["refresh-study"] == before["refresh-study"]
-    assert len(found.commands["ablation"]) == 1
-    export_rows(first, rows, update=True)
-    assert seeds(load_rows(rows)) == {0, 1}
-    before = rows.read_bytes()
-    next((second / "runs").glob("*/result.json")).unlink()
-    with pytest.raises(UserError, match="--replace: expected a finished study, found 1 cell "):
-        export_rows(second, rows, replace=True)
-    assert rows.read_bytes() == before
-
-
-@pytest.mark.parametrize("part", ["provenance", "model_fingerprint"])
-def test_a_run_of_another_origin_stays_with_the_experiments_that_are_not_replaced(
-    go, inline, tmp_path, part
-):
-    """Both experiments have a run of the full method; only one is made again."""
-    rows, study, older = tmp_path / "rows.jsonl", tmp_path / "study", "0" * 16
-    assert go("ablation", labels=TWO) == go("convergence", methods=["dance"]) == 0
-    export_rows(study, rows)
-    lines = [json.loads(line) for line in rows.read_text().splitlines()]
-    assert {"ablation", "convergence"} in [
-        {use["experiment"] for use in line.get("uses", ())} for line in lines
-    ]
-    rows.write_text(re.sub(rf'("{part}":)"\w+"', rf'\1"{older}"', rows.read_text()))
-    before = load_rows(rows).by_experiment["convergence"]
-    assert go("ablation", labels=TWO, out=tmp_path / "again") == 0
-    export_rows(tmp_path / "again", rows, replace=True)
-    tables = load_rows(rows).by_experiment
-    assert tables["convergence"] == before
-    assert {row.result[part] for row in before} == {older}
-    assert older not in {row.result[part] for row in tables["ablation"]}
 
 
 @pytest.mark.parametrize("pair", ["variant=w/o", "variant", "colour=red"])
@@ -482,82 +407,12 @@ def test_two_cells_with_the_same_labels_are_refused():
         check_labels([Cell({"seed": 0}), Cell({"seed": 0}, RunConfig(rounds=3))])
 
 
-def test_several_values_may_follow_one_flag():
-    words = [
-        "main-table",
-        "--datasets",
-        "cora",
-        "citeseer",
-        "--methods",
-        "a",
-        "b",
-        "--seeds",
-        "0",
-        "1",
-        "--out",
-        "x",
-    ]
-    made = repeat_flags(words)
-    assert made[:5] == ["main-table", "--datasets", "cora", "--datasets", "citeseer"]
-    assert made[-6:] == ["--seeds", "0", "--seeds", "1", "--out", "x"]
-    repeated = ["--datasets", "cora", "--datasets", "citeseer", "--dry-run"]
-    assert repeat_flags(repeated) == repeated
-
-
 def test_the_documented_command_line_works(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ("--datasets", "cora", "citeseer", "--methods", "fedavg-full", "dance")
     done = cli("experiment", "main-table", *words, "--dry-run")
     assert done.code == 0 and "40 runs, " in done.out and not list(tmp_path.iterdir())
     assert "citeseer" in done.out and "fedavg-full" in done.out
-
-
-def test_help_lists_every_experiment(cli):
-    text = cli("experiment", "--help").out
-    for name in EXPERIMENTS:
-        assert any(
-            line.split()[:1] == [name] and summary(name) in line for line in text.splitlines()
-        ), name
-    assert "from another package" not in text
-
-
-def _render_nothing(rows):
-    return Section((f"{len(rows)} rows",))
-
-
-OUTSIDE = Experiment(
-    name="outside",
-    title="Outside",
-    question="None.",
-    cells=lambda request: [Cell({"size": 1}, measure="some_package:measure")],
-    render=_render_nothing,
-)
-
-
-def test_an_experiment_of_another_package_is_listed_run_and_reported(
-    monkeypatch, inline, tmp_path, cli
-):
-    monkeypatch.setitem(EXPERIMENTS.builtin, "outside", OUTSIDE)
-    assert summary("outside") == "from another package"
-    assert "outside        from another package" in cli("experiment", "--help").out
-    monkeypatch.setattr(work, "get_measure", lambda target: count_labels)
-    assert start("outside", {}, [], tmp_path / "study", Execution(command="a command")) == 0
-    export_rows(tmp_path / "study", tmp_path / "rows.jsonl")
-    for place in ("study", "rows.jsonl"):
-        (row,) = load_rows(tmp_path / place).by_experiment["outside"]
-        assert row.measure["count"] == 1
-    write_report(load_rows(tmp_path / "study"), tmp_path / "report", print)
-    assert "[Outside](outside.md)" in (tmp_path / "report" / "report.md").read_text()
-    assert "1 rows" in (tmp_path / "report" / "outside.md").read_text()
-
-
-def test_an_unknown_measurement_is_one_line():
-    assert get_measure(MEASURE).__name__ == "measure"
-    target = MEASURE.replace(":measure", ":nothing")
-    with pytest.raises(UserError, match=f"measurement '{target}': expected 'nothing'"):
-        get_measure(target)
-    with pytest.raises(UserError, match="analysis: expected one of faithfulness, found 'nothing'"):
-        get_analysis("nothing")
 
 
 @pytest.mark.parametrize(

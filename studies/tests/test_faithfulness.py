@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from dance_flwr_studies.engine.cells import Request, Row
+from dance_flwr_studies.engine.cells import Request
 from dance_flwr_studies.metrics.controls import (
     CONTROLS,
     EVIDENCE,
@@ -21,8 +21,6 @@ from dance_flwr_studies.metrics.controls import (
     rankings,
 )
 from dance_flwr_studies.metrics.faithfulness import (
-    SOURCES,
-    curve_budgets,
     measures,
     node_values,
     outcomes,
@@ -48,7 +46,7 @@ from dance_flwr.evidence import interventions
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.interventions import repredict
 from dance_flwr.nn.model import ModelShape
-from dance_flwr.nn.ragged import budgeted_entmax, heaviest, prefix
+from dance_flwr.nn.ragged import budgeted_entmax
 
 SETTINGS = DanceConfig(hop1_budget=2, hop2_budget=1, hop2_pool=2, chunk_budget=4)
 
@@ -284,12 +282,6 @@ def test_intervening_leaves_client_and_model_as_they_were():
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
-def test_no_case_gives_no_row():
-    data, model = random_site(1), random_model(1)
-    nobody = torch.arange(0)
-    assert repredict(at(model, data), nobody, ragged([])).shape == (0, 4)
-
-
 def sources(seed, draws=3):
     data, model = random_site(seed), random_model(seed)
     nodes = torch.arange(data.num_nodes)
@@ -394,20 +386,6 @@ def test_curves_start_at_the_full_text_and_the_empty_pool_and_end_at_the_pack():
         assert seen.alone[name].shape == (draws, 4, 4)
 
 
-@pytest.mark.parametrize(
-    ("most", "wanted"), [(1, (1,)), (2, (1, 2)), (6, (1, 2, 4, 6)), (8, (1, 2, 4, 8))]
-)
-def test_budgets_of_the_curves(most, wanted):
-    assert curve_budgets(most) == wanted
-
-
-def test_heaviest_and_prefix():
-    rows = ragged([[10, 11, 12], [], [13, 14]])
-    weights = torch.tensor([0.1, 0.9, 0.9, 0.2, 0.7])
-    assert lists(heaviest(rows, weights, torch.tensor([2, 1, 5]))) == [[11, 12], [], [14, 13]]
-    assert lists(prefix(rows, torch.tensor([1, 1, 0]))) == [[10], [], []]
-
-
 @pytest.fixture(scope="module", autouse=True)
 def masks():
     with quick_masks():
@@ -459,39 +437,3 @@ def test_analysis_wants_a_method_with_evidence(dance, tmp_path):
     ):
         with pytest.raises(UserError, match="expected method 'dance', found 'fedavg-full'"):
             ask()
-
-
-def test_report_shows_results_and_says_what_is_missing(analysed, run_config):
-    from dance_flwr_studies.engine.folder import settings_of
-
-    config = run_config()
-    rows = [
-        Row(
-            experiment="faithfulness",
-            labels={"dataset": "tiny", "method": "dance", "seed": seed},
-            config=settings_of(config),
-            analysis=analysis,
-        )
-        for seed, analysis in enumerate([analysed[1], {}])
-    ]
-    parts = EXPERIMENT.render(rows).parts
-    text = "\n".join(part for part in parts if isinstance(part, str))
-    assert "1 of 2 runs" in text and "| evidence pack |" in text and "nan" not in text.lower()
-    (picture,) = [part for part in parts if not isinstance(part, str)]
-    from matplotlib.figure import Figure
-
-    figure = Figure()
-    picture.draw(figure)
-    styles = {
-        (line.get_color(), line.get_marker(), line.get_linestyle()) for line in figure.axes[0].lines
-    }
-    assert len(figure.axes) == 2 and len(styles) == len(SOURCES)
-    assert "nothing to show yet" in "".join(EXPERIMENT.render(rows[1:]).parts)
-
-
-def test_cells_are_one_per_data_set_and_seed():
-    made = EXPERIMENT.cells(Request(("cora", "citeseer"), ("dance",), (0, 1)))
-    assert [tuple(cell.labels.values()) for cell in made] == [
-        (name, "dance", seed) for name in ("cora", "citeseer") for seed in (0, 1)
-    ]
-    assert {cell.analysis for cell in made} == {"faithfulness"}

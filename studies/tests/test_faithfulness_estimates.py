@@ -10,12 +10,10 @@ from dance_flwr_studies.metrics.controls import CONTROLS, EVIDENCE
 from dance_flwr_studies.metrics.faithfulness import measures, node_values
 from dance_flwr_studies.protocols.faithfulness.estimates import (
     bootstrap,
-    caveat,
     estimates,
     pack,
     unpack,
 )
-from dance_flwr_studies.protocols.faithfulness.tables import _file_name
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -127,7 +125,7 @@ def analysis_of(values):
     return {"node_values": pack(values), "means": {}}
 
 
-def test_estimates_pair_nodes_and_give_the_range_of_the_seeds():
+def test_estimates_pair_nodes():
     rng = np.random.default_rng(2)
     seeds = []
     for shift in (0.0, 0.2):
@@ -139,7 +137,6 @@ def test_estimates_pair_nodes_and_give_the_range_of_the_seeds():
     own = [measures(unpack(pack(values)))["evidence/comprehensiveness"] for values in seeds]
     seen = found["evidence/comprehensiveness"]
     assert seen.mean == pytest.approx((own[0].mean() + own[1].mean()) / 2)
-    assert (seen.smallest, seen.largest) == pytest.approx(sorted(part.mean() for part in own))
     assert seen.low < seen.mean < seen.high
     paired = found["evidence minus random/comprehensiveness"]
     gaps = [
@@ -151,15 +148,3 @@ def test_estimates_pair_nodes_and_give_the_range_of_the_seeds():
     assert found["random/deletion"].mean.shape == (3,)
     assert "evidence minus random/deletion" not in found
     assert f"{seen.mean:.3f} [{seen.low:.3f}, {seen.high:.3f}]" == seen.text()
-
-
-def test_the_heading_says_what_the_intervals_do_not_cover():
-    new = {"node_values": ""}
-    assert "Fewer than 5 seeds" in caveat([new] * 4) and not caveat([new] * 5)
-
-
-def test_names_of_figures_are_short_and_differ():
-    many = ", ".join(f"dance.key-{i}=0.5" for i in range(40))
-    names = [_file_name("cora", note) for note in ("", "rounds=60", many, many + "0")]
-    assert names[:2] == ["faithfulness-cora", "faithfulness-cora-rounds-60"]
-    assert len(set(names)) == 4 and max(map(len, names)) < 120

@@ -1,8 +1,6 @@
 """Rows of the main table of methods with a property of their own, and the paper's numbers."""
 
-import pytest
 from dance_flwr_studies import get_experiment
-from dance_flwr_studies.reports import paper_values as paper
 from dance_flwr_studies.reports.trained_nodes import nodes_trained_on
 from study_support.rows import cells_of, row_of
 
@@ -34,25 +32,3 @@ def test_rotating_nodes_have_a_row_per_ratio_and_their_number():
     assert nodes_trained_on(rows[0]) == 30.0  # two clients
     assert "| fedavg-rotating | 0.04 |" in text_of(rows)
     assert "| fedavg-rotating | 30.0 |" in text_of(rows)  # labelled nodes of a round
-
-
-@pytest.mark.parametrize(
-    ("dataset", "method", "ratio", "printed"),
-    [
-        ("cora", "fedgta", None, (79.45, 0.23)),
-        ("cora", "fedtad", None, None),  # the paper prints no accuracy of it
-        ("cora", "fedc4", 0.08, (86.02, 0.21)),
-        ("citeseer", "fedc4", 0.02, (73.91, 0.62)),
-        ("cora", "fedgm", 0.08, (84.15, 0.13)),
-        ("citeseer", "fedgm", 0.02, (70.21, 0.43)),
-        ("cora", "fedgvd", 0.08, (85.56, 0.20)),
-        ("citeseer", "fedgvd", 0.02, (67.22, 0.57)),
-        ("cora", "gcond", 0.08, (83.61, 0.26)),
-        ("citeseer", "gcond", 0.02, (67.27, 0.66)),
-        ("cora", "random-core", 0.08, None),
-        ("cora", "sfgc", 0.08, (83.58, 0.25)),
-        ("citeseer", "sfgc", 0.02, (69.34, 0.65)),
-    ],
-)
-def test_the_paper_prints_these_numbers(dataset, method, ratio, printed):
-    assert paper.main_number(dataset, method, ratio) == printed

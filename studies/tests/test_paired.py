@@ -3,11 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from dance_flwr_studies.engine.cells import Section
-from dance_flwr_studies.protocols import main_table
 from dance_flwr_studies.reports.significance import Corrected, PairedTest, corrected, paired_test
-from dance_flwr_studies.reports.tables import NOTHING, groups, stat_of
-from study_support.rows import cells_of, row_of, table_rows
+from dance_flwr_studies.reports.tables import groups, stat_of
+from study_support.rows import cells_of, row_of
 
 
 def rows_of(accuracies):
@@ -62,42 +60,16 @@ def test_the_correction_takes_the_split_of_the_rows():
     assert paired_test(dance, full).test.p == pytest.approx(1 - (1.2 / 3.2) ** 0.5)
 
 
-def tables(section):
-    return [part for part in section.parts if part.startswith("| cora: DANCE minus")]
-
-
-def test_the_table_says_where_dance_is_behind():
-    section = main_table.EXPERIMENT.render(rows_of(ROWS))
-    (table,) = tables(section)
-    lines = [
-        row for name in ("fedavg-full", "gcond") for row in table_rows(Section((table,)), name)
-    ]
-    # gcond at 0.08: error sqrt(2/3) 0.00577, t = -21.9, df 2, p = 0.00207, twice that with Holm.
-    assert lines == [
-        ["fedavg-full", "+2.00 [-1.51, +5.51]", "-10.00 ± 0.00 (2 of 3)"],
-        ["gcond", "-10.33 [-12.36, -8.31] **behind**", "+0.00 ± 0.00 (2 of 3)"],
-    ]
-
-
-def test_a_variant_of_dance_is_neither_compared_nor_in_the_family():
-    plain = rows_of(ROWS)
-    (first, *_) = [row for row in plain if row.labels["method"] == "dance"]
-    labels = {**first.labels, "variant": "w/o labels"}
-    rows = [*plain, *(replace(first, labels={**labels, "seed": seed}) for seed in (0, 1, 2))]
-    sections = [main_table.EXPERIMENT.render(found) for found in (plain, rows)]
-    plain, with_variant = map(tables, sections)
-    assert plain == with_variant and len(plain) == 1
-    assert table_rows(sections[1], "dance w/o labels | 0.08")
-
-
 def test_the_verdict_follows_the_corrected_p():
     """p = 0.03 is no finding among two comparisons, p = 0.02 is one among them."""
     far = Corrected(0.03, 0.9, (0.0, 0.1))
     near = Corrected(0.02, 0.9, (0.0, 0.1))
-    first, second = corrected([PairedTest(stat_of((0.05,), 1), one) for one in (far, near)])
+    tests = {name: PairedTest(stat_of((0.05,), 1), name) for name in (far, near)}
+    first, second = corrected(tests).values()
     assert (first.p_holm, second.p_holm) == (0.04, 0.04)
     assert first.verdict == second.verdict == "ahead"
-    alone, *_ = corrected([PairedTest(stat_of((0.05,), 1), far)] * 3)
+    tests = dict.fromkeys(range(3), PairedTest(stat_of((0.05,), 1), far))
+    alone, *_ = corrected(tests).values()
     assert alone.p_holm == pytest.approx(0.09) and alone.verdict == "undecided"
 
 
@@ -114,21 +86,3 @@ def test_the_verdict_follows_the_corrected_p():
 def test_verdicts(mean, p_holm, p_equivalent, verdict):
     corrected = Corrected(0.001, p_equivalent, (0.0, 0.1))
     assert PairedTest(stat_of((mean,), 1), corrected, p_holm).verdict == verdict
-
-
-@pytest.mark.parametrize(
-    ("differences", "verdict"), [((), NOTHING), ((0.1,), "undecided"), ((0.0, 0.0), "equal")]
-)
-def test_no_verdict_without_a_test(differences, verdict):
-    assert PairedTest(stat_of(differences, 3)).verdict == verdict
-
-
-def test_the_interval_stands_beside_the_difference():
-    near = Corrected(0.001, 0.01, (-0.002, 0.004))
-    assert PairedTest(stat_of((0.001,), 1), near).text == "+0.10 [-0.20, +0.40] *equivalent*"
-    assert PairedTest(stat_of((), 3)).text == NOTHING
-
-
-def test_without_dance_there_is_nothing_to_compare():
-    rows = rows_of({key: value for key, value in ROWS.items() if key[0] == "gcond"})
-    assert not tables(main_table.EXPERIMENT.render(rows))

@@ -72,36 +72,3 @@ def test_the_global_model_is_read_from_the_runs_of_personal_ones():
     assert "65.0" in lines["dance, global"]
     assert "/" not in lines["dance, global"]
     assert "70.0" in lines[DANCE]
-
-
-def test_the_best_other_method_of_each_cell_and_the_verdict_are_in_words():
-    *_, table, verdict = section(
-        {(DANCE, "standard"): 0.9, ("local-only", "20 clients"): 0.95},
-        {(DANCE, "5 labels a class"): 0.7},
-    )
-    lines = {line.split(" | ")[0].strip("| "): line for line in table.splitlines()}
-    ahead, behind = (lines[cell].split(" | ") for cell in ("standard", "20 clients"))
-    # The global model is always 5 points behind: without spread there is no test.
-    assert ahead[1] == "dance, global: +5.00 ± 0.00"
-    assert ": +19.90 [" in ahead[2] and "**ahead**" in ahead[2]
-    assert behind[1].startswith("local-only: -25") and "**behind**" in behind[1]
-    # Six rivals in either metric in the standard cell; FedAvg's global model in all six cells.
-    assert "DANCE is ahead in 18 and behind in 2: local-only (20 clients, accuracy)" in verdict
-    assert "FedAvg's global model in 6 of 6 cells, of its own too in 5;" in verdict
-
-
-def test_what_personalising_costs_a_client_stands_beside_the_scores():
-    rows = [row_of(cell, 0.7) for cell in cells() if cell.labels["cell"] == "standard"]
-    paid = {"seconds_personal": 2.5, "bytes_personal": 170_000.0}
-    rows = [
-        replace(row, result=row.result | {"test_accuracy_by_view": {"global": 0.6}} | paid)
-        if row.config["personal"] != "off"
-        else row
-        for row in rows
-    ]
-    table = next(
-        part for part in personal.EXPERIMENT.render(rows).parts if part.startswith("| % |")
-    )
-    lines = {line.split(" | ")[0].strip("| "): line for line in table.splitlines()}
-    assert lines[DANCE].endswith("| 2.5 s, 170 kB |")
-    assert lines["ditto"].endswith("| \u2013 |")

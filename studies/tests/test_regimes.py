@@ -3,12 +3,10 @@
 from dataclasses import replace
 from functools import cache
 
-from dance_flwr_studies.engine.cells import Picture, Section
+from dance_flwr_studies.engine.cells import Section
 from dance_flwr_studies.protocols.regimes import protocol as regimes
-from dance_flwr_studies.protocols.regimes.grid import EVERYWHERE
 from dance_flwr_studies.protocols.regimes.protocol import COSTS
 from dance_flwr_studies.protocols.regimes.results import results_of
-from dance_flwr_studies.reports.figures import save
 from dance_flwr_studies.reports.significance import holm
 from study_support.rows import cells_of, row_of, table_rows
 
@@ -77,20 +75,6 @@ def test_dance_is_ahead_nowhere_where_it_is_not():
     assert shown["fedavg-rotating", "standard"].endswith("**behind**")
 
 
-def test_the_summary_names_the_best_other_method_of_each_cell_with_a_claim():
-    """fedgta is 5.17 points above DANCE, and DANCE 10.03 above all with equal accuracies."""
-    best = {("fedgta", "standard"): (0.75, 0.76, 0.775), **AHEAD}
-    summary = regimes.EXPERIMENT.render(rows_with(best)).summary
-    section = Section((summary,))
-    (standard, text) = table_rows(section, "cora")
-    assert standard[1:3] == ["standard", "fedgta"] and standard[4] == "behind"
-    assert standard[3].startswith("-5.17 [")
-    assert text[1] == "text 0.75" and text[3:] == ["+10.03 [+9.83, +10.24]", "ahead"]
-    near = {("dance", "0.75"): (0.70, 0.73, 0.72)}
-    (_, text) = table_rows(Section((regimes.EXPERIMENT.render(rows_with(near)).summary,)), "cora")
-    assert text[4] == "undecided" and "[-" in text[3]
-
-
 def test_tables_do_not_depend_on_the_order_of_the_rows():
     rows = rows_with(AHEAD)
     shown, backwards = (
@@ -129,53 +113,8 @@ def test_a_method_without_a_ratio_has_its_standard_row_at_every_r():
     assert comparisons(section)["fedavg-full", "core 0.005"].startswith("+21.00")
 
 
-def test_missing_cells_show_no_number():
-    missing = [(variant.name, "0.75") for variant in EVERYWHERE if variant.method == "dance"]
-    section = regimes.EXPERIMENT.render(rows_with({}, missing))
-    places = {at for _, at in comparisons(section)}
-    assert "standard" in places and "text 0.75" not in places
-    some = rows_with({})
-    first = next(row for row in some if row.labels["variant"] == "dance")
-    some[some.index(first)] = replace(first, result={})
-    assert "71.50 ± 0.71 (2 of 3)" in str(regimes.EXPERIMENT.render(some).parts)
-
-
-def test_fewer_seeds_than_the_column_are_said_in_the_cell():
-    rows = [
-        row
-        for row in rows_with({})
-        if row.labels["variant"] != "fedavg-rotating" or row.labels["seed"] < 2
-    ]
-    section = regimes.EXPERIMENT.render(rows)
-    (table,) = [p for p in section.parts if str(p).startswith("| accuracy % | standard |")]
-    tables = Section((table,))
-    assert table_rows(tables, "fedavg-rotating")[0][1:] == ["70.50 ± 0.71 (2 seeds)"] * 3
-    assert table_rows(tables, "fedavg-full")[0][1:] == ["71.00 ± 1.00"] * 3
-    assert table_rows(tables, "seeds")[0][1:] == ["3"] * 3
-
-
-def test_rows_of_older_code_are_lines_of_their_own():
-    """A row without a key of today is not averaged with the others, and its name says why."""
-    rows = rows_with({})
-    old = next(row for row in rows if row.labels["variant"] == "fedavg-rotating")
-    config = {key: value for key, value in old.config.items() if key != "hidden-dim"}
-    section = regimes.EXPERIMENT.render(
-        [replace(r, config=config) if r is old else r for r in rows]
-    )
-    assert "fedavg-rotating (older than hidden-dim)" in str(section.parts)
-
-
 def test_costs_by_hand():
     """Of the made-up run: 4 nodes x 90 tokens, 1000 tokens in all, 2000 bytes x 8 rounds, 60 s."""
     rows = {row.labels["variant"]: row for row in rows_with({})}
     assert [cost(rows["dance"]) for cost in COSTS.values()] == [0.36, 0.016, 50.0]
     assert [cost(rows["fedavg-full"]) for cost in COSTS.values()] == [1.0, 0.016, 50.0]
-
-
-def test_pictures_show_accuracy_against_every_cost(tmp_path):
-    section = regimes.EXPERIMENT.render(rows_with(AHEAD))
-    (picture,) = [part for part in section.parts if isinstance(part, Picture)]
-    assert picture.name == "regimes-costs-cora"
-    text = save(picture, tmp_path)[1].read_text()
-    for word in (*COSTS, "dance w/o NC", "fedgvd", "text 0.75"):
-        assert word in text

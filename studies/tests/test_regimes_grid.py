@@ -1,12 +1,10 @@
 """The grid of the study of regimes, by hand."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from dance_flwr_studies.engine.cells import Request
-from dance_flwr_studies.engine.folder import run_name, settings_of
-from dance_flwr_studies.engine.runner import check_labels
+from dance_flwr_studies.engine.folder import settings_of
 from dance_flwr_studies.protocols.regimes import protocol as regimes
 from dance_flwr_studies.protocols.regimes.grid import (
     AS_DANCE_READS,
@@ -15,14 +13,11 @@ from dance_flwr_studies.protocols.regimes.grid import (
     LEVELS,
     OTHERS,
     RANDOM_CORE,
-    ROTATING,
     SEEDS,
-    cells,
     levels_of,
     variants_at,
 )
 
-from dance_flwr.errors import UserError
 from dance_flwr.methods import get_spec
 
 LEVEL = {(level.regime, level.level): level for level in LEVELS}
@@ -46,20 +41,6 @@ def test_the_number_of_cells_is_that_of_the_plan(grid):
         "cora": paper,
         "citeseer": paper,
         "debian": 4 * (10 * 5 + 5) + others,
-    }
-
-
-def test_no_cell_is_run_twice(grid):
-    check_labels(grid)
-    first = [cell.config for cell in grid if cell.labels["seed"] == SEEDS[0]]
-    assert len({run_name(config) for config in first}) == len(first)
-
-
-def test_names_are_unique_and_every_regime_has_a_standard_level():
-    names = [variant.name for variant in (*EVERYWHERE, *OTHERS)]
-    assert len(set(names)) == len(names)
-    assert len(LEVEL) == len(LEVELS) and {level.regime for level in LEVELS} == {
-        *("standard", "labels", "skew", "text", "edges", "core")
     }
 
 
@@ -123,12 +104,6 @@ def test_debian_is_divided_by_its_teams(grid):
     assert levels_of("cora") == LEVELS
 
 
-def test_variants_are_the_controls(grid):
-    by_name = {cell.labels["variant"]: cell.config for cell in grid}
-    assert settings_of(by_name[ROTATING])["rotating.supervised-ratio"] == 2.25
-    assert settings_of(by_name[RANDOM_CORE])["dance.core-rule"] == "random"
-
-
 READING = ("text-pooling", "edge-gates", "class-prior")
 
 
@@ -149,13 +124,3 @@ def test_what_each_variant_reads_is_that_of_its_name(grid, variant, reading):
         if cell.labels["variant"] == variant and cell.labels["seed"] == SEEDS[0]
     }
     assert found == {reading}
-
-
-def test_a_ratio_that_is_asked_for_holds_where_no_cell_varies_it():
-    def asked(ratio, methods):
-        return Request(("debian",), methods, (0,), overrides={"condensation-ratio": ratio})
-
-    found = {c.config.condensation_ratio for c in cells(asked(0.3, ("dance",)))}
-    assert found == {0.3}
-    with pytest.raises(UserError, match="--set condensation-ratio"):
-        cells(replace(asked(0.3, ("dance",)), datasets=("cora",)))

@@ -16,16 +16,13 @@ from dance_flwr_studies.engine.folder import FACTS, Study, run_name, settings_of
 from dance_flwr_studies.engine.llm_rows import NEEDS
 from dance_flwr_studies.engine.rows import Rows, load_rows
 from dance_flwr_studies.protocols.main_table import RIVALS
-from dance_flwr_studies.protocols.regimes.protocol import selected_tokens
-from dance_flwr_studies.protocols.tokens import share_of_tokens
 from dance_flwr_studies.reports import paper_values as paper
 from dance_flwr_studies.reports.figures import save
 from dance_flwr_studies.reports.report import export_into, insert, write_report
-from dance_flwr_studies.reports.tables import NOTHING, groups, markdown, shared_settings
+from dance_flwr_studies.reports.tables import NOTHING, groups, markdown
 from dance_flwr_studies.reports.trained_nodes import (
     labelled_nodes,
     nodes_trained_on,
-    tokens_of_a_refresh,
 )
 from dance_flwr_studies.reports.verdicts import UNTESTED
 from study_support.rows import cells_of, facts_of, result_of, row_of, table_rows
@@ -74,47 +71,6 @@ def test_the_main_table_is_the_hand_computed_one():
     assert costs == ["dance", "7.5 (2 of 3)", "2.0 (2 of 3)"]
     # (18 + 12) / 2 labelled nodes
     assert table_rows(section, "fedavg-full")[-1] == ["fedavg-full", "15.0", "2.0"]
-
-
-def test_what_accuracy_hides_stands_beside_it_where_rows_have_it():
-    cells = cells_of("main-table", methods=("fedavg-full",))
-    rows = [row_of(cell, 0.8) for cell in cells]
-    render = get_experiment("main-table").render
-    assert len(table_rows(render(rows), "fedavg-full")) == 2  # accuracies and costs
-    counted = {"test_balanced_accuracy": 0.625, "test_calibration_error": 0.0312}
-    counted["test_worst_client"] = 0.5
-    rows[0] = replace(rows[0], result={**rows[0].result, **counted})
-    beyond = table_rows(render(rows), "fedavg-full")[-1]
-    assert beyond[1:] == ["15.0", "2.0", "70.0/62.5/50.0/3.1"]
-
-
-def test_dance_without_labels_has_a_row_beside_dance():
-    """At the largest ratio, without a number of the paper; (85 + 87) / 2."""
-    kept = ("dance", "fedavg-full")
-    cells = [cell for cell in cells_of("main-table") if cell.labels["method"] in kept]
-    without = [cell for cell in cells if "variant" in cell.labels]
-    assert [cell.labels["seed"] for cell in without] == [0, 1, 2]
-    assert {cell.labels["ratio"] for cell in without} == {0.08}
-    (dance, *_) = cells
-    full, own = (settings_of(cell.config) for cell in (dance, without[0]))
-    assert {key: own[key] for key in own if full[key] != own[key]} == {
-        "dance.label-evidence": False,
-        "class-prior": "none",
-    }
-    rows = [row_of(c, 0.9) for c in cells if c not in without]
-    rows += [row_of(c, v) for c, v in zip(without, (0.85, None, 0.87), strict=True)]
-    section = get_experiment("main-table").render(rows)
-    (scores,) = table_rows(section, "dance w/o labels | 0.08")
-    assert scores[2:] == ["86.00 ± 1.41 (2 of 3)", NOTHING]
-    assert table_rows(section, "dance w/o labels")[-1][1] == "7.5 (2 of 3)"
-    (table,) = [part for part in section.parts if part.startswith("| method | r |")]
-    assert [line.split(" | ")[:2] for line in table.splitlines()[2:]] == [
-        ["| dance", "0.08"],
-        ["| dance", "0.04"],
-        ["| dance", "0.02"],
-        ["| dance w/o labels", "0.08"],
-        ["| fedavg-full", "full"],
-    ]
 
 
 def test_methods_without_a_model_have_the_papers_number_where_all_methods_were_wanted():
@@ -178,33 +134,6 @@ def test_the_row_without_labels_is_asked_for_by_default_only():
     assert {run_name(c.config) for c in asked if "variant" in c.labels} == shared
 
 
-def test_a_row_without_labels_is_not_in_a_table_of_older_rows():
-    cells = cells_of("main-table", methods=("dance", "fedavg-full"))
-    rows = [row_of(cell, 0.5) for cell in cells if "variant" not in cell.labels]
-    text = str(get_experiment("main-table").render(rows).parts)
-    assert "w/o labels" not in text
-
-
-def test_one_seed_has_no_deviation():
-    cells = cells_of("main-table", methods=("fedavg-full",), seeds=(4,))
-    section = get_experiment("main-table").render([row_of(cells[0], 0.5)])
-    assert table_rows(section, "fedavg-full | full")[0][2] == "50.00"
-    assert any(str(part).startswith("1 seed.") for part in section.parts)
-
-
-def test_differences_are_taken_seed_by_seed():
-    cells = cells_of("ablation")
-    values = [0.9, 0.8, 0.7, 0.89, None, 0.68, *([None] * 6), 0.87, 0.77, 0.67, *([None] * 6)]
-    section = get_experiment("ablation").render(
-        [row_of(c, v) for c, v in zip(cells, values, strict=True)]
-    )
-    row = table_rows(section, "w/o TGR")[0]
-    # -1 and -2 points over the two seeds that both have
-    assert row[1:] == ["78.50 ± 14.85 (2 of 3)", "-1.50 ± 0.71 (2 of 3)", "87.08 ± 0.52"]
-    row = table_rows(section, "w/o labels")[0]
-    assert row[2:] == ["-3.00 ± 0.00", NOTHING], "no variant of the paper's"
-
-
 READING = ("text-pooling", "edge-gates", "class-prior")
 
 
@@ -261,37 +190,6 @@ def test_an_ablation_is_not_compared_with_a_full_method_of_older_code(tmp_path):
         "w/o TGR (older than class-prior, edge-gates, text-pooling)",
     )
     assert was[2] == "", "no full method of its version"
-
-
-def test_refresh_shows_the_papers_gain():
-    cells = cells_of("refresh-study", datasets=("citeseer",), seeds=(0,))
-    section = get_experiment("refresh-study").render(
-        [row_of(c, v) for c, v in zip(cells, [0.7, 0.69, 0.68, 0.66], strict=True)]
-    )
-    assert table_rows(section, "Static-DANCE")[0][2:] == ["+4.00", "+4.4"]
-    assert table_rows(section, "Refresh-Core-Only")[0][2:] == ["+1.00", NOTHING]
-
-
-def test_runtime_leaves_the_first_five_rounds_out():
-    cells = cells_of("runtime", methods=("fedavg-full", "dance"), seeds=(0,))
-    rows = [row_of(cell, 0.5) for cell in cells]
-    rows[1].result["steady_seconds"]["total"] = 2.5
-    section = get_experiment("runtime").render(rows)
-    assert table_rows(section, "fedavg-full")[0][1:] == ["1.000", "1.00", "40.0"], (
-        "8 (6 - 1) seconds once"
-    )
-    assert table_rows(section, "dance")[0][1:] == ["2.500", "2.50", "28.0"]
-
-
-def test_tokens_of_one_refresh_against_the_full_text():
-    section = get_experiment("tokens").render(
-        [row_of(cell, 0.5) for cell in cells_of("tokens", methods=("dance",))]
-    )
-    # 4 nodes x 90 tokens of 1000
-    assert table_rows(section, "dance | 0.08")[0][2:6] == ["2.0", "6.0", "90.0", "36.0"]
-    reading = "evidence of a condensed node, against a node's own text"
-    # 1000 tokens / 50 nodes
-    assert table_rows(section, reading)[0][1:] == ["90.0", "20.0", "+350.0"]
 
 
 def test_compared_rows_with_other_settings_say_so():
@@ -484,34 +382,6 @@ def test_an_update_takes_no_curve_from_an_experiment_that_shares_the_run(tmp_pat
     assert before[0].result["val_accuracy_by_round"]
 
 
-def test_a_study_folder_and_its_export_agree_about_unknown_keys(tmp_path):
-    older_rows(tmp_path, "fedavg-full", "smoothing")
-    (group,) = groups(load_rows(tmp_path / "first").by_experiment["main-table"])
-    assert "smoothing" not in group.rows[0].config and not group.note
-    unfinished = Study(tmp_path / "third")
-    fill(unfinished, "main-table", [], methods=("fedavg-full",), seeds=(0,), ratios=(0.08,))
-    (row,) = load_rows(unfinished.root).by_experiment["main-table"]
-    assert row.config["smoothing"] == "none" and not row.result, "it will run with today's keys"
-
-
-def test_settings_that_some_rows_do_not_know_are_not_shared():
-    rows = [
-        Row("x", {}, config={"rounds": 3, "smoothing": "none"}),
-        Row("x", {}, config={"rounds": 3}),
-    ]
-    assert shared_settings(rows, ("rounds", "smoothing")) == "rounds 3"
-
-
-def test_many_unknown_settings_are_counted():
-    cells = cells_of("main-table", methods=("fedavg-full",), seeds=(0,))
-    today = row_of(cells[0], 0.5)
-    missing = ("backbone", "smoothing", "ema-decay", "rounds")
-    older = replace(today, config={k: v for k, v in today.config.items() if k not in missing})
-    assert [group.note for group in groups([today, older])][1] == (
-        "older than backbone and 3 other settings"
-    )
-
-
 def test_asking_again_with_other_settings_replaces_a_cell(tmp_path):
     study = Study(tmp_path)
     fill(study, "ablation", [0.5] * 21)
@@ -544,17 +414,6 @@ def test_into_replaces_what_is_between_the_markers(study, tmp_path):
         insert(sections, tmp_path / "docs" / "out", tmp_path / "missing.md", print)
 
 
-def test_pictures_repeat_byte_for_byte(tmp_path):
-    cells = cells_of("convergence", methods=("dance", "fedavg-full"))
-    section = get_experiment("convergence").render(
-        [row_of(cell, 0.5 + 0.1 * i) for i, cell in enumerate(cells[:3])]
-    )
-    (picture,) = [part for part in section.parts if isinstance(part, Picture)]
-    once = [path.read_bytes() for path in save(picture, tmp_path)]
-    assert [path.read_bytes() for path in save(picture, tmp_path)] == once
-    assert b"communication round" in once[1] and b"<dc:date>" not in once[1]
-
-
 @pytest.fixture
 def no_matplotlib(monkeypatch):
     """A machine on which matplotlib cannot be imported."""
@@ -579,12 +438,6 @@ def test_without_matplotlib_tables_are_written_and_one_line_says_what_to_do(
     assert {"report.md", "main-table.md", "main-table.tex", "main-table.csv"} <= texts.keys()
     assert {Path(name).suffix for name in texts} == {".md", ".tex", ".csv"}
     assert not [name for name, text in texts.items() if ".png" in text or ".svg" in text]
-
-
-def test_missing_matplotlib_is_said_before_an_experiment_runs(cli, tmp_path, no_matplotlib):
-    asked = ("--datasets", "none-of-this-name", "--methods", "fedavg-full", "--seeds", "0")
-    done = cli("experiment", "main-table", *asked, "--out", tmp_path / "study")
-    assert "pip install 'dance-flwr[plots]'" in done.out.splitlines()[0]
 
 
 def test_a_report_has_the_table_in_four_forms_and_a_figure(tmp_path):
@@ -685,10 +538,3 @@ def synthetic(method):
 def test_labelled_nodes_include_those_of_the_full_graph_where_the_loss_reads_it():
     assert labelled_nodes(synthetic("gcond")) == 4.0
     assert labelled_nodes(synthetic("fedgvd")) == 4.0 + (18 + 12) / 2
-
-
-def test_nodes_without_text_have_no_tokens_but_not_zero():
-    row = synthetic("gcond")
-    assert tokens_of_a_refresh(row) is None
-    assert share_of_tokens(row) is None
-    assert selected_tokens(row) == 1.0  # thousand, all texts

@@ -9,10 +9,9 @@ import subprocess
 from statistics import mean, stdev
 
 import pytest
-from dance_flwr_studies.engine.cells import ACCURACIES
 from dance_flwr_studies.reports.figures import save
-from dance_flwr_studies.reports.results_table import Table, chart, latex, table_of
-from dance_flwr_studies.reports.tables import NOTHING, groups, stat_of
+from dance_flwr_studies.reports.results_table import Table, chart, latex
+from dance_flwr_studies.reports.tables import groups, stat_of
 from hypothesis import given
 from hypothesis import strategies as st
 from study_support.rows import cells_of, result_of, row_of
@@ -98,18 +97,6 @@ def test_markdown_keeps_the_cells_of_strangers_together():
     assert head == "| data set | method | accuracy % | macro-F1 % |" and note == "2 seeds."
     assert line == r"| a&#124;b \*c\* | m | 85.00 ± 7.07 | 33.33 (1 of 2) |"
     assert head.count("|") == rule.count("|") == line.count("|")
-
-
-def test_a_table_of_rows_has_only_labels_and_lines_with_a_value():
-    cells = cells_of("main-table", datasets=("mine",), methods=("fedavg-full", "dance"))
-    rows = [row_of(c, 0.5 if c.labels["ratio"] in ("full", 0.08) else None) for c in cells]
-    made = table_of(groups(rows), ACCURACIES, "")
-    assert made.keys == ["dataset", "method", "ratio"]
-    assert [keys for keys, _ in made.lines] == [
-        ["mine", "fedavg-full", "full"],
-        ["mine", "dance", "0.08"],
-    ]
-    assert NOTHING not in made.markdown() and "--" not in made.latex()
 
 
 def test_a_figure_shows_names_of_strangers_as_they_are(tmp_path):

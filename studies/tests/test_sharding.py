@@ -11,9 +11,9 @@ from dance_flwr_studies import get_experiment
 from dance_flwr_studies.engine import runner
 from dance_flwr_studies.engine.cell_filters import Shard, at_work, read_shard
 from dance_flwr_studies.engine.cells import Cell, Request
-from dance_flwr_studies.engine.folder import Study, run_name
+from dance_flwr_studies.engine.folder import run_name
 from dance_flwr_studies.engine.rows import load_rows
-from dance_flwr_studies.engine.start import Execution, start
+from dance_flwr_studies.engine.start import start
 from dance_flwr_studies.reports.report import export_into, write_report
 from support.graphs import SMALL
 from support.inline import Inline
@@ -114,8 +114,8 @@ def go(tiny, tmp_path, monkeypatch):
     def call(shard="", out="study", **options):
         asked = {"datasets": (str(tiny),), "seeds": (0,)}
         command = "dance-flwr experiment ablation"
-        execution = Execution(shard=shard, command=command, **options)
-        return start("ablation", asked, PAIRS, tmp_path / out, execution)
+        out = tmp_path / out
+        return start("ablation", asked, PAIRS, out, shard=shard, command=command, **options)
 
     return call
 
@@ -162,11 +162,6 @@ def test_the_union_of_all_shards_is_the_whole(go, tmp_path, capsys):
     assert "0 made, 7 found" in capsys.readouterr().out and len(Inline.done) == 2 * runs
 
 
-def test_a_share_may_be_empty(go, tmp_path, capsys):
-    assert go("99/99") == 0
-    assert "shard       99/99: 0 of 7 cells" in capsys.readouterr().out and not Inline.done
-
-
 def test_known_rows_move_no_cell_to_another_share(go, tmp_path):
     """Rows that are published while an array runs must not change the division."""
     rows = tmp_path / "rows.jsonl"
@@ -202,13 +197,6 @@ def test_shards_of_one_division_work_side_by_side_and_nothing_else(tmp_path):
         pass
     with at_work(tmp_path, Shard(1, 2)):  # every lock was given back
         pass
-
-
-def test_a_dry_run_shows_the_share(go, tmp_path, capsys):
-    assert go("2/2", dry_run=True) == 0
-    text = capsys.readouterr().out
-    assert "shard       2/2: 3 of 7 cells" in text and "3 runs" in text
-    assert not Study(tmp_path / "study").grids.exists()
 
 
 def test_the_slurm_script_runs_every_share_once(cli, tmp_path):

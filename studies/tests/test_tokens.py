@@ -1,8 +1,6 @@
 """Tokens: three ledgers, the readings of the paper's claim, and a verdict for each rival."""
 
-import json
 from dataclasses import replace
-from statistics import fmean
 
 import pytest
 from dance_flwr_studies import get_experiment
@@ -11,12 +9,10 @@ from dance_flwr_studies.engine.compact_rows import compact
 from dance_flwr_studies.engine.folder import FACTS, Study, read_json, run_name, settings_of
 from dance_flwr_studies.engine.llm_rows import NEEDS, stamp
 from dance_flwr_studies.engine.worker import Task, perform
-from dance_flwr_studies.protocols.token_claim import CLAIM, Verdict, judge
-from dance_flwr_studies.reports.tables import NOTHING
+from dance_flwr_studies.protocols.token_claim import Verdict, judge
 from study_support.rows import cells_of, row_of, table_rows
 from support.counted_method import QUESTIONS, register
 from support.graphs import SMALL
-from support.project import PROJECT
 
 from dance_flwr.config.tree import parse
 from dance_flwr.data.prepare import prepare
@@ -126,54 +122,9 @@ def test_every_rival_has_a_verdict_and_rows_that_are_no_results_give_none(rival)
     assert verdict([*full, *summaries(10), *beside]) == "fails: too few tokens saved"
 
 
-def test_tokens_of_a_run_stand_beside_those_of_a_refresh(rival):
-    section = TOKENS.render([*summaries(600), *rivals(600)])
-    # 90 tokens of 4 condensed nodes in 1000; all refreshes, each chunk once, language model.
-    counts = ["2.0", "6.0", "90.0", "36.0", "900", "300", "600"]
-    assert table_rows(section, "dance with summaries") == [
-        ["dance with summaries", "0.08", *counts]
-    ]
-    nothing = [NOTHING] * 4
-    assert table_rows(section, "llm4rgnn")[0] == ["llm4rgnn", "full", *nothing, "900", "300", "600"]
-    assert "Tokens that the encoder reads, every text once: 1000." in section.parts
-
-
 def test_a_stub_is_stamped(rival):
     section = TOKENS.render(rivals(600, backend="stub"))
     assert table_rows(section, "llm4rgnn [stub, no result]")
-
-
-def test_the_readings_of_the_page_are_those_of_the_committed_rows():
-    """Recomputed line by line from the file of rows, without the code of the tables."""
-    lines = (PROJECT / "studies" / "reproduction" / "results.jsonl").read_text("utf-8").splitlines()
-    runs = [line for line in map(json.loads, lines) if line["kind"] == "run"]
-    section = (PROJECT / "studies" / "reproduction" / "tokens.md").read_text("utf-8")
-    for dataset in ("cora", "citeseer"):
-        text = section.partition(f"**{dataset}**")[2].partition("\n**")[0]
-        labels = {"dataset": dataset, "method": "dance", "ratio": 0.08}
-        dance = [
-            run["result"]
-            for run in runs
-            for use in run["uses"]
-            if use["experiment"] == "tokens" and labels.items() <= use["labels"].items()
-        ]
-        packs = [
-            use["analysis"]["compactness"]
-            for run in runs
-            for use in run["uses"]
-            if use["experiment"] == "faithfulness" and use["labels"]["dataset"] == dataset
-        ]
-        assert len(dance) >= 5 and packs
-        nodes = [run["per_condensed_node"] for run in dance]
-        local = [sum(run["encoder_tokens"]) for run in dance]
-        mine = fmean(node["tokens"] for node in nodes)
-        own = fmean(sum(r["encoder_tokens"]) / sum(r["nodes_per_client"]) for r in dance)
-        refresh = fmean(node["tokens"] * node["nodes_per_round"] for node in nodes)
-        pack, pool = (fmean(row[name] for row in packs) for name in ("tokens", "pool-tokens"))
-        for tokens, against in ((mine, own), (pack, pool), (refresh, fmean(local))):
-            change = 100 * (tokens / against - 1)
-            assert f"| {tokens:,.1f} | {against:,.1f} | {change:+.1f} |" in text
-        assert f"| the paper's number | {NOTHING} | {NOTHING} | {-100 * CLAIM:+.2f} |" in text
 
 
 def test_by_default_no_experiment_runs_a_method_that_asks(rival):

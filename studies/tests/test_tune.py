@@ -2,8 +2,6 @@
 used.
 """
 
-import json
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +18,7 @@ from dance_flwr_studies.protocols import settings
 
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.reading import read_config
-from dance_flwr.config.tree import flatten, parse
+from dance_flwr.config.tree import parse
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.data.graphs.folder import read_folder, write_folder
 from dance_flwr.data.graphs.graph import TEST, TRAIN
@@ -194,39 +192,7 @@ NOTHING_TO_CHOOSE_BY = (
 )
 
 
-def test_a_search_without_validation_nodes_is_refused_before_texts_are_encoded(
-    unvalidated, tmp_path
-):
+def test_a_search_without_validation_nodes_is_refused_before_a_run(unvalidated, tmp_path):
     with pytest.raises(UserError, match=NOTHING_TO_CHOOSE_BY):
         search(unvalidated, Study(tmp_path / "study"), 1, lambda line: None)
-    assert not list((tmp_path / "root").rglob("*.npy"))
     assert not (tmp_path / "study").exists()
-
-
-def test_a_split_that_leaves_no_validation_node_is_refused_before_a_run(
-    tiny, tmp_path, unvalidated
-):
-    graph = read_folder(tiny)
-    write_folder(graph.subgraph(np.arange(9), "few"), tmp_path / "few")
-    shares = {"val-ratio": 1e-9, "train-ratio": 0.8 - 1e-9, "test-ratio": 0.2, "clients": 2}
-    few = replace(
-        unvalidated,
-        dataset=str(tmp_path / "few"),
-        overrides={**unvalidated.overrides, **shares},
-    )
-    with pytest.raises(UserError, match=NOTHING_TO_CHOOSE_BY):
-        search(few, Study(tmp_path / "study"), 1, lambda line: None)
-
-
-def test_a_finished_run_without_validation_nodes_is_refused(run, unvalidated, tmp_path):
-    study = Study(tmp_path / "study")
-    config = unvalidated.cells(0, tune._defaults(unvalidated))[0].config
-    keys = {"clients": config.clients, "rounds": 1, "method": "fedavg-full"}
-    finished = run(data=unvalidated.dataset, **keys)
-    folder = shutil.copytree(finished.folder, study.run_folder(config))
-    result = json.loads((folder / "result.json").read_text())
-    result["config"] = flatten(config)
-    (folder / "result.json").write_text(json.dumps(result))
-    assert study.has_run(config)
-    with pytest.raises(UserError, match=NOTHING_TO_CHOOSE_BY):
-        search(unvalidated, study, 1, lambda line: None)

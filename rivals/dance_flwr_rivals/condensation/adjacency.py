@@ -62,7 +62,6 @@ class PairNetwork(nn.Module):
         return (left - left_mean) * scale, (right - right_mean) * scale + self.shifts[0]
 
     def _logits(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return g of every pair, [K, K]."""
         size = max(1, self.pairs // max(1, len(right)))
         # All pairs in one block; a single pair has no variance that `batch_norm` accepts.
         if size >= len(left) > 1:
@@ -84,7 +83,6 @@ class PairNetwork(nn.Module):
         return torch.cat(rows)
 
     def _second(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return the second layer before its normalisation, [k, K, width]."""
         return self.second(torch.relu(left[:, None] + right))  # type: ignore[no-any-return]
 
     def _block_moments(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:

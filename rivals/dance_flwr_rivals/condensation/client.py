@@ -1,14 +1,15 @@
 """The client side of methods that condense a graph once to S = (X', A', Y'), and of GCond."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.config.options import Section
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.nodes import class_quotas, node_budget
 from dance_flwr.data.graphs.graph import VAL
@@ -109,11 +110,14 @@ def validation_accuracy(
 
 
 class CondensingMethod(PlainMethod):
-    """Condenses before its first training, keeps S in its folder of the run, trains on S."""
+    """Condenses before its first training, keeps S in its folder of the run, trains on S.
 
-    def settings(self, config: RunConfig) -> Mapping[str, Any]:
-        """Return the settings of the method on which S depends."""
-        raise NotImplementedError
+    Attributes
+    ----------
+    section : the settings of the method on which S depends
+    """
+
+    section: ClassVar[type[Section]]
 
     def condense(self, data: ClientData, config: RunConfig, quotas: Tensor) -> Condensed:
         """Return S with K_c rows of class c, sorted by class."""
@@ -128,7 +132,7 @@ class CondensingMethod(PlainMethod):
         """
         # The width too: S is selected by a network of this width.
         sizes = {"ratio": config.condensation_ratio, "hidden": config.hidden_dim}
-        key = {**cache_key(data, config), **sizes, **self.settings(config)}
+        key = {**cache_key(data, config), **sizes, **asdict(self.section.of(config))}
         with report.phase("nodes"):
             arrays = load_or_compute(data, info.run, key, lambda: self.arrays(data, config))
         condensed = Condensed(arrays["condensed_labels"], arrays["features"], arrays["adjacency"])
@@ -178,9 +182,7 @@ def real_graph(data: ClientData) -> RealGraph:
 class GCond(CondensingMethod):
     """The plain network on a synthetic graph whose gradients match those of the real graph."""
 
-    def settings(self, config: RunConfig) -> Mapping[str, Any]:
-        """Return `condense.*`."""
-        return asdict(CondenseConfig.of(config))
+    section = CondenseConfig
 
     def condense(self, data: ClientData, config: RunConfig, quotas: Tensor) -> Condensed:
         """Match the gradients of the client's training graph."""

@@ -55,9 +55,7 @@ def layer_normalise(features: Tensor) -> Tensor:
 
 def as_upload(condensed: Condensed) -> dict[str, Tensor]:
     """Return S as tensors by name."""
-    return dict(
-        zip(GRAPH, (condensed.features, condensed.adjacency, condensed.labels), strict=True)
-    )
+    return {name: getattr(condensed, name) for name in GRAPH}
 
 
 def graph_in(upload: Mapping[str, Tensor]) -> Condensed:
@@ -85,8 +83,6 @@ def graph_fault(upload: Mapping[str, Tensor], dim: int, classes: int) -> str:
         return f"expected labels from 0 to {classes - 1} in ascending order, found other labels"
     if not bool(((adjacency >= 0) & (adjacency <= 1)).all()) or bool(adjacency.diagonal().any()):
         return "expected an adjacency in [0, 1] with a zero diagonal, found other entries"
-    return (
-        ""
-        if adjacency.equal(adjacency.T)
-        else "expected a symmetric adjacency, found an asymmetric one"
-    )
+    if not adjacency.equal(adjacency.T):
+        return "expected a symmetric adjacency, found an asymmetric one"
+    return ""

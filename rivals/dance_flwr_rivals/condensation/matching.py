@@ -77,29 +77,15 @@ def class_gradients(network: Network, hidden: Tensor, labels: Tensor) -> tuple[T
 
 
 def matching_loss(
-    network: Network, condensed: tuple[Tensor, Tensor], real: tuple[Tensor, Tensor], kind: str
+    target: tuple[Tensor, Tensor], network: Network, condensed: tuple[Tensor, Tensor], kind: str
 ) -> Tensor:
     """L = sum_c (K_c / max K_c) D(G'_c, G_c), a scalar.
 
     Parameters
     ----------
-    condensed, real : (Z, labels), labels sorted; only the first pair gets a gradient
+    target : G, as `class_gradients` returns it, without a gradient
+    condensed : (Z, labels), labels sorted
     kind : name in `DISTANCES`
-    """
-    # The real side is a target; only S gets a gradient.
-    with torch.no_grad():
-        target = class_gradients(network, *real)
-    return distance_to_gradients(target, network, condensed, kind)
-
-
-def distance_to_gradients(
-    target: tuple[Tensor, Tensor], network: Network, condensed: tuple[Tensor, Tensor], kind: str
-) -> Tensor:
-    """L = sum_c (K_c / max K_c) D(G'_c, G_c), as `matching_loss`, for gradients G that are known.
-
-    Parameters
-    ----------
-    target : G, as `class_gradients` returns it
     """
     # Classes with more condensed nodes count more, as in the public code.
     sizes = torch.bincount(condensed[1], minlength=len(network.bias))
@@ -199,15 +185,16 @@ class Matching:
         self.features.requires_grad_(bool(turn))
         self.pairs.requires_grad_(not turn)
         optimizer.zero_grad()
-        loss = matching_loss(
-            network, (self.propagated(), self.labels), self._real, self._settings.distance
-        )
+        # The real side is a target; only S gets a gradient.
+        with torch.no_grad():
+            target = class_gradients(network, *self._real)
+        condensed = self.propagated(), self.labels
+        loss = matching_loss(target, network, condensed, self._settings.distance)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         return float(loss.detach())
 
     def _train(self, network: Network, optimizer: torch.optim.Optimizer) -> None:
-        """Train theta on the current S for `inner` steps of the mean cross-entropy."""
         hidden = self.propagated()
         for _ in range(self._settings.inner):
             # The gradient of the mean cross-entropy, written out: no graph of operations is

@@ -33,7 +33,7 @@ from dance_flwr_rivals.condensation.graphs import (
     graph_in,
     layer_normalise,
 )
-from dance_flwr_rivals.condensation.matching import Network, distance_to_gradients
+from dance_flwr_rivals.condensation.matching import Network, matching_loss
 from dance_flwr_rivals.fedgm import FedGmConfig
 from dance_flwr_rivals.stateful import StatefulServerSide
 
@@ -109,7 +109,7 @@ def refine(
         [_propagate(x, block.graph.adjacency) for x, block in zip(free, blocks, strict=True)]
     )
     # Step 2: match the pooled gradients; only X' moves, A' stays block diagonal.
-    loss = distance_to_gradients(target, network, (hidden[rows], labels[rows]), kind)
+    loss = matching_loss(target, network, (hidden[rows], labels[rows]), kind)
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     refined = [
@@ -233,7 +233,6 @@ class FedGmServer(StatefulServerSide):
     def _refine(
         self, uploads: Sequence[Mapping[str, Tensor]], round_: int
     ) -> tuple[list[Block], float]:
-        """Refine the X' of all stored graphs; return their blocks and the loss."""
         counts = torch.stack([upload["counts"] for upload in uploads])
         target = pool_gradients(
             [(upload["weights"], upload["biases"]) for upload in uploads], counts
@@ -266,7 +265,6 @@ class FedGmServer(StatefulServerSide):
         return Block(replace(graph, features=state.pop("refined")), state)
 
     def _deploy(self, blocks: Sequence[Block], start: State, round_: int) -> State:
-        """Return the parameters of a network trained on S; those of before where none is due."""
         settings = FedGmConfig.of(self.config)
         # In round 1, so that validation has a trained network, and in the last, which is deployed.
         if (round_ - 1) % settings.train_every and round_ != self.config.rounds:

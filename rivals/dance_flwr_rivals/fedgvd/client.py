@@ -1,9 +1,5 @@
 """The client side of FedGVD."""
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -34,9 +30,7 @@ LOGITS = "logits"  # the server's logits of the client's condensed rows, [K, C]
 class FedGvd(CondensingMethod):
     """omega_k <- argmin CE(real graph) + gamma CE(S) + lambda MSE(Z, Z_g), started at omega_k."""
 
-    def settings(self, config: RunConfig) -> Mapping[str, Any]:
-        """Return `fedgvd.*`."""
-        return asdict(FedGvdConfig.of(config))
+    section = FedGvdConfig
 
     def condense(self, data: ClientData, config: RunConfig, quotas: Tensor) -> Condensed:
         """Condense the client's training graph with a teacher and class statistics."""
@@ -73,7 +67,7 @@ class FedGvd(CondensingMethod):
             total = labelled_loss(model, real, real.labels, weights=weights)
             # Skipped where it has no weight, so that no dropout is drawn: this is `local-only`,
             # draw by draw.
-            if uses_condensed(settings) and condensed.labels.numel():
+            if (settings.condensed_weight or settings.teaching_weight) and condensed.labels.numel():
                 logits = model.graph_logits(model.backbone(condensed.features, condensed_hop))
                 total = total + condensed_loss(
                     *(logits, condensed.labels, server_logits, settings, weights)
@@ -86,11 +80,6 @@ class FedGvd(CondensingMethod):
         if info.needs_initial_upload:
             report.statistics = as_upload(condensed)
         return report
-
-
-def uses_condensed(config: FedGvdConfig) -> bool:
-    """Return whether S is part of the loss; if not, this is training in isolation."""
-    return config.condensed_weight > 0 or config.teaching_weight > 0
 
 
 def condensed_loss(

@@ -134,7 +134,6 @@ class FedGvdServer(StatefulServerSide, Personalised):
         return replace(merged, seconds={"teach": time.perf_counter() - begin})
 
     def _teach(self) -> None:
-        """Train the network on all stored graphs; store it and its logits."""
         clients, settings = self.holders(), FedGvdConfig.of(self.config)
         graphs = [graph_in(self.collected(client)) for client in clients]
         # One initial network per run; the checkpoint has what it has learnt since.

@@ -19,7 +19,7 @@ from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.seeding import seeded
 from dance_flwr_rivals.fedsage import FedSageConfig, neighgen
-from dance_flwr_rivals.fedsage.graphs import GeneratedNodes, augmented_operator
+from dance_flwr_rivals.fedsage.graphs import GeneratedNodes, links_of
 from dance_flwr_rivals.fedsage.learning import State
 from dance_flwr_rivals.fedsage.neighgen import (
     GENERATED,
@@ -30,7 +30,7 @@ from dance_flwr_rivals.fedsage.neighgen import (
     read,
     write,
 )
-from dance_flwr_rivals.refined_graph import with_generated_nodes
+from dance_flwr_rivals.refined_graph import augmented_operator, with_generated_nodes
 
 _LAST_STEP = "exchanged"  # the last step that the generator has taken
 
@@ -105,7 +105,8 @@ def augmented_graph(
     graph = complete_graphs(data)[name]
     # P = 0 is FedAvg, bit by bit.
     if not FedSageConfig.of(config).max_generated_per_node:
-        return _augment(graph, neighgen.no_generated_nodes(data), data, kind)
+        nothing = torch.zeros(0, dtype=torch.int64, device=data.device)
+        return _augment(graph, GeneratedNodes(nothing, data.features[:0]), data, kind)
     # Away during the exchange, or the folder is lost: the client goes on with a generator of its
     # own.
     generated = None if path.is_file() else _generate_alone(path, data, config)
@@ -121,7 +122,8 @@ def augmented_graph(
 def _augment(
     graph: LocalGraph, added: GeneratedNodes, data: ClientData, kind: str
 ) -> LabelledGraph:
-    operator = augmented_operator(kind, *graph.edges(), added.owners, data.num_nodes)
+    sizes = data.num_nodes, len(added.owners)
+    operator = augmented_operator(kind, *graph.edges(), links_of(added.owners), sizes)
     return with_generated_nodes(data, added.features, operator)
 
 
@@ -138,7 +140,6 @@ def _generate_alone(path: Path, data: ClientData, config: RunConfig) -> State:
 
 
 def _finish(folder: Path, state: State, data: ClientData, config: RunConfig) -> State:
-    """Generate the neighbours, write them and delete the generator."""
     generated = neighgen.generate(state, data, config)
     write(folder / GENERATED, generated)
     # Rounds need the neighbours alone; the generator takes megabytes.

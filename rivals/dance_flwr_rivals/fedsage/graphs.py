@@ -152,18 +152,6 @@ def select_generated(nodes: Tensor, generated: Tensor, counts: Tensor) -> Genera
     return GeneratedNodes(nodes.repeat_interleave(counts), generated[used])
 
 
-def augmented_operator(kind: str, rows: Tensor, cols: Tensor, owners: Tensor, nodes: int) -> Tensor:
-    """Return the propagation operator of a graph and its generated nodes, [n + g, n + g] sparse.
-
-    The g generated nodes follow the n real ones. Each has an edge in both directions: messages
-    flow from source to target, so that edges from real to generated nodes alone, as in one public
-    code, would change no real node.
-
-    Parameters
-    ----------
-    rows, cols : [E] int64, edges in both directions; owners : [g] int64; nodes : n
-    """
-    added = torch.arange(nodes, nodes + len(owners), device=rows.device)
-    rows, cols = torch.cat([rows, owners, added]), torch.cat([cols, added, owners])
-    weights = torch.ones(len(rows), device=rows.device)
-    return operator(kind, rows, cols, weights, nodes + len(owners))
+def links_of(owners: Tensor) -> Tensor:
+    """Return the link of each generated node to its owner; [g] -> [2, g] int64."""
+    return torch.stack([torch.arange(len(owners), device=owners.device), owners])

@@ -12,8 +12,8 @@ from dance_flwr.nn.model import PlainModel
 from dance_flwr_rivals.fedsage import FedSageConfig
 from dance_flwr_rivals.fedsage.graphs import (
     ImpairedGraph,
-    augmented_operator,
     feature_loss,
+    links_of,
     nearest_distances,
     select_generated,
 )
@@ -26,6 +26,7 @@ from dance_flwr_rivals.fedsage.networks import (
     load_feature_generator,
     round_counts,
 )
+from dance_flwr_rivals.refined_graph import augmented_operator
 
 State = dict[str, Tensor]
 FEATURE_GENERATOR = "feature-generator/"  # prefix of fGen's parameters in a state
@@ -121,7 +122,8 @@ def generator_loss(
     if not config.class_weight or not bool(known.any()):
         return loss
     nodes, kind = len(graph.nodes), classifier.backbone.operator
-    operator = augmented_operator(kind, graph.rows, graph.cols, added.owners, nodes)
+    sizes, links = (nodes, len(added.owners)), links_of(added.owners)
+    operator = augmented_operator(kind, graph.rows, graph.cols, links, sizes)
     features = torch.cat([sample.features[graph.nodes], added.features])
     # Generated nodes have no label: the loss covers the real ones.
     logits = classifier.graph_logits(classifier.backbone(features, operator))[:nodes]
@@ -190,23 +192,6 @@ def _adam(model: nn.Module, config: FedSageConfig) -> torch.optim.Adam:
     )
 
 
-def cross_loss(
-    generated: Tensor, counts: Tensor, targets: Tensor, features: Tensor, clients: int
-) -> Tensor:
-    """(1 / M) mean_v sum_{p < c_v} min_{u in T_v} ||x'_vp - x_u||^2 over the b nodes of the batch.
-
-    Parameters
-    ----------
-    generated : x', [b, P, F]
-    counts : c, [b] int64
-    targets : T, [b, D] int64 rows of `features`, padded with -1
-    features : [n, F]
-    clients : M
-    """
-    distances = nearest_distances(generated, counts, targets, features)
-    return distances.sum() / (max(len(counts), 1) * clients)
-
-
 def cross_gradient(
     feature_generator: FeatureGenerator,
     latents: Tensor,
@@ -215,10 +200,11 @@ def cross_gradient(
     features: Tensor,
     clients: int,
 ) -> State:
-    """Return d cross_loss / d theta of another client's fGen, by parameter name.
+    """Return d L / d theta of another client's fGen, by parameter name.
 
-    Each node of the batch is compared with the neighbours of a random local node. The gradient is
-    zero where the batch is empty or no local node has a neighbour.
+    L = (1 / M) mean_v sum_{p < c_v} min_{u in T_v} ||x'_vp - x_u||^2 over the b nodes of the batch;
+    T_v are the neighbours of a random local node. The gradient is zero where the batch is empty or
+    no local node has a neighbour.
 
     Parameters
     ----------
@@ -235,6 +221,7 @@ def cross_gradient(
         return {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
     # Targets are the neighbours of a random local node, as in the paper's code.
     targets = table[nodes[torch.randint(len(nodes), (len(counts),)).to(nodes.device)]]
-    loss = cross_loss(feature_generator(latents), counts, targets, features, clients)
+    distances = nearest_distances(feature_generator(latents), counts, targets, features)
+    loss = distances.sum() / (len(counts) * clients)
     gradients = torch.autograd.grad(loss, list(parameters.values()))
     return dict(zip(parameters, gradients, strict=True))

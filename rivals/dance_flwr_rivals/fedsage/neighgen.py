@@ -84,7 +84,8 @@ def start(data: ClientData, config: RunConfig) -> State:
     # Validation nodes alone: hidden test nodes would be targets, and leak.
     hidden = draw_hidden_nodes(data.split == VAL, settings.hidden_ratio_of_val_nodes)
     sample = _impaired_sample(data, settings, hidden)
-    model = NeighGen(_widths(data, settings), _classifier(data, config)).to(data.device)
+    widths = Widths.of(data.text_dim, settings)
+    model = NeighGen(widths, _classifier(data, config)).to(data.device)
     train_locally(model, sample, settings)
     state = _prefixed(FEATURE_GENERATOR, model.feature_generator.state_dict())
     state |= _prefixed(_CLASSIFIER, model.classifier.state_dict()) | {_HIDDEN: hidden}
@@ -143,6 +144,11 @@ def visit(data: ClientData, config: RunConfig, inbox: Mapping[str, Tensor]) -> S
     return answer
 
 
+def generated_nodes(generated: State, name: str) -> GeneratedNodes:
+    """Return the generated nodes of one complete graph from what `generate` returned."""
+    return GeneratedNodes(generated[name + _OWNERS], generated[name + _FEATURES])
+
+
 @torch.no_grad()
 def generate(state: State, data: ClientData, config: RunConfig) -> State:
     """Return the generated neighbours of each complete graph.
@@ -165,17 +171,6 @@ def generate(state: State, data: ClientData, config: RunConfig) -> State:
         generated[name + _OWNERS] = torch.cat([block.owners for block in blocks])
         generated[name + _FEATURES] = torch.cat([block.features for block in blocks])
     return generated
-
-
-def generated_nodes(generated: State, name: str) -> GeneratedNodes:
-    """Return the generated nodes of one complete graph from what `generate` returned."""
-    return GeneratedNodes(generated[name + _OWNERS], generated[name + _FEATURES])
-
-
-def no_generated_nodes(data: ClientData) -> GeneratedNodes:
-    """Return an empty set of generated nodes."""
-    owners = torch.zeros(0, dtype=torch.int64, device=data.device)
-    return GeneratedNodes(owners, data.features[:0])
 
 
 def complete_graphs(data: ClientData) -> dict[str, LocalGraph]:
@@ -207,12 +202,8 @@ def _classifier(data: ClientData, config: RunConfig) -> PlainModel:
 def _feature_generator(
     weights: Mapping[str, Tensor], data: ClientData, config: RunConfig
 ) -> FeatureGenerator:
-    widths = _widths(data, FedSageConfig.of(config))
+    widths = Widths.of(data.text_dim, FedSageConfig.of(config))
     return load_feature_generator(weights, widths, config.dropout)
-
-
-def _widths(data: ClientData, settings: FedSageConfig) -> Widths:
-    return Widths.of(data.text_dim, settings)
 
 
 def _prefixed(prefix: str, state: Mapping[str, Tensor]) -> State:

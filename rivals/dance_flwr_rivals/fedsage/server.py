@@ -96,14 +96,12 @@ class GeneratorExchange:
         return {client: sums.get(client, {}) for client in generators}
 
     def _generator_fault(self, client: int, answer: State) -> str:
-        """Return a fault of a generator or its batch of nodes, "" if both are valid."""
         batch: State = {name: answer[name] for name in ("latents", "counts") if name in answer}
         weights = {name: tensor for name, tensor in answer.items() if name not in batch}
         return model_fault(weights, self._generator) or _batch_fault(batch, self._latent_dim)
 
 
 def _batch_fault(batch: Mapping[str, Tensor], width: int) -> str:
-    """Return a fault of the batch of nodes sent with a generator, "" if it is valid."""
     latents, counts = batch.get("latents"), batch.get("counts")
     if latents is None or counts is None:
         return "expected latents and counts beside a generator, found none"

@@ -8,6 +8,7 @@ It never holds the class of a node that it asks for, nor of a validation or test
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -177,13 +178,18 @@ def questions(nodes: LocalNodes, tree: Tree, config: RunConfig, count: Count) ->
     # Stable: nodes of a community in the order of their ids, so that prompts and cache keys repeat.
     order = torch.sort(tree.community, stable=True).indices
     sizes = torch.bincount(tree.community, minlength=tree.communities).tolist()
-    cut = _Cut(nodes, count)
+
+    # A text is shown in several prompts, and counting its tokens costs a call of the tokeniser.
+    @cache
+    def cut(node: int, limit: int) -> str:
+        return beginning(nodes.texts[node], limit, count)
+
     for members in torch.split(order, sizes):
         # Half of a community at most, so that the other half can be shown.
         step = min(limit, -(-len(members) // 2))
         for targets in torch.split(members, max(step, 1)):
             if len(targets):
-                yield _question(nodes, members, targets, config, cut)
+                yield _question(nodes, members, targets, config, cut, count)
 
 
 def max_targets(classes: tuple[str, ...], config: RunConfig, count: Count) -> int:
@@ -209,19 +215,23 @@ def _reply_limit(classes: tuple[str, ...], targets: int, count: Count) -> int:
 
 
 def _question(
-    nodes: LocalNodes, members: Tensor, targets: Tensor, config: RunConfig, cut: "_Cut"
+    nodes: LocalNodes,
+    members: Tensor,
+    targets: Tensor,
+    config: RunConfig,
+    cut: Callable[[int, int], str],
+    count: Count,
 ) -> Question:
     # What is asked for is never among the members, whose classes are shown.
     others = members[~torch.isin(members, targets)]
     closest = closest_members(nodes, targets, others, LlataConfig.of(config).members)
     names = {-1: "", **dict(enumerate(nodes.class_names))}
-    limit = _reply_limit(nodes.class_names, len(targets), cut.count)
+    limit = _reply_limit(nodes.class_names, len(targets), count)
     prompt = community_template(nodes.class_names, len(targets), limit).fill(
         classes=nodes.class_names,
-        targets=[cut.text(node, TARGET_TOKENS) for node in targets.tolist()],
+        targets=[cut(node, TARGET_TOKENS) for node in targets.tolist()],
         members=[
-            (cut.text(node, MEMBER_TOKENS), names[int(nodes.labels[node])])
-            for node in closest.tolist()
+            (cut(node, MEMBER_TOKENS), names[int(nodes.labels[node])]) for node in closest.tolist()
         ],
     )
     return Question(targets, prompt)
@@ -241,21 +251,6 @@ def closest_members(nodes: LocalNodes, targets: Tensor, others: Tensor, limit: i
     rest = ranked[~torch.isin(ranked, first)][: limit - len(first)]
     chosen = torch.cat([first, rest])
     return ranked[torch.isin(ranked, chosen)]
-
-
-class _Cut:
-    """Cuts texts to a number of tokens, in whole words, and remembers the results."""
-
-    def __init__(self, nodes: LocalNodes, count: Count) -> None:
-        self._nodes, self.count = nodes, count
-        self._known: dict[tuple[int, int], str] = {}
-
-    def text(self, node: int, limit: int) -> str:
-        """Return the longest beginning of a node's text that has at most `limit` tokens."""
-        # A text is shown in several prompts, and counting its tokens costs a call of the tokeniser.
-        if (node, limit) not in self._known:
-            self._known[node, limit] = beginning(self._nodes.texts[node], limit, self.count)
-        return self._known[node, limit]
 
 
 def beginning(text: str, limit: int, count: Count) -> str:

@@ -144,7 +144,6 @@ def community_tree(pairs: Tensor, nodes: int, height: int) -> Tree:
 
 
 def _grouping(items: Items, total: float) -> Tensor:
-    """Return the group of each item, [n] int64, numbered by their first items."""
     # Every item starts alone.
     group = torch.arange(items.size)
     while True:

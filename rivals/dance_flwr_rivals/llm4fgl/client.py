@@ -27,11 +27,10 @@ from dance_flwr_rivals.llm4fgl.generation import (
 from dance_flwr_rivals.llm4fgl.predictor import (
     GeneratingModel,
     LocalPairs,
-    augmented_operator,
     train_predictor,
 )
 from dance_flwr_rivals.llm4fgl.writing import ModelWriter, Recombiner, Writer, planned_calls
-from dance_flwr_rivals.refined_graph import with_generated_nodes
+from dance_flwr_rivals.refined_graph import augmented_operator, with_generated_nodes
 
 
 class Llm4Fgl(FedAvgFull):
@@ -194,13 +193,13 @@ def augmented_graph(
 
     def augment() -> LabelledGraph:
         features, links = generation.features[generation.used], generation.links[name]
-        operator = augmented_operator(graphs_of(data)[name], links, len(features), kind)
+        graph, sizes = graphs_of(data)[name], (data.num_nodes, len(features))
+        operator = augmented_operator(kind, *graph.edges(), links, sizes, graph.gates)
         return with_generated_nodes(data, features, operator)
 
     return data.cached(f"llm4fgl {name}", (generation, kind), augment)
 
 
 def _confidence(model: PlainModel, data: ClientData, graph: LabelledGraph) -> tuple[Tensor, Tensor]:
-    """Return the largest probability and the predicted class of every generated node, [g] each."""
     confidence, predicted = class_probabilities(model, graph)[data.num_nodes :].max(dim=1)
     return confidence, predicted

@@ -85,7 +85,6 @@ def _path(data: ClientData, run: str, version: int) -> Path:
 
 
 def _read(data: ClientData, path: Path, version: int) -> Generation | None:
-    """Return the version in a file; None if the file is damaged."""
     arrays = read_npz(path)
     if arrays is None:
         return None

@@ -7,7 +7,6 @@ from torch.nn import functional as F
 
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.nn.model import ModelShape, PlainModel
-from dance_flwr.nn.propagation import operator
 from dance_flwr.seeding import generator
 from dance_flwr_rivals.llm4fgl import Llm4FglConfig
 
@@ -198,22 +197,3 @@ def link(
     chosen = best.values[:, : settings.links] > settings.threshold
     nodes = near.gather(1, best.indices)[:, : settings.links]
     return torch.stack([owner[:, : settings.links][chosen], nodes[chosen]])
-
-
-def augmented_operator(graph: LocalGraph, links: Tensor, generated: int, kind: str) -> Tensor:
-    """Return the operator of a graph and its g generated nodes, [n + g, n + g] sparse.
-
-    Parameters
-    ----------
-    links : [2, l] int64, (generated node, raw node), each taken in both directions
-    generated : g
-    kind : of the operator
-    """
-    rows, cols = graph.edges()
-    nodes = graph.visible.numel()
-    added, raw = links[0] + nodes, links[1]
-    gates = torch.ones(len(rows), device=rows.device) if graph.gates is None else graph.gates
-    # A link weighs as much as an edge without a gate.
-    weights = torch.cat([gates, gates.new_ones(2 * links.size(1))])
-    rows, cols = torch.cat([rows, raw, added]), torch.cat([cols, added, raw])
-    return operator(kind, rows, cols, weights, nodes + generated)

@@ -84,41 +84,36 @@ class Llm4RgnnConfig(Section):
     predictor_weight_decay: float = 5e-5  # edge predictor: weight decay of Adam
 
 
-RAW = "raw"  # the view on the graph as it was
 _SEARCH = {
     "llm4rgnn.beta": (1, 2, 3, 4),
     "llm4rgnn.gamma": (0.91, 0.93, 0.95, 0.97, 0.99),
     "llm4rgnn.added-per-node": (1, 3, 5, 7, 9),
 }
-_TRAINS_ON = "every labelled training node of the full local graph, after its edges were refined"
 
-METHOD = MethodSpec(
-    client="dance_flwr_rivals.llm4rgnn.client:Llm4Rgnn",
-    uplink=Uplink.SUM,
-    card=MethodCard(
-        condenses=False,
-        trains_on=_TRAINS_ON,
-        leaves_client="model parameters, counts, seconds; texts, to the endpoint that the client "
-        "chose, if it chose one",
-        source="Zhang et al. 2025",
-        needs_llm=True,
-    ),
-    sections=(Llm4RgnnConfig, SamplingConfig, LlmConfig),
-    views=(RAW,),
-    search=_SEARCH,
-    label_reuse=True,
+
+def _spec(client: str, leaves_client: str, source: str, needs_llm: bool = False) -> MethodSpec:
+    return MethodSpec(
+        client=f"dance_flwr_rivals.llm4rgnn.client:{client}",
+        uplink=Uplink.SUM,
+        card=MethodCard(
+            condenses=False,
+            trains_on="every labelled training node of the full local graph, after its edges were "
+            "refined",
+            leaves_client=f"model parameters, counts, seconds{leaves_client}",
+            source=source,
+            needs_llm=needs_llm,
+        ),
+        sections=(Llm4RgnnConfig, SamplingConfig, *([LlmConfig] if needs_llm else [])),
+        views=("raw",),
+        search=_SEARCH,
+        label_reuse=True,
+    )
+
+
+METHOD = _spec(
+    "Llm4Rgnn",
+    "; texts, to the endpoint that the client chose, if it chose one",
+    "Zhang et al. 2025",
+    needs_llm=True,
 )
-COSINE = MethodSpec(
-    client="dance_flwr_rivals.llm4rgnn.client:Llm4RgnnCosine",
-    uplink=Uplink.SUM,
-    card=MethodCard(
-        condenses=False,
-        trains_on=_TRAINS_ON,
-        leaves_client="model parameters, counts, seconds",
-        source="control of Zhang et al. 2025",
-    ),
-    sections=(Llm4RgnnConfig, SamplingConfig),
-    views=(RAW,),
-    search=_SEARCH,
-    label_reuse=True,
-)
+COSINE = _spec("Llm4RgnnCosine", "", "control of Zhang et al. 2025")

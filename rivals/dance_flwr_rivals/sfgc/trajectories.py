@@ -12,9 +12,8 @@ the best validation accuracy is kept, not the one with the least error of a grap
 kernel's ridge regression.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -242,9 +241,7 @@ class TrajectoryMatching:
 class Sfgc(CondensingMethod):
     """The plain network on synthetic nodes without edges that match training trajectories."""
 
-    def settings(self, config: RunConfig) -> Mapping[str, Any]:
-        """Return `sfgc.*`."""
-        return asdict(SfgcConfig.of(config))
+    section = SfgcConfig
 
     def condense(self, data: ClientData, config: RunConfig, quotas: Tensor) -> Condensed:
         """Match the trajectories of networks trained on the client's training graph."""

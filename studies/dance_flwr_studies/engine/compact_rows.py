@@ -79,7 +79,6 @@ def _phases(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _mean_counts(history: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the mean of each count over the rounds that have it."""
     names = dict.fromkeys(name for row in history for name in row["counts"])
     return {n: float(mean(r["counts"][n] for r in history if n in r["counts"])) for n in names}
 

@@ -1,9 +1,10 @@
 """What a grid costs before it runs: hours, and calls of language models."""
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -11,119 +12,88 @@ from rich.table import Table
 from dance_flwr.config.paths import RESULT
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError, counted
-from dance_flwr.runs.plan import Calls, asks, planned_calls
+from dance_flwr.runs.plan import asks, planned_calls
 from dance_flwr.terminal import console
 from dance_flwr_studies.engine.cells import Cell, dataset_name
 from dance_flwr_studies.engine.folder import Study, read_json, run_name
 from dance_flwr_studies.engine.rows import load_rows
 
 COMMITTED = Path(__file__).parents[2] / "reproduction" / "results.jsonl"  # of a checkout
-# Seconds per round of all clients on one core, on a graph of Cora's size, where no run exists.
-DEFAULTS: Mapping[str, float] = {
-    "fedavg-rotating": 0.25,
-    "rotating-core": 0.15,
-    "self-training": 0.3,
-    "llm4rgnn-cosine": 0.4,
-}
-DEFAULT = 1.0  # of any other method
-
-Samples = dict[tuple[str, ...], list[float]]
+DEFAULT = 1.0  # seconds per round where no run exists
+FINISHED, ROWS = "finished runs", "committed rows"
 
 
-@dataclass(frozen=True)
-class Line:
-    """The runs of one method on one data set that are still to do.
+class Sample(NamedTuple):
+    """Seconds per round of one run, all clients on one core."""
 
-    Attributes
-    ----------
-    rounds : of all runs together
-    per_round : seconds per round, all clients on one core
-    source : where `per_round` is from
-    """
-
-    dataset: str
-    method: str
-    runs: int
-    rounds: int
-    per_round: float
     source: str
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of all runs, one after the other."""
-        return self.rounds * self.per_round
+    method: str
+    dataset: str
+    seconds: float
 
 
-def estimate(study: Study, runs: Iterable[Cell], committed: Path | None = None) -> list[Line]:
-    """Return one line per data set and method, from the median seconds per round.
+def print_hours(study: Study, runs: Sequence[Cell], jobs: int) -> None:
+    """Print the hours of each method and data set, and those of the grid."""
+    table = Table(box=SIMPLE_HEAD)
+    for heading in ("data set", "method", "runs", "s per round", "from", "hours of one core"):
+        table.add_column(heading, overflow="fold")
+    keys = [(dataset_name(cell.config.data), cell.config.method) for cell in runs]
+    rounds = Counter[tuple[str, str]]()
+    for key, cell in zip(keys, runs, strict=True):
+        rounds[key] += cell.config.rounds
+    samples = [*_of_study(study), *_of_rows(COMMITTED)] if runs else []
+    total = 0.0
+    for (dataset, method), number in Counter(keys).items():
+        seconds, source = per_round(samples, dataset, method)
+        hours = rounds[dataset, method] * seconds / 3600
+        table.add_row(dataset, method, str(number), f"{seconds:.2f}", source, f"{hours:.2f}")
+        total += hours
+    if not runs:
+        print("time left   none")
+        return
+    console().print(table)
+    at_once = f"{total:.1f} hours of one core, {counted(jobs, 'run')} at a time"
+    print(f"time left   about {_clock(3600 * total / jobs)}: {at_once}")
 
-    The median is over runs of the same method and data set, of this study, else of the committed
-    rows; else of the same method on any data set, likewise; else it is a default of the method.
+
+def per_round(samples: Iterable[Sample], dataset: str, method: str) -> tuple[float, str]:
+    """Return the median seconds per round of a method, and where they are from.
+
+    Samples of the same data set come before those of others, and runs of this study, which were
+    timed on this machine, before committed rows.
     """
-    counts: dict[tuple[str, str], tuple[int, int]] = {}
-    for cell in runs:
-        key = dataset_name(cell.config.data), cell.config.method
-        number, rounds = counts.get(key, (0, 0))
-        counts[key] = number + 1, rounds + cell.config.rounds
-    if not counts:
-        return []
-    # This study first, as its runs were timed on this machine.
-    sources = {"finished runs": _of_study(study)}
-    sources["committed rows"] = _of_rows(COMMITTED if committed is None else committed)
-    return [
-        Line(dataset, method, number, rounds, *_per_round(sources, dataset, method))
-        for (dataset, method), (number, rounds) in counts.items()
-    ]
-
-
-def _per_round(sources: Mapping[str, Samples], dataset: str, method: str) -> tuple[float, str]:
-    """Return seconds per round, and where they are from."""
-    for key, where in (((method, dataset), ""), ((method,), " on other data sets")):
-        for source, samples in sources.items():
-            if values := samples.get(key):
+    of_method = [sample for sample in samples if sample.method == method]
+    same = [sample for sample in of_method if sample.dataset == dataset]
+    for found, where in ((same, ""), (of_method, " on other data sets")):
+        for source in (FINISHED, ROWS):
+            if values := [sample.seconds for sample in found if sample.source == source]:
                 # The median: a run that shared its core does not move it.
                 return statistics.median(values), f"{source}{where}"
-    return DEFAULTS.get(method, DEFAULT), "default"
+    return DEFAULT, "default"
 
 
-def _of_study(study: Study) -> Samples:
-    """Return seconds per round of the finished runs, by method, and by method and data set."""
-    samples: Samples = {}
+def _of_study(study: Study) -> Iterator[Sample]:
     for path in study.runs.glob(f"*/{RESULT}"):
         result = read_json(path)
-        settings = result["config"]
-        value = result["seconds_total"] / max(1, len(result["history"]))
-        _add(samples, settings["method"], dataset_name(settings["data"]), value)
-    return samples
+        method, dataset = result["config"]["method"], dataset_name(result["config"]["data"])
+        seconds = result["seconds_total"] / max(1, len(result["history"]))
+        yield Sample(FINISHED, method, dataset, seconds)
 
 
-def _of_rows(file: Path) -> Samples:
-    """Return the same of a file of compact rows; empty if there is none."""
-    samples: Samples = {}
+def _of_rows(file: Path) -> list[Sample]:
     if not file.is_file():
-        return samples
+        return []
     rows = (row for rows in load_rows(file).by_experiment.values() for row in rows if row.result)
     # Experiments share runs, and each counts once.
-    for row in {row.name: row for row in rows}.values():
-        value = row.result["seconds_total"] / max(1, row.result["rounds"])
-        _add(samples, str(row.config["method"]), str(row.config["data"]), value)
-    return samples
-
-
-def _add(samples: Samples, method: str, dataset: str, value: float) -> None:
-    for key in ((method,), (method, dataset)):
-        samples.setdefault(key, []).append(value)
-
-
-def time_left(lines: Sequence[Line], jobs: int) -> str:
-    """Return the sum over the lines divided by the jobs, as one line of text."""
-    if not lines:
-        return "time left   none"
-    seconds = sum(line.seconds for line in lines)
-    guessed = sum(line.runs for line in lines if line.source == "default")
-    rest = f"; {counted(guessed, 'run')} by a default of their method" if guessed else ""
-    hours = f"{seconds / 3600:.1f} hours of one core, {counted(jobs, 'run')} at a time"
-    return f"time left   about {_clock(seconds / jobs)}: {hours}{rest}"
+    return [
+        Sample(
+            ROWS,
+            str(row.config["method"]),
+            str(row.config["data"]),
+            row.result["seconds_total"] / max(1, row.result["rounds"]),
+        )
+        for row in {row.name: row for row in rows}.values()
+    ]
 
 
 def _clock(seconds: float) -> str:
@@ -131,54 +101,31 @@ def _clock(seconds: float) -> str:
     return f"{seconds:.0f} s" if minutes < 1 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-@dataclass(frozen=True)
-class RunCalls:
-    """The calls of one run by client; `reason` says why there are no counts, "" if there are."""
-
-    name: str
-    dataset: str
-    method: str
-    clients: tuple[Calls, ...]
-    reason: str = ""
-
-
-def calls_of(cells: Iterable[Cell], log: Callable[[str], None]) -> list[RunCalls]:
-    """Return the calls of each run whose method or summaries ask a language model.
+def print_calls(cells: Iterable[Cell], log: Callable[[str], None]) -> None:
+    """Print calls and tokens of each run that asks a language model; nothing without such runs.
 
     Their partitions are prepared, as calls are counted at the clients.
     """
-    calls = {}
-    for config in (cell.config for cell in cells if not cell.measure and asks(cell.config)):
-        name, clients, reason = run_name(config), tuple[Calls, ...](), ""
-        try:
-            clients = tuple(planned_calls(config, prepare(config, log).folder))
-        except UserError as error:  # a data set that this machine does not have
-            reason = str(error)
-        calls[name] = RunCalls(name, dataset_name(config.data), config.method, clients, reason)
-    return list(calls.values())
-
-
-def print_calls(runs: list[RunCalls]) -> None:
-    """Print calls and tokens of every run, by client and in all; nothing without such runs."""
-    if not runs:
-        return
     table = Table(box=SIMPLE_HEAD)
     for heading in ("run", "calls of each client", "calls", "tokens of each client", "tokens"):
         table.add_column(heading, overflow="fold")
-    for run in runs:
-        if run.reason:
-            table.add_row(run.name, f"not counted: {run.reason}", "", "", "")
+    calls = tokens = 0
+    configs = {run_name(cell.config): cell.config for cell in cells if asks(cell.config)}
+    for name, config in configs.items():
+        try:
+            clients = planned_calls(config, prepare(config, log).folder)
+        except UserError as error:  # a data set that this machine does not have
+            table.add_row(name, f"not counted: {error}", "", "", "")
             continue
-        words = [run.name]
-        for counts in ([c.calls for c in run.clients], [c.tokens for c in run.clients]):
+        words = [name]
+        for counts in ([c.calls for c in clients], [c.tokens for c in clients]):
             words += [" ".join(f"{count:,}" for count in counts), f"{sum(counts):,}"]
         table.add_row(*words)
-    console().print(table)
-    calls, tokens = (
-        sum(getattr(client, what) for run in runs for client in run.clients)
-        for what in ("calls", "tokens")
-    )
-    print(
-        f"model calls at most {calls:,} with {tokens:,} tokens in {counted(len(runs), 'run')}; "
-        "what a client's cache holds costs nothing"
-    )
+        calls += sum(client.calls for client in clients)
+        tokens += sum(client.tokens for client in clients)
+    if configs:
+        console().print(table)
+        print(
+            f"model calls at most {calls:,} with {tokens:,} tokens in "
+            f"{counted(len(configs), 'run')}; what a client's cache holds costs nothing"
+        )

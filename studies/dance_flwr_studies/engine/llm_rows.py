@@ -52,7 +52,6 @@ def stamp(row: Row) -> str:
 
 
 def _recorded(row: Row) -> bool:
-    """Whether the row holds the tokens of its run and the digest of the caches behind it."""
     digest = row.result.get("facts", {}).get("llm", {}).get("cache_sha256")
     tokens = row.result.get("tokens")
     return bool(digest and tokens and llm_tokens(tokens))
@@ -99,7 +98,6 @@ def llm_facts(partition: Path, run: str, config: RunConfig) -> dict[str, Any]:
 
 
 def _cache_sha256(partition: Path) -> str:
-    """Return the digest of the names and contents of all cached replies, "" without any."""
     digest, replies = hashlib.sha256(), sorted(partition.glob("client-*/llm/??/*.json"))
     for path in replies:
         name = path.relative_to(partition).as_posix()

@@ -64,32 +64,22 @@ def load_rows(path: Path) -> Rows:
     )
 
 
-def export_rows(study: Path, file: Path, update: bool = False, replace: bool = False) -> int:
+def export_rows(study: Path, file: Path, update: bool = False) -> int:
     """Write each run and measurement of a study as one JSON line of 1 to 2 KB; return their number.
 
     Parameters
     ----------
     update : keep the cells in `file` that the study does not have
-    replace : keep the experiments in `file` that the study does not have
 
     Raises
     ------
-    UserError : there is no study, `file` holds something else, or a study that is to replace its
-        rows is not finished
+    UserError : there is no study, or `file` holds something else
     """
     if not study.is_dir():
         raise UserError(f"--export: expected a study folder, found none at {study}")
     lines = _lines_of(Study(study))
-    # An unfinished study must not delete results that it has not repeated yet.
-    if replace and (missing := sum("uses" in line and not _is_made(line) for line in lines)):
-        raise UserError(
-            f"--replace: expected a finished study, found {counted(missing, 'cell')} without a "
-            f"result in {study}; repeat its command, or keep the older rows with --update"
-        )
-    if (update or replace) and file.is_file():
-        old = _read_lines(file)
-        made = {line["experiment"] for line in lines if line["kind"] == "experiment"}
-        lines = _merge(lines, _without(old, made) if replace else old)
+    if update and file.is_file():
+        lines = _merge(lines, _read_lines(file))
     # One line per run keeps diffs short.
     write_text(file, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
     return len(lines)
@@ -107,15 +97,6 @@ def _foreign(file: Path, error: Exception) -> UserError:
     return UserError(
         f"{file}: expected rows that dance-flwr tables --export wrote, found {error!r}"
     )
-
-
-def _without(lines: Sequence[Line], experiments: set[str]) -> list[Line]:
-    """Return the lines without the cells and commands of these experiments."""
-    remaining = [line for line in lines if line.get("experiment") not in experiments]
-    for line in remaining:
-        if "uses" in line:
-            line["uses"] = [use for use in line["uses"] if use["experiment"] not in experiments]
-    return [line for line in remaining if line.get("uses", True)]
 
 
 def _merge(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
@@ -204,7 +185,6 @@ def _below_defaults(pairs: Iterable[tuple[Line, Line]]) -> list[Line]:
 
 
 def _cell_key(use: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what identifies a cell: its experiment and labels."""
     return use["experiment"], label_key(use["labels"])
 
 
@@ -239,7 +219,6 @@ def _lines_of(study: Study) -> list[Line]:
 def _line(
     study: Study, key: str, entry: Mapping[str, Any], today: Mapping[str, Value]
 ) -> tuple[Line, Line]:
-    """Return the defaults and the line of one run or measurement."""
     cell, defaults = entry["cell"], dict(today)
     line: Line = {"kind": "run" if cell["run"] else "measure", "id": key, "uses": entry["uses"]}
     if not cell["run"]:

@@ -132,7 +132,6 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, log: L
 
 
 def _reused_line(study: Study, cells: Sequence[Cell]) -> str:
-    """Return how many cells have results, and how many of their runs other code made."""
     folders = {study.run_folder(cell.config) for cell in cells if not cell.measure}
     versions = [read_json(folder / RESULT).get("provenance") for folder in folders]
     # Other code may give other numbers; the user decides whether to repeat the runs.
@@ -145,7 +144,6 @@ def _reused_line(study: Study, cells: Sequence[Cell]) -> str:
 
 
 def _check_data(study: Study, cells: Iterable[Cell]) -> None:
-    """Check that existing runs used the graph on this machine, where there is one."""
     digests: dict[str, str] = {}
     for cell in (cell for cell in cells if not cell.measure):
         data, path = cell.config.data, study.run_folder(cell.config) / FACTS
@@ -162,7 +160,6 @@ def _check_data(study: Study, cells: Iterable[Cell]) -> None:
 
 
 def _prepare(configs: Mapping[str, RunConfig], outcome: Outcome, log: Log) -> dict[str, Path]:
-    """Return run name -> partition folder; prepare each partition once, with all threads."""
     folders: dict[tuple[Any, ...], Path | str] = {}
     ready: dict[str, Path] = {}
     for name, config in configs.items():

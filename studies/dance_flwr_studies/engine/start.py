@@ -1,7 +1,7 @@
 """What `dance-flwr experiment` does once the command line is read."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -20,7 +20,7 @@ from dance_flwr.terminal import console
 from dance_flwr_studies import get_experiment
 from dance_flwr_studies.engine.cell_filters import Shard, at_work, read_shard, unpublished, where
 from dance_flwr_studies.engine.cells import Cell, Experiment, Request
-from dance_flwr_studies.engine.estimate import Line, calls_of, estimate, print_calls, time_left
+from dance_flwr_studies.engine.estimate import print_calls, print_hours
 from dance_flwr_studies.engine.folder import Study, run_name, settings_of
 from dance_flwr_studies.engine.runner import (
     Outcome,
@@ -30,31 +30,9 @@ from dance_flwr_studies.engine.runner import (
     with_absolute_data,
 )
 
+_print = partial(print, flush=True)
 # 130 = 128 + SIGINT, as shells report an interrupted command.
 _STOPPED, _FAILED = 130, 2
-
-
-@dataclass(frozen=True)
-class Execution:
-    """Which cells of an experiment a command runs, and how.
-
-    Attributes
-    ----------
-    jobs : runs at a time; None = one per core
-    labels : LABEL=VALUE that the cells must carry
-    known : file of compact rows, whose cells are not run
-    shard : i/n, the share of the cells that this command runs; empty = all. The study records
-        all of them, so that the folders of n shards can be copied into one
-    command : recorded in the study, so that a report can print it
-    """
-
-    jobs: int | None = None
-    dry_run: bool = False
-    again: bool = False
-    labels: Sequence[str] = ()
-    known: Path | None = None
-    shard: str = ""
-    command: str = ""
 
 
 def start(
@@ -62,7 +40,14 @@ def start(
     options: Mapping[str, Any],
     pairs: Sequence[str],
     out: Path,
-    execution: Execution | None = None,
+    *,
+    jobs: int | None = None,
+    dry_run: bool = False,
+    again: bool = False,
+    labels: Sequence[str] = (),
+    known: Path | None = None,
+    shard: str = "",
+    command: str = "",
 ) -> int:
     """Run or print the grid of an experiment; return the exit code.
 
@@ -70,7 +55,12 @@ def start(
     ----------
     options : "datasets", "methods", "ratios", "seeds", "rounds"; None = the experiment's default
     pairs : KEY=VALUE settings of every run
-    execution : None = all cells, with the defaults
+    jobs : runs at a time; None = one per core
+    labels : LABEL=VALUE that the cells must carry
+    known : file of compact rows, whose cells are not run
+    shard : i/n, the share of the cells that this command runs; empty = all. The study records
+        all of them, so that the folders of n shards can be copied into one
+    command : recorded in the study, so that a report can print it
 
     Returns
     -------
@@ -81,36 +71,35 @@ def start(
     UserError : an unknown experiment or method, or no study can be at `out`; ConfigError : settings
         that cannot be used
     """
-    how = execution or Execution()
     experiment: Experiment = get_experiment(name)
     study = Study(out)
-    if how.dry_run:  # writes nothing
+    if dry_run:  # writes nothing
         check_folder(study.root, "--out")
     else:
         check_out(study.grids)
     cells = experiment.cells(_request(experiment, options, pairs))
     # Tables could not tell such cells apart.
     check_labels(cells)
-    every, part = where(cells, how.labels), _shard(experiment, how.shard)
+    every, part = where(cells, labels), _shard(experiment, shard)
     # Before `known`: the division stays the same while rows are published.
     cells = part.of(every) if part else every
     if part:
         _print(f"shard       {part}: {len(cells)} of {len(every)} cells")
-    if how.known is not None:
-        total, cells = len(cells), unpublished(name, cells, how.known)
-        _print(f"known       {total - len(cells)} of {total} cells are in {how.known}")
+    if known is not None:
+        total, cells = len(cells), unpublished(name, cells, known)
+        _print(f"known       {total - len(cells)} of {total} cells are in {known}")
     # Runs beside each other would change each other's times.
-    jobs = 1 if experiment.serial else how.jobs or default_jobs()
-    if how.dry_run:
+    jobs = 1 if experiment.serial else jobs or default_jobs()
+    if dry_run:
         for data, root in {(cell.config.data, data_root(cell.config)) for cell in cells}:
             check_source(data, root)
         _print_grid(study, cells, jobs)
         return 0
     # Why all cells (decision 24): folders of shares can be copied into one another in any order.
-    study.remember(name, how.command, every if part else cells)
+    study.remember(name, command, every if part else cells)
     try:
         with stopping_in_order(), at_work(study.root, part):
-            outcome = run_grid(study, cells, jobs, how.again, _print)
+            outcome = run_grid(study, cells, jobs, again, _print)
     except KeyboardInterrupt:
         print("stopped     finished runs are kept; repeat the command to continue")
         return _STOPPED
@@ -162,7 +151,6 @@ def _print_outcome(outcome: Outcome, study: Study) -> int:
 
 
 def _print_grid(study: Study, cells: Sequence[Cell], jobs: int) -> None:
-    """Print the cells by group of seeds, with results and settings, and what is left to do."""
     cells = [with_absolute_data(cell) for cell in cells]
     table = Table(box=SIMPLE_HEAD)
     for heading in ("cell", "seeds", "found", "settings that differ from the base configuration"):
@@ -180,8 +168,8 @@ def _print_grid(study: Study, cells: Sequence[Cell], jobs: int) -> None:
     parts = [f"{counted(len(runs), 'run')}, {jobs} at a time"]
     parts += [counted(analyses, "analysis", "analyses"), counted(measures, "measurement")]
     print(f"to do       {'; '.join(parts)}")
-    _print_estimate(estimate(study, runs.values()), jobs)
-    print_calls(calls_of(runs.values(), _print))
+    print_hours(study, list(runs.values()), jobs)
+    print_calls(runs.values(), _print)
 
 
 def _by_seed(cells: Sequence[Cell]) -> dict[tuple[str, str], list[Cell]]:
@@ -195,27 +183,9 @@ def _by_seed(cells: Sequence[Cell]) -> dict[tuple[str, str], list[Cell]]:
 
 
 def _settings_text(cell: Cell) -> str:
-    """Return the settings that differ from the committed files of the data set and method."""
     base = settings_of(
         Request((), ()).config(cell.config.data, cell.config.method, cell.config.seed)
     )
     return " ".join(
         f"{key}={value}" for key, value in settings_of(cell.config).items() if value != base[key]
     )
-
-
-def _print_estimate(lines: Sequence[Line], jobs: int) -> None:
-    """Print the hours of each method and data set, and those of the grid."""
-    table = Table(box=SIMPLE_HEAD)
-    for heading in ("data set", "method", "runs", "s per round", "from", "hours of one core"):
-        table.add_column(heading, overflow="fold")
-    for line in lines:
-        numbers = str(line.runs), f"{line.per_round:.2f}", line.source, f"{line.seconds / 3600:.2f}"
-        table.add_row(line.dataset, line.method, *numbers)
-    if lines:
-        console().print(table)
-    print(time_left(lines, jobs))
-
-
-def _print(line: str) -> None:
-    print(line, flush=True)

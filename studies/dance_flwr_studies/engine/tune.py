@@ -14,12 +14,10 @@ from typing import Any
 
 from dance_flwr.config.options import Value
 from dance_flwr.config.outputs import check_out
-from dance_flwr.config.paths import MANIFEST, RESULT, data_root
+from dance_flwr.config.paths import RESULT
 from dance_flwr.config.text import to_lines, toml_value
 from dance_flwr.config.tree import RunConfig, flatten, paper_values, parse
-from dance_flwr.data.graphs.graph import VAL
-from dance_flwr.data.imports.loading import load_graph
-from dance_flwr.data.prepare import partition_folder, prepare
+from dance_flwr.data.prepare import prepare
 from dance_flwr.disk import write_json, write_text
 from dance_flwr.errors import UserError
 from dance_flwr.methods import get_spec
@@ -114,7 +112,7 @@ def search(plan: Search, study: Study, jobs: int, log: Callable[[str], None]) ->
     check_out(study.root / _TRIALS)
     optuna = _optuna()
     # Without validation nodes, a search cannot compare trials.
-    check_validation(plan, study)
+    _check_validation(plan)
     # Half at random: the ten of TPE's default would be a whole search (decision 11).
     sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=max(4, plan.trials // 2))
     optimiser = optuna.create_study(direction="maximize", sampler=sampler)
@@ -152,33 +150,18 @@ def search(plan: Search, study: Study, jobs: int, log: Callable[[str], None]) ->
     return max(finished, key=lambda trial: trial["val_accuracy"])
 
 
-def check_validation(plan: Search, study: Study) -> None:
-    """Check, before any run, that there are validation nodes with every seed."""
+def _check_validation(plan: Search) -> None:
     for cell in plan.cells(0, _defaults(plan)):
-        if study.has_run(cell.config):
-            result = read_json(study.run_folder(cell.config) / RESULT)
-            has_nodes = result["val_accuracy"] is not None
-        else:
-            has_nodes = _has_validation(cell.config)
-        if not has_nodes:
+        clients = prepare(cell.config).manifest["clients"]
+        if not any(client["nodes_per_split"]["val"] for client in clients):
             raise UserError(
                 "tune: expected validation nodes, by which it chooses settings, found none in "
                 f"{plan.dataset} with seed {cell.config.seed}; give the data a split with some"
             )
 
 
-def _has_validation(config: RunConfig) -> bool:
-    """Whether a client has validation nodes; prepares the partition if the data may have some."""
-    if not (partition_folder(config) / MANIFEST).is_file():
-        split = load_graph(config.data, data_root(config)).split
-        if split.any() and not (split == VAL).any():  # known before texts are encoded
-            return False
-    clients = prepare(config).manifest["clients"]
-    return any(client["nodes_per_split"]["val"] for client in clients)
-
-
 def write_tuned(plan: Search, best: Mapping[str, Any], folder: Path = TUNED) -> Path:
-    """Write `tuned/ of the package<dataset>-<method>.toml`, with its command; return its path."""
+    """Write `<dataset>-<method>.toml` with the command that found it; return its path."""
     seeds = " ".join(map(str, plan.seeds))
     command = ["dance-flwr", "tune", "--dataset", dataset_name(plan.dataset)]
     command += ["--method", plan.method, "--trials", str(plan.trials)]
@@ -209,7 +192,6 @@ def _defaults(plan: Search) -> dict[str, Value]:
 
 
 def _score(study: Study, cells: Sequence[Cell]) -> float | None:
-    """Return the mean validation accuracy over the seeds, None when a run failed."""
     if not all(study.has_run(cell.config) for cell in cells):
         return None
     return float(

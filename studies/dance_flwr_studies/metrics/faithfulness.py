@@ -6,7 +6,12 @@ removed from the pool, or all others are, and the deployed predictor runs again
 hops unless a measure says otherwise. The predictor may then choose other evidence, so that a
 redundant text makes the evidence look less necessary than it is.
 
-`comprehensiveness`, `sufficiency` and `aopc` are the metrics of DeYoung et al. 2020 ("ERASER").
+`measures` has the metrics of DeYoung et al. 2020 ("ERASER"). With p the probability of the class y^
+that is predicted from the full text,
+
+    comprehensiveness = p(y^) - p(y^ | without the evidence), large = the evidence was needed,
+    sufficiency = p(y^) - p(y^ | only the evidence), small = the evidence is enough,
+    aopc = p(y^) - the mean of p(y^) with 0 chunks and with each budget of chunks removed or kept.
 """
 
 from collections.abc import Mapping
@@ -40,54 +45,6 @@ SOURCES = (EVIDENCE, *OTHERS)
 # By name, [n] or [n, S] float64. `node_values` are probabilities and shares, all in [0, 1];
 # `measures` are what tables show, by "source/measure".
 Values = dict[str, NDArray[np.float64]]
-
-
-def comprehensiveness(
-    full: NDArray[np.float64], removed: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return p(y^) - p(y^ | without the evidence); [n]. Large = the evidence was needed.
-
-    Parameters
-    ----------
-    full, removed : [n] probability of the predicted class y^ before and after
-
-    Examples
-    --------
-    >>> float(comprehensiveness(np.array([0.75]), np.array([0.25]))[0])
-    0.5
-    """
-    return full - removed
-
-
-def sufficiency(full: NDArray[np.float64], retained: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return p(y^) - p(y^ | only the evidence); [n]. Small = the evidence is enough.
-
-    Parameters
-    ----------
-    full, retained : [n] probability of the predicted class y^ before and after
-
-    Examples
-    --------
-    >>> float(sufficiency(np.array([0.75]), np.array([0.75]))[0])
-    0.0
-    """
-    return full - retained
-
-
-def aopc(full: NDArray[np.float64], curve: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the area over the perturbation curve, the mean drop of p(y^) over its points; [n].
-
-    Parameters
-    ----------
-    curve : [n, S + 1] p(y^) with 0 chunks and with each budget of chunks removed or retained
-
-    Examples
-    --------
-    >>> float(aopc(np.array([0.75]), np.array([[0.75, 0.5, 0.25]]))[0])
-    0.25
-    """
-    mean: NDArray[np.float64] = curve.mean(1)
-    return full - mean
 
 
 @dataclass(frozen=True)
@@ -209,7 +166,6 @@ def _mean(draws: list[Tensor]) -> NDArray[np.float64]:
 
 
 def _change(pool: Pool, ranked: Ragged, count: int, remove: bool) -> Ragged:
-    """Return each pool without, or only with, the `count` heaviest chunks of `ranked`."""
     inside = pool.contains(prefix(ranked, torch.full_like(ranked.ptr[1:], count)))
     return pool.chunks.keep(~inside if remove else inside)
 
@@ -263,8 +219,8 @@ def measures(values: Mapping[str, NDArray[np.float64]]) -> Values:
     result: Values = {
         "predicted/confidence": full,
         "predicted/correct": values["full/correct"],
-        "none/sufficiency": sufficiency(full, bare),
-        "none/sufficiency-alone": sufficiency(full, values["textless"]),
+        "none/sufficiency": full - bare,
+        "none/sufficiency-alone": full - values["textless"],
     }
     for name, source in (("kept", "bare"), ("alone", "textless")):
         result[f"none/flipped-{name}"] = values[f"{source}/flipped"]
@@ -273,11 +229,11 @@ def measures(values: Mapping[str, NDArray[np.float64]]) -> Values:
         deletion = np.column_stack([full, values[f"{source}/removed"]])
         insertion = np.column_stack([bare, values[f"{source}/kept"]])
         measured = {
-            "comprehensiveness": comprehensiveness(full, deletion[:, -1]),
-            "sufficiency": sufficiency(full, insertion[:, -1]),
-            "sufficiency-alone": sufficiency(full, values[f"{source}/alone"]),
-            "aopc-comprehensiveness": aopc(full, deletion),
-            "aopc-sufficiency": aopc(full, insertion),
+            "comprehensiveness": full - deletion[:, -1],
+            "sufficiency": full - insertion[:, -1],
+            "sufficiency-alone": full - values[f"{source}/alone"],
+            "aopc-comprehensiveness": full - deletion.mean(1),
+            "aopc-sufficiency": full - insertion.mean(1),
             "deletion": deletion,
             "insertion": insertion,
         }

@@ -53,7 +53,6 @@ HOW_REFRESH = (
 
 
 def _cells(variants: Variants, request: Request) -> list[Cell]:
-    """Return the cells of DANCE under each named set of settings, labelled "variant"."""
     return point_cells(request, [({"variant": name}, keys) for name, keys in variants.items()])
 
 

@@ -94,7 +94,6 @@ Places = Mapping[tuple[str, float], Mapping[str, Group]]
 
 
 def _by_place(compared: Sequence[Group]) -> Places:
-    """Return (core, ratio) -> rule -> group, in the order of `PLACES`."""
     found: dict[tuple[str, float], dict[str, Group]] = {}
     for group in compared:
         place = str(group.labels["core"]), float(group.labels["ratio"])
@@ -114,21 +113,20 @@ def _texts(part: Mapping[str, Group]) -> int | None:
 
 
 def _lines(places: Places) -> list[list[str]]:
-    """Return a line per place: core, ratio, texts, scores of the rules, and their differences."""
-    pairs = {
-        (place, pair): (part[pair[0]], part[pair[1]])
-        for place, part in places.items()
-        for pair in PAIRS
-        if part.keys() >= set(pair)
-    }
-    tests = corrected([paired_test(mine, theirs) for mine, theirs in pairs.values()])
-    texts = {key: test.text for key, test in zip(pairs, tests, strict=True)}
+    tests = corrected(
+        {
+            (place, pair): paired_test(part[pair[0]], part[pair[1]])
+            for place, part in places.items()
+            for pair in PAIRS
+            if part.keys() >= set(pair)
+        }
+    )
     return [
         [
             *map(str, place),
             str(_texts(part) or NOTHING),
             *(_scores(part.get(rule)) for rule in RULES),
-            *(texts.get((place, pair), NOTHING) for pair in PAIRS),
+            *(tests[place, pair].text if (place, pair) in tests else NOTHING for pair in PAIRS),
         ]
         for place, part in places.items()
     ]
@@ -142,7 +140,6 @@ def _scores(group: Group | None) -> str:
 
 
 def _draw(places: Places, figure: Any) -> None:
-    """Draw accuracy over the number of texts, a line per rule."""
     axes = figure.subplots()
     by_size = {
         size: part

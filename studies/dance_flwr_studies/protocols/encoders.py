@@ -69,21 +69,19 @@ def _render(rows: Sequence[Row]) -> Section:
 
 
 def _comparisons(rows: Sequence[Row]) -> list[str]:
-    """Return a table per other encoder, of its difference from the default for each method."""
     found = groups(rows, _STATED)
     names = dict.fromkeys(str(group.labels["encoder"]) for group in found)
     tables = []
     for encoder in (name for name in names if name != RunConfig().encoder):
-        pairs = {
-            (str(mine.labels["variant"]), str(mine.labels["dataset"])): (mine, base)
+        tests = {
+            (str(mine.labels["variant"]), str(mine.labels["dataset"])): paired_test(mine, base)
             for mine in found
             if mine.labels["encoder"] == encoder
             and (base := find(found, **{**mine.labels, "encoder": RunConfig().encoder}))
         }
         # Over the whole table, as each of its cells is a chance to be wrong.
-        tests = corrected([paired_test(mine, base) for mine, base in pairs.values()])
-        compared = dict(zip(pairs, tests, strict=True))
-        tables.append(comparison_table(f"{encoder} minus {RunConfig().encoder}", compared))
+        corner = f"{encoder} minus {RunConfig().encoder}"
+        tables.append(comparison_table(corner, corrected(tests)))
     return tables
 
 

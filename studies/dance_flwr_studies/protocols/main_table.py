@@ -160,7 +160,6 @@ def _place(group: Group) -> tuple[int, str, float]:
 
 
 def _name(group: Group) -> str:
-    """Return the method, with its variant."""
     return f"{group.labels['method']} {group.labels.get('variant', '')}".strip()
 
 
@@ -224,8 +223,10 @@ def _tests(compared: Sequence[Group]) -> dict[tuple[str, str], PairedTest]:
     """
     others = {str(group.labels["method"]) for group in compared} - {METHOD}
     others = {*RIVALS} if others > {*RIVALS} else others
-    pairs = {
-        (other.name(str(other.labels["method"])), f"r = {group.labels['ratio']}"): (group, other)
+    tests = {
+        (other.name(str(other.labels["method"])), f"r = {group.labels['ratio']}"): paired_test(
+            group, other
+        )
         for group in compared
         if group.labels["method"] == METHOD and "variant" not in group.labels
         for other in compared
@@ -233,12 +234,10 @@ def _tests(compared: Sequence[Group]) -> dict[tuple[str, str], PairedTest]:
         and other.labels["ratio"] in (group.labels["ratio"], "full")
     }
     # Over the whole table, as each of its cells is a chance to be wrong.
-    tests = corrected([paired_test(group, other) for group, other in pairs.values()])
-    return dict(zip(pairs, tests, strict=True))
+    return corrected(tests)
 
 
 def _costs(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
-    """Return the labelled nodes that a method trains on, and what it sends."""
     metrics = (labelled_nodes, _kilobytes_up)
     return [group.name(_name(group))], [group.mean_text(metric, 1) for metric in metrics]
 

@@ -6,7 +6,7 @@ over all of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 
 from dance_flwr.config.options import Value
@@ -53,6 +53,7 @@ FULL_GLOBAL = "fedavg-full, global"
 GLOBAL = {"dance, global": DANCE, FULL_GLOBAL: "fedavg-full, personal"}
 RIVALS = (*GLOBAL, *list(VARIANTS)[1:])
 ACCURACY, F1 = "accuracy", "macro-F1"
+Family = Mapping[tuple[str, str, str], PairedTest]  # (cell, rival, metric) -> test
 _COSTS = ("seconds_personal", "bytes_personal")
 HOW = (
     "Test accuracy/macro-F1 in %, means over seeds. *personal*: a client's own model mixed with "
@@ -61,14 +62,6 @@ HOW = (
     "Holm's correction over all of them. "
     f"{significance.POWER}"
 )
-
-
-@dataclass(frozen=True)
-class _Comparison:
-    cell: str
-    rival: str
-    metric: str
-    test: PairedTest
 
 
 def _cells(request: Request) -> list[Cell]:
@@ -105,7 +98,6 @@ def _render(rows: Sequence[Row]) -> Section:
 
 
 def _by(rows: Sequence[Row], label: str) -> dict[str, list[Row]]:
-    """Return value of a label -> its rows, in order of appearance."""
     parts: dict[str, list[Row]] = {}
     for row in rows:
         parts.setdefault(str(row.labels[label]), []).append(row)
@@ -113,14 +105,12 @@ def _by(rows: Sequence[Row], label: str) -> dict[str, list[Row]]:
 
 
 def _groups(rows: Sequence[Row]) -> dict[str, Group]:
-    """Return the groups of a cell by variant, the global models of personal runs among them."""
     by_variant = {str(group.labels["variant"]): group for group in groups(rows, {"personal"})}
     shared = {name: _global(by_variant[of]) for name, of in GLOBAL.items() if of in by_variant}
     return {**by_variant, **shared}
 
 
 def _global(group: Group) -> Group:
-    """Return the rows of personal models with the accuracy of their global ones."""
     results = [
         row.result
         and {**row.result, "test_accuracy": row.result["test_accuracy_by_view"]["global"]}
@@ -130,21 +120,19 @@ def _global(group: Group) -> Group:
     return Group(group.labels, rows, group.note)
 
 
-def _compared(by_cell: Mapping[str, Mapping[str, Group]]) -> list[_Comparison]:
-    """Return the whole family of a data set, corrected together."""
-    family = [
-        _Comparison(cell, rival, metric, paired_test(parts[DANCE], parts[rival], key))
-        for cell, parts in by_cell.items()
-        for rival in RIVALS
-        for metric, key in ((ACCURACY, "test_accuracy"), (F1, "test_macro_f1"))
-        if DANCE in parts and rival in parts and (metric == ACCURACY or rival not in GLOBAL)
-    ]
-    tests = corrected([each.test for each in family])
-    return [replace(each, test=test) for each, test in zip(family, tests, strict=True)]
+def _compared(by_cell: Mapping[str, Mapping[str, Group]]) -> Family:
+    return corrected(
+        {
+            (cell, rival, metric): paired_test(parts[DANCE], parts[rival], key)
+            for cell, parts in by_cell.items()
+            for rival in RIVALS
+            for metric, key in ((ACCURACY, "test_accuracy"), (F1, "test_macro_f1"))
+            if DANCE in parts and rival in parts and (metric == ACCURACY or rival not in GLOBAL)
+        }
+    )
 
 
 def _scores(by_cell: Mapping[str, Mapping[str, Group]]) -> str:
-    """Return accuracy and macro-F1 with a line per variant and a column per cell."""
     lines = []
     for name in (DANCE, *RIVALS):
         parts = [groups_[name] for groups_ in by_cell.values() if name in groups_]
@@ -163,7 +151,6 @@ def _score(group: Group | None, name: str) -> str:
 
 
 def _cost(parts: Iterable[Group]) -> str:
-    """Return the mean seconds and bytes of personalisation per client, a dash where none is."""
     rows = [row.result for group in parts for row in group.rows if row.result]
     paid = [row for row in rows if "seconds_personal" in row]
     if not paid:
@@ -172,33 +159,34 @@ def _cost(parts: Iterable[Group]) -> str:
     return f"{seconds:.1f} s, {size(round(moved))}"
 
 
-def _nearest_rivals(family: Sequence[_Comparison]) -> str:
+def _nearest_rivals(family: Family) -> str:
     """Return a line per cell with the best other method in either metric: below 0, it is first."""
-    parts: dict[str, dict[str, list[_Comparison]]] = {}
-    for each in family:
-        parts.setdefault(each.cell, {ACCURACY: [], F1: []})[each.metric].append(each)
-    lines = [[cell, *map(_nearest, by_metric.values())] for cell, by_metric in parts.items()]
+    lines = []
+    for cell in dict.fromkeys(cell for cell, *_ in family):
+        line = [cell]
+        for metric in (ACCURACY, F1):
+            known = [
+                (test.difference.mean, rival, test.text)
+                for (at, rival, of), test in family.items()
+                if (at, of) == (cell, metric) and test.difference.mean is not None
+            ]
+            _, nearest, text = min(known, key=lambda each: each[0], default=(0.0, "", ""))
+            line.append(f"{nearest}: {text}" if known else NOTHING)
+        lines.append(line)
     return markdown(["DANCE minus the best other", ACCURACY, F1], lines)
 
 
-def _nearest(comparisons: Sequence[_Comparison]) -> str:
-    known = [(c.test.difference.mean, c) for c in comparisons if c.test.difference.mean is not None]
-    if not known:
-        return NOTHING
-    _, nearest = min(known, key=lambda pair: pair[0])
-    return f"{nearest.rival}: {nearest.test.text}"
-
-
-def _verdict(family: Sequence[_Comparison]) -> str:
+def _verdict(family: Family) -> str:
     """Say where DANCE is ahead or behind, and whether it is a point ahead of the global models."""
     sides: dict[str, list[str]] = {"ahead": [], "behind": []}
-    for each in family:
-        side = each.test.verdict.partition(",")[0]
-        sides.get(side, []).append(f"{each.rival} ({each.cell}, {each.metric})")
+    for (cell, rival, metric), test in family.items():
+        side = test.verdict.partition(",")[0]
+        sides.get(side, []).append(f"{rival} ({cell}, {metric})")
     behind = f": {'; '.join(sides['behind'])}" if sides["behind"] else ""
-    gains: dict[str, dict[str, float]] = {each.cell: {} for each in family}
-    for each in (c for c in family if c.rival in GLOBAL):
-        gains[each.cell][each.rival] = each.test.difference.mean or 0.0
+    gains: dict[str, dict[str, float]] = {cell: {} for cell, *_ in family}
+    for (cell, rival, _), test in family.items():
+        if rival in GLOBAL:
+            gains[cell][rival] = test.difference.mean or 0.0
     fedavg = sum(gain.get(FULL_GLOBAL, 0.0) >= MARGIN for gain in gains.values())
     both = sum(min(gain.values(), default=0.0) >= MARGIN for gain in gains.values())
     return (

@@ -1,10 +1,10 @@
 """DANCE beside fedavg-full over numbers of clients, backbones, and ways to divide the graph."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from dance_flwr.config.options import Value
-from dance_flwr_studies.engine.cells import Cell, Experiment, Label, Request, Row, Section
+from dance_flwr_studies.engine.cells import Experiment, Label, Row, Section
 from dance_flwr_studies.protocols.variants import (
     REFERENCE,
     SEED_TEXT,
@@ -28,33 +28,28 @@ DIVISIONS: dict[str, dict[str, Value]] = {
     "label-dirichlet 0.1": {"partition": "label-dirichlet", "dirichlet-alpha": 0.1},
     "random": {"partition": "random"},
 }
-_METHODS = (REFERENCE, "dance")
 
 
-def _count_cells(request: Request) -> list[Cell]:
-    points = [({"clients": count}, {"clients": count}) for count in COUNTS]
-    return point_cells(request, points, request.methods)
+def _count_points() -> list[Point]:
+    return [({"clients": count}, {"clients": count}) for count in COUNTS]
 
 
-def _backbone_cells(request: Request) -> list[Cell]:
+def _backbone_points() -> list[Point]:
     names = [name for name in BACKBONES if name in choices("backbone")]
-    points = [({"backbone": name}, {"backbone": name}) for name in names]
-    return point_cells(request, points, request.methods)
+    return [({"backbone": name}, {"backbone": name}) for name in names]
 
 
-def _division_cells(request: Request) -> list[Cell]:
+def _division_points() -> list[Point]:
     points: list[Point] = []
     for division, settings in DIVISIONS.items():
         labels: dict[str, Label] = {"division": division, "partition": str(settings["partition"])}
         # A setting that is a label needs no note in the names of groups.
         labels["dirichlet-alpha"] = float(settings.get("dirichlet-alpha", 0.0))
         points.append((labels, settings))
-    return point_cells(request, points, request.methods)
+    return points
 
 
 def _render(how: str, label: str, rows: Sequence[Row]) -> Section:
-    """Return each method's accuracy at each value of a label, and its gain over fedavg-full."""
-
     def line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
         value = group.labels[label]
         reference = find(compared, **{label: value}, method=REFERENCE)
@@ -76,45 +71,41 @@ def _verdict(label: str, rows: Sequence[Row]) -> str:
     return verdict(expected)
 
 
-CLIENTS = Experiment(
-    name="clients",
-    title="Number of clients",
-    question="DANCE stays stable and competitive as the number of clients grows (the paper's "
-    "scaling figure).",
-    cells=_count_cells,
-    verdict=partial(_verdict, "clients"),
-    render=partial(
-        _render, f"Clients are Louvain communities of one graph. {SEED_TEXT}", "clients"
-    ),
-    methods=_METHODS,
+def _experiment(
+    names: tuple[str, str], question: str, how: str, label: str, points: Callable[[], list[Point]]
+) -> Experiment:
+    name, title = names
+    return Experiment(
+        name=name,
+        title=title,
+        question=question,
+        cells=lambda request: point_cells(request, points(), request.methods),
+        render=partial(_render, f"{how} {SEED_TEXT}", label),
+        verdict=partial(_verdict, label),
+        methods=(REFERENCE, "dance"),
+    )
+
+
+CLIENTS = _experiment(
+    ("clients", "Number of clients"),
+    "DANCE stays stable and competitive as the number of clients grows (the paper's scaling "
+    "figure).",
+    "Clients are Louvain communities of one graph.",
+    "clients",
+    _count_points,
 )
-BACKBONE = Experiment(
-    name="backbone",
-    title="Backbones",
-    question="DANCE is robust to the graph backbone (an appendix of the paper, which prints no "
-    "numbers).",
-    cells=_backbone_cells,
-    verdict=partial(_verdict, "backbone"),
-    render=partial(
-        _render,
-        f"Settings are those of the main table and were not tuned per backbone. {SEED_TEXT}",
-        "backbone",
-    ),
-    methods=_METHODS,
+BACKBONE = _experiment(
+    ("backbone", "Backbones"),
+    "DANCE is robust to the graph backbone (an appendix of the paper, which prints no numbers).",
+    "Settings are those of the main table and were not tuned per backbone.",
+    "backbone",
+    _backbone_points,
 )
-NON_IID = Experiment(
-    name="non-iid",
-    title="Non-IID data",
-    question="DANCE is robust to Non-IID clients (question 3 of the paper, which prints no "
-    "numbers).",
-    cells=_division_cells,
-    verdict=partial(_verdict, "division"),
-    render=partial(
-        _render,
-        "Communities (louvain, metis) keep edges and skew labels a little; label-dirichlet skews "
-        "labels by its concentration, the lower the more; random does neither and cuts most edges. "
-        f"{SEED_TEXT}",
-        "division",
-    ),
-    methods=_METHODS,
+NON_IID = _experiment(
+    ("non-iid", "Non-IID data"),
+    "DANCE is robust to Non-IID clients (question 3 of the paper, which prints no numbers).",
+    "Communities (louvain, metis) keep edges and skew labels a little; label-dirichlet skews "
+    "labels by its concentration, the lower the more; random does neither and cuts most edges.",
+    "division",
+    _division_points,
 )

@@ -93,7 +93,6 @@ def ratio(group: Group, reference: Group) -> Stat:
 
 
 def _phases(compared: Sequence[Group]) -> list[str]:
-    """Return the phases that take time in any of the runs."""
     names: dict[str, None] = {}
     for row in (row for group in compared for row in group.rows if row.result):
         steady = row.result["steady_seconds"]
@@ -102,7 +101,6 @@ def _phases(compared: Sequence[Group]) -> list[str]:
 
 
 def _phase_seconds(row: Row, phase: str) -> float:
-    """Return mean seconds per round of a phase, 0 for a method without it."""
     return float(row.result["steady_seconds"].get(phase, 0.0))
 
 

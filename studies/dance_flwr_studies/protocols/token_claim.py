@@ -104,7 +104,6 @@ def llm_per_node(row: Row) -> float | None:
 
 
 def _counters(row: Row) -> Sequence[str]:
-    """Return the names of the tokenisers that counted the language model's tokens."""
     return row.result["tokens"]["llm"].get("tokenisers", ())  # type: ignore[no-any-return]
 
 
@@ -192,13 +191,11 @@ def _reading(what: str, tokens: float | None, against: float | None) -> list[str
 
 
 def _summarising(compared: Sequence[Group]) -> list[Row]:
-    """Return DANCE's rows with summaries that count."""
     matches = [group for group in compared if group.labels.get("variant") == SUMMARIES]
     return [row for group in matches for row in group.rows if usable(row)]
 
 
 def _rows_of(method: str, compared: Sequence[Group], beside: Sequence[Row]) -> list[Row]:
-    """Return the rows of a rival that count, of this experiment or of the main table."""
     rows = [row for group in compared for row in group.rows] + list(beside)
     return [row for row in rows if row.labels["method"] == method and usable(row)]
 

@@ -46,7 +46,6 @@ _READS = ("faithfulness", "main-table")
 
 
 def _cells(request: Request) -> list[Cell]:
-    """Return the cells of the main table, and those with summaries where they are asked for."""
     overrides = dict(request.overrides)
     # For the added cells alone: the runs of the main table stay the same, and are shared.
     summaries = overrides.pop("llm.summaries", None)
@@ -72,7 +71,6 @@ def _render(rows: Sequence[Row]) -> Section:
 
 
 def _by_dataset(rows: Sequence[Row]) -> dict[str, tuple[list[Group], list[Row]]]:
-    """Return by data set the groups of this experiment, and the rows of those that it reads."""
     tokens = [row for row in rows if row.experiment not in _READS]
     others = [row for row in rows if row.experiment in _READS]
     return {
@@ -97,7 +95,6 @@ def _parts(beside: Sequence[Row], compared: Sequence[Group]) -> list[str]:
 
 
 def _evidence_table(compared: Sequence[Group]) -> str:
-    """Return the tokens of each method that selects evidence or asks a language model."""
     headings = ["method", "r", "neighbours", "chunks", "tokens", "share %", *_LEDGERS]
     lines = []
     for group in compared:
@@ -145,7 +142,6 @@ _LEDGERS = {
 
 
 def _name(group: Group) -> str:
-    """Return method and variant, with why its rows are no result, if they are not."""
     name = f"{group.labels['method']} {group.labels.get('variant', '')}".strip()
     why = next((text for text in map(stamp, group.rows) if text), "")
     return group.name(f"{name} [{why}]" if why else name)

@@ -20,6 +20,11 @@ LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)), (0, (6, 2))
 HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
 
 
+def style(i: int) -> dict[str, Any]:
+    """Return colour, line and marker of the i-th line; they repeat after eight."""
+    return {"color": COLOURS[i % 8], "linestyle": LINES[i % 8], "marker": MARKERS[i % 8]}
+
+
 # Without these entries equal rows give equal bytes.
 _FORMATS: Mapping[str, Mapping[str, None]] = {
     "png": {"Software": None},
@@ -48,12 +53,12 @@ def save(picture: Picture, folder: Path) -> list[Path]:
 
     paths = []
     # Without a salt the ids in an SVG are random. "none" keeps text as text, as 42 does in a PDF.
-    style: dict[Any, Any] = {
+    settings: dict[Any, Any] = {
         "svg.hashsalt": picture.name,
         "svg.fonttype": "none",
         "pdf.fonttype": 42,
     }
-    with matplotlib.rc_context({**style, "font.size": 9}):
+    with matplotlib.rc_context({**settings, "font.size": 9}):
         figure = Figure(figsize=picture.size, layout="constrained")
         FigureCanvasAgg(figure)
         picture.draw(figure)
@@ -81,7 +86,6 @@ def curves(
         x, values = first + np.flatnonzero(known), values[:, known]
         mean = values.mean(axis=0)
         every = max(1, len(x) // 10)
-        style = {"color": COLOURS[i % 8], "linestyle": LINES[i % 8], "marker": MARKERS[i % 8]}
         axes.plot(
             x,
             mean,
@@ -90,7 +94,7 @@ def curves(
             markevery=(i * every // 4, every),
             markersize=4,
             linewidth=1.2,
-            **style,
+            **style(i),
         )
         if len(values) > 1:
             # n - 1, as in the tables.
@@ -132,10 +136,8 @@ def points(axes: Any, x: Sequence[float], lines: Mapping[str, Sequence[Stat]]) -
             [100 * (stat.mean or 0.0) for _, stat in known],
             yerr=[100 * (stat.std or 0.0) for _, stat in known],
             label=name,
-            color=COLOURS[i % 8],
-            linestyle=LINES[i % 8],
-            marker=MARKERS[i % 8],
             markersize=5,
+            **style(i),
             linewidth=1.2,
             capsize=3,
         )

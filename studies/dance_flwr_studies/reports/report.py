@@ -78,7 +78,6 @@ def write_report(rows: Rows, folder: Path, log: Log) -> dict[str, Section]:
 
 
 def _claim(experiment: Experiment, rows: Sequence[Row]) -> str:
-    """Return the claim and its verdict in these rows, or the question."""
     if experiment.verdict is None:
         return f"Question: {experiment.question}"
     return f"Claim tested: {experiment.question}\n\nIn these rows: {experiment.verdict(rows)}"
@@ -126,11 +125,9 @@ def insert(sections: dict[str, Section], folder: Path, file: Path, log: Log) -> 
     log(f"into        {file}: {', '.join(names)}")
 
 
-def export_into(
-    study: Path, file: Path, log: Log, update: bool = False, replace: bool = False
-) -> None:
+def export_into(study: Path, file: Path, log: Log, update: bool = False) -> None:
     """Write compact rows and print their size; parameters as of `export_rows`."""
-    lines = export_rows(study, file, update, replace)
+    lines = export_rows(study, file, update)
     log(f"rows        {file}: {counted(lines, 'line')}, {file.stat().st_size:,} bytes")
 
 

@@ -59,8 +59,8 @@ def beyond_accuracy(columns: Columns, by_dataset: Mapping[Any, Sequence[Group]])
         keys, values = columns.line(group, compared)
         return keys, [*values, beyond_cell(group)]
 
-    more = Columns(columns.keys, (*columns.values, "/".join(BEYOND)), line)
-    return more.table(by_dataset)
+    values = (*columns.values, "/".join(BEYOND))
+    return Columns(columns.keys, values, line).table(by_dataset)
 
 
 def beyond_cell(group: Group) -> str:

@@ -9,11 +9,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, variance
+from typing import TypeVar
 
 from scipy.stats import t as student
 
 from dance_flwr_studies.reports.tables import NOTHING, Group, Metric, Stat, markdown, stat_of
 
+K = TypeVar("K")
 METHOD = "dance"  # compared with every other method
 HOW = (
     "Differences are DANCE minus the other method in points of test accuracy, paired by seed. "
@@ -168,10 +170,11 @@ def interval_test(mean: float, interval: tuple[float, float]) -> PairedTest:
     return PairedTest(Stat(mean, None, 1, 1), Corrected(p, 1.0, interval))
 
 
-def corrected(tests: Sequence[PairedTest]) -> list[PairedTest]:
+def corrected(tests: Mapping[K, PairedTest]) -> dict[K, PairedTest]:
     """Return the tests with Holm's correction over all of them."""
-    adjusted = holm([test.test.p if test.test else None for test in tests])
-    return [replace(test, p_holm=p) for test, p in zip(tests, adjusted, strict=True)]
+    adjusted = holm([test.test.p if test.test else None for test in tests.values()])
+    pairs = zip(tests.items(), adjusted, strict=True)
+    return {key: replace(test, p_holm=p) for (key, test), p in pairs}
 
 
 def comparison_table(corner: str, tests: Mapping[tuple[str, str], PairedTest]) -> str:

@@ -195,7 +195,6 @@ def _preferred(settings: Mapping[str, Value]) -> set[str]:
 
 
 def _first_names(keys: Sequence[str], max_names: int = 3) -> str:
-    """Return the keys, or the first and the number of the others if there are many."""
     if len(keys) <= max_names:
         return ", ".join(keys)
     return f"{keys[0]} and {len(keys) - 1} other settings"

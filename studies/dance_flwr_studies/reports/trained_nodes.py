@@ -69,7 +69,6 @@ def _card(row: Row) -> MethodCard:
 
 
 def _per_class(row: Row, name: str) -> list[dict[str, int]]:
-    """Return a fact of the clients, without those that do not have it."""
     clients = row.result.get("facts", {}).get(name, [])
     return [client for client in clients if client is not None]
 

@@ -74,8 +74,8 @@ def verdict(expected: Iterable[Expected]) -> str:
     known = list(expected)
     if not known:
         return f"**{UNTESTED}**."
-    tests = corrected([each.excess for each in known])
-    known = [replace(each, excess=test) for each, test in zip(known, tests, strict=True)]
+    tests = corrected({place: each.excess for place, each in enumerate(known)})
+    known = [replace(each, excess=tests[place]) for place, each in enumerate(known)]
     refuted = [each for each in known if each.is_refuted]
     shown = sum(each.is_shown for each in known)
     word = FAILS if refuted else HOLDS if shown == len(known) else UNDECIDED

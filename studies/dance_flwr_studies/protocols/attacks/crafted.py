@@ -147,7 +147,6 @@ def measure_crafted(clients: Sequence[Client]) -> dict[str, Any]:
 
 
 def _refused(clients: Sequence[Client], start: Mapping[str, Tensor], round_: int) -> bool:
-    """Return whether any node refuses the model; a masked sum needs all nodes."""
     try:
         for client in clients:
             check_start(client, start, round_, NodeTerms.max_change)

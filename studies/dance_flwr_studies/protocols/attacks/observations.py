@@ -72,7 +72,6 @@ def observations(
 def _noisy(
     start: Mapping[str, Tensor], uploads: Sequence[State], private: RunConfig, round_: int
 ) -> Sequence[State]:
-    """Return what the server has of each client when all of them protect their uploads."""
     norm = private.privacy.clipping_norm
     states: list[State] = [
         ClientMechanism(private, norm, round_, client).protect(upload, start).state

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -157,7 +156,7 @@ def _federate(clients: Sequence[Client], config: RunConfig, run: str) -> dict[st
             members = [supervised_members(_plain(c), state, c.data, config, run) for c in clients]
             # An attack must be scored by true members.
             _check([nodes.numel() for nodes in members], reports)
-            facts, lines = _attack(clients, _Round(round_, state, uploads, members), config)
+            facts, lines = _attack(clients, round_, state, uploads, members, config)
             measured["clients"].append(facts)
             measured["seen"] += lines
         # Without noise: only what the server has of an attacked round is protected.
@@ -166,7 +165,6 @@ def _federate(clients: Sequence[Client], config: RunConfig, run: str) -> dict[st
 
 
 def _check(counts: Sequence[int], reports: Sequence[Report]) -> None:
-    """Raise a ValueError if the numbers of members differ from those that clients reported."""
     reported = [report.counts["evidence-supervised"] for report in reports]
     if any(theirs and theirs != ours for ours, theirs in zip(counts, reported, strict=True)):
         raise ValueError(
@@ -174,28 +172,27 @@ def _check(counts: Sequence[int], reports: Sequence[Report]) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Round:
-    """An attacked round: the model before it, and by client the upload and the member nodes."""
-
-    number: int
-    start: Mapping[str, Tensor]
-    uploads: Sequence[State]
-    members: Sequence[Tensor]
-
-
 def _attack(
-    clients: Sequence[Client], attacked: _Round, config: RunConfig
+    clients: Sequence[Client],
+    number: int,
+    start: Mapping[str, Tensor],
+    uploads: Sequence[State],
+    members: Sequence[Tensor],
+    config: RunConfig,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return facts of the round by client, and the scores of every observation."""
-    start, members, number = attacked.start, attacked.members, attacked.number
+    """Return facts of the round by client, and the scores of every observation.
+
+    Parameters
+    ----------
+    start : the model before the round; uploads, members : by client, the latter node numbers
+    """
     before = [-node_losses(_plain(client), start, client.data) for client in clients]
     lines: list[dict[str, Any]] = [
         {"observation": BEFORE, "round": number, "epsilon": None}
         | {"auc": _membership(clients, members, before)}
     ]
     weights = [client.weight for client in clients]
-    for seen in observations(start, attacked.uploads, weights, config, number):
+    for seen in observations(start, uploads, weights, config, number):
         draws = [_scores(clients, start, states, members) for states in seen.draws]
         means = {key: _mean([draw[key] for draw in draws]) for key in draws[0]}
         lines.append({"observation": seen.name, "round": number, "epsilon": seen.epsilon} | means)
@@ -203,7 +200,7 @@ def _attack(
         "round": number,
         "members": [nodes.numel() for nodes in members],
         "others": [held_out_nodes(client.data).numel() for client in clients],
-        "update_norm": [round(update_norm(upload, start), 4) for upload in attacked.uploads],
+        "update_norm": [round(update_norm(upload, start), 4) for upload in uploads],
     }
     return facts, lines
 
@@ -231,7 +228,6 @@ def _scores(
 def _membership(
     clients: Sequence[Client], members: Sequence[Tensor], values: Sequence[Values]
 ) -> float | None:
-    """Return the mean over clients of the AUC of members against held-out nodes."""
     triples = zip(clients, members, values, strict=True)
     return _mean([membership(v, nodes, held_out_nodes(c.data)) for c, nodes, v in triples])
 

@@ -54,7 +54,6 @@ def render(rows: Sequence[Row]) -> Section:
 
 
 def _lines(row: Row) -> list[Row]:
-    """Return one row with a result per round and observation of a measurement."""
     shared = {name: row.labels[name] for name in ("dataset", "method", "seed")}
     return [
         Row(
@@ -69,7 +68,6 @@ def _lines(row: Row) -> list[Row]:
 
 
 def _facts(measured: Sequence[Row], lines: Sequence[Row]) -> str:
-    """Return sizes over clients and seeds by method, and the settings that all lines share."""
     sizes = []
     for method in dict.fromkeys(str(row.labels["method"]) for row in measured):
         rows = [row for row in measured if row.labels["method"] == method]
@@ -120,7 +118,6 @@ def _auc(row: Row) -> float | None:
 
 
 def _crafted_table(measured: Sequence[Mapping[str, Any]]) -> str:
-    """Return by start model the rows that a sum shows, added up over seeds."""
     total = sum(counts["labelled"] for counts in measured)
     table = [
         [name, *(str(sum(column)) for column in zip(*rows, strict=True))]

@@ -184,12 +184,10 @@ def cost_of(scale: Scale, folder: Path) -> Cost:
 
 
 def _least(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the least seconds by phase and in total."""
     return {name: min(seconds[name] for seconds in rounds) for name in (*PHASES, "total")}
 
 
 def _mean(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean seconds by phase and in total."""
     return {name: sum(seconds[name] for seconds in rounds) / len(rounds) for name in rounds[0]}
 
 
@@ -259,12 +257,6 @@ def peak_memory() -> Iterator[list[int]]:
 
 
 def _in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what the function returns in a process of its own."""
     # Spawned: a fork would begin with the memory of this process.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
-
-
-def sizes_label(sizes: Sequence[int]) -> str:
-    """Return sizes as `measure` reads them."""
-    return " ".join(map(str, sizes))

@@ -14,8 +14,8 @@ from scipy.stats import linregress
 from dance_flwr.errors import counted
 from dance_flwr.metrics import PHASES
 from dance_flwr_studies.engine.cells import Cell, Experiment, Picture, Request, Row, Section
-from dance_flwr_studies.protocols.complexity.growth import MEASURE, SERIES, sizes_label
-from dance_flwr_studies.reports.figures import COLOURS, LINES, MARKERS
+from dance_flwr_studies.protocols.complexity.growth import MEASURE, SERIES
+from dance_flwr_studies.reports.figures import style
 from dance_flwr_studies.reports.tables import NOTHING, markdown
 from dance_flwr_studies.reports.verdicts import FAILS, HOLDS, UNTESTED
 
@@ -82,7 +82,7 @@ DIFFERENCES = (
 
 def _cells(request: Request) -> list[Cell]:
     return [
-        Cell(labels={"series": name, "sizes": sizes_label(series.sizes)}, measure=MEASURE)
+        Cell(labels={"series": name, "sizes": " ".join(map(str, series.sizes))}, measure=MEASURE)
         for name, series in SERIES.items()
     ]
 
@@ -144,7 +144,6 @@ _PHASES = {"bytes": "written per round", "memory": "peak memory", "total": "**ro
 
 
 def _values(phase: str, measured: Mapping[str, Any]) -> list[float]:
-    """Return a phase's values by size: seconds, or bytes."""
     if phase == "bytes":
         return list(measured["bytes"])
     if phase == "memory":
@@ -164,10 +163,8 @@ def _draw(series: Mapping[str, Mapping[str, Any]], figure: Any) -> None:
     for axis, (name, measured) in zip(axes, series.items(), strict=False):
         sizes = measured["sizes"]
         for i, phase in enumerate(PHASES):
-            style = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": LINES[i]}
-            axis.plot(
-                sizes, measured["seconds"][phase], label=phase, markersize=4, linewidth=1.2, **style
-            )
+            seconds = measured["seconds"][phase]
+            axis.plot(sizes, seconds, label=phase, markersize=4, linewidth=1.2, **style(i))
         axis.set(xscale="log", yscale="log", xlabel=SERIES[name].symbol, ylabel="seconds")
         # The guides must not widen the axis.
         limits = axis.get_ylim()

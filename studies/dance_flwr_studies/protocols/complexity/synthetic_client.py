@@ -95,7 +95,6 @@ def write_client(folder: Path, scale: Scale) -> None:
 
 
 def _write_texts(folder: Path, nodes: int, chunks: int, rng: np.random.Generator) -> None:
-    """Write embeddings and digests of all chunks."""
     count, text = nodes * chunks, folder / "text"
 
     def draw(out: NDArray[Any]) -> None:

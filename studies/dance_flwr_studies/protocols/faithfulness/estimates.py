@@ -65,14 +65,11 @@ class Estimate:
     ----------
     mean : mean over the seeds of their means over nodes
     low, high : 95 % interval
-    smallest, largest : mean of a seed
     """
 
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
-    smallest: NDArray[np.float64]
-    largest: NDArray[np.float64]
 
     def text(self, sign: bool = False, scale: float = 1, digits: int = 3) -> str:
         """Return "mean [low, high]"."""
@@ -117,7 +114,6 @@ def bootstrap(seeds: Sequence[NDArray[np.float64]], key: int = 0) -> NDArray[np.
 
 
 def _with_differences(analysis: Mapping[str, Any]) -> Values:
-    """Return the measures of the nodes of a run, and evidence minus control by node."""
     values = measures(unpack(analysis["node_values"]))
     paired: Values = {}
     for name, value in values.items():
@@ -135,14 +131,10 @@ def _resampled(seeds: Sequence[Values]) -> dict[str, Estimate]:
         if all(name in seed and seed[name].shape[1:] == value.shape[1:] for seed in seeds)
     ]
     stacked = [np.column_stack([seed[name] for name in names]) for seed in seeds]
-    rows = np.stack([*bootstrap(stacked), *_range([values.mean(axis=0) for values in stacked])])
+    rows = bootstrap(stacked)
     widths = [seeds[0][name].reshape(len(seeds[0][name]), -1).shape[1] for name in names]
     parts = np.split(rows, np.cumsum(widths)[:-1], axis=1)
     return {
         name: Estimate(*(part if seeds[0][name].ndim > 1 else part[:, 0]))
         for name, part in zip(names, parts, strict=True)
     }
-
-
-def _range(means: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], ...]:
-    return np.min(means, axis=0), np.max(means, axis=0)

@@ -126,7 +126,6 @@ def _model(data: ClientData, config: RunConfig, state: Mapping[str, torch.Tensor
 
 
 def _sample(all_data: list[ClientData], max_nodes: int, seed: int) -> dict[int, torch.Tensor]:
-    """Return the drawn test nodes of every client that has some, ascending."""
     test = [torch.nonzero((data.split == TEST) & (data.labels >= 0)).flatten() for data in all_data]
     owner = np.repeat(np.arange(len(all_data)), [nodes.numel() for nodes in test])
     rng = np.random.default_rng(derive(seed, "faithfulness-nodes"))
@@ -151,7 +150,6 @@ def _concatenate(parts: list[Values]) -> Values:
 
 
 def _means(measured: Values) -> dict[str, dict[str, Any]]:
-    """Return the mean over nodes by source and measure; 5 digits."""
     means: dict[str, dict[str, Any]] = {}
     for name, value in measured.items():
         source, measure = name.split("/")

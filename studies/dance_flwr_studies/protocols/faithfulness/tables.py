@@ -12,7 +12,7 @@ from dance_flwr_studies.protocols.faithfulness.estimates import (
     caveat,
     estimates,
 )
-from dance_flwr_studies.reports.figures import COLOURS, LINES, MARKERS
+from dance_flwr_studies.reports.figures import COLOURS, style
 from dance_flwr_studies.reports.significance import interval_test
 from dance_flwr_studies.reports.tables import NOTHING, Group, by_label, groups, markdown
 from dance_flwr_studies.reports.verdicts import Expected, verdict
@@ -91,13 +91,10 @@ def _heading(title: str, analyses: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _sources(means: Mapping[str, Estimate]) -> dict[str, str]:
-    """Return source -> its name, of the sources that were measured."""
     return {source: name for source, name in NAMES.items() if f"{source}/sufficiency" in means}
 
 
 def _scores(means: Mapping[str, Estimate]) -> str:
-    """Return scores, differences of the evidence from other sources, and accuracies."""
-
     def score(name: str, sign: bool = False) -> str:
         return means[name].text(sign=sign) if name in means else NOTHING
 
@@ -150,8 +147,7 @@ def _picture(
         ):
             for i, (source, name) in enumerate(_sources(means).items()):
                 seen, steps = means[f"{source}/{measure}"], range(len(budgets))
-                style = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": LINES[i]}
-                axis.plot(steps, seen.mean, label=name, **style)
+                axis.plot(steps, seen.mean, label=name, **style(i))
                 axis.fill_between(steps, seen.low, seen.high, color=COLOURS[i], alpha=0.15)
             axis.set(title=f"{measure}: k chunks {title}", xlabel="chunks k", xticks=list(steps))
             axis.set_xticklabels([str(budget) for budget in budgets])

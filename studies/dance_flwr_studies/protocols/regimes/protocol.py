@@ -65,7 +65,6 @@ def _render(rows: Sequence[Row]) -> Section:
 
 
 def _summary(results: Results) -> str:
-    """Return the best other method of every cell with a claim, and DANCE's distance to it."""
     lines = []
     claimed = {(level.regime, level.level) for level in LEVELS if level.claim}
     for place in results.groups:
@@ -94,7 +93,6 @@ def _decided(test: PairedTest) -> str:
 
 
 def _accuracies(results: Results, places: Sequence[Place], names: Collection[str]) -> list[str]:
-    """Return test accuracy, a line per variant and a column per cell; and what it hides."""
     columns = [_by_name(results, place) for place in places]
     seeds = [max(len(group.rows) for group in results.groups[place]) for place in places]
     variants = dict.fromkeys(
@@ -130,7 +128,6 @@ def _by_name(results: Results, place: Place) -> dict[str, Group]:
 
 
 def _cell(group: Group | None, seeds: int) -> str:
-    """Return an accuracy, and its number of seeds where it is not `seeds`."""
     if group is None:
         return NOTHING
     stat = group.stat("test_accuracy")
@@ -178,7 +175,6 @@ def _picture(results: Results, dataset: str, places: Sequence[Place]) -> Picture
 
 
 def _draw(results: Results, places: Sequence[Place], figure: Any) -> None:
-    """Draw a row of axes per cell, one per cost, and a point per method: mean over seeds."""
     axes = figure.subplots(len(places), len(COSTS), squeeze=False, sharey="row")
     names = dict.fromkeys(
         g.name(str(g.labels["variant"])) for p in places for g in results.groups[p]

@@ -76,9 +76,13 @@ def results_of(rows: Sequence[Row]) -> Results:
         members.setdefault(place, []).append(row)
     by_place = {place: groups(part, _VARIANT_KEYS) for place, part in members.items()}
     tests: dict[tuple[Place, str], PairedTest] = {}
-    for rival, pairs in _pairs(by_place).items():
-        compared = corrected([paired_test(mine, theirs) for _, mine, theirs in pairs])
-        tests |= {(place, rival): test for (place, *_), test in zip(pairs, compared, strict=True)}
+    rivals: dict[str, dict[tuple[Place, str], PairedTest]] = {}
+    for place, compared in by_place.items():
+        if mine := group_at(by_place, place, DANCE):
+            for rival, theirs in _rivals_at(by_place, place, compared):
+                rivals.setdefault(rival, {})[place, rival] = paired_test(mine, theirs)
+    for pairs in rivals.values():
+        tests |= corrected(pairs)
     return Results(by_place, tests)
 
 
@@ -111,23 +115,9 @@ def group_at(by_place: Mapping[Place, Sequence[Group]], place: Place, variant: s
     return next(matches, None)
 
 
-def _pairs(
-    by_place: Mapping[Place, Sequence[Group]],
-) -> dict[str, list[tuple[Place, Group, Group]]]:
-    """Return rival -> (cell, DANCE's group, the rival's group) of each cell that has both."""
-    pairs: dict[str, list[tuple[Place, Group, Group]]] = {}
-    for place, compared in by_place.items():
-        mine = group_at(by_place, place, DANCE)
-        for rival, theirs in _rivals_at(by_place, place, compared) if mine else ():
-            assert mine is not None
-            pairs.setdefault(rival, []).append((place, mine, theirs))
-    return pairs
-
-
 def _rivals_at(
     by_place: Mapping[Place, Sequence[Group]], place: Place, compared: Sequence[Group]
 ) -> Iterator[tuple[str, Group]]:
-    """Yield the rivals of a cell: the controls, then every other method that ran there."""
     ran = [str(group.labels["variant"]) for group in compared]
     for rival in dict.fromkeys((*(variant.name for variant in RIVALS), *ran)):
         if rival in (DANCE, RANDOM_CORE):
