@@ -85,19 +85,6 @@ def test_methods_without_a_model_have_the_papers_number_where_all_methods_were_w
     assert NEEDS not in text and "language model" not in text
 
 
-def test_a_table_of_a_graph_of_ones_own_has_only_what_was_asked_for():
-    """No column of the paper, no variant, no method that lacks a model."""
-    cells = cells_of("main-table", datasets=("mine",), methods=("fedavg-full", "dance"))
-    section = get_experiment("main-table").render([row_of(cell, 0.5) for cell in cells])
-    tables = [part for part in section.parts if part.startswith("| method")]
-    headings = [table.splitlines()[0] for table in tables]
-    costs = "| method | mine: labelled | mine: kB up |"
-    assert headings == ["| method | r | mine: accuracy % |", costs]
-    names = {line.split(" | ")[0] for table in tables for line in table.splitlines()[2:]}
-    assert names == {"| dance", "| fedavg-full"}
-    assert NOTHING not in "".join(tables) and "language model" not in str(section.parts)
-
-
 def test_dance_is_compared_with_all_that_was_asked_for_but_where_the_five_and_more_ran():
     def compared(*methods):
         asked = {"methods": ("dance", *methods), "seeds": (0, 1), "ratios": (0.08,)}
@@ -157,19 +144,6 @@ ACCURACIES = {
     "random labelled core": (0.85, 0.75, 0.65),
     "covering core": (0.84, 0.74, 0.64),
 }
-
-
-def test_ablations_of_older_code_keep_their_names_and_differences():
-    """Rows from before the reading extensions: no variant without labels, and no note."""
-    rows = [older(r) for r in ablation_rows(ACCURACIES) if r.labels["variant"] != "w/o labels"]
-    section = get_experiment("ablation").render(rows)
-    found = {name: table_rows(section, name) for name in ACCURACIES}
-    assert [row[0][2] for row in found.values() if row] == [
-        "",
-        *("-1.00 ± 0.00", "-2.00 ± 0.00", "-3.00 ± 0.00"),
-        *("-5.00 ± 0.00", "-6.00 ± 0.00"),
-    ]
-    assert not found["w/o labels"]
 
 
 def test_an_ablation_is_not_compared_with_a_full_method_of_older_code(tmp_path):

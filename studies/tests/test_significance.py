@@ -49,13 +49,6 @@ def test_without_a_correction_it_is_the_test_of_scipy(values):
     assert ours.p_equivalent == pytest.approx(max(one_sided), rel=1e-6)
 
 
-@given(differences, st.floats(0.01, 2))
-def test_a_correction_only_makes_it_harder(values, ratio):
-    plain, corrected = (corrected_test(values, r) for r in (0.0, ratio))
-    assert corrected.p >= plain.p
-    assert corrected.interval[0] <= plain.interval[0] <= plain.interval[1]
-
-
 @pytest.mark.parametrize("values", [(), (0.1,), (0.1, 0.1, 0.1), (0.0, 0.0), (0.9 - 0.8, 0.1)])
 def test_without_a_variance_there_is_no_test(values):
     assert corrected_test(values, THIRD) is None
@@ -111,10 +104,3 @@ def test_a_family_of_chances_is_rejected_in_at_most_five_percent():
         found["plain"] += min(ps) < 0.05
     assert found["holm"] / families <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / families)
     assert found["plain"] / families > 0.4
-
-
-def test_ten_seeds_find_a_difference_of_three_deviations():
-    """The corrected error of ten seeds is 0.66 deviations; a test needs power, too."""
-    rng = np.random.default_rng(2)
-    ps = [corrected_test(list(0.03 + 0.01 * rng.normal(size=10)), THIRD).p for _ in range(200)]
-    assert np.mean(np.array(ps) < 0.05) > 0.9
