@@ -1,7 +1,7 @@
 """torch-geometric's `Data` and the arrays of a `TextGraph`, in both directions."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -57,20 +57,10 @@ def arrays_of(data: "Data", mask_column: int | None = None) -> PygArrays:
     n = data.num_nodes
     if not n:
         raise DataError("data: expected at least one node, found none; set data.num_nodes")
-    edges = data.edge_index
-    if edges is None:
+    if data.edge_index is None:
         source = target = np.zeros(0, np.int64)
     else:
-        edges = np.asarray(edges.cpu())
-        if edges.ndim != 2 or len(edges) != 2 or edges.dtype != np.int64:
-            raise DataError(
-                f"data.edge_index: expected [2, E] int64, found {list(edges.shape)} {edges.dtype}"
-            )
-        if edges.size and not (edges.min() >= 0 and edges.max() < n):
-            raise DataError(
-                f"data.edge_index: expected nodes in 0..{n - 1}, found {edges.min()}..{edges.max()}"
-            )
-        source, target = edges
+        source, target = edge_ends(data.edge_index, n, "data")
     weights, texts = _edge_weight(data, len(source)), _edge_text(data, len(source))
     if (weights is not None or texts) and _in_both_directions(source, target, weights, texts):
         # PyG stores an undirected graph so; summing both directions would double each weight, and
@@ -79,8 +69,12 @@ def arrays_of(data: "Data", mask_column: int | None = None) -> PygArrays:
         source, target = source[once], target[once]
         weights = None if weights is None else weights[once]
         texts = [texts[row] for row in np.flatnonzero(once).tolist()] if texts else []
+    labels = np.full(n, -1, np.int64) if data.y is None else label_codes(data.y, n, "y", "data")
+    if labels.min() < -1:
+        raise DataError(f"data: expected classes from 0, or -1 = unknown, found {labels.min()}")
+    split = mask_codes(data.to_dict(), n, mask_column, "data", "mask_column")
     return PygArrays(
-        *(n, source, target, _labels(data, n), _split(data, n, mask_column)),
+        *(n, source, target, labels, split),
         weights,
         EdgeTexts.of(source, target, texts) if texts else None,
     )
@@ -231,45 +225,122 @@ def renumbered(
     return np.array([*(place[name] for name in names), -1], np.int64)[labels]
 
 
-def _labels(data: "Data", n: int) -> NDArray[np.int64]:
-    """Return `y`, [n] int64; -1 everywhere if there is none."""
-    if data.y is None:
-        return np.full(n, -1, np.int64)
-    labels = np.asarray(data.y.cpu())
-    if labels.shape == (n, 1):
-        labels = labels[:, 0]
-    if labels.shape != (n,) or labels.dtype.kind not in "iu":
+def whole_numbers(values: Any, key: str, where: str) -> NDArray[np.int64]:
+    """Return a tensor of whole numbers as an int64 array; [n, 1] becomes [n].
+
+    Raises
+    ------
+    DataError : it is no dense tensor, or has other numbers
+    """
+    import torch
+
+    if not isinstance(values, torch.Tensor) or values.layout != torch.strided or values.is_meta:
+        kind = "a sparse tensor" if isinstance(values, torch.Tensor) else type(values).__name__
+        raise DataError(f"{where}: expected a tensor {key!r}, found {kind}; convert it")
+    # With strides of zero, a file of a few bytes can declare any number of entries.
+    if values.numel() * values.element_size() > max(values.untyped_storage().nbytes(), 1):
         raise DataError(
-            f"data.y: expected [{n}] integers, one class per node and -1 = unknown, found "
-            f"{list(labels.shape)} {labels.dtype}; several labels per node are not supported"
+            f"{where}: expected as many entries in {key!r} as are stored, "
+            f"found {values.numel()}; save it again"
         )
-    if labels.min() < -1:
-        raise DataError(f"data.y: expected classes from 0, or -1 = unknown, found {labels.min()}")
-    return labels.astype(np.int64)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    # NumPy has no bfloat16.
+    values = values.float() if values.dtype == torch.bfloat16 else values
+    array = values.detach().cpu().numpy()
+    if array.dtype.kind not in "fiub" or not (
+        np.isfinite(array).all() and (array == np.floor(array)).all()
+    ):
+        raise DataError(
+            f"{where}: expected whole numbers in {key!r}, found {array.dtype} with others; correct "
+            "it"
+        )
+    return array.astype(np.int64)  # type: ignore[no-any-return]
 
 
-def _split(data: "Data", n: int, column: int | None) -> NDArray[np.uint8]:
-    """Return the split that the masks give, [n] uint8."""
-    split = np.zeros(n, np.uint8)
-    for code, name in enumerate(MASKS, start=1):
-        if getattr(data, name, None) is None:
+def edge_ends(
+    edge_index: Any, num_nodes: int, where: str
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the two rows of `edge_index`, [2, m], after checking their node numbers."""
+    ends = whole_numbers(edge_index, "edge_index", where)
+    if tuple(edge_index.shape) == (2, 1):  # one edge, no column of numbers
+        ends = ends[:, None]
+    if ends.ndim != 2 or ends.shape[0] != 2:
+        raise DataError(
+            f"{where}: expected 'edge_index' of shape [2, m], found {list(ends.shape)}; "
+            "transpose it"
+        )
+    check_ends(ends, num_nodes, where)
+    return ends[0], ends[1]
+
+
+def check_ends(ends: NDArray[np.int64], num_nodes: int, where: str) -> None:
+    """Check that the ends of edges are node numbers."""
+    if ends.size and not (ends.min() >= 0 and ends.max() < num_nodes):
+        raise DataError(
+            f"{where}: expected edges between nodes 0..{num_nodes - 1}, "
+            f"found {ends.min()}..{ends.max()}; correct the edges"
+        )
+
+
+def label_codes(values: Any, num_nodes: int, key: str, where: str) -> NDArray[np.int64]:
+    """Return the class number of each node, [n] int64; NaN is -1, which means no label."""
+    import torch
+
+    if isinstance(values, torch.Tensor) and values.is_floating_point():
+        values = torch.nan_to_num(values, nan=-1.0)
+    labels = whole_numbers(values, key, where)
+    if labels.shape != (num_nodes,):
+        raise DataError(
+            f"{where}: expected {num_nodes} labels, one per node, found {list(labels.shape)} in "
+            f"{key!r}; correct them (several labels per node are not supported)"
+        )
+    return labels
+
+
+def mask_codes(
+    data: Mapping[str, Any], num_nodes: int, index: int | None, where: str, option: str
+) -> NDArray[np.uint8]:
+    """Return 1, 2, 3 for the nodes of the training, validation and test mask, else 0, [n] uint8.
+
+    Parameters
+    ----------
+    data : masks by name, as vectors, lists of vectors, or matrices [n, k] or [k, n]
+    index : which of several masks is the split; None where there is one
+    option : name of `index`, for messages
+
+    Raises
+    ------
+    DataError : a mask has the wrong shape or type, or masks overlap
+    """
+    split = np.zeros(num_nodes, np.uint8)
+    for code, key in enumerate(MASKS, start=1):
+        if data.get(key) is None:
             continue
-        mask = np.asarray(data[name].cpu())
-        if mask.ndim == 2 and mask.shape[0] == n:
-            if column is None or not 0 <= column < mask.shape[1]:
-                raise DataError(
-                    f"mask_column: expected one of the {mask.shape[1]} columns of {name}, found "
-                    f"{column}; each is a split of its own, for example mask_column=0"
-                )
-            mask = mask[:, column]
-        if mask.shape != (n,) or mask.dtype != np.bool_:
+        is_list = isinstance(data[key], list | tuple)
+        masks = [
+            whole_numbers(mask, key, where) for mask in (data[key] if is_list else [data[key]])
+        ]
+        if not is_list and masks[0].ndim == 2 and num_nodes in masks[0].shape:
+            # PyG stores a column per split, Wiki-CS a row.
+            masks = list(masks[0].T if masks[0].shape[0] == num_nodes else masks[0])
+        chosen = index if is_list or len(masks) > 1 else 0
+        if chosen is None or not 0 <= chosen < len(masks):
             raise DataError(
-                f"data.{name}: expected [{n}] bool, found {list(mask.shape)} {mask.dtype}"
+                f"{where}: expected {option} below {len(masks)}, found {index}; choose one of the "
+                f"masks in {key!r}"
             )
-        if (twice := np.flatnonzero(mask & (split > 0))).size:
+        mask = masks[chosen]
+        if mask.shape != (num_nodes,) or not np.isin(mask, (0, 1)).all():
             raise DataError(
-                f"data.{name}: expected a node in one mask, found node {twice[0]} also in "
-                f"{MASKS[split[twice[0]] - 1]}; take it out of one"
+                f"{where}: expected {key!r} with {num_nodes} values of true or false, "
+                f"found {list(mask.shape)}; correct it"
             )
-        split[mask] = code
+        # An overlap would let a method train on test nodes.
+        if (twice := np.flatnonzero((mask > 0) & (split > 0))).size:
+            raise DataError(
+                f"{where}: expected masks that do not overlap, found node {twice[0]} of {key} also "
+                f"in {MASKS[split[twice[0]] - 1]}; take it out of one"
+            )
+        split[mask > 0] = code
     return split

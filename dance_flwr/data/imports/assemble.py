@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,10 @@ from dance_flwr.data.graphs.folder import check_ids
 from dance_flwr.data.graphs.tables import Table, join
 from dance_flwr.data.imports.layouts import GraphFile
 from dance_flwr.data.imports.options import Options
-from dance_flwr.data.imports.report import (
-    ImportReport,
-    NodeCounter,
-    count_edges,
-    count_nodes,
-    is_empty,
-)
+from dance_flwr.data.imports.report import ImportReport, count_edges, count_nodes, is_empty
 from dance_flwr.data.imports.roles import (
-    EdgeRoles,
     Header,
-    NodeRoles,
+    Roles,
     edge_roles,
     node_roles,
     plain_name,
@@ -62,20 +56,18 @@ def assemble(source: GraphFile, options: Options, out: Path) -> ImportReport:
     refuse_lacking(*headers)
     report = ImportReport(facts=dict(source.facts), directed=source.directed)
     _report_columns(report, source, of_nodes, of_edges, options)
-    columns = (*COLUMNS, "site") if of_nodes.site else COLUMNS
-    counter = NodeCounter(columns)
+    columns = (*COLUMNS, "site") if "site" in of_nodes else COLUMNS
     schema = pa.schema([(name, pa.large_string()) for name in columns])
     with pa.OSFile(str(out / NODES_FILE), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for batch in _rows(nodes, of_nodes, options, columns):
-            counter.add(batch)
-            writer.write_batch(pa.record_batch(batch, schema))
-    values = counter.joined()
-    check_ids(values["id"], nodes.where)
+        for batch in _rows(nodes, of_nodes, options):
+            writer.write_batch(pa.record_batch({name: batch[name] for name in columns}, schema))
     # Of another column than the file's own, its classes say nothing.
-    is_declared = of_nodes.label == source.roles.get("label", "label")
-    report.classes = sorted(source.classes) if is_declared else []
-    count_nodes(report, counter, values, nodes.where)
-    ids = values["id"]
+    if of_nodes.get("label", [""]) == [source.roles.get("label", "label")]:
+        report.classes = sorted(source.classes)
+    with pa.memory_map(str(out / NODES_FILE)) as file:
+        table = pa.ipc.open_file(file).read_all()
+        ids = check_ids(table["id"].combine_chunks(), nodes.where)
+        count_nodes(report, table, nodes.where)
     if source.by_place:
         ids = pc.cast(pa.array(np.arange(len(ids))), pa.large_string())
     table = _edges(edges, of_edges, options, report, _Ids(ids, nodes.where, report))
@@ -89,61 +81,50 @@ def assemble(source: GraphFile, options: Options, out: Path) -> ImportReport:
 
 
 def _report_columns(
-    report: ImportReport, source: GraphFile, nodes: NodeRoles, edges: EdgeRoles, options: Options
+    report: ImportReport, source: GraphFile, nodes: Roles, edges: Roles, options: Options
 ) -> None:
     """Write into the report which columns are used, and which are not."""
-    used = {"id": [nodes.id], "text": list(nodes.text), "label": [nodes.label]}
-    used |= {"split": [nodes.split], "site": [nodes.site]}
-    of_edges = {"source": [edges.source], "target": [edges.target]}
-    if options.edge_text:
-        of_edges |= {"relation": [edges.relation], "description": [edges.description]}
-    if options.edge_weight:
-        of_edges["weight"] = [edges.weight]
-    report.columns = {role: names for role, names in {**used, **of_edges}.items() if any(names)}
-    for what, table, roles in (("nodes", source.nodes, used), ("edges", source.edges, of_edges)):
-        names = {name for role in roles.values() for name in role}
+    asked = {"relation": options.edge_text, "description": options.edge_text}
+    asked["weight"] = options.edge_weight
+    edges = {role: names for role, names in edges.items() if asked.get(role, "ends")}
+    report.columns = nodes | edges
+    for what, table, roles in (("nodes", source.nodes, nodes), ("edges", source.edges, edges)):
+        used = {name for names in roles.values() for name in names}
         others = [*table.names, *source.left_out.get(what, ())]
-        report.columns_left_out[what] = [name for name in others if name not in names]
-    if nodes.text == ("Label",) and not options.text:
+        report.columns_left_out[what] = [name for name in others if name not in used]
+    if nodes["text"] == ["Label"] and not options.text:
         report.warnings.append(
             f"{source.kind}: no column of texts; the names in 'Label' are the texts (--text names "
             "another column)"
         )
 
 
-def _rows(
-    nodes: Table, roles: NodeRoles, options: Options, columns: tuple[str, ...]
-) -> Iterator[dict[str, Any]]:
-    """Yield the batches of `columns`; a role without a column is "" in every row."""
+def _rows(nodes: Table, roles: Roles, options: Options) -> Iterator[dict[str, Any]]:
+    """Yield batches of id, text, label, split and site; a role without a column is ""."""
     # Each column once: --text may name that of the labels, too.
-    used = dict.fromkeys(
-        filter(None, [roles.id, *roles.text, roles.label, roles.split, roles.site])
-    )
-    for batch in nodes.batches(list(used)):
-        empty = pa.repeat(pa.scalar("", pa.large_string()), len(batch[roles.id]))
-        texts = [
-            _without(_texts(batch[name], name), options.missing)
-            if options.missing
-            else _texts(batch[name], name)
-            for name in roles.text
-        ]
-        row = {"id": batch[roles.id], "text": texts[0]}
-        if len(texts) > 1:
-            row["text"] = pc.binary_join_element_wise(*texts, pa.scalar("\n", pa.large_string()))
-        row |= {
-            role: batch[name] if (name := getattr(roles, role)) else empty
-            for role in ("label", "split", "site")
+    for batch in nodes.batches(
+        list(dict.fromkeys(name for role in roles.values() for name in role))
+    ):
+        empty = pa.repeat(pa.scalar("", pa.large_string()), len(batch[roles["id"][0]]))
+        row = {
+            role: batch[roles[role][0]] if role in roles else empty
+            for role in ("id", "label", "split", "site")
         }
+        texts = [_without(_texts(batch[name], name), options.missing) for name in roles["text"]]
+        row["text"] = pc.binary_join_element_wise(*texts, pa.scalar("\n", pa.large_string()))
         row["label"] = _without(row["label"], (*options.unlabelled, *options.missing))
-        if "[]" in roles.label or ":LABEL" in roles.label or roles.label == "~label":
-            _check_single(row["label"], roles.label, nodes.where)
-        yield {name: row[name] for name in columns}
+        column = roles.get("label", [""])[0]
+        if "[]" in column or ":LABEL" in column or column == "~label":
+            _check_single(row["label"], column, nodes.where)
+        yield row
 
 
 def _without(values: Any, missing: Sequence[str]) -> Any:
     """Return values with "" for those that mean "none", case and surrounding space aside."""
+    if not missing:
+        return values
     words = {value.strip().casefold() for value in missing}
-    longest = max((len(word.encode()) for word in words), default=0)
+    longest = max(len(word.encode()) for word in words)
     short = values.filter(pc.less_equal(pc.binary_length(pc.utf8_trim_whitespace(values)), longest))
     found = [name for name in pc.unique(short).to_pylist() if name.strip().casefold() in words]
     if not found:
@@ -173,50 +154,50 @@ class _Ids:
 
     def __init__(self, ids: Any, where: str, report: ImportReport) -> None:
         self.where, self._ids, self._report = where, ids, report
-        self._loose: list[tuple[str, Any, Any]] = []
 
     def rows(self, values: Any, end: str) -> NDArray[np.int64]:
         """Return the row of the node of each id, [m] int64; -1 for an unknown one."""
-        rows = pc.fill_null(pc.index_in(values, value_set=self._ids), -1)
-        codes: NDArray[np.int64] = rows.to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = _places(values, self._ids)
         unknown = np.flatnonzero(codes < 0)
-        for what, keys, places in self._levels() if len(unknown) else ():
-            found = values.take(pa.array(unknown))
-            for _, change in _LOOSE[: [name for name, _ in _LOOSE].index(what) + 1]:
-                found = change(found)
-            hits = pc.fill_null(pc.index_in(found, value_set=keys), -1)
-            numbers = hits.to_numpy(zero_copy_only=False)
-            hit = numbers >= 0
+        if not len(unknown):
+            return codes
+        found = values.take(pa.array(unknown))
+        for (what, change), (keys, rows) in zip(_LOOSE, self._levels, strict=True):
+            found = change(found)
+            places = _places(found, keys)
+            hit = places >= 0
             if hit.any():
-                codes[unknown[hit]] = places[numbers[hit]]
-                example = values[int(unknown[hit][0])].as_py()
-                node = self._ids[int(codes[unknown[hit][0]])].as_py()
-                self._report.matched(what, end, int(hit.sum()), (example, node))
-                unknown = unknown[~hit]
+                codes[unknown[hit]] = rows[places[hit]]
+                first = int(unknown[hit][0])
+                example = values[first].as_py(), self._ids[int(codes[first])].as_py()
+                self._report.matched(what, end, int(hit.sum()), example)
+                unknown, found = unknown[~hit], found.filter(pa.array(~hit))
         return codes
 
-    def _levels(self) -> list[tuple[str, Any, Any]]:
-        """Return what each level ignores, the ids without it that stay unique, and their rows."""
-        keys = self._ids
-        for what, change in _LOOSE if not self._loose else ():
+    @cached_property
+    def _levels(self) -> list[tuple[Any, NDArray[np.int64]]]:
+        """The ids that stay unique at each level of `_LOOSE`, and their rows."""
+        keys, levels = self._ids, []
+        for _, change in _LOOSE:
             keys = change(keys)
             counts = pc.value_counts(keys)
             unique = counts.field(0).filter(pc.equal(counts.field(1), 1))
-            places = pc.index_in(unique, value_set=keys).to_numpy(zero_copy_only=False)
-            self._loose.append((what, unique, places))
-        return self._loose
+            levels.append((unique, _places(unique, keys)))
+        return levels
 
 
-def _edges(
-    table: Table, roles: EdgeRoles, options: Options, report: ImportReport, ids: _Ids
-) -> Any:
+def _places(values: Any, among: Any) -> NDArray[np.int64]:
+    """Return the place of each value among others, [m] int64; -1 if it is none of them."""
+    places = pc.fill_null(pc.index_in(values, value_set=among), -1)
+    return places.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
+
+
+def _edges(table: Table, roles: Roles, options: Options, report: ImportReport, ids: _Ids) -> Any:
     """Read a table of edges, and count what of it is left out."""
-    extras = ("relation", "description", "weight")
-    columns = {role: name for role in extras if (name := getattr(roles, role))}
+    names = {role: columns[0] for role, columns in roles.items()}
     used = {"weight"} if options.edge_weight else set()
     used |= {"relation", "description"} if options.edge_text else set()
-    names = {"source": roles.source, "target": roles.target, **columns}
-    report.edges_left_out = {role: 0 for role in columns if role not in used}
+    report.edges_left_out = {role: 0 for role in names if role not in {*used, "source", "target"}}
     kept: dict[str, list[Any]] = {"source": [], "target": []}
     kept |= {"text": []} if options.edge_text else {}
     kept |= {"weight": []} if "weight" in used else {}
@@ -235,7 +216,9 @@ def _edges(
         for end, rows in ends.items():
             kept[end].append(rows[keep])
         if "weight" in used:
-            kept["weight"].append(_weights(values["weight"], roles.weight, table.where, read)[keep])
+            kept["weight"].append(
+                _weights(values["weight"], names["weight"], table.where, read)[keep]
+            )
         if options.edge_text:
             kept["text"].append(_edge_texts(values, len(keep)).filter(pa.array(keep)))
         read, dangling = read + len(keep), dangling + int((~keep).sum())

@@ -38,10 +38,18 @@ from dance_flwr.data.imports.assemble import EDGES_FILE, NODES_FILE, assemble
 from dance_flwr.data.imports.json_graphs import read_network_json
 from dance_flwr.data.imports.layouts import GraphFile
 from dance_flwr.data.imports.options import DEFAULTS, Options
+from dance_flwr.data.imports.published import read_published
 from dance_flwr.data.imports.report import left_out
 from dance_flwr.data.imports.sandbox import read_in_child
+from dance_flwr.data.imports.saved import (
+    graphrag_files,
+    is_saved,
+    read_graphrag,
+    read_saved_dataset,
+)
 from dance_flwr.data.imports.tables import is_table, read_lone_table, read_tables, table_files
 from dance_flwr.data.imports.text_tables import read_object, suffix_of
+from dance_flwr.data.imports.torch_files import load_data, pyg_data
 from dance_flwr.data.imports.xml_graphs import format_of, read_gexf, read_graphml
 from dance_flwr.disk import atomic_folder, write_text
 from dance_flwr.errors import DataError
@@ -202,9 +210,6 @@ def recognise(paths: Sequence[Path], options: Options, name: str = "") -> tuple[
     path = paths[0]
     published = CATALOGUE.get(name)
     if published and all((path / file.name).is_file() for file in published.files):
-        # torch takes a second to load.
-        from dance_flwr.data.imports.published import read_published
-
         return read_published(published, path, options.split_index), options
     if is_ours(path):
         return _our_folder(path, options)
@@ -221,17 +226,14 @@ def recognise(paths: Sequence[Path], options: Options, name: str = "") -> tuple[
 
 def read_network(path: Path, options: Options = DEFAULTS) -> GraphFile | None:
     """Return the graph in a file or folder of a network; None if it is none by name and content."""
-    from dance_flwr.data.imports import saved
-
     if path.is_dir():
-        if saved.is_saved(path):
-            return saved.read_saved_dataset(path, options.id, options.edges_from)
-        files = saved.graphrag_files(path)
-        return saved.read_graphrag(files) if files else None
+        if is_saved(path):
+            return read_saved_dataset(path, options.id, options.edges_from)
+        files = graphrag_files(path)
+        return read_graphrag(files) if files else None
     suffix = suffix_of(path)
     if suffix in _TORCH:
-        data = saved.as_mapping(saved.load_torch(path), path)
-        return saved.pyg_data(data, (path,), options.split_index)
+        return pyg_data(load_data(path), (path,), options.split_index)
     readers = {".graphml": read_graphml, ".gexf": read_gexf}
     readers |= dict.fromkeys((".json", ".cyjs"), read_network_json)
     suffix = format_of(path) if suffix == ".xml" else suffix

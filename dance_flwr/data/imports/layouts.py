@@ -57,6 +57,12 @@ class Layout:
     first: tuple[str, ...] = ()
     needs: str = ""
 
+    def fits(self, nodes: Sequence[str], others: Collection[str] = ()) -> bool:
+        """Return whether the tool writes these columns of nodes, and others."""
+        is_marked = any(marks <= {*nodes, *others} for marks in self.marks)
+        begins = bool(self.first) and tuple(nodes[: len(self.first)]) == self.first
+        return (is_marked or begins) and (not self.needs or self.needs in nodes)
+
 
 def _marks(*sets: str) -> tuple[frozenset[str], ...]:
     return tuple(frozenset(names.split()) for names in sets)
@@ -103,6 +109,12 @@ GRAPHML = (
 )
 # Keys of the lists of nodes and of edges in JSON.
 JSON_LISTS = (("nodes", "links"), ("nodes", "edges"), ("nodes", "rels"), ("nodes", "relationships"))
+# Parts of a saved data set, and the split that each is.
+SAVED_SPLITS = {"train": "train", "test": "test"}
+SAVED_SPLITS |= dict.fromkeys(("validation", "valid", "val", "dev"), "val")
+# Keys of a PyG `Data`.
+TEXT_KEYS = ("raw_texts", "raw_text", "texts", "text")
+LABEL_NAME_KEYS = ("label_name", "label_names", "class_names")
 # Files and columns of GraphRAG, since version 1.0 and before. The type of an entity is no label
 # before the user asks for it, as models also make up types.
 GRAPHRAG_FILES = ("{}.parquet", "create_final_{}.parquet")
@@ -141,23 +153,16 @@ class GraphFile:
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def graphml_layout(
-    keys: Collection[str], attributes: Collection[str], is_drawn: bool
-) -> tuple[str, dict[str, str]]:
-    """Return the kind of a GraphML file and its columns of roles."""
-    names = {*keys, *attributes, *(["@"] if is_drawn else [])}
-    for layout in GRAPHML:
-        if any(marks <= names for marks in layout.marks):
-            roles = {role: column for role, (column, *_) in layout.roles.items()}
-            return layout.kind, {"weight": "weight", **roles}
-    return "GraphML", {"weight": "weight"}
+def graphml_layout(names: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """Return the kind of a GraphML file and its columns of roles.
 
-
-def table_layout(nodes: Sequence[str], edges: Sequence[str]) -> Layout | None:
-    """Return the layout of two tables with these columns, if a tool is recognised."""
-    for layout in TABLES:
-        is_marked = any(marks <= {*nodes, *edges} for marks in layout.marks)
-        begins = bool(layout.first) and tuple(nodes[: len(layout.first)]) == layout.first
-        if (is_marked or begins) and layout.needs in nodes:
-            return layout
-    return None
+    Parameters
+    ----------
+    names : keys and attributes, and "@" if the file holds a drawing of yEd
+    """
+    layout = next((layout for layout in GRAPHML if layout.fits(names)), None)
+    if layout is None:
+        return "GraphML", {"weight": "weight"}
+    return layout.kind, {"weight": "weight"} | {
+        r: column for r, (column, *_) in layout.roles.items()
+    }

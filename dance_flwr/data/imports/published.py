@@ -4,7 +4,6 @@ import gzip
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,20 +12,20 @@ from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.catalogue import Dataset
 from dance_flwr.data.graphs.limits import check
+from dance_flwr.data.graphs.pyg import check_ends
 from dance_flwr.data.graphs.tables import readable
 from dance_flwr.data.imports.layouts import GraphFile
 from dance_flwr.data.imports.memory_tables import memory_table
 from dance_flwr.data.imports.options import Options
-from dance_flwr.data.imports.saved import (
-    as_mapping,
-    ends_of,
+from dance_flwr.data.imports.text_tables import delimited, read_object
+from dance_flwr.data.imports.torch_files import (
     label_names,
+    load_data,
     load_torch,
     pyg_data,
     split_names,
     texts_of,
 )
-from dance_flwr.data.imports.text_tables import delimited, read_object
 from dance_flwr.errors import DataError
 
 _COMMAS = Options(delimiter=",")
@@ -40,7 +39,7 @@ def read_published(row: Dataset, folder: Path, split_index: int = 0) -> GraphFil
         return _wikics(files, split_index)
     if row.layout == "ogbn":
         return _ogbn(files)
-    data = dict(as_mapping(load_torch(files[0]), files[0]))
+    data = load_data(files[0])
     if row.layout == "pyg+texts":
         data["raw_texts"] = texts_of(load_torch(files[1]), str(files[1]))
         # Categories in the order of the labels.
@@ -129,16 +128,14 @@ def _graph(
     classes: tuple[str, ...],
 ) -> GraphFile:
     """Return the graph of columns of nodes and an edge list [2, m]; ids are row numbers."""
-    where = files[0]
-    source, target = ends_of(ends, len(columns["text"]), str(where))
-    n, m = len(columns["text"]), len(source)
-    rows: dict[str, Any] = {"id": lambda part: range(n)[part]}
-    edges = {"source": lambda part: source[part], "target": lambda part: target[part]}
+    where, n = files[0], len(columns["text"])
+    check_ends(ends, n, str(where))
+    edges = {"source": ends[0], "target": ends[1]}
     return GraphFile(
         kind,
         files,
-        memory_table(where, "nodes", n, rows | {k: v.__getitem__ for k, v in columns.items()}),
-        memory_table(where, "edges", m, edges),
+        memory_table(where, "nodes", n, {"id": range(n), **columns}),
+        memory_table(where, "edges", len(ends[0]), edges),
         classes=classes,
         by_place=True,
     )

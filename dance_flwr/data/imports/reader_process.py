@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.data.graphs.limits import VARIABLE, limits
-from dance_flwr.data.imports import saved  # noqa: F401 # once, not in every fork
 from dance_flwr.data.imports.importer import needs_torch, prepare
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.sandbox import ANSWER

@@ -1,5 +1,6 @@
 """What an import did with a graph's files: one summary, printed and stored as `import.json`."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 from dance_flwr.data.graphs.folder import split_codes
 from dance_flwr.data.graphs.graph import SPLIT_NAMES
 from dance_flwr.data.graphs.limits import listed
-from dance_flwr.data.graphs.tables import join
 from dance_flwr.errors import counted
 from dance_flwr.escaping import one_line
 
@@ -67,55 +67,29 @@ class ImportReport:
         return {**values, "warnings": [*self.warnings, *matches]}
 
 
-class NodeCounter:
-    """Counts nodes batch by batch, and keeps their ids, labels, splits and sites.
-
-    Attributes
-    ----------
-    columns : id, label, split and, if the graph has it, site -> arrays of the batches
-    absent : (column, word such as "NA") -> number of rows
-    """
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.columns: dict[str, list[Any]] = {name: [] for name in names if name != "text"}
-        self.counts = dict.fromkeys(("nodes", "empty_texts", "characters", "longest_text"), 0)
-        self.absent: dict[tuple[str, str], int] = {}
-
-    def add(self, batch: dict[str, Any]) -> None:
-        """Count the nodes of a batch."""
-        lengths = pc.utf8_length(batch["text"])
-        self.counts["nodes"] += len(batch["id"])
-        self.counts["empty_texts"] += pc.sum(is_empty(batch["text"])).as_py() or 0
-        self.counts["characters"] += pc.sum(lengths).as_py() or 0
-        longest = pc.max(lengths).as_py() or 0
-        self.counts["longest_text"] = max(self.counts["longest_text"], longest)
-        for name in ("label", "text"):
-            short = batch[name].filter(pc.less(pc.binary_length(batch[name]), 8))
-            for row in pc.value_counts(short).to_pylist():
-                word = row["values"].strip()
-                if word.lower() in _ABSENT:
-                    key = (name, word)
-                    self.absent[key] = self.absent.get(key, 0) + row["counts"]
-        for name, parts in self.columns.items():
-            parts.append(batch[name])
-
-    def joined(self) -> dict[str, Any]:
-        """Return column -> one large_string array over all batches."""
-        return {name: join(parts) for name, parts in self.columns.items()}
-
-
 def is_empty(texts: Any) -> Any:
     """Return for each text whether it has no character but white space."""
     return pc.equal(pc.utf8_trim_whitespace(texts), "")
 
 
-def count_nodes(
-    report: ImportReport, counter: NodeCounter, columns: dict[str, Any], where: str
-) -> None:
-    """Add the counts of nodes, labels and splits to a report."""
-    counts, labels = report.counts, columns["label"]
-    counts |= counter.counts
-    split = np.bincount(split_codes(columns["split"], where), minlength=len(SPLIT_NAMES))
+def count_nodes(report: ImportReport, nodes: Any, where: str) -> None:
+    """Add the counts of a table of nodes, with their texts, labels and splits, to a report."""
+    counts, labels = report.counts, nodes["label"].combine_chunks()
+    counts |= {"nodes": len(nodes), "empty_texts": 0, "characters": 0, "longest_text": 0}
+    absent: Counter[tuple[str, str]] = Counter()
+    for batch in nodes.to_batches():
+        lengths = pc.utf8_length(batch["text"])
+        counts["empty_texts"] += pc.sum(is_empty(batch["text"])).as_py() or 0
+        counts["characters"] += pc.sum(lengths).as_py() or 0
+        counts["longest_text"] = max(counts["longest_text"], pc.max(lengths).as_py() or 0)
+        for name in ("label", "text"):
+            short = batch[name].filter(pc.less(pc.binary_length(batch[name]), 8))
+            for row in pc.value_counts(short).to_pylist():
+                if (word := row["values"].strip()).lower() in _ABSENT:
+                    absent[name, word] += row["counts"]
+    split = np.bincount(
+        split_codes(nodes["split"].combine_chunks(), where), minlength=len(SPLIT_NAMES)
+    )
     counts |= {f"{name}_nodes": int(split[i]) for i, name in enumerate(SPLIT_NAMES) if name}
     sizes = {row["values"]: row["counts"] for row in pc.value_counts(labels).to_pylist()}
     counts["unlabelled"] = sizes.pop("", 0)
@@ -128,16 +102,14 @@ def count_nodes(
             f"{where}: {counts['empty_texts']} of {counts['nodes']} nodes have an empty text; "
             "they are kept"
         )
-    for (column, word), number in sorted(counter.absent.items()):
+    for (column, word), number in sorted(absent.items()):
         what = "are in a class" if column == "label" else "have the text"
-        nodes = counted(number, "node")
         report.warnings.append(
-            f"{where}: {nodes} {what} {word!r}; if it means that there is none, give "
-            f"--missing {word}"
+            f"{where}: {counted(number, 'node')} {what} {word!r}; if it means that "
+            f"there is none, give --missing {word}"
         )
-    for what, values in (("class names", pc.unique(labels)), ("ids", columns["id"])):
-        warning = _look_alikes(values, what)
-        if warning:
+    for what, values in (("class names", pc.unique(labels)), ("ids", nodes["id"].combine_chunks())):
+        if warning := _look_alikes(values, what):
             report.warnings.append(f"{where}: {warning}")
 
 

@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dance_flwr.data.graphs.limits import listed
-from dance_flwr.data.imports.layouts import ENDS, NEO4J, USUAL, table_layout
+from dance_flwr.data.imports.layouts import ENDS, NEO4J, TABLES, USUAL
 from dance_flwr.data.imports.options import NO_LABELS, Options
 from dance_flwr.errors import ColumnError, meant, near
 
+Roles = dict[str, list[str]]  # role -> its columns; a role without a column is left out
+_ENDS = ("source", "target")
 # Neptune writes types in the same place as Neo4j.
 _TYPED = re.compile(r"(?P<name>[^:]*):(?P<type>[A-Za-z_]+)(\(\w*\))?(\[\])?(\{.*\})?(\(.*\))?")
 _TYPES = {
@@ -16,7 +18,6 @@ _TYPES = {
     *("byte", "short", "int", "long", "float", "double", "date", "datetime", "localdatetime"),
     *("time", "localtime", "duration", "point"),
 }
-_OPTIONS = {"weight": "--edge-weight"}
 
 
 @dataclass(frozen=True)
@@ -34,28 +35,32 @@ class Header:
     lacks: list[tuple[str, str]] = field(default_factory=list)
 
     def find(
-        self, role: str, given: str, declared: Mapping[str, str], usual: Sequence[str] = ()
+        self,
+        role: str,
+        given: str,
+        declared: Mapping[str, str],
+        *,
+        but: Sequence[str] = (),
+        needed: bool = False,
     ) -> str:
-        """Return the column that an option names, else the declared one, else a usual one.
+        """Return the column that an option names, else the declared one, else a usual one, else "".
 
         The case and the type of a named column may be omitted.
+
+        Parameters
+        ----------
+        but : columns that are none of the usual ones
+        needed : whether to remember that the column is missing even if no option names it
         """
         if given:
             column = given if given in self.names else recognised(self.names, (plain_name(given),))
-            if not column:
-                self.lacks.append((given, _OPTIONS.get(role, f"--{role}")))
-            return column
-        return declared[role] if role in declared else recognised(self.names, usual or USUAL[role])
-
-    def need(self, role: str, given: str, column: str) -> str:
-        """Return a column after remembering that the table lacks it, if nobody named one."""
-        if not column and not given:
-            self.lacks.append((role, f"--{role}"))
+        elif role in declared:
+            column = declared[role]
+        else:
+            column = recognised([name for name in self.names if name not in but], USUAL[role])
+        if not column and (given or needed):
+            self.lacks.append((given or role, f"--{'edge-weight' if role == 'weight' else role}"))
         return column
-
-    def others(self, columns: Sequence[str]) -> "Header":
-        """Return a header without these columns that remembers in the same place."""
-        return Header([n for n in self.names if n not in columns], self.where, self.lacks)
 
 
 def refuse_lacking(*headers: Header) -> None:
@@ -79,33 +84,21 @@ def refuse_lacking(*headers: Header) -> None:
     raise ColumnError("; ".join(parts) + how + advice + meant(similar), options[0])
 
 
-@dataclass(frozen=True)
-class NodeRoles:
-    """Columns of the nodes; "" where there is none."""
-
-    id: str
-    text: tuple[str, ...]
-    label: str
-    split: str
-    site: str
-
-
-@dataclass(frozen=True)
-class EdgeRoles:
-    """Columns of the edges; "" where there is none."""
-
-    source: str
-    target: str
-    relation: str
-    weight: str
-    description: str
-
-
 def plain_name(column: str) -> str:
     """Return the name of a column in lower case, without the type of Neo4j or Neptune."""
     typed = _TYPED.fullmatch(column.strip())
     is_typed = typed and typed["type"].lower() in _TYPES and typed["name"]
     return (typed["name"] if typed and is_typed else column).strip().lower()
+
+
+def recognised(names: Sequence[str], usual: Sequence[str]) -> str:
+    """Return the first column with one of these names, one in the same case before the others."""
+    for wanted in usual:
+        if wanted in names:
+            return wanted
+        if match := next((name for name in names if plain_name(name) == wanted), ""):
+            return match
+    return ""
 
 
 def known_names(options: Options) -> set[str]:
@@ -119,7 +112,7 @@ def known_names(options: Options) -> set[str]:
 
 def ends_of(names: Sequence[str]) -> tuple[str, str] | None:
     """Return the columns of the two ends of an edge, if the names are among the usual ones."""
-    declared = neo4j_roles(names)
+    declared = _neo4j_roles(names)
     if "source" in declared and "target" in declared:
         return declared["source"], declared["target"]
     for pair in ENDS:
@@ -139,11 +132,11 @@ def has_ends(names: Sequence[str], options: Options) -> bool:
 
 def dialect(nodes: Sequence[str], edges: Sequence[str]) -> tuple[str, dict[str, str]]:
     """Return the tool that writes tables with these columns, and the roles that it declares."""
-    roles = neo4j_roles(nodes) | neo4j_roles(edges)
+    roles = _neo4j_roles(nodes) | _neo4j_roles(edges)
     if "source" in roles:
         # Both kinds of rows may have an :ID or a :TYPE, and the nodes' :ID is meant.
-        return "Neo4j tables", roles | neo4j_roles(nodes)
-    layout = table_layout(nodes, edges)
+        return "Neo4j tables", roles | _neo4j_roles(nodes)
+    layout = next((layout for layout in TABLES if layout.fits(nodes, edges)), None)
     if layout is None:
         return "tables", {}
     for role, columns in layout.roles.items():
@@ -155,7 +148,7 @@ def dialect(nodes: Sequence[str], edges: Sequence[str]) -> tuple[str, dict[str, 
     return layout.kind, roles
 
 
-def neo4j_roles(names: Sequence[str]) -> dict[str, str]:
+def _neo4j_roles(names: Sequence[str]) -> dict[str, str]:
     """Return the roles that headers such as `:START_ID(Note)` declare."""
     roles: dict[str, str] = {}
     for name in names:
@@ -165,46 +158,30 @@ def neo4j_roles(names: Sequence[str]) -> dict[str, str]:
     return roles
 
 
-def node_roles(header: Header, declared: Mapping[str, str], options: Options) -> NodeRoles:
+def node_roles(header: Header, declared: Mapping[str, str], options: Options) -> Roles:
     """Return the columns of the nodes: named, else declared, else usual ones."""
     names = header.names
-    key = header.need("id", options.id, header.find("id", options.id, declared))
+    roles = {"id": [header.find("id", options.id, declared, needed=True)]}
     parts = [options.text] if options.text in names else options.text.split(",")
-    texts = tuple(header.find("text", part.strip(), declared) for part in parts)
-    header.need("text", options.text, texts[0])
-    label = ""
+    texts = [header.find("text", part.strip(), declared, needed=True) for part in parts]
+    roles["text"] = texts
     if options.label != NO_LABELS or NO_LABELS in names:
         # A name on the screen that is the text is no class, unless somebody says so.
-        others = header if options.label else header.others(texts)
-        label = others.find("label", options.label, declared)
-    split, site = (header.find(role, "", declared) for role in ("split", "site"))
-    return NodeRoles(key, tuple(filter(None, texts)), label, split, site)
+        roles["label"] = [header.find("label", options.label, declared, but=texts)]
+    roles |= {role: [header.find(role, "", declared)] for role in ("split", "site")}
+    return {role: columns for role, columns in roles.items() if any(columns)}
 
 
-def edge_roles(header: Header, declared: Mapping[str, str], options: Options) -> EdgeRoles:
+def edge_roles(header: Header, declared: Mapping[str, str], options: Options) -> Roles:
     """Return the columns of the edges: named, else declared, else usual ones."""
     # One end of a pair alone, so that the message names the other.
-    names = header.names
-    usual = ends_of(names) or tuple(recognised(names, (end,)) for end in ("source", "target"))
-    ends = []
-    for role, given, name in zip(
-        ("source", "target"), (options.source, options.target), usual, strict=True
-    ):
-        column = header.find(role, given, {role: declared.get(role, "") or name})
-        ends.append(header.need(role, given, column))
-    others = header.others(ends)
-    relation, description = (others.find(r, "", declared) for r in ("relation", "description"))
-    whole = header if options.edge_weight else others
-    weight = whole.find("weight", options.edge_weight, declared)
-    return EdgeRoles(ends[0], ends[1], relation, weight, description)
-
-
-def recognised(names: Sequence[str], usual: Sequence[str]) -> str:
-    """Return the first column with one of these names, one in the same case before the others."""
-    for wanted in usual:
-        if wanted in names:
-            return wanted
-        match = next((name for name in names if plain_name(name) == wanted), "")
-        if match:
-            return match
-    return ""
+    usual = ends_of(header.names) or [recognised(header.names, (end,)) for end in _ENDS]
+    roles: Roles = {}
+    for role, name in zip(_ENDS, usual, strict=True):
+        end = {role: declared.get(role, "") or name}
+        roles[role] = [header.find(role, getattr(options, role), end, needed=True)]
+    ends = [*roles["source"], *roles["target"]]
+    for role in ("relation", "description", "weight"):
+        given = options.edge_weight if role == "weight" else ""
+        roles[role] = [header.find(role, given, declared, but=ends)]
+    return {role: columns for role, columns in roles.items() if any(columns)}

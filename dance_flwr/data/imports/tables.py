@@ -110,7 +110,7 @@ def read_tables(first: Path, second: Path, options: Options) -> GraphFile:
 
 def _begins_with_marks(nodes: Table, options: Options) -> bool:
     """Return whether an id begins with a mark of comments, which is then none."""
-    key = node_roles(Header(nodes.names, nodes.where), {}, options).id
+    (key,) = node_roles(Header(nodes.names, nodes.where), {}, options).get("id", [""])
     return bool(key) and any(
         pc.any(pc.starts_with(batch[key], mark)).as_py()
         for batch in nodes.batches([key])
@@ -137,7 +137,7 @@ def read_lone_table(path: Path, options: Options) -> GraphFile:
             f"give the {other}, too, or name a column of neighbours with --edges-from"
         )
     kind, roles = dialect(nodes.names, [])
-    key = node_roles(Header(nodes.names, nodes.where), roles, options).id
+    (key,) = node_roles(Header(nodes.names, nodes.where), roles, options).get("id", [""])
     lists = nodes
     if suffix_of(path) in _JSON_LINES:
         lists = json_lines(path, options, lists=column)

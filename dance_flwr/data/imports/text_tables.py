@@ -4,15 +4,14 @@ import codecs
 import csv
 import gzip
 import io
+import itertools
 import json
 import sys
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -29,7 +28,7 @@ _DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "sp
 COMMENTS = ("#", "%")
 _SAMPLE, _SAMPLE_ROWS = 1 << 20, 100  # characters and rows from which the delimiter is told
 _BLOCK, _LARGEST_BLOCK = 1 << 19, (1 << 31) - 1
-_BATCH = 2 << 20  # characters of a batch of JSON lines
+_BATCH = 1024  # JSON lines of a batch
 _SHOWN = 40  # bytes of a line that cannot be decoded
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
@@ -72,13 +71,13 @@ def delimited(
     known : names in lower case that make the first row a header
     comments : whether lines at the top that begin with a mark are skipped
     """
-    encoding, has_quotes = _encoding(file, options.encoding)
+    encoding, quotes = _encoding(file, options.encoding)
     with _text(file, encoding) as stream:
         head = stream.read(_SAMPLE)
-        is_whole = not stream.read(1)
     is_list, skipped = suffix_of(file) in EDGE_LISTS, 0
     # Where every line begins with a mark, ids begin with it.
-    comments = comments and not all(map(str.startswith, head.splitlines(), repeat(COMMENTS)))
+    comments = comments and not all(line.startswith(COMMENTS) for line in head.splitlines())
+    is_whole = len(head) < _SAMPLE
     while is_list and comments and head.startswith(COMMENTS):
         skipped, head = skipped + 1, head.partition("\n")[2]
     marks = "\t" if suffix_of(file) == ".tsv" else "".join(_DELIMITERS)[: 5 if is_list else 4]
@@ -99,9 +98,9 @@ def delimited(
     if skipped:
         facts["skipped"] = counted(skipped, "comment line")
     quoting, spanning = options.quoting or "standard", 0
-    if has_quotes:
-        shape = (file, encoding, mark, len(first), skipped)
-        quoting, spanning = _quoting(*shape, options.quoting, len(has_quotes) > 1)
+    if quotes:
+        lines = _Lines(file, encoding, mark, len(first), skipped)
+        quoting, spanning = _quoting(lines, options.quoting, has_escapes=len(quotes) > 1)
     if quoting != "standard":
         facts["quoting"] = quoting
     if spanning:
@@ -136,7 +135,6 @@ def json_lines(file: Path, options: Options, rows: str = "nodes", lists: str = "
         for _, record in _records(file, encoding):
             names.update(dict.fromkeys(record))
             check(file, columns=len(names))
-    types = {lists: pa.list_(pa.large_string())}
 
     def value(record: dict[str, Any], name: str, where: str) -> Any:
         entry = record.get(name)
@@ -146,22 +144,14 @@ def json_lines(file: Path, options: Options, rows: str = "nodes", lists: str = "
         return [text for one in entries if (text := as_string(one, name, where))]
 
     def record_batches(columns: list[str]) -> Iterator[Any]:
-        batch: list[list[Any]] = []
-        size = 0
-        for number, record in _records(file, encoding):
-            batch.append([value(record, name, f"{file} line {number}") for name in columns])
-            size += sum(map(len, batch[-1])) + 64
-            if size > _BATCH:
-                yield as_batch(batch, columns)
-                batch, size = [], 0
-        if batch:
-            yield as_batch(batch, columns)
-
-    def as_batch(batch: list[list[Any]], columns: Sequence[str]) -> Any:
-        arrays = zip(columns, zip(*batch, strict=True), strict=True)
-        return pa.record_batch(
-            {name: pa.array(a, types.get(name, pa.large_string())) for name, a in arrays}
-        )
+        records = _records(file, encoding)
+        while batch := list(itertools.islice(records, _BATCH)):
+            arrays = {}
+            for name in columns:
+                kind = pa.list_(pa.large_string()) if name == lists else pa.large_string()
+                values = [value(record, name, f"{file} line {number}") for number, record in batch]
+                arrays[name] = pa.array(values, kind)
+            yield pa.record_batch(arrays)
 
     facts = {"encoding": encoding.removesuffix("-sig")}
     return Table(str(file), list(names), record_batches, rows, facts=facts)
@@ -244,28 +234,25 @@ def _encoding(file: Path, asked: str) -> tuple[str, str]:
     """
     with readable(file), _unpacked(file), _raw(file) as stream:
         head = stream.read(1024)
-        encoding = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "")
-        if not asked and not encoding and head.count(0) > len(head) // 4:
+        marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "")
+        if not asked and not marked and head.count(0) > len(head) // 4:
             raise DataError(
                 f"{file}: expected text, found zeros between the characters, as in UTF-16 without "
                 "a byte-order mark; give --encoding utf-16-le"
             )
         try:
-            name = codecs.lookup(asked or encoding or "utf-8").name
-            "a".encode(name)  # a codec such as base64 is none of text
+            encoding = codecs.lookup(asked or marked or "utf-8").name
+            "a".encode(encoding)  # a codec such as base64 is none of text
         except (LookupError, UnicodeError) as error:
             raise DataError(
                 f"--encoding: expected an encoding such as latin-1, found {asked!r}; correct it"
             ) from error
-        encoding = ("utf-8-sig" if name == "utf-8" and asked else "") or encoding or name
-        encoding = encoding if not asked or encoding == "utf-8-sig" else name
+        if asked:
+            encoding = "utf-8-sig" if encoding == "utf-8" else encoding
+        else:
+            encoding = marked or encoding
         stream.seek(0)
-        decoder, line, has_quotes, block = (
-            codecs.getincrementaldecoder(encoding)(),
-            1,
-            "",
-            b" ",
-        )
+        decoder, line, quotes, block = codecs.getincrementaldecoder(encoding)(), 1, "", b" "
         while block:
             block = stream.read(_SAMPLE)
             try:
@@ -279,9 +266,9 @@ def _encoding(file: Path, asked: str) -> tuple[str, str]:
                     "correct the text"
                 ) from None
             line += text.count("\n")
-            quotes = next((mark for mark in ('\\"', '"') if mark in text), "")
-            has_quotes = max(has_quotes, quotes, key=len)
-    return encoding, has_quotes
+            found = next((mark for mark in ('\\"', '"') if mark in text), "")
+            quotes = max(quotes, found, key=len)
+    return encoding, quotes
 
 
 def _undecodable(file: Path, encoding: str, line: int, error: UnicodeDecodeError) -> DataError:
@@ -300,13 +287,10 @@ def _undecodable(file: Path, encoding: str, line: int, error: UnicodeDecodeError
 
 def _sample(text: str, mark: str, is_whole: bool, style: dict[str, Any]) -> list[list[str]]:
     """Return the first rows of a table; without the last if it may be cut."""
-    rows: list[list[str]] = []
     csv.field_size_limit(sys.maxsize)
-    for row in csv.reader(io.StringIO(text, newline=""), delimiter=mark, **style):
-        rows += [row] if row else []
-        if len(rows) > _SAMPLE_ROWS:
-            return rows
-    return rows if is_whole or len(rows) < 2 else rows[:-1]
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, **style)
+    rows = list(itertools.islice(filter(None, reader), _SAMPLE_ROWS + 1))
+    return rows if is_whole or not 1 < len(rows) <= _SAMPLE_ROWS else rows[:-1]
 
 
 def _delimiter(samples: dict[str, list[list[str]]], file: Path) -> str:
@@ -344,19 +328,17 @@ def _is_number(text: str) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """What a file looks like with one meaning of its quotes: rows, and those over several lines."""
+class _Lines(NamedTuple):
+    """A table in a text file: its delimiter, number of columns, and lines above it."""
 
-    fits: bool
-    rows: int = 0
-    spanning: int = 0
-    first: int = 0
+    file: Path
+    encoding: str
+    mark: str
+    width: int
+    skipped: int
 
 
-def _quoting(
-    file: Path, encoding: str, mark: str, width: int, skipped: int, asked: str, has_escapes: bool
-) -> tuple[str, int]:
+def _quoting(lines: _Lines, asked: str, *, has_escapes: bool) -> tuple[str, int]:
     """Return what quotes mean, told from the whole file, and the number of rows over several lines.
 
     Raises
@@ -364,45 +346,51 @@ def _quoting(
     DataError : both meanings fit, with different rows
     """
     if asked:
-        return asked, _shape(file, encoding, mark, width, skipped, asked).spanning
-    standard = _shape(file, encoding, mark, width, skipped, "standard")
-    if standard.fits and not standard.spanning:
+        return asked, _read_as(lines, asked)[2]
+    fits, rows, spanning, first = _read_as(lines, "standard")
+    if fits and not spanning:
         return "standard", 0
-    plain = _shape(file, encoding, mark, width, skipped, "none")
-    if standard.fits and plain.fits:
+    fits_plain, plain_rows, *_ = _read_as(lines, "none")
+    if fits and fits_plain:
         raise DataError(
-            f"{file}: expected quotes that are either part of the values or around them, found "
-            f"that both fit: line {standard.first} begins a row over several lines, and every line "
-            f"alone has {width} columns, too; give --quoting none for {plain.rows - 1:,} rows, or "
-            f"--quoting standard for {standard.rows - 1:,}"
+            f"{lines.file}: expected quotes that are either part of the values or around them, "
+            f"found that both fit: line {first} begins a row over several lines, and every line "
+            f"alone has {lines.width} columns, too; give --quoting none for {plain_rows - 1:,} "
+            f"rows, or --quoting standard for {rows - 1:,}"
         )
-    if not standard.fits:
-        escaped = _shape(file, encoding, mark, width, skipped, "backslash")
-        for quoting, shape in (("backslash", escaped), ("none", plain)):
-            if shape.fits and (has_escapes or quoting == "none"):
-                return quoting, shape.spanning
-    return "standard", standard.spanning
+    if not fits:
+        fits_escaped, _, escaped, _ = _read_as(lines, "backslash")
+        if fits_escaped and has_escapes:
+            return "backslash", escaped
+        if fits_plain:
+            return "none", 0
+    return "standard", spanning
 
 
-def _shape(file: Path, encoding: str, mark: str, width: int, skipped: int, quoting: str) -> _Shape:
-    rows = spanning = first = 0
-    fits = True
-    with _text(file, encoding) as stream:
-        for _ in range(skipped):
+def _read_as(lines: _Lines, quoting: str) -> tuple[bool, int, int, int]:
+    """Return what a meaning of the quotes makes of a file.
+
+    Returns
+    -------
+    Whether all rows have the right number of columns, the number of rows, that of rows over several
+    lines, and the line where the first of these begins.
+    """
+    fits, rows, spanning, first, before = True, 0, 0, 0, 0
+    with _text(lines.file, lines.encoding) as stream:
+        for _ in range(lines.skipped):
             stream.readline()
-        reader = csv.reader(stream, delimiter=mark, **_QUOTINGS[quoting])
-        before = 0
+        reader = csv.reader(stream, delimiter=lines.mark, **_QUOTINGS[quoting])
         try:
             for row in reader:
                 if row:
                     rows += 1
-                    fits = fits and len(row) == width
+                    fits = fits and len(row) == lines.width
                     if reader.line_num > before + 1:
-                        spanning, first = spanning + 1, first or before + skipped + 1
+                        spanning, first = spanning + 1, first or before + lines.skipped + 1
                 before = reader.line_num
         except csv.Error:
             fits = False
-    return _Shape(fits, rows, spanning, first)
+    return fits, rows, spanning, first
 
 
 def _arrow_batches(file: Path, encoding: str, read: Any, parse: Any, convert: Any) -> Iterator[Any]:

@@ -3,21 +3,27 @@
 NetworkX's own readers ignore defaults of keys and refuse graphs with directed and undirected edges.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 from xml.parsers import expat
 
+from dance_flwr.data.graphs.limits import check
+from dance_flwr.data.graphs.tables import Table
 from dance_flwr.data.imports.layouts import GraphFile, graphml_layout
-from dance_flwr.data.imports.memory_tables import Rows, typed
+from dance_flwr.data.imports.memory_tables import memory_table, values_of
 from dance_flwr.errors import DataError
-from dance_flwr.terminal import bar
 
 _HEAD, _BLOCK = 1 << 12, 1 << 16
 _DEPTH = 1000  # no graph is nested so deep
 _DIRECTED = ("true", "1", "directed", "mutual")
+_TOOLS = ("Gephi", "NetworkX")
+# Attributes of an element that are columns; a node must have the first, an edge the first two.
+_GRAPHML = ("id", "label"), ("source", "target", "id", "label", "directed")
+_GEXF = (
+    ("id", "label", "pid", "start", "end"),
+    ("source", "target", "id", "label", "weight", "kind", "type", "start", "end"),
+)
 
 
 def format_of(file: Path) -> str:
@@ -27,40 +33,140 @@ def format_of(file: Path) -> str:
     return next((s for s in (".graphml", ".gexf") if b"<" + s[1:].encode() in head), "")
 
 
-@dataclass
-class _Open:
-    """An element around the current place, and the row that it makes."""
+def read_graphml(file: Path) -> GraphFile:
+    """Return the first graph in a GraphML file; graphs inside of nodes are part of it.
 
-    name: str
-    record: dict[str, Any] = field(default_factory=dict)
-    directed: bool = False
+    Raises
+    ------
+    DataError : the file is damaged, or has hyperedges
+    """
+    reader = _Reader(file, "GraphML", *_GRAPHML)
+    reader.read()
+    nodes, edges, facts = reader.nodes, reader.edges, reader.facts()
+    if reader.graphs > 1:
+        facts["graphs"] = f"the first of {reader.graphs}"
+    if reader.inner:
+        facts["graphs inside of nodes"] = f"{reader.inner}, their nodes and edges included"
+    if reader.further_labels:
+        facts["further labels left out"] = str(reader.further_labels)
+    names = [
+        *(key for _, key in reader.keys),
+        *nodes.attributes,
+        *(["@"] if reader.is_drawn else []),
+    ]
+    kind, columns = graphml_layout(names)
+    drawn = {"text": nodes.name("label"), "relation": edges.name("label")}
+    # "@" is yEd's label, which is drawn and no attribute.
+    roles = {role: drawn[role] if name == "@" else name for role, name in columns.items()}
+    return reader.graph(kind, roles, facts)
 
 
-class _Reader:
-    """Elements of a file one after the other.
+def read_gexf(file: Path) -> GraphFile:
+    """Return the graph in a GEXF file; nodes inside of nodes stand beside them, with their `pid`.
+
+    Colours, sizes and places are ignored.
+    """
+    reader = _Reader(file, "GEXF", *_GEXF)
+    reader.read()
+    nodes, edges, facts = reader.nodes, reader.edges, reader.facts()
+    if reader.mode == "dynamic":
+        facts["mode"] = "dynamic; values that change are lists"
+    if reader.inner:
+        facts["nodes inside of nodes"] = f"{reader.inner}, taken out"
+    label, kind = edges.name("label"), edges.name("kind")
+    # What a parallel edge means is its kind, and before GEXF 1.3 its label.
+    has_kind = kind in edges.names()
+    roles = {"relation": kind, "description": label} if has_kind else {"relation": label}
+    roles["weight"] = edges.name("weight") if edges.name("weight") in edges.names() else "weight"
+    # The label of a node is its name on the screen, and its text if there is no other.
+    if "text" not in nodes.attributes:
+        roles["text"] = nodes.name("label")
+    return reader.graph(f"GEXF {reader.version}{reader.tool}", roles, facts)
+
+
+class _Rows:
+    """Nodes or edges in the order of the file.
 
     Attributes
     ----------
-    nodes, edges : what was read; around : the open elements, the innermost last
-    encoding : what the file declares
+    records : one mapping per row; names of the format's own columns have a NUL in front
+    attributes : names of the other columns, in order, with their defaults
     """
 
-    what = ""
+    def __init__(self, file: Path, rows: str, own: tuple[str, ...], required: int) -> None:
+        self.file, self.rows = file, rows
+        self.records: list[dict[str, Any]] = []
+        self.attributes: dict[str, Any] = {}
+        self._own, self._required = own, own[:required]
 
-    def __init__(self, file: Path, nodes: tuple[str, ...], edges: tuple[str, ...]) -> None:
-        self.file, self.encoding = file, "utf-8"
-        self.nodes, self.edges = Rows(file, "nodes", nodes, 1), Rows(file, "edges", edges, 2)
-        self.graphs = self.directed = self.inner = 0
-        self.default = "undirected"
-        self.around: list[_Open] = []
+    def add(self, given: dict[str, str]) -> dict[str, Any]:
+        """Store the row of an element with these attributes, and return it."""
+        own = {name: given[name] for name in self._required} | given
+        self.records.append({f"\0{name}": own[name] for name in self._own if own.get(name)})
+        check(self.file, **{self.rows: len(self.records)})
+        return self.records[-1]
 
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Handle the start of an element, named without its namespace."""
-        raise NotImplementedError
+    def declare(self, name: str, default: Any = "") -> None:
+        """Add an attribute; of several defaults the first that is not empty counts."""
+        self.attributes[name] = self.attributes.get(name) or default
+        check(self.file, columns=len(self.attributes))
 
-    def end(self, name: str, element: Any) -> None:
-        """Handle the end of an element, whose text is that up to the first element in it."""
-        raise NotImplementedError
+    def put(self, record: dict[str, Any], name: str, value: Any) -> None:
+        """Store an attribute of a row; values of an attribute that repeats become a list."""
+        if name not in self.attributes:
+            self.declare(name)
+        if name not in record:
+            record[name] = value
+        elif isinstance(record[name], list):
+            record[name].append(value)
+        else:
+            record[name] = [record[name], value]
+
+    def name(self, own: str) -> str:
+        """Return the name of an own column; with "@" in front if an attribute has this name."""
+        while own in self.attributes:
+            own = "@" + own
+        return own
+
+    def names(self) -> dict[str, tuple[str, Any]]:
+        """Return column -> key of records and default, without own columns that are empty."""
+        used = {f"\0{name}" for name in self._required}.union(*self.records)
+        own = {self.name(n): (f"\0{n}", "") for n in self._own if f"\0{n}" in used}
+        return own | {name: (name, default) for name, default in self.attributes.items()}
+
+    def table(self) -> Table:
+        columns = {name: values_of(self.records, *of) for name, of in self.names().items()}
+        return memory_table(self.file, self.rows, len(self.records), columns)
+
+
+class _Reader:
+    """Reads the elements of a file one after the other.
+
+    Attributes
+    ----------
+    keys : kind of rows in GEXF, else "", and id -> name and type of each declared attribute
+    open : rows of the open nodes and edges; None for those that are left out
+    graphs, inner : number of graphs, and of graphs or nodes inside of nodes
+    directed : number of edges with a direction
+    encoding, version, mode, tool : what the file says; the tool as " of Gephi"
+    is_drawn : whether a key holds the drawing of yEd
+    further_labels : number of drawn labels after the first of a node or an edge
+    """
+
+    def __init__(
+        self, file: Path, what: str, nodes: tuple[str, ...], edges: tuple[str, ...]
+    ) -> None:
+        self.file, self.what = file, what
+        self.nodes, self.edges = _Rows(file, "nodes", nodes, 1), _Rows(file, "edges", edges, 2)
+        self.keys: dict[tuple[str, str], tuple[str, str]] = {}
+        self.open: list[dict[str, Any] | None] = []
+        self.graphs = self.inner = self.directed = self.further_labels = 0
+        self.encoding, self.version, self.mode, self.tool = "utf-8", "", "", ""
+        self.is_drawn = False
+        self._around: list[Any] = []  # open elements
+        self._directions: list[str] = []  # of the edges in the open graphs
+        self._default = ""  # direction of the edges in the first graph
+        self._class = ""  # of the attributes in GEXF that are being declared
 
     def read(self) -> None:
         """Read the whole file.
@@ -71,63 +177,54 @@ class _Reader:
         """
         try:
             self._prolog()
-            with bar("reading"):
-                for event, element in self._events():
-                    name = element.tag.rpartition("}")[2]
-                    if event == "start":
-                        self.around.append(_Open(name))
-                        if len(self.around) > _DEPTH:
-                            raise self.damaged(f"elements in elements, {_DEPTH} deep")
-                        self.start(name, element.attrib)
-                    else:
-                        self.end(name, element)
-                        self.around.pop()
+            for event, element in ElementTree.iterparse(self.file, ("start", "end")):
+                (self._start if event == "start" else self._end)(_local(element), element)
         except KeyError as error:
-            raise self.damaged(f"an element without {error}") from error
-        except (
-            ElementTree.ParseError,
-            expat.ExpatError,
-            LookupError,
-            ValueError,
-            OSError,
-        ) as error:
-            raise self.damaged(str(error) or type(error).__name__) from error
+            raise self._damaged(f"an element without {error}") from error
+        except (SyntaxError, expat.ExpatError, LookupError, ValueError, OSError) as error:
+            raise self._damaged(str(error) or type(error).__name__) from error
         if not self.graphs:
-            raise self.damaged("no graph in it")
+            raise self._damaged("no graph in it")
 
-    def damaged(self, reason: str) -> DataError:
-        """Return the error for a file of another content."""
+    def facts(self) -> dict[str, str]:
+        """Return what is said about the file."""
+        facts, size = {"encoding": self.encoding}, len(self.edges.records)
+        return facts | (
+            {"directed": f"{self.directed} of {size} edges"} if 0 < self.directed < size else {}
+        )
+
+    def graph(self, kind: str, roles: dict[str, str], facts: dict[str, str]) -> GraphFile:
+        """Return the graph, with those of the roles whose columns are there."""
+        nodes, edges = self.nodes.table(), self.edges.table()
+        own = {"id": self.nodes.name("id"), "source": self.edges.name("source")}
+        own["target"] = self.edges.name("target")
+        present = {
+            role: name
+            for role, name in roles.items()
+            if name in (nodes if role in ("text", "label") else edges).names
+        }
+        # Without edges, whether they usually have a direction.
+        directed = self.directed > 0 if self.edges.records else self._default in _DIRECTED
+        return GraphFile(kind, (self.file,), nodes, edges, own | present, facts, directed=directed)
+
+    def _damaged(self, reason: str) -> DataError:
         reason = " ".join(reason.split())[:160]
         return DataError(f"{self.file}: expected {self.what}, found: {reason}; export it again")
 
-    def row(self) -> dict[str, Any]:
-        """Return the row of the innermost node or edge around."""
-        return next(o.record for o in reversed(self.around[:-1]) if o.name in ("node", "edge"))
-
-    def inside(self, *names: str) -> bool:
-        """Return whether an element of one of these names is around the current one."""
-        return any(element.name in names for element in self.around[:-1])
-
-    def _events(self) -> Iterator[tuple[str, Any]]:
-        parents: list[Any] = []
-        for event, element in ElementTree.iterparse(self.file, ("start", "end")):
-            if event == "start":
-                parents.append(element)
-                yield event, element
-                continue
-            yield event, element
-            parents.pop()
-            element.clear()
-            # What is read of a node stays in its row.
-            if parents and element.tag.endswith(("node", "edge")):
-                parents[-1].remove(element)
-
     def _prolog(self) -> None:
         """Learn the encoding, and refuse entities, which can expand to any size."""
-        parser = expat.ParserCreate()
         started: list[str] = []
-        parser.XmlDeclHandler = self._declared
-        parser.EntityDeclHandler = self._entity
+
+        def declared(version: str, encoding: str | None, standalone: int) -> None:
+            self.encoding = (encoding or self.encoding).lower()
+
+        def refuse(*_: object) -> None:
+            raise DataError(
+                f"{self.file}: expected plain {self.what}, found entity declarations; remove them"
+            )
+
+        parser = expat.ParserCreate()
+        parser.XmlDeclHandler, parser.EntityDeclHandler = declared, refuse
         parser.StartElementHandler = lambda name, _: started.append(name)
         with self.file.open("rb") as stream:
             while (block := stream.read(_BLOCK)) and not started:
@@ -135,243 +232,129 @@ class _Reader:
                     self.encoding = "utf-16"
                 parser.Parse(block)
 
-    def _declared(self, version: str, encoding: str | None, standalone: int) -> None:
-        self.encoding = (encoding or self.encoding).lower()
-
-    def _entity(self, *_: object) -> None:
-        raise DataError(
-            f"{self.file}: expected plain {self.what}, found entity declarations; remove them"
-        )
-
-    def facts(self) -> dict[str, str]:
-        """Return what is said about the file."""
-        facts = {"encoding": self.encoding}
-        if 0 < self.directed < len(self.edges.records):
-            facts["directed"] = f"{self.directed} of {len(self.edges.records)} edges"
-        return facts
-
-    def is_directed(self) -> bool:
-        """Return whether an edge has a direction; without edges, whether they usually have one."""
-        return self.directed > 0 if self.edges.records else self.default in _DIRECTED
-
-
-def read_graphml(file: Path) -> GraphFile:
-    """Return the first graph in a GraphML file; graphs inside of nodes are part of it.
-
-    Raises
-    ------
-    DataError : the file is damaged, or has hyperedges
-    """
-    reader = _GraphML(file, ("id", "label"), ("source", "target", "id", "label", "directed"))
-    reader.read()
-    nodes, edges = reader.nodes, reader.edges
-    facts = reader.facts()
-    if reader.graphs > 1:
-        facts["graphs"] = f"the first of {reader.graphs}"
-    if reader.inner:
-        facts["graphs inside of nodes"] = f"{reader.inner}, their nodes and edges included"
-    if reader.further_labels:
-        facts["further labels left out"] = str(reader.further_labels)
-    kind, columns = graphml_layout(set(reader.keys), set(nodes.attributes), reader.is_drawn)
-    tables = nodes.table(), edges.table()
-    own = {"id": nodes.name("id"), **{end: edges.name(end) for end in ("source", "target")}}
-    drawn = {"text": nodes.name("label"), "relation": edges.name("label")}
-    roles = own | {
-        role: column
-        for role, name in columns.items()
-        # "@" is yEd's label, which is drawn and no attribute.
-        if (column := drawn[role] if name == "@" else name)
-        in tables[role not in ("text", "label")].names
-    }
-    return GraphFile(kind, (file,), *tables, roles, facts, directed=reader.is_directed())
-
-
-class _GraphML(_Reader):
-    """Collects the nodes and edges of the first graph.
-
-    Attributes
-    ----------
-    keys : id -> (name, type, tables of its domain) of each declared attribute
-    is_drawn : whether a key holds the drawing of yEd
-    further_labels : number of drawn labels after the first of a node or an edge
-    """
-
-    what = "GraphML"
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.keys: dict[str, tuple[str, str, tuple[Rows, ...]]] = {}
-        self.is_drawn, self.further_labels = False, 0
-
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        here = self.around[-1]
-        if name == "graph":
-            here.directed = attributes.get("edgedefault") == "directed"
-            if self.inside("graph"):
-                self.inner += self.graphs == 1
+    def _start(self, name: str, element: Any) -> None:
+        self._around.append(element)
+        if len(self._around) > _DEPTH:
+            raise self._damaged(f"elements in elements, {_DEPTH} deep")
+        is_first = self.graphs == 1 and bool(self._directions)
+        given = element.attrib
+        if name == "gexf":
+            self.version = given.get("version", "")[:8]
+        elif name == "graph":
+            direction = given.get("edgedefault", given.get("defaultedgetype", "undirected"))
+            if self._directions:
+                self.inner += is_first
             else:
                 self.graphs += 1
-                if self.graphs == 1:
-                    self.default = str(attributes.get("edgedefault"))
-        elif name == "key":
-            self._declare(attributes)
-        elif self.graphs != 1 or not self.inside("graph"):
-            return
-        elif name == "hyperedge":
-            # A hyperedge has no two ends; NetworkX refuses it, too.
-            raise self.damaged("a hyperedge")
-        elif name == "node":
-            here.record = self.nodes.add(id=attributes["id"])
-        elif name == "edge":
-            direction = attributes.get("directed", "")
-            around = next(o.directed for o in reversed(self.around) if o.name == "graph")
-            self.directed += direction in _DIRECTED if direction else around
-            ends = {"source": attributes["source"], "target": attributes["target"]}
-            here.record = self.edges.add(**ends, id=attributes.get("id", ""), directed=direction)
-
-    def end(self, name: str, element: Any) -> None:
-        text = element.text or ""
-        if name == "default" and self.around[-2].name == "key":
-            title, kind, tables = list(self.keys.values())[-1]
-            for rows in tables:
-                rows.declare(title, typed(text, kind))
-        elif self.graphs != 1 or not self.inside("node", "edge"):
-            return
-        elif name == "data" and self.around[-2].name in ("node", "edge"):
-            if element.attrib["key"] not in self.keys:
-                raise self.damaged(f"an attribute of the unknown key {element.attrib['key']!r:.80}")
-            title, kind, _ = self.keys[element.attrib["key"]]
-            # The drawing that yEd keeps as an attribute has elements in it.
-            if not len(element):
-                rows = self.nodes if self.around[-2].name == "node" else self.edges
-                rows.put(self.row(), title, typed(text, kind))
-        elif name in ("NodeLabel", "EdgeLabel") and self.inside("data") and text.strip():
-            self.further_labels += "\0label" in self.row()
-            self.row().setdefault("\0label", text)
-
-    def _declare(self, attributes: dict[str, str]) -> None:
-        # "all" is what the specification takes where a key names no domain.
-        domain = attributes.get("for", "all")
-        tables = {"node": (self.nodes,), "edge": (self.edges,), "all": (self.nodes, self.edges)}
-        drawing = attributes.get("yfiles.type", "")
-        self.is_drawn = self.is_drawn or bool(drawing)
-        name = attributes.get("attr.name", drawing or attributes["id"])
-        of = () if drawing else tables.get(domain, ())
-        self.keys[attributes["id"]] = name, attributes.get("attr.type", "string"), of
-        for rows in of:
-            rows.declare(name)
-
-
-def read_gexf(file: Path) -> GraphFile:
-    """Return the graph in a GEXF file; nodes inside of nodes stand beside them, with their `pid`.
-
-    Colours, sizes and places are ignored.
-    """
-    reader = _GEXF(
-        file,
-        ("id", "label", "pid", "start", "end"),
-        ("source", "target", "id", "label", "weight", "kind", "type", "start", "end"),
-    )
-    reader.read()
-    nodes, edges = reader.nodes, reader.edges
-    facts = reader.facts()
-    if reader.mode == "dynamic":
-        facts["mode"] = "dynamic; values that change are lists"
-    if reader.inner:
-        facts["nodes inside of nodes"] = f"{reader.inner}, taken out"
-    tables = nodes.table(), edges.table()
-    roles = {"id": nodes.name("id")}
-    # The label of a node is its name on the screen, and its id where there is a text.
-    text, label, kind = nodes.name("label"), edges.name("label"), edges.name("kind")
-    if text in tables[0].names and "text" not in tables[0].names:
-        roles["text"] = text
-    roles |= {end: edges.name(end) for end in ("source", "target")}
-    # What a parallel edge means is its kind, and before GEXF 1.3 its label.
-    has_kind = kind in tables[1].names
-    columns = {"relation": kind if has_kind else label, "description": label if has_kind else ""}
-    columns["weight"] = next(
-        (name for name in (edges.name("weight"), "weight") if name in tables[1].names), ""
-    )
-    roles |= {role: name for role, name in columns.items() if name in tables[1].names}
-    version = f"GEXF {reader.version}{reader.tool}"
-    return GraphFile(version, (file,), *tables, roles, facts, directed=reader.is_directed())
-
-
-class _GEXF(_Reader):
-    """Collects the nodes and edges.
-
-    Attributes
-    ----------
-    version, mode : of the format and of the graph
-    tool : " of " and the program that wrote the file, if it is known
-    """
-
-    what = "GEXF"
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.version = self.mode = self.tool = ""
-        self._keys: dict[tuple[str, str], tuple[str, str]] = {}  # class, id -> name, type
-        self._class = self._key = ""  # of the attribute that is being declared
-
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        if name == "gexf":
-            self.version = attributes.get("version", "")[:8]
-        elif name == "graph":
-            self.graphs += 1
-            self.mode = attributes.get("mode", "static")
-            self.default = attributes.get("defaultedgetype", self.default)
-        elif self.graphs > 1:
-            raise self.damaged("several graphs")
+                self._default = self._default or direction
+                self.mode = given.get("mode", "static")
+            self._directions.append(direction)
         elif name == "attributes":
-            self._class = attributes["class"]
-        elif name == "attribute" and self._class in ("node", "edge"):
-            self._key = attributes["id"]
-            title = attributes.get("title", self._key)
-            self._keys[self._class, self._key] = title, attributes.get("type", "string")
-            self._declared_table().declare(title)
+            self._class = given["class"]
+        elif name == "hyperedge" and is_first:
+            # A hyperedge has no two ends; NetworkX refuses it, too.
+            raise self._damaged("a hyperedge")
         elif name in ("node", "edge"):
-            self._row(name, attributes)
-        elif name == "attvalue" and self.inside("node", "edge"):
-            self._value(attributes)
+            if self.what == "GEXF" and self.graphs > 1:
+                raise self._damaged("several graphs")
+            self.open.append(self._row(name, given) if is_first else None)
 
-    def end(self, name: str, element: Any) -> None:
-        text, outer = element.text or "", self.around[-2].name if len(self.around) > 1 else ""
-        if (outer, name) == ("attribute", "default") and self._class in ("node", "edge"):
-            title, kind = self._keys[self._class, self._key]
-            self._declared_table().declare(title, typed(text, kind))
-        elif (outer, name) == ("meta", "creator"):
-            tools = (tool for tool in ("Gephi", "NetworkX") if tool.lower() in text.lower())
+    def _row(self, name: str, given: dict[str, str]) -> dict[str, Any]:
+        if name == "edge":
+            direction = given.get("directed") or given.get("type") or self._directions[-1]
+            self.directed += direction in _DIRECTED
+        if self.what == "GraphML":
+            # A label is what yEd draws, and no attribute.
+            return (self.nodes if name == "node" else self.edges).add(given | {"label": ""})
+        if name == "edge":
+            return self.edges.add(given | {"weight": typed(given.get("weight", ""), "double")})
+        outer = self.open[-1] if self.open else None
+        parent = given.get("pid", (outer or {}).get("\0id", ""))
+        self.inner += bool(parent)
+        return self.nodes.add(given | {"pid": parent})
+
+    def _end(self, name: str, element: Any) -> None:
+        self._around.pop()
+        if name in ("node", "edge"):
+            record = self.open.pop()
+            if record is not None:
+                self._values(self.nodes if name == "node" else self.edges, record, element)
+            if self._around:
+                # What is read of it stays in its row.
+                self._around[-1].remove(element)
+        elif name == "graph":
+            self._directions.pop()
+        elif name in ("key", "attribute"):
+            self._key(element.attrib, element.findtext("{*}default", ""))
+        elif name == "creator":
+            tools = (tool for tool in _TOOLS if tool.lower() in (element.text or "").lower())
             self.tool = next((f" of {tool}" for tool in tools), "")
 
-    def _declared_table(self) -> Rows:
-        return self.nodes if self._class == "node" else self.edges
+    def _key(self, given: dict[str, str], default: str) -> None:
+        """Declare an attribute."""
+        drawing = given.get("yfiles.type", "")
+        self.is_drawn = self.is_drawn or bool(drawing)
+        name = given.get("attr.name", given.get("title", drawing or given["id"]))
+        kind = given.get("attr.type", given.get("type", "string"))
+        tables = {"node": (self.nodes,), "edge": (self.edges,), "all": (self.nodes, self.edges)}
+        # "all" is what the specification of GraphML takes where a key names no domain.
+        domain = given.get("for", "all") if self.what == "GraphML" else self._class
+        self.keys["" if self.what == "GraphML" else f"{domain}s", given["id"]] = name, kind
+        for rows in tables.get(domain, ()) if not drawing else ():
+            rows.declare(name, typed(default, kind))
 
-    def _row(self, name: str, attributes: dict[str, str]) -> None:
-        def given(*names: str) -> dict[str, str]:
-            return {name: attributes.get(name, "") for name in names}
-
-        if name == "node":
-            outer = self.row().get("\0id", "") if self.inside("node", "edge") else ""
-            parent = attributes.get("pid", outer)
-            self.inner += bool(parent)
-            own = {"id": attributes["id"], "pid": parent, **given("label", "start", "end")}
-            self.around[-1].record = self.nodes.add(**own)
+    def _values(self, rows: _Rows, record: dict[str, Any], element: Any) -> None:
+        """Store the attributes of a node or an edge; those in it have been removed."""
+        if self.what == "GEXF":
+            for value in element.iterfind(".//{*}attvalue"):
+                # `for` was `id` in the first versions.
+                key = value.get("for") or value.attrib["id"]
+                self._put(rows, record, (rows.rows, key), value.attrib["value"])
             return
-        self.directed += attributes.get("type", self.default) in _DIRECTED
-        own = {"source": attributes["source"], "target": attributes["target"]}
-        own |= given("id", "label", "kind", "type", "start", "end")
-        own["weight"] = typed(attributes.get("weight", ""), "double")
-        self.around[-1].record = self.edges.add(**own)
+        for data in element.iterfind("{*}data"):
+            # The drawing that yEd keeps as an attribute has elements in it.
+            text = None if len(data) else data.text or ""
+            self._put(rows, record, ("", data.attrib["key"]), text)
+            for label in data.iter():
+                if _local(label) in ("NodeLabel", "EdgeLabel") and (label.text or "").strip():
+                    self.further_labels += "\0label" in record
+                    record.setdefault("\0label", label.text)
 
-    def _value(self, attributes: dict[str, str]) -> None:
-        outer = next(o.name for o in reversed(self.around) if o.name in ("node", "edge"))
-        # `for` was `id` in the first versions.
-        key = attributes.get("for") or attributes["id"]
+    def _put(
+        self, rows: _Rows, record: dict[str, Any], key: tuple[str, str], text: str | None
+    ) -> None:
         # Gephi 0.7 writes weights as an attribute that it does not declare.
-        usual = ("weight", "double") if key == "weight" else ("", "")
-        name, kind = self._keys.get((outer, key), usual)
-        if not name:
-            raise self.damaged(f"an attribute of the unknown key {key!r:.80}")
-        rows = self.nodes if outer == "node" else self.edges
-        rows.put(self.row(), name, typed(attributes["value"], kind))
+        usual = ("weight", "double") if key[0] and key[1] == "weight" else ("", "")
+        name, kind = self.keys.get(key, usual)
+        if key not in self.keys and not name:
+            raise self._damaged(f"an attribute of the unknown key {key[1]!r:.80}")
+        if text is not None:
+            rows.put(record, name, typed(text, kind))
+
+
+def _local(element: Any) -> str:
+    return str(element.tag).rpartition("}")[2]
+
+
+def typed(text: str, kind: str) -> Any:
+    """Return the value of an attribute with a declared type, as its file writes it.
+
+    Only the ".0" of whole numbers is left out, so that a column of integers with a gap, which data
+    frames turn into floats, has the same values in every format.
+
+    Parameters
+    ----------
+    kind : type in GraphML or GEXF; of a list, the text becomes a list of one
+    """
+    kind = kind.lower()
+    if kind.startswith("list"):
+        return [text]
+    if kind == "string":
+        return text
+    text = text.strip()
+    if kind in ("float", "double", "real"):
+        whole, _, rest = text.partition(".")
+        if whole.lstrip("-").isdecimal() and rest and not rest.strip("0"):
+            return whole
+        return "" if text.lower() == "nan" else text
+    return text.lower() if kind in ("boolean", "bool") else text

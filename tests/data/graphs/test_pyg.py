@@ -62,7 +62,7 @@ def test_numbers_name_classes_so_that_they_stay():
 def test_a_column_of_two_dimensional_masks():
     data = Data(y=torch.tensor([0, 1]), num_nodes=2, train_mask=torch.eye(2, dtype=torch.bool))
     assert TextGraph.from_pyg(data, ["", ""], mask_column=1).split.tolist() == [0, TRAIN]
-    with pytest.raises(DataError, match="mask_column: expected one of the 2 columns"):
+    with pytest.raises(DataError, match="expected mask_column below 2, found None"):
         TextGraph.from_pyg(data, ["", ""])
 
 
@@ -84,9 +84,9 @@ REFUSED = {
         {"class_names": ["one"]},
         "expected 2 different names",
     ),
-    "an edge": (Data(num_nodes=2, edge_index=torch.tensor([[0], [2]])), {}, "nodes in 0..1"),
-    "float edges": (Data(num_nodes=2, edge_index=torch.zeros(2, 1)), {}, "int64"),
-    "two masks": (both_masks(), {}, "node 0 also in train_mask"),
+    "an edge": (Data(num_nodes=2, edge_index=torch.tensor([[0], [2]])), {}, "between nodes 0..1"),
+    "half a node": (Data(num_nodes=2, edge_index=torch.full((2, 1), 0.5)), {}, "whole numbers"),
+    "two masks": (both_masks(), {}, "node 0 of test_mask also in train_mask"),
     "ids": (Data(num_nodes=2), {"ids": ["a", "a"]}, "unique node ids"),
     "no id": (Data(num_nodes=2), {"ids": ["a", ""]}, "ids: expected .* found '' at place 1"),
     "no id once stored": (Data(num_nodes=2), {"ids": ["a", "\0"]}, "ids: .* found '\\\\x00' at"),

@@ -1,0 +1,228 @@
+"""`.pt` files of torch-geometric: tensors and lists of a `Data` object become columns."""
+
+import pickle
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dance_flwr.data.graphs.graph import SPLIT_NAMES
+from dance_flwr.data.graphs.limits import listed
+from dance_flwr.data.graphs.pyg import MASKS, edge_ends, label_codes, mask_codes, whole_numbers
+from dance_flwr.data.imports.layouts import LABEL_NAME_KEYS, TEXT_KEYS, GraphFile
+from dance_flwr.data.imports.memory_tables import memory_table
+from dance_flwr.errors import DataError
+
+_REFUSALS = ("Unsupported global: GLOBAL ", "Unsupported class ", "Unsupported operand ")
+
+
+def load_torch(file: Path) -> Any:
+    """Return the content of a `torch.save` file: tensors, plain containers and PyG `Data` only.
+
+    Raises
+    ------
+    DataError : the file holds other objects or code (which is never run), or is damaged
+    """
+    import torch
+    from torch_geometric.data import Data
+    from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+    from torch_geometric.data.storage import GlobalStorage
+
+    try:
+        with (
+            # PyG's own classes and nothing else: the unpickler calls whatever is listed.
+            torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")  # about how the file was pickled
+            # To the CPU: a file may name a GPU that this machine lacks.
+            return torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        words = " ".join(str(error).split())
+        parts = [words.partition(mark)[2] for mark in _REFUSALS if mark in words]
+        found = parts[0].split(" ")[0].rstrip(".,") if parts else "something else"
+        raise DataError(
+            f"{file}: expected tensors, lists and a PyG Data object only, found {found}; "
+            "nothing of it was run"
+        ) from error
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged file makes the unpickler raise nearly anything
+        reason = " ".join(str(error).split())[:120]
+        if "allocate memory" in reason:
+            raise MemoryError from error
+        raise DataError(
+            f"{file}: expected a torch file, found a damaged one ({reason}); download it again"
+        ) from error
+
+
+def load_data(file: Path) -> dict[str, Any]:
+    """Return the content of a `Data` object, a dict, or the first entry of a saved PyG data set."""
+    from torch_geometric.data import Data
+
+    content = load_torch(file)
+    if isinstance(content, tuple) and content:
+        content = content[0]
+    if isinstance(content, Data):
+        try:
+            content = content.to_dict()
+        except Exception as error:  # a Data object from a damaged file
+            raise DataError(
+                f"{file}: expected a complete PyG Data object, found a damaged one; "
+                "download it again"
+            ) from error
+    if isinstance(content, dict):
+        return {str(k): v for k, v in content.items()}
+    raise DataError(
+        f"{file}: expected a PyG Data object, found {type(content).__name__}; save a Data object"
+    )
+
+
+def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int = 0) -> GraphFile:
+    """Return the graph of a PyG `Data` object as a mapping; ids are row numbers.
+
+    Lists of strings and tensors of whole numbers with one entry per node are columns, `edge_weight`
+    and `edge_text` columns of the edges, and masks the split.
+    """
+    file, where = files[0], str(files[0])
+    texts = next((key for key in (*TEXT_KEYS, *data) if _is_texts(key, data.get(key))), "")
+    if not texts:
+        raise DataError(
+            f"{where}: expected node texts in {' or '.join(TEXT_KEYS)!r}, found "
+            f"{listed(data)}; name the key with --text"
+        )
+    n = len(data[texts])
+    _check_size(data, texts, n, where)
+    row = unused("row", data)
+    columns: dict[str, Any] = {row: range(n)}
+    roles = {"id": row, "text": texts, "source": "source", "target": "target"}
+    label = next((key for key in ("y", "label") if data.get(key) is not None), "")
+    named = next((data[key] for key in LABEL_NAME_KEYS if data.get(key) is not None), ())
+    classes = tuple(map(str, named))
+    for key, value in data.items():
+        if key == label:
+            codes = label_codes(value, n, key, where)
+            columns[key] = partial(label_names, codes, classes, where)
+            roles["label"] = key
+        elif key.startswith("edge_"):
+            continue
+        elif _is_texts(key, value) and len(value) == n:
+            columns[key] = partial(texts_of, value, f"{where}: {key!r}")
+        elif _is_numbers(key, value, n):
+            columns[key] = partial(whole_numbers, value, key, where)
+    masks = [key for key in MASKS if data.get(key) is not None]
+    if masks:
+        roles["split"] = unused("split", columns)
+        columns[roles["split"]] = partial(split_names, data, n, split_index, where)
+    edges = _edges(data, n, where)
+    roles |= {
+        r: c for r, c in (("weight", "edge_weight"), ("description", "edge_text")) if c in edges
+    }
+    read = {*columns, *masks, *edges, *LABEL_NAME_KEYS, "edge_index", "num_nodes"}
+    others = [key for key in data if key not in read]
+    return GraphFile(
+        "PyG Data",
+        files,
+        memory_table(file, "nodes", n, columns),
+        memory_table(file, "edges", len(edges["source"]), edges),
+        roles,
+        classes=classes if label else (),
+        by_place=True,
+        left_out={
+            "nodes": [key for key in others if not key.startswith("edge_")],
+            "edges": [key for key in others if key.startswith("edge_")],
+        },
+    )
+
+
+def _check_size(data: Mapping[str, Any], texts: str, n: int, where: str) -> None:
+    """Check that there are as many texts as nodes, where the file says how many these are."""
+    features: Sequence[int] = getattr(data.get("x"), "shape", ())
+    sizes = {"num_nodes": data.get("num_nodes"), "x": features[0] if len(features) == 2 else None}
+    for key, size in sizes.items():
+        if isinstance(size, int) and size != n:
+            raise DataError(
+                f"{where}: expected a text for each of {size} nodes, as {key!r} says, found {n} in "
+                f"{texts!r}; correct one of them"
+            )
+
+
+def _edges(data: Mapping[str, Any], n: int, where: str) -> dict[str, Any]:
+    """Return the columns of `edge_index`, [2, m], with weights and texts where there are any."""
+    source, target = edge_ends(data.get("edge_index"), n, where)
+    columns: dict[str, Any] = {"source": source, "target": target}
+    weights, texts = data.get("edge_weight"), data.get("edge_text")
+    m = len(source)
+    if getattr(weights, "shape", None) in ((m,), (m, 1)):
+        columns["edge_weight"] = weights.reshape(-1).tolist()  # type: ignore[union-attr]
+    if isinstance(texts, list | tuple) and len(texts) == m:
+        columns["edge_text"] = texts_of(texts, f"{where}: 'edge_text'")
+    return columns
+
+
+def _is_texts(key: str, value: Any) -> bool:
+    """Return whether a value is texts, or should be by its key."""
+    if not isinstance(value, list | tuple) or key in LABEL_NAME_KEYS:
+        return False
+    strings = bool(value) and all(isinstance(entry, str | None) for entry in value)
+    return key in TEXT_KEYS or (strings and not key.startswith("edge_"))
+
+
+def _is_numbers(key: str, value: Any, n: int) -> bool:
+    """Return whether a value has one number per node and is no mask; floats are features."""
+    import torch
+
+    return (
+        isinstance(value, torch.Tensor)
+        and not key.endswith("_mask")
+        and tuple(value.shape) in ((n,), (n, 1))
+        and not value.is_floating_point()
+    )
+
+
+def texts_of(values: Any, where: str) -> list[str]:
+    """Return a list of texts; None becomes ""."""
+    entries = values if isinstance(values, list | tuple) else [values]
+    wrong = next((entry for entry in entries if not isinstance(entry, str | None)), None)
+    if wrong is not None or entries is not values:
+        found = type(values if wrong is None else wrong).__name__
+        raise DataError(f"{where}: expected a list of texts, found {found}; convert it")
+    return [entry or "" for entry in entries]
+
+
+def label_names(labels: NDArray[np.int64], classes: Sequence[str], where: str) -> list[str]:
+    """Return the class name of each node, "" for -1; without class names their numbers."""
+    if len(set(classes)) != len(classes) or "" in classes:
+        raise DataError(
+            f"{where}: expected class names that differ and are not empty, "
+            f"found {list(classes)!r:.80}; correct them"
+        )
+    top = len(classes) if classes else np.iinfo(np.int64).max
+    if len(labels) and not (labels.min() >= -1 and labels.max() < top):
+        bound = "-1 or above"
+        if classes:
+            bound = f"-1..{len(classes) - 1}, as there are {len(classes)} class names"
+        raise DataError(
+            f"{where}: expected labels in {bound}, found {labels.min()}..{labels.max()}; "
+            "correct them"
+        )
+    if classes:
+        return np.array([*classes, ""], object)[labels].tolist()  # type: ignore[no-any-return]
+    return [str(v) if v >= 0 else "" for v in labels.tolist()]
+
+
+def split_names(data: Mapping[str, Any], num_nodes: int, index: int, where: str) -> list[str]:
+    """Return "train", "val", "test" or "" per node, from masks as of `mask_codes`."""
+    codes = mask_codes(data, num_nodes, index, where, "--split-index")
+    return np.array(SPLIT_NAMES, object)[codes].tolist()  # type: ignore[no-any-return]
+
+
+def unused(name: str, names: Iterable[str]) -> str:
+    """Return a name that is not among others, with "@" in front if needed."""
+    while name in names:
+        name = "@" + name
+    return name
