@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dance_flwr.data.graphs.catalogue import CATALOGUE, Dataset, graphs_folder
+from dance_flwr.data.graphs.catalogue import CATALOGUE, graphs_folder
 from dance_flwr.data.graphs.edges import EdgeList
 from dance_flwr.data.graphs.folder import (
     CLASSES_KEY,
@@ -94,6 +94,7 @@ def import_graph(
     if target.exists():
         raise DataError(f"{target} is already there; remove it or choose another --name")
     published = CATALOGUE.get(name)
+    shares = dict(zip(SPLIT_NAMES[1:], published.split, strict=True)) if published else {}
     with _read(_existing(paths), name, options) as (report, nodes, edges):
         try:
             with atomic_folder(target) as draft, bar("storing"):
@@ -105,10 +106,7 @@ def import_graph(
                 report |= {
                     "name": name,
                     "tables": {file: file_sha256(draft / file) for file in (NODES, EDGES)},
-                    "split": {
-                        "official": bool(published and published.official),
-                        **_shares(published),
-                    },
+                    "split": {"official": bool(published and published.official), **shares},
                     "inductive": bool(published and published.inductive),
                     "licence": published.licence if published else "not known here",
                     **(extra or {}),
@@ -292,10 +290,6 @@ def _read(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _shares(published: Dataset | None) -> dict[str, float]:
-    return dict(zip(SPLIT_NAMES[1:], published.split, strict=True)) if published else {}
-
-
 def _write_nodes(nodes: Any, classes: list[str], file: Path) -> None:
     """Write a table of nodes in row groups; a missing label or split is null."""
     names = nodes.column_names
@@ -303,19 +297,14 @@ def _write_nodes(nodes: Any, classes: list[str], file: Path) -> None:
     schema = schema.with_metadata({CLASSES_KEY: json.dumps(sorted(classes)).encode()})
     # Texts rarely repeat, so a dictionary of them would only be a second copy.
     dictionaries = ["label", *names[4:]]
+    rows = max(1, len(nodes) * _ROW_GROUP // nodes.nbytes)
     with pq.ParquetWriter(file, schema, use_dictionary=dictionaries) as writer:
-        pending: list[Any] = []
-        for batch in [*nodes.to_batches(), None]:
-            if pending and (batch is None or sum(b.nbytes for b in pending) > _ROW_GROUP):
-                columns = dict.fromkeys(names)
-                for name in names:
-                    values = pa.concat_arrays([b.column(name) for b in pending]).cast(pa.string())
-                    if name in ("label", "split"):
-                        values = pc.if_else(pc.equal(values, ""), None, values)
-                    columns[name] = values
-                writer.write_table(pa.table(columns, schema=schema))
-                pending = []
-            pending.append(batch)
+        for start in range(0, len(nodes), rows):
+            part = nodes.slice(start, rows)
+            for name in ("label", "split"):
+                values = pc.if_else(pc.equal(part[name], ""), None, part[name])
+                part = part.set_column(names.index(name), name, values)
+            writer.write_table(part.cast(schema))
 
 
 def _write_edges(edges: Any, ids: Any, file: Path) -> None:

@@ -3,6 +3,7 @@
 NetworkX's own readers ignore defaults of keys and refuse graphs with directed and undirected edges.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,7 +15,7 @@ from dance_flwr.data.imports.layouts import GraphFile, graphml_layout
 from dance_flwr.data.imports.memory_tables import memory_table, values_of
 from dance_flwr.errors import DataError
 
-_HEAD, _BLOCK = 1 << 12, 1 << 16
+_HEAD, _BLOCK = 1 << 12, 1 << 20
 _DEPTH = 1000  # no graph is nested so deep
 _DIRECTED = ("true", "1", "directed", "mutual")
 _TOOLS = ("Gephi", "NetworkX")
@@ -177,7 +178,7 @@ class _Reader:
         """
         try:
             self._prolog()
-            for event, element in ElementTree.iterparse(self.file, ("start", "end")):
+            for event, element in self._events():
                 (self._start if event == "start" else self._end)(_local(element), element)
         except KeyError as error:
             raise self._damaged(f"an element without {error}") from error
@@ -185,6 +186,16 @@ class _Reader:
             raise self._damaged(str(error) or type(error).__name__) from error
         if not self.graphs:
             raise self._damaged("no graph in it")
+
+    def _events(self) -> Iterator[tuple[str, Any]]:
+        parser: Any = ElementTree.XMLPullParser(("start", "end"))
+        with self.file.open("rb") as stream:
+            # In large blocks, as a tag longer than one is scanned again with every block.
+            while block := stream.read(_BLOCK):
+                parser.feed(block)
+                yield from parser.read_events()
+        parser.close()
+        yield from parser.read_events()
 
     def facts(self) -> dict[str, str]:
         """Return what is said about the file."""

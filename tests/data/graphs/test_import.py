@@ -12,7 +12,6 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import torch
-from support.files_of_tools import saved
 from support.measuring import measured, measuring
 from torch_geometric.data import Data
 
@@ -238,13 +237,6 @@ def test_pyg_data_directed_with_duplicates_and_loops(pt, root):
     assert (graph.class_names, card["kind"]) == (("x", "y"), "PyG Data")
 
 
-def test_pyg_data_without_labels_is_a_graph_without_classes(pt, root):
-    graph, report = take(pt(data(y=None, label_name=None)), root)
-    assert graph.class_names == () and graph.labels.tolist() == [UNLABELLED] * 4
-    assert (report["counts"]["classes"], report["counts"]["unlabelled"]) == (0, 4)
-    assert "--label" in refused(pt(data()), root / "other", label="topic")
-
-
 def test_pyg_labels_without_names_are_numbers(pt, root):
     graph, _ = take(pt(data(label_name=None, y=torch.tensor([[0], [2], [10], [0]]))), root)
     assert graph.class_names == ("0", "10", "2")
@@ -290,6 +282,7 @@ def test_other_keys_dicts_and_saved_data_sets(pt, root):
     ("changes", "parts"),
     [
         ({"raw_texts": None}, ["node texts", "--text"]),
+        ({"y": torch.zeros(4, 2, dtype=torch.int64)}, ["4 labels", "[4, 2]"]),
         ({"raw_texts": ["a", "b", "c", 4]}, ["texts", "int"]),
         ({"raw_texts": ["a"]}, ["a text for each of 4 nodes", "found 1"]),
         ({"raw_texts": ["a", "b", "c", "\ud800"]}, ["half a character"]),
@@ -350,97 +343,36 @@ def test_broken_and_foreign_files_are_refused(tmp_path, pt, root):
     assert "found 3 paths" in refused([tmp_path / "a.xlsx"] * 3, root)
 
 
-def test_graphml_and_node_link_json(tmp_path, root):
+@pytest.mark.parametrize("name", ["g.graphml", "g.json"])
+def test_networks_are_imported(tmp_path, root, name):
     graph = nx.DiGraph()
     columns = zip("abcd", ["first", "second", "third", "fourth"], ["x", "", "y", "x"], strict=True)
     for (node, text, label), split in zip(columns, ["train", "val", "", "test"], strict=True):
         graph.add_node(node, body=text, topic=label, split=split)
     graph.add_edges_from([("a", "b"), ("b", "a"), ("c", "c"), ("d", "a")], weight=0.5)
-    nx.write_graphml(graph, tmp_path / "g.graphml")
-    keys = {"text": "body", "label": "topic"}
-    is_the_toy(take(tmp_path / "g.graphml", root, name="one", **keys)[0])
-    for edges in ("links", "edges"):
-        (tmp_path / "g.json").write_bytes(
-            b"\xef\xbb\xbf" + json.dumps(nx.node_link_data(graph, edges=edges)).encode()
-        )
-        is_the_toy(take(tmp_path / "g.json", root, name=edges, **keys)[0])
-    numbered = nx.convert_node_labels_to_integers(nx.MultiGraph(graph))
-    (tmp_path / "n.json").write_text(json.dumps(nx.node_link_data(numbered, edges="links")))
-    assert take(tmp_path / "n.json", root, name="numbers", **keys)[0].ids.tolist() == [
-        "0",
-        "1",
-        "2",
-        "3",
-    ]
-    nx.write_graphml(nx.MultiGraph(graph), tmp_path / "m.graphml")
-    is_the_toy(take(tmp_path / "m.graphml", root, name="multi", **keys)[0])
+    if name == "g.graphml":
+        nx.write_graphml(graph, tmp_path / name)
+    else:
+        (tmp_path / name).write_text(json.dumps(nx.node_link_data(graph)), "utf-8-sig")
+    is_the_toy(take(tmp_path / name, root, text="body", label="topic")[0])
 
 
-def test_bad_networks_are_refused(tmp_path, root):
-    for name, content, part in (
-        ("a.graphml", "<graphml><node", "expected GraphML"),
-        ("b.graphml", '<!DOCTYPE x [<!ENTITY a "b">]><graphml/>', "entity"),
-        ("c.json", "[1]", "found a list, which has no edges"),
-        ("c2.json", "{}", "'nodes' and 'links'"),
-        ("d.json", '{"nodes": [{"id": 1}], "links": []}', "attribute 'text'"),
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        ('{"nodes": [{"id": 1}], "links": []}', "attribute 'text'"),
+        ('{"multigraph": false, "nodes": [{"text": "t"}], "links": []}', "attribute 'id'"),
+        ('{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": 1, "target": 2}]}', "'2'"),
         (
-            "e.json",
-            '{"multigraph": false, "nodes": [{"text": "t"}], "links": []}',
-            "attribute 'id'",
-        ),
-        (
-            "f.json",
-            '{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": 1, "target": 2}]}',
-            "'2'",
-        ),
-        (
-            "g.json",
             '{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": [1], "target": 2}]}',
             "'source'",
         ),
-        ("i.json", '{"nodes": [{"id": 1, "text": "\\ud800"}], "links": []}', "half a character"),
-        ("h.json", "[" * 100_000, "JSON of a graph"),
-    ):
-        (tmp_path / name).write_text(content)
-        message = refused(tmp_path / name, root)
-        assert name in message or "half" in part
-        assert part in message
-
-
-def test_a_saved_data_set_with_class_labels_and_neighbours(tmp_path, root):
-    columns = {"text": ["first", "second", "third", "fourth"], "label": [0, -1, 1, 0]}
-    columns |= {"neighbors": [[1], [0], [2], [0]], "split": ["train", "val", "", "test"]}
-    is_the_toy(take(saved(tmp_path / "one", pa.table(columns), {"label": ["x", "y"]}), root)[0])
-    columns["label"] = [0, 1, 2, 0]
-    assert "0..2" in refused(
-        saved(tmp_path / "two", pa.table(columns), {"label": ["x", "y"]}), root / "other"
-    )
-
-
-def test_a_saved_dict_of_data_sets_with_an_edge_table_beside(tmp_path, root):
-    folder = tmp_path / "ds"
-    for part, ids in (("train", ["a", "b"]), ("validation", ["c"]), ("test", ["d"])):
-        saved(folder / part, pa.table({"id": ids, "text": ids, "label": ["x"] * len(ids)}))
-    (folder / "dataset_dict.json").write_text(
-        json.dumps({"splits": ["train", "validation", "test"]})
-    )
-    assert "edges.parquet" in refused(folder, root)
-    (folder / "edges.csv").write_text(EDGES)
-    graph, _ = take(folder, root)
-    assert graph.split.tolist() == [TRAIN, TRAIN, VAL, TEST]
-    assert neighbours(graph) == [[1, 3], [0], [], [0]]
-
-
-def test_a_broken_saved_data_set_is_refused(tmp_path, root):
-    folder = saved(tmp_path / "ds", pa.table({"text": ["a"], "label": ["x"], "neighbors": [[0]]}))
-    arrow = folder / "data-00000-of-00001.arrow"
-    whole = arrow.read_bytes()
-    arrow.write_bytes(whole[: len(whole) // 2])
-    assert "readable arrow" in refused(folder, root)
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "../x.arrow"}]}))
-    assert "names of Arrow files" in refused(folder, root)
-    (folder / "state.json").write_text("{")
-    assert "state.json" in refused(folder, root)
+    ],
+)
+def test_networks_that_lack_something_are_refused(tmp_path, root, content, part):
+    (tmp_path / "g.json").write_text(content)
+    message = refused(tmp_path / "g.json", root)
+    assert "g.json" in message and part in message
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "pydocs", "a" * 65])

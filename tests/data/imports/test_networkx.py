@@ -3,6 +3,7 @@
 import json
 import os
 from collections import Counter
+from functools import partial
 from itertools import starmap
 from pathlib import Path
 
@@ -68,66 +69,57 @@ def same(file, graph, left_out=()):
     assert file.directed in (graph.is_directed(), None)
 
 
-quick = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+def write_json(graph, path, data, **options):
+    path.write_text(json.dumps(data(graph, **options)))
 
 
-@quick
-@given(graphs())
-def test_graphml_comes_back(tmp_path_factory, graph):
-    path = tmp_path_factory.mktemp("g") / "g.graphml"
-    # Of an edge's attribute `id` NetworkX makes the id of the element.
+# Format -> how NetworkX writes it; attributes of nodes and of edges that it takes for its own; and
+# columns of edges that it adds.
+FORMATS = {
+    "graphml": (nx.write_graphml, (), ("id",), ("id",)),
+    **{
+        f"{version}.gexf": (
+            partial(nx.write_gexf, version=version),
+            *(("id", "key"), ("id", "key", "weight"), ("id", "networkx_key")),
+        )
+        for version in ("1.2draft", "1.3")
+    },
+    **{
+        f"{edges}.json": (
+            partial(write_json, data=nx.node_link_data, edges=edges),
+            *(("id",), ("source", "key"), ("key",)),
+        )
+        for edges in ("links", "edges")
+    },
+    "cytoscape.json": (
+        partial(write_json, data=nx.cytoscape_data),
+        *((), ("source", "key"), ("key",)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(graph=graphs())
+def test_a_graph_of_networkx_comes_back(tmp_path_factory, name, graph):
+    write, of_nodes, of_edges, added = FORMATS[name]
+    for node, record in graph.nodes(data=True):
+        for own in of_nodes:
+            record.pop(own, None)
+        if name.endswith("gexf"):
+            record.setdefault("label", "l")
+        if name == "cytoscape.json":
+            record |= {"id": node, "name": node, "value": node}  # NetworkX puts them into every one
     for *_, record in graph.edges(data=True):
-        record.pop("id", None)
-    nx.write_graphml(graph, path)
+        for own in of_edges:
+            record.pop(own, None)
+    path = tmp_path_factory.mktemp("g") / f"g.{name}"
+    write(graph, path)
     file = read_network(path)
-    same(file, graph, left_out=("id",) if graph.is_multigraph() else ())
-
-
-@quick
-@given(graphs(), st.sampled_from(["1.2draft", "1.3"]))
-def test_gexf_comes_back(tmp_path_factory, graph, version):
-    path = tmp_path_factory.mktemp("g") / "g.gexf"
-    for _, record in graph.nodes(data=True):
-        # NetworkX takes one for the id of the element, and renames the other.
-        record.pop("id", None)
-        record.pop("key", None)
-        record.setdefault("label", "l")
-    for *_, record in graph.edges(data=True):
-        for name in ("id", "key", "weight"):
-            record.pop(name, None)
-    nx.write_gexf(graph, path, version=version)
-    file = read_network(path)
-    same(file, graph, left_out=("id", "networkx_key"))
-
-
-@quick
-@given(graphs(), st.sampled_from(["links", "edges"]))
-def test_node_link_data_comes_back(tmp_path_factory, graph, edges):
-    path = tmp_path_factory.mktemp("g") / "g.json"
-    for _, record in graph.nodes(data=True):
-        record.pop("id", None)
-    for *_, record in graph.edges(data=True):
-        record.pop("source", None)
-        record.pop("key", None)
-    path.write_text(json.dumps(nx.node_link_data(graph, edges=edges)))
-    same(read_network(path), graph, left_out=("key",))
-
-
-@quick
-@given(graphs())
-def test_cytoscape_data_comes_back(tmp_path_factory, graph):
-    path = tmp_path_factory.mktemp("g") / "g.json"
-    for name, record in graph.nodes(data=True):
-        # NetworkX puts both into every node.
-        record |= {"id": name, "name": name, "value": name}
-    for *_, record in graph.edges(data=True):
-        record.pop("source", None)
-        record.pop("key", None)
-    path.write_text(json.dumps(nx.cytoscape_data(graph)))
-    file = read_network(path)
-    for _, record in graph.nodes(data=True):
-        del record["id"]
-    same(file, graph, left_out=("key",))
+    if name == "cytoscape.json":
+        for _, record in graph.nodes(data=True):
+            del record["id"]
+    same(file, graph, left_out=added)
 
 
 def real(name):

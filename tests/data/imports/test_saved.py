@@ -129,28 +129,20 @@ def test_a_pyg_file_without_labels_and_masks(pt):
     assert set(file.roles) == {"id", "text", "source", "target"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "parts"),
-    [
-        ({"raw_texts": None, "title": None}, ["node texts", "--text"]),
-        ({"raw_texts": ["a", "b", 4]}, ["texts", "int"]),
-        ({"raw_texts": ["a", "b", "\ud800"]}, ["half a character"]),
-        ({"y": torch.tensor([0, 1, 2])}, ["-1..1", "0..2"]),
-        ({"y": torch.tensor([0.5, 0, 1])}, ["whole numbers"]),
-        ({"y": torch.zeros(3, 2, dtype=torch.int64)}, ["3 labels", "[3, 2]"]),
-        ({"y": [0, 1, 0]}, ["a tensor 'y'", "list"]),
-        ({"label_name": ["x", "x"]}, ["class names that differ"]),
-        ({"edge_index": torch.tensor([[0, 9], [1, 0]])}, ["0..2", "0..9"]),
-        ({"edge_index": torch.zeros(5, 2, dtype=torch.long)}, ["[2, m]", "[5, 2]"]),
-        ({"edge_index": torch.zeros(1, dtype=torch.long).expand(2, 1 << 40)}, ["as are stored"]),
-        ({"edge_index": torch.eye(4).to_sparse()}, ["sparse"]),
-        ({"train_mask": torch.ones(4, dtype=torch.bool)}, ["train_mask", "3 values"]),
-        ({"train_mask": torch.ones(3, dtype=torch.bool)}, ["do not overlap"]),
-    ],
-)
-def test_bad_parts_of_a_pyg_file_are_refused_at_the_latest_when_they_are_read(pt, changes, parts):
-    path = pt(data(**changes))
-    with pytest.raises(DataError) as caught:
-        values(read_network(path).nodes)
-    assert all(part in str(caught.value) for part in parts), str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_damaged_saved_data_sets_are_refused(tmp_path):
+    table = pa.table({"text": ["a"], "label": [2], "neighbors": [[0]]})
+    folder = saved(tmp_path / "ds", table, {"label": ["x", "y"]})
+
+    def refused():
+        with pytest.raises(DataError) as caught:
+            values(read_network(folder).nodes, ["label"])
+        return str(caught.value)
+
+    assert "-1..1" in refused() and "found 2..2" in refused()
+    arrow = folder / "data-00000-of-00001.arrow"
+    arrow.write_bytes(arrow.read_bytes()[: arrow.stat().st_size // 2])
+    assert "readable arrow" in refused()
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "../x.arrow"}]}))
+    assert "names of Arrow files" in refused()
+    (folder / "state.json").write_text("{")
+    assert "state.json" in refused()
