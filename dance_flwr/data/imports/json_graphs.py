@@ -11,8 +11,9 @@ from dance_flwr.data.imports.torch_files import unused
 from dance_flwr.errors import DataError
 
 Record = dict[str, Any]
-# The kind of a file, and its nodes, edges and word on directions.
-_Network = tuple[str, list[Any], list[Any], Any]
+_LeftOut = dict[str, list[str]]
+# The kind of a file, its nodes and edges, its word on directions, and what of it is left out.
+_Network = tuple[str, list[Any], list[Any], Any, _LeftOut]
 _D3 = "JSON of D3"
 _IDS = ("id", "name")  # keys of a node by which links name it
 
@@ -24,9 +25,8 @@ def read_network_json(file: Path) -> GraphFile:
     are places in the list of nodes.
     """
     content = read_json(file, "JSON of a graph", "export it again")
-    kind, *lists, directed = (
-        _cytoscape(content, file) or _graph_format(content) or _node_link(content, file)
-    )
+    network = _cytoscape(content, file) or _graph_format(content) or _node_link(content, file)
+    kind, *lists, directed, left_out = network
     for rows, records in zip(("nodes", "edges"), lists, strict=True):
         check(file, **{rows: len(records)})
         if any(not isinstance(record, dict) for record in records):
@@ -51,7 +51,17 @@ def read_network_json(file: Path) -> GraphFile:
     if kind == "JSON of Cytoscape" and "interaction" in edges.names:
         roles["relation"] = "interaction"
     says = directed if isinstance(directed, bool) else None
-    return GraphFile(kind, (file,), nodes, edges, roles, facts, directed=says, by_place=by_place)
+    return GraphFile(
+        kind,
+        (file,),
+        nodes,
+        edges,
+        roles,
+        facts,
+        directed=says,
+        by_place=by_place,
+        left_out=left_out,
+    )
 
 
 def _node_link(content: Any, file: Path) -> _Network:
@@ -66,7 +76,7 @@ def _node_link(content: Any, file: Path) -> _Network:
         nodes, links = (content.get(name) for name in names)
         if isinstance(nodes, list) and isinstance(links, list):
             kind = "node-link JSON of NetworkX" if "multigraph" in content else _D3
-            return kind, nodes, links, content.get("directed")
+            return kind, nodes, links, content.get("directed"), {}
     raise DataError(
         f"{file}: expected lists 'nodes' and 'links' (or 'edges'), or 'elements' of Cytoscape, "
         "found none; export it again, from NetworkX with node_link_data"
@@ -79,13 +89,20 @@ def _graph_format(content: Any) -> _Network | None:
     nodes = graph.get("nodes") if isinstance(graph, dict) else None
     if not isinstance(graph, dict) or not isinstance(nodes, dict):
         return None
-    records = [_flat({"id": key, **node}) for key, node in nodes.items() if isinstance(node, dict)]
-    edges = [_flat(edge) for edge in graph.get("edges") or [] if isinstance(edge, dict)]
-    return "JSON Graph Format", records, edges, graph.get("directed")
+    records = [
+        _flat({"id": key, **node} if isinstance(node, dict) else node)
+        for key, node in nodes.items()
+    ]
+    edges = graph.get("edges") or []
+    edges = [_flat(edge) for edge in (edges if isinstance(edges, list) else [edges])]
+    left_out = {"edges": ["hyperedges"] if graph.get("hyperedges") else []}
+    return "JSON Graph Format", records, edges, graph.get("directed"), left_out
 
 
-def _flat(record: Record) -> Record:
+def _flat(record: Any) -> Any:
     """Return a record with the entries of its metadata beside the others."""
+    if not isinstance(record, dict):
+        return record  # refused with the others
     metadata = record.get("metadata")
     extra = metadata if isinstance(metadata, dict) else {}
     return {**extra, **{name: value for name, value in record.items() if name != "metadata"}}
@@ -112,8 +129,12 @@ def _cytoscape(content: Any, file: Path) -> _Network | None:
             "export it again"
         )
     directed = content.get("directed") if isinstance(content, dict) else None
+    left_out: _LeftOut = {}
+    for what, group in zip(("nodes", "edges"), lists, strict=True):
+        keys = {key: None for element in group if isinstance(element, dict) for key in element}
+        left_out[what] = [key for key in keys if key not in ("data", "group")]
     nodes, edges = ([e.get("data") if isinstance(e, dict) else e for e in group] for group in lists)
-    return "JSON of Cytoscape", nodes, edges, directed
+    return "JSON of Cytoscape", nodes, edges, directed, left_out
 
 
 def _is_edge(element: Record) -> bool:

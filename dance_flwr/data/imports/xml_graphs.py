@@ -296,12 +296,12 @@ class _Reader:
         elif name == "graph":
             self._directions.pop()
         elif name in ("key", "attribute"):
-            self._key(element.attrib, element.findtext("{*}default", ""))
+            self._key(element.attrib, element.findtext("{*}default"))
         elif name == "creator":
             tools = (tool for tool in _TOOLS if tool.lower() in (element.text or "").lower())
             self.tool = next((f" of {tool}" for tool in tools), "")
 
-    def _key(self, given: dict[str, str], default: str) -> None:
+    def _key(self, given: dict[str, str], default: str | None) -> None:
         """Declare an attribute."""
         drawing = given.get("yfiles.type", "")
         self.is_drawn = self.is_drawn or bool(drawing)
@@ -312,7 +312,7 @@ class _Reader:
         domain = given.get("for", "all") if self.what == "GraphML" else self._class
         self.keys["" if self.what == "GraphML" else f"{domain}s", given["id"]] = name, kind
         for rows in tables.get(domain, ()) if not drawing else ():
-            rows.declare(name, typed(default, kind))
+            rows.declare(name, "" if default is None else typed(default, kind))
 
     def _values(self, rows: _Rows, record: dict[str, Any], element: Any) -> None:
         """Store the attributes of a node or an edge; those in it have been removed."""

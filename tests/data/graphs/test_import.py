@@ -164,11 +164,6 @@ def test_integers_with_gaps_made_floats_are_ids_and_labels(tmp_path, root):
     )
 
 
-def test_only_a_header_of_edges_is_a_graph_without_edges(tmp_path, root):
-    graph, card = take(tables(tmp_path / "mine", edges="source,target\n"), root)
-    assert (graph.num_edges, card["counts"]["edges"], graph.num_nodes) == (0, 0, 4)
-
-
 @pytest.mark.filterwarnings("ignore:.*empty text")
 def test_rows_longer_than_a_block_are_streamed_once(tmp_path, root):
     texts = ["word " * n for n in (10, 3_000_000, 5, 100_000, 0)]

@@ -174,3 +174,10 @@ def test_other_files_are_refused_in_one_line(tmp_path, body, part):
         read(tmp_path, body)
     message = str(caught.value)
     assert part in message and "\n" not in message and message.endswith("; export it again")
+
+
+def test_a_list_that_no_node_has_is_empty(tmp_path):
+    attribute = '<attribute id="0" title="tags" type="liststring"/>'
+    attributes = f'<attributes class="node">{attribute}</attributes>'
+    file = read(tmp_path, f'<graph>{attributes}<nodes><node id="a"/></nodes></graph>')
+    assert values(file.nodes) == {"id": ["a"], "tags": [""]}

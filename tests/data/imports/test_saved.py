@@ -144,5 +144,12 @@ def test_damaged_saved_data_sets_are_refused(tmp_path):
     assert "readable arrow" in refused()
     (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "../x.arrow"}]}))
     assert "names of Arrow files" in refused()
-    (folder / "state.json").write_text("{")
-    assert "state.json" in refused()
+    for content, found in (
+        ("{", "Expecting property name"),
+        ("[1]", "list"),
+        ("[" * 10**5, "recur"),
+    ):
+        (folder / "state.json").write_text(content)
+        assert "state.json: expected a JSON object" in refused() and found in refused()
+    (folder / "state.json").write_bytes(b"\xff\xff")
+    assert "decode" in refused()
