@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.config.sections import ReadingConfig
-from dance_flwr.nn.ragged import Ragged, budgeted_entmax, products, rows_at, weighted_rows
+from dance_flwr.nn.ragged import Ragged, budgeted_rows, products, rows_at, weighted_rows
 
 # Why (decision 18): a text is compared with texts that are themselves read by agreement; the
 # weights hardly change after the third pass.
@@ -110,7 +110,7 @@ def chunk_weights(
     """
     # Why entmax and a limit (decision 18): chunks that disagree get no weight at all.
     scores = products(context / config.text_temperature, chunks_of, chunks)
-    return budgeted_entmax(scores, chunks_of.ptr, config.pooled_chunks)
+    return budgeted_rows(scores, chunks_of.ptr, config.pooled_chunks)
 
 
 def context_of(

@@ -12,7 +12,7 @@ from dance_flwr.dance.selection import Gates, Selection, ThreeHops
 from dance_flwr.nn.hops import HopLists
 from dance_flwr.nn.ragged import (
     Ragged,
-    budgeted_entmax,
+    budgeted_rows,
     concat_rows,
     products,
     rank_in_row,
@@ -121,7 +121,7 @@ def gate_neighbours(reader: Reader, hidden: Float[Tensor, "m h"], hops: ThreeHop
     queries = anchored(reader.model.neighbour_queries(hidden), texts, settings).repeat(2, 1)
     scores = products(queries, around, table.nodes)
     limits = torch.tensor(budgets(settings)[1:], device=hidden.device)
-    gates = budgeted_entmax(scores, around.ptr, limits.repeat_interleave(hidden.size(0)))
+    gates = budgeted_rows(scores, around.ptr, limits.repeat_interleave(hidden.size(0)))
     first = hops[1].index.numel()
     return itself, gates[:first], gates[first:]
 
@@ -152,7 +152,7 @@ def weigh_chunks(
     """
     queries = anchored(reader.model.chunk_queries(hidden), context, reader.settings)
     scores = products(queries, chunks, reader.data.table.chunks)
-    return budgeted_entmax(scores, chunks.ptr, reader.settings.chunk_budget)
+    return budgeted_rows(scores, chunks.ptr, reader.settings.chunk_budget)
 
 
 def chunks_of_neighbours(neighbours: Ragged, chunks_of: Ragged) -> Ragged:

@@ -3,7 +3,7 @@
 In annotations of shapes, p = m + 1 is the length of `ptr` over m rows, and E the number of entries.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,13 +12,17 @@ from jaxtyping import Bool, Float, Int64, Real
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.nn.entmax import entmax15, entmax15_of_descending
-from dance_flwr.nn.moving import HOST
+from dance_flwr.nn.entmax import entmax15
 from dance_flwr.nn.propagation import csr
-from dance_flwr.nn.sums import sums_of_rows
+from dance_flwr.nn.sums import HOST, sums_of_rows
 
 # Rows up to this width are padded to one matrix, longer ones are not.
 _WIDEST_SINGLE_BUCKET = 128
+
+# How scores become weights: (scores [m, W], inside [m, W]) -> weights [m, W] >= 0, with gradients.
+# `inside` is False where a row is padded, with scores far below all others. The weights inside a
+# row sum to 1 if there are any, those of padding are 0, or ignored in a row of padding alone.
+Rule = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -93,67 +97,80 @@ def stack_rows(parts: Sequence[Ragged]) -> Ragged:
     return Ragged(ptr, torch.cat([part.index for part in parts]))
 
 
+def padded(
+    values: Real[Tensor, "E"], sizes: Int64[Tensor, "m"], fill: float
+) -> tuple[Real[Tensor, "m W"], Bool[Tensor, "m W"]]:
+    """Return rows of these sizes, padded to the widest, and where they are filled.
+
+    Examples
+    --------
+    >>> padded(torch.tensor([4, 6, 9]), torch.tensor([2, 1]), 0)[0]
+    tensor([[4, 6],
+            [9, 0]])
+    """
+    widest = int(sizes.max()) if sizes.numel() else 0
+    inside = torch.arange(widest, device=sizes.device) < sizes[:, None]
+    return values.new_full(inside.shape, fill).masked_scatter(inside, values), inside
+
+
 def rank_in_row(scores: Real[Tensor, "E"], ptr: Int64[Tensor, "p"]) -> Int64[Tensor, "E"]:
     """Return each entry's rank in its row by descending score, from 0.
 
     Ties go to the earlier entry. Short rows are sorted side by side, padded; otherwise all entries
     at once.
     """
-    sizes = ptr[1:] - ptr[:-1]
-    widest = int(sizes.max()) if sizes.numel() else 0
+    sizes = ptr.diff()
     # Only floats have a -inf to pad with.
-    if widest <= _WIDEST_SINGLE_BUCKET and scores.is_floating_point():
-        inside = torch.arange(widest, device=ptr.device) < sizes[:, None]
-        padded = scores.new_full(inside.shape, float("-inf")).masked_scatter(inside, scores)
-        return _rank_in_row(padded)[inside]
-    rows = row_of_entry(ptr)
+    if _are_short(sizes) and scores.is_floating_point():
+        rows, inside = padded(scores, sizes, float("-inf"))
+        return _rank_in_row(rows)[inside]
+    owner = row_of_entry(ptr)
     # Two stable sorts, the row last: ties stay in the order of their entries.
     by_score = torch.sort(scores, descending=True, stable=True).indices
-    order = by_score[torch.sort(rows[by_score], stable=True).indices]
-    rank = torch.empty_like(rows)
-    rank[order] = torch.arange(rows.numel(), device=rows.device) - ptr[:-1][rows]
+    order = by_score[torch.sort(owner[by_score], stable=True).indices]
+    rank = torch.empty_like(owner)
+    rank[order] = torch.arange(owner.numel(), device=owner.device) - ptr[:-1][owner]
     return rank
 
 
+def _are_short(sizes: Int64[Tensor, "m"]) -> bool:
+    return not sizes.numel() or int(sizes.max()) <= _WIDEST_SINGLE_BUCKET
+
+
 def _rank_in_row(scores: Float[Tensor, "m W"]) -> Int64[Tensor, "m W"]:
-    """Return each entry's rank in its row of a matrix by descending score, from 0."""
     order = torch.sort(scores, dim=1, descending=True, stable=True).indices
     column = torch.arange(scores.size(1), device=scores.device).expand_as(order)
     return torch.empty_like(order).scatter_(1, order, column)
 
 
-def entmax_rows(scores: Float[Tensor, "E"], ptr: Int64[Tensor, "p"]) -> Float[Tensor, "E"]:
+def _floor(scores: Tensor) -> float:
+    """Return what padding scores: entmax would turn a row of -inf (an empty row) into NaN."""
+    return torch.finfo(scores.dtype).min / 4
+
+
+def entmax_rows(
+    scores: Float[Tensor, "E"], ptr: Int64[Tensor, "p"], rule: Rule = entmax15
+) -> Float[Tensor, "E"]:
     """1.5-entmax of every row: argmax_p <s, p> + H_1.5(p) over the simplex; [E] -> [E].
 
     Each row sums to 1. Rows are padded to the widest of their bucket; buckets double in width, so
     padding at most doubles the work for any distribution of degrees. Source: Peters et al. 2019.
+
+    Parameters
+    ----------
+    rule : takes the place of entmax
     """
-    if scores.numel() == 0:
+    if not scores.numel():
         return scores
-    sizes = ptr[1:] - ptr[:-1]
-    widest = int(sizes.max())
-    if widest <= _WIDEST_SINGLE_BUCKET:
-        every = torch.arange(sizes.numel(), device=ptr.device)
-        return _entmax_padded(scores, ptr, every, widest)[0]
+    sizes, places = ptr.diff(), Ragged(ptr, torch.arange(scores.numel(), device=ptr.device))
     level = torch.ceil(torch.log2(sizes.clamp(min=_WIDEST_SINGLE_BUCKET).double())).long()
     values, entries = [], []
     for step in torch.unique(level[sizes > 0]).tolist():
         rows = torch.nonzero(level == step).flatten()
-        probs, entry = _entmax_padded(scores, ptr, rows, int(sizes[rows].max()))
-        values.append(probs)
-        entries.append(entry)
+        entries.append(places.take(rows).index)
+        table, inside = padded(scores[entries[-1]], sizes[rows], _floor(scores))
+        values.append(rule(table, inside)[inside])
     return torch.zeros_like(scores).index_copy(0, torch.cat(entries), torch.cat(values))
-
-
-def _entmax_padded(scores: Tensor, ptr: Tensor, rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Return (probabilities, entry numbers) of these rows, entries in order."""
-    column = torch.arange(width, device=ptr.device)
-    inside = column < (ptr[1:] - ptr[:-1])[rows, None]
-    entry = (ptr[:-1][rows, None] + column)[inside]
-    # A finite floor: entmax would turn a row of -inf (an empty row) into NaN.
-    padded = scores.new_full((rows.numel(), width), torch.finfo(scores.dtype).min / 4)
-    padded = padded.masked_scatter(inside, scores[entry])
-    return entmax15(padded)[inside], entry
 
 
 def project_budget(
@@ -197,26 +214,21 @@ def project_budget(
     return hard + (probs - weights)
 
 
-def budgeted_entmax(
+def budgeted_rows(
     scores: Float[Tensor, "E"],
     ptr: Int64[Tensor, "p"],
     budget: int | Int64[Tensor, "p-1"],
+    rule: Rule = entmax15,
 ) -> Float[Tensor, "E"]:
-    """Pi_B(entmax(scores)) of every row, `project_budget` after `entmax_rows`; [E]. No gradients.
+    """Pi_B(rule(scores)) of every row, `project_budget` after `entmax_rows`; [E].
 
-    Short rows are padded and sorted once for both.
+    Short rows are padded once for both.
     """
-    sizes = ptr[1:] - ptr[:-1]
-    widest = int(sizes.max()) if sizes.numel() else 0
-    if widest > _WIDEST_SINGLE_BUCKET or not widest:
-        return project_budget(entmax_rows(scores, ptr), scores, ptr, budget)
-    inside = (column := torch.arange(widest, device=ptr.device)) < sizes[:, None]
-    padded = scores.new_full(inside.shape, torch.finfo(scores.dtype).min / 4)
-    padded.masked_scatter_(inside, scores)
-    ordered, order = padded.sort(dim=1, descending=True, stable=True)
-    kept = column < (budget[:, None] if isinstance(budget, Tensor) else budget)
-    hard = torch.empty_like(padded).scatter_(1, order, entmax15_of_descending(ordered) * kept)
-    return (hard / hard.sum(1, keepdim=True).clamp(min=torch.finfo(hard.dtype).tiny))[inside]
+    sizes = ptr.diff()
+    if not scores.numel() or not _are_short(sizes):
+        return project_budget(entmax_rows(scores, ptr, rule), scores, ptr, budget)
+    rows, inside = padded(scores, sizes, _floor(scores))
+    return project_budget(rule(rows, inside), rows, None, budget)[inside]
 
 
 def rows_at(table: Real[Tensor, "R d"], index: Int64[Tensor, "E"]) -> Real[Tensor, "E d"]:

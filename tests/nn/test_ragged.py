@@ -12,7 +12,7 @@ from support.builders import lists, ragged, random_sizes, split
 
 from dance_flwr.nn.ragged import (
     Ragged,
-    budgeted_entmax,
+    budgeted_rows,
     concat_rows,
     entmax_rows,
     products,
@@ -209,11 +209,11 @@ def test_one_padding_gives_what_the_two_steps_give(widest, ties):
     scores = scores.round() if ties else scores
     for budget in (1, 3, torch.randint(1, 6, (40,), generator=rng)):
         torch.testing.assert_close(
-            budgeted_entmax(scores, ptr, budget),
+            budgeted_rows(scores, ptr, budget),
             project_budget(entmax_rows(scores, ptr), scores, ptr, budget),
         )
     none = torch.zeros(0)
-    assert not budgeted_entmax(none, torch.zeros(5, dtype=torch.long), 2).numel()
+    assert not budgeted_rows(none, torch.zeros(5, dtype=torch.long), 2).numel()
 
 
 def test_the_gradient_reaches_entries_that_the_budget_dropped():
