@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from support.builders import SHAPE, lists, make_client, random_csr
+from support.builders import SHAPE, lists, make_client
 from support.graphs import EVERY_ROUND
 
 from dance_flwr.dance import inference
@@ -24,7 +24,6 @@ from dance_flwr.dance.passes import DanceClient
 from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.weighing import DenseSelection, weigh
 from dance_flwr.federation.client.client import initial_model, shape_of
-from dance_flwr.nn.propagation import operator
 
 
 @pytest.fixture(params=[True, False], ids=["paper's matrices", "backbone's map"])
@@ -163,23 +162,6 @@ def test_removing_a_chunk_can_change_the_prediction(client):
     torch.testing.assert_close(before[others], after[others])
 
 
-@pytest.mark.parametrize("density", [0.0, 0.3])
-def test_operators_are_their_dense_formulas(density):
-    rng = np.random.default_rng(5)
-    indptr, cols = (torch.tensor(part) for part in random_csr(rng, 9, density))
-    rows = torch.repeat_interleave(torch.arange(9), indptr.diff())
-    symmetric = torch.rand(9, 9).double()
-    weights = (symmetric + symmetric.T)[rows, cols]
-    dense = torch.zeros(9, 9).double().index_put((rows, cols), weights)
-    looped = dense + torch.eye(9)
-    scale = looped.sum(1).rsqrt()
-    gcn = operator("gcn", rows, cols, weights, 9).to_dense()
-    torch.testing.assert_close(gcn, scale[:, None] * looped * scale)
-    mean = operator("mean", rows, cols, weights, 9).to_dense()
-    total = dense.sum(1, keepdim=True)
-    torch.testing.assert_close(mean, torch.where(total > 0, dense / total.clamp(min=1e-12), 0.0))
-
-
 def test_blocks_of_nodes_change_nothing(dance, monkeypatch):
     """Features and frozen evidence of all nodes are the same in one block and in blocks of five."""
     data, settings = dance.data(0), DanceConfig.of(dance.config)
@@ -212,11 +194,6 @@ def test_rows_keep_the_norm_of_a_layer_norm():
     assert noisy.norm(dim=1).tolist() == pytest.approx([4.0] * 5)
     expected = torch.stack([4 * (row + 1) / (row + 1).norm() for row in features])
     torch.testing.assert_close(noisy, expected)
-
-
-def test_without_noise_nothing_changes():
-    features = torch.randn(5, 16)
-    assert laplace_like(features, 0.0) is None and perturb(features, None) is features
 
 
 def test_the_noise_is_laplace_of_scale_b():

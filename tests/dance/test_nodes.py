@@ -1,7 +1,5 @@
 """Sec. 3.2: pseudo-labels, quotas, prototype scores and the core, against the loops of Alg. 2."""
 
-from math import log
-
 import numpy as np
 import pytest
 import torch
@@ -68,27 +66,12 @@ def test_pseudo_labels_follow_the_equation(seed, n, known, present, tau):
     assert found.tolist() == oracle.pseudo_labels(probs, labels, tau)
 
 
-def test_pseudo_labels_by_hand():
-    """tau = 0.5: a labelled node counts however unsure the model is; 0.5 is enough; 0.4 is not."""
-    probs = torch.tensor([[0.9, 0.1, 0.0], [0.5, 0.25, 0.25], [0.4, 0.3, 0.3]])
-    found = pseudo_labels(Prediction.of(torch.zeros(3, 1), probs), torch.tensor([2, -1, -1]), 0.5)
-    assert found.tolist() == [2, 0, -1]
-    assert pseudo_labels(
-        Prediction.of(torch.zeros(3, 1), probs), torch.tensor([-1, -1, 1]), 0.5
-    ).tolist() == [0, 0, 1]
-
-
 @given(seed=st.integers(0, 2**20), n=st.integers(1, 25))
 def test_difficulty_is_the_entropy(seed, n):
     probs = quarters(np.random.default_rng(seed), n)
     prediction = Prediction.of(torch.zeros(n, 1), torch.tensor(probs))
     assert prediction.difficulty.tolist() == pytest.approx(oracle.difficulty(probs), abs=1e-12)
     assert prediction.confidence.tolist() == probs.max(axis=1).tolist()
-
-
-def test_difficulty_by_hand():
-    prediction = Prediction.of(torch.zeros(2, 1), torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
-    assert prediction.difficulty.tolist() == pytest.approx([0.0, log(2)])
 
 
 @given(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8), budget=st.integers(0, 120))
@@ -112,58 +95,6 @@ def test_every_class_of_the_floor_has_a_node_where_there_are_enough(sizes, budge
     assert all(0 <= part <= size for part, size in zip(quota, sizes, strict=True))
     held = sum(part > 0 for part, least in zip(quota, floor, strict=True) if least)
     assert held == min(sum(floor), budget)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "budget", "floor", "expected"),
-    [
-        pytest.param([90, 8, 2], 5, [1, 1, 1], [3, 1, 1], id="shares 4.5, 0.4, 0.1"),
-        pytest.param([90, 8, 2], 5, [1, 0, 1], [4, 0, 1], id="class 1 has no label"),
-        pytest.param(
-            [50, 40, 10], 2, [1, 0, 1], [1, 0, 1], id="the unlabelled class gives its own"
-        ),
-        pytest.param([60, 30, 20, 10], 2, [1] * 4, [1, 1, 0, 0], id="two nodes for four classes"),
-    ],
-)
-def test_the_floor_by_hand(sizes, budget, floor, expected):
-    floor = torch.tensor(floor, dtype=torch.bool)
-    assert class_quotas(torch.tensor(sizes), budget, floor).tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("sizes", "budget", "expected"),
-    [
-        pytest.param([5, 3, 0, 2], 10, [5, 3, 0, 2], id="budget = nodes: everything"),
-        pytest.param([5, 3, 0, 2], 99, [5, 3, 0, 2], id="no more than there is"),
-        pytest.param(
-            [5, 3, 0, 2], 4, [2, 1, 0, 1], id="shares 2, 1.2, 0, 0.8: the last unit goes to 0.8"
-        ),
-        pytest.param([5, 3, 0, 2], 1, [1, 0, 0, 0], id="shares 0.5, 0.3, 0, 0.2"),
-        pytest.param([3, 3, 3], 4, [2, 1, 1], id="equal remainders 1/3: the lower class"),
-        pytest.param([3, 3, 3], 5, [2, 2, 1], id="equal remainders 2/3: the lower classes"),
-        pytest.param([1, 1, 8], 5, [1, 0, 4], id="shares 0.5, 0.5, 4"),
-        pytest.param([0, 0], 3, [0, 0], id="no node at all"),
-    ],
-)
-def test_quotas_by_hand(sizes, budget, expected):
-    assert class_quotas(torch.tensor(sizes), budget).tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("n", "ratio", "expected"),
-    [
-        (100, 0.07, 7),
-        (100, 0.08, 8),
-        (101, 0.08, 9),
-        (1, 0.08, 1),
-        (25, 1.0, 25),
-        (10, 0.3, 3),
-        (540, 0.08, 44),
-    ],
-)
-def test_node_budget_rounds_up_the_written_ratio(n, ratio, expected):
-    """0.07 * 100 is 7.000000000000001 in binary; the budget is 7 all the same."""
-    assert node_budget(n, ratio) == expected
 
 
 @settings(max_examples=200)
@@ -361,20 +292,6 @@ def test_with_enough_labels_a_queue_holds_labelled_nodes_alone():
 def test_a_large_core_is_condensed_once_it_was_trained_through(nodes, ratio, most, every, expected):
     """8000 nodes in batches of 512 are 15.6 rounds, 80,000 are 156.25; never stays never."""
     assert rounds_per_condensation(nodes, ratio, most, every) == expected
-
-
-def test_labelled_nodes_come_first_only_when_asked():
-    """Node 0 lies on the prototype of class 0 but is unlabelled; node 3, labelled, points away from
-    it.
-    """
-    hidden = torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1], [-1.0, 0.0]])
-    prediction = Prediction.of(hidden, torch.ones(4, 1))
-    labels = torch.tensor([-1, -1, -1, 0])
-    for first, expected in ((True, [3]), (False, [0])):
-        config = DanceConfig(prototypes=1, labelled_first=first)
-        draw = torch.Generator().manual_seed(0)
-        core = condense_nodes(prediction, pool(labels), config, 0.25, draw).core(0)
-        assert core.tolist() == expected
 
 
 def test_prototype_score_is_the_best_cosine_of_the_own_class():

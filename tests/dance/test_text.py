@@ -1,7 +1,7 @@
 """Sec. 3.3: gates, context, chunk weights and evidence text, against the loops of Alg. 3."""
 
 from itertools import pairwise
-from math import exp, sqrt
+from math import sqrt
 
 import numpy as np
 import pytest
@@ -24,14 +24,11 @@ from dance_flwr.client_data.text_table import TextTable, pool_chunks
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.dance.text import (
-    chunks_of_neighbours,
     condense_text,
-    condensed_text,
     hop_candidates,
     weigh_chunks,
 )
 from dance_flwr.nn.hops import Hops
-from dance_flwr.nn.model import ModelShape
 
 
 def maps(model: DanceModel) -> dict[str, torch.Tensor]:
@@ -108,15 +105,6 @@ def test_pooling_is_softmax_attention_of_the_mean_chunk(client):
     np.testing.assert_allclose(pool_chunks(chunks, client.table.chunks_of.ptr), loops, atol=1e-5)
 
 
-def test_pooling_by_hand():
-    """Chunks (1, 0), (1, 0), (0, 1): mean (2/3, 1/3), scores 2/3, 2/3 and 1/3 over sqrt(2)."""
-    chunks = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
-    a, b = exp(2 / 3 / sqrt(2)), exp(1 / 3 / sqrt(2))
-    pooled = pool_chunks(chunks, torch.tensor([0, 3, 4]))
-    assert pooled[0].tolist() == pytest.approx([2 * a / (2 * a + b), b / (2 * a + b)])
-    assert pooled[1].tolist() == pytest.approx([0.6, 0.8])
-
-
 def test_the_pool_takes_the_hardest_and_ties_go_to_the_lower_index():
     """A star around node 0: from leaf 1 the others, 2, 3 and 4, are two steps away; u = 0.5, 0.9
     and 0.5.
@@ -126,36 +114,6 @@ def test_the_pool_takes_the_hardest_and_ties_go_to_the_lower_index():
     for pool, far in ((1, [3]), (2, [2, 3]), (3, [2, 3, 4]), (9, [2, 3, 4])):
         found = hop_candidates(torch.tensor([1]), hops, difficulty, pool)
         assert [lists(part)[0] for part in found] == [[1], [0], far]
-
-
-def test_chunks_come_from_the_neighbours_in_their_order():
-    chunks_of = ragged([[0, 1], [2], [3, 4, 5]])
-    assert lists(chunks_of_neighbours(ragged([[2, 0], [], [1]]), chunks_of)) == [
-        [3, 4, 5, 0, 1],
-        [],
-        [2],
-    ]
-
-
-def test_an_isolated_node_rests_on_its_own_text_alone():
-    """alpha_00 = 1, so c = gamma_0 t_0; its one chunk has weight 1, so t~ = e; gamma is uniform at
-    the start.
-    """
-    chunk = torch.tensor([[0.6, 0.8], [1.0, 0.0]])
-    table = TextTable.from_chunks(chunk, torch.tensor([0, 1, 2]))
-    hops = Hops(ragged([[], []]))
-    model = DanceModel(ModelShape(2, 3, 2), "gcn", 0.0, attention_dim=2)
-    config, hidden, node = DanceConfig(mix=0.6), torch.ones(2, 3), torch.tensor([0])
-    reader = reader_of(model, table, hops, config)
-    selection = condense_text(reader, node, hidden[node], torch.zeros(2))
-    text, fused_text = condensed_text(reader, selection)
-    assert [gate.tolist() for gate in selection.gates] == [[1], [], []]
-    assert selection.chunk_weights.tolist() == [1]
-    assert text[0].tolist() == pytest.approx([0.6, 0.8])
-    assert selection.context[0].tolist() == pytest.approx([0.2, 0.8 / 3])
-    assert fused_text[0].tolist() == pytest.approx(
-        [0.6 * 0.6 + 0.4 * 0.2, 0.6 * 0.8 + 0.4 * 0.8 / 3]
-    )
 
 
 # Its gates among the selected alone make another context, which rejects a chunk.

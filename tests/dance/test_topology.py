@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import topology as oracle
 from support.builders import clients, lists, make_client, objective, split
+from support.tensors import LargestTensor
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dance_flwr.dance import topology as module
 from dance_flwr.dance.config import DanceConfig
@@ -78,19 +78,6 @@ def test_candidate_sets_are_those_of_the_loops(block):
     check()
 
 
-class Largest(TorchDispatchMode):
-    """The number of entries of the largest tensor that is made."""
-
-    entries = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for part in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(part, torch.Tensor):
-                self.entries = max(self.entries, part.numel())
-        return out
-
-
 @given(
     seed=st.integers(0, 2**20),
     size=st.integers(1, 40),
@@ -126,18 +113,6 @@ def test_candidates_in_the_class_are_those_of_the_loops(seed, size, most, num_cl
     )
 
 
-def test_search_in_a_class_is_the_exact_one_restricted_to_the_class():
-    """300 nodes in three classes, none above 128: the exact search in the class alone."""
-    x, t = draw_core(np.random.default_rng(2), 300)
-    classes = torch.arange(300) % 3
-    found = sets(support_in_class(x, t, classes, 6)[0])
-    for c in range(3):
-        members = torch.nonzero(classes == c).flatten()
-        exact = sets(candidate_support(x[members], t[members], 6))
-        for node, near in zip(members.tolist(), exact, strict=True):
-            assert found[node] == {int(members[j]) for j in near}
-
-
 def test_a_class_larger_than_a_group_is_cut_into_similar_nodes():
     """700 nodes of one class along a line: six groups, none above 128, each of neighbours."""
     rng = np.random.default_rng(3)
@@ -158,10 +133,10 @@ def test_search_in_classes_makes_nothing_of_size_k_squared(num_classes):
     size, width = 4000, 16
     x, t = draw_core(np.random.default_rng(1), size, width)
     classes = torch.arange(size) % num_classes
-    with Largest() as seen:
+    with LargestTensor() as seen:
         support = support_in_class(x, t, classes, 10)[0]
     # The scores of each group with itself: at most 128 for each node, and the padding.
-    assert size * 64 < seen.entries <= 1.2 * size * 128 and support.size(1) <= 20
+    assert size * 64 < seen.elements <= 1.2 * size * 128 and support.size(1) <= 20
 
 
 def test_the_key_chooses_the_search():
@@ -265,24 +240,6 @@ def test_a_converged_solution_meets_the_optimality_conditions(seed, size, most, 
                 assert abs(pull[j, i]) <= weight + 1e-5
 
 
-def test_four_nodes_with_one_candidate_each_by_hand():
-    """One candidate: z = soft(2 alpha <x_i, x_j>, beta + 1 - S_ij) / (2 alpha ||x_j||^2), reached
-    in one step.
-
-    x = (2, 0), (1, 1), (0, -3), (0.1, 0.1); C = {1}, {0}, {1}, {0}; alpha = 4, beta = 3. S_01 = 0.5
-    (t_0 = (1, 0), t_1 = (0.5, 0)); all others 0, as t_2 = (-1, 0) is clipped and t_3 = 0. Column 0:
-    <x_0, x_1> = 2: (8 * 2 - 3.5) / (8 * 2) = 0.78125. Column 1: (16 - 3.5) / (8 * 4) = 0.390625.
-    Column 2: <x_2, x_1> = -3: -(24 - 4) / 16 = -1.25. Column 3: <x_3, x_0> = 0.2: 1.6 < 4, so 0.
-    """
-    x = torch.tensor([[2.0, 0.0], [1.0, 1.0], [0.0, -3.0], [0.1, 0.1]])
-    t = torch.tensor([[1.0, 0.0], [0.5, 0.0], [-1.0, 0.0], [0.0, 0.0]])
-    support = torch.tensor([[1], [0], [1], [0]])
-    z = self_express(x, t, support, DanceConfig(alpha=4.0, beta=3.0, inner_iterations=1))
-    assert z.values.flatten().tolist() == pytest.approx([0.78125, 0.390625, -1.25, 0.0])
-    again = self_express(x, t, support, DanceConfig(alpha=4.0, beta=3.0))
-    torch.testing.assert_close(again.values, z.values)
-
-
 def test_all_pairs_and_candidates_give_the_same_problems():
     """Below s^2 nodes products are those of all pairs; above, of the candidates alone."""
     x, t = draw_core(np.random.default_rng(6), 30)
@@ -315,24 +272,6 @@ def test_products_of_groups_and_of_candidates_give_the_same_problems():
     assert not of_groups.gram.permute(2, 0, 1)[support < 0].any()
 
 
-def test_candidate_sets_by_hand():
-    """q = 1. Features (2, 0), (1, 0), (0, 1), (0, 1) name 1, 0, 3, 2. The evidence names 3 for node
-    0 (S = 0.5); node 1 has no evidence, all its S are 0 and the lowest index, 0, wins; likewise 2;
-    node 3 is named by 0.
-    """
-    x = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    t = torch.tensor([[0.5, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
-    assert sets(candidate_support(x, t, 1)) == [{1, 3}, {0}, {0, 3}, {0, 2}]
-
-
-def test_one_node_has_no_candidates_and_no_edges():
-    x = torch.ones(1, 3)
-    support = candidate_support(x, x, 4)
-    z = self_express(x, x, support, DanceConfig())
-    assert support.shape == z.values.shape == (1, 0)
-    assert [part.tolist() for part in synthesise_adjacency(z, 3)] == [[], [], []]
-
-
 @given(seed=st.integers(0, 2**20), size=st.integers(1, 12), most=st.integers(1, 4))
 def test_the_adjacency_is_that_of_the_loops(seed, size, most):
     """Coefficients in steps of 1/4 make ties exact; zeros inside the support are no edges."""
@@ -348,19 +287,3 @@ def test_the_adjacency_is_that_of_the_loops(seed, size, most):
     assert list(zip(rows, cols, strict=True)) == list(expected)
     assert weights == pytest.approx(list(expected.values()))
     assert len(rows) <= 2 * size * most
-
-
-def test_the_adjacency_of_three_nodes_by_hand():
-    """Column 0 of Z is -0.5 at 1, column 1 is 0.25 at 0, column 2 is 0.25 at 0 and 1: W_01 = 0.75,
-    W_02 = W_12 = 0.25. With k = 1, rows 0 and 1 keep 0.75; row 2 ties and keeps column 0, so edge
-    0-2 stays although row 0 dropped it, and edge 1-2 goes. With k = 2 all three stay.
-    """
-    z = Coefficients(
-        torch.tensor([[1, -1], [0, -1], [0, 1]]),
-        torch.tensor([[-0.5, 0.0], [0.25, 0.0], [0.25, 0.25]]),
-    )
-    rows, cols, weights = synthesise_adjacency(z, 1)
-    assert list(zip(rows.tolist(), cols.tolist(), weights.tolist(), strict=True)) == [
-        (0, 1, 0.75), (0, 2, 0.25), (1, 0, 0.75), (2, 0, 0.25),
-    ]  # fmt: skip
-    assert synthesise_adjacency(z, 2)[2].tolist() == [0.75, 0.25, 0.75, 0.25, 0.25, 0.25]

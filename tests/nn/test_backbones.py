@@ -5,14 +5,9 @@ such things.
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.builders import random_csr
-from torch_geometric.nn import GATConv, SGConv
 
-from dance_flwr.config.options import choices_of
 from dance_flwr.config.plugins import BACKBONES
-from dance_flwr.config.tree import flat_fields
 from dance_flwr.nn.propagation import operator
 
 WIDTH, HIDDEN = 12, 8
@@ -142,38 +137,6 @@ def test_heads_of_gat_divide_any_width(hidden, heads):
     torch.testing.assert_close(apply(backbone, features, dense), expected)
 
 
-def test_prepared_operators_give_what_the_layers_give_by_themselves():
-    """SGConv and GATConv of torch-geometric with their own normalisation and self loops, from
-    weighted edges.
-    """
-    features, dense = weighted_graph(4, 9, 0.3)
-    rows, cols, weights = edges(dense)
-    x, index = torch.nn.functional.layer_norm(features, (WIDTH,)), torch.stack([cols, rows])
-    sgc, gat = build("sgc"), build("gat")
-    layer = SGConv(WIDTH, HIDDEN, K=2).double()
-    layer.load_state_dict(sgc.layer.state_dict())
-    torch.testing.assert_close(apply(sgc, features, dense), layer(x, index, weights))
-    first, second = (
-        GATConv(WIDTH, 1, heads=8, edge_dim=1).double(),
-        GATConv(HIDDEN, HIDDEN, edge_dim=1).double(),
-    )
-    first.load_state_dict(gat.first.state_dict())
-    second.load_state_dict(gat.second.state_dict())
-    inner = torch.nn.functional.elu(first(x, index, weights))
-    torch.testing.assert_close(apply(gat, features, dense), second(inner, index, weights))
-
-
-@every_backbone
-def test_the_weight_of_one_edge_changes_the_node_that_it_points_to(name):
-    backbone = build(name)
-    features, dense = weighted_graph(5, 11, 0.5)
-    target, source = dense.nonzero()[0].tolist()
-    before = apply(backbone, features, dense)
-    dense[target, source] *= 3
-    changed = (apply(backbone, features, dense) - before).abs().amax(1)
-    assert changed[target] > 1e-4
-
-
 @every_backbone
 @pytest.mark.parametrize(
     "kind", ["isolated nodes", "no edges", "one node", "tiny weights", "zero weights"]
@@ -194,17 +157,6 @@ def test_output_and_gradients_are_finite(name, kind):
     assert found.shape == (len(dense), HIDDEN) and torch.isfinite(found).all()
     found.square().sum().backward()
     assert all(torch.isfinite(p.grad).all() for p in backbone.parameters())
-
-
-@every_backbone
-@settings(max_examples=15)
-@given(seed=st.integers(0, 2**20), n=st.integers(1, 14), density=st.sampled_from([0.0, 0.1, 0.4]))
-def test_numbering_the_nodes_anew_changes_nothing(name, seed, n, density):
-    backbone = build(name)
-    features, dense = weighted_graph(seed, n, density)
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    again = apply(backbone, features[order], dense[order][:, order])
-    torch.testing.assert_close(again, apply(backbone, features, dense)[order])
 
 
 @every_backbone
@@ -269,11 +221,6 @@ def test_dropout_acts_in_training_only(name):
     assert not torch.allclose(
         apply(dropping.train(), features, dense), apply(keeping, features, dense)
     )
-
-
-def test_the_configuration_offers_every_backbone():
-    item, _ = flat_fields()["backbone"]
-    assert choices_of(item) == tuple(BACKBONES)
 
 
 @pytest.mark.parametrize("method", ["dance", "fedavg-full"])

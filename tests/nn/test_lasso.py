@@ -72,19 +72,6 @@ def test_the_gap_bounds_the_distance_to_the_minimum_at_any_point(seed, width, st
     assert float(given_.gap(best.T)[1].abs().max()) < 1e-6
 
 
-def test_one_coefficient_by_hand():
-    """G = 4, b = 3, ||x||^2 = 5, w = 1: z = (3 - 1) / 4, value 5/2 - 3/2 + 4/8 + 1/2 = 2, gap 0. At
-    z = 0 the value is 5/2; theta = s x with |3 s| <= 1 has value 5/3 - 5/18 = 25/18.
-    """
-    problem = Lassos.of(*(torch.tensor(v).double() for v in ([[[4.0]]], [[3.0]], [5.0], [[1.0]])))
-    z, steps = solve_lassos(problem, 50, 1e-9)
-    assert z.tolist() == [[0.5]] and steps == 10
-    value, gap = problem.gap(z.T)
-    assert value.item() == pytest.approx(2.0) and gap.item() == pytest.approx(0.0, abs=1e-12)
-    value, gap = problem.gap(torch.zeros(1, 1).double())
-    assert [value.item(), gap.item()] == pytest.approx([2.5, 2.5 - 25 / 18])
-
-
 def test_acceleration_and_restarts_pay():
     """Twenty columns with cosines near 0.8: 100 steps come closer than 400 without acceleration."""
     A, x, w = draw(3, 44, 20, rows=64, shared=2.0)

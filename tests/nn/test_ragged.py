@@ -23,7 +23,6 @@ from dance_flwr.nn.ragged import (
     stack_rows,
     weighted_rows,
 )
-from dance_flwr.nn.sums import sums_of_rows
 
 
 def normal(total: int, seed: int = 0) -> torch.Tensor:
@@ -108,25 +107,6 @@ def test_entmax_of_equal_scores_is_uniform_at_any_level_in_float32(sizes, level)
     )
 
 
-def test_entmax_of_two_scores_by_hand():
-    """With z = s / 2 and both kept, p_i = (z_i - tau)^2 summing to 1.
-
-    z = (0.4, 0): (0.4 - tau)^2 + tau^2 = 1 gives tau = (0.8 - sqrt(0.64 - 8 (0.16 - 1))) / 4 =
-    -0.4782..., so p = (0.7713..., 0.2287...). A gap of 2 in s, 1 in z, is where the lower score
-    drops out.
-    """
-    tau = (0.8 - np.sqrt(0.64 + 6.72)) / 4
-    probs = entmax_rows(
-        torch.tensor([0.8, 0.0, 2.1, 0.0], dtype=torch.float64), torch.tensor([0, 2, 4])
-    )
-    torch.testing.assert_close(
-        probs,
-        torch.tensor([(0.4 - tau) ** 2, tau**2, 1.0, 0.0], dtype=torch.float64),
-        atol=1e-12,
-        rtol=0,
-    )
-
-
 @pytest.mark.parametrize("sizes", [[3, 0, 5, 1], [66, 2, 0]])
 def test_entmax_rows_has_the_gradient_of_entmax(sizes):
     ptr = ptr_of(sizes)
@@ -155,21 +135,6 @@ def test_project_budget_keeps_the_best_entries_and_renormalises(sizes, budget, s
         assert sum(value != 0 for value in kept) == min(budget, sum(value > 0 for value in full))
         if full and budget:
             assert sum(kept) == pytest.approx(1.0, abs=1e-12)
-
-
-def test_project_budget_with_ties_by_hand():
-    """Weights (1/4, 1/4, 1/4, 1/4) under B = 3 keep the first three at 1/3.
-
-    (0.2, 0.4, 0.4) under B = 1 keeps the earlier of the two best; under B = 2 both, at 1/2.
-    """
-    even = torch.full((4,), 0.25)
-    ptr = torch.tensor([0, 4])
-    torch.testing.assert_close(
-        project_budget(even, torch.zeros(4), ptr, 3), torch.tensor([1 / 3, 1 / 3, 1 / 3, 0])
-    )
-    pair, ptr = torch.tensor([0.2, 0.4, 0.4]), torch.tensor([0, 3])
-    assert project_budget(pair, pair, ptr, 1).tolist() == [0, 1, 0]
-    torch.testing.assert_close(project_budget(pair, pair, ptr, 2), torch.tensor([0, 0.5, 0.5]))
 
 
 def test_scores_decide_where_rounding_makes_weights_equal():
@@ -216,15 +181,6 @@ def test_one_padding_gives_what_the_two_steps_give(widest, ties):
     assert not budgeted_rows(none, torch.zeros(5, dtype=torch.long), 2).numel()
 
 
-def test_the_gradient_reaches_entries_that_the_budget_dropped():
-    scores = torch.tensor([0.3, 0.2, 0.1], requires_grad=True)
-    ptr = torch.tensor([0, 3])
-    weights = project_budget(entmax_rows(scores, ptr), scores, ptr, 1)
-    assert weights.tolist() == [1, 0, 0]
-    weights[2].backward()
-    assert scores.grad[2] > 0 > scores.grad[0]
-
-
 @given(sizes=random_sizes(), seed=st.integers(0, 1000), trained=st.booleans())
 def test_weighted_rows_is_the_sum_over_each_row(sizes, seed, trained):
     rng = np.random.default_rng(seed)
@@ -237,14 +193,6 @@ def test_weighted_rows_is_the_sum_over_each_row(sizes, seed, trained):
     for entry, row in enumerate(row_of_entry(rows.ptr).tolist()):
         expected[row] += weights[entry].detach() * table[rows.index[entry]]
     torch.testing.assert_close(weighted_rows(weights, rows, table).detach(), expected)
-
-
-def test_a_weight_of_zero_still_has_a_gradient():
-    weights = torch.tensor([0.0, 1.0], requires_grad=True)
-    table = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
-    rows = ragged([[0, 1]])
-    sums_of_rows(weights[:, None] * table[rows.index], rows.ptr).sum().backward()
-    assert weights.grad.tolist() == [2, 3]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

@@ -11,7 +11,6 @@ from support.tensors import LargestTensor
 
 from dance_flwr.nn.neighbourhood import sample_rows
 from dance_flwr.nn.ragged import Ragged, ptr_of_sizes
-from dance_flwr.nn.sums import sums_of_rows
 
 ROWS = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 
@@ -61,19 +60,6 @@ def test_sums_are_unbiased_over_every_outcome(size, most, monkeypatch):
         estimates.append(float((sample.weight * values[sample.place]).sum()))
     assert len(seen) == len(estimates)  # every outcome is another sample, all equally likely
     assert sum(estimates) / len(estimates) == pytest.approx(float(values.sum()))
-
-
-def test_the_mean_of_many_draws_is_the_sum():
-    rows, generator = rows_of([23, 4, 1]), draw(3)
-    values = torch.randn(28, 2, generator=draw(4))
-    chosen = torch.tensor([0, 1, 2]).repeat(16_000)
-    sample = sample_rows(rows, chosen, 3, generator)
-    kept = Ragged(sample.ptr, sample.place)
-    drawn = sample.weight[:, None] * values[sample.place]
-    means = sums_of_rows(drawn, kept.ptr).reshape(16_000, 3, 2).mean(0)
-    exact = sums_of_rows(values, rows.ptr)
-    assert torch.allclose(means, exact, atol=0.5)  # almost five standard errors
-    assert torch.allclose(means[2], exact[2], atol=1e-4)
 
 
 def test_a_seed_decides():

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from dance_flwr.config.tree import parse
-from dance_flwr.methods.plain_method import LabelledGraph, mean_cross_entropy, train_on
+from dance_flwr.methods.plain_method import LabelledGraph, train_on
 from dance_flwr.methods.whole_graph import train_on_graph
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.propagation import operator
@@ -31,14 +31,6 @@ def test_an_absent_class_has_the_finite_weight_of_one_node(labels):
     counts = [6, 1, 2] if labels is LABELS else [1, 1, 1]
     expected = [sum(counts) / (3 * count) for count in counts]
     assert class_weights(labels, 3, BALANCED).tolist() == pytest.approx(expected)
-
-
-def test_the_classes_have_equal_shares_of_a_balanced_loss():
-    logits = torch.randn(len(LABELS), 3)
-    loss = mean_cross_entropy(logits, LABELS, class_weights(LABELS, 3, BALANCED))
-    of_class = [torch.nonzero(number == LABELS).flatten() for number in (0, 2)]
-    each = [F.cross_entropy(logits[nodes], LABELS[nodes]) for nodes in of_class]
-    assert float(loss) == pytest.approx(float(sum(each)) / 2)
 
 
 @pytest.mark.parametrize(

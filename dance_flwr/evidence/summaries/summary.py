@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dance_flwr.disk import write_json
-from dance_flwr.errors import DataError, UserError, counted
+from dance_flwr.errors import DataError, counted
 from dance_flwr.escaping import one_line
 from dance_flwr.evidence.pack import Packs
-from dance_flwr.evidence.summaries.grounding import is_excerpt, refusal
 
 # Why a number (decision 26): files of a run outlive the release that wrote them.
 FORMAT = 1
@@ -216,31 +215,3 @@ def share_line(kinds: Mapping[str, int]) -> str:
         "quoted in "
         f"part, {share[QUOTED]} quoted"
     )
-
-
-def verify_summaries(packs: Packs, summaries: Summaries, texts: list[str]) -> int:
-    """Check every sentence that a model wrote or chose against its span, by its words.
-
-    Returns
-    -------
-    number of sentences
-
-    Raises
-    ------
-    UserError : names the first one that its span does not bear out
-    """
-    count = 0
-    for row, node in enumerate(packs.nodes.tolist()):
-        spans = spans_of(packs, row, texts)
-        for sentence in summaries.of(packs, row, texts):
-            source, count = spans[sentence.span - 1].text, count + 1
-            # A quotation has no text of its own: `of` reads it from the span.
-            if sentence.kind == QUOTED:
-                continue
-            fault = refusal(sentence.text, source)
-            if fault or is_excerpt(sentence.text, source) != (sentence.kind == EXCERPT):
-                raise UserError(
-                    f"summary of node number {node}: expected a sentence that span {sentence.span} "
-                    f"bears out, found one that fails on {fault or 'its kind'}; it was altered"
-                )
-    return count
