@@ -157,7 +157,6 @@ def _warn(now: ClientRound, lost: str) -> None:
 
 
 def _condensation_due(now: ClientRound, state: ClientState) -> bool:
-    """Whether nodes are condensed in this round."""
     settings, ratio = now.client.settings, now.config.condensation_ratio
     # In inductive mode nodes of the test split are not in V while a client trains.
     nodes, every = now.client.graph.num_visible, settings.core_refresh_every

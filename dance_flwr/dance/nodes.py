@@ -207,7 +207,6 @@ def _queue_of(
     config: DanceConfig,
     generator: torch.Generator,
 ) -> Queue:
-    """Return the candidates of every class in the order of `core_rule`."""
     nodes, ptr, classes = candidates.nodes.index, candidates.nodes.ptr, candidates.nodes.rows()
     known, times = pool.labels[nodes] >= 0, pool.times_selected[nodes]
     if config.core_rule == COVERAGE:

@@ -36,11 +36,9 @@ class GraphView(Protocol):
 
     def hops(self, fan_out: int = 0) -> HopLists:
         """1-hop and 2-hop neighbourhoods, at most `fan_out` neighbours a node; 0 = all."""
-        ...
 
     def operator(self, kind: str) -> Tensor:
         """Return the [n, n] propagation operator."""
-        ...
 
 
 class ClientView(Protocol):
@@ -49,22 +47,18 @@ class ClientView(Protocol):
     @property
     def num_nodes(self) -> int:
         """Number of local nodes n."""
-        ...
 
     @property
     def device(self) -> torch.device:
         """Where tensors live."""
-        ...
 
     @property
     def table(self) -> TextTable:
         """The text bank."""
-        ...
 
     @property
     def label_table(self) -> Tensor:
         """[n, C] one-hot training labels, rows of zeros elsewhere."""
-        ...
 
 
 @dataclass(frozen=True)

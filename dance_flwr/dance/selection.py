@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.nn.moving import HOST, moved
-from dance_flwr.nn.ragged import Ragged, rows_at, stack_rows
+from dance_flwr.nn.ragged import Ragged, padded, rows_at, stack_rows
 
 # l of eq:neighbor_gating.
 HOPS = (0, 1, 2)
@@ -109,7 +109,8 @@ class Selection:
     @cached_property
     def padded(self) -> "Padded":
         """The candidates as dense rows, for training."""
-        parts = [pad(rows) for rows, _ in self.parts]
+        # Why 0: padding is a valid index, so that texts are gathered without a branch.
+        parts = [padded(rows.index, rows.ptr.diff(), 0) for rows, _ in self.parts]
         index, inside = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
         selected = inside
         if not self.is_frozen:
@@ -232,19 +233,3 @@ class Padded:
             "evidence-chunks": len(chunks),
             "evidence-tokens": int(tokens[chunks].sum()) if len(chunks) else 0,
         }
-
-
-def pad(rows: Ragged) -> tuple[Int64[Tensor, "m L"], Bool[Tensor, "m L"]]:
-    """Return the rows padded to the longest with 0, and where they are filled; [m, L] each.
-
-    Examples
-    --------
-    >>> pad(Ragged(torch.tensor([0, 2, 3]), torch.tensor([4, 6, 9])))[0]
-    tensor([[4, 6],
-            [9, 0]])
-    """
-    sizes = rows.ptr.diff()
-    width = int(sizes.max()) if sizes.numel() else 0
-    inside = torch.arange(width, device=sizes.device) < sizes[:, None]
-    # Why 0: padding is a valid index, so that texts are gathered without a branch.
-    return sizes.new_zeros(inside.shape).masked_scatter(inside, rows.index), inside

@@ -228,7 +228,6 @@ class RunFolder:
         return copy(self._cached(name, (version, device), compute))  # type: ignore[no-any-return]
 
     def _has_files(self, state: ClientState) -> bool:
-        """Whether the files are present without which a round cannot go on from the state."""
         # The others are computed again where one is missing.
         rounds = _rounds(state)
         return all(
@@ -236,7 +235,6 @@ class RunFolder:
         )
 
     def _remove_files(self, states: Iterable[ClientState | None]) -> None:
-        """Remove the files that none of these states refers to."""
         rounds = [_rounds(state) for state in states if state is not None]
         for name in (CONDENSATION, VALIDATION, PLAN, STATIC):
             needed = {self.path(name, by_name[name]) for by_name in rounds}
@@ -246,7 +244,6 @@ class RunFolder:
 
 
 def _rounds(state: ClientState) -> dict[str, int]:
-    """Return the round of each file that a state refers to."""
     return {
         CONDENSATION: state.core_round,
         VALIDATION: state.core_round,

@@ -117,20 +117,13 @@ def support_in_class(
 
     O(K (128 d + log K)). Parameters as in `candidate_support`; classes : [K] int64.
     """
-    pairs = pairs_in_class(features, evidence, classes)
-    return _without_repetition(pairs.nearest(max_candidates)), pairs
-
-
-def pairs_in_class(
-    features: Float[Tensor, "K d"], evidence: Float[Tensor, "K t"], classes: Int64[Tensor, "K"]
-) -> Pairs:
-    """Return the products within groups of at most 128 nodes of a class."""
     # Why groups (decision 16): no K x K. A class larger than a group is cut along the first
     # principal direction of x, so that the nodes of a group are similar.
     order = _by_class_and_direction(features, classes)
     place, inside = _groups(classes[order])
     member = torch.where(inside, order[place.clamp(max=len(order) - 1)], -1)
-    return Pairs.of(features, evidence, member)
+    pairs = Pairs.of(features, evidence, member)
+    return _without_repetition(pairs.nearest(max_candidates)), pairs
 
 
 def _by_class_and_direction(features: Tensor, classes: Tensor) -> Tensor:

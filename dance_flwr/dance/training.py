@@ -156,7 +156,6 @@ def train_condensed(now: ClientRound, start: Refreshed, supervised: Int64[Tensor
 
 
 def _gathered(now: ClientRound, drawn: Drawn) -> Batch:
-    """Gather what the epochs read on the client's device."""
     client, model = now.client, now.client.model
     data, backbone = client.data, client.model.backbone
     weights = class_weights(_labels(data), model.head_graph.out_features, now.config)

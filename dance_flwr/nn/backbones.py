@@ -5,7 +5,7 @@ from math import gcd
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch_geometric.nn import APPNP, GATConv, GINConv, GraphConv, SGConv
+from torch_geometric.nn import GATConv, GINConv, GraphConv, SGConv
 from torch_geometric.utils import to_edge_index
 
 from dance_flwr.nn.backbone import Backbone, Operators
@@ -15,7 +15,6 @@ from dance_flwr.nn.propagation import propagated
 # Why: a client writes to its own folder only, see `message_passing`.
 _GraphConv, _GATConv = compiled_nowhere(GraphConv), compiled_nowhere(GATConv)
 _GINConv, _SGConv = compiled_nowhere(GINConv), compiled_nowhere(SGConv)
-_APPNP = compiled_nowhere(APPNP)
 
 
 class Sage(Backbone):
@@ -179,13 +178,12 @@ class Appnp(Backbone):
     operator = "gcn"
     reach = 10
     hops_left = 10
+    alpha = 0.1
 
     def __init__(self, text_dim: int, hidden_dim: int, dropout: float) -> None:
         super().__init__(dropout)
         self.first = nn.Linear(text_dim, hidden_dim)
         self.second = nn.Linear(hidden_dim, hidden_dim)
-        # The operator is normalised already; K and alpha as in Gasteiger et al. 2019.
-        self.rank = _APPNP(K=self.reach, alpha=0.1, normalize=False)
 
     def text_weight(self) -> Tensor:
         """W_1^T; [h, d]."""
@@ -197,11 +195,10 @@ class Appnp(Backbone):
 
     def finish(self, hidden: Tensor, operators: Operators) -> Tensor:
         """z_1, ..., z_K; [m, h]."""
-        first, alpha = hidden, self.rank.alpha
-        # The steps of `APPNP` one by one, as each may have fewer rows than the one before.
+        first = hidden
         for operator in operators:
             hidden = propagated(operator, hidden)
-            hidden = (1 - alpha) * hidden + alpha * first[: hidden.size(0)]
+            hidden = (1 - self.alpha) * hidden + self.alpha * first[: hidden.size(0)]
         return hidden
 
 

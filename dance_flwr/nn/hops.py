@@ -25,15 +25,12 @@ class HopLists(Protocol):
 
     def zero(self, rows: Int64[Tensor, "m"]) -> Ragged:
         """Return the nodes at hop 0."""
-        ...
 
     def one(self, rows: Int64[Tensor, "m"]) -> Ragged:
         """Return the nodes at hop 1."""
-        ...
 
     def two(self, rows: Int64[Tensor, "m"]) -> Ragged:
         """Return the nodes at hop 2."""
-        ...
 
 
 class Hops:

@@ -108,7 +108,6 @@ def _gathered_sums(ptr: Tensor, cols: Tensor, values: Tensor, features: Tensor) 
 
 
 def _transposed(operator: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the rows of P^T as (ptr, columns, values)."""
     ptr, cols = operator.crow_indices(), operator.col_indices()
     rows = torch.repeat_interleave(ptr.diff(), output_size=cols.numel())
     ordered, order = torch.sort(cols, stable=True)
