@@ -22,9 +22,9 @@ from dance_flwr.client_data.texts import agreed_table, pooled_table
 from dance_flwr.config.sections import AGREEMENT, ReadingConfig, reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import ARRAYS, CARD, WEIGHTS, read_card, read_ids, read_texts
-from dance_flwr.data.graphs.graph import TEST, TRAIN, ids_digest
+from dance_flwr.data.edge_spans import EdgeSpans, edge_spans
+from dance_flwr.data.graphs.codes import TEST, TRAIN, ids_digest
 from dance_flwr.data.text.bank_slice import META, BankSlice, load_slice, read_meta
-from dance_flwr.data.text_record import EdgeSpans, edge_spans
 from dance_flwr.errors import DataError
 from dance_flwr.nn.backbone import Backbone
 from dance_flwr.nn.moving import HOST

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.sections import AGREEMENT, ATTENTION, NONE, PROBE, ReadingConfig, reading_of
-from dance_flwr.data.graphs.graph import TRAIN, VAL
+from dance_flwr.data.graphs.codes import TRAIN, VAL
 from dance_flwr.disk import write_json
 from dance_flwr.errors import UserError
 from dance_flwr.nn.backbone import normalise

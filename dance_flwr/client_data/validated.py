@@ -5,7 +5,7 @@ from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.graphs.graph import VAL
+from dance_flwr.data.graphs.codes import VAL
 from dance_flwr.seeding import generator
 
 

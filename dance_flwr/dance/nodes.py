@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.dance.config import COVERAGE, RANDOM, RANDOM_LABELLED, DanceConfig
-from dance_flwr.dance.coverage import cover
 from dance_flwr.dance.queue import Candidates, Queue
 from dance_flwr.nn.kmeans import class_products, cluster_by_class, sample_by_class
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows, rank_in_row, rows_at
@@ -210,6 +209,9 @@ def _queue_of(
     nodes, ptr, classes = candidates.nodes.index, candidates.nodes.ptr, candidates.nodes.rows()
     known, times = pool.labels[nodes] >= 0, pool.times_selected[nodes]
     if config.core_rule == COVERAGE:
+        # Imported here: no other rule needs it.
+        from dance_flwr.dance.coverage import cover
+
         assert pool.propagated is not None
         # The precedence that the ranks below have, in one number per node.
         tiers = times if config.coverage_penalty > 0 else torch.zeros_like(times)

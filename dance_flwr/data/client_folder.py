@@ -26,8 +26,10 @@ from dance_flwr.data.card import (
     read_texts,
 )
 from dance_flwr.data.digests import write_card
+from dance_flwr.data.edge_spans import edge_spans
+from dance_flwr.data.graphs.codes import ids_digest
 from dance_flwr.data.graphs.folder import write_folder
-from dance_flwr.data.graphs.graph import TextGraph, ids_digest
+from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.partition import (
     OUTSIDE,
     Partition,
@@ -38,7 +40,7 @@ from dance_flwr.data.partition import (
 from dance_flwr.data.partition.random_edges import with_random_edges
 from dance_flwr.data.text.bank import BankSlice, BankStats, TextBank, save_slice
 from dance_flwr.data.text.foreign import MixedTexts, Mixture, mix, mixed_texts
-from dance_flwr.data.text_record import TextRecord, edge_spans
+from dance_flwr.data.text_record import TextRecord
 from dance_flwr.disk import atomic_file, atomic_folder
 from dance_flwr.errors import DataError, counted
 from dance_flwr.terminal import bar

@@ -10,7 +10,7 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.sections import ALONE, TUNED
 from dance_flwr.dance.inference import DEPLOYED
 from dance_flwr.dance.state import RunFolder
-from dance_flwr.data.text_record import EdgeSpans
+from dance_flwr.data.edge_spans import EdgeSpans
 from dance_flwr.disk import atomic_file
 from dance_flwr.escaping import escaped, one_line
 from dance_flwr.evidence.pack import FUSED, OWN, PERSONAL, SMOOTHED, Packs

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.dance.inference import DEPLOYED
 from dance_flwr.dance.selection import HOPS, Selection
-from dance_flwr.data.text_record import EdgeSpans
+from dance_flwr.data.edge_spans import EdgeSpans
 from dance_flwr.errors import counted
 from dance_flwr.escaping import one_line
 from dance_flwr.evidence.json_lines import evidence_lines

@@ -12,12 +12,13 @@ from dance_flwr.config.tree import parse
 from dance_flwr.data.card import read_card, read_texts
 from dance_flwr.data.client_folder import encode_client
 from dance_flwr.data.digests import check_files
+from dance_flwr.data.edge_spans import EdgeSpans, edge_spans
 from dance_flwr.data.graphs.edges import EdgeTexts
 from dance_flwr.data.graphs.folder import read_folder, write_folder
 from dance_flwr.data.institution import write_whole
 from dance_flwr.data.prepare import prepare, text_bank
 from dance_flwr.data.text.bank import TextBank, load_slice
-from dance_flwr.data.text_record import EdgeSpans, TextRecord, edge_spans
+from dance_flwr.data.text_record import TextRecord
 from dance_flwr.errors import DataError
 
 

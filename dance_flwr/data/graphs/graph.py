@@ -1,7 +1,6 @@
 """`TextGraph`: an undirected text-attributed graph G = (V, A, S), checked on construction."""
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -9,15 +8,17 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dance_flwr.data.graphs.codes import NO_SPLIT as NO_SPLIT
+from dance_flwr.data.graphs.codes import SPLIT_NAMES as SPLIT_NAMES
+from dance_flwr.data.graphs.codes import TEST as TEST
+from dance_flwr.data.graphs.codes import TRAIN as TRAIN
+from dance_flwr.data.graphs.codes import UNLABELLED as UNLABELLED
+from dance_flwr.data.graphs.codes import VAL as VAL
 from dance_flwr.data.graphs.edges import EdgeTexts, check_attributes, csr_weights, induced_weights
 from dance_flwr.errors import DataError, counted
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
-
-UNLABELLED = -1
-NO_SPLIT, TRAIN, VAL, TEST = 0, 1, 2, 3
-SPLIT_NAMES = ("", "train", "val", "test")
 
 
 @dataclass(frozen=True)
@@ -256,11 +257,6 @@ def edge_homophily(graph: TextGraph) -> float:
     source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
     same = graph.labels[source] == graph.labels[graph.indices]
     return float(same.mean()) if len(same) else 0.0
-
-
-def ids_digest(ids: Iterable[str]) -> str:
-    """Return the sha256 hex of node ids joined by newlines, for manifests and client cards."""
-    return hashlib.sha256("\n".join(ids).encode()).hexdigest()
 
 
 def check_texts(texts: Sequence[str]) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph, ids_digest
+from dance_flwr.data.graphs.codes import SPLIT_NAMES, ids_digest
+from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.partition.random_edges import random_edge_count
 from dance_flwr.data.partition.registry import make_partition
 from dance_flwr.data.partition.report import label_counts, report

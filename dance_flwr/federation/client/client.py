@@ -14,7 +14,7 @@ from dance_flwr.client_data.validated import labelled_nodes, validated_nodes
 from dance_flwr.config.sections import LABELS, ReadingConfig, reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import CARD
-from dance_flwr.data.graphs.graph import TEST, VAL
+from dance_flwr.data.graphs.codes import TEST, VAL
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.device import pick_device
 from dance_flwr.federation.client.measured import Measured, largest_class

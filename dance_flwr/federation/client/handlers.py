@@ -23,7 +23,6 @@ from dance_flwr.errors import UserError, disk_of
 from dance_flwr.federation.client.admission import Budget, admit, check_start, clipped, count_task
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
-from dance_flwr.federation.client.personal import own_losses, personalise
 from dance_flwr.federation.client.run_files import keep_calibration, keep_final, tuning_run
 from dance_flwr.federation.client.uploads import as_upload, noise_step
 from dance_flwr.federation.node_config import client_number, refuse_beyond, run_config_of, terms_of
@@ -154,11 +153,15 @@ def _evaluate(message: Message, client: Client, *, keep: bool) -> Message:
                 f"privacy, found personal = {client.config.personal}, privacy.dp = "
                 f"{client.config.privacy.dp}; this node does not take part"
             )
+        from dance_flwr.federation.client.personal import own_losses
+
         started = time.perf_counter()
         losses, nodes = own_losses(client, state, info)
         return messages.losses_reply(message, losses, nodes, time.perf_counter() - started)
     if config.get(keys.FINAL, False):
         if PERSONAL[client.config.personal]:
+            from dance_flwr.federation.client.personal import personalise
+
             sums = config.get(keys.LOSSES, []), config.get(keys.SCORED_NODES, 0)
             client.own = personalise(client, state, info, *sums)
         counts = client.finish(state, info)
