@@ -1,13 +1,11 @@
 """A client's round: evidence and edges of the cores until the next refresh, selected at once."""
 
-import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance import algorithm as module
 from dance_flwr.dance.algorithm import coming_cores, select_evidence
 from dance_flwr.dance.config import DanceConfig
@@ -31,13 +29,6 @@ from dance_flwr.methods.contract import RoundInfo
 CPU = torch.device("cpu")
 # Cores of two classes, which take turns within their class; node 3 is in the first and the last.
 QUEUE = Queue(torch.tensor([3, 8, 1, 20, 4, 11, 9]), torch.tensor([0, 3, 7]), torch.tensor([1, 2]))
-
-
-@pytest.fixture
-def data(dance, tmp_path):
-    source = dance.partition / "client-0"
-    shutil.copytree(source, tmp_path / "client-0", ignore=shutil.ignore_patterns("runs"))
-    return ClientData(tmp_path / "client-0", CPU)
 
 
 def selected(data, config, cores):

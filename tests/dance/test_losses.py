@@ -17,7 +17,6 @@ from dance_flwr.dance.losses import (
     condensed_loss,
     laplace_like,
     perturb,
-    plain_loss,
     supervised_nodes,
 )
 from dance_flwr.dance.passes import DanceClient
@@ -96,20 +95,6 @@ def test_loss_is_the_equation(client, labels):
     for logits in (fused, core.tolist()):
         expected += sum(-math.log(softmax(logits[i])[labels[i]]) / len(known) for i in known)
     assert float(loss) == pytest.approx(expected, abs=1e-10)
-
-
-def test_the_plain_term_is_a_weighted_mean_over_its_nodes(client):
-    hidden, labels = torch.randn(4, SHAPE.hidden_dim).double(), torch.tensor([0, 3, -1, 1])
-    with torch.no_grad():
-        logits = client.model.graph_logits(hidden)
-    wanted = sum(
-        -0.3 * math.log(softmax(row)[label]) / 3
-        for row, label in zip(logits.tolist(), labels.tolist(), strict=True)
-        if label >= 0
-    )
-    settings = DanceConfig(plain_weight=0.3)
-    assert float(plain_loss(logits, Labelled.among(labels), settings)) == pytest.approx(wanted)
-    assert float(plain_loss(logits, Labelled.among(labels[2:3]), settings)) == 0.0
 
 
 @pytest.mark.parametrize("make", [Labelled.among, Labelled.masked])

@@ -13,7 +13,7 @@ from support.killing import Killed
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.validated import validated_nodes
-from dance_flwr.config.paths import PREVIOUS, STATE
+from dance_flwr.config.paths import STATE
 from dance_flwr.dance import state as module
 from dance_flwr.dance.plan import Condensation, Plan
 from dance_flwr.dance.state import (
@@ -29,13 +29,6 @@ from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.dance.client import Dance
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def data(dance, tmp_path):
-    source = dance.partition / "client-0"
-    shutil.copytree(source, tmp_path / "client-0", ignore=shutil.ignore_patterns("runs"))
-    return ClientData(tmp_path / "client-0", CPU)
 
 
 def train(data, config, round_, run="run"):
@@ -124,15 +117,6 @@ def test_a_state_is_what_was_saved(tmp_path):
     saved = vars(folder.load(CPU))
     assert torch.equal(saved["core"], state.core)
     assert saved | {"core": None} == vars(state) | {"core": None}
-
-
-def test_a_file_that_another_process_replaced_is_read_again(data, run_config):
-    config, folder = run_config(**KEYS), RunFolder(data.folder, "run")
-    for round_ in (1, 2):
-        train(data, config, round_)
-    shutil.copy(folder.folder / PREVIOUS, folder.folder / "copy")
-    (folder.folder / "copy").replace(folder.folder / STATE)
-    assert folder.load(CPU).round == 1
 
 
 def test_what_has_an_entry_per_node_is_written_at_a_condensation_only(data, run_config):

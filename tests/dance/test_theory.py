@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from support.builders import clients, objective, split
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.text import anchored
 from dance_flwr.dance.topology import (
     candidate_support,
     prior_block,
     self_express,
 )
-from dance_flwr.nn.ragged import entmax_rows, project_budget, rank_in_row, weighted_rows
+from dance_flwr.nn.ragged import entmax_rows, project_budget, rank_in_row
 
 
 def one_row(length: int) -> torch.Tensor:
@@ -61,22 +60,6 @@ def test_theorem_truncation_bound_for_any_distribution(seed, n, budget, peak):
     tail = float(p.sort(descending=True).values[budget:].sum())
     gap = float((p @ e - projected @ e).norm())
     assert gap <= 2 * float(e.norm(dim=1).max()) * tail + 1e-9
-
-
-@given(client=clients())
-def test_theorem_truncation_bound_for_the_evidence_itself(client):
-    """Chunks have unit norm, so M = 1; the untruncated weights come from the same scores."""
-    selection = client.select()
-    with torch.no_grad():
-        learnt = client.model.chunk_queries(client.hidden[selection.nodes])
-        query = anchored(learnt, selection.context, client.config)
-    members = client.table.chunks[selection.chunks.index]
-    scores = (query[selection.chunks.rows()] * members).sum(1)
-    p = entmax_rows(scores, selection.chunks.ptr)
-    full, text = weighted_rows(p, selection.chunks, client.table.chunks), client.texts(selection)[0]
-    for row, weights in enumerate(split(p, selection.chunks.ptr)):
-        tail = sum(sorted(weights, reverse=True)[client.config.chunk_budget :])
-        assert float((text[row] - full[row]).norm()) <= 2 * tail + 1e-9
 
 
 @given(

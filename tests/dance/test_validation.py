@@ -1,6 +1,5 @@
 """Evidence that validations reuse until the next node condensation."""
 
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -30,13 +29,6 @@ from dance_flwr.methods.contract import RoundInfo
 
 CPU = torch.device("cpu")
 KEYS = {"dance_core_refresh_every": 3, "dance_batch_nodes": 4}
-
-
-@pytest.fixture
-def data(dance, tmp_path):
-    source = dance.partition / "client-0"
-    shutil.copytree(source, tmp_path / "client-0", ignore=shutil.ignore_patterns("runs"))
-    return ClientData(tmp_path / "client-0", CPU)
 
 
 def model_of(data, config, moved=0.0):

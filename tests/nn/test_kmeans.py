@@ -59,21 +59,10 @@ def test_a_class_has_as_many_prototypes_as_it_can_fill_and_nan_rows_for_the_rest
         nan = centroids[c].isnan()
         assert not bool(nan[:filled].any())
         assert bool(nan[filled:].all())
-
-
-@given(
-    seed=st.integers(0, 2**20),
-    n=st.integers(1, 40),
-    num_classes=st.integers(1, 5),
-    most=st.integers(1, 6),
-)
-def test_prototypes_lie_in_the_bounding_box_of_their_class(seed, n, num_classes, most):
-    points, classes = draw(seed, n, num_classes)
-    centroids = cluster(points, classes, num_classes, most)
-    for c in classes.unique().tolist():
-        members, filled = points[classes == c], centroids[c][~centroids[c].isnan().any(1)]
-        assert bool((filled >= members.min(0).values - 1e-5).all())
-        assert bool((filled <= members.max(0).values + 1e-5).all())
+        if filled:  # a mean lies in the bounding box of its class
+            members, means = points[classes == c], centroids[c, :filled]
+            assert bool((means >= members.min(0).values - 1e-5).all())
+            assert bool((means <= members.max(0).values + 1e-5).all())
 
 
 @given(seed=st.integers(0, 2**20), n=st.integers(1, 40), most=st.integers(1, 6))

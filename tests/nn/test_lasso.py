@@ -72,24 +72,6 @@ def test_the_gap_bounds_the_distance_to_the_minimum_at_any_point(seed, width, st
     assert float(given_.gap(best.T)[1].abs().max()) < 1e-6
 
 
-def test_acceleration_and_restarts_pay():
-    """Twenty columns with cosines near 0.8: 100 steps come closer than 400 without acceleration."""
-    A, x, w = draw(3, 44, 20, rows=64, shared=2.0)
-    A, x = A / np.linalg.norm(A, axis=1, keepdims=True), x / np.linalg.norm(x, axis=1)[:, None]
-    given_ = problems_of(A, x, 0.02 * w)
-    best = solve_lassos(given_, 20_000, 0)[0]
-    rate = 1 / given_.gram.abs().sum(1).amax(0)
-    z = torch.zeros_like(given_.target)
-    for _ in range(400):
-        moved = z - rate * ((given_.gram * z).sum(1) - given_.target)
-        z = moved.sign() * (moved.abs() - rate * given_.penalty).clamp(min=0)
-    plain, fast, least = (
-        float(given_.gap(found)[0].sum())
-        for found in (z, solve_lassos(given_, 100, 0)[0].T, best.T)
-    )
-    assert 0 <= fast - least < 0.3 * (plain - least)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_problems_that_are_empty_solved_or_degenerate(dtype):
     """Padding, x = 0, w above every pull, and three equal columns, beside one that has to move."""
