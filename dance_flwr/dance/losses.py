@@ -125,19 +125,6 @@ def condensed_loss(
     return loss + labelled.cross_entropy(logits.fused) + labelled.cross_entropy(logits.core)
 
 
-def plain_loss(
-    logits: Float[Tensor, "m C"], supervised: Labelled, settings: DanceConfig
-) -> Float[Tensor, ""]:
-    """plain_weight * weighted mean CE(Dec_g(g_v), y_v) over the supervised nodes; a scalar.
-
-    Parameters
-    ----------
-    logits : [m, C] Dec_g(g_v)
-    """
-    # Why this term (decision 7): nothing else trains the plain pass, on which gating relies.
-    return settings.plain_weight * supervised.cross_entropy(logits)
-
-
 def supervised_nodes(
     evidence: Padded, labels: Int64[Tensor, "n"], settings: DanceConfig
 ) -> Int64[Tensor, "s"]:

@@ -106,7 +106,7 @@ def gate_neighbours(reader: Reader, hidden: Float[Tensor, "m h"], hops: ThreeHop
     """alpha^(l) = Pi_{B_l}(entmax(<W_q g_v, W_k t_u> / sqrt(d))); per hop [E_l].
 
     eq:neighbor_score and eq:neighbor_gating. The node itself is the only candidate of hop 0, so
-    alpha^(0) = 1. The query is `anchored` to t_v.
+    alpha^(0) = 1. The `anchor` of the query is t_v.
 
     Parameters
     ----------
@@ -118,8 +118,8 @@ def gate_neighbours(reader: Reader, hidden: Float[Tensor, "m h"], hops: ThreeHop
     around = stack_rows(hops[1:])
     itself = torch.ones_like(hops[0].index, dtype=hidden.dtype)
     texts = weighted_rows(itself, hops[0], table.nodes)  # 0 where a row has no candidate at all
-    queries = anchored(reader.model.neighbour_queries(hidden), texts, settings).repeat(2, 1)
-    scores = products(queries, around, table.nodes)
+    queries = reader.model.neighbour_queries(hidden) + anchor(texts, settings)
+    scores = products(queries.repeat(2, 1), around, table.nodes)
     limits = torch.tensor(budgets(settings)[1:], device=hidden.device)
     gates = budgeted_rows(scores, around.ptr, limits.repeat_interleave(hidden.size(0)))
     first = hops[1].index.numel()
@@ -148,9 +148,9 @@ def weigh_chunks(
 ) -> Float[Tensor, "E"]:
     """eq:chunk_similarity: pi = Pi_{B_tok}(entmax(<W_s g_v, e_{u,r}> / sqrt(d))); [E].
 
-    The query is `anchored` to c_v, the context.
+    The `anchor` of the query is c_v, the context.
     """
-    queries = anchored(reader.model.chunk_queries(hidden), context, reader.settings)
+    queries = reader.model.chunk_queries(hidden) + anchor(context, reader.settings)
     scores = products(queries, chunks, reader.data.table.chunks)
     return budgeted_rows(scores, chunks.ptr, reader.settings.chunk_budget)
 
@@ -183,19 +183,10 @@ def uncondensed_text(
     return Selection(nodes, (itself, no_rows, no_rows), gates, chunks, weights, text)
 
 
-def anchored(
-    queries: Float[Tensor, "m d"], towards: Float[Tensor, "m d"], config: DanceConfig
-) -> Float[Tensor, "m d"]:
-    """Return q + x / (|x| T), which prefers texts like x before anything is learnt; [m, d].
-
-    T = 0, as in the paper, leaves the queries as they are.
-    """
-    # Why (decision 18): untrained maps make random queries, and with them random evidence.
-    return queries + anchor(towards, config) if config.anchor_temperature else queries
-
-
 def anchor(towards: Float[Tensor, "m d"], config: DanceConfig) -> Float[Tensor, "m d"]:
-    """The vector x / (|x| T), or 0 where T = 0; [m, d] -> [m, d].
+    """The vector x / (|x| T), by which queries prefer texts like x before anything is learnt.
+
+    0 where T = 0, as in the paper; [m, d] -> [m, d].
 
     Examples
     --------
@@ -204,6 +195,7 @@ def anchor(towards: Float[Tensor, "m d"], config: DanceConfig) -> Float[Tensor, 
     """
     if not config.anchor_temperature:
         return torch.zeros_like(towards)
+    # Why (decision 18): untrained maps make random queries, and with them random evidence.
     # Normalised, so that T alone sets the scale; an empty text, of norm 0, anchors nothing.
     return F.normalize(towards, dim=1) / config.anchor_temperature
 

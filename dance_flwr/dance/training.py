@@ -17,7 +17,6 @@ from dance_flwr.dance.losses import (
     condensed_loss,
     laplace_like,
     perturb,
-    plain_loss,
     supervised_nodes,
 )
 from dance_flwr.dance.passes import DanceClient, Reader
@@ -188,7 +187,7 @@ def _gathered(now: ClientRound, drawn: Drawn) -> Batch:
 
 
 def batch_loss(reader: Reader, batch: Batch) -> Float[Tensor, ""]:
-    """Return `condensed_loss` of the core and `plain_loss` of the batch; a scalar."""
+    """`condensed_loss` of the core + plain_weight CE(Dec_g(g_v), y_v) of the batch; a scalar."""
     model, settings, count = reader.model, reader.settings, batch.condensed.size(0)
     backbone = model.backbone
     # Why dropout after the first propagation step (decision 16): the step is precomputed.
@@ -204,7 +203,8 @@ def batch_loss(reader: Reader, batch: Batch) -> Float[Tensor, ""]:
     # The condensed losses are of the core, the plain term of all supervised nodes (decision 7).
     logits = Logits(graph[:count], text, fused, core)
     value = condensed_loss(logits, batch.core, settings, batch.shares)
-    return value + plain_loss(graph, batch.supervised, settings)
+    # Why the last term (decision 7): nothing else trains the plain pass, on which gating relies.
+    return value + settings.plain_weight * batch.supervised.cross_entropy(graph)
 
 
 def _labels(data: ClientData) -> Int64[Tensor, "n"]:

@@ -1,7 +1,7 @@
 """Blocks: the part of a graph that a backbone reads for some of its rows, with sampled neighbours.
 
-Uniform neighbour sampling (Hamilton et al. 2017), stratified as in `sampling.sample_rows`. A block
-is a graph of its own, so that a backbone runs on it unchanged.
+Uniform neighbour sampling (Hamilton et al. 2017), stratified as in `neighbourhood.sample_rows`. A
+block is a graph of its own, so that a backbone runs on it unchanged.
 """
 
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dance_flwr.dance.passes import DanceClient, embed
 from dance_flwr.dance.selection import HOPS
-from dance_flwr.dance.text import anchored
+from dance_flwr.dance.text import anchor
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.pool import Pool
@@ -97,7 +97,7 @@ def dense_attention(explainer: Explainer, pool: Pool) -> Tensor:
     gamma_l softmax_u(<W_q g_v, W_k t_u> / sqrt(d)) softmax_(u,r)(<W_s g_v, e_{u,r}> / sqrt(d)):
     eq:neighbor_gating and eq:chunk_similarity with softmax instead of entmax and without budgets:
     the first softmax runs over all nodes of a hop, the second over all chunks of the pool. Queries
-    are `anchored` as those of the pack, with c_v under these dense gates.
+    have the `anchor` of the pack, with c_v under these dense gates.
     These are attention weights of the same trained scores, used as an explanation (see Jain and
     Wallace 2019 on how little such weights may explain).
     """
@@ -106,7 +106,7 @@ def dense_attention(explainer: Explainer, pool: Pool) -> Tensor:
     hidden = embed(DanceClient(model, data, settings, data.graph), nodes)
     gamma = torch.softmax(model.hop_logits, dim=0)
     texts = rows_at(table.nodes, nodes).to(hidden.dtype)
-    queries = anchored(model.neighbour_queries(hidden), texts, settings)
+    queries = model.neighbour_queries(hidden) + anchor(texts, settings)
     context, of_chunk = torch.zeros_like(texts), []
     for hop, ragged in zip(HOPS, (hops.zero(nodes), hops.one(nodes), hops.two(nodes)), strict=True):
         score = products(queries, ragged, table.nodes)
@@ -118,6 +118,6 @@ def dense_attention(explainer: Explainer, pool: Pool) -> Tensor:
     # Concatenated hop by hop, then sorted by row: the order of the pool.
     order = torch.sort(torch.cat([rows for rows, _ in of_chunk]), stable=True).indices
     neighbour = torch.cat([weight for _, weight in of_chunk])[order]
-    queries = anchored(model.chunk_queries(hidden), context, settings)
+    queries = model.chunk_queries(hidden) + anchor(context, settings)
     chunk = products(queries, pool.chunks, table.chunks)
     return neighbour * softmax_rows(chunk, pool.chunks.ptr)
