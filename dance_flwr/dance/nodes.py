@@ -187,7 +187,7 @@ def condense_nodes(
     # Why a floor (decision 7): a class that is in no core is in no cross-entropy of a client.
     floor = labelled > 0 if config.labelled_floor else None
     quotas = class_quotas(sizes, budget, floor)
-    # Without a queue that moves, the part of a class is its share of K, of which K_b take turns.
+    # In a core that stays, the part of a class is its share of K, and K_b nodes take turns.
     if not config.core_moves:
         parts = torch.maximum(quotas, class_quotas(sizes, whole, floor))
     elif config.labelled_first:

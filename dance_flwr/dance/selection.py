@@ -68,7 +68,7 @@ class Selection:
         parts: Sequence[tuple[Ragged, Float[Tensor, "_"]]],
         context: Float[Tensor, "m d"],
     ) -> "Selection":
-        """Return the selection whose `parts` these are."""
+        """Return the selection with these `parts`."""
         (zero, a), (one, b), (two, c), (chunks, pi) = parts
         return cls(nodes, (zero, one, two), (a, b, c), chunks, pi, context)
 

@@ -68,7 +68,7 @@ class Drawn:
         return bool((self.of_core >= 0).any()) and max(sizes, default=0) <= _MAX_DENSE
 
     def rounded_up(self, settings: DanceConfig) -> "Drawn":
-        """Return the round with sizes rounded up, by zeros, and nodes whose loss has no weight.
+        """Return the round with its sizes rounded up: by zeros, and by nodes without weight.
 
         Evidence is as wide as its budgets: one shape serves all rounds.
         """

@@ -53,7 +53,7 @@ class Layout:
     def of(cls, inside: Bool[Tensor, "K L"], widths: tuple[int, ...]) -> "Layout":
         """Lay out parts of these widths, which are filled where the mask is True."""
         count, widest = len(inside), max(widths)
-        # All else than the masks follows from the sizes, which hardly change.
+        # Everything but the masks follows from the sizes, which hardly change.
         of_size = _kept_layout if count * widest <= _MAX_KEPT else _empty_layout
         empty = of_size(count, widths, inside.device)
         there = inside.flatten()[empty.back].view(len(widths), count, widest) & empty.filled
@@ -79,7 +79,7 @@ class Layout:
         rows = rows.view_as(self.outside)
         rows = rows.masked_fill(self.outside, floor)
         probs = entmax15(rows)
-        # Of rows within their budgets Pi_B changes nothing: those that training reads by default.
+        # Pi_B changes nothing in rows within their budgets, which training reads by default.
         if any(width > limit for width, limit in zip(self.widths, limits, strict=True)):
             budget = torch.tensor(limits, device=rows.device)
             budget = budget.repeat_interleave(len(rows) // len(limits))

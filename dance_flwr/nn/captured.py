@@ -1,7 +1,7 @@
 """Local epochs on a GPU: all of a round are one CUDA graph, captured per shape and replayed.
 
-An epoch of a small graph is some 250 operations of a few microseconds, each of which the host takes
-longer to launch than the GPU to compute. A graph launches all of them at once.
+An epoch of a small graph is some 250 operations of a few microseconds: the host takes longer to
+launch each than the GPU to compute it. A graph launches all of them at once.
 """
 
 from collections import OrderedDict

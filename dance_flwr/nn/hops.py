@@ -147,7 +147,7 @@ def nodes_around(rows: Ragged, starts: Ragged, radius: int) -> Ragged:
 
     Parameters
     ----------
-    rows : n rows of neighbours; starts : rows of nodes, of which one may occur twice
+    rows : n rows of neighbours; starts : rows of nodes; a node may occur twice
     """
     n = rows.num_rows
 

@@ -122,8 +122,8 @@ def class_products(
 ) -> Float[Tensor, "m P"]:
     """<z_v, p> for the prototypes of v's own class, [m, P]; NaN where there is none.
 
-    One matrix product with all prototypes, of which each point takes those of its class: cheaper
-    than gathering P vectors per point.
+    One matrix product with all prototypes, then those of each point's class: cheaper than gathering
+    P vectors per point.
     """
     products = (points @ centroids.flatten(0, 1).T).view(len(points), *centroids.shape[:2])
     return products[torch.arange(len(points), device=points.device), classes]
