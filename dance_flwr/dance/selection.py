@@ -110,7 +110,7 @@ class Selection:
     def padded(self) -> "Padded":
         """The candidates as dense rows, for training."""
         # Why 0: padding is a valid index, so that texts are gathered without a branch.
-        parts = [padded(rows.index, rows.ptr.diff(), 0) for rows, _ in self.parts]
+        parts = [padded(rows.index, rows.ptr.diff(), 0.0) for rows, _ in self.parts]
         index, inside = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
         selected = inside
         if not self.is_frozen:

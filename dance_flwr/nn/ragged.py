@@ -104,7 +104,7 @@ def padded(
 
     Examples
     --------
-    >>> padded(torch.tensor([4, 6, 9]), torch.tensor([2, 1]), 0)[0]
+    >>> padded(torch.tensor([4, 6, 9]), torch.tensor([2, 1]), 0.0)[0]
     tensor([[4, 6],
             [9, 0]])
     """
