@@ -21,17 +21,26 @@ _NODES_PER_BLOCK = 4096  # of one selection: about 4096 * 50 rows of h floats
 
 
 @torch.no_grad()
-def predict(reader: Reader) -> dict[str, Float[Tensor, "n C"]]:
-    """Return [n, C] probabilities of the local nodes per view, from their evidence.
+def predict(
+    reader: Reader, nodes: Int64[Tensor, "m"] | None = None
+) -> dict[str, Float[Tensor, "m C"]]:
+    """Return [m, C] probabilities of local nodes per view, from their evidence.
 
     "fused" is softmax(Dec(x_v)) of the node's own pack; "core" runs the backbone on the original
     graph with features x_v; "plain" reads texts t_u without gating. "deployed" is the mean of the
     views that `dance.views` names; the others are not computed.
+
+    Parameters
+    ----------
+    nodes : None = every local node
     """
     # Alg. 3, graph forward (once): every view and the difficulty need g_v of the original graph.
     plain = plain_pass(reader)
     difficulty = trained_prediction(reader, plain).difficulty
-    return views_of(reader, reader.everyone, plain.hidden, difficulty)
+    if nodes is None or "core" in reader.views:  # which reads the x_v of every node
+        views = views_of(reader, reader.everyone, plain.hidden, difficulty)
+        return views if nodes is None else {view: probs[nodes] for view, probs in views.items()}
+    return views_of(reader, nodes, plain.hidden[nodes], difficulty)
 
 
 @torch.no_grad()
@@ -73,8 +82,8 @@ def predict_nodes(
     difficulty : u_v of all nodes, which preselects evidence at hop 2; None = of this model, at the
         cost of a pass over the graph
     """
-    if "core" in client.views:  # which reads the x_v of every node
-        return {view: probs[nodes] for view, probs in predict(client).items()}
+    if "core" in client.views:
+        return predict(client, nodes)
     # Why remembered (decision 16): with a stored difficulty this is a validation, and those of a
     # run are of the same nodes.
     hidden = embed(client, nodes, again=difficulty is not None)
