@@ -46,7 +46,7 @@ from dance_flwr.evidence import interventions
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.interventions import repredict
 from dance_flwr.nn.model import ModelShape
-from dance_flwr.nn.ragged import budgeted_entmax
+from dance_flwr.nn.ragged import budgeted_rows
 
 SETTINGS = DanceConfig(hop1_budget=2, hop2_budget=1, hop2_pool=2, chunk_budget=4)
 
@@ -205,7 +205,7 @@ def pooled_by_loops(data, left, contexts):
         own = data.table.chunks[torch.tensor(numbers, dtype=torch.int64)]
         scores = own @ contexts[u] / data.reading.text_temperature
         ptr = torch.tensor([0, len(numbers)])
-        weights = budgeted_entmax(scores, ptr, data.reading.pooled_chunks)
+        weights = budgeted_rows(scores, ptr, data.reading.pooled_chunks)
         rows.append((weights[:, None] * own).sum(0))
     return torch.stack(rows)
 
