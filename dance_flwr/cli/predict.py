@@ -1,13 +1,11 @@
 """`dance-flwr export`, `predict`, `worth` and `stats`: use a model, say what joining brings."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dance_flwr.cli.options import AsJson, ClientFolder, FinishedRun, print_json
-from dance_flwr.errors import UserError
 
 app = typer.Typer()
 
@@ -109,69 +107,27 @@ def worth(run: FinishedRun, client_folder: ClientFolder = None) -> None:
 @app.command()
 def stats(
     sources: Annotated[
-        list[Path] | None,
+        list[Path],
         typer.Argument(
             metavar="FOLDER|FILE.json", help="graphs, clients, partitions, or counts of --out"
         ),
-    ] = None,
+    ],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="also write the sums, to be added up")
     ] = None,
-    new_key: Annotated[
-        Path | None, typer.Option(metavar="KEY", help="write a key, and KEY.pub for other sites")
-    ] = None,
-    mask: Annotated[
-        Path | None, typer.Option(metavar="KEY", help="mask --out with this key, which is deleted")
-    ] = None,
-    public: Annotated[
-        list[Path] | None, typer.Option(metavar="KEY.pub", help="to mask: that of each other site")
-    ] = None,
-    classes: Annotated[
-        str, typer.Option(metavar="A,B,...", help="to mask: the classes that all sites agreed on")
-    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Count classes, degrees and lengths of texts before any training, summed over all sources."""
     from dance_flwr.config.outputs import check_out
-    from dance_flwr.data.stats import is_masked, lines_of, summed
+    from dance_flwr.data.stats import lines_of, summed
     from dance_flwr.disk import write_json
 
-    for path in (out, new_key):
-        if path is not None:
-            check_out(path)
-    if new_key is not None:
-        from dance_flwr.federation.secagg.masked_counts import create_key
-
-        typer.echo(f"{create_key(new_key)}: give this file to every other site")
-        return
-    masks, sources = mask is not None, sources or []
-    # Never counts as they are where masks were meant.
-    needs = {"FOLDER or FILE.json": not sources, "--out FILE.json": masks and out is None}
-    needs["--mask KEY"] = not masks and bool(public or classes)
-    if lacking := [name for name, lacks in needs.items() if lacks]:
-        raise UserError(f"stats: expected {' and '.join(lacking)}, found none; add it")
-    counted = _unmasked(sources) if all(map(is_masked, sources)) else summed(sources)
+    if out is not None:
+        check_out(out)
+    counted = summed(sources)
     print_json(counted) if as_json else typer.echo("\n".join(lines_of(counted)))
     if out is not None:
-        write_json(out, _masked(counted, mask, public or [], classes) if mask else counted)
-    if mask is not None:
-        # A second file under the same masks would show what changed in between.
-        mask.unlink()
-
-
-def _masked(
-    counted: Mapping[str, Mapping[str, int]], mask: Path, public: list[Path], classes: str
-) -> dict[str, Any]:
-    from dance_flwr.federation.secagg.masked_counts import masked
-
-    names = [name.strip() for name in classes.split(",") if name.strip()]
-    return masked(counted, mask, public, names)
-
-
-def _unmasked(sources: list[Path]) -> Mapping[str, Mapping[str, int]]:
-    from dance_flwr.federation.secagg.masked_counts import unmasked
-
-    return unmasked(sources)
+        write_json(out, counted)
 
 
 def _percent(share: float | None) -> str:

@@ -11,7 +11,6 @@ from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.errors import UserError
 
 SECTIONS = ("sizes", "classes", "degrees", "characters")
-GROUP = "public-keys"  # an entry of masked counts alone
 CHARACTERS = 64  # width of the first bin of lengths
 Stats = dict[str, Counter[str]]  # by section: name or lower end of a bin -> number
 
@@ -45,14 +44,6 @@ def summed(sources: Iterable[Path]) -> Stats:
             for section in SECTIONS:
                 total[section].update(part[section])
     return total
-
-
-def is_masked(path: Path) -> bool:
-    """Whether a file holds counts under masks, see `federation.secagg.masked_counts`."""
-    try:
-        return path.is_file() and GROUP in json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, TypeError):
-        return False
 
 
 def lines_of(stats: Mapping[str, Mapping[str, int]]) -> list[str]:

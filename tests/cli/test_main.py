@@ -47,7 +47,7 @@ COMMANDS = {
     "personal": {"--out", "--client-folder"},
     "predict": {"--data", "--out", "--evidence", "--coverage"},
     "worth": {"--client-folder"},
-    "stats": {"--out", "--new-key", "--mask", "--public", "--classes", "--json"},
+    "stats": {"--out", "--json"},
     "list": {"--json"},
     "new": {
         *("--from", "--text", "--label", "--id", "--source", "--target", "--edge-text"),

@@ -10,5 +10,4 @@ pair (collect), sign who is in the sum (survivors), and reveal what removes the 
 - `request` binds all clients of a sum to one request, and checks the requests of the server.
 - `vectors` turns a reply into integers modulo 2^b; `masks` hides them, and the counts once more.
 - `signatures` binds public keys and survivors to the nodes that they name.
-- `masked_counts` sums counts of graphs over institutions before any run, by files.
 """
