@@ -16,9 +16,7 @@ from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.federation.privacy.dp import affordable_rounds
-from dance_flwr.federation.server.message_log import MessageLog
-from dance_flwr.federation.server.polling import timeout_of
-from dance_flwr.federation.server.reading import settled_reading
+from dance_flwr.federation.server.polling import MessageLog, timeout_of
 from dance_flwr.federation.server.round import initial_arrays
 from dance_flwr.federation.server.session import (
     describe,
@@ -27,6 +25,7 @@ from dance_flwr.federation.server.session import (
     hashes,
     join,
     score_record,
+    settled_reading,
     with_clients,
 )
 from dance_flwr.federation.server.strategies import make_round, strategy_name
@@ -88,7 +87,7 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     checkpoint.agree(prepared.manifest if prepared else None, described)
     first = (schemas := list(described.values()))[0]
     shape = shape_of(first.text_dim, len(first.class_names), config)
-    rec = Recorder(folder, checkpoint, federation.traffic.take, federation.take_absent, on_round)
+    rec = Recorder(folder, checkpoint, federation.take_traffic, federation.take_absent, on_round)
     strategy = make_round(config, shape, rec.on_train, rec.on_validation)
     checkpoint.sizes = federation.sizes(checkpoint.sizes, schemas, common, timeout)
     common |= settled_reading(checkpoint.reading, config, federation.votes)

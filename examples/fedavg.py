@@ -22,7 +22,7 @@ from dance_flwr.client_data.reading_probe import with_choice
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.prepare import prepare
 from dance_flwr.federation.client.client import Client, initial_model, open_client, shape_of
-from dance_flwr.federation.server.reading import chosen_reading, summed_votes
+from dance_flwr.federation.server.session import chosen_reading
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.server_side import State, Upload, weighted_mean
@@ -56,7 +56,8 @@ def federate(config: RunConfig) -> State:
     folders = [folder / f"client-{k}" for k in range(config.clients)]
     # All read texts and edges in the way that the sum of their votes elects.
     votes = [open_client(path, config).reading_votes() for path in folders]
-    config = with_choice(config, chosen_reading(config, summed_votes(votes)))
+    sums = [sum(each) for each in zip(*votes, strict=True)]
+    config = with_choice(config, chosen_reading(config, sums))
     clients = [open_client(path, config) for path in folders]
     card = clients[0].data.card
     shape = shape_of(clients[0].data.text_dim, len(card.class_names), config)

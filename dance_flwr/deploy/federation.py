@@ -49,8 +49,8 @@ from dance_flwr.deploy.superlink import (
 from dance_flwr.disk import atomic_folder, write_json, write_text
 from dance_flwr.errors import UserError, counted
 from dance_flwr.federation.node_config import refuse_beyond, terms_of
-from dance_flwr.federation.secagg.request import clients_to_stay
 from dance_flwr.federation.secagg.signatures import fingerprint_of, load_public_key
+from dance_flwr.federation.secagg.sums import clients_to_stay
 from dance_flwr.federation.wire import keys
 from dance_flwr.methods import check_method
 from dance_flwr.runs.locks import wait_until_left

@@ -17,8 +17,11 @@ MASK_USERS = (_CLIENT_MASKS, _SERVER_MASKS)
 _SUPERNODE = "flwr.supernode"
 _TASK = f"{_SUPERNODE}.runtime.run_clientapp"
 
-# Keys for which Flower has no constants.
-SECAGG_STATE_STAGE = "current_stage"
+# Keys for which Flower has no constants. The state that its mod stores at a client names this node,
+# the nodes whose shares it holds, the other nodes, and the secret that it has with each.
+STATE_STAGE, STATE_SHARES, STATE_THRESHOLD = "current_stage", "share_num", "threshold"
+STATE_NODE, STATE_HELD = "nid", "rd_seed_share_dict:K"
+STATE_OTHERS, STATE_SECRETS = "ss2_dict:K", "ss2_dict:V"
 FITRES = {
     "fitres.parameters": (),
     "fitres.num_examples": ("num_examples",),

@@ -4,14 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dance_flwr.errors import UserError
-from dance_flwr.federation.disclosures import (
-    SCORED,
-    TENSORS,
-    Disclosure,
-    disclosure,
-    disclosures,
-)
-from dance_flwr.federation.server.message_log import DOWN
+from dance_flwr.federation.declarations import SCORED, disclosure, entries
+from dance_flwr.federation.wire.keys import DOWN
+from dance_flwr.federation.wire.rules import Disclosure
 from dance_flwr.runs.result import withholds_counts
 
 COLUMNS = (
@@ -24,25 +19,25 @@ def table(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for entry in _messages(result):
         name = f"{entry['type']} / {entry['stage']}" if entry["stage"] else entry["type"]
-        for what, who, assumption, _ in sorted(_disclosed([entry])):
-            reader = who if entry["way"] != DOWN else "the client it is sent to"
+        for told in sorted(_disclosed([entry])):
+            reader = told.readers if entry["way"] != DOWN else "the client it is sent to"
             numbers = (str(entry["count"]), f"{entry['bytes']:,}")
-            rows.append((name, entry["way"], what, reader, assumption, *numbers))
+            rows.append((name, entry["way"], told.what, reader, told.assumption, *numbers))
     return rows
 
 
 def sent(result: Mapping[str, Any]) -> list[str]:
     """Return all that the clients of a run sent, in a few words each, models first."""
     found = _disclosed([entry for entry in _messages(result) if entry["way"] != DOWN])
-    known = [what for what in (*TENSORS.values(), *disclosures().values()) if what in found]
+    known = [entry.told for _, _, _, entry in entries() if entry.told in found]
     withheld = f"{SCORED.brief} (all 0)" if withholds_counts(result) else SCORED.brief
-    return list(dict.fromkeys(withheld if what == SCORED else what.brief for what in known))
+    return list(dict.fromkeys(withheld if told == SCORED else told.brief for told in known))
 
 
 def _disclosed(entries: Iterable[Mapping[str, Any]]) -> set[Disclosure]:
     """Return what messages disclose, each once; a key without a description is an error."""
     return {
-        disclosure(record, key)
+        disclosure(record, key, entry["way"])
         for entry in entries
         for record, keys in entry["keys"].items()
         for key in keys

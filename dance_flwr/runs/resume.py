@@ -122,7 +122,7 @@ def save_checkpoint(
     """Write the checkpoint of a completed round, or of the start, and how `flwr run` resumes it."""
     checkpoint.arrays, checkpoint.numbers = round_.state(arrays)
     checkpoint.messages, checkpoint.total_weight = federation.log.rows(), federation.total_weight
-    checkpoint.traffic = [dict(federation.traffic.down), dict(federation.traffic.up)]
+    checkpoint.traffic = [dict(federation.bytes_down), dict(federation.bytes_up)]
     checkpoint.save(folder)
     if not (folder / SETTINGS).is_file():  # the same in every round
         settings = replace(checkpoint.config, out=str(folder), resume=True)
@@ -156,7 +156,7 @@ def restore(
     arrays = round_.restore(checkpoint.arrays, checkpoint.numbers)
     federation.restore(checkpoint.sizes, checkpoint.total_weight)
     federation.log.restore(checkpoint.messages)
-    federation.traffic.down, federation.traffic.up = map(dict, checkpoint.traffic)
+    federation.bytes_down, federation.bytes_up = map(dict, checkpoint.traffic)
     LOG.info("run %s resumes with round %d of %d", checkpoint.run, done + 1, round_.last)
     return arrays
 

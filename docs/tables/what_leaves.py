@@ -1,7 +1,8 @@
 """The table of what leaves a client in docs/privacy.md, from the messages of two runs.
 
 `python -m docs.tables.what_leaves [KEY=VALUE ...]` makes the runs and prints the table: two rounds
-of the default method in this process, without secure aggregation and with it.
+of the default method in this process, without secure aggregation and with it. With `entries` it
+prints every entry of every message with its class instead, of any run.
 """
 
 import sys
@@ -15,15 +16,17 @@ from flwr.app import Message
 
 from dance_flwr.config.reading import read_config
 from dance_flwr.config.tree import RunConfig, flatten
-from dance_flwr.federation.disclosures import TENSORS, disclosure
+from dance_flwr.federation.declarations import disclosure, entries
 from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.messages import config_of
+from dance_flwr.federation.wire.rules import Kind
 
 HEADINGS = ("what leaves", "keys", "when", "of it under secure aggregation")
 _SUM, _SAME, _ZERO, _NOTHING = "the sum over clients", "the same", "withheld", "nothing"
 _FIRST, _LAST = "before round 1", "with the final model"
 _ROUNDS = 2
+_TENSORS = {record for _, record, key, _ in entries() if key == "*"}
 _MIN_GROUP = 3  # keys that share a prefix and are written as one
 
 
@@ -59,11 +62,11 @@ def table(plain: Iterable[Message], masked: Iterable[Message]) -> str:
     rows: dict[tuple[str, str, str], list[str]] = {}
     for (record, key), sent in clear.sent.items():
         row = (
-            disclosure(record, key).what,
+            disclosure(record, key, keys.UP).what,
             _when(sent.times, clear.rounds),
             _left((record, key), clear, sums),
         )
-        rows.setdefault(row, []).append(f"{record}.*" if record in TENSORS else key)
+        rows.setdefault(row, []).append(f"{record}.*" if record in _TENSORS else key)
     lines = [[what, _shortened(names), when, left] for (what, when, left), names in rows.items()]
     grid = [HEADINGS, ["---"] * len(HEADINGS), *lines]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in grid)
@@ -91,7 +94,7 @@ def _add(reply: Message, request: Message, to: _Record) -> None:
         for key, value in values.items():
             sent = to.sent.setdefault((record, str(key)), _Sent())
             sent.times.add(time)
-            sent.filled |= record in TENSORS or value not in (0, 0.0, "", [])
+            sent.filled |= record in _TENSORS or value not in (0, 0.0, "", [])
     layout: Mapping[str, Any] = reply.content.config_records.get(keys.SECURE_LAYOUT, {})
     to.summed |= {(keys.METRICS, name) for name in layout.get(keys.NAMES, ())}
     stage: Mapping[str, Any] = reply.content.config_records.get(SECAGG_CONFIGS, {})
@@ -146,8 +149,23 @@ def messages_of(config: RunConfig) -> list[Message]:
     return messages
 
 
+def classes() -> str:
+    """Return every entry of every message with its class as a Markdown table."""
+    rows = [("message", "way", "record", "key", "class"), ("---",) * 5]
+    for (kind, stage, way), record, key, (told, *_) in entries():
+        # These numbers are in masked vectors only.
+        own = Kind.MASKED if kind == keys.WEIGH else told.kind
+        private = [f"{other} under privacy.dp = {dp}" for dp, other in told.under]
+        message = " / ".join(filter(None, (kind, stage)))
+        rows.append((message, way, record, key, "; ".join([own, *private])))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
 def main(pairs: Sequence[str]) -> None:
-    """Make both runs with these KEY=VALUE pairs and print the table."""
+    """Make both runs with these KEY=VALUE pairs and print the table, or that of all entries."""
+    if pairs == ["entries"]:
+        print(classes())
+        return
     masks = {"privacy.secure-aggregation": True}
     runs = [
         messages_of(read_config([], pairs, {"rounds": _ROUNDS, **more})) for more in ({}, masks)

@@ -15,7 +15,7 @@ from dance_flwr.data.institution import make_folder
 from dance_flwr.data.prepare import WARNING, prepare
 from dance_flwr.data.text.encoder_files import DEFAULT_ENCODER, TOKENIZER, find_folder
 from dance_flwr.errors import DataError
-from dance_flwr.federation.server import checks as reply_checks
+from dance_flwr.federation import declarations
 from dance_flwr.federation.wire.rules import list_of, text
 
 NAMES = ("astronomy", "cooking", "sailing")
@@ -149,7 +149,7 @@ def test_labelled_nodes_are_counted_by_class_and_split():
 
 
 def test_the_limits_are_those_of_the_wire():
-    assert reply_checks._SCHEMA["class_names"] == list_of(
+    assert declarations.schema(0)["config"].content["class_names"].rule == list_of(
         text(checks.MAX_CLASS_NAME), 1, checks.MAX_CLASSES
     )
 

@@ -37,14 +37,6 @@ def test_a_name_that_moved_is_named():
     assert [line.partition(":")[0] for line in moved(places)] == ["Gone", "Lost"]
 
 
-def test_names_are_resolved_when_they_are_used():
-    assert (
-        flower.SecAggKey is import_module("flwr.common.secure_aggregation.secaggplus_constants").Key
-    )
-    with pytest.raises(AttributeError, match="NoSuchName"):
-        _ = flower.NoSuchName
-
-
 def test_only_a_name_that_is_there_is_replaced(monkeypatch):
     module = import_module("flwr.supernode.runtime.run_clientapp")
     monkeypatch.setattr(module, "install_from_fab", module.install_from_fab)

@@ -17,10 +17,9 @@ from dance_flwr import PROTOCOL
 from dance_flwr.config.tree import flatten
 from dance_flwr.errors import UserError
 from dance_flwr.federation.server.checks import ReplyChecks, read_upload
-from dance_flwr.federation.server.message_log import MessageLog
-from dance_flwr.federation.server.polling import ask
+from dance_flwr.federation.server.polling import MessageLog, ask
 from dance_flwr.federation.wire import keys, messages
-from dance_flwr.federation.wire.counts import read_counts, read_training, sum_metrics
+from dance_flwr.federation.wire.messages import read_counts, read_training, sum_metrics
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, Report, Tokens, accuracy, macro_f1

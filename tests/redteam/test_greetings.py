@@ -9,7 +9,7 @@ from support.altered import records
 import client_app
 from dance_flwr.config.tree import flatten, parse
 from dance_flwr.errors import ProtocolError, UserError
-from dance_flwr.federation.server.message_log import MessageLog
+from dance_flwr.federation.server.polling import MessageLog
 from dance_flwr.federation.server.session import join
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.fingerprint import PROTOCOL

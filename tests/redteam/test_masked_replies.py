@@ -15,7 +15,7 @@ from support.quick import examples
 
 import client_app
 from dance_flwr.errors import QuorumError, UserError
-from dance_flwr.federation.disclosures import disclosure
+from dance_flwr.federation.declarations import disclosure
 from dance_flwr.federation.flower import SECAGG_CONFIGS, ndarray_to_bytes
 from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage

@@ -13,7 +13,7 @@ import client_app
 import server_app
 from dance_flwr.config.tree import flatten
 from dance_flwr.errors import UserError
-from dance_flwr.federation.secagg.request import options_of
+from dance_flwr.federation.secagg.sums import options_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.metrics import Counts, Training

@@ -26,7 +26,7 @@ from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.flower import SECAGG_CONFIGS
 from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
-from dance_flwr.federation.server.message_log import MessageLog
+from dance_flwr.federation.server.polling import MessageLog
 from dance_flwr.federation.server.session import join
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 

@@ -8,8 +8,8 @@ from support.privacy_report import any_run as any_run
 
 from dance_flwr.config.paths import RESULT
 from dance_flwr.errors import UserError
-from dance_flwr.federation.disclosures import disclosure
-from dance_flwr.federation.server.message_log import DOWN, UP
+from dance_flwr.federation.declarations import disclosure
+from dance_flwr.federation.wire.keys import DOWN, UP
 from dance_flwr.runs.privacy_report import promises, table
 
 SECURE = {"privacy_secure_aggregation": True, "clients": 5, "rounds": 2}

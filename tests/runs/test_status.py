@@ -314,7 +314,7 @@ def test_a_node_that_is_not_connected_is_named():
 
     from dance_flwr.config.tree import RunConfig
     from dance_flwr.federation.server.grid import FederationGrid
-    from dance_flwr.federation.server.message_log import MessageLog
+    from dance_flwr.federation.server.polling import MessageLog
 
     grid = SimpleNamespace(get_node_ids=lambda: [11, 13])
     federation = FederationGrid(

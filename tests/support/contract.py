@@ -21,7 +21,7 @@ from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import initial_model, open_client, shape_of
-from dance_flwr.federation.disclosures import disclosure
+from dance_flwr.federation.declarations import disclosure
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.fingerprint import model_fingerprint

@@ -5,7 +5,7 @@ A test module inherits from `PrivacyReport` and parametrises its class over `key
 
 import pytest
 
-from dance_flwr.federation.disclosures import disclosure
+from dance_flwr.federation.declarations import disclosure
 from dance_flwr.federation.wire.tensors import state_of
 from dance_flwr.runs.privacy_report import sent
 

@@ -9,7 +9,7 @@ from dance_flwr.federation.flower import SECAGG_CONFIGS
 from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.secagg.client import secure_sum
 from dance_flwr.federation.server.grid import SecureGrid
-from dance_flwr.federation.server.message_log import MessageLog
+from dance_flwr.federation.server.polling import MessageLog
 from dance_flwr.federation.wire import keys
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 

@@ -19,7 +19,6 @@ only differential privacy bounds what any model extracts (docs/security.md).
 """
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -34,14 +33,12 @@ from torch.nn import functional as F
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.disk import atomic_file, private_lock
 from dance_flwr.errors import UserError, disk_of
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
-from dance_flwr.federation.flower import SECAGG_STATE
+from dance_flwr.federation.flower import SECAGG_STATE, STATE_THRESHOLD
 from dance_flwr.federation.node_config import NodeTerms, refuse_beyond, run_config_of, terms_of
-from dance_flwr.federation.privacy.accounting import PrivacyAccount, epsilon_of
+from dance_flwr.federation.privacy.accounting import PrivacyAccount, epsilon_of, ledger
 from dance_flwr.federation.privacy.dp import clip, fewest_clients, noise_multiplier
-from dance_flwr.federation.secagg.request import THRESHOLD
 from dance_flwr.federation.secagg.signatures import ledger_folder
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.methods import check_method
@@ -55,7 +52,6 @@ _TOLERANCE = 1 + 1e-6  # sigma is computed from epsilon, and epsilon from sigma
 TRAININGS = "training-counts.json"
 _TRAININGS, _VALIDATIONS = "trainings", "validations"
 _KIND = {keys.TRAIN: _TRAININGS, keys.EVALUATE: _VALIDATIONS}
-_SECONDS = 60.0  # to wait for another process, which holds the lock for milliseconds
 _Counts = dict[str, dict[str, int]]  # kind -> digest of a task -> how often it was asked
 State = Mapping[str, Tensor]
 # Why weights (decision 8): those of two units of an honest model have a cosine of at most 0.96,
@@ -142,7 +138,7 @@ def admit(task: str, message: Message, context: Context) -> Budget:
         if config.privacy.dp == "distributed":
             state: Mapping[str, Any] = context.state.config_records.get(SECAGG_STATE, {})
             # The threshold of the setup, not the one that the run's configuration promises.
-            threshold: Any = state.get(THRESHOLD, 0)
+            threshold: Any = state.get(STATE_THRESHOLD, 0)
             if threshold < (fewest := fewest_clients(config)):
                 raise UserError(
                     f"privacy.dp = distributed: expected a sum of at least {fewest} clients, for "
@@ -153,7 +149,6 @@ def admit(task: str, message: Message, context: Context) -> Budget:
 
 
 def _check_noise(task: str, config: RunConfig, terms: NodeTerms) -> None:
-    """Refuse less noise than the operator demands."""
     minimum, settings = terms.min_noise_multiplier, config.privacy
     if not minimum and terms.max_epsilon == inf:
         return
@@ -178,27 +173,23 @@ def count_task(
 ) -> None:
     """Record that a run trains or validates here once more; nothing if the node has no bounds.
 
-    The file is on the device when this returns. Processes take turns.
-
     Raises
     ------
     UserError : the node does not allow this task, and nothing was written; or the file is damaged
     """
     if task not in _KIND or not terms.counted:
         return
-    run, path = str(messages.config_of(message)[keys.RUN]), folder / TRAININGS
-    # Each message has a process of its own, and two may train at once.
-    with disk_of(folder), private_lock(folder / f".{TRAININGS}.lock", timeout=_SECONDS):
-        runs = _read(path)
-        counts = runs.setdefault(run, {_TRAININGS: {}, _VALIDATIONS: {}})
-        tasks = counts[_KIND[task]]
-        digest = _digest(message)
+    run, kind, digest = str(messages.config_of(message)[keys.RUN]), _KIND[task], _digest(message)
+    expected = (
+        "how often runs have trained here; restore it from a copy, or delete it to count from "
+        "nothing"
+    )
+    with disk_of(folder), ledger(folder / TRAININGS, {"runs": {}}, _counts, expected) as content:
+        runs = content["runs"]
+        tasks = runs.setdefault(run, {_TRAININGS: {}, _VALIDATIONS: {}})[kind]
         tasks[digest] = tasks.get(digest, 0) + 1
         # Before it is written, as a refused task does not take place.
-        _refuse(run, runs, _KIND[task], terms, fraction)
-        # On the device before the task begins, so that the count outlives a kill.
-        with atomic_file(path, lasting=True) as file:
-            file.write((json.dumps({"runs": runs}, indent=1) + "\n").encode())
+        _refuse(run, runs, kind, terms, fraction)
 
 
 def _refuse(
@@ -228,7 +219,7 @@ def _refuse(
 
 
 def _digest(message: Message) -> str:
-    """Return a digest of the round and its model, which identify a task of a run."""
+    # Of the round and its model, which identify a task of a run.
     digest = hashlib.sha256(repr(messages.config_of(message).get(keys.ROUND)).encode())
     for name, array in messages.arrays_in(message).items():
         digest.update(f"{name}:{array.dtype}:{array.shape};".encode())
@@ -237,23 +228,16 @@ def _digest(message: Message) -> str:
     return digest.hexdigest()[:32]
 
 
-def _read(path: Path) -> dict[str, _Counts]:
-    try:
-        runs = json.loads(path.read_text("utf-8"))["runs"]
-        return {
+def _counts(content: Any) -> dict[str, dict[str, _Counts]]:
+    return {
+        "runs": {
             str(run): {
                 kind: {str(digest): int(count) for digest, count in counts[kind].items()}
                 for kind in (_TRAININGS, _VALIDATIONS)
             }
-            for run, counts in runs.items()
+            for run, counts in content["runs"].items()
         }
-    except FileNotFoundError:
-        return {}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{path}: expected how often runs have trained here, found a damaged file ({error}); "
-            "restore it from a copy, or delete it to count from nothing"
-        ) from None
+    }
 
 
 def check_start(client: Client, start: State, round_: int, max_change: float) -> float:
@@ -278,7 +262,7 @@ def check_start(client: Client, start: State, round_: int, max_change: float) ->
     if distance > allowed:
         expected = "the initial model of the run's seed in round 1"
         if round_ > 1:
-            expected = f"one within {bound:.3g} ({keys.MAX_CHANGE}) of that of the run's seed"
+            expected = f"one within {bound:.3g} ({keys.MAX_CHANGE}) of the initial model"
         raise UserError(
             f"start model: expected {expected}, found one that differs by {distance:.3g}; this "
             "node does not take part"
@@ -312,14 +296,13 @@ def _seed_model(shape: ModelShape, config: RunConfig) -> tuple[nn.Module, State,
 
 @torch.no_grad()
 def _refuse_parallel(model: PlainModel) -> None:
-    """Refuse a first layer with more than a tenth of its units parallel to another."""
     # Weights without biases: rows that are repeated, scaled or negated are parallel.
     unit = F.normalize(model.backbone.text_weight(), dim=1)
     cosines = (unit @ unit.T).abs().fill_diagonal_(0)
     share = float((cosines > _PARALLEL).any(dim=1).float().mean())
     if share > _MAX_SHARE:
         raise UserError(
-            f"start model: expected a first layer of which at most {_MAX_SHARE:.0%} of the units "
-            f"have weights parallel to those of another, found {share:.0%}: a sum of updates could "
-            "show single rows of the data; this node does not take part"
+            f"start model: expected a first layer where at most {_MAX_SHARE:.0%} of the units have "
+            f"weights parallel to another unit's, found {share:.0%}: a sum of updates could show "
+            "single rows of the data; this node does not take part"
         )

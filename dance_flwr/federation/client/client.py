@@ -17,7 +17,7 @@ from dance_flwr.data.card import CARD
 from dance_flwr.data.graphs.codes import TEST, VAL
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.device import pick_device
-from dance_flwr.federation.client.measured import Measured, largest_class
+from dance_flwr.federation.client.measured import Measured
 from dance_flwr.federation.client.run_files import OwnModel, kind_config, tuning_run
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.federation.privacy.dp import withholds_counts
@@ -198,9 +198,7 @@ class Client:
             probs, labels = {view: each[i] for view, each in split.items()}, self.data.labels[nodes]
             if name == "test":
                 test, card = count({"deployed": probs["deployed"]}, labels), self.data.card
-                largest = largest_class(card.class_names, test.actual)
-                measured = Measured(card.client, test.total, test.correct["deployed"], *largest)
-                measured.keep(self.data.folder, info.run)
+                Measured.of(test, card).keep(self.data.folder, info.run)
             shown = {view: self._countable(each) for view, each in probs.items()}
             counts[name] = count(shown, self._countable(labels))
             # Why (decision 9): sums of exact probabilities, which no budget covers.

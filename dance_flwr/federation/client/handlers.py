@@ -27,8 +27,7 @@ from dance_flwr.federation.client.run_files import keep_calibration, keep_final,
 from dance_flwr.federation.client.uploads import as_upload, noise_step
 from dance_flwr.federation.node_config import client_number, refuse_beyond, run_config_of, terms_of
 from dance_flwr.federation.privacy.dp import ClientMechanism
-from dance_flwr.federation.secagg.client import demands_masks, task_of
-from dance_flwr.federation.secagg.request import refusing_once
+from dance_flwr.federation.secagg.client import demands_masks, refusing_once, task_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
 from dance_flwr.fingerprint import model_fingerprint
@@ -92,7 +91,6 @@ def work(message: Message, context: Context) -> Message:
 
 
 def _do(task: Task, message: Message, context: Context) -> Message:
-    """Run a task with the client of this node's folder, on this node's device."""
     # Why one reading for all (decision 18): averaged models must have the same inputs.
     config = with_choice(run_config_of(context), messages.config_of(message))
     folder = _folder(message, context)

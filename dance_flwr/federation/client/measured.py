@@ -4,14 +4,19 @@ Under differential privacy no count of test nodes leaves a client: only this fil
 model is of use to it.
 """
 
+from __future__ import annotations
+
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dance_flwr.data.card import run_folder
+from dance_flwr.data.card import ClientCard, run_folder
 from dance_flwr.disk import write_json
 from dance_flwr.errors import UserError
+
+if TYPE_CHECKING:  # a report reads the file without torch
+    from dance_flwr.metrics import Counts
 
 MEASURED = "measured.json"
 
@@ -42,15 +47,16 @@ class Measured:
             "class"
         )
 
+    @classmethod
+    def of(cls, test: Counts, card: ClientCard) -> Measured:
+        """Return the measurement by the counts of a client's test nodes."""
+        place = max(range(len(test.actual)), key=test.actual.__getitem__)
+        largest = card.class_names[place], test.actual[place]
+        return cls(card.client, test.total, test.correct["deployed"], *largest)
+
     def keep(self, client_folder: Path, run: str) -> None:
         """Store the measurement in the client's folder of the run."""
         write_json(run_folder(client_folder, run) / MEASURED, asdict(self))
-
-
-def largest_class(names: Sequence[str], nodes: Sequence[int]) -> tuple[str, int]:
-    """Return the name of the class with most nodes, and their number."""
-    place = max(range(len(nodes)), key=nodes.__getitem__)
-    return names[place], nodes[place]
 
 
 def read_measured(client_folder: Path, run: str) -> Measured | None:

@@ -149,7 +149,7 @@ class OwnModel:
                     states.setdefault(kind, {})[name] = file.get_tensor(key)
             kind, share = facts["kind"], facts["share"]
             if kind not in states or not states.keys() <= {*PERSONAL["auto"]}:
-                raise ValueError(f"models {sorted(states)!r:.80} of which {kind!r:.40} is deployed")
+                raise ValueError(f"{kind!r:.40} to deploy among {sorted(states)!r:.80}")
             if type(share) is not float or not 0 <= share <= 1:
                 raise ValueError(f"a share of {share!r:.40}")
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:

@@ -29,8 +29,7 @@ from dance_flwr.federation.privacy.quantiser import (
     quantise,
     update_of,
 )
-from dance_flwr.federation.secagg.request import SumOptions, options_of
-from dance_flwr.federation.secagg.vectors import check_bounded
+from dance_flwr.federation.secagg.sums import SumOptions, check_bounded, options_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.methods.fixed_point import encode_update, to_steps
 

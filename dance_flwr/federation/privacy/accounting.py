@@ -11,11 +11,12 @@ round, rounds are Poisson-sampled Gaussians, composed by their privacy loss dist
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from math import inf, isfinite, sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dance_flwr.disk import atomic_file, private_lock
 from dance_flwr.errors import UserError
@@ -106,6 +107,41 @@ def _library() -> Any:
 
 ACCOUNT = "privacy-account.json"
 _SECONDS = 60.0  # to wait for another process, which holds the lock for milliseconds
+Content = TypeVar("Content")
+
+
+@contextmanager
+def ledger(
+    path: Path, empty: Any, read: Callable[[Any], Content], expected: str
+) -> Iterator[Content]:
+    """Yield the content of a JSON file, and write it back if the block changed it.
+
+    Processes take turns. The file is on the device when the block ends, so that it outlives a kill;
+    after an error in the block nothing is written.
+
+    Parameters
+    ----------
+    empty : the content of a file that does not exist
+    read : converts and checks the parsed JSON
+    expected : "what the file holds; what to do about a damaged one"
+
+    Raises
+    ------
+    UserError : the file is damaged
+    """
+    what, _, remedy = expected.partition("; ")
+    with private_lock(path.with_name(f".{path.name}.lock"), timeout=_SECONDS):
+        try:
+            content = read(json.loads(path.read_text("utf-8")) if path.exists() else empty)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{path}: expected {what}, found a damaged file ({error}); {remedy}"
+            ) from None
+        before = json.dumps(content)
+        yield content
+        if json.dumps(content) != before:
+            with atomic_file(path, lasting=True) as file:
+                file.write((json.dumps(content, indent=1) + "\n").encode())
 
 
 def epsilon_of(cost: float, delta: float) -> float:
@@ -130,8 +166,6 @@ class PrivacyAccount:
     ) -> None:
         """Record an answer with noise sigma, before it is sent.
 
-        The file is on the device when this returns. Processes take turns.
-
         Parameters
         ----------
         allowed : receives the account with this answer; returns the error, or ""
@@ -140,30 +174,22 @@ class PrivacyAccount:
         ------
         UserError : the answer is not allowed, and nothing was written; or the file is damaged
         """
+        expected = (
+            "what this client has spent of its privacy; restore it from a copy. Without it nobody "
+            "knows what was spent: delete it only to start from nothing"
+        )
         # Written first: a crash before the answer leaves costs budget, never privacy.
-        with private_lock(self._path.with_name(f".{ACCOUNT}.lock"), timeout=_SECONDS):
-            runs = self.read()
+        with ledger(self._path, {"runs": {}}, _costs, expected) as account:
+            runs = account["runs"]
             # Squares of inverse multipliers add up over rounds and runs, epsilons do not.
             runs[run] = runs.get(run, 0.0) + noise_multiplier**-2
             if fault := allowed(runs):
                 raise UserError(fault)
-            with atomic_file(self._path, lasting=True) as file:
-                file.write((json.dumps({"runs": runs}, indent=1) + "\n").encode())
 
-    def read(self) -> dict[str, float]:
-        """Return the account; empty before the first answer."""
-        try:
-            runs = json.loads(self._path.read_text("utf-8"))["runs"]
-            account = {str(run): float(cost) for run, cost in runs.items()}
-            # A negative cost would give budget back.
-            if not all(isfinite(cost) and cost >= 0 for cost in account.values()):
-                raise ValueError("costs that are not numbers from 0")
-        except FileNotFoundError:
-            return {}
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise UserError(
-                f"{self._path}: expected what this client has spent of its privacy, found a "
-                f"damaged file ({error}); restore it from a copy. Without it nobody knows what was "
-                "spent: delete it only to start from nothing"
-            ) from None
-        return account
+
+def _costs(content: Any) -> dict[str, dict[str, float]]:
+    account = {str(run): float(cost) for run, cost in content["runs"].items()}
+    # A negative cost would give budget back.
+    if not all(isfinite(cost) and cost >= 0 for cost in account.values()):
+        raise ValueError("costs that are not numbers from 0")
+    return {"runs": account}

@@ -264,7 +264,6 @@ class ClippingNorm:
 
 
 def _bit_deviation(config: RunConfig) -> float:
-    """Return the standard deviation of a client's noise on its bit."""
     return (
         noise_multiplier(config) / sqrt(fewest_clients(config))
         if config.privacy.dp == "distributed"

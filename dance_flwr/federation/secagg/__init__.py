@@ -6,8 +6,8 @@ et al. 2020), here on the app's own messages (decision 8). Its stages: clients s
 pair (collect), sign who is in the sum (survivors), and reveal what removes the remaining masks
 (unmask).
 
-- `server` runs the stages, and `reply_checks` checks the answers of `client`.
-- `request` binds all clients of a sum to one request, and checks the requests of the server.
-- `vectors` turns a reply into integers modulo 2^b; `masks` hides them, and the counts once more.
+- `server` runs the stages and checks the answers of `client`.
+- `client` masks replies, and refuses requests that no honest server sends.
+- `sums` turns a reply into integers modulo 2^b; `masks` hides them, and the counts once more.
 - `signatures` binds public keys and survivors to the nodes that they name.
 """

@@ -1,6 +1,12 @@
-"""Secure aggregation at a client: answer the stages of SecAgg+ and mask the app's replies."""
+"""Secure aggregation at a client: answer the stages of SecAgg+, mask replies, check requests.
 
-from collections.abc import Callable, Mapping
+Flower's client counts the ids in a request; a list that names one client three times passes, and
+the shares that come back unmask that client alone. `check_stage` compares sets instead, against the
+active adversary of Bonawitz et al. 2017, "Practical Secure Aggregation".
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -11,7 +17,11 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.flower import (
     SECAGG_CONFIGS,
     SECAGG_STATE,
-    SECAGG_STATE_STAGE,
+    STATE_HELD,
+    STATE_NODE,
+    STATE_SHARES,
+    STATE_STAGE,
+    STATE_THRESHOLD,
     Code,
     FitRes,
     SecAggKey,
@@ -26,26 +36,18 @@ from dance_flwr.federation.flower import (
 from dance_flwr.federation.node_config import run_config_of, terms_of
 from dance_flwr.federation.secagg import masks
 from dance_flwr.federation.secagg.masks import bind_set, hide_numbers
-from dance_flwr.federation.secagg.request import (
-    SumOptions,
-    check_quantisation,
-    check_scale,
-    check_stage,
-    check_unrefused,
-    options_of,
-    public_keys,
-    refusal,
-    refusing_once,
-    request_digest,
-    survivors,
-)
 from dance_flwr.federation.secagg.signatures import SumSigner, forget_signed
-from dance_flwr.federation.secagg.vectors import (
+from dance_flwr.federation.secagg.sums import (
     MAX_BITS,
+    MIN_CLIENTS,
     MetricLayout,
+    SumOptions,
     check_bounded,
     encode_integers,
+    options_of,
     pack_bits,
+    refusal,
+    request_digest,
 )
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
@@ -55,6 +57,10 @@ Handler = Callable[[Message, Context], Message]
 # Whether the handler's reply will be masked; only the collect stage sets it, around the handler. A
 # context variable, since the simulation answers for several clients in one process.
 _COLLECTING: ContextVar[bool] = ContextVar("collecting", default=False)
+# Flower's parameters of quantisation, in the order of `SumFormat.quantisation`.
+_QUANTISATION = ("max_weight", "clipping_range", "target_range", "mod_range")
+_SCALE = "dance-flwr-scale"  # of the run's first sum
+_REFUSED = "dance-flwr-refused"  # whether an answer had to be refused in this run
 
 
 def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
@@ -74,12 +80,16 @@ def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
     over = True
     try:
         reply = _answer(stage, message, context, handler)
-        over = stage_of(context) == SecAggStage.UNMASK
+        over = _state(context).get(STATE_STAGE, SecAggStage.UNMASK) == SecAggStage.UNMASK
     except UserError as error:
         return messages.error_reply(message, str(error))
     finally:
         if over:
-            _forget(context)
+            # Keys, shares and what was signed. Flower's mod then accepts only a setup, which draws
+            # new keys.
+            ended = ConfigRecord({STATE_STAGE: SecAggStage.UNMASK})
+            context.state.config_records[SECAGG_STATE] = ended
+            forget_signed(context)
     return reply
 
 
@@ -92,13 +102,13 @@ def _answer(stage: ConfigRecord, message: Message, context: Context, handler: Ha
         return _collect(message, context, handler)
     if kind == SecAggStage.SHARE_KEYS:
         # Before any secret is shared, as shares are encrypted for these keys.
-        signer.check_keys(public_keys(stage))
+        signer.check_keys(_public_keys(stage))
     elif kind == keys.SURVIVORS:
         # Flower's mod does not know this stage.
-        return signer.sign_survivors(*survivors(stage))
+        return signer.sign_survivors(*_survivors(stage))
     elif kind == SecAggStage.UNMASK:
         # The last check: with the shares of this answer the server removes the masks.
-        signer.check_survivors(*survivors(stage))
+        signer.check_survivors(*_survivors(stage))
         # Before the shares leave, so that a client that is killed here has bound its set.
         bind_set(context)
     # Without a request, as shares are exchanged before clients know it.
@@ -108,13 +118,17 @@ def _answer(stage: ConfigRecord, message: Message, context: Context, handler: Ha
 
 
 def _collect(message: Message, context: Context, handler: Handler) -> Message:
-    """Run the handler and mask its reply."""
     if (options := options_of(message)) is None:
         raise refusal("the options of a sum", "none")
     # These checks never read the client's data, so their refusals say nothing of it.
-    check_unrefused(context)
-    check_quantisation(options, _state(context))
-    check_scale(options, context)
+    if _REFUSED in context.state.config_records:
+        raise refusal("a run in which every answer could be summed", "one that could not")
+    # No mask or signature depends on the parameters of quantisation: if the vectors of all clients
+    # but one are multiplied by 0, the sum of all is the vector of that one.
+    state = _state(context)
+    if tuple(state.get(name) for name in _QUANTISATION) != options.form.quantisation:
+        raise refusal("the integers of the sum in its setup", "others")
+    _check_scale(options, context)
     # Why (decision 8): masks of clients with different requests do not cancel.
     request = request_digest(message.content, run_config_of(context))
     with masks.derivation(context.run_id, masks.MASKS, request):
@@ -132,12 +146,37 @@ def _collect(message: Message, context: Context, handler: Handler) -> Message:
     return reply
 
 
-def _forget(context: Context) -> None:
-    """Delete the keys and shares of the sum, and what was signed in it."""
-    # After the last stage Flower's mod accepts only a setup, which draws new keys.
-    over = ConfigRecord({SECAGG_STATE_STAGE: SecAggStage.UNMASK})
-    context.state.config_records[SECAGG_STATE] = over
-    forget_signed(context)
+def _check_scale(options: SumOptions, context: Context) -> None:
+    """Refuse another total weight, or another range of updates, than in the run's first sum.
+
+    A refusal tells the server how the client's weight compares with the total, and its largest
+    change with the range: this allows one guess per run instead of one per round.
+    """
+    # Under noise weights are 1 and updates are within the range: there is nothing to guess.
+    private = context.run_config.get("privacy.dp", "none") != "none"
+    if options.task != keys.TRAIN or private:
+        return
+    scale = [float(options.total_weight), float(options.bound)]
+    first = context.state.config_records.setdefault(_SCALE, ConfigRecord({_SCALE: scale}))
+    if first[_SCALE] != scale:
+        raise refusal(f"total weight and range as before, {first[_SCALE]!r}", f"{scale}")
+
+
+@contextmanager
+def refusing_once(context: Context) -> Iterator[None]:
+    """End the client's part in this run after an answer that cannot be made or summed.
+
+    Such a failure may depend on the data and on the model that the server chose: with a weight of
+    minus infinity, on whether a class is here. In every round it would be one bit per round.
+    Errors of files and memory say nothing of the data.
+    """
+    try:
+        yield
+    except (OSError, MemoryError):
+        raise  # once there is space, the client takes part again
+    except Exception:
+        context.state.config_records[_REFUSED] = ConfigRecord({_REFUSED: True})
+        raise
 
 
 def demands_masks(context: Context) -> bool:
@@ -164,13 +203,8 @@ def task_of(message: Message, context: Context) -> str:
     return options.task if options is not None else message.metadata.message_type
 
 
-def stage_of(context: Context) -> str:
-    """Return the last SecAgg+ stage that this client answered."""
-    return str(_state(context).get(SECAGG_STATE_STAGE, SecAggStage.UNMASK))
-
-
 def _state(context: Context) -> ConfigRecord:
-    """Return the state of Flower's mod after earlier stages; empty before the first."""
+    # Of Flower's mod after earlier stages; empty before the first.
     return context.state.config_records.get(SECAGG_STATE) or ConfigRecord({})
 
 
@@ -188,7 +222,7 @@ def _masked(handler: Handler, options: SumOptions) -> Handler:
         if reply.has_error():  # of the disk, the device or the node's terms, not of the model
             raise UserError(str(reply.error.reason).strip())
         with refusing_once(context):
-            numbers, layout = reply_numbers(message, reply, options)
+            numbers, layout = _reply_numbers(message, reply, options)
         # Flower multiplies by 1 / largest weight = 1 / (2 offset), exactly, and adds the offset.
         vector = options.form.wrap(numbers).astype(np.float64) * (2 * options.form.offset)
         # Why (decision 8): Flower sends weight and metrics in the clear. They are in the vector, so
@@ -201,7 +235,7 @@ def _masked(handler: Handler, options: SumOptions) -> Handler:
     return work
 
 
-def reply_numbers(
+def _reply_numbers(
     message: Message, reply: Message, options: SumOptions
 ) -> tuple[Integers, MetricLayout]:
     """Return a reply as one vector of integers, and the layout of its metrics."""
@@ -221,7 +255,6 @@ def reply_numbers(
 def _update_steps(
     state: Mapping[str, Any], start: Mapping[str, Any], weight: int, options: SumOptions
 ) -> Integers:
-    """Return the update in steps of the sum."""
     # A reply may hold steps already, rounded or with discrete noise: integers instead of floats.
     if not any(state[name].is_floating_point() for name in start):
         return np.concatenate([state[name].numpy().ravel() for name in start])
@@ -230,3 +263,89 @@ def _update_steps(
     # Why (decision 8): Flower would clip silently and change the mean.
     check_bounded(update, share, options.bound)
     return to_steps(update, options.form.levels)
+
+
+def check_stage(stage: ConfigRecord, state: ConfigRecord, min_clients: int = 0) -> None:
+    """Refuse requests that an honest server does not send.
+
+    Parameters
+    ----------
+    stage : the request
+    state : of Flower's mod after the earlier stages of this round
+    min_clients : fewest clients of a sum that stay, by the node's own terms
+
+    Raises
+    ------
+    UserError : the request would let the server read fewer clients' sum than this client agreed to
+    """
+    kind = stage.get(SecAggKey.STAGE)
+    if kind == SecAggStage.SETUP:
+        shares, threshold = _int(stage, SecAggKey.SHARE_NUMBER), _int(stage, SecAggKey.THRESHOLD)
+        if shares < MIN_CLIENTS:
+            raise refusal(f"a sum of at least {MIN_CLIENTS} clients", f"one of {shares}")
+        # Why (decision 8): with half of the shares as threshold, a server could let one half of the
+        # clients remove the masks of some and the other half those of the rest.
+        if not shares < 2 * threshold <= 2 * shares:
+            raise refusal(f"more than half of {shares} shares as threshold", f"{threshold}")
+        if threshold < (fewest := max(min_clients, MIN_CLIENTS)):
+            raise refusal(
+                f"at least {fewest} clients that stay ({keys.MIN_CLIENTS}) as threshold",
+                f"{threshold}",
+            )
+    elif kind == SecAggStage.SHARE_KEYS:
+        _check_count("keys", len(_public_keys(stage)), state, MIN_CLIENTS)
+    elif kind == SecAggStage.COLLECT_MASKED_VECTORS:
+        # The list names the other clients; this one is in the sum too.
+        sources = [*_ids(stage, SecAggKey.SOURCE_LIST), _int(state, STATE_NODE)]
+        _check_unique(sources)
+        _check_count("clients that sent shares", len(sources), state)
+    elif kind in (keys.SURVIVORS, SecAggStage.UNMASK):
+        # The order is checked here, as Flower's mod does not know the stage of survivors: nothing
+        # is signed or unmasked before the masked vector has left.
+        if state.get(STATE_STAGE) != SecAggStage.COLLECT_MASKED_VECTORS:
+            raise refusal("the stages of a sum in their order", f"{kind!r}")
+        alive, dead = _survivors(stage)
+        # Both secrets of one client remove every mask of its vector.
+        if set(alive) & set(dead):
+            raise refusal("a request for one secret of each client", "one for both of one")
+        _check_unique([*alive, *dead])
+        _check_count("living clients", len(alive), state)
+        # As sets: other nodes of the same number would pass a count.
+        held = set(_ids(state, STATE_HELD))
+        if {*alive, *dead} != held:
+            raise refusal(f"a request for the {len(held)} clients of this sum", "one for others")
+    else:
+        raise refusal("a stage of SecAgg+", f"{kind!r}")
+
+
+def _public_keys(stage: ConfigRecord) -> dict[int, Any]:
+    """Return node -> its two public keys in a request to share keys."""
+    names = [name for name in stage if name != SecAggKey.STAGE]
+    _check_unique([int(name) for name in names])
+    return {int(name): stage[name] for name in names}
+
+
+def _survivors(stage: ConfigRecord) -> tuple[list[int], list[int]]:
+    """Return the living and the dead clients that a request names."""
+    return _ids(stage, SecAggKey.ACTIVE_NODE_ID_LIST), _ids(stage, SecAggKey.DEAD_NODE_ID_LIST)
+
+
+def _check_count(what: str, count: int, state: ConfigRecord, minimum: int = 0) -> None:
+    minimum, maximum = max(minimum, _int(state, STATE_THRESHOLD)), _int(state, STATE_SHARES)
+    if not minimum <= count <= maximum:
+        raise refusal(f"{minimum} to {maximum} {what}", f"{count}")
+
+
+def _check_unique(ids: Sequence[int]) -> None:
+    if len(set(ids)) < len(ids):
+        raise refusal("every client once", "one more often")
+
+
+def _int(record: ConfigRecord, key: str) -> int:
+    value: Any = record.get(key, 0)
+    return int(value)
+
+
+def _ids(record: ConfigRecord, key: str) -> list[int]:
+    value: Any = record.get(key, [])
+    return list(value)

@@ -23,7 +23,6 @@ later sum over another one. So any combination of such sums is over at least as 
 import base64
 import hashlib
 import inspect
-import json
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +31,6 @@ from contextvars import ContextVar
 from functools import lru_cache
 from importlib import import_module
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,20 +41,22 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import ConfigRecord, Context, Message
 from numpy.typing import NDArray
 
-from dance_flwr.disk import atomic_file, private_lock
 from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
 from dance_flwr.federation.flower import (
     SECAGG_CONFIGS,
     SECAGG_STATE,
+    STATE_NODE,
+    STATE_OTHERS,
+    STATE_SECRETS,
     SecAggKey,
     bytes_to_ndarray,
     ndarray_to_bytes,
 )
+from dance_flwr.federation.privacy.accounting import ledger
 from dance_flwr.federation.privacy.noise import key_stream
-from dance_flwr.federation.secagg.request import options_of, refusal
 from dance_flwr.federation.secagg.signatures import clients_of, ledger_folder, signer_of
-from dance_flwr.federation.secagg.vectors import MetricLayout
+from dance_flwr.federation.secagg.sums import MetricLayout, options_of, refusal
 from dance_flwr.federation.wire import keys
 
 LOG = logging.getLogger("flwr")
@@ -74,10 +74,6 @@ MASKS, SHARES = "masks", "shares"
 _CONTEXT: ContextVar[bytes] = ContextVar("derivation")
 PARTNERS = "sum-partners.json"
 _BOUND, _COLLECTED = "dance-flwr-bound", "dance-flwr-collected"  # name of a set -> its members
-_SECONDS = 60.0  # to wait for another process, which holds the lock for milliseconds
-# Fields of Flower's stored state: this node, the others, and the secret shared with each, whose
-# private half no shares exist of.
-_NODE, _OTHERS, _SECRETS = "nid", "ss2_dict:K", "ss2_dict:V"
 
 
 @contextmanager
@@ -193,7 +189,7 @@ def hide_numbers(message: Message, reply: Message, context: Context, request: st
     assert options is not None  # Flower has masked the vector of this sum
     form = options.form
     count = MetricLayout.of_record(layout).size * form.digits
-    modulus, node, label = 2**form.bits, int(state[_NODE]), b"numbers|%s|" % request.encode()
+    modulus, node, label = 2**form.bits, int(state[STATE_NODE]), b"numbers|%s|" % request.encode()
     *parts, vector = (bytes_to_ndarray(part) for part in answer[SecAggKey.MASKED_PARAMETERS])
     vector = vector.astype(np.int64)
     numbers = vector[len(vector) - count :]
@@ -206,7 +202,7 @@ def hide_numbers(message: Message, reply: Message, context: Context, request: st
         # Uniform, and so is the sum of all clients' numbers.
         numbers[:] = masks(secrets.token_bytes(32), modulus, [(count,)])[0]
     else:
-        for other, secret in zip(state[_OTHERS], state[_SECRETS], strict=True):
+        for other, secret in zip(state[STATE_OTHERS], state[STATE_SECRETS], strict=True):
             if other in others:
                 pad = masks(label + secret, modulus, [(count,)])[0]
                 # Opposite signs, so that the pads of a pair cancel in the sum.
@@ -218,8 +214,8 @@ def hide_numbers(message: Message, reply: Message, context: Context, request: st
 def bind_set(context: Context) -> None:
     """Bind this client's numbers to the set of the sum that it is about to unmask.
 
-    The file is on the device when this returns. The server's list of survivors is ignored, as
-    without signatures each client could be told another one.
+    The server's list of survivors is ignored, as without signatures each client could be told
+    another one.
     """
     for name, members in context.state.config_records.pop(_COLLECTED, {}).items():
         if _bound(name, context, bind=members) != members:
@@ -255,24 +251,7 @@ def _bound(name: str, context: Context, bind: Any = None) -> Any:
     if folder is None:
         known = context.state.config_records.setdefault(_BOUND, ConfigRecord())
         return known.setdefault(name, bind) if bind else known.get(name)
-    # A deployed node answers each message in a process of its own.
-    with private_lock(folder / f".{PARTNERS}.lock", timeout=_SECONDS):
-        sets = _read(folder / PARTNERS)
-        if bind and name not in sets:
-            sets[name] = bind
-            # On the device before the answer leaves: a set that is lost would let a second one in.
-            with atomic_file(folder / PARTNERS, lasting=True) as file:
-                file.write((json.dumps(sets, indent=1) + "\n").encode())
-        return sets.get(name)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text("utf-8")))
-    except FileNotFoundError:
-        return {}
-    except (TypeError, ValueError) as error:
-        raise UserError(
-            f"{path}: expected the clients of the sums that hold this client's numbers, found a "
-            f"damaged file ({error}); restore it from a copy"
-        ) from None
+    expected = "the clients of the sums that hold this client's numbers; restore it from a copy"
+    with ledger(folder / PARTNERS, {}, dict, expected) as sets:
+        # On the device before the answer leaves: a set that is lost would let a second one in.
+        return sets.setdefault(name, bind) if bind else sets.get(name)

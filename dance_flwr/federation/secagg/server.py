@@ -1,7 +1,12 @@
-"""Secure aggregation at the server: Flower's SecAgg+ workflow on the app's own messages."""
+"""Secure aggregation at the server: Flower's SecAgg+ workflow on the app's own messages.
 
+`masked_sum` runs the stages; `masked_fault` and `unlike_faults` check the replies to each.
+"""
+
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +16,7 @@ from flwr.serverapp import Grid
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
+from dance_flwr.federation.declarations import STAGE_ANSWERS
 from dance_flwr.federation.flower import (
     MAIN_CONFIGS_RECORD,
     MAIN_PARAMS_RECORD,
@@ -29,21 +35,27 @@ from dance_flwr.federation.flower import (
     parameters_to_ndarrays,
 )
 from dance_flwr.federation.secagg import masks
-from dance_flwr.federation.secagg.request import SumOptions, clients_to_stay, request_digest
 from dance_flwr.federation.secagg.signatures import Claim, read_claim, with_claims
-from dance_flwr.federation.secagg.vectors import (
+from dance_flwr.federation.secagg.sums import (
     MAX_BITS,
     MetricLayout,
     SumFormat,
+    SumOptions,
+    clients_to_stay,
     decode_integers,
+    options_of,
+    request_digest,
     unpack_bits,
 )
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.messages import with_content
-from dance_flwr.federation.wire.tensors import arrays_of
+from dance_flwr.federation.wire.rules import content_fault, short_repr
+from dance_flwr.federation.wire.serialization import unpack
+from dance_flwr.federation.wire.tensors import arrays_of, header_of
 from dance_flwr.methods.fixed_point import Integers, Vector
 
 Exchange = Callable[[list[Message]], list[Message]]
+_ALIKE = (keys.NAMES, keys.LENGTHS, keys.MICRO)  # of the layouts of all clients of a sum
 STAGES = ("setup", "share keys", "collect masked vectors", "sign the survivors", "unmask")
 _BEFORE_MASKS = STAGES[:2]
 
@@ -107,7 +119,7 @@ def masked_sum(
     # The server derives masks of clients that dropped out, in the same context.
     with masks.derivation(run, masks.MASKS, digest):
         workflow(grid, context)  # type: ignore[arg-type]
-    # All layouts name the same metrics: `reply_checks.unlike_faults` has refused any other.
+    # All layouts name the same metrics: `unlike_faults` has refused any other.
     layout = MetricLayout.of_record(grid.layouts[0])
     omitted = any(bool(record[keys.OMITTED]) for record in grid.layouts)
     return MaskedSum(capture.clients, capture.total(options.form), layout, omitted)
@@ -211,7 +223,6 @@ class _SumWorkflow(SecAggPlusWorkflow):
         return True
 
     def _drop_absent(self, state: Any) -> bool:
-        """Keep the clients that answered, with the app's message to each of them."""
         state.sampled_node_ids = set(state.active_node_ids)
         state.nid_to_fitins = {
             node: RecordDict(dict(self._contents[node])) for node in state.active_node_ids
@@ -276,3 +287,103 @@ class _StageGrid:
         ]
         records[SECAGG_CONFIGS] = ConfigRecord(answer)
         return with_content(reply, RecordDict(records))
+
+
+# Replies to the stages hold public keys, encrypted shares and masked integers, nothing of the data.
+# One that breaks a rule is an error of its sender, which counts as dropped out in that stage.
+
+
+def masked_fault(request: Message, reply: Message) -> str:
+    """Return the error in the reply to a stage, or "" if it is valid."""
+    wanted: Any = request.content.config_records[SECAGG_CONFIGS]
+    content, stage = reply.content, str(wanted.get(SecAggKey.STAGE))
+    # Records, then entries, then what these must agree on: each check relies on those before it.
+    form = STAGE_ANSWERS.get(stage, {})
+    if fault := content_fault(content, form):
+        return fault
+    answer: Any = content.config_records.get(SECAGG_CONFIGS, {})
+    if stage == SecAggStage.SETUP:
+        same = answer[SecAggKey.PUBLIC_KEY_1] == answer[SecAggKey.PUBLIC_KEY_2]
+        return "expected two public keys, found one twice" if same else ""
+    if stage == SecAggStage.SHARE_KEYS:
+        # A client shares with the others, not with itself.
+        others = {int(name) for name in wanted if name != SecAggKey.STAGE}
+        lists = answer[SecAggKey.DESTINATION_LIST], answer[SecAggKey.CIPHERTEXT_LIST]
+        return _each_once(*lists, others - {request.metadata.dst_node_id})
+    if stage == SecAggStage.UNMASK:
+        nodes = {*wanted[SecAggKey.ACTIVE_NODE_ID_LIST], *wanted[SecAggKey.DEAD_NODE_ID_LIST]}
+        return _each_once(answer[SecAggKey.NODE_ID_LIST], answer[SecAggKey.SHARE_LIST], nodes)
+    return _vectors_fault(request, content) if keys.SECURE_LAYOUT in form else ""
+
+
+def unlike_faults(request: Message, replies: Sequence[Message]) -> list[str]:
+    """Return the error in each of these valid replies given the others, or "" if there is none.
+
+    The clients of a sum send different keys, one layout, and shares of one length: a reply that
+    breaks this makes those of all others useless.
+    """
+    stage = request.content.config_records[SECAGG_CONFIGS].get(SecAggKey.STAGE)
+    answers: list[Any] = [reply.content.config_records.get(SECAGG_CONFIGS, {}) for reply in replies]
+    if stage == SecAggStage.SETUP:
+        pairs = [set(answer.values()) for answer in answers]
+        # Nobody can say which of two clients owns the key that both sent: both are out.
+        seen = Counter(key for pair in pairs for key in pair)
+        fault = "expected public keys of its own, found one of another client"
+        return [fault if any(seen[key] > 1 for key in pair) else "" for pair in pairs]
+    if stage == SecAggStage.COLLECT_MASKED_VECTORS:
+        records = [reply.content.config_records[keys.SECURE_LAYOUT] for reply in replies]
+        layouts = [str([record[name] for name in _ALIKE]) for record in records]
+        return _unusual(layouts, "the metrics of most clients")
+    if stage == SecAggStage.UNMASK:
+        lengths = []
+        for answer in answers:
+            shares = map(len, answer[SecAggKey.SHARE_LIST])
+            by_node = zip(answer[SecAggKey.NODE_ID_LIST], shares, strict=True)
+            lengths.append(str(sorted(by_node)))
+        return _unusual(lengths, "shares as long as those of most clients")
+    return [""] * len(replies)
+
+
+def _unusual(values: Sequence[str], expected: str) -> list[str]:
+    usual = Counter(values).most_common(1)
+    return ["" if v == usual[0][0] else f"expected {expected}, found others" for v in values]
+
+
+def _each_once(nodes: Sequence[int], values: Sequence[bytes], expected: set[int]) -> str:
+    if len(values) != len(nodes) or len(set(nodes)) != len(nodes) or set(nodes) != expected:
+        return (
+            f"expected one entry for each of {len(expected)} nodes, found {short_repr(list(nodes))}"
+        )
+    return ""
+
+
+def _vectors_fault(request: Message, content: RecordDict) -> str:
+    """Return an error unless masked vectors are as long as the request and the layout say."""
+    layout: Any = content.config_records[keys.SECURE_LAYOUT]
+    options = options_of(request)
+    assert options is not None  # it is this server's own request
+    if len({len(layout[name]) for name in _ALIKE}) > 1:
+        return "expected a length and a kind of each metric, found more or fewer"
+    # A sum of counts has no model: its vector holds the numbers alone.
+    weights = 0
+    if options.task == keys.TRAIN:
+        arrays = unpack(request).content.array_records[keys.ARRAYS].values()
+        weights = sum(prod(array.shape) for array in arrays)
+    numbers = MetricLayout.of_record(layout).size * options.form.digits
+    vectors: Any = content.config_records[SECAGG_CONFIGS][SecAggKey.MASKED_PARAMETERS]
+    for vector, count in zip(vectors, (1, weights + numbers), strict=True):
+        front, size = _front(count, options.form.bits)
+        if len(vector) != size or not vector.startswith(front):
+            return (
+                f"expected {count} masked integers of {options.form.bits} bits, found other bytes"
+            )
+    return ""
+
+
+def _front(count: int, bits: int) -> tuple[bytes, int]:
+    """Return the first bytes of n masked integers of b bits, and the number of all bytes."""
+    if bits < MAX_BITS:
+        return count.to_bytes(8, "little"), 8 + -(-count * bits // 8)
+    # The header is compared with the only one that honest clients write, never parsed.
+    header = header_of("uint32", (count,))
+    return header, len(header) + 4 * count

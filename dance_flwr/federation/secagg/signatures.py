@@ -13,7 +13,7 @@ clients. A node without `peer-keys` demands no signatures.
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -32,9 +32,15 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from dance_flwr.config.paths import state_root
 from dance_flwr.errors import UserError
-from dance_flwr.federation.flower import SECAGG_CONFIGS, SECAGG_STATE, SecAggKey
+from dance_flwr.federation.flower import (
+    SECAGG_CONFIGS,
+    SECAGG_STATE,
+    STATE_SHARES,
+    STATE_THRESHOLD,
+    SecAggKey,
+)
 from dance_flwr.federation.node_config import client_number
-from dance_flwr.federation.secagg.request import SHARES, THRESHOLD, digest, refusal, statement
+from dance_flwr.federation.secagg.sums import digest, refusal, statement
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.messages import with_content
 
@@ -182,42 +188,6 @@ def keys_text(run: int, node: int, client: int, public: Sequence[bytes]) -> byte
     return statement("keys", run=run, node=node, client=client, keys=list(public))
 
 
-def survivors_text(run: int, total: str, alive: Iterable[int], dead: Iterable[int]) -> bytes:
-    """Return a client's statement before it unmasks: whose vectors are in this sum.
-
-    Parameters
-    ----------
-    total : the `sum_digest`
-    alive, dead : the nodes whose vectors are in the sum, and those that left before
-    """
-    # Sorted, as clients sign the set, whatever the order of the server's list.
-    return statement("survivors", run=run, sum=total, alive=sorted(alive), dead=sorted(dead))
-
-
-def sum_digest(
-    shares: int,
-    threshold: int,
-    public: Mapping[int, Sequence[bytes]],
-    clients: Mapping[int, int],
-) -> str:
-    """Return a digest of the parameters of a sum and all its public keys.
-
-    Parameters
-    ----------
-    public : node -> two public keys
-    clients : node -> number of its client, as far as it is claimed
-    """
-    # Why (decision 8): the keys of every sum are new, so that a signature is valid in one alone.
-    rows = [[node, clients.get(node, -1), *public[node]] for node in sorted(public)]
-    return digest("sum", shares=shares, threshold=threshold, keys=rows)
-
-
-def with_claim(message: Message, claim: Claim) -> Message:
-    """Return a reply with the client's signature."""
-    record = ConfigRecord({keys.CLIENT: claim.client, keys.SIGNATURE: claim.signature})
-    return _with(message, record)
-
-
 def read_claim(reply: Message) -> Claim | None:
     """Return the signature of a reply; None if it is missing or incomplete."""
     record: Any = reply.content.config_records.get(keys.SIGNED, {}) if reply.has_content() else {}
@@ -273,7 +243,8 @@ class Signer:
         """Return a reply with this node's signature of a text, if it has a key."""
         if self.key is None:
             return reply
-        return with_claim(reply, Claim(self.client, sign(self.key, text)))
+        record = ConfigRecord({keys.CLIENT: self.client, keys.SIGNATURE: sign(self.key, text)})
+        return _with(reply, record)
 
     def accepts(self, claim: Claim | None, text: bytes) -> bool:
         """Whether a claim is valid for a client with a known key."""
@@ -366,7 +337,10 @@ class SumSigner:
         # Shares and threshold of the setup, as stored by Flower's mod: a later request could name
         # others.
         flower: Any = self._state[SECAGG_STATE]
-        this_sum = sum_digest(flower[SHARES], flower[THRESHOLD], public, clients)
+        # Why (decision 8): the keys of every sum are new, so that a signature is valid in it alone.
+        rows = [[node, clients.get(node, -1), *public[node]] for node in sorted(public)]
+        agreed = {"shares": flower[STATE_SHARES], "threshold": flower[STATE_THRESHOLD]}
+        this_sum = digest("sum", **agreed, keys=rows)
         known = clients if me.peers else {}  # without the others' keys anyone may have claimed it
         self._state[_STATE] = ConfigRecord(
             {_SUM: this_sum, _NODES: list(known), _CLIENTS: list(known.values())}
@@ -400,7 +374,7 @@ class SumSigner:
             if node in alive and claim.client == clients.get(node) and me.accepts(claim, text)
         }
         # As many as are needed to unmask: fewer could have signed a set that others do not know.
-        threshold: Any = self._state[SECAGG_STATE][THRESHOLD]
+        threshold: Any = self._state[SECAGG_STATE][STATE_THRESHOLD]
         if len(agreed) < threshold:
             raise refusal(f"{threshold} clients that signed the same survivors", f"{len(agreed)}")
 
@@ -411,4 +385,6 @@ class SumSigner:
         return self._state[_STATE]
 
     def _survivors(self, alive: Sequence[int], dead: Sequence[int]) -> bytes:
-        return survivors_text(self._signer.run, str(self._signed[_SUM]), alive, dead)
+        facts = {"run": self._signer.run, "sum": str(self._signed[_SUM])}
+        # Sorted, as clients sign the set, whatever the order of the server's list.
+        return statement("survivors", **facts, alive=sorted(alive), dead=sorted(dead))

@@ -7,18 +7,32 @@ one client, or as their sum over clients under masks, which hide single ones.
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Message, RecordDict
 
 from dance_flwr import events
-from dance_flwr.client_data.reading_probe import MAX_PROBED
+from dance_flwr.client_data.reading_probe import MAX_PROBED, is_settled, readings
 from dance_flwr.config.sections import FLOAT32, INT8
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.checks import MAX_CLASS_NAME, MAX_CLASSES
+from dance_flwr.federation.declarations import (
+    EXCHANGED,
+    GREETING,
+    MAX_NAME,
+    MAX_NODES,
+    MAX_TOKENS,
+    SEALED,
+    counts,
+    evaluated,
+    mixture_losses,
+    schema,
+    trained,
+    training_metrics,
+    weighed,
+)
 from dance_flwr.federation.flower import SECAGG_CONFIGS
 from dance_flwr.federation.privacy.dp import clip, update_bound
 from dance_flwr.federation.privacy.quantiser import (
@@ -27,21 +41,16 @@ from dance_flwr.federation.privacy.quantiser import (
     expected_types,
     scales_fault,
 )
-from dance_flwr.federation.secagg.reply_checks import SIGNED, masked_fault, unlike_faults
-from dance_flwr.federation.server.reading import vote_size
+from dance_flwr.federation.secagg.server import masked_fault, unlike_faults
 from dance_flwr.federation.wire import keys, messages
-from dance_flwr.federation.wire.counts import PER_CLASS
 from dance_flwr.federation.wire.rules import (
-    FLAG,
     MAX_NUMBER,
-    Form,
     Rule,
+    Table,
     content_fault,
     entries_fault,
-    list_of,
     real,
     short_repr,
-    text,
     whole,
 )
 from dance_flwr.federation.wire.tensors import array_fault
@@ -50,48 +59,18 @@ from dance_flwr.methods import final_views, get_spec
 from dance_flwr.methods.contract import Uplink
 from dance_flwr.methods.server_side import ServerSide, State, Upload
 from dance_flwr.methods.upload_checks import NormHistory, model_fault, norm_bounds, update_norm
-from dance_flwr.metrics import COUNTS, PHASES, TOKEN_COUNTS
-from dance_flwr.nn.calibration import BINS, TEMPERATURES
-from dance_flwr.nn.mixture import MAX_LOSS, THOUSANDTHS, candidates
+from dance_flwr.nn.mixture import candidates
 
 LOG = logging.getLogger("flwr")
-MAX_NODES = 2**31 - 1  # of one client
-MAX_TOKENS = 2**40  # of one client in one run; as many calls or milliseconds
-_MAX_ARRAYS, _NAME = 100_000, 200  # _NAME: characters
-# By the annotation of a field, so that a field that is added to an answer has a rule.
-_BY_TYPE: dict[str, Rule] = {
-    "int": whole(),
-    "bool": FLAG,
-    "str": text(_NAME),
-    "tuple[str, ...]": list_of(text(MAX_CLASS_NAME), 1, MAX_CLASSES),
-    "tuple[int, ...]": list_of(whole(0, MAX_PROBED), 0, 0),
-}
+_MAX_ARRAYS = 100_000
 
 
-def _table_of(answer: type) -> dict[str, Rule]:
-    return {field.name: _BY_TYPE[str(field.type)] for field in fields(answer)}
-
-
-# What each answer holds; `ReplyChecks` adds what depends on the run or on the client.
-_HELLO = _table_of(messages.Hello)
-_SCHEMA = _table_of(messages.Schema)
-_SCHEMA |= {"text_dim": whole(1), keys.SCHEMA_NODES: whole(0, MAX_NODES)}
-_SEAL: Form = {keys.CONFIG: (ConfigRecord, {keys.EVIDENCE_SHA256: text(64)})}
-_EXCHANGE: Form = {keys.EXCHANGED: (ArrayRecord, None)}
-_TRAINING: dict[str, Rule] = {
-    keys.LOSS: real(),
-    **dict.fromkeys(COUNTS, whole()),
-    **dict.fromkeys(map(keys.seconds_of, PHASES), real(0)),
-}
-_COUNTS: Form = {keys.METRICS: (MetricRecord, None)}  # see `CountRules`
-_MODEL_NAMES: Form = {
-    keys.CONFIG: (ConfigRecord, dict.fromkeys((keys.LLM, keys.TOKENISER), text(_NAME)))
-}
-# Split -> the largest sum of a node, and how many sums there are.
-_CALIBRATION = {
-    "val": (MAX_LOSS, len(TEMPERATURES)),
-    "test": (2 * THOUSANDTHS, len(TEMPERATURES) * BINS),
-}
+def vote_size(config: RunConfig) -> int:
+    """Return the number of a client's votes on the reading; 0 if there is no vote."""
+    # Why (decision 18): votes are exact counts of validation nodes, which no privacy budget covers.
+    if config.privacy.dp != "none" or is_settled(config):
+        return 0
+    return 2 * len(readings(config))
 
 
 def hello_fault(request: Message, reply: Message) -> str:
@@ -100,19 +79,13 @@ def hello_fault(request: Message, reply: Message) -> str:
 
 
 class ReplyChecks:
-    """The checks of the replies of one run."""
+    """The checks of the replies of one run, against their declarations."""
 
     def __init__(self, config: RunConfig) -> None:
         self._config, spec = config, get_spec(config.method)
-        # Under masks only the sum of the votes is known, as that of the sizes.
-        votes = 0 if config.privacy.secure_aggregation else vote_size(config)
-        rules = _SCHEMA | {"reading_votes": list_of(whole(0, MAX_PROBED), votes, votes)}
-        self._schema: Form = {keys.CONFIG: (ConfigRecord, rules)}
         # A method of sums sends no statistics: what its spec does not declare is refused.
-        extra = [keys.STATISTICS] if spec.uplink is Uplink.EACH else []
-        extra += [keys.SCALES] if config.upload_precision == INT8 else []
-        self._beside_model: Form = dict.fromkeys(extra, (ArrayRecord, None))
-        self._views = (*final_views(config), "deployed")
+        self._beside_model = [keys.STATISTICS] if spec.uplink is Uplink.EACH else []
+        self._beside_model += [keys.SCALES] if config.upload_precision == INT8 else []
         self._nodes: dict[int, int] = {}
         self._classes = 0
 
@@ -132,34 +105,32 @@ class ReplyChecks:
         if SECAGG_CONFIGS in request.content.config_records:
             return masked_fault(request, reply)
         kind, content = request.metadata.message_type, reply.content
-        # No more than the client described before the run: a later lie contradicts an earlier one.
-        nodes = self._nodes.get(request.metadata.dst_node_id, MAX_NODES)
         if kind == keys.HELLO:
             return _greeting_fault(content)
         if kind == keys.DESCRIBE:
-            return content_fault(content, self._schema)
-        if kind == keys.SEAL:
-            return content_fault(content, _SEAL)
-        if kind == keys.EXCHANGE:
-            return content_fault(content, _EXCHANGE)
+            # Under masks only the sums of votes and of sizes are known.
+            masks = self._config.privacy.secure_aggregation
+            return content_fault(content, schema(0 if masks else vote_size(self._config)))
+        if kind in (keys.SEAL, keys.EXCHANGE):
+            return content_fault(content, SEALED if kind == keys.SEAL else EXCHANGED)
+        # No more than the client described before the run: a later lie contradicts an earlier one.
+        nodes = self._nodes.get(request.metadata.dst_node_id, MAX_NODES)
         if kind == keys.TRAIN:
-            rules = _TRAINING | self._weight_rules(nodes)
-            form: Form = {keys.ARRAYS: (ArrayRecord, None), keys.METRICS: (MetricRecord, rules)}
-            return content_fault(content, form, self._beside_model)
-        if kind != keys.EVALUATE:
-            return ""
-        config = messages.config_of(request)
+            metrics = training_metrics(*self._weight_rules(nodes))
+            return content_fault(content, trained(metrics, self._beside_model))
+        return self._scores_fault(messages.config_of(request), content, nodes)
+
+    def _scores_fault(self, asked: Mapping[str, Any], content: RecordDict, nodes: int) -> str:
         metrics: Mapping[str, Any] = content.metric_records.get(keys.METRICS, {})
-        if config.get(keys.PERSONALISE, False):
-            rules = _losses_rules(metrics, self._config, nodes)
-            return content_fault(content, {keys.METRICS: (MetricRecord, rules)})
-        final = config.get(keys.FINAL, False)
-        calibrated = self._config.privacy.dp == "none"
+        if asked.get(keys.PERSONALISE, False):
+            table = mixture_losses(nodes, len(candidates(self._config.personal)), metrics)
+            return content_fault(content, evaluated(table, final=False))
+        final = asked.get(keys.FINAL, False)
+        splits = ("val", "test") if final else ("val",)
         tokens = whole(0, MAX_TOKENS)
-        counts = CountRules(self._views, whole(0, nodes), self._classes, tokens, calibrated)
-        return content_fault(content, {**_COUNTS, **(_MODEL_NAMES if final else {})}) or (
-            counts.fault(metrics, ("val", "test") if final else ("val",))
-        )
+        table = counts_of(self._config, splits, nodes, metrics, self._classes, tokens)
+        fault = content_fault(content, evaluated(table, final=final))
+        return fault or counts_fault(metrics, splits)
 
     def alike(self, request: Message, replies: Sequence[Message]) -> list[Message]:
         """Return the replies to one batch, with an error for each that differs from the majority.
@@ -167,21 +138,16 @@ class ReplyChecks:
         Answers to EVALUATE must count the same views, as a sum over some views in some replies has
         the wrong number of nodes; those of a masked stage must fit together.
         """
-        masked = SECAGG_CONFIGS in request.content.config_records
-        if request.metadata.message_type != keys.EVALUATE and not masked:
-            return list(replies)
         valid = [reply for reply in replies if not reply.has_error()]
-        if request.metadata.message_type == keys.EVALUATE:
-            names = [sorted(messages.metrics_of(reply.content)) for reply in valid]
-            usual = Counter(map(tuple, names)).most_common(1)
-            found = [
-                ""
-                if tuple(each) == usual[0][0]
-                else f"expected the counts of most clients, found {short_repr(each)}"
-                for each in names
-            ]
-        else:
+        if SECAGG_CONFIGS in request.content.config_records:
             found = unlike_faults(request, valid)
+        elif request.metadata.message_type == keys.EVALUATE:
+            names = [tuple(sorted(messages.metrics_of(reply.content))) for reply in valid]
+            usual = Counter(names).most_common(1)
+            expected = "expected the counts of most clients, found"
+            found = ["" if n == usual[0][0] else f"{expected} {short_repr(list(n))}" for n in names]
+        else:
+            return list(replies)
         # By identity, as two replies may be equal.
         faults = dict(zip(map(id, valid), found, strict=True))
         return [
@@ -191,15 +157,14 @@ class ReplyChecks:
             for reply in replies
         ]
 
-    def _weight_rules(self, nodes: int) -> dict[str, Rule]:
+    def _weight_rules(self, nodes: int) -> tuple[Rule, Rule | None]:
         privacy = self._config.privacy
         # Why (decision 9): under differential privacy, all clients weigh the same.
         if privacy.dp != "none":
-            bit = {keys.UNCLIPPED: real(0, 1)} if privacy.clipping == "adaptive" else {}
-            return {keys.WEIGHT: whole(1, 1), **bit}
+            return whole(1, 1), real(0, 1) if privacy.clipping == "adaptive" else None
         # A client may have no labelled node, or no node at all.
         least = int(nodes > 0 and self._config.aggregate_weight != "labelled")
-        return {keys.WEIGHT: whole(least, nodes)}
+        return whole(least, nodes), None
 
 
 def total_fault(
@@ -213,93 +178,63 @@ def total_fault(
     largest : sum of all clients' weights (TRAIN) or nodes (EVALUATE)
     """
     if task == keys.WEIGH:
-        sums = {keys.WEIGHT: whole(1), keys.NODES: whole(), keys.ENCODER_TOKENS: whole()}
-        if votes := vote_size(config):
-            sums[keys.READING_VOTES] = list_of(whole(0, config.clients * MAX_PROBED), votes, votes)
-        return entries_fault(metrics, sums)
+        return entries_fault(metrics, weighed(vote_size(config), config.clients * MAX_PROBED))
     if task == keys.TRAIN:
         # Bounded for all clients together: under masks nobody sees whose number is false.
-        table = _TRAINING | {keys.WEIGHT: whole(1, largest)}
-        if config.privacy.dp != "none" and config.privacy.clipping == "adaptive":
-            table[keys.UNCLIPPED] = real()
+        adaptive = config.privacy.dp != "none" and config.privacy.clipping == "adaptive"
+        table = training_metrics(whole(1, largest), real() if adaptive else None)
         return entries_fault(metrics, table)
     if keys.LOSSES in metrics:
-        return entries_fault(metrics, _losses_rules(metrics, config, largest))
+        size = len(candidates(config.personal))
+        return entries_fault(metrics, mixture_losses(largest, size, metrics))
+    splits = [split for split in ("val", "test") if keys.total_of(split) in metrics] or ["val"]
+    fault = entries_fault(metrics, counts_of(config, splits, largest, metrics))
+    return fault or counts_fault(metrics, splits)
+
+
+def counts_of(
+    config: RunConfig,
+    splits: Sequence[str],
+    nodes: int,
+    metrics: Mapping[str, Any],
+    classes: int = 0,
+    tokens: Rule | None = None,
+) -> Table:
+    """Declare the metrics of an answer to EVALUATE in a run, with up to so many nodes."""
     views = (*final_views(config), "deployed")
-    splits = [split for split in ("val", "test") if keys.total_of(split) in metrics]
-    rules = CountRules(views, whole(0, largest), calibrated=config.privacy.dp == "none")
-    return rules.fault(metrics, splits or ["val"])
+    scored = metrics if config.privacy.dp == "none" else None
+    return counts(splits, views, whole(0, nodes), classes, tokens or whole(), scored)
 
 
-@dataclass(frozen=True)
-class CountRules:
-    """The rules of an answer to EVALUATE, of one client or summed over several.
-
-    Attributes
-    ----------
-    views : that it may count; it must count "deployed"
-    nodes : rule for every count of nodes
-    classes : their number; 0 = unknown
-    tokens : rule for every count of tokens over the run; they come with the test split
-    calibrated : whether sums for the calibration come with them, too
-    """
-
-    views: Sequence[str]
-    nodes: Rule
-    classes: int = 0
-    tokens: Rule = field(default_factory=whole)
-    calibrated: bool = False
-
-    def fault(self, metrics: Mapping[str, Any], splits: Sequence[str]) -> str:
-        """Return the error in an answer that must count these splits, or "" if it is valid."""
-        by_class = list_of(self.nodes, self.classes, self.classes or MAX_CLASSES)
-        table: dict[str, Rule] = {keys.WEIGHT: self.nodes}
-        optional = {keys.correct_of(split, view) for split in splits for view in self.views}
-        # A method may count fewer views than it has, but the deployed one is what is validated.
-        optional -= {keys.correct_of(split, "deployed") for split in splits}
-        # Tokens of the run come once, with the counts of the final model.
-        if "test" in splits:
-            table |= {keys.tokens_of(name): self.tokens for name in TOKEN_COUNTS}
-            for split, (largest, size) in _CALIBRATION.items() if self.calibrated else ():
-                # A total that is no whole number breaks its own rule.
-                nodes = n if type(n := metrics.get(keys.total_of(split))) is int else 0
-                rule = list_of(whole(0, largest * nodes), size, size)
-                table[keys.calibration_of(split)] = rule
-        for split in splits:
-            table[keys.total_of(split)] = self.nodes
-            table |= {keys.correct_of(split, view): self.nodes for view in self.views}
-            table |= {keys.per_class(split, name): by_class for name in PER_CLASS}
-        if fault := entries_fault(metrics, table, optional):
+def counts_fault(metrics: Mapping[str, Any], splits: Sequence[str]) -> str:
+    """Return where the counts of an answer to EVALUATE disagree, or "" if they fit together."""
+    # The weight of an evaluation is its number of nodes, so that it follows from the counts.
+    if metrics[keys.WEIGHT] != (total := sum(metrics[keys.total_of(s)] for s in splits)):
+        return f"expected {keys.WEIGHT} {total}, found {metrics[keys.WEIGHT]}"
+    for split in splits:
+        if fault := _split_fault(metrics, split):
             return fault
-        # The weight of an evaluation is its number of nodes, so that it follows from the counts.
-        if metrics[keys.WEIGHT] != (total := sum(metrics[keys.total_of(s)] for s in splits)):
-            return f"expected {keys.WEIGHT} {total}, found {metrics[keys.WEIGHT]}"
-        for split in splits:
-            if fault := _counts_fault(metrics, split):
-                return fault
-        for what in ("chunks", "tokens"):
-            once, all_ = (
-                metrics.get(keys.tokens_of(f"{of}_{what}"), 0) for of in ("distinct", "evidence")
-            )
-            if once > all_:
-                return f"expected at most {all_} distinct {what} of evidence, found {once}"
-        return ""
+    for what in ("chunks", "tokens"):
+        once, all_ = (
+            metrics.get(keys.tokens_of(f"{of}_{what}"), 0) for of in ("distinct", "evidence")
+        )
+        if once > all_:
+            return f"expected at most {all_} distinct {what} of evidence, found {once}"
+    return ""
 
 
-def _counts_fault(metrics: Mapping[str, Any], split: str) -> str:
-    """Return where hits, classes and nodes disagree, as all count the same nodes."""
+def _split_fault(metrics: Mapping[str, Any], split: str) -> str:
     total = metrics[keys.total_of(split)]
-    hits, predicted, actual = (metrics[keys.per_class(split, name)] for name in PER_CLASS)
-    lengths = {len(hits), len(predicted), len(actual)}
+    hits, predicted, actual = (metrics[keys.per_class(split, name)] for name in messages.PER_CLASS)
     deployed = metrics[keys.correct_of(split, "deployed")]
-    largest = max(
-        value for key, value in metrics.items() if key.startswith(keys.correct_of(split, ""))
-    )
+    prefix = keys.correct_of(split, "")
+    largest = max(value for key, value in metrics.items() if key.startswith(prefix))
     # In every view, even one without counts by class.
     if largest > total:
         return f"expected at most {total} hits on {split}, found {largest}"
     # Each node has one label and one prediction, so sums over classes are those of the split.
-    if len(lengths) > 1 or (sum(predicted), sum(actual), sum(hits)) != (total, total, deployed):
+    lengths, sums = {len(hits), len(predicted), len(actual)}, (sum(predicted), sum(actual))
+    if len(lengths) > 1 or (*sums, sum(hits)) != (total, total, deployed):
         return (
             f"expected {total} nodes and {deployed} hits over the classes of {split}, found others"
         )
@@ -307,15 +242,6 @@ def _counts_fault(metrics: Mapping[str, Any], split: str) -> str:
     # Hits of a class are among its nodes, and among the nodes with that prediction.
     over = [place for place, row in rows if row[0] > min(row)]
     return f"expected fewer hits than nodes in class {over[0]} of {split}" if over else ""
-
-
-def _losses_rules(metrics: Mapping[str, Any], config: RunConfig, nodes: int) -> dict[str, Rule]:
-    """Return the rules of the losses of mixtures on up to this many nodes."""
-    scored = metrics.get(keys.WEIGHT)
-    largest = MAX_LOSS * (scored if isinstance(scored, int) else 0)
-    each = list_of(whole(0, largest), *[len(candidates(config.personal))] * 2)
-    rules = {keys.WEIGHT: whole(0, nodes), keys.LOSSES: each}
-    return rules | {keys.seconds_of("train"): real(0)}
 
 
 def _whole_fault(request: Message, reply: Message) -> str:
@@ -328,8 +254,8 @@ def _whole_fault(request: Message, reply: Message) -> str:
         if len(record) > _MAX_ARRAYS:
             return f"expected at most {_MAX_ARRAYS} arrays, found {len(record)}"
         for name, array in record.items():
-            if len(name) > _NAME:
-                return f"expected names of at most {_NAME} characters, found {len(name)}"
+            if len(name) > MAX_NAME:
+                return f"expected names of at most {MAX_NAME} characters, found {len(name)}"
             if fault := array_fault(array):
                 return f"{short_repr(name)}: {fault}"
     return ""
@@ -338,13 +264,11 @@ def _whole_fault(request: Message, reply: Message) -> str:
 def _greeting_fault(content: RecordDict) -> str:
     # Why (decision 26): a greeting of another protocol may have other entries; what all have says
     # who sent it, and `join` refuses it with a line that says what to install.
-    stated = dict(content.config_records.get(keys.CONFIG, {}))
+    stated: Mapping[str, Any] = content.config_records.get(keys.CONFIG, {})
     common = {name: stated.get(name) for name in (keys.PARTITION, keys.PROTOCOL)}
-    rules = {name: _HELLO[name] for name in common}
-    if common[keys.PROTOCOL] != PROTOCOL and not entries_fault(common, rules):
+    if common[keys.PROTOCOL] != PROTOCOL and all(map(whole().allows, common.values())):
         return ""
-    greeting: Form = {keys.CONFIG: (ConfigRecord, _HELLO)}
-    return content_fault(content, greeting, {keys.SIGNED: (ConfigRecord, SIGNED)})
+    return content_fault(content, GREETING)
 
 
 def judged_uploads(

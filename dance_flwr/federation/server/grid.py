@@ -13,16 +13,19 @@ from flwr.serverapp import Grid
 from dance_flwr import events
 from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.errors import QuorumError, UserError
+from dance_flwr.federation.declarations import MAX_NODES
 from dance_flwr.federation.flower import Run
 from dance_flwr.federation.privacy.dp import fewest_clients, repeats_cost, update_bound
 from dance_flwr.federation.secagg import masks
-from dance_flwr.federation.secagg.request import MIN_CLIENTS, SumOptions, clients_to_stay
 from dance_flwr.federation.secagg.server import MaskedSum, masked_sum
-from dance_flwr.federation.secagg.vectors import sum_format
-from dance_flwr.federation.server.checks import MAX_NODES, ReplyChecks, total_fault
-from dance_flwr.federation.server.message_log import MessageLog, Traffic
-from dance_flwr.federation.server.polling import ask, is_lost, silence, timeout_of
-from dance_flwr.federation.server.reading import summed_votes
+from dance_flwr.federation.secagg.sums import (
+    MIN_CLIENTS,
+    SumOptions,
+    clients_to_stay,
+    sum_format,
+)
+from dance_flwr.federation.server.checks import ReplyChecks, total_fault
+from dance_flwr.federation.server.polling import MessageLog, ask, is_lost, silence, timeout_of
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
 from dance_flwr.federation.wire.serialization import bytes_of
@@ -55,6 +58,7 @@ class FederationGrid(Grid):
     votes : sum of the clients' votes on the reading, after `sizes`; empty if there was none
     answered : clients with a valid reply to the last batch
     absent : client -> why it has not taken part since the last `take_absent`
+    bytes_down, bytes_up : model bytes by client since the last `take_traffic`
     checks : of every reply
     """
 
@@ -64,7 +68,9 @@ class FederationGrid(Grid):
         self._grid, self._config, self.log = grid, config, log
         # Why (decision 1): node ids are random, and sums of floats depend on their order.
         self._client_of_node = dict(sorted(client_of_node.items(), key=lambda item: item[1]))
-        self.traffic, self.checks = Traffic(), ReplyChecks(config)
+        self.checks = ReplyChecks(config)
+        self.bytes_down: dict[int, int] = {}
+        self.bytes_up: dict[int, int] = {}
         self.absent: dict[int, str] = {}
         self._left_out: dict[int, str] = {}
         self.votes: list[int] = []
@@ -132,7 +138,7 @@ class FederationGrid(Grid):
         """
         sent, start = list(messages), time.monotonic()
         expected = self.quorum(len(sent))
-        # The default quorum lets a run go on; it is no reason to do without a node that is back.
+        # The default quorum lets a run go on; it is not a reason to exclude a node that is back.
         wanted = expected if self._config.min_valid_replies else len(sent)
         replies = self.exchange(sent, timeout)
         # Why (decision 10): an outage of a minute does not end a run.
@@ -171,12 +177,12 @@ class FederationGrid(Grid):
             return []
         for message in sent:
             client = self._client_of_node[message.metadata.dst_node_id]
-            self.traffic.down[client] = self.traffic.down.get(client, 0) + bytes_of(message)
+            self.bytes_down[client] = self.bytes_down.get(client, 0) + bytes_of(message)
         replies = ask(self._grid, sent, timeout, self.log, self.checks.fault)
         replies = self.checks.alike(sent[0], sorted(replies, key=self.client_of))
         for reply in replies:
             client = self.client_of(reply)
-            self.traffic.up[client] = self.traffic.up.get(client, 0) + bytes_of(reply)
+            self.bytes_up[client] = self.bytes_up.get(client, 0) + bytes_of(reply)
         for reply in replies:
             if reply.has_error():
                 client, reason = self.client_of(reply), str(reply.error.reason)
@@ -188,6 +194,12 @@ class FederationGrid(Grid):
         for client in self._silent(sent, replies):
             self.mark_absent("client_silent", client, silence(timeout))
         return replies
+
+    def take_traffic(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return model bytes (down, up) by client and start again from zero."""
+        taken = dict(sorted(self.bytes_down.items())), dict(sorted(self.bytes_up.items()))
+        self.bytes_down, self.bytes_up = {}, {}
+        return taken
 
     def mark_absent(self, event: str, client: int, reason: str) -> None:
         """Record, once per round, that a client does not take part, and emit an event."""
@@ -256,7 +268,8 @@ class FederationGrid(Grid):
         past : what earlier starts of the run returned; clients that are absent now are in it
         """
         described = dict(zip(self.clients, schemas, strict=True))
-        self.votes = summed_votes(schema.reading_votes for schema in schemas)
+        votes = (schema.reading_votes for schema in schemas)
+        self.votes = [sum(every) for every in zip(*votes, strict=True)]
         for client, schema in described.items():
             LOG.info("client %d: %d nodes on %s", client, schema.num_nodes, schema.device)
         counted = {
@@ -269,7 +282,6 @@ class FederationGrid(Grid):
         }
 
     def _silent(self, sent: Sequence[Message], replies: Sequence[Message]) -> list[int]:
-        """Return the clients that were asked and have not replied."""
         answered = {reply.metadata.src_node_id for reply in replies}
         asked = dict.fromkeys(message.metadata.dst_node_id for message in sent)
         return [self._client_of_node[node] for node in asked if node not in answered]
@@ -406,7 +418,6 @@ class SecureGrid(FederationGrid):
         self._nodes = sizes["nodes_per_client"][None]
 
     def _sum(self, sent: Sequence[Message], task: str, timeout: float | None) -> Message:
-        """Return one reply for all clients: weighted mean and summed metrics."""
         privacy = self._config.privacy
         norm = float(wire.config_of(sent[0]).get(keys.CLIPPING_NORM, privacy.clipping_norm))
         bound = update_bound(self._config, norm)

@@ -1,13 +1,16 @@
-"""Send messages and poll for their replies: often at first, and each on its own over a network."""
+"""Send messages and poll for their replies: often at first, and each on its own over a network.
+
+`MessageLog` records what passes: kinds, keys, counts and bytes.
+"""
 
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from queue import Empty, Queue
 from threading import Event, Thread
-from typing import NamedTuple
+from typing import Any
 
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
@@ -16,11 +19,10 @@ from dance_flwr.config.sections import FederationConfig
 from dance_flwr.errors import UserError
 from dance_flwr.escaping import one_line
 from dance_flwr.federation import flower
-from dance_flwr.federation.flower import DecodeError, ErrorCode
-from dance_flwr.federation.server.message_log import DOWN, UP, MessageLog
-from dance_flwr.federation.wire.keys import HELLO, INVALID_REPLY
+from dance_flwr.federation.flower import SECAGG_CONFIGS, DecodeError, ErrorCode, SecAggKey
+from dance_flwr.federation.wire.keys import DOWN, HELLO, INVALID_REPLY, NODE, UP
 from dance_flwr.federation.wire.messages import query
-from dance_flwr.federation.wire.serialization import pack, unpack
+from dance_flwr.federation.wire.serialization import bytes_of, pack, unpack
 
 LOG = logging.getLogger("flwr")
 # Why (decision 10): Flower's Grid sleeps three seconds between polls; most stages are shorter.
@@ -44,6 +46,52 @@ ADAPTIVE = inf
 _FACTOR, _SHORTEST_SECONDS, _LONGEST_SECONDS = 10.0, 300.0, 3600.0
 
 Check = Callable[[Message, Message], str]  # (request, reply) -> the error in it, or ""
+
+
+class MessageLog:
+    """Totals over all messages of one kind, in the order of their first messages.
+
+    A row has Flower's message type, the stage of secure aggregation or "", the way, the keys that
+    occurred by record, and the numbers of messages, of errors among them, and of bytes.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self._stage_of: dict[int | None, str] = {}
+
+    def add(self, batch: Iterable[Message], way: str) -> None:
+        """Record messages that were sent (DOWN) or received (UP)."""
+        for message in batch:
+            kind, stage = message.metadata.message_type, self._stage(message, way)
+            new = {"type": kind, "stage": stage, "way": way, "keys": dict[str, list[str]]()}
+            row = self._rows.setdefault(
+                (kind, stage, way), new | {"count": 0, "errors": 0, "bytes": 0}
+            )
+            # Counts alone, and no values: the log is part of every result (docs/privacy.md).
+            row["count"] += 1
+            row["errors"] += message.has_error()
+            row["bytes"] += bytes_of(message)
+            for name, record in message.content.items() if message.has_content() else ():
+                # SecAgg+ uses numbers of nodes as keys; the log names no clients.
+                found = {NODE if str(key).lstrip("-").isdigit() else str(key) for key in record}
+                row["keys"][name] = sorted(found.union(row["keys"].get(name, ())))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows."""
+        return [row | {"keys": dict(row["keys"])} for row in self._rows.values()]
+
+    def restore(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Replace all rows by these."""
+        self._rows = {(row["type"], row["stage"], row["way"]): dict(row) for row in rows}
+
+    def _stage(self, message: Message, way: str) -> str:
+        # A reply belongs to the last stage asked of its node.
+        if way == UP:
+            return self._stage_of.get(message.metadata.src_node_id, "")
+        record = message.content.config_records.get(SECAGG_CONFIGS)
+        stage = str(record[SecAggKey.STAGE]) if record is not None else ""
+        self._stage_of[message.metadata.dst_node_id] = stage
+        return stage
 
 
 def timeout_of(config: FederationConfig) -> float:
@@ -89,14 +137,6 @@ class Deadline:
         return max(0.0, self._begin + self._limit - time.monotonic())
 
 
-class Outcome(NamedTuple):
-    """The replies to messages, the later queries to silent nodes, and the answers to those."""
-
-    replies: list[Message]
-    questions: list[Message]
-    answers: list[Message]
-
-
 def is_lost(reply: Message) -> bool:
     """Whether the node or its ClientApp's process is gone, rather than its task failed.
 
@@ -127,22 +167,22 @@ def ask(
     # that its messages cross no wire.
     pushed = pack(sent) if getattr(grid, "crosses_a_wire", True) else sent
     pending = dict(zip(_push(grid, pushed), pushed, strict=True))
+    questions, answers = list[Message](), list[Message]()  # to silent nodes
     # Over a network one broken reply would hold up all others of its call.
-    outcome = (
-        _collect_apart(grid, pending, timeout)
-        if _asks_over_http(grid)
-        else _collect(grid, pending, timeout)
-    )
+    if _asks_over_http(grid):
+        found, questions, answers = _collect_apart(grid, pending, timeout)
+    else:
+        found = _collect(grid, pending, timeout)
     # By request: an answer that comes twice counts once.
-    by_request = {reply.metadata.reply_to_message_id: reply for reply in outcome.replies}
+    by_request = {reply.metadata.reply_to_message_id: reply for reply in found}
     replies = [
         # Unpacked first: rules are about tensors, and a record that cannot be read becomes empty.
         _checked(pending[key], unpack(reply), check)
         for key, reply in by_request.items()
         if key in pending
     ]
-    answers = [a for a in outcome.answers if a.has_error() or not check(outcome.questions[0], a)]
-    for batch, way in ((sent, DOWN), (replies, UP), (outcome.questions, DOWN), (answers, UP)):
+    answers = [a for a in answers if a.has_error() or not check(questions[0], a)]
+    for batch, way in ((sent, DOWN), (replies, UP), (questions, DOWN), (answers, UP)):
         log.add(batch, way)
     return replies
 
@@ -174,8 +214,7 @@ def _asks_over_http(grid: Grid) -> bool:
     )
 
 
-def _collect(grid: Grid, pending: Mapping[str, Message], timeout: float | None) -> Outcome:
-    """Poll for the replies to all messages together."""
+def _collect(grid: Grid, pending: Mapping[str, Message], timeout: float | None) -> list[Message]:
     waiting, replies, begin = set(pending), list[Message](), time.monotonic()
     deadline = Deadline(timeout, len(pending))
     while True:
@@ -184,12 +223,14 @@ def _collect(grid: Grid, pending: Mapping[str, Message], timeout: float | None) 
         waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
         deadline.note(len(replies))
         if len(replies) >= len(pending) or not deadline.left():
-            return Outcome(replies, [], [])
+            return replies
         time.sleep(_pause(time.monotonic() - begin))
 
 
-def _collect_apart(grid: Grid, pending: Mapping[str, Message], timeout: float | None) -> Outcome:
-    """Poll for the reply to each message in its own thread.
+def _collect_apart(
+    grid: Grid, pending: Mapping[str, Message], timeout: float | None
+) -> tuple[list[Message], list[Message], list[Message]]:
+    """Poll for the reply to each message in its own thread; return also HELLOs and their answers.
 
     A node that dies while it sends leaves an announced reply whose parts never arrive. Flower waits
     three minutes for them, beyond any timeout, and blocks all other replies of the same call. It
@@ -228,7 +269,7 @@ def _collect_apart(grid: Grid, pending: Mapping[str, Message], timeout: float | 
                     watcher.watch(key, question)
     finally:
         watcher.end()
-    return Outcome(list(replies.values()), questions, answers)
+    return list(replies.values()), questions, answers
 
 
 class _ReplyWatcher:

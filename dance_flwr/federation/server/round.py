@@ -36,7 +36,7 @@ from dance_flwr.federation.privacy.dp import (
 from dance_flwr.federation.server.checks import judged_uploads, shorten
 from dance_flwr.federation.server.grid import LOG, FederationGrid, GridChannel
 from dance_flwr.federation.server.polling import timeout_of
-from dance_flwr.federation.wire import counts, keys, messages
+from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, in_types_of, numpy_of, record_of, state_of
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.server_side import Merged, ServerSide, State, Upload
@@ -198,15 +198,15 @@ class Round(Strategy):
         if not uploads:
             return self._skip(round_, "no client was drawn", Training(nan, {}, {}))
         uploads = shorten(uploads, self.side, self._start, self.norms)
-        total = counts.sum_metrics(metrics)
+        total = messages.sum_metrics(metrics)
         seconds: dict[int, Mapping[str, float]] = {
-            upload.client: counts.read_training(values).seconds
+            upload.client: messages.read_training(values).seconds
             for upload, values in zip(uploads, metrics, strict=True)
             if upload.client is not None
         }
-        # A mean by weights of 0 is not a number, nor is that of the losses.
+        # With weights of 0, neither the mean of the models nor that of the losses is a number.
         if not sum(upload.weight for upload in uploads):
-            cost = replace(counts.read_training(total), loss=nan, by_client=seconds)
+            cost = replace(messages.read_training(total), loss=nan, by_client=seconds)
             return self._skip(round_, "no client of the round has a labelled training node", cost)
         # Medians read every upload. All others see one merged update, as they do under masks.
         if self.config.strategy in READ_EACH:
@@ -224,7 +224,7 @@ class Round(Strategy):
             state = self.privacy.protect(merged.state, total, round_)
             batch = [messages.merged_reply(answers[0], arrays_of(state), total)]
         arrays, _ = self.step.aggregate_train(round_, batch)
-        clients = counts.read_training(total)
+        clients = messages.read_training(total)
         trained = Training(
             clients.loss if merged.loss is None else merged.loss,
             {**clients.seconds, **merged.seconds},
@@ -275,7 +275,7 @@ class Round(Strategy):
         ]
 
     def _skip(self, round_: int, why: str, cost: Training) -> tuple[None, None]:
-        """Report a round whose model is that of the round before; return what Flower expects."""
+        """Report a round that leaves the model unchanged; return what Flower expects."""
         LOG.warning("round %d is skipped: %s; the model stays as it is", round_, why)
         self._on_train(replace(cost, skipped=why))
         return None, None
@@ -303,9 +303,9 @@ class Round(Strategy):
         if not (answers := list(replies)):
             return None
         metrics = [messages.metrics_of(reply.content) for reply in answers]
-        total = counts.sum_metrics(metrics)
+        total = messages.sum_metrics(metrics)
         if keys.total_of("val") in total:  # else a masked sum hides it
-            val = counts.read_counts(total, "val", self._views)
+            val = messages.read_counts(total, "val", self._views)
             self._on_validation(val)
             return self._record("validation", {"accuracy": val.accuracy, "macro-f1": val.macro_f1})
         return self._record("validation", {})
@@ -361,7 +361,6 @@ class Round(Strategy):
         return arrays
 
     def _for_client(self, message: Message, grid: Grid, *, trains: bool) -> Message:
-        """Return the message with the model and the payload of its client."""
         if not isinstance(grid, FederationGrid):
             return message
         client = grid.nodes[message.metadata.dst_node_id]

@@ -1,4 +1,7 @@
-"""Start and end of a run: who takes part, what their data requires, final counts and hashes."""
+"""Start and end of a run: who takes part, what their data requires, final counts and hashes.
+
+All clients of a run read texts and edges alike, as the sum of their votes elects.
+"""
 
 import logging
 import time
@@ -12,8 +15,9 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from dance_flwr import events
+from dance_flwr.client_data.reading_probe import chosen_keys, elect, is_settled
 from dance_flwr.config.options import Value
-from dance_flwr.config.sections import PERSONAL, FederationConfig
+from dance_flwr.config.sections import PERSONAL, FederationConfig, reading_of
 from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.errors import ProtocolError, QuorumError, UserError
 from dance_flwr.federation.secagg import signatures
@@ -25,9 +29,8 @@ from dance_flwr.federation.server.grid import (
     SecureGrid,
     missing_numbers,
 )
-from dance_flwr.federation.server.message_log import MessageLog
-from dance_flwr.federation.server.polling import ask, is_lost, timeout_of
-from dance_flwr.federation.wire import counts, keys
+from dance_flwr.federation.server.polling import MessageLog, ask, is_lost, timeout_of
+from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
 from dance_flwr.fingerprint import PROTOCOL, VERSION
 from dance_flwr.methods import final_views
@@ -74,7 +77,7 @@ def join(grid: Grid, config: RunConfig, log: MessageLog) -> list[Member]:
     """Send HELLO to all nodes and return the clients of the run in order.
 
     Leaves out, and logs, a node with a malformed greeting, another protocol, or a client number
-    that another node names too; with `node-keys` also one whose greeting its client did not sign.
+    that another node names too; with `node-keys` also a node without its client's signature.
     The run needs a quorum of its clients 0..M-1; a simulation, where no node is on a machine of its
     own, needs all of them.
 
@@ -86,22 +89,20 @@ def join(grid: Grid, config: RunConfig, log: MessageLog) -> list[Member]:
     """
     nodes, replies = _greet(grid, config, log)
     members: list[Member] = []
-    faults: list[UserError] = []
+    faults: list[UserError] = []  # of nodes that the run may not need
     for reply in _authentic(replies, config.node_keys, grid.run.run_id):
         try:
             members.append(_member(reply))
-        except UserError as error:  # of a node that the run may not need
+        except UserError as error:
             faults.append(error)
-    for check in (_one_per_client, _of_same_data):
-        members, refused = check(members)
-        faults += refused
+    members = _of_same_data(_one_per_client(members, faults), faults)
     members = [member for member in members if member.client < config.clients]
     for fault in faults:
         LOG.error("%s", fault)
         events.emit("greeting_refused", str(fault), logging.ERROR)
     missing = sorted({*range(config.clients)} - {member.client for member in members})
     silent = len(nodes) - len(replies)
-    # In a simulation, a node that is not there is a setting, and no machine that is down.
+    # In a simulation, a missing node is a setting and not a machine that is down.
     simulated = not any(member.owns_data for member in members) and not faults and not silent
     if missing and (simulated or len(members) < quorum(config, config.clients)):
         raise _too_few(config, missing, faults, silent)
@@ -111,14 +112,14 @@ def join(grid: Grid, config: RunConfig, log: MessageLog) -> list[Member]:
     return members
 
 
-def _one_per_client(members: list[Member]) -> tuple[list[Member], list[UserError]]:
-    """Return the members with a number of their own, by number, and why the others are out."""
+def _one_per_client(members: list[Member], faults: list[UserError]) -> list[Member]:
+    """Return the members with a number of their own, by number; add why the others are out."""
     by_number: dict[int, list[Member]] = {}
     for member in members:
         by_number.setdefault(member.client, []).append(member)
     # Without keys nobody can say which of two is the client. Neither takes part; otherwise whoever
     # is faster would take a client's place.
-    faults = [
+    faults += [
         UserError(
             f"expected one SuperNode per client, found two with partition-id={client}, nodes "
             f"{' and '.join(sorted(str(member.node) for member in same))}; give each its own "
@@ -127,24 +128,26 @@ def _one_per_client(members: list[Member]) -> tuple[list[Member], list[UserError
         for client, same in sorted(by_number.items())
         if len(same) > 1
     ]
-    return [same[0] for _, same in sorted(by_number.items()) if len(same) == 1], faults
+    return [same[0] for _, same in sorted(by_number.items()) if len(same) == 1]
 
 
-def _of_same_data(members: list[Member]) -> tuple[list[Member], list[UserError]]:
-    """Return the larger group: members with their own data, or without; and why others are out."""
+def _of_same_data(members: list[Member], faults: list[UserError]) -> list[Member]:
+    """Return the larger group, members with their own data or without; add why others are out."""
     # All clients of a run are parts of one partition, or all bring their own data.
     owners = [member for member in members if member.owns_data]
     others = [member for member in members if not member.owns_data]
     if not owners or not others:
-        return members, []
+        return members
     usual, unusual = (owners, others) if len(owners) > len(others) else (others, owners)
     named = [member.client for member in unusual]
-    fault = UserError(
-        "expected a data-path in the node config of every SuperNode or of none, found "
-        f"{'none' if unusual is others else 'one'} for clients {named}; "
-        "start them with --node-config 'data-path=\"/abs/client-K\"', or all without"
+    faults.append(
+        UserError(
+            "expected a data-path in the node config of every SuperNode or of none, found "
+            f"{'none' if unusual is others else 'one'} for clients {named}; "
+            "start them with --node-config 'data-path=\"/abs/client-K\"', or all without"
+        )
     )
-    return usual, [fault]
+    return usual
 
 
 def _too_few(
@@ -165,7 +168,6 @@ def _too_few(
 
 
 def _member(reply: Message) -> Member:
-    """Return the client that answered HELLO."""
     node = reply.metadata.src_node_id
     if reply.has_error():
         raise UserError(
@@ -185,32 +187,30 @@ def _member(reply: Message) -> Member:
 
 def _authentic(replies: list[Message], node_keys: str, run: int) -> list[Message]:
     """Return the greetings that their clients signed; without `node-keys` all of them."""
-    known = signatures.read_peer_keys(Path(node_keys)) if node_keys else None
-    authentic = []
-    for reply in replies:
-        if known is not None and not reply.has_error():
-            node, claim = reply.metadata.src_node_id, signatures.read_claim(reply)
-            stated = wire.config_of(reply).get(keys.PARTITION)
-            client = stated if type(stated) is int else -1
-            key = known.get(client)
-            # The text names run and node, so that no other node or run can repeat a greeting.
-            text = signatures.hello_text(run, node, client)
-            if not (claim and key and signatures.is_signed(text, claim.signature, key)):
-                events.emit(
-                    "greeting_refused",
-                    f"node {node}: expected a greeting signed with the key of client {client} in "
-                    "`node-keys`, found another signature or none; it does not take part",
-                    logging.WARNING,
-                    client=client,
-                    node=str(node),
-                )
-                continue
-        authentic.append(reply)
-    return authentic
+    if not node_keys:
+        return replies
+    known = signatures.read_peer_keys(Path(node_keys))
+
+    def is_authentic(reply: Message) -> bool:
+        node, claim = reply.metadata.src_node_id, signatures.read_claim(reply)
+        stated = wire.config_of(reply).get(keys.PARTITION)
+        client = stated if type(stated) is int else -1
+        key = known.get(client)
+        # The text names run and node, so that no other node or run can repeat a greeting.
+        text = signatures.hello_text(run, node, client)
+        if claim and key and signatures.is_signed(text, claim.signature, key):
+            return True
+        line = (
+            f"node {node}: expected a greeting signed with the key of client {client} in "
+            "`node-keys`, found another signature or none; it does not take part"
+        )
+        events.emit("greeting_refused", line, logging.WARNING, client=client, node=str(node))
+        return False
+
+    return [reply for reply in replies if reply.has_error() or is_authentic(reply)]
 
 
 def _greet(grid: Grid, config: RunConfig, log: MessageLog) -> tuple[list[int], list[Message]]:
-    """Send HELLO to all nodes; return the nodes and their replies."""
     deadline = time.monotonic() + config.node_timeout
     while True:
         while len(nodes := list(grid.get_node_ids())) < config.clients:
@@ -293,6 +293,24 @@ def describe(
     return agree
 
 
+def settled_reading(
+    known: dict[str, Any], config: RunConfig, votes: Sequence[int]
+) -> dict[str, Any]:
+    """Return the keys of the reading for every later message; `known` is filled once in a run."""
+    if not known:
+        known |= chosen_reading(config, votes)
+    return {key: known[key] for key in (keys.TEXT_POOLING, keys.EDGE_GATES) if key in known}
+
+
+def chosen_reading(config: RunConfig, votes: Sequence[int]) -> dict[str, Any]:
+    """Return the keys of the elected reading and the summed votes; empty if nothing is open."""
+    if is_settled(config):
+        return {}
+    chosen = chosen_keys(elect(reading_of(config), votes))
+    LOG.info("reading of all clients: %s", ", ".join(f"{k} = {v}" for k, v in chosen.items()))
+    return {**chosen, "votes": list(votes)}
+
+
 def final_counts(
     grid: FederationGrid,
     model_for: Callable[[int], ArrayRecord],
@@ -327,9 +345,9 @@ def final_counts(
         if keys.total_of("test") not in metrics:
             raise QuorumError(missing_numbers(len(batch)))
         by_client[client := grid.author(reply)] = {
-            split: counts.read_counts(metrics, split, views) for split in ("val", "test")
+            split: wire.read_counts(metrics, split, views) for split in ("val", "test")
         }
-        tokens[client] = counts.read_tokens(metrics, wire.config_of(reply))
+        tokens[client] = wire.read_tokens(metrics, wire.config_of(reply))
     return by_client, tokens, costs
 
 
@@ -345,7 +363,7 @@ def _mixture_losses(
     """
     batch = [wire.evaluate(node, config, model_for(client)) for node, client in grid.nodes.items()]
     replies = grid.send_and_receive(batch, timeout=timeout)
-    total = counts.sum_metrics(wire.metrics_of(reply.content) for reply in replies)
+    total = wire.sum_metrics(wire.metrics_of(reply.content) for reply in replies)
     if keys.LOSSES not in total:
         raise QuorumError(missing_numbers(len(batch)))
     sums = {keys.LOSSES: list(total[keys.LOSSES]), keys.SCORED_NODES: int(total[keys.WEIGHT])}

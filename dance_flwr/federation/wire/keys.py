@@ -7,6 +7,8 @@ SEAL = "query.seal"  # at the end of a run whose clients keep evidence, or its f
 # A masked sum names its task: TRAIN, EVALUATE, or this one, which exists under masks only.
 WEIGH = "weigh"
 
+DOWN, UP = "to clients", "to the server"  # ways of a message in the record of a run
+
 # Records.
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 STATISTICS, SERVER_PAYLOAD, EXCHANGED = "statistics", "server-payload", "exchanged"

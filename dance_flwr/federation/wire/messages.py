@@ -8,14 +8,14 @@ tensors before round 1 send these in both directions. Nothing else travels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import nan
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from dance_flwr.federation.wire import keys
-from dance_flwr.federation.wire.counts import count_metrics, token_entries
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 
 # A SuperNode starts a process for every message, and not all of them need torch.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dance_flwr.methods.server_side import Upload
-    from dance_flwr.metrics import Counts, Report, Tokens
+    from dance_flwr.metrics import Counts, Report, Tokens, Training
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Schema:
 
 
 _LISTS = ("class_names", "reading_votes")  # of a schema
+PER_CLASS = ("true_positives", "predicted", "actual")  # of `Counts`
 
 
 # Configs and requests.
@@ -169,10 +170,20 @@ def evaluate_reply(
     message: Message, counts: Mapping[str, Counts], tokens: Tokens | None = None
 ) -> Message:
     """Answer EVALUATE with counts per split; for the final model also with tokens of the run."""
-    metrics, records = count_metrics(counts), dict[str, Any]()
+    metrics: dict[str, Any] = {keys.WEIGHT: sum(split.total for split in counts.values())}
+    for split, values in counts.items():
+        metrics[keys.total_of(split)] = values.total
+        metrics |= {keys.correct_of(split, view): n for view, n in values.correct.items()}
+        for name in PER_CLASS:
+            metrics[keys.per_class(split, name)] = list(getattr(values, name))
+        if values.calibration:
+            metrics[keys.calibration_of(split)] = list(values.calibration)
+    records: dict[str, Any] = {}
     if tokens is not None:
-        names, numbers = token_entries(tokens)
-        metrics, records = metrics | numbers, {keys.CONFIG: ConfigRecord(names)}
+        numbers = asdict(tokens)
+        names = {keys.LLM: numbers.pop("model"), keys.TOKENISER: numbers.pop("tokeniser")}
+        metrics |= {keys.tokens_of(name): value for name, value in numbers.items()}
+        records = {keys.CONFIG: ConfigRecord(names)}
     return _reply(message, {keys.METRICS: MetricRecord(metrics), **records})
 
 
@@ -245,6 +256,72 @@ def upload_of(reply: Message, client: int | None) -> Upload:
 
     weight = int(metrics_of(reply.content)[keys.WEIGHT])
     return Upload(client, model_of(reply), weight, statistics_of(reply))
+
+
+# Metrics of replies.
+
+
+def sum_metrics(metrics_by_client: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the element-wise sum of the metrics of clients; "loss" becomes the weighted mean.
+
+    The metrics of a single client are returned unchanged.
+    """
+    every = [dict(metrics) for metrics in metrics_by_client]
+    # Unchanged: multiplying and dividing a loss may change its last bit.
+    if len(every) == 1:
+        return every[0]
+    total: dict[str, Any] = {}
+    for metrics in every:
+        if keys.LOSS in metrics:
+            # Means cannot be added; the sum is divided by all weights at the end.
+            metrics[keys.LOSS] *= metrics[keys.WEIGHT]
+        for key, value in metrics.items():
+            old = total.get(key, [0] * len(value) if isinstance(value, list) else 0)
+            lists = isinstance(value, list)
+            total[key] = [a + b for a, b in zip(old, value, strict=True)] if lists else old + value
+    if keys.LOSS in total:
+        total[keys.LOSS] /= max(total[keys.WEIGHT], 1)
+    return total
+
+
+def read_counts(metrics: Mapping[str, Any], split: str, views: Iterable[str]) -> Counts:
+    """Read the counts of one split from (summed) metrics."""
+    from dance_flwr.metrics import Counts
+
+    named = {view: keys.correct_of(split, view) for view in views}
+    return Counts(
+        correct={view: metrics[key] for view, key in named.items() if key in metrics},
+        total=metrics[keys.total_of(split)],
+        **{name: metrics[keys.per_class(split, name)] for name in PER_CLASS},
+        calibration=metrics.get(keys.calibration_of(split), ()),
+    )
+
+
+def read_tokens(metrics: Mapping[str, Any], names: Mapping[str, Any]) -> Tokens:
+    """Read the counts of tokens over a run from (summed) metrics."""
+    from dance_flwr.metrics import TOKEN_COUNTS, Tokens
+
+    return Tokens(
+        **{name: metrics[keys.tokens_of(name)] for name in TOKEN_COUNTS},
+        model=str(names.get(keys.LLM, "")),
+        tokeniser=str(names.get(keys.TOKENISER, "")),
+    )
+
+
+def read_training(metrics: Mapping[str, Any]) -> Training:
+    """Read the cost and the counts of a round of training from (summed) metrics.
+
+    If a masked sum hides them, the loss is NaN, and there are no counts.
+    """
+    from dance_flwr.metrics import COUNTS, PHASES, Training
+
+    if keys.LOSS not in metrics:
+        return Training(loss=nan, seconds={}, counts={})
+    return Training(
+        loss=metrics[keys.LOSS],
+        seconds={phase: metrics[keys.seconds_of(phase)] for phase in PHASES},
+        counts={name: metrics[name] for name in COUNTS},
+    )
 
 
 # Messages from messages.

@@ -58,17 +58,12 @@ def test_a_repeated_round_starts_from_the_same(client, caplog):
     assert warned(caplog) == []
 
 
-def test_the_first_round_of_a_client_is_repeated_from_zero(client, caplog):
-    client.round(1, 0.5)
-    assert client.load(1) == ZERO and warned(caplog) == []
-    client.round(1, 0.25)
-    assert client.load(2) == [0.25] * 5
-
-
-def test_a_client_that_joins_late_is_repeated_from_zero(client):
-    client.round(4, 0.5)
-    client.round(4, 0.25)
-    assert client.load(4) == ZERO and client.load(5) == [0.25] * 5
+@pytest.mark.parametrize("first", [1, 4])
+def test_the_first_round_of_a_client_is_repeated_from_zero(client, first):
+    client.round(first, 0.5)
+    assert client.load(first) == ZERO
+    client.round(first, 0.25)
+    assert client.load(first) == ZERO and client.load(first + 1) == [0.25] * 5
 
 
 def test_killed_between_the_two_names(client, caplog):

@@ -1,7 +1,6 @@
 """Whole runs in which updates travel in fewer bits."""
 
 import itertools
-import json
 import logging
 import shutil
 from pathlib import Path
@@ -170,17 +169,6 @@ def test_whole_uploads_leave_no_residual(whole, eight):
     assert not list(whole.partition.glob(f"client-0/runs/{whole.result['run']}/residual*"))
 
 
-@pytest.mark.parametrize("method", ["dance", "local-only"])
-def test_methods_upload_in_int8(run, method):
-    finished = run(method=method, rounds=2, upload_precision=INT8)
-    assert 0 <= finished.result["test_accuracy"] <= 1
-    replies = trainings(finished)
-    assert len(replies) == 6
-    for *_, reply in replies:
-        types = {tensor.dtype for tensor in messages.model_of(reply).values()}
-        assert types == {torch.int8} and len(messages.scales_of(reply))
-
-
 # Under masks
 
 
@@ -237,9 +225,3 @@ def test_an_update_beyond_the_range_is_refused(run, caplog):
     with pytest.raises(QuorumError, match="the reason is in its own log"):
         run(rounds=2, upload_precision=INT8, privacy_update_range=1e-6, **PLAIN, **SECURE)
     assert "raise privacy.update-range" in caplog.text
-
-
-def test_the_record_of_a_run_names_its_precision(eight):
-    assert json.loads((eight.folder / "result.json").read_text())["config"]["upload-precision"] == (
-        INT8
-    )

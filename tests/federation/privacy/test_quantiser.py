@@ -11,7 +11,6 @@ from dance_flwr.federation.privacy.quantiser import (
     dequantise,
     expected_types,
     quantise,
-    scales_fault,
     update_of,
 )
 
@@ -113,28 +112,6 @@ def test_integers_keep_their_type():
     }
     moved = update_of({"w": torch.ones(2), "batches": torch.tensor(5)}, model)
     assert moved["w"].dtype == torch.float64 and float(moved["batches"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("scales", "fault"),
-    [
-        (torch.ones(2), ""),
-        (torch.ones(2, dtype=torch.float64), "expected scales of torch.float32"),
-        (torch.ones(3), "shape \\(2,\\)"),
-        (torch.ones(2, 1), "shape \\(2,\\)"),
-        (torch.zeros(0), "shape \\(2,\\)"),
-        (torch.tensor([1.0, float("nan")]), "finite scales"),
-        (torch.tensor([1.0, float("inf")]), "finite scales"),
-        (torch.tensor([1.0, -1.0]), "finite scales"),
-    ],
-)
-def test_scales_that_no_client_computes_are_named(scales, fault):
-    import re
-
-    model = {"w": torch.zeros(2), "v": torch.zeros(()), "batches": torch.tensor(3)}
-    found = scales_fault(scales, model, INT8)
-    assert re.search(fault, found) if fault else not found
-    assert "shape (0,)" in scales_fault(torch.ones(2), model, FLOAT16)
 
 
 def test_an_update_without_tensors_is_empty():

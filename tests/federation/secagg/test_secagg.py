@@ -19,14 +19,14 @@ from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.federation.flower import (
     SECAGG_CONFIGS,
     SECAGG_STATE,
-    SECAGG_STATE_STAGE,
+    STATE_STAGE,
     bytes_to_ndarray,
 )
 from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
 from dance_flwr.federation.secagg import masks
 from dance_flwr.federation.server.grid import SecureGrid
-from dance_flwr.federation.server.message_log import MessageLog
+from dance_flwr.federation.server.polling import MessageLog
 from dance_flwr.federation.wire import keys as wire_keys
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import Uplink
@@ -340,9 +340,7 @@ def test_a_rounds_secrets_are_forgotten(run):
 
     run(app=app, **SECURE | PLAIN)
     for context in contexts.values():
-        assert dict(context.state.config_records[SECAGG_STATE]) == {
-            SECAGG_STATE_STAGE: Stage.UNMASK
-        }
+        assert dict(context.state.config_records[SECAGG_STATE]) == {STATE_STAGE: Stage.UNMASK}
 
 
 def test_an_update_beyond_the_range_stops_the_run_and_the_client_logs_its_remedy(run, logged):

@@ -13,7 +13,7 @@ from support.graphs import EVERY_ROUND
 
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.server import polling as asking
-from dance_flwr.federation.server.message_log import MessageLog
+from dance_flwr.federation.server.polling import MessageLog
 from dance_flwr.federation.wire.keys import INVALID_REPLY
 
 GONE = Error(ErrorCode.NODE_UNAVAILABLE, "the node is not available")

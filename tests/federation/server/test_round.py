@@ -5,16 +5,15 @@ import math
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord
+from flwr.app import ConfigRecord
 from support.graphs import enough_for
 
 from dance_flwr.config.plugins import READ_EACH, STRATEGIES
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.client.client import initial_model
 from dance_flwr.federation.privacy.dp import draw_clients
-from dance_flwr.federation.server import round as round_module
 from dance_flwr.federation.server.grid import FederationGrid
-from dance_flwr.federation.server.message_log import MessageLog
+from dance_flwr.federation.server.polling import MessageLog
 from dance_flwr.federation.server.round import initial_arrays
 from dance_flwr.federation.server.strategies import make_round
 from dance_flwr.federation.wire import keys, messages
@@ -87,6 +86,12 @@ def equal(left, right):
     left, right = state_of(left), state_of(right)
     assert left.keys() == right.keys()
     return all(torch.equal(left[name], right[name]) for name in left)
+
+
+def check_moved(one, start, step):
+    """Assert that every entry of the model has moved by `step`, with its type."""
+    for name, tensor in state_of(one.arrays).items():
+        torch.testing.assert_close(tensor, start[name] + step, atol=1e-6, rtol=0)
 
 
 @pytest.fixture
@@ -225,8 +230,7 @@ def test_the_trimmed_mean_cuts_one_on_each_side_of_the_fewest(server):
     one = server(poisoned(1.0), clients=4, min_valid_replies=3, strategy="fedtrimmedavg")
     start = state_of(one.arrays)
     one.train(1)
-    for name, tensor in state_of(one.arrays).items():
-        torch.testing.assert_close(tensor, start[name] + 0.025, atol=1e-6, rtol=0)
+    check_moved(one, start, 0.025)
     with pytest.raises(UserError, match="expected at least 3 valid replies per round"):
         server(clients=5, min_valid_replies=2, strategy="fedtrimmedavg")
 
@@ -282,8 +286,7 @@ def test_a_long_update_is_shortened_to_what_honest_ones_reach(server):
     # The median of 1.0, 0.02, 0.03, 0.04 and 0.05 is 0.04.
     steps = [-0.04 * LIMIT, 0.02, 0.03, 0.04, 0.05]
     expected = sum((k + 1) * step for k, step in enumerate(steps)) / 15
-    for name, tensor in state_of(one.arrays).items():
-        torch.testing.assert_close(tensor, start[name] + expected, atol=1e-6, rtol=0)
+    check_moved(one, start, expected)
     assert not one.grid.take_absent(), "the client takes part"
 
 
@@ -308,16 +311,14 @@ def test_a_client_that_was_modest_is_held_to_its_own_longest_update(server, clie
         start = state_of(one.arrays)
         one.train(number)
     expected = (0.01 * LIMIT + 0.03 * (clients - 1)) / clients
-    for name, tensor in state_of(one.arrays).items():
-        torch.testing.assert_close(tensor, start[name] + expected, atol=1e-6, rtol=0)
+    check_moved(one, start, expected)
     # From 0.02 it would be 50 times as long; nor does it grow without bound, round by round.
     one = server(steady(lambda k, t: 1.0 if k == 0 and t > 1 else 0.02), clients=clients)
     for number in (1, 2):
         start = state_of(one.arrays)
         one.train(number)
     expected = (0.02 * LIMIT + 0.02 * (clients - 1)) / clients
-    for name, tensor in state_of(one.arrays).items():
-        torch.testing.assert_close(tensor, start[name] + expected, atol=1e-6, rtol=0)
+    check_moved(one, start, expected)
 
 
 def test_clients_that_did_not_move_lower_no_bound(server):
@@ -325,8 +326,7 @@ def test_clients_that_did_not_move_lower_no_bound(server):
     one = server(steady(lambda k, t: 0.0 if k < 3 else 0.01 * k), clients=6)
     start = state_of(one.arrays)
     one.train(1)
-    for name, tensor in state_of(one.arrays).items():
-        torch.testing.assert_close(tensor, start[name] + 0.02, atol=1e-6, rtol=0)
+    check_moved(one, start, 0.02)
 
 
 def test_the_longest_updates_are_part_of_a_checkpoint(server):
@@ -449,16 +449,6 @@ def test_a_restored_round_continues_bit_by_bit(server, strategy, options):
     for group, part in groups.items():
         assert list(part) == list(again[group])
         assert all(np.array_equal(array, again[group][name]) for name, array in part.items())
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_round_gives_all_that_a_strategy_keeps(server, strategy):
-    """Flower sets `current_arrays` from the global model when a round begins."""
-    one = server(**{"clients": 3, "strategy": strategy, **enough_for(strategy)})
-    one.train(1)
-    holds = (dict, list, ArrayRecord)
-    kept = {name for name, value in vars(one.round.step).items() if isinstance(value, holds)}
-    assert kept - {"current_arrays"} <= set(round_module._STEP_STATE)
 
 
 def test_the_memory_of_a_server_side_and_the_clipping_norm_are_restored(server):

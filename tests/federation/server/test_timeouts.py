@@ -10,7 +10,7 @@ from dance_flwr.errors import QuorumError
 from dance_flwr.federation.privacy.dp import fewest_clients
 from dance_flwr.federation.server import polling
 from dance_flwr.federation.server.grid import FederationGrid
-from dance_flwr.federation.server.message_log import MessageLog
+from dance_flwr.federation.server.polling import MessageLog
 from dance_flwr.federation.wire import keys
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 

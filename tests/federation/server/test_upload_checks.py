@@ -6,7 +6,7 @@ import pytest
 import torch
 from flwr.app import Message, RecordDict
 
-from dance_flwr.config.sections import FLOAT16, INT8
+from dance_flwr.config.sections import FLOAT16, FLOAT32, INT8
 from dance_flwr.federation.privacy.quantiser import quantise
 from dance_flwr.federation.server.checks import read_upload
 from dance_flwr.federation.wire import keys, messages
@@ -61,6 +61,8 @@ def lies():
     nan, huge = torch.tensor([math.nan, 1.0]), torch.tensor([3e38, 1.0])
     return [
         ("whole model", INT8, START, None, "expected w of type torch.int8"),
+        ("steps for a whole model", FLOAT32, good, None, "type torch.float32, found torch.int8"),
+        ("wide scales", INT8, good, scales.double(), "expected scales of torch.float32"),
         ("wrong type", INT8, good | {"w": good["w"].int()}, scales, "found torch.int32"),
         ("float16 for int8", INT8, halves, scales, "found torch.float16"),
         ("int8 for float16", FLOAT16, good, None, "expected w of type torch.float16"),
@@ -92,10 +94,3 @@ def test_a_lie_is_named(run_config, lie):
     answer = reply(tensors, scales)
     _, fault = read_upload(answer, 0, side(run_config, upload_precision=precision), START)
     assert words in fault
-
-
-def test_steps_where_the_run_wants_whole_models_are_refused(run_config):
-    sent = quantise(OWN, INT8)
-    answer = reply(sent.tensors | {"batches": torch.tensor(4)}, sent.scales)
-    _, fault = read_upload(answer, 0, side(run_config), START)
-    assert "expected w of type torch.float32, found torch.int8" in fault

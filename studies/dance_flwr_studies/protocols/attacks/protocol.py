@@ -22,7 +22,7 @@ from dance_flwr.data.prepare import prepare
 from dance_flwr.disk import private_lock
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.client.device import pick_device
-from dance_flwr.federation.server.reading import chosen_reading, summed_votes
+from dance_flwr.federation.server.session import chosen_reading
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.upload_checks import update_norm
@@ -131,8 +131,8 @@ def _clients(folder: Path, config: RunConfig) -> list[Client]:
         folders = [folder / f"client-{k}" for k in range(config.clients)]
         return [ClientData(path, device, inductive, reading_of(config)) for path in folders]
 
-    votes = summed_votes(data.reading_votes() for data in opened(config))
-    config = with_choice(config, chosen_reading(config, votes))
+    votes = zip(*(data.reading_votes() for data in opened(config)), strict=True)
+    config = with_choice(config, chosen_reading(config, [sum(each) for each in votes]))
     return [Client(data, config) for data in opened(config)]
 
 

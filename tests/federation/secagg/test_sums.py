@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from dance_flwr.config.sections import FLOAT16, FLOAT32, INT8
 from dance_flwr.errors import UserError
-from dance_flwr.federation.secagg.vectors import (
+from dance_flwr.federation.secagg.sums import (
     MAX_VALUE,
     MetricLayout,
     check_bounded,

@@ -1,4 +1,4 @@
-"""Encode a model update and integers as one vector modulo 2^b, which is summed under masks.
+"""What a masked sum adds up: its options, and a reply as one vector of integers modulo 2^b.
 
 Flower's SecAgg+ sums float vectors in fixed point; it silently clips to a range and damages 0-d
 arrays. So a client sends a single 1-d vector without clipping, and integers are recovered exactly:
@@ -10,22 +10,32 @@ of the sum (`methods.fixed_point`). As the s of all clients sum to at most 1, a 
 is within q / 2 + M / 2: b bits must hold this, and not M times the range of one client.
 The integers (w itself, counts, microseconds) are written as digits of 15 bits or fewer; sums of
 digits are sums of integers.
+
+A server that asks one client for something else than the others (another model, total weight, norm,
+task or setting) could separate its part from the sum: the model inconsistency of Pasquini et al.
+2022, "Eluding Secure Aggregation in Federated Learning". All masks therefore depend on a digest of
+the request (`request_digest`), so that such a sum is noise.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
 from dance_flwr.config.sections import FLOAT16, FLOAT32, INT8
+from dance_flwr.config.tree import FREE, RunConfig, flatten
 from dance_flwr.errors import UserError
+from dance_flwr.federation.flower import SECAGG_CONFIGS
 from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire.tensors import numpy_of
 from dance_flwr.methods.fixed_point import Integers, Vector, levels_for
 
 # Any count of a client has 60 bits; a sum of digits of 15 bits over 2^16 clients fits 31 bits.
@@ -37,6 +47,10 @@ MAX_BITS = 32  # of a masked integer: Flower's quantisation stores no wider ones
 # a negative of 16 or 8 bits.
 _STEPS = {FLOAT16: 2**15 - 1, INT8: 127}
 _CHUNK = 2**16  # numbers packed at a time: a multiple of 8, so that each chunk ends with a byte
+MIN_CLIENTS = 3  # of a sum; in one of two, each could subtract its own part
+_BY_CLIENT = (SECAGG_CONFIGS, keys.SIGNED)  # records that differ by client: keys and shares
+# In every statement, so that a signature is worth nothing outside this app, or in a later form.
+_LABEL = "dance-flwr statement 1"
 
 
 @dataclass(frozen=True)
@@ -93,6 +107,110 @@ def sum_format(clients: int, precision: str) -> SumFormat:
     half = min(_STEPS[precision] * clients, 2 ** (MAX_BITS - 3))
     bits = (half + clients).bit_length() + 1
     return SumFormat(2 * half, bits, min(DIGIT_BITS, (2 ** (bits - 1) // clients).bit_length() - 1))
+
+
+@dataclass(frozen=True)
+class SumOptions:
+    """The options of a masked sum.
+
+    Attributes
+    ----------
+    task : TRAIN, EVALUATE or WEIGH
+    total_weight : W, of all clients
+    bound : R, the largest change of a weight
+    form : the integers of the sum
+    """
+
+    task: str
+    total_weight: float
+    bound: float
+    form: SumFormat
+
+    def record(self) -> ConfigRecord:
+        """Return the options as a record of a message."""
+        values: dict[str, Any] = {
+            keys.TASK: self.task,
+            keys.TOTAL_WEIGHT: self.total_weight,
+            keys.UPDATE_RANGE: self.bound,
+            keys.LEVELS: self.form.levels,
+            keys.BITS: self.form.bits,
+            keys.DIGIT_BITS: self.form.digit_bits,
+        }
+        return ConfigRecord(values)
+
+    def share(self, weight: int) -> float:
+        """Return s = w / W of a client with this weight."""
+        share = weight / max(self.total_weight, 1)
+        # The bits of a sum hold because all shares together are at most 1 (`vectors`).
+        if share > 1:
+            raise UserError(
+                f"secure aggregation: expected at least this client's {weight} nodes in the "
+                f"federation's total, found {self.total_weight}; it was not connected when "
+                "the run started: start the run again"
+            )
+        return float(share)
+
+
+def options_of(message: Message) -> SumOptions | None:
+    """Return the options of the masked sum that a message asks for; None without masks."""
+    record: Any = message.content.config_records.get(keys.SECURE_SUM)
+    if record is None:
+        return None
+    levels, bits, digit_bits = (record[key] for key in (keys.LEVELS, keys.BITS, keys.DIGIT_BITS))
+    # Checked first, as shifts and sizes follow from these numbers.
+    if not (0 < levels <= 2**MAX_BITS and 1 < bits <= MAX_BITS and 0 < digit_bits <= DIGIT_BITS):
+        raise refusal("integers of 2 to 32 bits", f"{bits} bits, {levels} levels")
+    form = SumFormat(int(levels), int(bits), int(digit_bits))
+    scale = record[keys.TOTAL_WEIGHT], record[keys.UPDATE_RANGE]
+    return SumOptions(str(record[keys.TASK]), *scale, form)
+
+
+def request_digest(content: RecordDict, config: RunConfig) -> str:
+    """Return a digest of the model, the settings and the integers that a sum asks for."""
+    # Without keys and shares, which differ by client: otherwise no two masks would cancel.
+    records = {name: _facts(record) for name, record in content.items() if name not in _BY_CLIENT}
+    # Paths and timeouts may differ without changing what is computed.
+    run = {key: value for key, value in flatten(config).items() if key not in FREE}
+    return digest("request", records=records, run=run)
+
+
+def statement(purpose: str, **facts: Any) -> bytes:
+    """Return the text to sign: canonical JSON of a label, the purpose and the facts."""
+    # Canonical: the verifier builds the text from facts that it knows itself, and parses nothing.
+    text = json.dumps([_LABEL, purpose, facts], sort_keys=True, default=bytes.hex)
+    return text.encode()
+
+
+def digest(purpose: str, **facts: Any) -> str:
+    """Return the sha256 of a `statement` in hexadecimal digits."""
+    return hashlib.sha256(statement(purpose, **facts)).hexdigest()
+
+
+def refusal(expected: str, actual: str) -> UserError:
+    """Return the error of a client that does not take part in a sum."""
+    return UserError(
+        f"secure aggregation: expected {expected}, found {actual}; this client does not take part"
+    )
+
+
+def _facts(record: Mapping[str, Any]) -> list[list[Any]]:
+    if not isinstance(record, ArrayRecord):
+        return [[name, record[name]] for name in sorted(record)]
+    return [
+        [name, str(array.dtype), list(array.shape), hashlib.sha256(array.tobytes()).hexdigest()]
+        for name, array in numpy_of(record).items()
+    ]
+
+
+def clients_to_stay(clients: int, config: RunConfig) -> int:
+    """Return how many clients of a sum must stay until its end."""
+    # Imported here, as it loads torch, which the stages of a client do not need.
+    from dance_flwr.federation.privacy.dp import fewest_clients, shares_needed
+
+    # At least as many as the noise is calibrated for, even if some were absent from the start.
+    needed = max(shares_needed(clients, config.privacy.threshold), fewest_clients(config))
+    # Why (decision 8): of a sum of two, each client could subtract its own part.
+    return max(needed, MIN_CLIENTS)
 
 
 def check_bounded(update: Vector, share: float, bound: float) -> None:

@@ -1,0 +1,100 @@
+"""The declaration of every message: nothing else travels, and each entry has a class."""
+
+import json
+import re
+import time
+
+import pytest
+from flwr.app import ConfigRecord, MetricRecord
+from support.project import PROJECT
+
+from dance_flwr.errors import UserError
+from dance_flwr.federation.declarations import (
+    counts,
+    declared,
+    disclosure,
+    entries,
+    schema,
+    trained,
+    training_metrics,
+)
+from dance_flwr.federation.flower import SecAggKey
+from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire.rules import ANY, Disclosure, Kind, content_fault, whole
+from dance_flwr.metrics import COUNTS, PHASES
+from docs.tables.what_leaves import classes
+
+GOLDEN = json.loads((PROJECT / "tests" / "golden" / "schema.json").read_text("utf-8"))
+LINES = {
+    line.removeprefix("+ ")
+    for lines in GOLDEN["schema"]["messages"].values()
+    for line in lines
+    if not re.match(r"- |(\+ )?model/", line)
+}
+WAYS = {"up": keys.UP, "down": keys.DOWN}
+
+
+def test_every_record_and_entry_of_a_run_is_declared_with_its_type():
+    """By the golden schema, which the messages of whole runs must equal."""
+    forms = declared()
+    for line in LINES:
+        place, key, found = re.fullmatch(r"([^/]+?)(?:/(.+))?: (.+)", line).groups()
+        kind, *stage, way, name = place.split()
+        record = forms[kind, "".join(stage), WAYS[way]][name]
+        if key is None:
+            assert found in (record.of.__name__, "the model"), line
+        elif not isinstance(record.content, Disclosure):
+            rule = record.content[key.replace("<n>", keys.NODE)].rule
+            # A list without entries is of no type.
+            assert rule is ANY or found in (rule.type, rule.type.partition(" ")[0]), line
+
+
+def test_what_a_client_says_of_itself_has_a_rule_and_the_same_words_in_every_message():
+    words = {}
+    for (_, stage, way), record, key, entry in entries():
+        tensors = key == "*"
+        assert way == keys.DOWN or tensors or entry.rule is not ANY, (stage, record, key)
+        assert words.setdefault((way, record, key), entry.told) == entry.told
+
+
+def test_the_list_of_all_entries_names_their_classes():
+    rows = classes().splitlines()
+    assert len(rows) > 150
+    assert "| train | to the server | metrics | loss | plain number |" in rows
+    assert "| weigh | to the server | metrics | nodes | masked |" in rows
+    noisy = "plain number; noisy under privacy.dp = distributed; noisy under privacy.dp = local"
+    assert f"| train | to the server | arrays | * | {noisy} |" in rows
+    assert {kind for kind in Kind if any(kind in row for row in rows)} == set(Kind)
+
+
+@pytest.mark.parametrize(
+    ("record", "key"),
+    [
+        ("extras", "texts"),
+        (keys.METRICS, "seconds-of-something"),
+        (keys.METRICS, "loss-per-node"),
+        (keys.CONFIG, "run-of-somebody"),
+    ],
+)
+def test_an_undeclared_key_is_refused(record, key):
+    with pytest.raises(UserError, match=f"{key!r} of {record!r}"):
+        disclosure(record, key)
+
+
+def test_every_key_of_flowers_protocol_that_travels_is_declared():
+    named = {value for name, value in vars(SecAggKey).items() if name.isupper()}
+    known = {key for _, _, key, _ in entries()}
+    assert named - known == {SecAggKey.PARAMETERS}  # of legacy messages; no app of ours has it
+
+
+def test_a_check_takes_less_than_a_millisecond():
+    numbers = {keys.WEIGHT: 3, keys.LOSS: 0.5, **dict.fromkeys(COUNTS, 1)}
+    numbers |= dict.fromkeys(map(keys.seconds_of, PHASES), 0.5)
+    content = {keys.METRICS: MetricRecord(numbers), keys.ARRAYS: ConfigRecord()}
+    begin = time.process_time()
+    for _ in range(200):
+        form = trained(training_metrics(whole(0, 9), None), [])
+        assert content_fault(content, form).startswith("expected arrays as ArrayRecord")
+        counts(("val", "test"), ("fused", "deployed"), whole(), 7, whole(), {})
+        schema(4)
+    assert (time.process_time() - begin) / 200 < 1e-3
