@@ -4,7 +4,7 @@ import itertools
 import json
 
 import pytest
-from support.fake_endpoint import FakeEndpoint, completion
+from support.fake_endpoint import FakeEndpoint
 
 from dance_flwr.errors import UserError
 
@@ -38,14 +38,6 @@ def rightly(body):
     return json.dumps(instance(body["response_format"]["json_schema"]["schema"]))
 
 
-class WrongUsage(FakeEndpoint):
-    """A server that claims to have read nothing."""
-
-    def answer(self, body):
-        nothing = {"prompt_tokens": 0, "completion_tokens": 0}
-        return 200, {}, completion(body, rightly(body)) | {"usage": nothing}
-
-
 @pytest.fixture
 def start(run, monkeypatch, tmp_path):
     """A function that runs a rival at an endpoint; partitions are new, so nothing is cached."""
@@ -69,32 +61,6 @@ def test_each_runs_to_its_end_and_every_call_is_counted(start, rival):
     assert llm["failed_calls"] == 0 and llm["fresh_prompt"] > 0
     assert {method for method, *_ in server.requests} == {"POST"}  # no list of models
     assert not any(SECRET in json.dumps(body) for *_, body in server.requests)
-
-
-@pytest.mark.parametrize("rival", RIVALS)
-def test_calls_end_at_the_cap_and_the_run_does_not(start, rival):
-    with FakeEndpoint(rightly) as server:
-        finished = start(rival, server, llm_max_calls=2)
-    llm = finished.result["tokens"]["llm"]
-    assert llm["fresh_calls"] == len(server.requests) <= 4
-    assert llm["capped_calls"] > 0 or rival == "llm4rgnn"  # whose list of pairs is cut at the cap
-
-
-@pytest.mark.parametrize("rival", RIVALS)
-def test_a_hitch_of_any_kind_is_overcome(start, rival):
-    ways = ("429", rightly, "500", rightly, "slow", rightly)
-    with FakeEndpoint(*ways) as server:
-        finished = start(rival, server, timeout=1.0)
-    assert len(server.ways) == 1, "each came"
-    assert finished.result["tokens"]["llm"]["failed_calls"] == 0
-
-
-@pytest.mark.parametrize("rival", RIVALS)
-def test_what_no_server_can_have_read_is_counted_here(start, rival):
-    with WrongUsage() as server:
-        finished = start(rival, server)
-    llm = finished.result["tokens"]["llm"]
-    assert llm["fresh_prompt"] >= 5 * len(server.requests) > 0
 
 
 @pytest.mark.parametrize("rival", RIVALS)
