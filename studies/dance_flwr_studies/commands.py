@@ -107,7 +107,7 @@ def experiment(
         typer.Option(metavar="i/n", help="run share i of n of the grid, 1 <= i <= n"),
     ] = "",
 ) -> None:
-    """Run the grid of an experiment, or what is missing of it, and store it in a study folder.
+    """Run the missing cells of an experiment and store them in a study folder.
 
     NAME comes first; several values may follow one flag: --datasets cora citeseer
     """

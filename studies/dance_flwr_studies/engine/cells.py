@@ -210,7 +210,7 @@ def base_values(dataset: str) -> dict[str, Value]:
 
 
 def tuned_file(dataset: str, method: str, rules: str = "", folder: Path | None = None) -> Path:
-    """Return the path of what a search found for a method on a data set, which need not exist.
+    """Return the file of the tuned settings of a method on a data set; it need not exist.
 
     Parameters
     ----------

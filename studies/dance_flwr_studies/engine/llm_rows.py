@@ -1,4 +1,4 @@
-"""Which rows asked a language model, of which back end, and whether they count as results.
+"""Which rows asked a language model, through which back end, and which of them are results.
 
 A row counts if a model behind an endpoint answered, and the row has its tokens and the digest of
 the cached replies. Rows of the stub, which has no model, and of the small packaged model, which can

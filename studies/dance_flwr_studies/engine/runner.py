@@ -1,4 +1,4 @@
-"""The grid: run what is missing, each run in a worker process, and continue when one fails."""
+"""The grid: run missing cells in worker processes, and continue when one fails."""
 
 import multiprocessing
 import os

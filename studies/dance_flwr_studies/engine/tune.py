@@ -95,7 +95,7 @@ class Search:
 
 
 def search(plan: Search, study: Study, jobs: int, log: Callable[[str], None]) -> dict[str, Any]:
-    """Run a search, or what is missing of it, and return the best trial.
+    """Run the missing trials of a search and return the best trial.
 
     Failed trials count as the worst. Every trial is stored in `tune/` of the study, as
     `<dataset>-<method>.json`.

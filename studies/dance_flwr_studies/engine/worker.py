@@ -65,7 +65,7 @@ class Task:
         return f"study-{digest}-{run_name(self.cell.config).rpartition('-')[2]}"
 
     def clean(self) -> None:
-        """Remove what a finished or killed run left at the clients, which would fill the disk."""
+        """Remove the files of a finished or killed run at the clients; they would fill the disk."""
         if self.kind != "run" or self.partition is None:
             return
         for folder in [self.draft, *self.partition.glob(f"client-*/runs/{self.client_run}")]:

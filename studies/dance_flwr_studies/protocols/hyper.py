@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from dance_flwr.config.options import Value
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr_studies.engine.cells import Cell, Experiment, Label, Request, Row, Section
+from dance_flwr_studies.engine.cells import Experiment, Label, Row, Section
 from dance_flwr_studies.protocols.variants import Point, find, point_cells
 from dance_flwr_studies.reports.sections import seeds_text
 from dance_flwr_studies.reports.significance import MARGIN
@@ -30,10 +30,6 @@ HOW = (
 )
 
 
-def _cells(request: Request) -> list[Cell]:
-    return point_cells(request, _points())
-
-
 def _points() -> list[Point]:
     grid: list[Point] = []
     for one in HOP1:
@@ -57,7 +53,8 @@ def _points() -> list[Point]:
 def _render(rows: Sequence[Row]) -> Section:
     parts = [HOW]
     for dataset, compared in by_label(groups(rows), "dataset").items():
-        parts += [f"**{dataset}**, {seeds_text(compared)}", *_tables(compared)]
+        parts.append(f"**{dataset}**, {seeds_text(compared)}")
+        parts += [_table(part, group) for part, group in by_label(compared, "part").items()]
     return Section(tuple(parts))
 
 
@@ -65,10 +62,6 @@ def _percent(row: Row) -> float | None:
     # Settings are chosen by validation, and test nodes choose nothing.
     accuracy = row.result["val_accuracy"]
     return None if accuracy is None else 100 * float(accuracy)
-
-
-def _tables(compared: Sequence[Group]) -> list[str]:
-    return [_table(part, members) for part, members in by_label(compared, "part").items()]
 
 
 def _table(part: str, members: Sequence[Group]) -> str:
@@ -100,7 +93,7 @@ EXPERIMENT = Experiment(
     title="Hyper-parameters",
     question="Accuracy is stable over wide ranges of evidence budgets, mix, alpha and beta (the "
     "paper's hyper-parameter figures).",
-    cells=_cells,
+    cells=lambda request: point_cells(request, _points()),
     render=_render,
     verdict=_verdict,
     metrics={"validation accuracy": "val_accuracy"},

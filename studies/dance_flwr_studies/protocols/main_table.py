@@ -88,13 +88,9 @@ def every_ratio(request: Request) -> list[Cell]:
     return [
         cell
         for dataset in request.datasets
-        for method in _methods(request)
+        for method in request.methods or default_methods()
         for cell in method_cells(request, dataset, method, _ratios(request, dataset))
     ]
-
-
-def _methods(request: Request) -> tuple[str, ...]:
-    return request.methods or default_methods()
 
 
 def _ratios(request: Request, dataset: str) -> tuple[float, ...]:

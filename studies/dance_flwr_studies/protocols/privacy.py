@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from dance_flwr.config.options import Value
-from dance_flwr_studies.engine.cells import Cell, Experiment, Picture, Request, Row, Section
+from dance_flwr_studies.engine.cells import Experiment, Picture, Row, Section
 from dance_flwr_studies.protocols.variants import SEED_TEXT, Point, find, point_cells
 from dance_flwr_studies.reports.figures import points
 from dance_flwr_studies.reports.sections import seeds_text
@@ -26,10 +26,6 @@ HOW = (
     "drops out; five clients are few to share it. Noise comes from the run's seed here, as in no "
     f"deployment. {SEED_TEXT}"
 )
-
-
-def _cells(request: Request) -> list[Cell]:
-    return point_cells(request, _points())
 
 
 def _points() -> list[Point]:
@@ -97,7 +93,7 @@ EXPERIMENT = Experiment(
     title="Privacy and utility",
     question="DANCE keeps its accuracy under moderate noise on condensed features (the paper's "
     "privacy figure).",
-    cells=_cells,
+    cells=lambda request: point_cells(request, _points()),
     render=_render,
     verdict=_verdict,
 )

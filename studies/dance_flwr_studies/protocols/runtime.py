@@ -100,10 +100,6 @@ def _phases(compared: Sequence[Group]) -> list[str]:
     return list(names)
 
 
-def _phase_seconds(row: Row, phase: str) -> float:
-    return float(row.result["steady_seconds"].get(phase, 0.0))
-
-
 def _draw(compared: Sequence[Group], figure: Any) -> None:
     axes = figure.subplots()
     finished = [group for group in compared if any(row.result for row in group.rows)]
@@ -111,7 +107,7 @@ def _draw(compared: Sequence[Group], figure: Any) -> None:
     left = [0.0] * len(finished)
     for i, phase in enumerate(_phases(compared)):
         widths = [
-            fmean(_phase_seconds(row, phase) for row in group.rows if row.result)
+            fmean(seconds(row, phase) or 0.0 for row in group.rows if row.result)
             for group in finished
         ]
         style = {"color": COLOURS[i % 8], "hatch": HATCHES[i % 8], "edgecolor": "black"}

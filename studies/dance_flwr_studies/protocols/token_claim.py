@@ -79,13 +79,14 @@ def judge(dance: Sequence[Row], rival: Sequence[Row]) -> Verdict:
         return Verdict()
     sides = tuple(zip(*pairs, strict=True))
     tokens = [fmean(llm_total(row) or 0.0 for row in side) for side in sides]
+    ledgers = [row.result["tokens"]["llm"] for side in sides for row in side]
     return Verdict(
         seeds=len(pairs),
         tokens=tokens[0],
         theirs=tokens[1],
         gain=fmean(a.result["test_accuracy"] - b.result["test_accuracy"] for a, b in pairs),
         counted_by=tuple(
-            sorted({name for side in sides for row in side for name in _counters(row)})
+            sorted({name for ledger in ledgers for name in ledger.get("tokenisers", ())})
         ),
     )
 
@@ -101,10 +102,6 @@ def llm_per_node(row: Row) -> float | None:
     """Return `llm_total` per condensed node; without condensation, per labelled training node."""
     tokens, nodes = llm_total(row), trained_nodes(row)
     return None if tokens is None or not nodes else tokens / nodes
-
-
-def _counters(row: Row) -> Sequence[str]:
-    return row.result["tokens"]["llm"].get("tokenisers", ())  # type: ignore[no-any-return]
 
 
 def usable(row: Row) -> bool:

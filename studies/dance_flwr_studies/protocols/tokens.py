@@ -79,10 +79,6 @@ def _by_dataset(rows: Sequence[Row]) -> dict[str, tuple[list[Group], list[Row]]]
     }
 
 
-def _verdict(rows: Sequence[Row]) -> str:
-    return claim_verdict(_by_dataset(rows).values())
-
-
 def _parts(beside: Sequence[Row], compared: Sequence[Group]) -> list[str]:
     largest = at_largest_ratio(compared)
     totals = {group.mean_text(encoder_total, 0) for group in largest} - {NOTHING}
@@ -160,7 +156,7 @@ EXPERIMENT = Experiment(
     "than baselines (the paper's compactness and efficiency claims).",
     cells=_cells,
     render=_render,
-    verdict=_verdict,
+    verdict=lambda rows: claim_verdict(_by_dataset(rows).values()),
     metrics={},
     reads=_READS,
 )

@@ -53,7 +53,7 @@ def ratio_setting(dataset: str, method: str) -> dict[str, Value]:
 
 
 def choices(key: str) -> tuple[str, ...]:
-    """Return what a configuration key accepts."""
+    """Return the accepted values of a configuration key."""
     return choices_of(flat_fields()[key][0])
 
 

@@ -254,9 +254,9 @@ def has_value(cell: "str | Stat") -> bool:
 
 
 def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], keys: int = 1) -> str:
-    """Return what has a value of a table; the first column is left, the others right.
+    """Return a Markdown table without empty lines and columns, or "" if all are empty.
 
-    Without any value, "" is returned. `keys` : as of `with_values`
+    The first column is aligned left, the others right. `keys` : as of `with_values`
     """
     headings, lines = with_values(headings, lines, keys)
     if not lines:

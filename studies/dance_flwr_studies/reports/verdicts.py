@@ -62,7 +62,7 @@ def expect(
     metric: Metric = "test_accuracy",
     unit: tuple[str, float] = ("points", 100.0),
 ) -> list[Expected]:
-    """Return what a claim expects of metric(group) - metric(other), if both have common seeds."""
+    """Return the expected difference metric(group) - metric(other), if they share seeds."""
     if group is None or other is None or group is other:
         return []
     test = paired_test(group, other, metric, bound)

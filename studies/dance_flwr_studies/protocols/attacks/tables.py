@@ -34,7 +34,7 @@ CRAFTED = (
 
 
 def render(rows: Sequence[Row]) -> Section:
-    """Return a table of observations per data set, and what is not measured yet."""
+    """Return a table of observations per data set, and the missing measurements."""
     missing = [
         f"{row.labels['dataset']} {row.labels['method']} seed {row.labels['seed']}"
         for row in rows

@@ -84,7 +84,7 @@ def estimates(analyses: Sequence[Mapping[str, Any]]) -> dict[str, Estimate]:
 
 
 def caveat(analyses: Sequence[Mapping[str, Any]]) -> str:
-    """Return what a reader must know of the intervals of these rows; "" if nothing."""
+    """Return a warning about the intervals of these rows, or "" if none is needed."""
     if len(analyses) < _FEWEST:
         return f" Fewer than {_FEWEST} seeds: the intervals say little about other seeds."
     return ""

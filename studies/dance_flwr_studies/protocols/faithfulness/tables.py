@@ -64,7 +64,7 @@ def render(rows: Sequence[Row]) -> Section:
 
 
 def verdict_of(rows: Sequence[Row]) -> str:
-    """Compare the evidence with as many random chunks: what is kept with it, and lost without."""
+    """Compare the evidence with equally many random chunks, kept and removed."""
     expected: list[Expected] = []
     for dataset, compared in by_label(groups(rows), "dataset").items():
         for group in compared:

@@ -1,4 +1,4 @@
-"""The grid of the study of regimes: what is varied, which methods run where, and on which seeds.
+"""The grid of the regimes: levels, methods and seeds.
 
 The two tables `LEVELS` and `EVERYWHERE` are the whole plan. A regime varies one thing and leaves
 the others as in the standard cell: 60 % training labels, Louvain clients or real sites, clean texts

@@ -85,7 +85,7 @@ def _summary(results: Results) -> str:
 
 
 def _decided(test: PairedTest) -> str:
-    """Return on which side of 0 the interval is, "undecided" where it includes it."""
+    """Return "ahead" or "behind", or "undecided" if the interval includes 0."""
     if test.test is None:
         return test.verdict
     low, high = test.test.interval
