@@ -54,7 +54,7 @@ def scored(monkeypatch):
 
     monkeypatch.setattr(tune, "run_grid", grid)
     monkeypatch.setattr(tune, "_score", score)
-    monkeypatch.setattr(tune, "check_validation", lambda plan, study: None)
+    monkeypatch.setattr(tune, "_check_validation", lambda plan: None)
     return asked
 
 
