@@ -23,6 +23,9 @@ toy-partition = toy_plugins:assign
 [dance_flwr.datasets]
 toy-data = toy_plugins:DATASET
 
+[dance_flwr.chunk_rules]
+toy-rule = toy_plugins:best_chunk
+
 [dance_flwr.trackers]
 toy-tracker = toy_plugins:Tracker
 """
@@ -88,6 +91,27 @@ def test_a_strategy_a_partitioner_a_data_set_and_a_tracker_are_one_object_each(o
     kept = json.loads((outside.folder / "toy.json").read_text())
     assert [row["loss"] for row in kept["rounds"]] == [row["loss"] for row in result["history"]]
     assert kept["final"]["final/test_accuracy"] == result["test_accuracy"]
+
+
+def test_a_rule_of_chunks_changes_selection_and_training(outside):
+    """Under the paper's rules, where training chooses among all candidates again."""
+    counts, losses = {}, {}
+    for rule in ("entmax", "toy-rule"):
+        out = outside.folder / f"by-{rule}"
+        keys = ("dance.chunk-rule=" + rule, "dance.paper-rules=true", "condensation-ratio=0.5")
+        done = outside(
+            *("run", "--data", "toy-data", "--out", str(out)),
+            *(f"--set={key}" for key in keys),
+            *SMALL,
+        )
+        assert done.returncode == 0, done.stderr
+        history = json.loads((out / "result.json").read_text())["history"]
+        counts[rule] = [row["counts"] for row in history]
+        losses[rule] = [row["loss"] for row in history]
+    for row in counts["toy-rule"]:
+        assert row["evidence-chunks"] == row["condensed-nodes"]
+    assert counts["entmax"][0]["evidence-chunks"] > counts["toy-rule"][0]["evidence-chunks"]
+    assert losses["entmax"] != losses["toy-rule"]
 
 
 def test_a_name_that_is_taken_is_refused_in_one_line(installed, tmp_path):

@@ -194,6 +194,9 @@ DATASETS = Registry(
     "data",
     {"pydocs": "dance_flwr.data.graphs.pydocs:DATASET"},
 )
+CHUNK_RULES = Registry(
+    "dance_flwr.chunk_rules", "dance.chunk-rule", {"entmax": "dance_flwr.nn.entmax:entmax15"}
+)
 TRACKERS = Registry(
     "dance_flwr.trackers",
     "--track",

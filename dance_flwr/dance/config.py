@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dance_flwr.config.options import Section, Value, option
+from dance_flwr.config.plugins import CHUNK_RULES
 
 # What `paper = true` sets, by section; `dance-flwr config --all` prints it. Why the sections of the
 # harness are among them (decision 19): the paper trains at a constant rate and averages no models
@@ -104,6 +105,9 @@ class DanceConfig(Section):
         8, "hop-2 candidates preselected by difficulty before gating; B_2 in the paper", ge=1
     )
     chunk_budget: int = option(8, "evidence chunks per node (B_tok)", ge=1)
+    chunk_rule: str = option(
+        "entmax", "rule that turns the scores of chunks into weights", choices=CHUNK_RULES
+    )
     mix: float = option(
         0.6,
         "weight of the chunk evidence in the fused text, against the neighbour context",

@@ -6,12 +6,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.client_data.text_table import TextTable
+from dance_flwr.config.plugins import CHUNK_RULES
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.passes import Reader
 from dance_flwr.dance.selection import Gates, Selection, ThreeHops
 from dance_flwr.nn.hops import HopLists
 from dance_flwr.nn.ragged import (
     Ragged,
+    Rule,
     budgeted_rows,
     concat_rows,
     products,
@@ -148,11 +150,17 @@ def weigh_chunks(
 ) -> Float[Tensor, "E"]:
     """eq:chunk_similarity: pi = Pi_{B_tok}(entmax(<W_s g_v, e_{u,r}> / sqrt(d))); [E].
 
-    The `anchor` of the query is c_v, the context.
+    The `anchor` of the query is c_v, the context; `chunk_rule` may take the place of entmax.
     """
     queries = reader.model.chunk_queries(hidden) + anchor(context, reader.settings)
     scores = products(queries, chunks, reader.data.table.chunks)
-    return budgeted_rows(scores, chunks.ptr, reader.settings.chunk_budget)
+    settings = reader.settings
+    return budgeted_rows(scores, chunks.ptr, settings.chunk_budget, chunk_rule(settings))
+
+
+def chunk_rule(config: DanceConfig) -> Rule:
+    """Return the rule that turns scores of chunks into weights, here and in training."""
+    return CHUNK_RULES.get(config.chunk_rule)  # type: ignore[no-any-return]
 
 
 def chunks_of_neighbours(neighbours: Ragged, chunks_of: Ragged) -> Ragged:

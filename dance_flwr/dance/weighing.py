@@ -12,10 +12,10 @@ from torch.nn import functional as F
 
 from dance_flwr.dance.passes import Reader
 from dance_flwr.dance.selection import Padded
-from dance_flwr.dance.text import anchor, budgets
+from dance_flwr.dance.text import anchor, budgets, chunk_rule
 from dance_flwr.nn.entmax import entmax15
 from dance_flwr.nn.moving import moved
-from dance_flwr.nn.ragged import project_budget, rows_at
+from dance_flwr.nn.ragged import Rule, project_budget, rows_at
 
 _MAX_KEPT = 8192  # entries of the widest part in a layout that is kept, of at most 1 MB
 CHUNKS = 3  # number of the part after hops 0, 1 and 2
@@ -60,7 +60,7 @@ class Layout:
         return replace(empty, inside=inside, outside=~there.flatten(0, 1))
 
     def weights(
-        self, scores: Float[Tensor, "K 2 L"], limits: Sequence[int]
+        self, scores: Float[Tensor, "K 2 L"], limits: Sequence[int], rule: Rule
     ) -> Float[Tensor, "K L"]:
         """Pi_B(entmax(scores)) of every part, which sums to 1 in each row, or is 0 if empty.
 
@@ -68,7 +68,7 @@ class Layout:
 
         Parameters
         ----------
-        limits : B of every part
+        limits : B of every part; rule : takes the place of entmax for chunks
         """
         # entmax has no maximum over no columns.
         if not self.inside.numel():
@@ -78,7 +78,12 @@ class Layout:
         rows: Tensor = _Reorder.apply(scores, self.apart, self.beside, self.read)  # type: ignore[no-untyped-call]
         rows = rows.view_as(self.outside)
         rows = rows.masked_fill(self.outside, floor)
-        probs = entmax15(rows)
+        if rule is entmax15:
+            probs = entmax15(rows)
+        else:
+            first = CHUNKS * len(self.inside)
+            of_chunks = rule(rows[first:], ~self.outside[first:])
+            probs = torch.cat([entmax15(rows[:first]), of_chunks])
         # Pi_B changes nothing in rows within their budgets, which training reads by default.
         if any(width > limit for width, limit in zip(self.widths, limits, strict=True)):
             budget = torch.tensor(limits, device=rows.device)
@@ -228,7 +233,8 @@ def weigh(
     # model.
     queries = model.queries(hidden) + dense.anchors
     scores = torch.bmm(queries, dense.vectors.mT)
-    weights = layout.weights(scores, (*budgets(settings), settings.chunk_budget))[:, None]
+    limits = *budgets(settings), settings.chunk_budget
+    weights = layout.weights(scores, limits, chunk_rule(settings))[:, None]
     near = weights[..., layout.widths[0] : sum(layout.widths[:CHUNKS])]
     labels = torch.bmm(near, dense.labels).squeeze(1)
     # eq:hier_context and eq:agg_text in one product: both sum over the same columns.

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from support.builders import SHAPE, clients, make_client
 
 from dance_flwr.client_data.text_table import TextTable
+from dance_flwr.config.plugins import CHUNK_RULES
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import neighbour_labels
-from dance_flwr.dance.weighing import DenseSelection, weigh
+from dance_flwr.dance.weighing import DenseSelection, Layout, weigh
 
 
 def one_hot(client):
@@ -48,6 +49,43 @@ def test_all_candidates_weigh_what_the_selection_weighs(client, own):
     torch.testing.assert_close(found.text, text)
     torch.testing.assert_close(found.fused_text, fused_text)
     torch.testing.assert_close(found.labels, neighbour_labels(selection, one_hot(client)))
+
+
+def above_the_mean(scores, inside):
+    """A rule of another kind than entmax: equal weights, for scores from the mean of their row."""
+    mean = (scores * inside).sum(1) / inside.sum(1)
+    above = (scores >= mean[:, None] - 1e-9) & inside
+    return above.to(scores) / above.sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("name", ["entmax", "above-the-mean"])
+@given(client=clients())
+def test_selection_and_training_choose_the_same_chunks_by_the_same_scores(name, client):
+    """Training weighs all candidates again, as under the paper's rules."""
+    scored, weighed = [], []
+    rule = CHUNK_RULES.get("entmax") if name == "entmax" else above_the_mean
+
+    def spy(scores, inside):
+        scored.append(scores[inside])
+        return rule(scores, inside)
+
+    def weights(layout, *arguments):
+        weighed.append(of_all(layout, *arguments))
+        return weighed[-1]
+
+    of_all = Layout.weights
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(CHUNK_RULES.builtin, name, spy)
+        patch.setattr(Layout, "weights", weights)
+        client.config = replace(client.config, chunk_rule=name)
+        selection = client.select()
+        trained(client, "candidates", selection)
+    of_selection, of_training = scored
+    torch.testing.assert_close(of_training, of_selection)
+    *_, inside = torch.split(selection.padded.inside, selection.padded.widths, dim=1)
+    chunks = weighed[0][:, -inside.size(1) :][inside]
+    torch.testing.assert_close(chunks, selection.chunk_weights)
+    assert torch.equal(chunks > 0, selection.chunk_weights > 0)
 
 
 @given(client=clients())

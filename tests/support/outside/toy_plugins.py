@@ -1,9 +1,10 @@
-"""A strategy, a partitioner, a data set and a tracker of another package."""
+"""A strategy, a partitioner, a data set, a rule of chunks and a tracker of another package."""
 
 import json
 from pathlib import Path
 
 import numpy as np
+import torch
 from flwr.serverapp.strategy import FedAvg
 
 from dance_flwr.config.tree import RunConfig
@@ -38,6 +39,12 @@ def build() -> TextGraph:
 
 
 DATASET = GraphSource(build, lambda: "1")
+
+
+def best_chunk(scores, inside):
+    """Give all weight to the chunk with the highest score, the first one of equals."""
+    weights = torch.zeros_like(scores).scatter(1, scores.argmax(dim=1, keepdim=True), 1.0)
+    return weights * inside
 
 
 class Tracker:
