@@ -125,7 +125,7 @@ def private_lock(path: Path, timeout: float = -1) -> "FileLock":
 
 
 def append_to(path: Path, *, new: bool = True) -> BinaryIO:
-    """Open a file of this user alone to append bytes; its folder must exist.
+    """Open a private file to append bytes; its folder must exist.
 
     Parameters
     ----------
@@ -146,9 +146,9 @@ def append_to(path: Path, *, new: bool = True) -> BinaryIO:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield an empty draft folder to fill; on success the draft becomes `path`.
 
-    On an error the draft is removed. Drafts of any name beside `path` that killed processes left
-    behind are removed first; a draft that is being written is locked, and stays. Nobody but its
-    user may open the folder, its folders and its files.
+    On an error the draft is removed. Stale drafts of killed processes beside `path` are removed
+    first; a draft that is being written is locked, and stays. Only its user may open the folder
+    and what is in it.
 
     Parameters
     ----------

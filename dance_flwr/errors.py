@@ -69,7 +69,7 @@ class ProtocolError(UserError):
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is most like this one, whatever the case; "" if none is."""
+    """Return the known name most similar to this one, ignoring case; "" if none is."""
     from difflib import get_close_matches
 
     word, by_case = name.casefold(), {each.casefold(): each for each in known}
@@ -85,17 +85,17 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def meant(similar: Iterable[str]) -> str:
-    """Return the end of a line, which asks whether these names of `near` are meant."""
+    """Return a question to append, such as "; did you mean 'a'?"; "" without similar names."""
     names = dict.fromkeys(filter(None, similar))
     return f"; did you mean {' and '.join(map(repr, names))}?" if names else ""
 
 
 def unknown(what: str, names: Sequence[str], known: Iterable[str], other: str = "") -> str:
-    """Return one line about all names that are not known, with the choices if they are few.
+    """Return one line about unknown names, with the choices if there are few.
 
     Parameters
     ----------
-    what : the option or key; other : what may stand there beside a known name
+    what : the option or key; other : what else is allowed there
     """
     choices = list(known)
     expected = f"one of {', '.join(choices)}" if len(choices) <= _LISTED else "a known name"
@@ -122,7 +122,7 @@ def in_the_way(folder: Path) -> Path | None:
 
 @contextmanager
 def disk_of(folder: Path) -> Iterator[None]:
-    """Turn what the disk refuses a writer of `folder` inside the block into one line.
+    """Turn an error of the disk about `folder` inside the block into one line.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def disk_of(folder: Path) -> Iterator[None]:
 
 
 def refusal(error: OSError) -> str:
-    """Return one line for what a disk refused a command; "" for any other error."""
+    """Return one line about a full or closed disk for a command; "" for any other error."""
     if _is_full(error):
         return (
             f"{error.filename or 'the output disk'}: expected room to write, found none "

@@ -38,7 +38,7 @@ def one_line(text: str, *, marks: bool = False) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return text on one line that Markdown shows as it is, also in the cell of a table."""
+    """Return text as one line that Markdown shows unchanged, also in the cell of a table."""
     # References for those five: a backslash does not end HTML, nor keep a cell together everywhere.
     return _MARKDOWN.sub(
         lambda match: f"\\{match[1]}" if match[1] else f"&#{ord(match[0])};", one_line(text)

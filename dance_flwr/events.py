@@ -147,7 +147,6 @@ def line_of(record: logging.LogRecord) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with NaN and infinity as text, which JSON lacks."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     return value

@@ -1,4 +1,4 @@
-"""What identifies a release, the code that computed a result, a model, and a file."""
+"""Identify a release, the code that computed a result, a model or a file."""
 
 from __future__ import annotations
 
@@ -61,14 +61,12 @@ def code_hash(*files: str | Path) -> str:
 
 
 def _syntax(path: Path) -> list[str]:
-    """Return the types and values of a file's syntax tree in order."""
     parts: list[str] = []
     _write(ast.parse(path.read_bytes()), parts)
     return parts
 
 
 def _write(node: ast.AST, parts: list[str]) -> None:
-    """Append the types and values of a tree in order."""
     parts.append(type(node).__name__)
     for name in node._fields:
         if name in _NO_CODE:

@@ -1,7 +1,7 @@
-"""How far work has come, on a terminal, in a notebook and in a log; durations, sizes, tables.
+"""Show the progress of work on a terminal and in a log; durations, sizes, tables.
 
-A terminal gets a bar that moves, also while nothing ends; a log gets a line now and then. Both go
-to stderr: stdout is for results.
+A terminal gets a bar that moves, also while nothing ends; a log or a notebook gets a line now and
+then. Both go to stderr: stdout is for results.
 """
 
 import os
@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from dance_flwr.errors import counted
 from dance_flwr.escaping import one_line
@@ -41,16 +41,12 @@ class Bar:
         # (seconds, done) at the first move and the last: what lies before the first is the start.
         self._first = self._last = (0.0, done)
         self._next = _QUIET
-        self._widget: Any = None
 
     def move(self, done: int, note: str = "") -> None:
         """Set how much is done, and what else there is to say."""
         self.done, self.note = done, note
         self._last = (time.monotonic() - self.start, done)
         self._first = self._last if self._first[0] == 0 else self._first
-        if self._widget is not None:
-            self._widget.set_postfix_str(note, refresh=False)
-            self._widget.update(done - self._widget.n)
 
     def seconds_left(self) -> float | None:
         """Return the seconds to the end by the pace since the first move; None if not known."""
@@ -72,7 +68,6 @@ class Bar:
         return ", ".join([*parts, *([self.note] if self.note else [])])
 
     def _draw(self, stream: TextIO) -> None:
-        """Draw over the line of a terminal."""
         from tqdm import tqdm
 
         seconds = time.monotonic() - self.start
@@ -87,7 +82,6 @@ class Bar:
         stream.flush()
 
     def _log(self, stream: TextIO) -> None:
-        """Write a line if it is time for one."""
         seconds = time.monotonic() - self.start
         if seconds >= self._next:
             self._next = seconds + min(max(_QUIET, _SHARE * seconds), _RARE)
@@ -105,9 +99,9 @@ _drawn = False  # whether a bar stands on the terminal
 def bar(
     what: str, total: int | None = None, unit: str = "", done: int = 0, *, visible: bool = True
 ) -> Iterator[Bar]:
-    """Show how far the work of this block is; of bars inside each other, the innermost.
+    """Show how far the work of this block is; of nested bars, the innermost is shown.
 
-    Nothing is shown of a block that ends at once, nor beside events as JSON lines.
+    Nothing is shown for a block that ends at once, or if events are printed as JSON lines.
 
     Parameters
     ----------
@@ -117,9 +111,6 @@ def bar(
     shown = Bar(what, total, unit, done)
     if not visible or structured():
         yield shown
-    elif "ipykernel" in sys.modules:
-        with _widget(shown):
-            yield shown
     else:
         over = threading.Event()
         if not _OPEN:
@@ -135,7 +126,6 @@ def bar(
 
 
 def _watch(over: threading.Event) -> None:
-    """Show the innermost bar until the outermost is over."""
     # On a thread: a round may take an hour, and what has not moved is still at work.
     while not over.wait(_REDRAWN):
         # A terminal may be gone.
@@ -164,24 +154,6 @@ def clear() -> None:
                 sys.stderr.flush()
 
 
-@contextmanager
-def _widget(shown: Bar) -> Iterator[None]:
-    """Show a bar of a notebook, which stays where it is."""
-    if shown.total is None:
-        yield
-        return
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="IProgress not found")
-        from tqdm.auto import tqdm
-
-        facts: dict[str, Any] = {"desc": shown.what, "unit": shown.unit or "it"}
-        shown._widget = tqdm(total=shown.total, initial=shown.done, delay=_REDRAWN, **facts)
-    with shown._widget:
-        yield
-
-
 def whole(seconds: float) -> str:
     """Return an estimate of seconds in whole seconds, minutes or hours."""
     for unit, length in (("h", 3600), ("min", 60)):
@@ -199,7 +171,7 @@ def duration(seconds: float) -> str:
 
 
 def pace(seconds: float, rounds: int) -> str:
-    """Return what all rounds took together and one on average, without the start of the run."""
+    """Return the time of all rounds and the mean of one, without the start of the run."""
     return f"{duration(seconds)} in {counted(rounds, 'round')}, {duration(seconds / rounds)} each"
 
 

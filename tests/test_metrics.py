@@ -117,19 +117,6 @@ def test_local_epochs_on_a_quadratic_by_hand(strategy, epochs, decay):
     assert loss == pytest.approx((adam(1.0, slope, 0.05) - 3) ** 2, rel=1e-6)
 
 
-def test_fedprox_pulls_towards_where_the_round_started():
-    ends = {}
-    for mu in (0.0, 50.0):
-        model = Point(1.0)
-        config = RunConfig(local_epochs=30, weight_decay=0.0, learning_rate=0.1)
-        with proximal_term(model, mu):
-            train_epochs(
-                model, lambda model=model: (model.value - 3).square().sum(), config, round_=1
-            )
-        ends[mu] = model.value.item()
-    assert abs(ends[50.0] - 1) < abs(ends[0.0] - 1)
-
-
 def test_parameters_outside_the_loss_stay():
     """A parameter without a gradient stays, also with fedprox; a loss without any ends the loop."""
     model = torch.nn.ModuleDict({"used": Point(1.0), "idle": Point(2.0)})

@@ -137,15 +137,13 @@ def differences(bundle: bytes) -> dict[str, bytes]:
     changes = dict.fromkeys(installed.keys() - {name for name, _ in contents}, b"")
     for name, content in contents:
         file = installed.get(name)
-        if file is None or not _same(name, content, file):
-            changes[name] = _code(name, content)
+        expected = file.read_bytes() if file else None
+        # Equal bytes, as in one release, need no parsing.
+        if content != expected:
+            code = _code(name, content)
+            if expected is None or code != _code(name, expected):
+                changes[name] = code
     return changes
-
-
-def _same(name: str, content: bytes, file: Path) -> bool:
-    expected = file.read_bytes()
-    # Equal bytes, as in one release, need no parsing.
-    return content == expected or _code(name, content) == _code(name, expected)
 
 
 def _code(name: str, content: bytes) -> bytes:

@@ -437,7 +437,7 @@ def check_data(node: Node) -> str:
     folder = _given(node.data, _DATA)
     if not (folder / "text" / META).is_file() and (folder / CARD).is_file():
         raise _unencoded(folder)
-    # Here alone: the checks before it start without torch.
+    # Not above, as the checks before this one start without torch.
     import torch
 
     from dance_flwr.client_data.client_data import ClientData
@@ -482,7 +482,6 @@ def check_data(node: Node) -> str:
 
 
 def _lists(manifest: Mapping[str, Any], card: ClientCard) -> bool:
-    """Whether the client of a card is one of a partition."""
     ids = [client["ids_sha256"] for client in manifest["clients"]]
     same = manifest["sha256"] == card.partition_sha256
     return same and ids[card.client : card.client + 1] == [card.ids_sha256]

@@ -231,7 +231,6 @@ class Federation:
         return site
 
     def _read_key(self, key_file: Path) -> tuple[str, str]:
-        """Return the site and the public key of a NAME.pub."""
         try:
             content = key_file.read_bytes()
         except OSError as error:

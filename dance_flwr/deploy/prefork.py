@@ -177,7 +177,6 @@ def acquire(client: Any) -> str:
 
 
 def _ended() -> set[int]:
-    """Reap the children that have ended; return their pids."""
     ended = set()
     with suppress(ChildProcessError):
         while pid := os.waitpid(-1, os.WNOHANG)[0]:
@@ -186,7 +185,6 @@ def _ended() -> set[int]:
 
 
 def _run_task(token: str, server: int) -> NoReturn:
-    """Run Flower's ClientApp process, and end this one."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     LOG.info("Start ClientApp")

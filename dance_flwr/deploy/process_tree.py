@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from dance_flwr.runs.processes import tool
+from dance_flwr.runs.processes import keeper, tool
 
 _MARK = "DANCE_FLWR_PROCESS_TREE"
 _PATIENCE_SECONDS = 5.0
@@ -82,17 +82,8 @@ class ProcessTree(subprocess.Popen[bytes]):
     ) -> None:
         self._members = Members(uuid.uuid4().hex)
         self.badge = {_MARK: self._members.mark}
-        # `-P`: a file in the working directory must not take the place of a module.
-        keeper = [sys.executable, "-P", "-m", __name__, self._members.mark]
-        # PR_SET_PDEATHSIG would reach the first generation alone.
-        self._keeper = subprocess.Popen(  # first: no moment without it
-            keeper,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            start_new_session=True,  # out of reach for the Ctrl-C of a terminal
-        )
+        # First: no moment without it. PR_SET_PDEATHSIG would reach the first generation alone.
+        self._keeper = keeper(__name__, self._members.mark)
         try:
             with log.open("ab") as output:
                 super().__init__(

@@ -52,10 +52,6 @@ class SuperLink:
         answer = self.flwr("run", str(app), NAME, "--run-config", str(settings))
         return str(answer["run-id"])
 
-    def status(self, run_id: str) -> str:
-        """Return the status of a run, such as "running" or "finished:completed"."""
-        return str(self.flwr("list", NAME, "--run-id", run_id)["runs"][0]["status"])
-
     def flwr(self, *arguments: str) -> dict[str, Any]:
         """Run a `flwr` command; return its JSON."""
         command = [str(tool("flwr")), *arguments, "--format", "json"]
@@ -151,7 +147,7 @@ def follow(link: SuperLink, run_id: str, folder: Path, on_round: OnRound, seen: 
         # Only after a silence, as each question is a process of `flwr`.
         if time.monotonic() - last_sign > _STATUS_EVERY_SECONDS:
             last_sign = time.monotonic()
-            status = link.status(run_id)
+            status = str(link.flwr("list", NAME, "--run-id", run_id)["runs"][0]["status"])
             # The files may have appeared before the status changed.
             if status.startswith("finished") and not has_ended():
                 raise UserError(f"the run ended as {status!r} without a result; see {link.log}")
@@ -159,7 +155,6 @@ def follow(link: SuperLink, run_id: str, folder: Path, on_round: OnRound, seen: 
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return device and inode of a folder, None if there is none."""
     with suppress(FileNotFoundError):
         stat = folder.stat()
         return stat.st_dev, stat.st_ino

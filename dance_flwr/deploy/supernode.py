@@ -1,4 +1,4 @@
-"""`dance-flwr supernode`: Flower's SuperNode, for whose runs the installed code alone computes."""
+"""`dance-flwr supernode`: Flower's SuperNode, which runs only the installed code."""
 
 import argparse
 import os
@@ -109,7 +109,7 @@ def _check_terms(arguments: Sequence[str]) -> None:
 
 
 def _end_with(tasks: subprocess.Popen[bytes], folder: Path) -> None:
-    """End this process when the one that takes its tasks has ended, as nothing would answer."""
+    """End this process with the one that takes its tasks, as nothing would answer."""
     code = tasks.wait()
     shutil.rmtree(folder, ignore_errors=True)
     print(

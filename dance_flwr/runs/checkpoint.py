@@ -272,7 +272,6 @@ def _hash(values: Mapping[str, Any], without: Collection[str] = ()) -> str:
 
 
 def _digest(tensors: Mapping[str, NDArray[Any]], texts: Mapping[str, str]) -> str:
-    """Return the sha256 of the content of a checkpoint, hex."""
     digest = hashlib.sha256(json.dumps(dict(sorted(texts.items()))).encode())
     for name, array in sorted(tensors.items()):
         digest.update(f"{name}:{array.dtype}:{array.shape};".encode())

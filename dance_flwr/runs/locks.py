@@ -36,7 +36,7 @@ def exclusive(folder: Path, other: str) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process holds the lock of a folder; creates and writes nothing.
+    """Whether a process holds the lock of a folder; nothing is created or written.
 
     Read access is enough, as a run may be watched by a user who cannot write there.
     """

@@ -1,8 +1,9 @@
-"""Signals that stop a command, programs of this environment, free ports, private folders."""
+"""Signals that stop a command, programs of this environment, keepers, ports, private folders."""
 
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -37,6 +38,19 @@ def stopping_in_order(always: bool = False) -> Iterator[None]:
 def tool(name: str) -> Path:
     """Return a command of this environment, not the first one on PATH."""
     return Path(sys.executable).parent / name
+
+
+def keeper(module: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start a module that cleans up when its standard input ends, as it does with this process."""
+    return subprocess.Popen(
+        # `-P`: a file in the working directory must not take the place of a module.
+        [sys.executable, "-P", "-m", module, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,  # out of reach for the Ctrl-C of a terminal
+    )
 
 
 def private_folder() -> Path:

@@ -29,7 +29,7 @@ from dance_flwr.metrics import Counts, Training, accuracy, balanced_accuracy, ma
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.result import Round, privacy_of, sum_by_key, validated, why_last_model
-from dance_flwr.runs.resume import forget, holds_run, truncate_history
+from dance_flwr.runs.resume import forget, holds_run
 
 LOG = logging.getLogger("flwr")
 SCHEMA = 1
@@ -78,7 +78,8 @@ class Recorder:
             for name in (RESULT, MODEL, HISTORY, COMPARED):
                 (self.folder / name).unlink(missing_ok=True)
             return
-        truncate_history(self.checkpoint, self.folder)
+        rows = "".join(line + "\n" for line in self.checkpoint.history)
+        write_text(self.folder / HISTORY, rows)
         # The file may be that of a round after the checkpoint, which is repeated.
         if self.best_round:
             self._save_model()
@@ -173,7 +174,6 @@ class Recorder:
         events.bind_context(round=row.round + 1)  # later events belong to the next round
 
     def _score(self, row: Round) -> float | None:
-        """Return the validation metric that `objective` names; None without a validation."""
         return row.val_macro_f1 if self.config.objective == MACRO_F1 else row.val_accuracy
 
     def keep_last_model(self, state: Mapping[str, Tensor]) -> None:
@@ -276,7 +276,6 @@ class Recorder:
 
 
 def _total(clients: ClientCounts, split: str) -> Counts:
-    """Return the sum of the counts of all clients."""
     counts = [each[split] for each in clients.values()]
 
     def add(rows: Sequence[Sequence[int]]) -> list[int]:
@@ -336,7 +335,6 @@ def _per_condensed_node(history: Sequence[Round]) -> dict[str, float]:
 
 @cache
 def _versions() -> dict[str, str]:
-    """Return the versions of the app, of Python and of the main libraries."""
     app = {"dance-flwr": __version__, "python": platform.python_version()}
     return app | {name: version(name) for name in _VERSIONS}
 

@@ -161,12 +161,6 @@ def restore(
     return arrays
 
 
-def truncate_history(checkpoint: Checkpoint, folder: Path) -> None:
-    """Truncate `history.jsonl` to the rows of the checkpoint and delete the last error."""
-    write_text(folder / HISTORY, "".join(line + "\n" for line in checkpoint.history))
-    (folder / ERROR).unlink(missing_ok=True)
-
-
 def forget(folder: Path) -> None:
     """Delete what only an unfinished run needs, drafts of killed processes included."""
     for name in (CHECKPOINT, BEFORE, SETTINGS):

@@ -48,7 +48,6 @@ def token_ledgers(
 
 
 def _ledger(tokens: Mapping[int | None, Tokens], names: Mapping[str, str]) -> Ledger:
-    """Return the sums of these attributes over clients, and those of each client."""
     rows = {
         client: {name: getattr(counts, attribute) for name, attribute in names.items()}
         for client, counts in tokens.items()

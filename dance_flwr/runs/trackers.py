@@ -17,7 +17,7 @@ _MLFLOW_STATES = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KI
 
 
 class MlflowTracker(Tracker):
-    """MLflow: `./mlflow.db`, or the user's $MLFLOW_TRACKING_URI; a stored run is continued."""
+    """MLflow: `./mlflow.db`, or the user's $MLFLOW_TRACKING_URI."""
 
     package = "mlflow"
 
@@ -31,15 +31,8 @@ class MlflowTracker(Tracker):
         known = client.get_experiment_by_name(_PROJECT)
         experiment = known.experiment_id if known else client.create_experiment(_PROJECT)
         self.place = f"{get_tracking_uri()}, experiment {_PROJECT}; look with: mlflow ui"
-        if runs := client.search_runs([experiment], f"tags.dance_flwr_id = '{run.digest}'"):
-            self._id = runs[0].info.run_id
-            # Every round has this metric, so its last step is the last stored round.
-            steps = client.get_metric_history(self._id, "round_seconds")
-            self.rounds = max((metric.step for metric in steps), default=0)
-            self.ended = runs[0].info.status == _MLFLOW_STATES["finished"]
-            if not self.ended:  # a run that was stopped may have been resumed
-                client.update_run(self._id, "RUNNING")
-            return
+        for old in client.search_runs([experiment], f"tags.dance_flwr_id = '{run.digest}'"):
+            client.delete_run(old.info.run_id)
         tags = {"dance_flwr_id": run.digest, **run.tags}
         self._id = client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
         params = [Param(key, str(value)) for key, value in run.config.items()]
@@ -65,7 +58,7 @@ class MlflowTracker(Tracker):
 
 
 class TensorboardTracker(Tracker):
-    """TensorBoard: event files in the run's folder, written again from round 1."""
+    """TensorBoard: event files in the run's folder."""
 
     package = "tensorboard"
 
@@ -101,7 +94,7 @@ class TensorboardTracker(Tracker):
 
 
 class WandbTracker(Tracker):
-    """Weights & Biases: `./wandb`, or its service if $WANDB_MODE is online; again from round 1."""
+    """Weights & Biases: `./wandb`, or its service if $WANDB_MODE is online."""
 
     package = "wandb"
 
@@ -123,7 +116,7 @@ class WandbTracker(Tracker):
             x_disable_stats=True,
             x_disable_machine_info=True,
         )
-        # Files cannot be amended; at the service a run of the same id is replaced.
+        # At the service a run of the same id is replaced.
         for old in Path(settings.wandb_dir).glob(f"offline-run-*-{run.digest}"):
             rmtree(old)
         self._run = wandb.init(

@@ -26,7 +26,7 @@ Numbers = dict[str, float]
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """The description of a run with which a tracker opens its store.
+    """What a tracker needs to know about a run when it opens its store.
 
     Attributes
     ----------
@@ -49,18 +49,17 @@ class TrackedRun:
 class Tracker:
     """A store that is open for one run; the base class of trackers.
 
-    A tracker that already holds the run continues it, or writes it again from round 1.
+    A run is stored from round 1 on, and replaces an earlier copy of itself.
 
     Attributes
     ----------
     package : what must be importable, "" = nothing beside this package; of the class
-    rounds : number of rounds that the store already holds; ended : whether it holds the result, too
+    rounds : number of rounds that were stored
     place : where the store is, and how to look at it
     """
 
     package = ""
     rounds = 0
-    ended = False
     place = ""
 
     def __init__(self, run: TrackedRun) -> None:
@@ -137,7 +136,6 @@ class Tracking:
         if self.tracker is None:
             tags = {"method": status.method, "provenance": run.provenance, "folder": str(folder)}
             self.tracker = self._make(TrackedRun(status.run, folder, run.config, tags))
-        # The store knows how far it is, so that nothing is stored twice and nothing is lost.
         for row in run.rows[self.tracker.rounds :]:
             self.tracker.log(row.round, round_numbers(row))
             self.tracker.rounds = row.round
@@ -145,12 +143,11 @@ class Tracking:
     def end(self, run: Run) -> None:
         """Store what is left and how the run ended, and close the store."""
         self.catch_up(run)
-        if self.tracker is None or self.tracker.ended:
+        if self.tracker is None:
             return
         names = ("model_fingerprint", "strategy")
         tags = {name: str(run.result[name]) for name in names if name in run.result}
         self.tracker.end(run.status.state, final_numbers(run.result), tags)
-        self.tracker.ended = True
 
     def report(self, log: Log) -> None:
         """Log where the run is stored."""

@@ -8,7 +8,9 @@ import shlex
 import shutil
 import ssl
 import subprocess
+import sys
 from importlib import import_module
+from importlib.util import find_spec
 
 import click
 import httpx
@@ -21,36 +23,24 @@ from support.project import PROJECT
 from dance_flwr.cli.main import app as own
 from dance_flwr.config.tree import parse
 from dance_flwr.deploy.certificates import make_certificates
-from dance_flwr.deploy.invitation import TERMS, unit_text
+from dance_flwr.deploy.invitation import SERVER_UNIT, SITE_UNIT, TERMS, unit_text
 from dance_flwr.deploy.supernode import SETTLED
 from dance_flwr.federation.node_config import refuse_beyond, terms_of
 from dance_flwr.federation.privacy.dp import shares_needed
 from dance_flwr.runs.processes import free_port
 
 DEPLOY = PROJECT / "deploy"
-UNITS = sorted(DEPLOY.glob("*.service"))
-COMPOSE = DEPLOY / "compose.yaml"
+UNITS = [DEPLOY / SERVER_UNIT, DEPLOY / SITE_UNIT]
 BY_HAND = PROJECT / "docs" / "deployment-by-hand.md"
 GUIDES = [PROJECT / "docs" / "deployment.md", BY_HAND]
-SERVICE_KEYS = {
-    *(
-        "image",
-        "build",
-        "restart",
-        "init",
-        "read_only",
-        "tmpfs",
-        "cap_drop",
-        "security_opt",
-        "profiles",
-        "command",
-    ),
-    *("ports", "volumes", "healthcheck", "depends_on", "environment", "ulimits"),
-}
+SERVICE_KEYS = """
+    image build restart init read_only tmpfs cap_drop security_opt profiles command ports volumes
+    healthcheck depends_on environment ulimits
+"""
 
 
-def services():
-    return yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]
+def services(name="compose.yaml"):
+    return yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))["services"]
 
 
 def unit(path):
@@ -66,25 +56,18 @@ def unit(path):
 @pytest.mark.parametrize("name", ["compose.yaml", "compose.rehearsal.yaml"])
 def test_nothing_outside_a_container_reaches_the_tasks_of_its_node(name):
     """Its Runtime API is a Unix socket in its own /tmp; nothing of the host is shared with it."""
-    services = yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))["services"]
-    nodes = [each for each in services.values() if each.get("command", [])[:1] == ["dance-flwr"]]
+    nodes = [x for x in services(name).values() if x.get("command", [])[:1] == ["dance-flwr"]]
     assert nodes
     for node in nodes:
-        assert set(node) <= SERVICE_KEYS  # no network_mode, pid or ipc of the host
+        assert set(node) <= {*SERVICE_KEYS.split()}  # no network_mode, pid or ipc of the host
         assert "ports" not in node
         assert node["tmpfs"] == ["/tmp"]
         assert not any("/tmp" in mount for mount in node["volumes"])
         assert "/tmp/dance-flwr-*/supernode" in node["healthcheck"]["test"][-1]
 
 
-def flower_parser(program):
-    name = program.removeprefix("flower-")
-    module = import_module(f"flwr.{name}.cli.flower_{name}")
-    return getattr(module, f"_parse_args_run_{name}")()
-
-
 def assert_flower_takes(command):
-    """Flower's own parser takes the flags; unknown ones end in SystemExit."""
+    """Flower's own parser takes the options; none of them is unknown or deprecated."""
     program, *arguments = command
     if [program, *arguments[:1]] == ["dance-flwr", "supernode"]:
         program, arguments = "flower-supernode", arguments[1:]
@@ -92,15 +75,20 @@ def assert_flower_takes(command):
             place = arguments.index("--accept-code")
             del arguments[place : place + 2]
         assert not {word.partition("=")[0] for word in arguments} & set(SETTLED)
-    parser: argparse.ArgumentParser = flower_parser(program)
-    parser.parse_args([re.sub(r"^\$\{PORT\}$", "8000", argument) for argument in arguments])
+    name = program.removeprefix("flower-")
+    module = import_module(f"flwr.{name}.cli.flower_{name}")
+    parser: argparse.ArgumentParser = getattr(module, f"_parse_args_run_{name}")()
+    parser.parse_args(arguments)
+    told = {flag: action.help or "" for action in parser._actions for flag in action.option_strings}
+    for argument in arguments:
+        assert "eprecated" not in told.get(argument.partition("=")[0], ""), argument
 
 
 def test_compose_has_tls_authentication_health_and_no_secrets():
     found = services()
     assert set(found) == {"superlink", "gate", "supernode"}
     for name, service in found.items():
-        assert set(service) <= SERVICE_KEYS, name
+        assert set(service) <= {*SERVICE_KEYS.split()}, name
         assert service["healthcheck"]["test"][0].startswith("CMD")
         assert "no-new-privileges:true" in service["security_opt"]
         assert name == "gate" or service["ulimits"] == {"core": 0}
@@ -122,33 +110,46 @@ def test_compose_has_tls_authentication_health_and_no_secrets():
 
 @pytest.mark.parametrize("name", ["superlink", "supernode"])
 def test_compose_starts_programs_with_flags_that_flower_has(name):
-    assert_flower_takes(services()[name]["command"])
+    service = services()[name]
+    assert_flower_takes(service["command"])
+    compile(service["healthcheck"]["test"][-1], name, "exec")
 
 
-@pytest.mark.parametrize("name", ["superlink", "supernode"])
-def test_health_checks_of_compose_are_python(name):
-    compile(services()[name]["healthcheck"]["test"][-1], name, "exec")
+def checked(path):
+    """`check-jsonschema` brings the schema of Compose with it and fetches nothing."""
+    if not find_spec("check_jsonschema"):
+        pytest.skip("no check-jsonschema here: pip install 'dance-flwr[dev]'")
+    command = [sys.executable, "-m", "check_jsonschema"]
+    command += ["--builtin-schema", "vendor.compose-spec", path]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
-def test_docker_takes_the_compose_file():
-    if (
-        shutil.which("docker") is None
-        or subprocess.run(["docker", "compose", "version"], capture_output=True).returncode
-    ):
-        pytest.skip("no docker compose")
-    for profile in ("server", "node"):
-        command = [
-            "docker",
-            "compose",
-            "--file",
-            COMPOSE,
-            "--profile",
-            profile,
-            "config",
-            "--quiet",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.rehearsal.yaml"])
+def test_compose_files_are_valid_by_the_schema_of_compose(name, tmp_path):
+    done = checked(DEPLOY / name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    broken = yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))
+    broken["services"]["superlink"]["cap_drop"] = "ALL"
+    (tmp_path / name).write_text(yaml.safe_dump(broken), encoding="utf-8")
+    assert checked(tmp_path / name).returncode == 1
+
+
+def test_the_rehearsal_starts_what_the_deployment_starts():
+    """The same commands, but for the address of the SuperLink and the number of a node."""
+    real, rehearsal = services(), services("compose.rehearsal.yaml")
+    superlink = rehearsal.pop("superlink")
+    assert superlink["command"] == real["superlink"]["command"]
+    assert superlink["ports"] == ["127.0.0.1:8000:8000"]
+    assert list(rehearsal) == ["node-0", "node-1", "node-2"]
+    first, own = rehearsal["node-0"], ("--superlink", "--node-config")
+    for number, (name, service) in enumerate(rehearsal.items()):
+        as_first = re.sub(rf"(node-|client-|partition-id=){number}\b", r"\g<1>0", str(service))
+        assert as_first == str(first), name
+        assert service["read_only"] and service["cap_drop"] == ["ALL"]
+        assert_flower_takes(service["command"])
+    assert [part for part in first["command"] if not part.startswith(own)] == [
+        part for part in real["supernode"]["command"] if not part.startswith(own)
+    ]
 
 
 def test_the_image_runs_as_an_ordinary_user():
@@ -178,9 +179,9 @@ def address(name):
 def test_the_gate_finds_the_superlink_beside_it_and_in_compose():
     assert address("upstream.conf") == ["127.0.0.1:8000"]
     assert address("upstream.compose.conf") == ["superlink:8000"]
-    services = yaml.safe_load(COMPOSE.read_text("utf-8"))["services"]
-    assert "./upstream.compose.conf:/etc/nginx/upstream.conf:ro" in services["gate"]["volumes"]
-    assert "superlink" in services and "--port=8000" in services["superlink"]["command"]
+    gate = services()["gate"]["volumes"]
+    assert "./upstream.compose.conf:/etc/nginx/upstream.conf:ro" in gate
+    assert "--port=8000" in services()["superlink"]["command"]
 
 
 @pytest.mark.skipif(not shutil.which("nginx") or os.getuid() != 0, reason="needs nginx, and root")
@@ -254,13 +255,6 @@ def test_a_unit_for_a_folder_of_this_machine_is_as_hardened(path):
     assert ("IPAddressAllow=localhost 192.0.2.10" in ours) is ("supernode" in path.name)
 
 
-def test_there_are_two_units():
-    assert [path.name for path in UNITS] == [
-        "dance-flwr-superlink.service",
-        "dance-flwr-supernode@.service",
-    ]
-
-
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_systemd_verifies_the_units(path, tmp_path):
     if shutil.which("systemd-analyze") is None:
@@ -285,9 +279,7 @@ def node_configs():
     node = variables("node.env.example")
     texts = {}
     for name in ("compose.yaml", "compose.rehearsal.yaml"):
-        for service, content in yaml.safe_load((DEPLOY / name).read_text("utf-8"))[
-            "services"
-        ].items():
+        for service, content in services(name).items():
             command = content.get("command", [])
             if command[:1] == ["dance-flwr"]:
                 texts[f"{name} {service}"] = command[-1].removeprefix("--node-config=")

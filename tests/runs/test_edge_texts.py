@@ -151,15 +151,3 @@ def test_a_table_under_a_new_card_shows(altered):
         assert json.loads((folder / "client.json").read_text())["files"] != card.files
 
     assert "expected the data" in altered(change)
-
-
-def test_a_text_of_an_edge_that_was_altered_shows(altered, finished):
-    """The texts' digests are in the packs, beside those of the card."""
-
-    def change(folder):
-        table = pq.read_table(folder / "nodes.parquet")
-        texts = [text.replace("relation ", "Relation ") for text in table["text"].to_pylist()]
-        place = table.schema.get_field_index("text")
-        pq.write_table(table.set_column(place, "text", [texts]), folder / "nodes.parquet")
-
-    assert "nodes.parquet: expected the file that client.json describes" in altered(change)

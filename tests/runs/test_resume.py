@@ -3,22 +3,28 @@
 import itertools
 import json
 import shutil
+import sys
 import threading
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
+import torch
+from flwr.app import Context, RecordDict
 from support.graphs import enough_for
 from support.killing import Kill, Killed, asks, same, states
 from support.resuming import breaking, check_kept_arrays
 from support.resuming import stop_and_go as stop_and_go
 
 import client_app
+import server_app
 from dance_flwr import PROTOCOL
 from dance_flwr.cli.results import accuracy_table
+from dance_flwr.config.reading import read_config
 from dance_flwr.config.text import to_toml
+from dance_flwr.config.tree import flatten
 from dance_flwr.dance.plan import Condensation
 from dance_flwr.dance.queue import Queue
 from dance_flwr.dance.state import (
@@ -27,10 +33,12 @@ from dance_flwr.dance.state import (
 )
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import QuorumError, ResumeError, UserError
+from dance_flwr.federation.privacy.dp import spent_epsilon
 from dance_flwr.methods import server_side
 from dance_flwr.runs import checkpoint, recorder
 from dance_flwr.runs.locks import exclusive
 from dance_flwr.runs.run import FINISHED, read_status
+from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 SEEDED = {"privacy_seeded": True, "privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0}
 PLAIN = {"method": "fedavg-full"}
@@ -259,14 +267,14 @@ def test_a_round_that_is_asked_again_gives_the_same_upload(run, tmp_path):
         assert (kept["core_round"], kept["turn"], kept["round"]) == (3, 1, 3)
 
 
+CPU = torch.device("cpu")
+
+
 def state_of(store, round_, base, count=2):
     """Write the state of a round; `count` distinguishes states."""
-    import torch
-
-    cpu = torch.device("cpu")
-    state = store.load(cpu, before=round_)
+    state = store.load(CPU, before=round_)
     assert state.round == base
-    last = store.read(CONDENSATION, state.core_round, Condensation, cpu)
+    last = store.read(CONDENSATION, state.core_round, Condensation, CPU)
     times = count + (last.times_selected if last else torch.zeros(4, dtype=torch.int64))
     queue = Queue(torch.arange(2), torch.tensor([0, 2]), torch.tensor([2]))
     store.write(CONDENSATION, round_, Condensation(times, torch.zeros(4), queue))
@@ -276,11 +284,8 @@ def state_of(store, round_, base, count=2):
 
 
 def before(store, round_):
-    import torch
-
-    cpu = torch.device("cpu")
-    state = store.load(cpu, before=round_)
-    last = store.read(CONDENSATION, state.core_round, Condensation, cpu)
+    state = store.load(CPU, before=round_)
+    last = store.read(CONDENSATION, state.core_round, Condensation, CPU)
     lost = not state.round and store.lost(round_)
     return state.round, int(last.times_selected.sum()) if last else 0, lost
 
@@ -335,12 +340,7 @@ def test_a_client_that_lost_its_state_selects_its_core_anew(run, tmp_path, monke
     shutil.rmtree(root / "client-1" / "runs" / partition.run)
     finished = run(folder=folder, resume=True, **keys)
     said = [line for line in said if not line.startswith("calibration: ")]  # of so few nodes
-    assert (
-        len(said) == 1
-        and said[0].startswith("client 1: ")
-        and "again" in said[0]
-        and "round" in said[0]
-    )
+    assert len(said) == 1 and said[0].startswith("client 1: ") and "again" in said[0]
     assert [int(kept["core_round"]) for kept in states(finished)] == [1, 3, 1]
     assert len(finished.result["history"]) == 4
 
@@ -369,16 +369,6 @@ def refused(cli, folder, *more):
     return done.err[-1]
 
 
-def test_a_folder_without_checkpoint_is_refused(cli, tmp_path):
-    assert "checkpoint.safetensors" in refused(cli, tmp_path) and "history.jsonl" in refused(
-        cli, tmp_path / "none"
-    )
-
-
-def test_a_finished_run_is_refused(cli, dance):
-    assert "finished" in refused(cli, dance.folder)
-
-
 @dataclass
 class Later(checkpoint.Checkpoint):
     """A checkpoint of a release that keeps more."""
@@ -386,51 +376,64 @@ class Later(checkpoint.Checkpoint):
     surprise: int = 1
 
 
-@pytest.mark.parametrize("kind", [checkpoint.Checkpoint, Later])
-def test_a_checkpoint_of_another_protocol_is_refused(cli, copied, kind):
-    point = kind(**vars(checkpoint.Checkpoint.load(copied)) | {"protocol": 99})
-    point.save(copied)
-    line = refused(cli, copied)
-    assert f"expected a checkpoint of protocol {PROTOCOL}, found one of 99; install" in line
+def changed(folder, kind=checkpoint.Checkpoint, **facts):
+    """Store the checkpoint of a run with other facts."""
+    kind(**vars(checkpoint.Checkpoint.load(folder)) | facts).save(folder)
 
 
-def test_a_checkpoint_whose_sizes_are_lists_is_refused(cli, copied):
+def with_sizes_as_lists(folder):
     """As versions wrote it that knew a client by its place."""
-    point = checkpoint.Checkpoint.load(copied)
-    point.sizes = {name: list(sizes.values()) for name, sizes in point.sizes.items()}
-    point.save(copied)
-    assert "of this version" in refused(cli, copied)
+    sizes = checkpoint.Checkpoint.load(folder).sizes
+    changed(folder, sizes={name: list(by_client.values()) for name, by_client in sizes.items()})
 
 
-def test_a_damaged_checkpoint_is_refused(cli, copied):
-    path = copied / "checkpoint.safetensors"
+def damaged(folder):
+    path = folder / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-    assert str(path) in refused(cli, copied)
+
+
+OTHER_PROTOCOL = f"expected a checkpoint of protocol {PROTOCOL}, found one of 99; install"
+
+
+@pytest.mark.parametrize(
+    ("alter", "words"),
+    [
+        (shutil.rmtree, "checkpoint.safetensors of an interrupted run, found none"),
+        (lambda folder: (folder / "result.json").touch(), "finished"),
+        (lambda folder: changed(folder, protocol=99), OTHER_PROTOCOL),
+        (lambda folder: changed(folder, Later, protocol=99), OTHER_PROTOCOL),
+        (with_sizes_as_lists, "of this version"),
+        (damaged, "checkpoint.safetensors: expected"),
+        # Those that describe other data are named, the others are not.
+        (
+            lambda folder: changed(folder, described={0: "0" * 16}),
+            "clients {0: '0000000000000000'}, found",
+        ),
+        (lambda folder: changed(folder, data="0" * 16), "0000000000000000"),
+    ],
+    ids=["absent", "finished", "protocol", "later", "lists", "damaged", "client", "partition"],
+)
+def test_what_cannot_be_resumed_is_refused(cli, copied, alter, words):
+    alter(copied)
+    assert words in refused(cli, copied)
 
 
 @pytest.mark.parametrize(
     "option",
     [
-        ("--config", "f.toml"),
-        ("--set", "rounds=9"),
-        ("--data", "pydocs"),
-        ("--clients", 3),
-        ("--seed", 1),
-        ("--out", "x"),
+        *(("--config", "f.toml"), ("--set", "rounds=9"), ("--data", "pydocs")),
+        *(("--clients", 3), ("--seed", 1), ("--out", "x")),
     ],
 )
 def test_options_beside_resume_are_refused(cli, copied, option):
     assert option[0] in refused(cli, copied, *option)
 
 
-def test_the_key_resume_needs_a_folder(run_config):
-    with pytest.raises(UserError, match="out"):
-        run_config(resume=True)
-
-
-def test_another_configuration_is_refused(run, copied):
+def test_another_configuration_is_refused(run, run_config, copied):
     with pytest.raises(ResumeError, match=r"hidden-dim = 9 instead of 8.*resume\.toml"):
         run(folder=copied, resume=True, hidden_dim=9, **PLAIN)
+    with pytest.raises(UserError, match="out"):
+        run_config(resume=True)
 
 
 def test_other_data_is_refused_before_anything_is_made_of_it(cli, run_config, copied, tiny):
@@ -445,23 +448,6 @@ def test_other_data_is_refused_before_anything_is_made_of_it(cli, run_config, co
         path.write_bytes(content)
     assert "data" in line
     assert before == sorted(path.name for path in partitions.iterdir())
-
-
-def test_other_data_of_clients_is_refused(run, copied):
-    """Those that describe other data are named, the others are not."""
-    point = checkpoint.Checkpoint.load(copied)
-    point.described[1] = "0" * 16
-    point.save(copied)
-    with pytest.raises(ResumeError, match=r"clients \{1: '0000000000000000'\}, found"):
-        run(folder=copied, resume=True, **PLAIN)
-
-
-def test_another_partition_is_refused(run, copied):
-    point = checkpoint.Checkpoint.load(copied)
-    point.data = "0" * 16
-    point.save(copied)
-    with pytest.raises(ResumeError, match="0000000000000000"):
-        run(folder=copied, resume=True, **PLAIN)
 
 
 # Clients that are absent at a start
@@ -580,29 +566,6 @@ def test_the_command_goes_on_and_prints_the_table(cli, copied, whole):
     assert "finished" in refused(cli, copied)
 
 
-def test_a_run_that_fails_says_how_to_go_on(cli, run, run_config, tmp_path, monkeypatch, whole):
-    from dance_flwr.config.text import to_toml
-    from dance_flwr.federation.client import client
-
-    keys, folder = {"rounds": 3, **PLAIN}, tmp_path / "out"
-    (tmp_path / "c.toml").write_text(to_toml(run_config(**keys)))
-    real, calls = client.Client.train, []
-
-    def fail(self, *arguments, **keys):
-        calls.append(1)
-        if len(calls) == 5:
-            raise RuntimeError("out of luck")
-        return real(self, *arguments, **keys)
-
-    monkeypatch.setattr(client.Client, "train", fail)
-    done = cli("run", "--config", tmp_path / "c.toml", "--out", folder)
-    assert done.code == 2 and "out of luck" in done.err[-1]
-    assert f"1 of 3 rounds are kept; resume with: dance-flwr run --resume {folder}" in done.err[-1]
-    assert cli("run", "--resume", folder).code == 0
-    left, right = json.loads((folder / "result.json").read_text()), whole(**keys).result
-    assert left["model_fingerprint"] == right["model_fingerprint"]
-
-
 def test_a_killed_run_is_resumed_once_its_server_has_been_stopped(cli, copied):
     with ExitStack() as server:
         server.enter_context(exclusive(copied, "this test"))
@@ -622,16 +585,6 @@ def test_a_server_that_stays_at_work_is_told_of(cli, copied, monkeypatch):
 
 def test_the_engine_s_run_says_how_to_go_on_and_does(run_config, tmp_path, monkeypatch, whole):
     """As Flower starts it: the second time with another run id, and with the key `resume`."""
-    import sys
-    from dataclasses import replace
-
-    from flwr.app import Context, RecordDict
-
-    import client_app
-    import server_app
-    from dance_flwr.config.tree import flatten
-    from dance_flwr.runs.simulation.in_process import InProcessGrid
-
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
     config = run_config(out=str(tmp_path / "out"), **PLAIN)
 
@@ -655,8 +608,6 @@ def test_the_engine_s_run_says_how_to_go_on_and_does(run_config, tmp_path, monke
 
 
 def test_the_file_for_flower_s_own_command_holds_the_whole_configuration(stopped):
-    from dance_flwr.config.reading import read_config
-
     config = read_config([stopped / "resume.toml"], [], {})
     assert config.resume and config.out == str(stopped) and config.method == "fedavg-full"
 
@@ -665,8 +616,6 @@ def test_the_file_for_flower_s_own_command_holds_the_whole_configuration(stopped
 
 
 def test_a_repeated_round_with_fresh_noise_is_charged_again(run, tmp_path):
-    from dance_flwr.federation.privacy.dp import spent_epsilon
-
     keys = {"rounds": 4, "privacy_dp": "central", "privacy_epsilon": 20.0, **PLAIN}
     folder = tmp_path / "run"
     with pytest.raises(Killed):
@@ -731,41 +680,26 @@ def test_an_interrupted_run_is_replaced_with_overwrite_only(again, copied):
     assert len(result["history"]) == 3 and "resumed_after" not in result
 
 
-def test_a_server_replaces_no_interrupted_run(run, copied):
-    """As `flwr run` starts it, whose `out` no other process looks at before."""
+@pytest.mark.parametrize(
+    ("alter", "words"),
+    [
+        # Clients with their own data are resumed by `deploy run`.
+        (
+            lambda folder: changed(folder, partition=""),
+            "`dance-flwr deploy run --resume {folder}`, or replace",
+        ),
+        (
+            lambda folder: changed(folder, protocol=99),
+            "resume it with a release of protocol 99, or replace",
+        ),
+        (damaged, "checkpoint.safetensors cannot be read, rounds in history.jsonl: 1;"),
+    ],
+    ids=["own data", "protocol", "damaged"],
+)
+def test_the_refusal_to_replace_a_run_says_how_it_is_resumed(again, copied, alter, words):
+    alter(copied)
     before = contents(copied)
-    with pytest.raises(
-        ResumeError, match=r"1 of 3 rounds; .*--overwrite \(overwrite=true"
-    ) as found:
-        run(folder=copied, **PLAIN)
-    assert contents(copied) == before and str(found.value).count("resume") == 2
-    assert len(run(folder=copied, overwrite=True, **PLAIN).result["history"]) == 3
-
-
-def test_clients_with_their_own_data_are_resumed_by_deploy_run(again, copied):
-    point = checkpoint.Checkpoint.load(copied)
-    point.partition = ""
-    point.save(copied)
-    expected = f"`dance-flwr deploy run --resume {copied}`, or replace"
-    assert expected in again(copied).err[-1]
-
-
-def test_an_interrupted_run_of_another_protocol_is_not_replaced(again, copied):
-    point = checkpoint.Checkpoint.load(copied)
-    point.protocol = 99
-    point.save(copied)
-    before = contents(copied)
-    line = again(copied).err[-1]
-    assert "resume it with a release of protocol 99, or replace" in line
-    assert contents(copied) == before
-
-
-def test_rounds_whose_checkpoint_is_damaged_are_not_replaced(again, copied):
-    path = copied / "checkpoint.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
-    before = contents(copied)
-    line = again(copied).err[-1]
-    assert "checkpoint.safetensors cannot be read, rounds in history.jsonl: 1;" in line
+    assert words.format(folder=copied) in again(copied).err[-1]
     assert contents(copied) == before
 
 
@@ -789,15 +723,6 @@ def test_a_run_that_is_at_work_is_not_called_interrupted(again, copied):
 @pytest.fixture
 def refused_by_server(run_config, monkeypatch):
     """A function that starts a run as `flwr run` does, which is refused; returns the reason."""
-    import sys
-
-    from flwr.app import Context, RecordDict
-
-    import client_app
-    import server_app
-    from dance_flwr.config.tree import flatten
-    from dance_flwr.runs.simulation.in_process import InProcessGrid
-
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
 
     def start(folder, **keys):

@@ -216,7 +216,7 @@ class Broken:
     package = ""
 
     def __init__(self, run):
-        self.rounds, self.ended, self.place = 0, False, "nowhere"
+        self.rounds, self.place = 0, "nowhere"
 
     def log(self, round_, numbers):
         if round_ == 2:

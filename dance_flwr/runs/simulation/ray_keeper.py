@@ -10,13 +10,14 @@ a minute to notice that their parent is gone (decision 2).
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import psutil
+
+from dance_flwr.runs.processes import keeper
 
 VARIABLE = "RAY_TMPDIR"  # Ray's own, for the folder of its sockets and logs
 _QUIET_SECONDS = 2.0  # without any: none is about to be started
@@ -26,23 +27,15 @@ _PATIENCE_SECONDS = 15.0
 @contextmanager
 def kept(folder: str) -> Iterator[None]:
     """Clean up after the Ray in this folder at the end of the block, or of this process."""
-    # `-P`: a file in the working directory must not take the place of a module.
-    keeper = subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__, folder, str(os.getpid())],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        start_new_session=True,  # out of reach for the Ctrl-C of a terminal
-    )
+    process = keeper(__name__, folder, str(os.getpid()))
     os.environ[VARIABLE] = folder
     try:
         yield
     finally:
         del os.environ[VARIABLE]
         # Without waiting: Ray has been shut down, and only leftovers are searched.
-        if keeper.stdin:
-            keeper.stdin.close()
+        if process.stdin:
+            process.stdin.close()
 
 
 def _users(folder: str, owner: int) -> list[psutil.Process]:

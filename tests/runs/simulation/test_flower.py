@@ -4,28 +4,11 @@ Runs under the engine: `test_wheel.py`, `redteam/test_listeners.py` and `redteam
 """
 
 import io
-import os
 import shutil
-import subprocess
-import sys
-import uuid
 import zipfile
 from pathlib import Path
 
-from support.processes import MARK, marked
 from support.project import PROJECT
-
-
-def test_the_mark_finds_processes(tmp_path):
-    mark = uuid.uuid4().hex
-    child = subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=os.environ | {MARK: mark}
-    )
-    try:
-        assert [process.pid for process in marked(mark)] == [child.pid]
-    finally:
-        child.communicate(b"\n")
-    assert marked(mark) == []
 
 
 def bundle(folder):

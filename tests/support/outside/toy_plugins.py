@@ -54,7 +54,7 @@ class Tracker:
 
     def __init__(self, run):
         """Begin with no round."""
-        self.rounds, self.ended, self.place, self.kept = 0, False, "toy.json", []
+        self.rounds, self.place, self.kept = 0, "toy.json", []
 
     def log(self, round_, numbers):
         """Keep the numbers of a round."""
