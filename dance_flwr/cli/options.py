@@ -109,10 +109,6 @@ Engine = Annotated[
         "simulation runtime, as many at once as there are cores or GPUs (ray)",
     ),
 ]
-RayAddress = Annotated[
-    str,
-    typer.Option(metavar="HOST:PORT", help="with --engine ray: a Ray cluster that is running"),
-]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

@@ -14,7 +14,6 @@ from dance_flwr.cli.options import (
     Engine,
     Method,
     OptionalGraph,
-    RayAddress,
     Rounds,
     Seed,
     Settings,
@@ -73,7 +72,6 @@ def run(
         Path | None, typer.Option(metavar="DIR", help="folder for result.json and the model")
     ] = None,
     engine: Engine = None,
-    ray_address: RayAddress = "",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="replace the run in --out, finished or not")
     ] = False,
@@ -104,7 +102,7 @@ def run(
     keys |= {"out": str(out) if out else None, "overwrite": overwrite or None}
     if resume is None:
         values = _values_of(config, set_) | {k: v for k, v in keys.items() if v is not None}
-        start_run(values, runner_of(engine, ray_address), dry_run, track or [], compare or [])
+        start_run(values, runner_of(engine), dry_run, track or [], compare or [])
         return
     options = {"config": config, "set": set_, **keys, "dry-run": dry_run or None}
     options["compare"] = compare or None
@@ -115,7 +113,7 @@ def run(
             f"{', '.join(extra)}; "
             "a run resumes with its own configuration, so omit them"
         )
-    resume_run(resume, runner_of(engine, ray_address), track or [])
+    resume_run(resume, runner_of(engine), track or [])
 
 
 @app.command()

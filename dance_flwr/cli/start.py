@@ -147,16 +147,14 @@ def resume_run(folder: Path, run: "Runner | None" = None, track: Sequence[str] =
     _print_results(config, _run(config, run, point.round, track), [], True)
 
 
-def runner_of(engine: str | None, address: str) -> "Runner | None":
+def runner_of(engine: str | None) -> "Runner | None":
     """Return what runs a federation: None for this process.
 
     Raises
     ------
-    UserError : Ray is not installed, or an address is given without it
+    UserError : Ray is not installed
     """
     if engine != "ray":
-        if address:
-            raise UserError(f"--ray-address: expected --engine ray, found {engine}; add it")
         return None
     if find_spec("ray") is None:
         raise UserError(
@@ -167,7 +165,7 @@ def runner_of(engine: str | None, address: str) -> "Runner | None":
     def run(config: "RunConfig", folder: Path, on_round: "OnRound") -> dict[str, Any]:
         from dance_flwr.runs.simulation.ray_engine import run_under_ray
 
-        return run_under_ray(config, folder, on_round, address)
+        return run_under_ray(config, folder, on_round)
 
     return run
 

@@ -66,15 +66,7 @@ COMMANDS = {
     "review": {"--merge"},
     "run": {
         *("--config", "--set", "--data", "--method", "--rounds", "--clients", "--seed", "--out"),
-        *(
-            "--engine",
-            "--ray-address",
-            "--resume",
-            "--overwrite",
-            "--dry-run",
-            "--track",
-            "--compare",
-        ),
+        *("--engine", "--resume", "--overwrite", "--dry-run", "--track", "--compare"),
     },
     "site accept": {"--site"},
     "site join": {"--out", "--encoder"},

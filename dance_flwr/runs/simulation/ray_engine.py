@@ -7,7 +7,6 @@ but Ray's own (decision 2).
 import logging
 import os
 import secrets
-import socket
 import threading
 import time
 import warnings
@@ -23,7 +22,6 @@ from flwr.serverapp import Grid, ServerApp
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import PROJECT
 from dance_flwr.config.tree import RunConfig, flatten
-from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
 from dance_flwr.runs.processes import private_folder, stopping_in_order
 from dance_flwr.runs.result import read_result
@@ -32,22 +30,14 @@ from dance_flwr.runs.simulation.ray_keeper import kept
 
 _END_SECONDS = 10.0
 _PAUSE_SECONDS = 0.05
-_CONNECT_SECONDS = 5.0
 
 
-def run_under_ray(
-    config: RunConfig, folder: Path, on_round: OnRound, address: str = ""
-) -> dict[str, Any]:
+def run_under_ray(config: RunConfig, folder: Path, on_round: OnRound) -> dict[str, Any]:
     """Run the unmodified apps, a client per core or share of a GPU at once; return the result.
-
-    Parameters
-    ----------
-    address : of a Ray cluster whose nodes have dance-flwr and the folders of the run; "" = Ray is
-        started on this machine, for this run alone
 
     Raises
     ------
-    UserError : there is no cluster at `address`, or the run failed
+    UserError : the run failed
     """
     stopped, threads = threading.Event(), list[threading.Thread]()
     server = ServerApp()
@@ -68,7 +58,7 @@ def run_under_ray(
     # Ray has handlers of its own from its start on; they end a process with other codes.
     keep_errors_only()
     logging.getLogger("flwr").addFilter(_is_no_repetition)
-    with apps(), _ray(address), stopping_in_order(always=True):
+    with apps(), _ray(), stopping_in_order(always=True):
         flower.replace("BasicActorPool", _pool_type(stopped))
         # Flower read its variable when it was imported; runs send no telemetry.
         flower.replace("FLWR_TELEMETRY_ENABLED", "0")
@@ -88,10 +78,7 @@ def run_under_ray(
 
 
 class InstalledClientApp:
-    """The ClientApp of the installation where it is called, with the keys of the run.
-
-    Ray sends it by name, so that a node of a cluster runs its own code.
-    """
+    """The installed ClientApp, which Ray sends to its workers by name, with the keys of the run."""
 
     def __init__(self, run_config: Mapping[str, Value]) -> None:
         self._run_config = dict(run_config)
@@ -125,55 +112,28 @@ def _stoppable(grid: Grid, stopped: threading.Event) -> Grid:
 
 
 @contextmanager
-def _ray(address: str) -> Iterator[None]:
-    """Connect to a cluster, or start Ray for this run: on loopback, with a token, files private."""
+def _ray() -> Iterator[None]:
+    """Start Ray for this run: on loopback, with a token, files private."""
     # Settings of Ray are read when it is imported.
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
-    if address:
-        _check_listener(address)
-        with _connected(address):
-            yield
-        return
-    # Why (decision 2): Ray's default below /tmp/ray is writable by every user.
-    folder = str(private_folder())
     # Why (decision 2): Ray listens everywhere by default, and runs tasks for whoever reaches it.
     # The first variable, named for the systems with another default, makes it listen on loopback.
     os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-    with kept(folder), _connected("local", include_dashboard=False):
-        yield
+    # Why (decision 2): Ray's default below /tmp/ray is writable by every user.
+    with kept(str(private_folder())):
+        import ray
 
-
-def _check_listener(address: str) -> None:
-    """Check that something listens there; Ray would try for minutes, and then end the process.
-
-    Raises
-    ------
-    UserError : nothing does, or the address is invalid
-    """
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
-    except (OSError, ValueError, OverflowError) as error:
-        raise UserError(
-            f"--ray-address: expected a Ray cluster at {address}, found none: {error}; start one "
-            "with `ray start --head`, or leave the option out"
-        ) from None
-
-
-@contextmanager
-def _connected(address: str, **options: Any) -> Iterator[None]:
-    """Connect to the Ray at an address, or start one if it is "local"."""
-    import ray
-
-    # Workers import from the folder in which Ray was started first: not the user's.
-    with warnings.catch_warnings(), chdir(PROJECT):
-        warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
-    try:
-        yield
-    finally:
-        ray.shutdown()
+        # Workers import from the folder in which Ray was started first: not the user's.
+        with warnings.catch_warnings(), chdir(PROJECT):
+            warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
+            ray.init(
+                "local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+            )
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def resources(config: RunConfig, gpus: int) -> dict[str, float]:

@@ -14,7 +14,7 @@ def test_flower_tells_its_makers_nothing(run_config, tmp_path, monkeypatch):
 
     monkeypatch.setattr(telemetry, "FLWR_TELEMETRY_ENABLED", "1")  # read as Flower is imported
     monkeypatch.setattr(raybackend, "BasicActorPool", raybackend.BasicActorPool)  # put back after
-    monkeypatch.setattr(ray_engine, "_ray", lambda address: nullcontext())
+    monkeypatch.setattr(ray_engine, "_ray", nullcontext)
     monkeypatch.setattr(ray_engine, "_gpus", lambda: 0)
     seen = []
 
