@@ -5,13 +5,13 @@ import os
 import ssl
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from dance_flwr.config.paths import ERROR, HISTORY, RESULT
 from dance_flwr.config.text import to_toml
@@ -104,18 +104,15 @@ def wait_until_healthy(
     process: ProcessTree, address: str, log: Path, root_certificates: Path | None = None
 ) -> None:
     """Wait until the SuperLink at http(s)://host:port reports that it is healthy."""
-    # Directly, whatever proxy the environment names.
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
-    if root_certificates:
-        context = ssl.create_default_context(cafile=str(root_certificates))
-        handlers.append(urllib.request.HTTPSHandler(context=context))
-    opener = urllib.request.build_opener(*handlers)
     deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        with suppress(urllib.error.URLError, ConnectionError, TimeoutError):
-            opener.open(f"{address}/health", timeout=1).close()
-            return
-        time.sleep(0.1)
+    known = ssl.create_default_context(cafile=root_certificates)
+    # Directly, whatever proxy the environment names.
+    with httpx.Client(verify=known, timeout=1, trust_env=False) as client:
+        while time.monotonic() < deadline and process.poll() is None:
+            with suppress(httpx.HTTPError):
+                client.get(f"{address}/health").raise_for_status()
+                return
+            time.sleep(0.1)
     raise UserError(f"expected a SuperLink within {_START_SECONDS:.0f} s, found none; see {log}")
 
 

@@ -25,7 +25,7 @@ from dance_flwr.runs.result import (
 )
 from dance_flwr.runs.resume import how_to_resume
 
-RUNNING, FINISHED, FAILED, INTERRUPTED = STATES = ("running", "finished", "failed", "interrupted")
+RUNNING, FINISHED, FAILED, INTERRUPTED = ("running", "finished", "failed", "interrupted")
 _RECENT = 5  # rounds whose mean estimates the remaining time
 _LATEST = "latest-run"  # a file of this user, which holds the path of a run's folder
 

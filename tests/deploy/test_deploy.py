@@ -30,14 +30,13 @@ from support.graphs import SMALL, WORDS, sentences, text_graph
 from dance_flwr import PROTOCOL
 from dance_flwr.data.card import read_card
 from dance_flwr.data.digests import write_card
-from dance_flwr.data.federation_file import agree, class_mismatch, read_agreement, write_agreement
-from dance_flwr.data.institution import relabel
+from dance_flwr.data.federation_file import agree, read_agreement, write_agreement
 from dance_flwr.deploy import checks
 from dance_flwr.deploy.certificates import make_certificates, make_key
 from dance_flwr.deploy.checks import CHECKS, Node, can_join, lines, run_checks
 from dance_flwr.deploy.invitation import SITE_UNIT, unit_text
 from dance_flwr.deploy.network import addresses_of, parse_address
-from dance_flwr.errors import DataError, UserError
+from dance_flwr.errors import UserError
 from dance_flwr.federation.secagg.signatures import fingerprint_of, load_key
 
 NODE_CONFIG = "partition-id=1 num-partitions=3 secure-aggregation=true min-clients=2 " + (
@@ -271,14 +270,6 @@ def test_an_agreed_file_is_read_as_it_was_written(good, tmp_path):
         write_agreement(tmp_path / "f.toml", made)
 
 
-def test_class_names_that_differ_are_named():
-    assert class_mismatch(("a", "b"), ("a", "b")) == ""
-    assert class_mismatch(("a", "b", "c"), ("a", "d")) == "unknown 'd'; missing 'b', 'c'"
-    assert class_mismatch(("a", "b"), ("b", "a")).startswith(
-        "the same names in another order (class 0 is 'b'"
-    )
-
-
 # --- a client's own graph
 
 
@@ -303,13 +294,6 @@ def test_a_node_with_its_own_graph_joins_in_the_agreed_classes(good, cli, tmp_pa
     assert cli(*prepare, 2).err[-1].startswith("error: --out: expected a new folder")
     assert cli(*prepare, 3).err[-1].startswith("error: --client: expected")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "own"]
-
-
-def test_a_class_that_was_not_agreed_is_refused_by_name():
-    graph = text_graph("own", ["a", "b"], ["x", "y"], [0, -1], [(0, 1)])
-    assert relabel(graph, ("sailing", "cooking", "astronomy")).labels.tolist() == [2, -1]
-    with pytest.raises(DataError, match="found 'sailing'; rename"):
-        relabel(graph, ("astronomy", "cooking"))
 
 
 # --- the check

@@ -14,7 +14,6 @@ from dance_flwr.config.tree import flatten, parse
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.state import CONDENSATION, STATIC
 from dance_flwr.data.graphs.graph import TEST, VAL
-from dance_flwr.data.prepare import prepare
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.wire.messages import metrics_of
 from dance_flwr.fingerprint import model_fingerprint, provenance
@@ -287,17 +286,6 @@ def test_frozen_text_only_uses_what_was_selected_in_round_1(run):
 
 def test_only_the_final_packs_are_kept_on_request(run):
     assert packs_written(run(rounds=2, dance_evidence_keep="final")) == ["final"]
-
-
-def test_second_preparation_encodes_nothing(run_config, dance):
-    assert prepare(run_config()).encoded is None
-    other = prepare(run_config(clients=4, seed=5))
-    assert other.encoded is not None, "the partition itself is new"
-    assert (
-        other.encoded.texts_encoded,
-        other.encoded.chunks_encoded,
-        other.encoded.tokens_encoded,
-    ) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("weight", ["nodes", "labelled"])
