@@ -59,7 +59,7 @@ def describe(graph: TextGraph) -> Description:
     # Stable: the examples of a graph are the same on every machine.
     order = np.argsort(lengths, kind="stable")
     chosen = (
-        # In a graph of one or two nodes the three examples coincide.
+        # In a graph of one or two nodes some of the three are the same.
         dict.fromkeys([int(order[i]) for i in (0, len(order) // 2, len(order) - 1)])
         if len(order)
         else {}
@@ -95,7 +95,7 @@ def faults(folder: Path, name: str, root: Path) -> list[str]:
     lines += [
         f"{file}: not as it was stored"
         for file, sha256 in report.get("tables", {}).items()
-        if _differs(folder, file, sha256)
+        if not (folder / file).is_file() or file_sha256(folder / file) != sha256
     ]
     # Without a report the graph was not imported, so its counts were never compared.
     if name in CATALOGUE and not report:
@@ -109,10 +109,6 @@ def faults(folder: Path, name: str, root: Path) -> list[str]:
     if not any(text.strip() for text in graph.texts):
         lines.append("no node has a text")
     return lines
-
-
-def _differs(folder: Path, file: str, sha256: str) -> bool:
-    return not (folder / file).is_file() or file_sha256(folder / file) != sha256
 
 
 def _spread(values: NDArray[np.int64]) -> list[float]:

@@ -76,7 +76,6 @@ def absolute_source(name_or_path: str, root: Path) -> str:
 
 
 def _path(name_or_path: str, root: Path | None) -> Path:
-    """Return the folder of an imported graph or the path itself."""
     root = data_root(DataConfig()) if root is None else root
     # `./pydocs` and `sub/pydocs` are paths and never the name of an imported graph.
     is_name = (
@@ -88,16 +87,12 @@ def _path(name_or_path: str, root: Path | None) -> Path:
     path = Path(name_or_path).expanduser()
     if name_or_path and path.exists():
         return path
-    raise _unknown(name_or_path, root)
-
-
-def _unknown(name_or_path: str, root: Path) -> DataError:
     if name_or_path in CATALOGUE:
-        return DataError(
+        raise DataError(
             f"dataset {name_or_path!r} is not here; expected it under {graphs_folder(root)}; "
             f"download it with: dance-flwr data fetch {name_or_path}"
         )
     known = sorted({*DATASETS, *imported_graphs(root), *CATALOGUE})
-    return DataError(
+    raise DataError(
         unknown("data", [name_or_path], known, ", or the path of a folder or file with a graph")
     )

@@ -159,8 +159,8 @@ def _member(
         with zipfile.ZipFile(file) as archive:
             # The folder around the tables is named by the release of the archive.
             inner = next(name for name in archive.namelist() if name.endswith("/" + path))
-            content = pa.py_buffer(archive.read(inner))
-        with pa.CompressedInputStream(pa.BufferReader(content), "gzip") as stream:
+            content = pa.BufferReader(archive.read(inner))
+        with pa.CompressedInputStream(content, "gzip") as stream:
             table = pa_csv.read_csv(
                 stream,
                 pa_csv.ReadOptions(column_names=names, skip_rows=header, use_threads=False),
