@@ -111,9 +111,9 @@ def import_graph(
                     "licence": published.licence if published else "not known here",
                     **(extra or {}),
                 }
-                # Readable class names.
+                # Readable class names; half a character in a name is escaped.
                 text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
-                write_text(draft / REPORT, text)
+                write_text(draft / REPORT, text.encode(errors="backslashreplace").decode())
         except OSError as error:
             reason = error.strerror or str(error)
             raise DataError(

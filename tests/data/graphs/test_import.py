@@ -352,6 +352,15 @@ def test_networks_are_imported(tmp_path, root, name):
     is_the_toy(take(tmp_path / name, root, text="body", label="topic")[0])
 
 
+def test_half_a_character_in_the_name_of_a_column_is_reported(tmp_path, root):
+    (tmp_path / "g.json").write_text(
+        '{"nodes": [{"id": 1, "text": "t", "\\ud800": 2}], "links": []}'
+    )
+    _, card = take(tmp_path / "g.json", root)
+    assert card["columns_left_out"]["nodes"] == ["\ud800"]
+    assert json.loads((root / "graphs" / "g" / "import.json").read_text()) == card
+
+
 @pytest.mark.parametrize(
     ("content", "part"),
     [
