@@ -6,8 +6,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from fractions import Fraction
-from math import ceil
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,11 +24,9 @@ from dance_flwr.api.predicting import (
     open_data,
     predict_proba,
 )
-from dance_flwr.client_data.validated import labelled_nodes
 from dance_flwr.config.outputs import check_out
 from dance_flwr.config.paths import MODEL, RESULT
 from dance_flwr.config.tree import parse
-from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.disk import atomic_file, atomic_path, write_json
 from dance_flwr.errors import UserError, counted
 from dance_flwr.escaping import one_line
@@ -52,7 +48,6 @@ _FIELDS = {
     "margin": pa.float64(),
 }
 _OF_EVIDENCE = {"evidence_predicted": pa.string(), "evidence_probability": pa.float64()}
-_OF_SETS = {"classes": pa.string()}
 _MAX_NAMES = 3  # of classes that the model lacks
 _SUFFIXES = (".parquet", ".csv", ".jsonl")
 _TOLERANCE = 1e-4  # of a probability that another machine computes again
@@ -65,14 +60,12 @@ def predict(
     out: Path,
     evidence: Path | None = None,
     log: Log = print,
-    *,
-    coverage: float | None = None,
 ) -> None:
     """Predict every node of a graph, or of a client's folder, and write a table.
 
     Columns: `id`; `predicted` class, its calibrated `probability` and the `margin` to the second
     class; with evidence also `evidence_predicted` and `evidence_probability`, of the view that
-    uses the evidence only; with a coverage also `classes`, the set of classes in JSON.
+    uses the evidence only.
 
     Parameters
     ----------
@@ -80,13 +73,11 @@ def predict(
         (its training labels are used as in the run)
     out : new file, `.parquet`, `.csv` or `.jsonl`
     evidence : new file of JSON lines, see `evidence_lines`; None = no evidence
-    coverage : share of nodes that shall have their class in their set, by the validation nodes of a
-        client; None = no sets
 
     Raises
     ------
     UserError : a file exists, cannot be created or is named twice, the method keeps no evidence,
-        the data do not fit the model, or there are too few nodes for the coverage
+        or the data do not fit the model
     """
     _check_suffix("--out", out)
     for name, path in (("--out", out), ("--evidence", evidence)):
@@ -107,40 +98,15 @@ def predict(
         )
     with open_data(bundle, data, log) as client, ExitStack() as files:
         probs, lines = predict_proba(bundle, client), None
-        sets = None if coverage is None else _sets(bundle, client, probs, coverage, log)
         if evidence:
             lines = (files.enter_context(atomic_path(evidence))).open("w", encoding="utf-8")
             files.enter_context(lines)
-        fields = _FIELDS | (_OF_EVIDENCE if lines else {})
-        schema = pa.schema(fields | ({} if sets is None else _OF_SETS))
+        schema = pa.schema(_FIELDS | (_OF_EVIDENCE if lines else {}))
         write = files.enter_context(_table_writer(out, schema))
         for block in _blocks(lines, bundle, client, probs):
-            if sets is not None:
-                block["classes"], sets = sets[: len(block["id"])], sets[len(block["id"]) :]
             write(pa.table(block, schema))
         _log_accuracy(data, client, probs, log)
     log(f"predictions {out}: {counted(len(probs), 'node')}, model {bundle.model_id}")
-
-
-def _sets(bundle: Bundle, client: Client, probs: Tensor, coverage: float, log: Log) -> list[str]:
-    """Return the conformal set of every node as JSON, and log their coverage of the test nodes."""
-    data, names = client.data, client.data.card.class_names
-    probs = bundle.calibration.apply(probs)
-    val, test = (labelled_nodes(data, split) for split in (VAL, TEST))
-    inside = prediction_sets(probs, conformal_threshold(probs[val], data.labels[val], coverage))
-    size = float(inside.sum(dim=1).float().mean())
-    line = (
-        f"sets for {coverage:g} by {counted(len(val), 'validation node')}, {size:.2f} classes "
-        "in the mean"
-    )
-    if len(test):
-        measured = float(inside[test, data.labels[test]].float().mean())
-        line += f"; {measured:.4f} of {len(test):,} test nodes have theirs inside"
-    log(f"coverage    {line}")
-    return [
-        json.dumps([name for name, member in zip(names, row, strict=True) if member])
-        for row in inside.tolist()
-    ]
 
 
 def verify(
@@ -331,44 +297,3 @@ def write_results(
         bundle = export(Path(scratch), folder / "bundle", client_folder)
     predict(bundle, str(client_folder), folder / "predictions.csv", log=log)
     return folder, bundle
-
-
-def conformal_threshold(probs: Tensor, labels: Tensor, coverage: float) -> float:
-    """Return the ceil((m + 1) coverage)-th smallest of the scores 1 - p_v(y_v), v = 1 .. m.
-
-    This is split conformal prediction (LAC; Sadinle et al. 2019): if validation nodes and new nodes
-    are exchangeable, `prediction_sets` contain the class of a new node with at least this
-    probability, whatever the model is.
-
-    Parameters
-    ----------
-    probs, labels : [m, C] and [m] int64, of nodes that did not train the model
-    coverage : in (0, 1)
-
-    Raises
-    ------
-    UserError : there are too few nodes, so that every class would be in every set
-
-    Examples
-    --------
-    >>> import torch
-    >>> probs = torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.8, 0.2]])
-    >>> round(conformal_threshold(probs, torch.tensor([0, 0, 0]), 0.5), 3)
-    0.2
-    """
-    # Exactly as written: 0.9 in binary is above nine tenths, so the rank for 9 nodes would be 10.
-    share = Fraction(str(coverage))
-    rank = ceil((len(labels) + 1) * share)
-    if rank > len(labels):
-        raise UserError(
-            f"--coverage: expected at least {ceil(share / (1 - share))} validation nodes with a "
-            f"label for {coverage:g}, found {len(labels)}; ask for less, or name the folder of a "
-            "client"
-        )
-    scores = 1 - probs.double().gather(1, labels[:, None])[:, 0]
-    return float(scores.sort().values[rank - 1])
-
-
-def prediction_sets(probs: Tensor, threshold: float) -> Tensor:
-    """Return which classes are in the set of each node: 1 - p <= threshold; [m, C] bool."""
-    return 1 - probs.double() <= threshold

@@ -40,7 +40,7 @@ def summary(folder: Path, result: Mapping[str, Any], others: Sequence[Path]) -> 
     yield ""
     yield "Next:"
     commands = {
-        "report latest --html": "charts by round, client and class, as a page",
+        "report latest --html": "accuracy by round, client and class, as a page",
         "report latest": "the table of clients, and what the run cost",
         "privacy report latest": "every message: what it held, and who could read it",
     }

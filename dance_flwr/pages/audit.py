@@ -386,7 +386,6 @@ def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tupl
         edge_spans=client_data.edge_spans,
         ids=subject.ids,
         texts=subject.texts,
-        rows=client_data.graph.rows,
         labels=subject.labels,
         class_names=names,
         rounds=rounds_by_node(subject.rounds, packs, names),

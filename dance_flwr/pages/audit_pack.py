@@ -1,4 +1,4 @@
-"""One evidence pack as the page shows it: answer, effects, texts, graph and earlier rounds."""
+"""One evidence pack as the page shows it: answer, effects, texts and earlier rounds."""
 
 import json
 import unicodedata
@@ -21,8 +21,6 @@ from dance_flwr.evidence.json_lines import evidence_lines
 from dance_flwr.evidence.leave_out import Effects
 from dance_flwr.evidence.pack import FUSED, Packs
 from dance_flwr.evidence.render import HOP_NAMES, READINGS, TOGETHER, edge_note
-from dance_flwr.nn.ragged import Ragged
-from dance_flwr.pages.drawing import MAX_REJECTED, Bar, EgoNode, bars, ego_graph
 
 LOW_MARGIN = 0.2  # a lead over the second class below this is "barely"
 # Effects below this count as none, in log-odds: 0.05 turns 50 % into 51 %.
@@ -32,6 +30,7 @@ _NEIGHBOURS = ("", "neighbours", "neighbours of neighbours")  # the plurals of H
 _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _USUAL = "\n\t"
 _MAX_CLASSES = 5  # in a table of probabilities
+_MAX_UNUSED = 36  # candidates listed per hop
 ROUND_HEAD = ("round", "model says", "probability", "neighbours", "passages", "same evidence")
 
 
@@ -147,8 +146,8 @@ def stage_table(packs: Packs, row: int, names: Sequence[str], label: int) -> dic
     }
 
 
-def part_chart(packs: Packs, effects: Effects, row: int, names: Sequence[str]) -> dict[str, Any]:
-    """Return bars of what speaks for and against the predicted class, the largest first.
+def part_table(packs: Packs, effects: Effects, row: int, names: Sequence[str]) -> dict[str, Any]:
+    """Return what speaks for and against the predicted class, the largest effect first.
 
     Parameters
     ----------
@@ -162,14 +161,9 @@ def part_chart(packs: Packs, effects: Effects, row: int, names: Sequence[str]) -
     }
     rows = [(name, float(value)) for name, value in values.items() if not np.isnan(value)]
     rows.sort(key=lambda entry: -abs(entry[1]))
-    drawn = [
-        Bar(name, value, signed(value), "against" if value < 0 else "for") for name, value in rows
-    ]
     best, rival = names[packs.predicted[row]], names[packs.rival[row]]
-    title = f"◀ for {rival} | for {best} ▶"
     return {
-        "drawing": bars(f"{title}; the table below has the numbers", drawn),
-        "caption": title,
+        "caption": f"Positive: for {best}. Negative: for {rival}.",
         "head": ["left out", "effect"],
         "rows": [[name, signed(value)] for name, value in rows],
     }
@@ -250,7 +244,7 @@ class PackFacts:
     effects : effects of text, neighbours and prior on these predictions
     digests : [m] digests of the packs
     edge_spans : positions of edge texts in node texts; None without edge texts
-    ids, texts : ids and texts of all n nodes; rows : their neighbours
+    ids, texts : ids and texts of all n nodes
     labels : [n] int64, -1 = unknown
     class_names : names of the classes, safe to print
     rounds : packs of earlier rounds by node, from `rounds_by_node`
@@ -263,7 +257,6 @@ class PackFacts:
     edge_spans: EdgeSpans | None
     ids: Sequence[str]
     texts: Sequence[str]
-    rows: Ragged
     labels: NDArray[np.int64]
     class_names: Sequence[str]
     rounds: Mapping[int, list[list[str]]]
@@ -276,10 +269,10 @@ class PackFacts:
         return {
             "digest": self.digests[row],
             "answer": answer(packs, effects, row, names, label),
-            "parts": part_chart(packs, effects, row, names),
+            "parts": part_table(packs, effects, row, names),
             "articles": articles,
             "stages": stage_table(packs, row, names, label),
-            "graph": self._graph(row, articles),
+            "unused": self._unused(row, articles),
             "rounds": {
                 "caption": "The same node in each round, and how much of its evidence is here too",
                 "head": ROUND_HEAD,
@@ -339,40 +332,21 @@ class PackFacts:
             )
         return articles
 
-    def _graph(self, row: int, articles: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the ego graph, its table, and the rejected candidates."""
-        evidence = [
-            EgoNode(a["node"], a["name"], a["hop"], a["importance"], a["number"], a["label"])
-            for a in articles
-        ]
-        taken = {node.node for node in evidence}
-        rejected, notes = [], []
+    def _unused(self, row: int, articles: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the candidates that were not chosen as evidence."""
+        taken = {article["node"] for article in articles}
+        rows, notes = [], []
         for hop in HOPS[1:]:
             candidates = self.candidates.hops[hop]
             first, last = int(candidates.ptr[row]), int(candidates.ptr[row + 1])
             others = [n for n in candidates.index[first:last].tolist() if n not in taken]
-            drawn = others[:MAX_REJECTED]
-            rejected += [EgoNode(node, self._name(node), hop, 0.0) for node in drawn]
-            more = f", {len(drawn)} of them drawn" if len(drawn) < len(others) else ""
+            rows += [[self._name(node), HOP_NAMES[hop]] for node in others[:_MAX_UNUSED]]
+            more = f", {_MAX_UNUSED} of them listed" if len(others) > _MAX_UNUSED else ""
             which = counted(
                 len(others), f"other {HOP_NAMES[hop]} was", f"other {_NEIGHBOURS[hop]} were"
             )
             notes.append(f"{which} not used{more}")
-        name = self._name(int(self.packs.nodes[row]))
-        rows = [
-            [str(n.article), n.name, HOP_NAMES[n.hop], f"{n.gate:.3f}", n.label or "none"]
-            for n in evidence
-        ]
-        return {
-            "drawing": ego_graph(
-                [*evidence, *rejected], self.rows, f"Node {name} and where its evidence lies"
-            ),
-            "caption": "Evidence nodes",
-            "head": ["text", "node", "is", "importance", "training label"],
-            "rows": rows,
-            "notes": notes,
-            "rejected": [[n.name, HOP_NAMES[n.hop]] for n in rejected],
-        }
+        return {"caption": f"{'; '.join(notes)}.", "head": ["node", "is"], "rows": rows}
 
 
 def _effect(value: float) -> dict[str, str]:

@@ -11,12 +11,13 @@ from typing import Any
 from dance_flwr.api.evaluation import Confusion, Worth, confusion_matrix, worth
 from dance_flwr.config.sections import ALONE, PERSONAL
 from dance_flwr.errors import UserError, counted
+from dance_flwr.metrics import wilson_interval
 from dance_flwr.pages.document import Page, check_replaceable
 from dance_flwr.pages.run_sections import (
+    accuracy_chart,
     client_names,
     comparison,
     digits_of,
-    measured,
     percent,
     sections,
 )
@@ -114,7 +115,6 @@ def run_page(
     status, now = facts.status, datetime.now(UTC)
     joining, remarks = _worth(facts)
     runs = [other for other in others.values() if isinstance(other, Run)]
-    answer = comparison(facts, runs, joining)
     shown = sections(facts, _confusion(facts), joining, runs) if facts.config else []
     remarks = [
         *remarks,
@@ -128,10 +128,12 @@ def run_page(
         "status": status,
         "heading": f"{status.method} on {facts.data}" if facts.config else "A run without a round",
         "subtitle": _subtitle(facts),
-        "score": measured(status.test_accuracy, facts.result.get("test_nodes", 0)),
-        "digits": digits_of(facts.result.get("test_nodes", 0)),
+        "score": _score(facts),
         "result": facts.result,
-        "answer": answer,
+        "comparison": comparison(facts, runs) if facts.result else None,
+        # Clients that have also trained alone need no run to be compared with.
+        "suggest_alone": not (joining or "local-only" in (run.status.method for run in runs)),
+        "chart": accuracy_chart([facts, *runs]),
         "absent": _absent(facts),
         "pairs": _pairs(facts, now),
         "sections": [part for part in shown if part.tables],
@@ -149,6 +151,19 @@ def run_page(
     scripts = ("run.js",) if refresh_seconds else ()
     title = f"{content['heading']}, {Path(status.folder).name}"
     return Page("run.html.j2", title, content, scripts=scripts, styles=("run.css",), about=about)
+
+
+def _score(facts: Run) -> str:
+    """Return the test accuracy in a sentence; "" if it was not measured."""
+    accuracy, nodes = facts.status.test_accuracy, facts.result.get("test_nodes", 0)
+    if accuracy is None or not nodes:
+        return ""
+    right, digits = round(accuracy * nodes), digits_of(nodes)
+    low, high = wilson_interval(right, nodes)
+    return (
+        f"{right} of {counted(nodes, 'test node')} right; 95 % interval {100 * low:.{digits}f} to "
+        f"{100 * high:.{digits}f} %; macro-F1 {facts.result['test_macro_f1']:.2f}."
+    )
 
 
 def _confusion(facts: Run) -> Confusion | str:

@@ -45,7 +45,7 @@ COMMANDS = {
     "evidence verify": {"--client-folder", "--encode", "--data", "--evidence", "--predictions"},
     "export": {"--out", "--client-folder"},
     "personal": {"--out", "--client-folder"},
-    "predict": {"--data", "--out", "--evidence", "--coverage"},
+    "predict": {"--data", "--out", "--evidence"},
     "worth": {"--client-folder"},
     "stats": {"--out", "--json"},
     "list": {"--json"},

@@ -138,12 +138,6 @@ def test_a_walk_by_keyboard_alone(shown, audit):
     assert not page.locator("#help").is_visible()
     keys.press("l")
     assert page.evaluate(focused("dataset.row")) == "1"
-    # Links of the graph, which is folded, lead to their texts.
-    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
-    page.focus("#pack svg a")
-    keys.press("Enter")
-    assert page.evaluate(focused("id")).startswith("text-")
-    assert page.locator("#pack article.lit").count() == 1
     page.evaluate("document.getElementById('keys-on').checked = false")
     page.evaluate("document.activeElement.blur()")
     keys.press("?")
@@ -179,9 +173,6 @@ def test_colours_say_nothing_alone(watched, audit):
     assert page.evaluate(style, ["#pack mark", "::before", "content"]) not in ("none", "normal", "")
     marked = page.evaluate(style, ["#pack mark", None, "backgroundColor"])
     assert marked != page.evaluate(style, ["#pack .source", None, "backgroundColor"])
-    assert page.evaluate(style, ["svg .node circle, svg .node rect", None, "stroke"]) != "none"
-    values = page.locator("#pack g.bar .value").all_text_contents()
-    assert values and all(any(char.isdigit() for char in value) for value in values)
 
 
 def test_for_and_against_are_told_apart_without_colour(shown):
@@ -212,7 +203,7 @@ ABOVE = """([selector, high]) => {
   const box = document.querySelector(selector).getBoundingClientRect();
   return box.width > 0 && box.top >= 0 && box.bottom <= high; }"""
 ANSWER = (".headline", "#evidence", ".says")
-EFFECTS = ("figure.parts svg", "#pack .control")
+EFFECTS = ("#pack .parts table", "#pack .control")
 REST = ("#proof summary", "form.verdict", "#pack mark", "#rows button.node")
 
 
@@ -221,7 +212,7 @@ REST = ("#proof summary", "form.verdict", "#pack mark", "#rows button.node")
     [
         (1440, 900, ANSWER + EFFECTS + REST[1:2] + REST[:1] + REST[3:]),
         (768, 1024, ANSWER + EFFECTS + REST[:2]),
-        (375, 800, ANSWER + EFFECTS[:1]),
+        (375, 800, ANSWER),
     ],
 )
 def test_what_matters_of_the_first_node_is_above_the_fold(watched, audit, wide, high, parts):
@@ -286,21 +277,12 @@ def test_no_word_of_the_code_is_on_the_page(shown):
     assert words & (banned | {"margin", "log-odds", "weight"}) == set()
 
 
-def test_every_picture_has_its_table(shown):
-    page = shown.page
-    open_pack(page, 0)
-    drawn = page.locator("#pack svg").count()
-    assert drawn == 2  # effects and graph
-    assert page.locator("#pack figure:has(svg):has(table)").count() == drawn
-    assert page.locator("#pack svg:not([aria-label])").count() == 0
-
-
 def test_it_prints_what_is_shown(shown):
     page = shown.page
     open_pack(page, 0)
     page.emulate_media(media="print")
     assert page.locator("#list").is_hidden() and page.locator("#pack article").first.is_visible()
-    for part in (".headline", ".says", "#pack figure.parts", "#proof .chip", "form.verdict"):
+    for part in (".headline", ".says", "#pack .parts", "#proof .chip", "form.verdict"):
         assert page.locator(part).is_visible()
     printed = page.pdf()
     assert printed.startswith(b"%PDF") and len(printed) > 10_000

@@ -109,25 +109,6 @@ def test_the_global_bundle_of_personal_models_is_not_calibrated(fitted, tmp_path
     assert export(fitted.folder, tmp_path / "bundle").calibration == Calibration()
 
 
-def test_a_table_has_the_sets_of_a_client_and_says_what_they_cover(fitted, tmp_path):
-    folder, lines = fitted.partition / "client-1", []
-    bundle = export(fitted.folder, tmp_path / "bundle", folder)
-    predict(bundle, str(folder), tmp_path / "p.csv", log=lines.append, coverage=0.6)
-    table = pa_csv.read_csv(tmp_path / "p.csv").to_pydict()
-    sets = [json.loads(text) for text in table["classes"]]
-    for best, probability, members in zip(
-        *(table["predicted"], table["probability"], sets), strict=True
-    ):
-        assert best in members or not members  # the likeliest class is the first to enter
-        assert probability <= 1
-    data = FinishedRun.open(fitted.folder).data(1)
-    names, test = data.card.class_names, labelled_nodes(data, TEST).tolist()
-    inside = sum(names[data.labels[node]] in sets[node] for node in test) / len(test)
-    assert f"{inside:.4f} of {len(test)} test nodes have theirs inside" in " ".join(lines)
-    with pytest.raises(UserError, match="--coverage: expected at least 999 validation nodes"):
-        predict(bundle, str(folder), tmp_path / "q.csv", log=quiet, coverage=0.999)
-
-
 def sums(finished):
     """The names of the metrics of the final evaluation."""
     return {

@@ -23,13 +23,6 @@ async function start() {
     text.value = exported(index);
     text.focus();
   });
-  const pack = document.getElementById("pack");
-  const numberOf = (event) => {
-    const part = event.target.closest("[data-article]");
-    return part ? Number(part.dataset.article) : 0;
-  };
-  pack.addEventListener("mouseover", (event) => light(numberOf(event)));
-  pack.addEventListener("focusin", (event) => light(numberOf(event)));
   keys(list, title);
 }
 

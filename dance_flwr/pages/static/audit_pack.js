@@ -9,12 +9,6 @@ function tabled(facts) {
   return make("div", { class: "scroll" }, table(facts.caption, facts.head, facts.rows));
 }
 
-/** Return a drawing with its caption and its table. */
-function pictured(facts, kind) {
-  return make("figure", { class: kind }, make("figcaption", {}, facts.caption),
-    make("div", { class: "scroll" }, drawing(facts.drawing)), folded("The same as a table", tabled(facts)));
-}
-
 /** Return a link to what a word of this page means, which shows it on hovering, too. */
 function word(name, text) {
   const meaning = document.querySelector(`#word-${name} + dd`).textContent;
@@ -88,7 +82,7 @@ function article(facts, text) {
   if (facts.characters && !facts.spans.length && facts.number > 1) {
     body = folded(`No passage marked; ${counted(facts.characters, "character")}`, body);
   }
-  return make("article", { "aria-labelledby": `text-${facts.number}`, "data-article": facts.number },
+  return make("article", { "aria-labelledby": `text-${facts.number}`, },
     heading, make("p", { class: "soft" }, what.join(" · ")), ...notes, body);
 }
 
@@ -112,7 +106,7 @@ async function showPack(index, row) {
   const facts = await unpack(`pack-${index.pack[row]}`);
   const texts = await Promise.all(facts.articles.map((one) => unpack(`text-${one.node}`)));
   if (turn !== asked) return;
-  const { answer, graph, articles } = facts;
+  const { answer, articles } = facts;
   const split = index.splits[index.split[row]];
   document.getElementById("evidence").replaceChildren("Evidence of ", make("bdi", { class: "break" }, index.ids[row]));
   document.getElementById("digest").textContent = facts.digest;
@@ -124,7 +118,7 @@ async function showPack(index, row) {
     ...(answer.warning ? [make("p", { class: "warning" }, `⚠ ${answer.warning}`)] : []),
     make("div", { class: "sides" },
       make("div", { class: "side" },
-        make("h3", {}, "For and against, by ", word("effect", "effect")), pictured(facts.parts, "parts"),
+        make("h3", {}, "For and against, by ", word("effect", "effect")), make("div", { class: "parts" }, tabled(facts.parts)),
         make("p", { class: "control" }, answer.control), proof),
       make("div", { class: "texts" },
         make("h3", {}, "What it read"),
@@ -134,19 +128,8 @@ async function showPack(index, row) {
         ...articles.map((one, place) => article(one, texts[place]))),
       verdictForm(index, row, facts.digest)),
     make("h3", {}, "Details"),
-    folded("Where the evidence lies", pictured(graph, "graph"),
-      make("p", { class: "soft" }, "Numbers are those of the texts; squares have a training label; the width of a line is the ",
-        word("importance", "importance"), `; thin lines are edges; small grey marks were not used. ${graph.notes.join("; ")}.`),
-      ...(graph.rejected.length ? [folded("Nodes that were not used, as a table",
-        table("Nodes that were not used, as drawn", ["node", "is"], graph.rejected))] : [])),
+    folded("Nodes that were not used", tabled(facts.unused)),
     folded("Marked passages as a table", passages(articles)),
     folded("Probabilities by reading", tabled(facts.stages)),
     folded(`In ${counted(facts.rounds.rows.length, "earlier round")}`, tabled(facts.rounds)));
-}
-
-/** Light up everything that is of the text with the number `number`; 0: nothing. */
-function light(number) {
-  for (const part of document.querySelectorAll("#pack [data-article]")) {
-    part.classList.toggle("lit", number > 0 && part.dataset.article === String(number));
-  }
 }

@@ -14,8 +14,9 @@ function counted(count, noun) {
   return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-/** Give an element attributes (null and false: none) and children (strings: text), and return it. */
-function dress(element, attributes, children) {
+/** Return a new HTML element with attributes (null and false: none) and children: nodes or strings. */
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value !== null && value !== undefined && value !== false) {
       element.setAttribute(name, value === true ? "" : value);
@@ -23,19 +24,6 @@ function dress(element, attributes, children) {
   }
   element.append(...children);
   return element;
-}
-
-/** Return a new HTML element; `children` are nodes or strings. */
-function make(tag, attributes = {}, ...children) {
-  return dress(document.createElement(tag), attributes, children);
-}
-
-/** Return the drawing that Python computed: `[tag, attributes, ...children]`, children alike or text. */
-function drawing([tag, attributes, ...children]) {
-  const known = ["svg", "g", "a", "title", "circle", "line", "path", "rect", "text"];
-  if (!known.includes(tag)) throw new Error(`no part of a drawing: ${tag}`);
-  const parts = children.map((child) => (typeof child === "string" ? child : drawing(child)));
-  return dress(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, parts);
 }
 
 /** Return a table; `rows` hold strings, nodes or lists of them, and the first cell of each is its heading. */
