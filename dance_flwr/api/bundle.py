@@ -444,7 +444,6 @@ def personalised(bundle: Bundle, client_folder: Path, out: Path) -> Bundle:
 
 
 def _scores(result: Mapping[str, Any], client_folder: Path | None) -> dict[str, Any]:
-    """Return the scores of the model in a bundle of a run with personal models."""
     unknown = dict.fromkeys(("test_macro_f1", "val_accuracy"))
     if client_folder is None:
         return {"test_accuracy": result["test_accuracy_by_view"]["global"], **unknown}

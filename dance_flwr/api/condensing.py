@@ -23,7 +23,6 @@ from dance_flwr.api.inputs import (
     ratio_of,
 )
 from dance_flwr.api.node_evidence import Evidence
-from dance_flwr.api.notebook import table_html
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.reading_probe import elect
 from dance_flwr.config.options import Value
@@ -133,19 +132,6 @@ class Core:
             f"{int(self.known.sum())} training labels)"
         )
 
-    def _repr_html_(self) -> str:
-        caption = (
-            f"Core of {len(self):,} of {counted(self.num_nodes, 'node')} "
-            f"({100 * len(self) / self.num_nodes:.1f} %), "
-            f"{counted(self.edge_index.size(1) // 2, 'edge')}, "
-            f"{counted(self.counts['evidence-tokens'], 'token')} of evidence"
-        )
-        rows = [
-            (name, int((self.labels == number).sum()), int(self.known[self.labels == number].sum()))
-            for number, name in enumerate(self.class_names)
-        ]
-        return table_html(caption, rows, ("class", "nodes", "with a training label"))
-
 
 def condense(
     graph: TextGraph,
@@ -249,7 +235,6 @@ def temporary_client_data(graph: TextGraph, config: RunConfig) -> Iterator[Clien
 
 
 def _settings(config: ConfigLike, bundle: Bundle | None, ratio: float, seed: int) -> RunConfig:
-    """Return the configuration of the model, or the defaults, changed by the user's keys."""
     chosen: dict[str, Value] = keys_of(config)
     fixed: dict[str, Value] = {"condensation-ratio": ratio, "seed": seed}
     whole: dict[str, Value] = {"dance.batch-nodes": 0}  # no limit
@@ -284,7 +269,6 @@ def _with_split(graph: TextGraph) -> TextGraph:
 def _condensed(
     model: DanceModel, data: ClientData, config: RunConfig, graph: TextGraph, model_id: str
 ) -> Core:
-    """Run the first round of a client up to training."""
     client = DanceClient(model, data, DanceConfig.of(config), data.training_graph)
     prediction = trained_prediction(client, plain_pass_in_blocks(client))
     known = data.train_labels

@@ -27,9 +27,8 @@ from dance_flwr.federation.client.run_files import deployed_own
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.federation.wire.keys import DATA_SHA256
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.metrics import QUANTILE, macro_f1
+from dance_flwr.metrics import QUANTILE
 from dance_flwr.runs.result import config_of, load_model, read_result
-from dance_flwr.terminal import size
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,6 @@ def confusion_matrix(run: Path, result: Mapping[str, Any]) -> Confusion:
 
 
 def _remark(counts: Tensor, result: Mapping[str, Any]) -> str:
-    """Return how the counts differ from the run's record; "" if they agree."""
     hits, nodes = int(counts.diagonal().sum()), int(counts.sum())
     recorded = round((result["test_accuracy"] or 0.0) * result["test_nodes"])
     if (hits, nodes) == (recorded, result["test_nodes"]):
@@ -169,12 +167,12 @@ MODELS = {ALONE: "alone", "global": "federated", "deployed": "deployed"}
 
 @dataclass(frozen=True)
 class Worth:
-    """Scores of three models on the test nodes of one client.
+    """Accuracies of three models on the test nodes of one client.
 
     Attributes
     ----------
     client, nodes : number of the client, and of its labelled test nodes
-    accuracy, macro_f1 : by the names in `MODELS`; None without test nodes
+    accuracy : by the names in `MODELS`; None without test nodes
     gained, lost : number of nodes that only the deployed model, only the model trained alone
         predicts correctly
     """
@@ -182,7 +180,6 @@ class Worth:
     client: int
     nodes: int
     accuracy: Mapping[str, float | None]
-    macro_f1: Mapping[str, float | None]
     gained: int
     lost: int
 
@@ -220,20 +217,12 @@ def worth(run: Path, client_folder: Path | None = None) -> Iterator[Worth]:
 
 
 def _of_client(tested: TestedClient) -> Worth:
-    labels = tested.labels
-    guesses = {name: tested.predicted[view] for view, name in MODELS.items()}
-    hits = {name: guess == labels for name, guess in guesses.items()}
-    shares = {name: float(h.float().mean()) if len(labels) else None for name, h in hits.items()}
-    scores = {name: _macro_f1(guess, labels) for name, guess in guesses.items()}
+    hits = {name: tested.predicted[view] == tested.labels for view, name in MODELS.items()}
+    nodes = len(tested.labels)
+    shares = {name: float(hit.float().mean()) if nodes else None for name, hit in hits.items()}
     gained = int((hits["deployed"] & ~hits["alone"]).sum())
     lost = int((hits["alone"] & ~hits["deployed"]).sum())
-    return Worth(tested.client, len(labels), shares, scores, gained, lost)
-
-
-def _macro_f1(guess: Tensor, labels: Tensor) -> float | None:
-    size = int(torch.cat([guess, labels]).max()) + 1 if len(labels) else 0
-    parts = (labels[guess == labels], guess, labels)
-    return macro_f1(*(torch.bincount(part, minlength=size).tolist() for part in parts))
+    return Worth(tested.client, nodes, shares, gained, lost)
 
 
 def paired_difference(gained: int, lost: int, nodes: int) -> tuple[float, float]:
@@ -258,24 +247,6 @@ def paired_difference(gained: int, lost: int, nodes: int) -> tuple[float, float]
     total, up, down = nodes + 2, gained + 0.5, lost + 0.5
     spread = (up + down - (up - down) ** 2 / total) ** 0.5 / total
     return (gained - lost) / nodes, QUANTILE * spread
-
-
-def with_cost(row: Worth, result: Mapping[str, Any]) -> str:
-    """Return the sentence of a client with what its rounds cost."""
-    seconds, moved = cost_of(result, row.client)
-    cost = f"{size(moved)} of models" + ("" if seconds is None else f", {seconds:.1f} s")
-    return f"client {row.client}: {row.sentence}; its rounds cost {cost}"
-
-
-def cost_of(result: Mapping[str, Any], client: int) -> tuple[float | None, int]:
-    """Return the seconds that a client trained in rounds, and the bytes of its models both ways.
-
-    The seconds are None where only the sums of all clients are known.
-    """
-    phases = result.get("seconds_by_client", {}).get(str(client))
-    ways = (row[way] for row in result["history"] for way in ("bytes_down", "bytes_up"))
-    moved = sum(int(sizes.get(str(client), 0)) for sizes in ways)
-    return sum(phases.values()) if phases else None, moved
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,6 @@ def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
 
 
 def _edges_together(graphs: Sequence[TextGraph]) -> tuple[Weights, EdgeTexts | None]:
-    """Return the weights and the texts of the edges of all graphs, with nodes of `together`."""
     weights = None
     if any(graph.weights is not None for graph in graphs):
         # Weights are compared within an institution only, so equal ones are as good as none.
@@ -187,7 +186,6 @@ def _split(graph: TextGraph, config: RunConfig) -> NDArray[np.uint8]:
 
 
 def _one_client_each(keys: Mapping[str, Value], graphs: object) -> dict[str, Value]:
-    """Return the keys that make each institution a client."""
     if not isinstance(graphs, Sequence):
         raise UserError(
             f"graphs: expected a TextGraph or a list of them, found {type(graphs).__name__}"
@@ -256,7 +254,6 @@ def _check_run_folder(config: RunConfig) -> None:
 
 
 def _forget_bundle(folder: Path) -> None:
-    """Delete the bundle of the run that is replaced."""
     if (folder / BUNDLE / FACTS).is_file():
         shutil.rmtree(folder / BUNDLE)
 
@@ -300,5 +297,4 @@ def round_bar(
 
 
 def _file_name(name: str) -> str:
-    """Return a name that is safe in a path."""
     return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip(".-") or "graph"

@@ -181,7 +181,6 @@ class GraphModel(nn.Module):
         return list(condense_in_blocks(reader, nodes, hidden[nodes], difficulty))
 
     def _hidden(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Return g = f(x^, P) by messages; [n, h]."""
         self._check(x, edge_index)
         # The operator adds the loops that it needs.
         edges = edge_index[:, edge_index[0] != edge_index[1]]
@@ -207,7 +206,6 @@ class GraphModel(nn.Module):
             )
 
     def _rows(self, edges: Tensor, size: int) -> tuple[Ragged, Tensor]:
-        """Return the sources of each target, ascending, and the edge behind each entry."""
         order = torch.argsort(edges[1] * size + edges[0])
         return Ragged(ptr_of_rows(edges[1][order], size), edges[0][order]), order
 

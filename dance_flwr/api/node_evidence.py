@@ -6,12 +6,15 @@ from typing import Any, overload
 
 import numpy as np
 
-from dance_flwr.api.notebook import evidence_html
+from dance_flwr.api.notebook import text_html
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.errors import UserError, counted
 from dance_flwr.evidence.json_lines import evidence_lines
 from dance_flwr.evidence.pack import PARTS, Packs
+from dance_flwr.evidence.render import pack_text
 from dance_flwr.evidence.summaries.summary import Sentence, quote, spans_of
+
+_MAX_SHOWN = 3  # nodes in a notebook
 
 
 @dataclass(frozen=True)
@@ -81,14 +84,12 @@ class NodeEvidence:
             f"{counted(len(self.neighbours), 'node')}, {counted(len(self.spans), 'span')})"
         )
 
-    def _repr_html_(self) -> str:
-        return evidence_html([self], 1, "")
-
 
 class Evidence(Sequence[NodeEvidence]):
     """The evidence of some nodes under one model: a sequence of `NodeEvidence`.
 
-    A notebook displays predictions, gates, and source texts with their spans marked.
+    A notebook displays what `dance-flwr evidence show` prints: predictions, gates, and source texts
+    with their spans marked.
 
         for node in evidence:
             for span in node.spans:
@@ -105,6 +106,7 @@ class Evidence(Sequence[NodeEvidence]):
         self, packs: Packs, ids: Sequence[str], texts: Sequence[str], class_names: Sequence[str]
     ) -> None:
         self.packs, self.model_id, self.class_names = packs, packs.model_id, tuple(class_names)
+        self._ids, self._texts = ids, texts
         lines = evidence_lines(packs, list(ids), class_names)
         self._nodes = [
             _node(packs, row, line, texts, self.class_names) for row, line in enumerate(lines)
@@ -151,7 +153,13 @@ class Evidence(Sequence[NodeEvidence]):
         )
 
     def _repr_html_(self) -> str:
-        return evidence_html(self._nodes, len(self), self.model_id)
+        parts = [
+            pack_text(self.packs, row, self._ids, self._texts, self.class_names)
+            for row in range(min(len(self), _MAX_SHOWN))
+        ]
+        shown = f", the first {_MAX_SHOWN} are shown" if len(self) > _MAX_SHOWN else ""
+        head = f"{counted(len(self), 'node')}{shown}. This output contains source texts."
+        return text_html("\n\n".join([head, *parts]))
 
 
 def pack_facts(

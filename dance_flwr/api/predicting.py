@@ -1,6 +1,7 @@
 """`load`, `Predictor` and `explain`: predictions and evidence of new nodes, by a bundle's model."""
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -54,7 +55,6 @@ def open_data(bundle: Bundle, data: str | TextGraph, log: Log) -> Iterator[Clien
 
 
 def _unlabelled(graph: TextGraph) -> TextGraph:
-    """Return the graph without labels and split."""
     # A prediction must not use the labels that it is compared with.
     return replace(
         graph,
@@ -107,7 +107,7 @@ def show_node(
         return form(client.data, packs, 0)
 
 
-def known_labels(data: str, client: Client) -> tuple[str, Tensor, dict[str, int]]:
+def known_labels(data: str, client: Client) -> tuple[str, Tensor, Counter[str]]:
     """Return the labels that predictions can be compared with, and what kind of nodes have them.
 
     These are the labels of the test nodes in a client's folder, and in a graph those of all classes
@@ -115,23 +115,22 @@ def known_labels(data: str, client: Client) -> tuple[str, Tensor, dict[str, int]
 
     Returns
     -------
-    "test" or "labelled"; [n] int64 labels, -1 = unknown; counts of the labelled nodes of other
-    classes, the most frequent class first
+    "test" or "labelled"; [n] int64 labels, -1 = unknown; counts of labelled nodes by classes that
+    the model lacks
     """
     if (Path(data) / CARD).is_file():
-        return "test", torch.where(client.data.split == TEST, client.data.labels, -1), {}
+        return "test", torch.where(client.data.split == TEST, client.data.labels, -1), Counter()
     graph = load_graph(data)
     number_of = {name: k for k, name in enumerate(client.data.card.class_names)}
     # The last entry is for nodes without a label, whose number is -1.
-    numbers = torch.tensor([*(number_of.get(name, -1) for name in graph.class_names), -1])
-    counts = np.bincount(graph.labels[graph.labels >= 0], minlength=len(graph.class_names))
-    unknown = {
-        name: int(count)
-        for name, count in zip(graph.class_names, counts, strict=True)
-        if count and name not in number_of
-    }
-    by_count = dict(sorted(unknown.items(), key=lambda item: (-item[1], item[0])))
-    return "labelled", numbers[torch.as_tensor(graph.labels)], by_count
+    numbers = np.array([*(number_of.get(name, -1) for name in graph.class_names), -1])
+    labels = numbers[graph.labels]
+    lacking = graph.labels[(graph.labels >= 0) & (labels < 0)]
+    return (
+        "labelled",
+        torch.as_tensor(labels),
+        Counter(graph.class_names[k] for k in lacking.tolist()),
+    )
 
 
 def explain(model: ModelLike, graph: GraphLike, nodes: Nodes) -> Evidence:

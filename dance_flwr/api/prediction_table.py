@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -27,6 +27,7 @@ from dance_flwr.api.predicting import (
 from dance_flwr.config.outputs import check_out
 from dance_flwr.config.paths import MODEL, RESULT
 from dance_flwr.config.tree import parse
+from dance_flwr.data.graphs.limits import listed
 from dance_flwr.disk import atomic_file, atomic_path, write_json
 from dance_flwr.errors import UserError, counted
 from dance_flwr.escaping import one_line
@@ -48,9 +49,7 @@ _FIELDS = {
     "margin": pa.float64(),
 }
 _OF_EVIDENCE = {"evidence_predicted": pa.string(), "evidence_probability": pa.float64()}
-_MAX_NAMES = 3  # of classes that the model lacks
 _SUFFIXES = (".parquet", ".csv", ".jsonl")
-_TOLERANCE = 1e-4  # of a probability that another machine computes again
 _Write = Callable[[Any], None]
 
 
@@ -79,7 +78,11 @@ def predict(
     UserError : a file exists, cannot be created or is named twice, the method keeps no evidence,
         or the data do not fit the model
     """
-    _check_suffix("--out", out)
+    if out.suffix not in _SUFFIXES:
+        raise UserError(
+            f"--out: expected a name that ends in {', '.join(_SUFFIXES)}, found {out}; the suffix "
+            "decides the format"
+        )
     for name, path in (("--out", out), ("--evidence", evidence)):
         if path is not None and path.exists():
             raise UserError(f"{name}: expected a new file, found {path}; choose another name")
@@ -109,70 +112,28 @@ def predict(
     log(f"predictions {out}: {counted(len(probs), 'node')}, model {bundle.model_id}")
 
 
-def verify(
-    bundle: Bundle,
-    data: str,
-    predictions: Path | None = None,
-    evidence: Path | None = None,
-    log: Log = print,
-) -> None:
-    """Predict again, and compare every row of a table and every line of evidence.
+def verify(bundle: Bundle, data: str, evidence: Path, log: Log = print) -> None:
+    """Compute evidence again, and compare every line with the file that `predict` wrote.
 
     Parameters
     ----------
     data : the same data as for `predict`
-    predictions, evidence : files that `predict` wrote; None = not compared
 
     Raises
     ------
-    UserError : a file has another form; else names the first row, line, span or weight that differs
+    UserError : the file has another form; else names the first line and the entry that differs
     """
-    # Both before texts are encoded.
-    rows = None if predictions is None else _read_rows(predictions)
-    lines = None if evidence is None else read_lines(evidence)
+    lines = read_lines(evidence)  # before texts are encoded
     with open_data(bundle, data, log) as client:
-        if predictions is not None and rows is not None:
-            _verify_rows(bundle, client, rows, predictions)
-            log(f"predictions verified: {counted(len(rows), 'node')}, model {bundle.model_id}")
-        if evidence is not None and lines is not None:
-            spans = verify_lines(explainer_of(bundle, client), lines, evidence, bundle.digest)
-            log(
-                f"evidence verified: {counted(spans, 'span')} of {counted(len(lines), 'node')}, "
-                f"model {bundle.model_id}"
-            )
-
-
-def _verify_rows(bundle: Bundle, client: Client, rows: list[dict[str, Any]], path: Path) -> None:
-    """Compare every row of a table with the predictions of the bundle."""
-    blocks = _blocks(None, bundle, client, predict_proba(bundle, client))
-    expected = [row for block in blocks for row in pa.table(block).to_pylist()]
-    if len(rows) != len(expected):
-        raise UserError(
-            f"{path}: expected a row for each of the {len(expected):,} nodes of the data, found "
-            f"{len(rows):,}; rows were removed or added, or name the data that were predicted"
-        )
-    for row, right in zip(rows, expected, strict=True):
-        same = all(row[key] == right[key] for key in ("id", "predicted")) and all(
-            abs(row[key] - right[key]) <= _TOLERANCE for key in ("probability", "margin")
-        )
-        if not same:
-            raise UserError(
-                f"{path}: expected {right} of the bundle, found {row}; the table, the texts, the "
-                "edges or the bundle were altered"
-            )
-
-
-def _check_suffix(option: str, path: Path) -> None:
-    if path.suffix not in _SUFFIXES:
-        raise UserError(
-            f"{option}: expected a name that ends in {', '.join(_SUFFIXES)}, found {path}; the "
-            "suffix decides the format"
-        )
+        spans = verify_lines(explainer_of(bundle, client), lines, evidence, bundle.digest)
+    log(
+        f"evidence verified: {counted(spans, 'span')} of {counted(len(lines), 'node')}, model "
+        f"{bundle.model_id}"
+    )
 
 
 @contextmanager
 def _table_writer(out: Path, schema: Any) -> Iterator[_Write]:
-    """Yield a function that appends an Arrow table to `out`, in the format of its suffix."""
     with atomic_file(out) as file:
         if out.suffix == ".jsonl":
             yield lambda table: file.writelines(
@@ -184,32 +145,9 @@ def _table_writer(out: Path, schema: Any) -> Iterator[_Write]:
             yield writer.write_table
 
 
-def _read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a table that `_table_writer` wrote."""
-    _check_suffix("--predictions", path)
-    try:
-        if path.suffix == ".jsonl":
-            records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-            table = pa.Table.from_pylist(records, pa.schema(_FIELDS))
-        elif path.suffix == ".csv":
-            convert = pa_csv.ConvertOptions(column_types=_FIELDS, include_columns=list(_FIELDS))
-            table = pa_csv.read_csv(path, convert_options=convert)
-        else:
-            table = pq.read_table(path, columns=list(_FIELDS)).cast(pa.schema(_FIELDS))
-        if missing := [name for name in _FIELDS if table[name].null_count]:
-            raise ValueError(f"rows without {', '.join(missing)}")
-    except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
-        raise UserError(
-            f"{path}: expected a table that `dance-flwr predict` wrote, found {error}"
-        ) from None
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return rows
-
-
 def _blocks(
     lines: TextIO | None, bundle: Bundle, client: Client, probs: Tensor
 ) -> Iterator[dict[str, list[Any]]]:
-    """Yield the columns of the table block by block, after writing the block's evidence."""
     names, ids = client.data.card.class_names, client.data.ids()
     explainer = explainer_of(bundle, client)
     for nodes in torch.split(torch.arange(len(probs)), _NODES_PER_BLOCK):
@@ -232,27 +170,17 @@ def _blocks(
 
 
 def _log_accuracy(data: str, client: Client, probs: Tensor, log: Log) -> None:
-    """Log the accuracy on nodes with known labels, and how many have labels of other classes."""
-    name, labels, unknown = known_labels(data, client)
+    name, labels, lacking = known_labels(data, client)
     known = labels >= 0
-    total, left_out = int(known.sum()), sum(unknown.values())
-    if not total and not left_out:
-        return
-    # Before calibration, which changes no predicted class.
-    hits = int((probs.argmax(dim=1) == labels)[known].sum())
-    line = f"{hits / total:.4f} on {counted(total, f'{name} node')}" if total else "not known"
-    if left_out:
-        nodes = "more" if total else "node" if left_out == 1 else "nodes"
-        has = "has a label" if left_out == 1 else "have labels"
-        line += f"; {left_out:,} {nodes} {has} that the model lacks: {_names(unknown)}"
-    log(f"accuracy    {line}")
-
-
-def _names(counts: Mapping[str, int]) -> str:
-    """Return the first few class names, and how many more there are."""
-    first = ", ".join(f"'{one_line(name)}'" for name in list(counts)[:_MAX_NAMES])
-    rest = len(counts) - _MAX_NAMES
-    return f"{first} and {rest} more" if rest > 0 else first
+    total = int(known.sum())
+    if total:
+        # Before calibration, which changes no predicted class.
+        hits = int((probs.argmax(dim=1) == labels)[known].sum())
+        log(f"accuracy    {hits / total:.4f} on {counted(total, f'{name} node')}")
+    if lacking:
+        names = listed(repr(one_line(of)) for of, _ in lacking.most_common())
+        nodes = counted(lacking.total(), "node")
+        log(f"not counted {nodes} of classes that the model lacks: {names}")
 
 
 def write_results(

@@ -75,24 +75,18 @@ def verify(
         Path | None,
         typer.Option(metavar="FILE.jsonl", help="evidence that `predict` wrote, beside --data"),
     ] = None,
-    predictions: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="table that `predict` wrote, beside --data"),
-    ] = None,
 ) -> None:
     """Check files, passages and importance against the run's record, the texts and the model.
 
-    With --data and --evidence, --predictions or both, RUN is a bundle of `dance-flwr export`.
+    With --data and --evidence, RUN is a bundle of `dance-flwr export`.
     """
-    if data is not None or evidence is not None or predictions is not None:
+    if data is not None or evidence is not None:
         from dance_flwr.api.bundle import Bundle
-        from dance_flwr.api.prediction_table import verify as verify_files
+        from dance_flwr.api.prediction_table import verify as verify_file
 
-        if data is None or (evidence is None and predictions is None):
-            raise UserError(
-                "expected --data beside --evidence or --predictions, found one without the other"
-            )
-        verify_files(Bundle.open(run), data, predictions, evidence, typer.echo)
+        if data is None or evidence is None:
+            raise UserError("expected --data beside --evidence, found one without the other")
+        verify_file(Bundle.open(run), data, evidence, typer.echo)
         return
     from dance_flwr.runs.evidence import verify_evidence
 
@@ -151,11 +145,3 @@ def page(
         context = open_run(source, client, client_folder, encode, quiet)
     with context as subject:
         write_page(subject, out, nodes or [], max_nodes, typer.echo)
-
-
-@app.command()
-def summaries(run: FinishedRun, client_folder: ClientFolder = None) -> None:
-    """Print how many sentences of a run's summaries were kept or quoted, and what they cost."""
-    from dance_flwr.runs.evidence import print_summary_counts
-
-    print_summary_counts(run, client_folder, typer.echo)

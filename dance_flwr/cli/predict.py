@@ -78,18 +78,17 @@ def worth(run: FinishedRun, client_folder: ClientFolder = None) -> None:
     from rich.table import Table
 
     from dance_flwr.api import evaluation
-    from dance_flwr.runs.result import read_result
     from dance_flwr.terminal import console
 
-    result, names = read_result(run), tuple(evaluation.MODELS.values())
-    table = Table(box=SIMPLE_HEAD, title="accuracy / macro-F1 on test nodes, in %")
+    names = tuple(evaluation.MODELS.values())
+    table = Table(box=SIMPLE_HEAD, title="accuracy on test nodes, in %")
     for heading in ("client", "test nodes", *names):
         table.add_column(heading, justify="right")
     sentences = []
     for row in evaluation.worth(run, client_folder):
-        cells = [f"{_percent(row.accuracy[n])} / {_percent(row.macro_f1[n])}" for n in names]
+        cells = [_percent(row.accuracy[name]) for name in names]
         table.add_row(str(row.client), str(row.nodes), *cells)
-        sentences.append(evaluation.with_cost(row, result))
+        sentences.append(f"client {row.client}: {row.sentence}")
     console().print(table)
     for sentence in sentences:
         typer.echo(sentence)

@@ -114,7 +114,7 @@ def _what_left(result: Mapping[str, Any]) -> Iterator[str]:
 
 def details(folder: Path, result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines below the table of clients: scores, device, tokens, files."""
-    from dance_flwr.evidence.summaries.statistics import summary_lines
+    from dance_flwr.evidence.summaries.summary import summary_line
     from dance_flwr.runs.token_ledgers import ledger_lines
     from dance_flwr.terminal import pace
 
@@ -131,7 +131,8 @@ def details(folder: Path, result: Mapping[str, Any]) -> Iterator[str]:
         example = partition / "client-0" / "runs" / result["run"] / "evidence" / "example.txt"
         if example.is_file():
             yield f"evidence    {example}"
-        yield from summary_lines(partition, result["run"], int(result["config"]["clients"]))
+        if line := summary_line(partition, result["run"], int(result["config"]["clients"])):
+            yield f"summaries   {line}"
     yield f"result      {folder / 'result.json'}"
 
 

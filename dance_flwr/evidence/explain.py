@@ -154,7 +154,6 @@ class Explainer:
     def _select(
         self, nodes: Int64[Tensor, "m"], graph: LocalGraph
     ) -> tuple[Float[Tensor, "m h"], Selection]:
-        """Return g_v of these nodes, and their evidence."""
         client = self._client(graph)
         # Why of this model (decision 20): then the weights of a pack follow from the model it
         # names.
@@ -179,7 +178,6 @@ class Explainer:
 def _neighbour_arrays(
     data: ClientData, selection: Selection, gaps: Float[Tensor, "m C2"] | None
 ) -> dict[str, Tensor]:
-    """Return the arrays of `Packs` about the selected neighbours, node by node."""
     selected = torch.cat([gate > 0 for gate in selection.gates])
     rows = torch.cat([ragged.rows() for ragged in selection.hops])[selected]
     nodes = torch.cat([ragged.index for ragged in selection.hops])[selected]

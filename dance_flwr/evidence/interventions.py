@@ -132,7 +132,6 @@ def difference(entries: Ragged, others: Ragged) -> Ragged:
 
 
 def _passes(sizes: Tensor, max_size: int) -> Iterator[Tensor]:
-    """Yield ranges of cases with about `max_size` replicas together, at least one case each."""
     number = (sizes.cumsum(0) - 1) // max(max_size, 1)
     counts = torch.unique_consecutive(number, return_counts=True)[1].tolist()
     if counts:

@@ -224,7 +224,6 @@ _ENTRIES_OF = {
 
 
 def _digest(values: dict[str, NDArray[Any]]) -> str:
-    """Return the sha256 hex digest of names, types and bytes of all arrays."""
     digest = sha256()
     for name, array in sorted(values.items()):
         # Names, types and shapes too: equal bytes may be other numbers.

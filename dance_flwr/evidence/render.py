@@ -43,6 +43,21 @@ _MAX_EDGES = 3  # named for a span; the chunk of a hub holds the texts of many
 def render(
     data: ClientData, packs: Packs, row: int, summary: Sequence[Sentence] | None = None
 ) -> str:
+    """Return one pack of a client as text, see `pack_text`."""
+    names, client = data.card.class_names, data.card.client
+    return pack_text(packs, row, data.ids(), data.texts(), names, summary, data.edge_spans, client)
+
+
+def pack_text(
+    packs: Packs,
+    row: int,
+    ids: Sequence[str],
+    texts: Sequence[str],
+    class_names: Sequence[str],
+    summary: Sequence[Sentence] | None = None,
+    edges: EdgeSpans | None = None,
+    client: int = 0,
+) -> str:
     """Return one pack as text.
 
     The text shows the deployed prediction, each view, the contributions of graph, text and labels,
@@ -51,9 +66,11 @@ def render(
 
     Parameters
     ----------
+    ids, texts, class_names : of all nodes, and of the classes
     summary : summary of this pack; None = the extractive one
+    edges : positions of edge texts in node texts; None without edge texts
+    client : number of the client
     """
-    ids, texts = data.ids(), data.texts()
     near = packs.neighbours_of(row)
     spans: dict[int, list[Span]] = defaultdict(list)
     for span in (selected := spans_of(packs, row, texts)):
@@ -61,14 +78,12 @@ def render(
     if summary is None:
         summary = quote(selected)
     notes = {
-        span.number: edge_note(data.edge_spans, span.node, (span.start, span.end), ids)
-        for span in selected
+        span.number: edge_note(edges, span.node, (span.start, span.end), ids) for span in selected
     }
     # Why (decision 22): names of classes come with the data, as texts do.
-    names = [one_line(name, marks=True) for name in data.card.class_names]
+    names = [one_line(name, marks=True) for name in class_names]
     lines = [
-        f"Evidence of node {_name(ids[packs.nodes[row]])}, "
-        f"client {data.card.client}, round {packs.round}",
+        f"Evidence of node {_name(ids[packs.nodes[row]])}, client {client}, round {packs.round}",
         f"model       {packs.model_id}",
         *_answer(packs, row, names),
         f"sum         {_sum(packs, row, names)}",
@@ -94,7 +109,6 @@ def render(
 
 
 def _answer(packs: Packs, row: int, names: Sequence[str]) -> list[str]:
-    """Return the deployed prediction, then each reading, then whether they disagree."""
     probs = {stage: packs.probs[at, row] for at, stage in enumerate(packs.stages)}
 
     def shown(stage: str) -> str:
@@ -147,13 +161,11 @@ def edge_note(edges: EdgeSpans | None, node: int, span: tuple[int, int], ids: Se
 
 
 def _name(node: str) -> str:
-    """Return an id in quotes, without marks."""
     # Why (decision 22): ids come from strangers, as texts do.
     return escaped(repr(node), marks=True)
 
 
 def _marked(text: str, spans: Sequence[Span], notes: Mapping[int, str]) -> str:
-    """Return `text`, escaped, with each span wrapped and "| " before each line."""
     # Why (decision 22): texts come from strangers. Marks and control characters are escaped, and
     # every line has a prefix, so that no text can pretend to be evidence.
     parts, at = [], 0

@@ -67,7 +67,6 @@ def agreement_of(chosen: NDArray[np.int64]) -> tuple[float, str, float]:
 
 
 def _read(path: Path) -> Verdicts:
-    """Return the verdicts that an audit page exported to a file."""
     try:
         content = json.loads(path.read_text("utf-8"))
         keys = ("node", "predicted", "verdict", "note")

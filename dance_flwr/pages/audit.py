@@ -31,7 +31,7 @@ from dance_flwr.fingerprint import provenance
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.calibration import Calibration
-from dance_flwr.pages.audit_pack import LOW_MARGIN, PackFacts, pack_digests, rounds_by_node
+from dance_flwr.pages.audit_pack import LOW_MARGIN, PackFacts, pack_digests
 from dance_flwr.pages.document import Page, check_replaceable
 from dance_flwr.runs.evidence import FinishedRun, verify_evidence
 from dance_flwr.runs.privacy_report import promises
@@ -80,7 +80,6 @@ class Subject:
     record : content of `result.json` or `bundle.json`
     labels : [n] int64, -1 = unknown
     stored : packs of this model that the run kept; None = it kept none
-    rounds : files with packs of earlier rounds
     home : default folder of the page; None = there is none
     verification : result of verifying the evidence
     """
@@ -93,7 +92,6 @@ class Subject:
     record: Mapping[str, Any]
     labels: NDArray[np.int64]
     stored: Packs | None
-    rounds: Sequence[Path]
     home: Path | None
     verification: Verification
 
@@ -181,7 +179,6 @@ def open_run(
         record=finished.result,
         labels=data.labels.cpu().numpy(),
         stored=Packs.load(final) if final.is_file() else None,
-        rounds=[path for path in run_folder.all_packs() if path != final],
         home=run_folder.folder if run_folder.folder.is_dir() else data.folder,
         verification=verification,
     )
@@ -222,14 +219,12 @@ def open_bundle(folder: Path, data: str, log: Log) -> Iterator[Subject]:
             record=bundle.facts,
             labels=labels.cpu().numpy(),
             stored=None,
-            rounds=[],
             home=Path(data) if of_client else None,
             verification=_verify(check, log),
         )
 
 
 def _verify(check: Callable[[Log], None], log: Log) -> Verification:
-    """Run a check that logs what it compares and raises if something does not agree."""
     lines: list[str] = []
 
     def write(line: str) -> None:
@@ -388,7 +383,6 @@ def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tupl
         texts=subject.texts,
         labels=subject.labels,
         class_names=names,
-        rounds=rounds_by_node(subject.rounds, packs, names),
     )
     packed = [facts.of(row) for row in range(len(chosen))]
     shown = {article["node"] for pack in packed for article in pack["articles"]}

@@ -1,12 +1,11 @@
-"""One evidence pack as the page shows it: answer, effects, texts and earlier rounds."""
+"""One evidence pack as the page shows it: answer, effects and texts."""
 
 import json
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,6 @@ _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _USUAL = "\n\t"
 _MAX_CLASSES = 5  # in a table of probabilities
 _MAX_UNUSED = 36  # candidates listed per hop
-ROUND_HEAD = ("round", "model says", "probability", "neighbours", "passages", "same evidence")
 
 
 def share(probability: float) -> str:
@@ -82,7 +80,6 @@ def answer(
 
 
 def _warning(packs: Packs, effects: Effects, row: int, names: Sequence[str]) -> str:
-    """Return a warning if the marked text speaks against the predicted class, else ""."""
     best, rival = int(packs.predicted[row]), int(packs.rival[row])
     with_text = int(packs.probs[packs.stages.index(FUSED), row].argmax())
     reasons = []
@@ -169,39 +166,6 @@ def part_table(packs: Packs, effects: Effects, row: int, names: Sequence[str]) -
     }
 
 
-def rounds_by_node(
-    files: Iterable[Path], packs: Packs, names: Sequence[str]
-) -> Mapping[int, list[list[str]]]:
-    """Return rows of `ROUND_HEAD` by node, one row for each pack of an earlier round.
-
-    The last cell is the share of the weight of the earlier pack on chunks that the pack on the page
-    also has.
-
-    Parameters
-    ----------
-    files : files of packs, in the order of the rounds
-    names : names of the classes, safe to print
-    """
-    chunks_of = {int(v): packs.chunks[packs.chunks_of(row)] for row, v in enumerate(packs.nodes)}
-    result: dict[int, list[list[str]]] = defaultdict(list)
-    for path in files:
-        then = Packs.load(path)
-        for row in np.flatnonzero(np.isin(then.nodes, packs.nodes)).tolist():
-            node = int(then.nodes[row])
-            chunks, near = then.chunks_of(row), then.neighbours_of(row)
-            weights = then.chunk_weights[chunks]
-            same = np.isin(then.chunks[chunks], chunks_of[node])
-            shared = float(weights[same].sum()) / (float(weights.sum()) or 1.0)
-            neighbours = int((then.neighbour_hops[near] > 0).sum())
-            result[node].append(
-                [
-                    *(str(then.round), names[then.predicted[row]], f"{then.confidence[row]:.3f}"),
-                    *(str(neighbours), str(len(weights)), f"{shared:.3f}"),
-                ]
-            )
-    return result
-
-
 def units(text: str, place: int) -> int:
     """Return the number of UTF-16 units before a character.
 
@@ -247,7 +211,6 @@ class PackFacts:
     ids, texts : ids and texts of all n nodes
     labels : [n] int64, -1 = unknown
     class_names : names of the classes, safe to print
-    rounds : packs of earlier rounds by node, from `rounds_by_node`
     """
 
     packs: Packs
@@ -259,7 +222,6 @@ class PackFacts:
     texts: Sequence[str]
     labels: NDArray[np.int64]
     class_names: Sequence[str]
-    rounds: Mapping[int, list[list[str]]]
 
     def of(self, row: int) -> dict[str, Any]:
         """Return everything that the page shows of one pack, as JSON."""
@@ -273,18 +235,12 @@ class PackFacts:
             "articles": articles,
             "stages": stage_table(packs, row, names, label),
             "unused": self._unused(row, articles),
-            "rounds": {
-                "caption": "The same node in each round, and how much of its evidence is here too",
-                "head": ROUND_HEAD,
-                "rows": self.rounds.get(node, ()),
-            },
         }
 
     def _name(self, node: int) -> str:
         return one_line(self.ids[node], marks=True)
 
     def _articles(self, row: int) -> list[dict[str, Any]]:
-        """Return the evidence nodes of a pack with their spans, the node itself first."""
         packs = self.packs
         near = packs.neighbours_of(row)
         chunks = range(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
@@ -333,7 +289,6 @@ class PackFacts:
         return articles
 
     def _unused(self, row: int, articles: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the candidates that were not chosen as evidence."""
         taken = {article["node"] for article in articles}
         rows, notes = [], []
         for hop in HOPS[1:]:
@@ -350,7 +305,6 @@ class PackFacts:
 
 
 def _effect(value: float) -> dict[str, str]:
-    """Return the effect of a passage in words: for, against, none, or unknown for NaN."""
     if np.isnan(value):
         return {"kind": "unknown", "effect": "not computed"}
     kind = "none" if abs(value) < NO_EFFECT else "for" if value > 0 else "against"

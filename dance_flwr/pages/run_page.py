@@ -154,7 +154,6 @@ def run_page(
 
 
 def _score(facts: Run) -> str:
-    """Return the test accuracy in a sentence; "" if it was not measured."""
     accuracy, nodes = facts.status.test_accuracy, facts.result.get("test_nodes", 0)
     if accuracy is None or not nodes:
         return ""
@@ -167,7 +166,6 @@ def _score(facts: Run) -> str:
 
 
 def _confusion(facts: Run) -> Confusion | str:
-    """Return the confusion matrix of a finished run, or why it is not known."""
     if not facts.result:
         return ""
     try:
@@ -190,7 +188,6 @@ def _worth(facts: Run) -> tuple[Sequence[Worth], Sequence[str]]:
 
 
 def _subtitle(facts: Run) -> str:
-    """Return the number of clients, the partition, the seed and the folder of a run."""
     parts = []
     if config := facts.config:
         parts = [counted(int(config["clients"]), "client")]
@@ -208,7 +205,6 @@ def _absent(facts: Run) -> list[str]:
 
 
 def _pairs(facts: Run, now: datetime) -> list[tuple[str, str]]:
-    """Return names and texts of the most important facts."""
     status, result, private = facts.status, facts.result, facts.privacy
     rounds = "" if status.rounds is None else f" of {status.rounds}"
     pairs = [("rounds", f"{status.round}{rounds}")]

@@ -105,7 +105,6 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def _rounded(value: float | None, digits: int = 3) -> str:
-    """Return a value with this number of significant digits; "" for None."""
     return "" if value is None else f"{value:.{digits}g}"
 
 
@@ -128,7 +127,6 @@ def client_names(facts: Run) -> dict[int, str]:
 
 
 def _readings(rows: Sequence[Round]) -> list[str]:
-    """Return the names of the readings in these rounds, the deployed one first."""
     return ["deployed", *sorted({view for row in rows for view in row.views} - {"deployed"})]
 
 
@@ -230,7 +228,7 @@ def sections(
         ]
     parts += [_by_round(facts.rows)] if facts.rows else []
     parts += [_cost(facts, names)] if names else []
-    return [*parts, _privacy(facts), _record(facts, names)]
+    return [*parts, _privacy(facts), _record(facts)]
 
 
 def _by_client(
@@ -394,38 +392,26 @@ def _privacy(facts: Run) -> Section:
     return Section("left", "What left the clients", lines, tables)
 
 
-def _record(facts: Run, clients: Mapping[int, str]) -> Section:
+def _record(facts: Run) -> Section:
     result, lines = facts.result, []
     if "calibration" in result:
         lines.append(f"Probabilities: {Calibration(**result['calibration'])}.")
     if "tokens" in result:
         lines += [f"Tokens: {line}." for line in ledger_lines(result["tokens"])]
-    if "data_sha256" in result:
-        lines.append(
-            "Hashes of data and evidence include a secret salt that stays with the client: they "
-            "tell nothing of it, and `dance-flwr evidence verify` compares them."
-        )
     defaults = flatten(RunConfig())
     keys = [(k, str(v), str(defaults.get(k, ""))) for k, v in facts.config.items()]
     changed = [row for row in keys if row[1] != row[2]]
     differ = f"{counted(len(changed), 'key')} that {'differs' if len(changed) == 1 else 'differ'}"
     caption = f"Configuration: {differ} from the default"
     config = Table(caption, ("key", "value", "default"), changed, numbers=False)
-    return Section("record", "Record of the run", lines, [config, _fingerprints(facts, clients)])
-
-
-def _fingerprints(facts: Run, clients: Mapping[int, str]) -> Table:
-    result: Mapping[str, Any] = facts.result
-    rows = [
-        ("run", facts.status.run),
-        ("provenance of the code", facts.provenance),
-        ("model", str(result.get("model_fingerprint", ""))),
-    ]
-    for key, what in (("data_sha256", "data"), ("evidence_sha256", "evidence")):
-        rows += [(f"{what} of {clients[int(k)]}", str(v)) for k, v in result.get(key, {}).items()]
-    rows += [(name, str(version)) for name, version in result.get("versions", {}).items()]
-    devices = result.get("devices", ())
-    names = result.get("data_sha256") or range(len(devices))  # both are of the same clients
-    rows += [(f"device of {clients[int(k)]}", str(v)) for k, v in zip(names, devices, strict=False)]
-    present = [row for row in rows if row[1]]
-    return Table("Fingerprints, versions and devices", ("what", "value"), present, numbers=False)
+    versions = {
+        "run": facts.status.run,
+        "provenance of the code": facts.provenance,
+        "model": str(result.get("model_fingerprint", "")),
+        **result.get("versions", {}),
+        "devices": ", ".join(sorted(set(result.get("devices", ())))),
+    }
+    rows = [(name, str(value)) for name, value in versions.items() if value]
+    caption = "Fingerprints, versions and devices"
+    fingerprints = Table(caption, ("what", "value"), rows, numbers=False)
+    return Section("record", "Record of the run", lines, [config, fingerprints])

@@ -1,4 +1,4 @@
-"""The evidence of a finished run: show it, verify it, count its summaries.
+"""The evidence of a finished run: show it, verify it.
 
 Verification follows a chain from the run's record to each weight (decision 20):
 record -> card -> files (texts, edges, embeddings) -> chunks -> packs <- model <- record
@@ -296,32 +296,3 @@ def _verify_rounds(finished: FinishedRun, verified: Mapping[int, PackCounts]) ->
                 f"run counts, found {sum(packs.values()) if missing else answered:,}; packs were "
                 "removed or added, or a client lost its folder"
             )
-
-
-def print_summary_counts(run: Path, client_folder: Path | None, log: Log) -> None:
-    """Log what the summaries of a run's final cores consist of, by client and together.
-
-    Parameters
-    ----------
-    client_folder : folder of the one client to read; None = all clients of the run's partition
-    log : receives the lines
-
-    Raises
-    ------
-    UserError : the run wrote no summaries
-    """
-    from dance_flwr.evidence.summaries.statistics import SummaryCounts, calls_line
-
-    finished, total = FinishedRun.open(run, client_folder), SummaryCounts()
-    for client in finished.clients:
-        data = finished.data(client)
-        folder = finished.client_run_folder(data)
-        if (counts := SummaryCounts.of_client(folder.folder)) is None:
-            raise UserError(
-                f"{folder.summaries_path}: expected the summaries of a run with "
-                "llm.summaries = core, found none; run it with --set llm.summaries=core"
-            )
-        total.merge(counts)
-        log(f"client {data.card.client}: {counts.lines()[0]}; {calls_line(counts.calls)}")
-    for line in total.lines():
-        log(line)

@@ -180,14 +180,6 @@ def test_a_finished_run_is_not_replaced(result):
         federate(read_folder(result.client_folders[0]), KEYS, out=result.folder, progress=False)
 
 
-def test_a_method_without_a_global_model_has_none_to_hand_on(tiny, tmp_path):
-    keys = KEYS | {"method": "local-only", "rounds": 1}
-    result = federate(str(tiny), keys, out=tmp_path / "run", progress=False)
-    assert 0 <= result.test_accuracy <= 1
-    with pytest.raises(UserError, match="global model"):
-        _ = result.model
-
-
 def test_an_interrupted_run_is_not_replaced(tiny, tmp_path, monkeypatch):
     from dance_flwr.federation.client.client import Client
 

@@ -17,7 +17,6 @@ from dance_flwr.api.predicting import (
 from dance_flwr.api.prediction_table import predict, verify
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.errors import UserError
-from dance_flwr.evidence.json_lines import _compare
 from dance_flwr.federation.client.client import open_client
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.methods.contract import RoundInfo
@@ -38,16 +37,40 @@ def bundle(finished, tmp_path_factory):
     return export(finished.folder, tmp_path_factory.mktemp("bundles") / "bundle")
 
 
-@pytest.fixture
-def data(finished, tmp_path):
+@pytest.fixture(scope="module")
+def data(finished, tmp_path_factory):
     """A folder with the nodes of client 2, without labels."""
-    source, folder = finished.partition / "client-2", tmp_path / "site"
+    source, folder = finished.partition / "client-2", tmp_path_factory.mktemp("data") / "site"
     folder.mkdir()
     pq.write_table(
         pq.read_table(source / "nodes.parquet").select(["id", "text"]), folder / "nodes.parquet"
     )
     shutil.copyfile(source / "edges.parquet", folder / "edges.parquet")
     return folder
+
+
+@pytest.fixture(scope="module")
+def written(bundle, data, tmp_path_factory):
+    """The table and the lines of evidence of these nodes, and what was logged."""
+    folder, lines = tmp_path_factory.mktemp("written"), []
+    predict(bundle, str(data), folder / "p.parquet", folder / "e.jsonl", lines.append)
+    return folder, lines
+
+
+@pytest.fixture
+def entries(written):
+    return [json.loads(line) for line in (written[0] / "e.jsonl").read_text("utf-8").splitlines()]
+
+
+@pytest.fixture
+def verified(bundle, data, tmp_path):
+    """A function that verifies a text as the evidence of these nodes."""
+
+    def check(text, bundle=bundle, data=data):
+        (tmp_path / "e.jsonl").write_text(text, "utf-8")
+        verify(bundle, str(data), tmp_path / "e.jsonl", quiet)
+
+    return check
 
 
 def test_a_bundle_holds_nothing_of_the_clients(finished, bundle):
@@ -74,22 +97,20 @@ def test_predictions_are_those_of_the_run(finished, bundle, client):
         assert torch.allclose(predict_proba(bundle, again), expected, atol=1e-6)
 
 
-def test_a_table_of_nodes_without_labels(bundle, data, tmp_path):
-    lines = []
-    predict(bundle, str(data), tmp_path / "p.parquet", tmp_path / "e.jsonl", lines.append)
-    table = pq.read_table(tmp_path / "p.parquet").to_pylist()
-    evidence = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text("utf-8").splitlines()]
-    ids = read_folder(data).ids.tolist()
-    assert [row["id"] for row in table] == [line["id"] for line in evidence] == ids
-    for row, line in zip(table, evidence, strict=True):
+def test_a_table_of_nodes_without_labels(bundle, data, written, entries):
+    folder, lines = written
+    table, ids = pq.read_table(folder / "p.parquet").to_pylist(), read_folder(data).ids.tolist()
+    assert [row["id"] for row in table] == [line["id"] for line in entries] == ids
+    for row, line in zip(table, entries, strict=True):
         assert 0 <= row["margin"] <= row["probability"] <= 1
         fused = line["views"]["fused"]
         assert row["evidence_predicted"] == max(fused, key=fused.get)
         assert row["evidence_probability"] == pytest.approx(max(fused.values()))
         assert sum(span["weight"] for span in line["spans"]) == pytest.approx(1, abs=1e-4)
     assert not any("accuracy" in line for line in lines)
-    verify(bundle, str(data), evidence=tmp_path / "e.jsonl", log=lines.append)
-    assert lines[-1].startswith("evidence verified")
+    said = []
+    verify(bundle, str(data), folder / "e.jsonl", said.append)
+    assert said[-1].startswith("evidence verified")
 
 
 def test_labels_of_a_graph_do_not_enter_its_predictions(finished, bundle, data, tmp_path):
@@ -103,57 +124,31 @@ def test_labels_of_a_graph_do_not_enter_its_predictions(finished, bundle, data, 
     assert any(line.startswith("accuracy") and "labelled nodes" in line for line in lines)
 
 
-def accuracy_line(bundle, finished, tmp_path, named):
-    """The printed accuracy of a graph whose labels `named` turns into others."""
+@pytest.mark.parametrize("relabelled", [1, 5, 100])
+def test_labels_that_the_model_lacks_are_counted_apart(finished, bundle, tmp_path, relabelled):
     folder, lines = tmp_path / "renamed", []
     folder.mkdir()
     source = finished.partition / "client-2"
     shutil.copyfile(source / "edges.parquet", folder / "edges.parquet")
     table = pq.read_table(source / "nodes.parquet").select(["id", "text", "label"])
-    labels = [named(place, label) for place, label in enumerate(table["label"].to_pylist())]
+    labels = table["label"].to_pylist()
+    count = min(relabelled, len(labels))
+    labels[:count] = ["Cardiac\n\x1b[2J", *["Renal"] * (count - 1)]
     pq.write_table(table.set_column(2, "label", [labels]), folder / "nodes.parquet")
     predict(bundle, str(folder), tmp_path / "p.parquet", log=lines.append)
-    (found,) = [line for line in lines if line.startswith("accuracy")]
     rows = pq.read_table(tmp_path / "p.parquet").to_pylist()
-    hits = [row["predicted"] == label for row, label in zip(rows, labels, strict=True)]
-    return found, hits
-
-
-def test_labels_that_the_model_lacks_are_counted_beside_the_accuracy(finished, bundle, tmp_path):
-    line, hits = accuracy_line(
-        bundle, finished, tmp_path, lambda place, label: "Renal" if place < 5 else label
+    hits = [row["predicted"] == label for row, label in zip(rows, labels, strict=True)][count:]
+    said = [line for line in lines if line.startswith("accuracy")]
+    assert said == (
+        [f"accuracy    {sum(hits) / len(hits):.4f} on {len(hits)} labelled nodes"] if hits else []
     )
-    score = sum(hits[5:]) / len(hits[5:])
-    assert line == (
-        f"accuracy    {score:.4f} on {len(hits) - 5} labelled nodes; 5 more have labels that the "
-        "model lacks: 'Renal'"
-    )
+    (lacking,) = [line for line in lines if line.startswith("not counted")]
+    assert f" {count} node" in lacking and "Cardiac" in lacking and lacking.isprintable()
+    assert ("Renal" in lacking) == (count > 1)
 
 
-def test_one_node_of_a_class_that_the_model_lacks(finished, bundle, tmp_path):
-    line, hits = accuracy_line(
-        bundle, finished, tmp_path, lambda place, label: "Renal" if place == 0 else label
-    )
-    assert f"on {len(hits) - 1} labelled nodes; 1 more has a label that the model lacks" in line
-
-
-def test_labels_of_which_the_model_knows_none_are_said_to_be(finished, bundle, tmp_path):
-    names = ("Renal", "Cardiac\n\x1b[2J", "Ocular", "Dermal", "Nasal")
-    line, hits = accuracy_line(
-        bundle, finished, tmp_path, lambda place, label: names[min(max(place - 3, 0), 4)]
-    )
-    rest = len(hits) - 7
-    assert rest > 4, "the last name has the most nodes, the first the second most"
-    assert line == (
-        f"accuracy    not known; {len(hits)} nodes have labels that the model lacks: "
-        "'Nasal', 'Renal', 'Cardiac \\x1b[2J' and 2 more"
-    )
-
-
-def damaged(path, change):
-    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    change(lines[0])
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+def text_of(lines):
+    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 def moved(line):
@@ -210,105 +205,64 @@ def no_list(line):
     line["spans"] = {}
 
 
+def weightless(line):
+    """An entry that changes no sum."""
+    line["spans"].append(line["spans"][0] | {"start": 0, "end": 0, "weight": 0.0})
+
+
+def without_a_span(line):
+    del line["spans"][-1]
+
+
 def nothing(line):
     line |= {"spans": [], "neighbours": [], "views": {}}
 
 
 FORGED = [moved, heavier, surer, stranger, of_another_model, twice, nobody_knows, without_views]
 FORGED += [another_share, another_view, a_note, beyond_all, no_list, nothing]
+FORGED += [weightless, without_a_span]
 
 
 @pytest.mark.parametrize("change", FORGED)
-def test_altered_evidence_is_found(bundle, data, tmp_path, change):
-    predict(bundle, str(data), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
-    damaged(tmp_path / "e.jsonl", change)
+def test_altered_evidence_is_found(entries, verified, change):
+    change(entries[0])
     with pytest.raises(UserError, match=r"e\.jsonl"):
-        verify(bundle, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
+        verified(text_of(entries))
 
 
-def test_a_key_that_stands_twice_is_found(bundle, data, tmp_path):
+def test_lines_that_are_missing_or_twice_are_found(entries, verified):
+    first, name = entries[0], entries[0]["id"]
+    missing = f"expected evidence of all {len(entries)} nodes of the data, found none of {name!r}"
+    twice = f"found node {name!r} twice"
+    cases = [
+        (entries[1:], f"{missing};"),
+        (entries[4:], f"{missing} and 3 more;"),
+        ([*entries, first], twice),
+        ([first, first, *entries[2:]], twice),
+        ([], "found no line"),
+    ]
+    for lines, expected in cases:
+        with pytest.raises(UserError, match=re.escape(expected)):
+            verified(text_of(lines))
+
+
+def test_a_key_that_stands_twice_is_found(entries, verified):
     """Readers disagree on which of the two counts."""
-    predict(bundle, str(data), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
-    text = (tmp_path / "e.jsonl").read_text("utf-8")
-    (tmp_path / "e.jsonl").write_text(text.replace('"weight"', '"weight": 0.99, "weight"', 1))
+    text = text_of(entries).replace('"weight"', '"weight": 0.99, "weight"', 1)
     with pytest.raises(UserError, match=r"e\.jsonl line 1: expected evidence .* 'weight' twice"):
-        verify(bundle, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
+        verified(text)
 
 
-@pytest.mark.parametrize("place", [0, -1])
-def test_evidence_that_lacks_a_node_is_found(bundle, data, tmp_path, place):
-    predict(bundle, str(data), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
-    lines = (tmp_path / "e.jsonl").read_text("utf-8").splitlines(keepends=True)
-    lacking = json.loads(lines.pop(place))["id"]
-    (tmp_path / "e.jsonl").write_text("".join(lines), "utf-8")
-    with pytest.raises(UserError) as error:
-        verify(bundle, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
-    assert f"expected evidence of all {len(lines) + 1} nodes" in str(error.value)
-    assert f"found none of {lacking!r};" in str(error.value)
-    del lines[1:4]
-    (tmp_path / "e.jsonl").write_text("".join(lines), "utf-8")
-    with pytest.raises(UserError, match="and 3 more;"):
-        verify(bundle, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
-
-
-def test_evidence_of_a_node_that_stands_twice_is_found(bundle, data, tmp_path):
-    predict(bundle, str(data), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
-    first, *rest = (tmp_path / "e.jsonl").read_text("utf-8").splitlines(keepends=True)
-    name = json.loads(first)["id"]
-    for lines in ([first, *rest, first], [first, first, *rest[1:]]):
-        (tmp_path / "e.jsonl").write_text("".join(lines), "utf-8")
-        with pytest.raises(UserError, match=re.escape(f"found node {name!r} twice")):
-            verify(bundle, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
-
-
-def test_an_empty_file_is_no_evidence(bundle, data, tmp_path):
-    (tmp_path / "e.jsonl").touch()
-    with pytest.raises(UserError, match=r"e\.jsonl: expected evidence .* found no line"):
-        verify(bundle, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
-
-
-def span(node, weight):
-    return {"id": node, "start": 0, "end": 4, "weight": weight, "sha256": ""}
-
-
-LIGHT = [span("a", 0.2127), span("b", 0.00004)]
-
-
-@pytest.mark.parametrize(
-    ("spans", "found"),
-    [
-        ([span("a", 0.99), span("a", 0.2127)], "the weight of 'a' too often"),
-        ([span("a", 0.2127), span("c", 0.0)], "the weight of 'c' too often"),
-        ([span("a", 0.2127)], "no weight of 'b'"),
-        ([span("a", float("inf")), LIGHT[1]], "a difference of inf in the weight of 'a'"),
-    ],
-)
-def test_an_entry_that_weighs_nothing_must_be_there_too(tmp_path, spans, found):
-    views = {"fused": {"x": 1.0}}
-    line = {
-        "id": "a",
-        "bundle": "b",
-        "model": "m",
-        "views": views,
-        "neighbours": [],
-        "spans": LIGHT,
-    }
-    _compare(line, line, tmp_path)
-    with pytest.raises(UserError, match=f"node 'a': expected .* found {found}"):
-        _compare(line | {"spans": spans}, line, tmp_path)
-
-
-def test_one_altered_character_of_a_text_is_found(bundle, data, tmp_path):
-    predict(bundle, str(data), tmp_path / "p.parquet", tmp_path / "e.jsonl", quiet)
-    first = json.loads((tmp_path / "e.jsonl").read_text("utf-8").splitlines()[0])
-    span = first["spans"][0]
-    table = pq.read_table(data / "nodes.parquet")
+def test_one_altered_character_of_a_text_is_found(data, entries, verified, tmp_path):
+    shutil.copytree(data, tmp_path / "altered")
+    span, path = entries[0]["spans"][0], tmp_path / "altered" / "nodes.parquet"
+    table = pq.read_table(path)
     texts, place = table["text"].to_pylist(), table["id"].to_pylist().index(span["id"])
     at = span["start"]
     texts[place] = texts[place][:at] + "~" + texts[place][at + 1 :]
-    pq.write_table(table.set_column(1, "text", [texts]), data / "nodes.parquet")
+    pq.write_table(table.set_column(1, "text", [texts]), path)
     with pytest.raises(UserError, match="altered"):
-        verify(bundle, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
+        verified(text_of(entries), data=path.parent)
 
 
 def test_any_node_is_shown(bundle, data):
@@ -374,33 +328,19 @@ def test_a_bundle_cannot_ask_for_memory(bundle, data, tmp_path):
         predict(Bundle.open(folder), str(data), tmp_path / "p.parquet", log=quiet)
 
 
-def test_evidence_is_that_of_everything_in_the_bundle(bundle, data, tmp_path):
+def test_evidence_is_that_of_everything_in_the_bundle(bundle, entries, verified, tmp_path):
     """The digest of the bundle, which every line names, holds the temperature."""
-    predict(bundle, str(data), tmp_path / "p.csv", tmp_path / "e.jsonl", quiet)
     other = Bundle.open(forged(bundle, tmp_path / "other", calibration__temperature=8.0))
-    with pytest.raises(UserError, match="found evidence of bundle"):
-        verify(other, str(data), evidence=tmp_path / "e.jsonl", log=quiet)
-    with pytest.raises(UserError, match=r"the table, the texts, the edges or the bundle"):
-        verify(other, str(data), tmp_path / "p.csv", log=quiet)
+    with pytest.raises(UserError, match=r"expected bundle .* found"):
+        verified(text_of(entries), bundle=other)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
-def test_the_suffix_decides_the_format_and_every_row_is_verified(bundle, data, tmp_path, suffix):
-    path, lines = tmp_path / f"p.{suffix}", []
+def test_the_suffix_decides_the_format(bundle, data, tmp_path, suffix):
+    path = tmp_path / f"p.{suffix}"
     predict(bundle, str(data), path, log=quiet)
     content = path.read_bytes()
     assert content.startswith({"parquet": b"PAR1", "csv": b'"id",', "jsonl": b'{"id": '}[suffix])
-    verify(bundle, str(data), path, log=lines.append)
-    assert lines[-1].startswith("predictions verified")
-    if suffix == "parquet":
-        return
-    rows = content.splitlines(keepends=True)
-    path.write_bytes(b"".join(rows[:-1]))
-    with pytest.raises(UserError, match="expected a row for each"):
-        verify(bundle, str(data), path, log=quiet)
-    path.write_bytes(b"".join(rows[:-2] + rows[-1:] + rows[-2:-1]))
-    with pytest.raises(UserError, match=r"expected .* of the bundle, found"):
-        verify(bundle, str(data), path, log=quiet)
 
 
 def test_other_suffixes_are_refused(bundle, data, tmp_path):

@@ -8,7 +8,6 @@ from dance_flwr.cli import data, listing
 from dance_flwr.cli.results import headline
 from dance_flwr.cli.status import _missing
 from dance_flwr.config.tree import parse
-from dance_flwr.evidence.summaries.statistics import CallCounts, calls_line
 from dance_flwr.evidence.verify import PackCounts
 from dance_flwr.runs.run import Absent
 from dance_flwr.runs.token_ledgers import LLM_TOKENS, ledger_lines
@@ -33,7 +32,6 @@ PRINTED = {
     "headline": lambda n: headline(parse({"clients": max(n, 1), "rounds": max(n, 1)}), n),
     "missing": lambda n: _missing(Absent(0, "left", n, 1.0, None)),
     "ledgers": ledgers,
-    "calls": lambda n: calls_line(CallCounts(fresh_calls=n)),
     "verified": lambda n: PackCounts(packs=n, spans=n, recomputed=n).line("f", True),
 }
 

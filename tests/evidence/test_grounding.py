@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from dance_flwr.evidence.summaries.grounding import (
     MIN_BIGRAM_SHARE,
     MIN_WORD_SHARE,
-    is_excerpt,
-    measure,
-    nearest,
     refusal,
+    share,
 )
 
 TREES = (
@@ -53,13 +51,12 @@ def test_what_the_span_says_is_kept(sentence):
         (" ".join(["decision tables map sets of conditions to actions"] * 4), "long"),
         ("Induction of decision tables from 43 cases does not need pruning.", "numbers"),
         ("Induction of two decision tables from 42 cases does not need pruning.", "numbers"),
-        ("Quinlan's tables predict almost as well as large trees.", "names"),
-        ("KOHAVI'S tables predict almost as well as large trees.", "names"),
+        ("Induction of Quinlan's tables from 42 cases does not need pruning.", "names"),
         ("Induction of decision tables from 42 cases does need pruning.", "negation"),
         ("Decision tables map no sets of conditions to actions.", "negation"),
         ("Tables never predict almost as well as large trees.", "negation"),
         ("Tables can't predict almost as well as large trees.", "negation"),
-        ("Tables unpredict almost as well as large trees, sets and actions of cases.", "negation"),
+        ("Tables unpredict almost as well as large trees, sets and actions of cases.", "words"),
         ("A classifier assigns medical records to likely diseases of patients.", "words"),
         ("decision tables map sets of decision tables to tables of decision tables", "words"),
         ("Large actions map trees, cases induction tables, sets conditions.", "bigrams"),
@@ -69,39 +66,10 @@ def test_each_rule_refuses(sentence, fault):
     assert refusal(sentence, TREES) == fault
 
 
-def test_general_knowledge_is_refused():
-    """The invention that was measured: a general statement in the place of the source."""
-    invented = (
-        "Decision tables are a popular tool in machine learning and help to classify data into "
-        "different categories."
-    )
-    assert refusal(invented, TREES)
-
-
 def test_a_topic_joined_to_the_title_of_a_neighbour_is_refused():
     """The wrong attribution that was measured: every word occurs in the pack, in two spans."""
     joined = "Robust Bayesian networks reuse paths that were found in earlier missions of a robot."
-    pack = f"{CASES} {NETWORKS}"
-    assert measure(joined, pack).share_of_words == 1
     assert refusal(joined, CASES) and refusal(joined, NETWORKS)
-
-
-def test_a_sentence_about_one_span_that_cites_another_is_refused():
-    sentence = "Navigation of a robot reuses paths that were found in earlier missions."
-    assert refusal(sentence, CASES) == ""
-    assert refusal(sentence.lower(), NETWORKS) == "words"
-
-
-def test_the_cited_span_must_be_the_nearest():
-    texts = [CASES, NETWORKS, TREES]
-    assert nearest([0.8, 0.5, 0.3], 0, texts)
-    assert not nearest([0.8, 0.5, 0.3], 1, texts)
-    assert not nearest([0.8, 0.8, 0.3], 0, texts)
-    assert nearest([0.8], 0, [CASES])
-
-
-def test_a_span_of_the_same_words_is_no_other():
-    assert nearest([0.8, 0.8, 0.1], 0, [CASES, CASES.replace(" ", "\n"), TREES])
 
 
 def test_a_minus_is_part_of_a_number():
@@ -112,12 +80,6 @@ def test_a_minus_is_part_of_a_number():
         )
         == "numbers"
     )
-
-
-def test_an_excerpt_is_one_run_of_the_words():
-    assert is_excerpt("Tables predict almost as well", "We say: Tables predict, almost as well as")
-    assert not is_excerpt("tables predict almost", "Tables predict almost as well")
-    assert not is_excerpt("Tables almost as well", "Tables predict almost as well")
 
 
 words = st.text("abcdefgh", min_size=1, max_size=6)
@@ -131,7 +93,6 @@ def test_shares_are_those_of_the_loops(sentence, span):
     own, source = (
         [stem(word) for word in text.split() if word not in plain] for text in (sentence, span)
     )
-    found = measure(sentence, span)
     hits = pairs = 0
     left = list(source)
     for word in own:
@@ -143,13 +104,14 @@ def test_shares_are_those_of_the_loops(sentence, span):
         if pair in left:
             left.remove(pair)
             pairs += 1
-    assert found.share_of_words == (hits / len(own) if own else 1)
-    assert found.share_of_bigrams == (pairs / (len(own) - 1) if len(own) > 1 else 1)
+    words = share(own, source)
+    bigrams = share([*pairwise(own)], [*pairwise(source)])
+    assert words == (hits / len(own) if own else 1)
+    assert bigrams == (pairs / (len(own) - 1) if len(own) > 1 else 1)
     if not refusal(sentence, span):
-        assert found.share_of_words >= MIN_WORD_SHARE and found.share_of_bigrams >= MIN_BIGRAM_SHARE
+        assert words >= MIN_WORD_SHARE and bigrams >= MIN_BIGRAM_SHARE
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_no_text_breaks_the_rules(sentence, span):
     refusal(sentence, span)
-    is_excerpt(sentence, span)

@@ -22,10 +22,7 @@ from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.render import example_row, render
 from dance_flwr.evidence.seal import seal
 from dance_flwr.evidence.summaries.language_model import write_summaries
-from dance_flwr.evidence.summaries.statistics import summary_lines
 from dance_flwr.evidence.summaries.summary import (
-    EXCERPT,
-    KINDS,
     MAX_SENTENCES,
     QUOTED,
     WRITTEN,
@@ -34,6 +31,7 @@ from dance_flwr.evidence.summaries.summary import (
     lines_of,
     quote,
     spans_of,
+    summary_line,
 )
 from dance_flwr.llm.call_counts import CallCounts
 from dance_flwr.llm.session import LEDGER
@@ -86,17 +84,7 @@ def test_every_core_node_has_a_summary_of_its_heaviest_spans(core):
             kinds |= {sentence.kind for sentence in summary}
             assert all(s.text == " ".join(spans[s.span - 1].text.split())
                        for s in summary if s.kind == QUOTED)  # fmt: skip
-    assert kinds == {EXCERPT, QUOTED}  # the stub copies one sentence
-
-
-def test_spans_are_numbered_heaviest_first_and_slice_their_texts(core):
-    packs, _, data, _ = opened(core)
-    texts = data.texts()
-    for row in range(len(packs.nodes)):
-        spans = spans_of(packs, row, texts)
-        assert [span.number for span in spans] == list(range(1, len(spans) + 1))
-        assert sorted((span.weight for span in spans), reverse=True) == [s.weight for s in spans]
-        assert all(texts[span.node][span.start : span.end] == span.text for span in spans)
+    assert kinds == {WRITTEN, QUOTED}  # the stub copies one sentence
 
 
 def test_nothing_that_is_scored_changes(off, core):
@@ -134,15 +122,6 @@ def test_a_second_finish_asks_nothing_and_writes_the_same(core, copied):
     assert folder.summaries_path.read_bytes() == before
 
 
-def test_the_next_run_asks_nothing(run, core):
-    again = run(llm_summaries="core", llm_backend="stub", **LONG)
-    assert again.partition == core.partition and again.result["run"] != core.result["run"]
-    for client in range(core.config.clients):
-        ledger = CallCounts.load(again.store(client).folder / LEDGER)
-        assert ledger.fresh_calls == 0 < ledger.cached_calls
-        assert opened(again, client)[1] == opened(core, client)[1]
-
-
 def test_show_prints_the_summary_that_is_kept(core):
     packs, summaries, data, store = opened(core, 1)
     row = example_row(packs)
@@ -159,7 +138,7 @@ def test_show_outside_the_core_is_extractive(core):
     packs, _, data, _ = opened(core)
     outside = next(u for u in range(data.num_nodes) if packs.row_of(u) is None)
     shown = show_evidence(core.folder, 0, data.ids()[outside], None)
-    assert "(quoted)" in shown and "quoted in part" not in shown
+    assert "(quoted)" in shown and "written by" not in shown
 
 
 def test_on_demand_summaries_are_written_when_asked_for(run, core):
@@ -168,7 +147,7 @@ def test_on_demand_summaries_are_written_when_asked_for(run, core):
     assert none is None and not (store.folder / LEDGER).exists()
     kept, texts = opened(core)[1], data.texts()
     row = next(
-        row for row in range(len(packs.nodes)) if kept.of(packs, row, texts)[0].kind == EXCERPT
+        row for row in range(len(packs.nodes)) if kept.of(packs, row, texts)[0].kind == WRITTEN
     )
     node = data.ids()[packs.nodes[row]]
     shown = show_evidence(finished.folder, 0, node, None)
@@ -203,7 +182,7 @@ def test_a_model_that_is_lost_at_the_end_costs_no_run(core, copied, monkeypatch,
         extractive = quote(spans_of(packs, row, texts))
         found = summaries.of(packs, row, texts)
         assert [s.text for s in found] == [s.text for s in extractive]
-    assert {*summaries.reasons} == {"no model"}
+    assert {sentence.reason for _, sentence in summaries.sentences()} == {"no model"}
 
 
 def test_caps_hold_and_the_other_nodes_are_extractive(core, copied):
@@ -215,8 +194,10 @@ def test_caps_hold_and_the_other_nodes_are_extractive(core, copied):
     config = with_llm(core.config, summaries="core", backend="stub", max_calls=3)
     summaries = write_summaries(folder, data, packs, config, core.result["run"])
     ledger = CallCounts.load(folder.folder / LEDGER)
-    assert ledger.fresh_calls == 3 and ledger.capped_calls == summaries.reasons["no reply"] > 0
-    assert summaries.kinds[EXCERPT] >= 3 and len(summaries.of_node) == len(packs.nodes)
+    assert ledger.fresh_calls == 3 and ledger.capped_calls > 0
+    reasons = [sentence.reason for _, sentence in summaries.sentences()]
+    assert reasons.count("no reply") == ledger.capped_calls
+    assert summaries.kinds[WRITTEN] >= 3 and len(summaries.of_node) == len(packs.nodes)
 
 
 def test_verify_reads_summaries_again(core, copied):
@@ -229,7 +210,7 @@ def test_verify_reads_summaries_again(core, copied):
 
 def changed(folder, edit):
     raw = json.loads(folder.summaries_path.read_text())
-    entry = next(e for own in raw["nodes"].values() for e in own if e["kind"] == EXCERPT)
+    entry = next(e for own in raw["nodes"].values() for e in own if e["kind"] == WRITTEN)
     edit(entry)
     folder.summaries_path.write_text(json.dumps(raw))
 
@@ -237,7 +218,6 @@ def changed(folder, edit):
 ALTERATIONS = {
     "an invented sentence": lambda entry: entry.update(text="Nothing of this is in the source."),
     "a word": lambda entry: entry.update(text=entry["text"] + " invented"),
-    "another author": lambda entry: entry.update(kind=WRITTEN, author="somebody"),
     "another span": lambda entry: entry.update(span=9999),
     "no span": lambda entry: entry.update(span=0),
     "no kind": lambda entry: entry.update(kind="true"),
@@ -268,31 +248,21 @@ def test_a_damaged_file_is_named(copied, content):
         show_evidence(run, 1, None, None)
 
 
-def test_the_study_counts_what_is_kept(core, cli):
-    done = cli("evidence", "summaries", core.folder)
-    assert done.code == 0 and done.err == []
+def test_the_report_counts_what_is_kept(core, off, cli):
+    done = cli("report", core.folder)
     kinds = sum((opened(core, c)[1].kinds for c in range(core.config.clients)), start=Counter())
     total = sum(kinds.values())
-    line = next(
-        line for line in done.out.splitlines() if "core nodes" in line and "client" not in line
-    )
-    assert f"{total:,} sentences, 0% written" in line
-    assert f"{kinds[EXCERPT] / total:.0%} quoted in part" in line
-    short = summary_lines(core.partition, core.result["run"], core.config.clients)
-    assert f"{total:,} sentences" in short[1] and len(short) == 3
+    (line,) = [line for line in done.out.splitlines() if line.startswith("summaries")]
+    assert f"{total:,} sentences, {kinds[WRITTEN] / total:.0%} written and checked" in line
+    assert summary_line(off.partition, off.result["run"], off.config.clients) == ""
 
 
-def test_the_study_of_a_run_without_summaries_is_an_error(off, cli):
-    done = cli("evidence", "summaries", off.folder)
-    assert done.code == 2 and "llm.summaries" in done.err[0]
-    assert summary_lines(off.partition, off.result["run"], off.config.clients) == []
-
-
-def test_a_quotation_is_read_from_its_text(core):
-    raw = json.loads(core.store(0).summaries_path.read_text())
-    quoted = [e for own in raw["nodes"].values() for e in own if e["kind"] == QUOTED]
-    assert quoted and not any("text" in entry for entry in quoted)
-    assert {e["kind"] for own in raw["nodes"].values() for e in own} <= {*KINDS}
+def test_excerpts_of_earlier_versions_are_read_as_written(copied):
+    folder, _ = copied
+    before = Summaries.load(folder.summaries_path)
+    text = folder.summaries_path.read_text().replace('"written"', '"excerpt"')
+    folder.summaries_path.write_text(text)
+    assert Summaries.load(folder.summaries_path) == before
 
 
 def test_summaries_of_another_model_are_not_shown(core):

@@ -23,7 +23,6 @@ from dance_flwr.pages.audit import NodeSigns, numbers_of, open_run
 from dance_flwr.pages.audit_pack import (
     answer,
     pack_digests,
-    rounds_by_node,
     share,
     signed,
     span_sha256,
@@ -222,20 +221,6 @@ def test_one_line_of_control(one_answer):
     assert "was not computed" in said_of(one_answer)["control"]
     packs.chunk_ptr = np.array([0, 0])
     assert said_of(one_answer)["control"].startswith("No text is marked")
-
-
-def test_rounds_are_those_that_the_run_kept(page, dance):
-    store = dance.store(1)
-    files = [path for path in store.all_packs() if path != store.final_path]
-    kept = {path: set(Packs.load(path).nodes.tolist()) for path in files}
-    for place, node in enumerate(page.blocks["index"]["node"][:8]):
-        rounds = page.blocks[f"pack-{place}"]["rounds"]
-        expected = [Packs.load(path).round for path in files if node in kept[path]]
-        assert [int(row[0]) for row in rounds["rows"]] == expected
-    packs = Packs.load(store.final_path)
-    own = rounds_by_node([store.final_path], packs, dance.data(1).card.class_names)
-    assert [*own] == packs.nodes.tolist()
-    assert all(row[-1] == "1.000" for rows in own.values() for row in rows)
 
 
 def test_nodes_may_be_named(dance, tmp_path):

@@ -82,7 +82,7 @@ def test_page_table_evidence_and_python_show_one_probability(fitted, tmp_path):
     bundle = export(fitted.folder, tmp_path / "bundle", folder)
     assert vars(bundle.calibration) == fitted.result["calibration"]
     predict(bundle, str(folder), tmp_path / "p.csv", tmp_path / "e.jsonl", quiet)
-    verify(bundle, str(folder), tmp_path / "p.csv", tmp_path / "e.jsonl", quiet)
+    verify(bundle, str(folder), tmp_path / "e.jsonl", quiet)
     table = pa_csv.read_csv(tmp_path / "p.csv").to_pydict()
     lines = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
     last = [max(list(line["views"].values())[-1].values()) for line in lines]

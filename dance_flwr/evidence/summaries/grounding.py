@@ -1,8 +1,8 @@
 """Whether a sentence says what its span says, by rules that need no language model.
 
 A sentence s is grounded in span k if, with W its stemmed content words and B its content bigrams,
-|W in k| / |W| >= 0.9 and |B in k| / |B| >= 0.6, k has all its numbers and names, s negates what k
-negates and nothing else, and cos(s, k) > cos(s, j) for every other span j.
+|W in k| / |W| >= 0.9 and |B in k| / |B| >= 0.6, k has all its numbers and names, and s negates what
+k negates and nothing else.
 
 The rules compare words, not meanings: they bound what a sentence can add to its span. A content
 word in ten may still be new, and a relation may be turned round in a long sentence.
@@ -11,7 +11,6 @@ word in ten may still be new, and a relation may be turned round in a long sente
 import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -48,37 +47,6 @@ _FUNCTION = _words_of(
     "than also there here when where while how is are was were be been being am has have had "
     "having do does did doing such via per"
 )
-# Prefixes that turn a word into its contrary.
-_PREFIXES = ("un", "in", "im", "ir", "il", "non", "dis", "de", "mis", "anti")
-
-
-@dataclass(frozen=True)
-class Measures:
-    """How much of a sentence stands in a span.
-
-    Attributes
-    ----------
-    words : number of words, of any kind
-    content : number of content words
-    share_of_words, share_of_bigrams : shares of the content words and bigrams that the span has,
-        each counted at most as often as there, since a model in a loop repeats them; 1 if none
-    """
-
-    words: int
-    content: int
-    share_of_words: float
-    share_of_bigrams: float
-
-
-def measure(sentence: str, span: str) -> Measures:
-    """Return the measures of a sentence against a span."""
-    words, source = _content(sentence), _content(span)
-    return Measures(
-        len(_words(sentence)),
-        len(words),
-        _share(words, source),
-        _share([*pairwise(words)], [*pairwise(source)]),
-    )
 
 
 def refusal(sentence: str, span: str) -> str:
@@ -95,42 +63,30 @@ def refusal(sentence: str, span: str) -> str:
     >>> refusal("The new index answers most queries in 30 ms.", span)
     'numbers'
     """
-    measures = measure(sentence, span)
+    count, words, source = count_words(sentence), _content(sentence), _content(span)
+    # The first word has a capital in any sentence.
+    names = {word for word in _words(sentence)[1:] if word != word.lower()}
     faults = {
-        "empty": not measures.words,
+        "empty": not count,
         "characters": not all(letter.isprintable() for letter in sentence),
-        "long": measures.words > MAX_WORDS,
-        "short": measures.content < MIN_CONTENT_WORDS,
+        "long": count > MAX_WORDS,
+        "short": len(words) < MIN_CONTENT_WORDS,
         # Each number, name and negation counts: one that is new changes what is said.
         "numbers": not _numbers(sentence) <= _numbers(span),
-        "names": not _names(sentence, span) <= {*_words(span)},
+        "names": not names <= {*_words(span)},
         "negation": _flipped(sentence, span),
-        "words": measures.share_of_words < MIN_WORD_SHARE,
-        "bigrams": measures.share_of_bigrams < MIN_BIGRAM_SHARE,
+        "words": share(words, source) < MIN_WORD_SHARE,
+        "bigrams": share([*pairwise(words)], [*pairwise(source)]) < MIN_BIGRAM_SHARE,
     }
     return next((fault for fault, present in faults.items() if present), "")
 
 
-def nearest(cosines: Sequence[float], span: int, texts: Sequence[str]) -> bool:
-    """Whether a sentence is nearer to its span than to every other of the pack."""
-    words = _words(texts[span])
-    return all(
-        # Strictly: at a tie the sentence says as much of another span.
-        cosines[span] > cosine
-        for at, cosine in enumerate(cosines)
-        if at != span and _words(texts[at]) != words
-    )
+def share(items: Sequence[Hashable], source: Sequence[Hashable]) -> float:
+    """Return the share of `items` that `source` has; 1 without items.
 
-
-def is_excerpt(sentence: str, span: str) -> bool:
-    """Whether the words of a sentence are a run of the span's words, letter by letter.
-
-    Examples
-    --------
-    >>> is_excerpt("queries in 20 ms", "It answers queries in 20 ms, always.")
-    True
+    Each is counted at most as often as in `source`, since a model in a loop repeats them.
     """
-    return f" {' '.join(_words(sentence))} " in f" {' '.join(_words(span))} "
+    return (Counter(items) & Counter(source)).total() / len(items) if items else 1.0
 
 
 def count_words(text: str) -> int:
@@ -143,11 +99,6 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.replace(_QUOTE, "'"))
 
 
-def _share(items: Sequence[Hashable], source: Sequence[Hashable]) -> float:
-    """Return the share of `items` that `source` has, each counted at most as often as there."""
-    return (Counter(items) & Counter(source)).total() / len(items) if items else 1.0
-
-
 @lru_cache(maxsize=1)
 def _stemmer() -> Any:
     import snowballstemmer
@@ -156,7 +107,6 @@ def _stemmer() -> Any:
 
 
 def _content(text: str) -> list[str]:
-    """Return the stems of the content words of a text, in order, without its negations."""
     words = [word.lower() for word in _words(text)]
     return _stems([word for word in words if word not in _FUNCTION and not _negates(word)])
 
@@ -170,40 +120,21 @@ def _negates(word: str) -> bool:
 
 
 def _numbers(text: str) -> set[str]:
-    """Return the numbers of a text as they are written, in digits and in words."""
     return {*_NUMBER.findall(text)} | ({word.lower() for word in _words(text)} & _IN_WORDS)
 
 
-def _names(sentence: str, span: str) -> set[str]:
-    """Return the words with a capital, except a first word that the span has in lower case."""
-    words, small = _words(sentence), {word.lower() for word in _words(span)}
-    names = {word for word in words[1:] if word != word.lower()}
-    first = words[0] if words else ""
-    opens = first[1:] == first[1:].lower() and first.lower() in small | _FUNCTION | _NEGATIONS
-    return names if opens or first == first.lower() else names | {first}
-
-
-def _negated(text: str) -> list[str]:
-    """Return the stem of the content word that each negation of a text comes before."""
-    stems, waiting = [], 0
+def _negated(text: str) -> set[str]:
+    """Return the stems of the content words that follow a negation; "" for one at the end."""
+    stems, waiting = set(), False
     for word in (word.lower() for word in _words(text)):
         if _negates(word):
-            waiting += 1
+            waiting = True
         elif word not in _FUNCTION and waiting:
-            stems += _stems([word]) * waiting
-            waiting = 0
-    return [*stems, *[""] * waiting]
+            stems.update(_stems([word]))
+            waiting = False
+    return stems | {""} if waiting else stems
 
 
 def _flipped(sentence: str, span: str) -> bool:
-    """Whether a sentence denies what its span says, or says what its span denies."""
-    words, source = {*_content(sentence)}, {*_content(span)}
-    denied, denied_in_span = {*_negated(sentence)}, {*_negated(span)}
-    if not denied <= denied_in_span or (denied_in_span & words) - denied:
-        return True
-    return any(
-        prefix + word in source or word.removeprefix(prefix) in source
-        for word in words - source
-        for prefix in _PREFIXES
-        if prefix + word in source or word.startswith(prefix)
-    )
+    denied, denied_in_span = _negated(sentence), _negated(span)
+    return not denied <= denied_in_span or bool((denied_in_span & {*_content(sentence)}) - denied)

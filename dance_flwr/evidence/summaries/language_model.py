@@ -14,7 +14,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dance_flwr import events
 from dance_flwr.client_data.client_data import ClientData
@@ -23,9 +22,8 @@ from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.text.chunking import split_sentences
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.pack import Packs
-from dance_flwr.evidence.summaries.grounding import count_words, is_excerpt, nearest, refusal
+from dance_flwr.evidence.summaries.grounding import count_words, refusal
 from dance_flwr.evidence.summaries.summary import (
-    EXCERPT,
     MAX_SENTENCES,
     WRITTEN,
     Sentence,
@@ -36,7 +34,7 @@ from dance_flwr.evidence.summaries.summary import (
     share_line,
     spans_of,
 )
-from dance_flwr.llm.factory import embedder, open_session
+from dance_flwr.llm.factory import open_session
 from dance_flwr.llm.session import Session
 from dance_flwr.llm.template import DATA_NOTE, Embed, Json, Message, Template, as_data
 
@@ -65,7 +63,6 @@ _SHORTENED = "Our search over subsets of features halves the error on three data
 
 
 def _render(facts: Mapping[str, Any]) -> Sequence[Message]:
-    """Return the task, one example of our own, and the span."""
     return (
         Message("system", _TASK),
         Message("user", as_data(_LONG)),
@@ -94,8 +91,6 @@ class ModelSummariser:
     Parameters
     ----------
     session : with the client's language model; its caps hold
-    embed : the client's text encoder
-    vectors : [R, d] embeddings of the client's chunks by that encoder
     seconds : after which the model is asked no more
 
     Attributes
@@ -103,16 +98,8 @@ class ModelSummariser:
     fault : why the model is asked no more; empty while it is
     """
 
-    def __init__(
-        self,
-        session: Session,
-        embed: Embed,
-        vectors: NDArray[np.float16],
-        seconds: float = math.inf,
-    ) -> None:
-        self._session, self._embed, self._vectors = session, embed, vectors
-        self._end = time.monotonic() + seconds
-        self.fault = ""
+    def __init__(self, session: Session, seconds: float = math.inf) -> None:
+        self._session, self._end, self.fault = session, time.monotonic() + seconds, ""
 
     def summarise(self, spans: Sequence[Span]) -> tuple[Sentence, ...]:
         """Return at most `MAX_SENTENCES` sentences for spans that come heaviest first."""
@@ -120,9 +107,9 @@ class ModelSummariser:
         # A summary of few words would be no shorter than they are.
         if sum(count_words(span.text) for span in heaviest) <= MIN_WORDS:
             return quote(spans, "few words")
-        return tuple(self._sentence(span, spans) for span in heaviest)
+        return tuple(self._sentence(span) for span in heaviest)
 
-    def _sentence(self, span: Span, spans: Sequence[Span]) -> Sentence:
+    def _sentence(self, span: Span) -> Sentence:
         if len(span.text) > MAX_SPAN_CHARS:
             return quotation(span, "too long")
         if time.monotonic() > self._end:
@@ -136,16 +123,9 @@ class ModelSummariser:
             return quotation(span, "cut off")
         if fault := refusal(text, span.text):
             return quotation(span, fault)
-        if not self._nearest(text, span, spans):
-            return quotation(span, "nearer to another span")
-        # The whole span in the reply: a quotation says so.
-        if is_excerpt(span.text, text):
-            return quotation(span, "repeated")
-        kind = EXCERPT if is_excerpt(text, span.text) else WRITTEN
-        return Sentence(span.number, text, kind, self._session.model.name)
+        return Sentence(span.number, text, WRITTEN, self._session.model.name)
 
     def _reply(self, span: Span) -> str | None:
-        """Return the model's reply; None if a cap is reached or too many replies failed."""
         if self.fault:
             return None
         try:
@@ -155,16 +135,6 @@ class ModelSummariser:
             self.fault = str(error)
             return None
         return None if answer is None else str(answer.value["text"])
-
-    def _nearest(self, text: str, span: Span, spans: Sequence[Span]) -> bool:
-        if len(spans) < 2:
-            return True
-        # Norms, as float16 embeddings are not exactly of norm 1; the norm of the sentence is common
-        # to all.
-        rows = np.asarray(self._vectors[[other.chunk for other in spans]], np.float32)
-        cosines = rows @ self._embed([text])[0] / np.linalg.norm(rows, axis=1).clip(min=1e-12)
-        place = next(at for at, other in enumerate(spans) if other.number == span.number)
-        return nearest(cosines.tolist(), place, [other.text for other in spans])
 
 
 def _first_sentence(reply: str) -> str:
@@ -182,7 +152,8 @@ def write_summaries(
     Spans are quoted where the client has no model, a cap is reached, too many replies are unusable
     or the time is up: nothing of a run depends on its summaries.
     """
-    nodes, spans = packs.nodes.tolist(), _spans_of_rows(data, packs, range(len(packs.nodes)))
+    nodes, texts = packs.nodes.tolist(), data.texts()
+    spans = [spans_of(packs, row, texts) for row in range(len(nodes))]
     # Why (decision 21): the server waits `round-timeout` seconds for all clients, or an hour for
     # most of them where that is 0, and they may share one machine. Half is for everything else; the
     # rest is divided equally.
@@ -199,12 +170,7 @@ def summarise_pack(
     data: ClientData, packs: Packs, row: int, config: RunConfig, run: str
 ) -> tuple[Sentence, ...]:
     """Return the summary of one pack by the client's language model, as `write_summaries` would."""
-    return _summarise(data, _spans_of_rows(data, packs, [row]), config, run)[0]
-
-
-def _spans_of_rows(data: ClientData, packs: Packs, rows: Sequence[int]) -> list[list[Span]]:
-    texts = data.texts()
-    return [spans_of(packs, row, texts) for row in rows]
+    return _summarise(data, [spans_of(packs, row, data.texts())], config, run)[0]
 
 
 def _summarise(
@@ -214,12 +180,9 @@ def _summarise(
     run: str,
     seconds: float = math.inf,
 ) -> list[tuple[Sentence, ...]]:
-    """Return a summary of the spans of each pack."""
     try:
         with open_session(data, config, run) as session:
-            summariser = ModelSummariser(
-                session, embedder(data, config), data.bank.embeddings, seconds
-            )
+            summariser = ModelSummariser(session, seconds)
             return [summariser.summarise(of_pack) for of_pack in spans]
     except UserError as error:
         LOG.warning("client %d, summaries: %s", data.card.client, error)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dance_flwr.dance.state import RunFolder
 from dance_flwr.disk import write_json
 from dance_flwr.errors import DataError, counted
 from dance_flwr.escaping import one_line
@@ -17,8 +18,7 @@ from dance_flwr.evidence.pack import Packs
 
 # Why a number (decision 26): files of a run outlive the release that wrote them.
 FORMAT = 1
-WRITTEN, EXCERPT, QUOTED = "written", "excerpt", "quoted"
-KINDS = (WRITTEN, EXCERPT, QUOTED)
+WRITTEN, QUOTED = "written", "quoted"
 MAX_SENTENCES = 2  # of a summary
 _KEYS = {"span", "kind", "author", "reason"}  # of a sentence in the file
 
@@ -52,9 +52,8 @@ class Sentence:
     ----------
     span : number of the span
     text : the sentence; for "quoted" the span verbatim
-    kind : "written" = in a model's own words; "excerpt" = a part of the span, verbatim; "quoted" =
-        the whole span
-    author : name of the model that wrote or chose it; empty for "quoted"
+    kind : "written" by a model; "quoted" = the whole span
+    author : name of the model that wrote it; empty for "quoted"
     reason : why a span is quoted although a model was to write; empty where none was to
     """
 
@@ -69,7 +68,7 @@ class Sentence:
         """Origin of the sentence, in words."""
         if self.kind == WRITTEN:
             return f"written by {self.author}, checked against span {self.span}"
-        return "quoted" if self.kind == QUOTED else "quoted in part"
+        return "quoted"
 
 
 def quote(spans: Sequence[Span], reason: str = "") -> tuple[Sentence, ...]:
@@ -135,11 +134,6 @@ class Summaries:
         """Number of sentences by kind."""
         return Counter(sentence.kind for _, sentence in self.sentences())
 
-    @property
-    def reasons(self) -> Counter[str]:
-        """Number of quotations by the reason for them."""
-        return Counter(s.reason for _, s in self.sentences() if s.kind == QUOTED)
-
     def sentences(self) -> Iterator[tuple[int, Sentence]]:
         """Yield every sentence with its node."""
         for node, sentences in self.of_node.items():
@@ -198,7 +192,9 @@ class Summaries:
 
 def _sentence(entry: Mapping[str, object]) -> Sentence:
     span, kind = entry["span"], str(entry["kind"])
-    if not isinstance(span, int) or kind not in KINDS:
+    # Earlier versions told sentences apart that a model had copied from the span.
+    kind = WRITTEN if kind == "excerpt" else kind
+    if not isinstance(span, int) or kind not in (WRITTEN, QUOTED):
         raise ValueError(f"span {span!r}, kind {kind!r}")
     text = "" if kind == QUOTED else str(entry["text"])
     return Sentence(span, text, kind, str(entry["author"]), str(entry["reason"]))
@@ -209,9 +205,16 @@ def share_line(kinds: Mapping[str, int]) -> str:
     total = sum(kinds.values())
     if not total:
         return "no sentences"
-    share = {kind: f"{kinds.get(kind, 0) / total:.0%}" for kind in KINDS}
-    return (
-        f"{counted(total, 'sentence')}, {share[WRITTEN]} written and checked, {share[EXCERPT]} "
-        "quoted in "
-        f"part, {share[QUOTED]} quoted"
-    )
+    written = kinds.get(WRITTEN, 0) / total
+    return f"{counted(total, 'sentence')}, {written:.0%} written and checked, the others quoted"
+
+
+def summary_line(partition: Path, run: str, clients: int) -> str:
+    """Return counts of the clients' summaries on this machine in words; "" without summaries."""
+    folders = (RunFolder(partition / f"client-{client}", run) for client in range(clients))
+    every = [Summaries.load(folder.summaries_path) for folder in folders]
+    known = [summaries for summaries in every if summaries is not None]
+    if len(known) < clients:
+        return ""
+    kinds = sum((summaries.kinds for summaries in known), start=Counter[str]())
+    return f"{counted(sum(len(of.of_node) for of in known), 'core node')}: {share_line(kinds)}"

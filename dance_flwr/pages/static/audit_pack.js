@@ -130,6 +130,5 @@ async function showPack(index, row) {
     make("h3", {}, "Details"),
     folded("Nodes that were not used", tabled(facts.unused)),
     folded("Marked passages as a table", passages(articles)),
-    folded("Probabilities by reading", tabled(facts.stages)),
-    folded(`In ${counted(facts.rounds.rows.length, "earlier round")}`, tabled(facts.rounds)));
+    folded("Probabilities by reading", tabled(facts.stages)));
 }
