@@ -3,9 +3,10 @@
 Each function names the first node that does not agree; `verify_packs` calls them all.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -191,13 +192,7 @@ def verify_parts(packs: Packs, where: str) -> None:
         # Relative above 1, where float32 sums miss an absolute tolerance.
         "label effects": np.abs(from_labels - labels) / np.maximum(np.abs(labels), 1),
     }
-    for what, gap in gaps.items():
-        wrong = np.flatnonzero(~(gap <= WEIGHT_TOLERANCE))
-        if len(wrong):
-            raise UserError(
-                f"{where}: node number {packs.nodes[wrong[0]]}: expected {what} that add up, found "
-                f"a difference of {gap[wrong[0]]:.2g}; the pack was altered"
-            )
+    _check(gaps, packs, where, "{} that add up")
 
 
 def verify_weights(
@@ -225,13 +220,17 @@ def verify_weights(
         "prediction": np.abs(packs.probs - again.probs).max(axis=(0, 2), initial=0),
         "contributions": _gap_of_parts(packs, again),
     }
+    _check(gaps, packs, where, f"the {{}} of model {packs.model_id}")
+
+
+def _check(gaps: Mapping[str, NDArray[Any]], packs: Packs, where: str, expected: str) -> None:
+    """Refuse a gap above the tolerance; `expected` has a place for its name."""
     for what, gap in gaps.items():
         wrong = np.flatnonzero(~(gap <= WEIGHT_TOLERANCE))  # not ">", which is false for NaN
         if len(wrong):
             raise UserError(
-                f"{where}: node number {packs.nodes[wrong[0]]}: expected the {what} of model "
-                f"{packs.model_id}, found a difference of {gap[wrong[0]]:.2g}; the pack or the "
-                "model was altered"
+                f"{where}: node number {packs.nodes[wrong[0]]}: expected {expected.format(what)}, "
+                f"found a difference of {gap[wrong[0]]:.2g}; the pack or the model was altered"
             )
 
 

@@ -1,11 +1,11 @@
 """`dance-flwr evidence page`: the predictions of a client and their evidence in one HTML file."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from dance_flwr.api.bundle import FACTS, Bundle
+from dance_flwr.api.inputs import rows_of
 from dance_flwr.api.predicting import Log, explainer_of, known_labels, open_data
 from dance_flwr.config.paths import RESULT
 from dance_flwr.data.card import CARD
@@ -297,27 +298,6 @@ class NodeSigns:
         return np.lexsort((self.margin, -signs))
 
 
-def numbers_of(entries: Sequence[str], ids: Sequence[str], owner: str) -> NDArray[np.int64]:
-    """Return the numbers of nodes by their ids; an entry may be a comma-separated list of ids.
-
-    Parameters
-    ----------
-    owner : name of the client, for errors
-
-    Raises
-    ------
-    UserError : there is no node with this id
-    """
-    number = {name: place for place, name in enumerate(ids)}
-    names: list[str] = []
-    for entry in entries:
-        names += [entry] if entry in number else entry.split(",")  # an id may contain commas
-    for name in names:
-        if name not in number:
-            raise UserError(f"--nodes: expected ids of nodes of {owner}, found {name!r}")
-    return np.array([number[name] for name in dict.fromkeys(names)], np.int64)
-
-
 def write_page(
     subject: Subject, out: Path | None, nodes: Sequence[str], max_packs: int, log: Log
 ) -> Path:
@@ -330,21 +310,21 @@ def write_page(
 
     Raises
     ------
-    UserError : a node is unknown, or `out` exists and is no page of this client; also if the
+    UserError : a node is unknown, or `out` exists and is no page; also if the
         evidence did not verify, after writing the page, which says so
     """
     if out is None and subject.home is None:
         raise UserError("--out: expected the name of the page, found none, and no client's folder")
     path = out or (subject.home or Path()) / PAGE
-    page_of = (subject.kind, subject.source, subject.name, subject.explainer.model_id)
-    about = json.dumps([*page_of, list(nodes), subject.ids])
-    check_replaceable(path, about)
+    check_replaceable(path)
     signs = NodeSigns.of(subject.views, subject.labels)
     chosen = signs.order()[:max_packs]
     if nodes:
-        chosen = numbers_of(nodes, subject.ids, subject.name)
+        # An entry may be a list of ids, and an id may contain commas.
+        names = [[node] if node in subject.ids else node.split(",") for node in nodes]
+        chosen = rows_of(dict.fromkeys(chain.from_iterable(names)), subject.ids)
     page, done = _page(subject, signs, chosen)
-    replace(page, about=about).write(path)
+    page.write(path)
     log(
         f"page        {path}, {size(path.stat().st_size)}: {counted(len(subject.ids), 'node')}, "
         f"evidence of {len(chosen):,}, effects of {done:,}; for its owner alone, as it contains "

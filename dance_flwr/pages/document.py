@@ -46,7 +46,6 @@ class Page:
     data : content of data blocks by name, which `unpack(name)` of `base.js` returns. Each block is
         compressed separately, so that a page unpacks only what it shows
     scripts, styles : names in `static/`, after `base.js` and `base.css`
-    about : identity of the page, which only replaces pages of the same identity; "" = any
     """
 
     template: str
@@ -55,7 +54,6 @@ class Page:
     data: Mapping[str, Any] = field(default_factory=dict)
     scripts: Sequence[str] = ()
     styles: Sequence[str] = ()
-    about: str = ""
 
     def html(self) -> bytes:
         """Return the page in UTF-8; the same facts and data give the same bytes."""
@@ -67,7 +65,7 @@ class Page:
             .render(
                 self.facts,
                 title=self.title,
-                generator=f"{_GENERATOR}\n{_identifier(self.about)}",
+                generator=_GENERATOR,
                 policy=policy(script, style),
                 script=script,
                 style=style,
@@ -82,10 +80,10 @@ class Page:
 
         Raises
         ------
-        UserError : `path` exists and is no earlier version of this page, or cannot be created
+        UserError : `path` exists and is no page of this program, or cannot be created
         """
         content = self.html()
-        check_replaceable(path, self.about)
+        check_replaceable(path)
         with atomic_file(path, mode=mode) as file:
             file.write(content)
 
@@ -172,34 +170,21 @@ def unpacked(block: str) -> Any:
     return json.loads(gzip.decompress(base64.b64decode(block)))
 
 
-def _identifier(about: str) -> str:
-    # A hash, so that a page that is passed on does not reveal folders and node ids.
-    digest = sha256(about.encode()).hexdigest()[:32] if about else ""
-    return f'<meta name="about" content="{digest}">'
-
-
-def check_replaceable(path: Path, about: str = "") -> None:
+def check_replaceable(path: Path) -> None:
     """Check that a page may be written to `path`.
-
-    Parameters
-    ----------
-    about : identity of the page; "" = not known yet
 
     Raises
     ------
-    UserError : `path` exists and is no earlier version of this page, or cannot be created
+    UserError : `path` exists and is no page of this program, or cannot be created
     """
     if not path.exists():
         check_out(path)
         return
-    expected, found = "a new file or an earlier page", str(path)
     if path.is_file():
         with path.open("rb") as file:
-            head = file.read(_HEAD)
-        # Only pages are replaced, never another file.
-        if _OURS.search(head):
-            named = re.search(rb'<meta name="about" content="[^"]+">', head)
-            if not (about and named) or named[0] == _identifier(about).encode():
+            # Only pages are replaced, never another file.
+            if _OURS.search(file.read(_HEAD)):
                 return
-            expected, found = f"{expected} of the same", f"another one in {path}"
-    raise UserError(f"--out: expected {expected}, found {found}; choose another name")
+    raise UserError(
+        f"--out: expected a new file or an earlier page, found {path}; choose another name"
+    )

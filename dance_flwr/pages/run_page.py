@@ -1,6 +1,5 @@
 """`dance-flwr report RUN`: write the page of a run and send it to trackers, once or repeatedly."""
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -52,20 +51,20 @@ def report_run(
 
     Raises
     ------
-    UserError : there is no run, one of its files is damaged, `page` is no page of this run, or a
+    UserError : there is no run, one of its files is damaged, `page` is another file, or a
         tracker is missing or fails
     """
     check_trackers(trackers)
     trackings = [Tracking(name, run) for name in trackers]
     facts, overlaid = read_run(run), _overlaid(run, others)
     if page:
-        check_replaceable(page, _about(run, page))  # before trackers store anything
+        check_replaceable(page)  # before trackers store anything
         set_compared_runs(run, list(overlaid))
     if every is not None and facts.runs:
         log(f"live        every {every:g} s until the run ends{f', {page}' if page else ''}")
     while every is not None and facts.runs:
         if page:
-            run_page(facts, every, overlaid, _about(run, page)).write(page, _MODE)
+            run_page(facts, every, overlaid).write(page, _MODE)
         track(trackings, facts)
         time.sleep(every)
         facts = read_run(run)
@@ -74,7 +73,7 @@ def report_run(
     for tracking in trackings:
         tracking.report(log)
     if page:
-        run_page(facts, None, overlaid, _about(run, page)).write(page, _MODE)
+        run_page(facts, None, overlaid).write(page, _MODE)
         log(f"page        {page}: run {facts.status.state}, {counted(facts.status.round, 'round')}")
 
 
@@ -93,16 +92,10 @@ def _overlaid(run: Path, others: Sequence[Path]) -> dict[Path, Run | str]:
     return every
 
 
-def _about(run: Path, page: Path) -> str:
-    """Return an identity of the page that stays the same when page and run are moved together."""
-    return f"run {os.path.relpath(run.resolve(), page.resolve().parent)}"
-
-
 def run_page(
     facts: Run,
     refresh_seconds: float | None = None,
     others: Mapping[Path, Run | str] = MappingProxyType({}),
-    about: str = "",
 ) -> Page:
     """Return the page of a run, as far as it went.
 
@@ -110,7 +103,6 @@ def run_page(
     ----------
     refresh_seconds : seconds after which the page reloads itself; None = never
     others : compared runs by folder; a string says why one is not shown
-    about : as in `Page`
     """
     status, now = facts.status, datetime.now(UTC)
     joining, remarks = _worth(facts)
@@ -150,7 +142,7 @@ def run_page(
     # A page that will not change needs no script.
     scripts = ("run.js",) if refresh_seconds else ()
     title = f"{content['heading']}, {Path(status.folder).name}"
-    return Page("run.html.j2", title, content, scripts=scripts, styles=("run.css",), about=about)
+    return Page("run.html.j2", title, content, scripts=scripts, styles=("run.css",))
 
 
 def _score(facts: Run) -> str:

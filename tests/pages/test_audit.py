@@ -19,7 +19,7 @@ from dance_flwr.evidence.json_lines import evidence_lines
 from dance_flwr.evidence.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.pages import audit
-from dance_flwr.pages.audit import NodeSigns, numbers_of, open_run
+from dance_flwr.pages.audit import NodeSigns, open_run
 from dance_flwr.pages.audit_pack import (
     answer,
     pack_digests,
@@ -234,12 +234,6 @@ def test_nodes_may_be_named(dance, tmp_path):
     assert {index["node"][index["pack"].index(k)]: k for k in range(3)} == {3: 0, 7: 1, 2: 2}
 
 
-def test_an_id_with_a_comma_is_an_id():
-    assert numbers_of(["a,b", "c,a"], ["a", "a,b", "c"], "x").tolist() == [1, 2, 0]
-    with pytest.raises(UserError, match="expected ids of nodes of client 1, found 'd'"):
-        numbers_of(["a,d"], ["a"], "client 1")
-
-
 def test_what_is_worth_a_look():
     probs = np.array([[0.9, 0.1], [0.55, 0.45], [0.8, 0.2], [0.6, 0.4], [0.2, 0.8]], np.float32)
     plain = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.6, 0.4], [0.2, 0.8]], np.float32)
@@ -317,7 +311,7 @@ def test_by_default_it_lies_where_the_run_is_kept_at_the_client(dance, tmp_path,
         (("RUN", "--client", 9), "--client: expected a number from 0 to 2, found 9"),
         (
             ("RUN", "--nodes", "nobody"),
-            "--nodes: expected ids of nodes of client 0, found 'nobody'",
+            "nodes: expected ids of the graph, found 'nobody'",
         ),
         (("RUN", "--data", "x"), "--data: expected a bundle"),
         (("EMPTY",), "expected the folder of a finished run or a bundle"),
