@@ -225,7 +225,8 @@ def _run(config: RunConfig, progress: bool, graph: TextGraph | None = None) -> R
     set_latest_run(folder)
     with exclusive(folder, SERVER), round_bar(config.rounds, progress) as on_round:
         # `Result.model` would open the bundle of the earlier run.
-        _forget_bundle(folder)
+        if (folder / BUNDLE / FACTS).is_file():
+            shutil.rmtree(folder / BUNDLE)
         run_in_process(config, folder, on_round)
     return Result(folder, config, read_result(folder))
 
@@ -251,11 +252,6 @@ def _check_run_folder(config: RunConfig) -> None:
             f"{folder / BUNDLE}: expected the bundle of the run, found another folder; move it "
             "elsewhere"
         )
-
-
-def _forget_bundle(folder: Path) -> None:
-    if (folder / BUNDLE / FACTS).is_file():
-        shutil.rmtree(folder / BUNDLE)
 
 
 @contextmanager

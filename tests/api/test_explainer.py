@@ -147,11 +147,6 @@ def test_one_kind_of_mask_alone(view, kept):
     assert found.available_explanations == [kept.removesuffix("_type")]
 
 
-def test_features_of_another_graph_are_refused(view):
-    with pytest.raises(UserError, match="expected x of"):
-        view(view.x[:-1], view.edge_index)
-
-
 def test_a_backbone_of_attention_is_refused(run, graph, tmp_path):
     from dance_flwr.api import Predictor
     from dance_flwr.api.bundle import export

@@ -150,11 +150,6 @@ def test_classes_of_one_institution_alone_are_numbered_by_name():
     assert graph.class_names == ("lion", "zebra") and graph.labels.tolist() == [1, 1, -1]
 
 
-def test_institutions_keep_their_numbers_beyond_ten():
-    graph = together([institution([f"n{k}"], [0]) for k in range(11)], config_of(None))
-    assert graph.site.tolist() == [f"{k:02d}" for k in range(11)]
-
-
 @pytest.mark.parametrize(
     ("graphs", "config", "message"),
     [

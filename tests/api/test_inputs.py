@@ -106,11 +106,6 @@ def test_a_ratio_is_above_0_and_at_most_1(value):
     assert ratio_of("ratio", 1) == 1.0
 
 
-def test_a_notebook_shows_a_mistake_in_one_line():
-    """IPython asks an exception for its own lines; control characters do not reach the screen."""
-    assert UserError("bad \x1b[2J")._render_traceback_() == ["UserError: bad \\x1b[2J"]
-
-
 def test_ipython_shows_no_traceback_of_a_mistake(tmp_path):
     code = "from dance_flwr.errors import ConfigError; raise ConfigError(['rounds: bad'])"
     done = subprocess.run(

@@ -25,7 +25,6 @@ from dance_flwr.evidence.render import render
 from dance_flwr.federation.client.client import load_at, open_client
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.model import ModelShape
-from dance_flwr.runs.evidence import show_evidence
 from dance_flwr.runs.result import load_model
 
 
@@ -91,13 +90,6 @@ def test_the_parts_compare_the_two_best_classes():
     assert best.tolist() == [1, 3] and rival.tolist() == [3, 0]  # ties go to the lower class
     wanted = [logits[:, 0, 1] - logits[:, 0, 3], logits[:, 1, 3] - logits[:, 1, 0]]
     torch.testing.assert_close(log_odds(logits, best, rival), torch.stack(wanted))
-
-
-def test_the_classes_of_a_pack_are_those_of_its_last_stage(dance):
-    packs = Packs.load(dance.store(0).final_path)
-    assert packs.stages[-1] == "deployed"
-    best, rival = two_best_classes(torch.as_tensor(packs.probs[-1]))
-    assert packs.predicted.tolist() == best.tolist() and packs.rival.tolist() == rival.tolist()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -253,16 +245,3 @@ def test_a_pack_of_a_round_says_that_the_deployed_view_is_missing(dance):
         "reading     the marked text and the neighbours: class0 (0.500), not part of the answer",
     ]
     assert not packs.disagree.any()
-
-
-def test_show_names_the_smoothed_prediction_of_a_node_outside_the_core(run):
-    finished = run(rounds=1, smoothing="correct-and-smooth")
-    data, packs = finished.data(0), Packs.load(finished.store(0).final_path)
-    outside = next(u for u in range(data.num_nodes) if packs.row_of(u) is None)
-    client = open_client(finished.partition / "client-0", finished.settled)
-    load_at(client.data, client.model, load_model(finished.folder), finished.settled)
-    info = RoundInfo(finished.result["run"], 1, "", final=True)
-    (probs,) = client.predict(info, torch.tensor([outside]))["deployed"].tolist()
-    name, chance = data.card.class_names[int(np.argmax(probs))], max(probs)
-    text = show_evidence(finished.folder, 0, data.ids()[outside], None)
-    assert f"answer      {name} ({chance:.3f}), smoothed over neighbours" in text

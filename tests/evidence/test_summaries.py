@@ -134,13 +134,6 @@ def test_show_prints_the_summary_that_is_kept(core):
     assert all(f"⟦[{sentence.span}] " in text for sentence in summary)
 
 
-def test_show_outside_the_core_is_extractive(core):
-    packs, _, data, _ = opened(core)
-    outside = next(u for u in range(data.num_nodes) if packs.row_of(u) is None)
-    shown = show_evidence(core.folder, 0, data.ids()[outside], None)
-    assert "(quoted)" in shown and "written by" not in shown
-
-
 def test_on_demand_summaries_are_written_when_asked_for(run, core):
     finished = run(llm_summaries="on-demand", llm_backend="stub", **LONG)
     packs, none, data, store = opened(finished)

@@ -19,7 +19,6 @@ from dance_flwr.evidence.summaries.summary import (
     QUOTED,
     WRITTEN,
     Span,
-    lines_of,
     quote,
 )
 from dance_flwr.llm.embedded import Embedded
@@ -145,11 +144,6 @@ def test_a_reply_that_its_bound_cut_off_is_quoted(tmp_path):
     assert contents(summary)[0] == (1, PART, WRITTEN)
 
 
-def test_without_spans_nothing_is_asked(tmp_path):
-    summary, model, ledger = summarise(tmp_path, said(SHORTER), ())
-    assert summary == () and not model.asked and not ledger.fresh_calls
-
-
 def test_few_words_are_quoted_without_a_call(tmp_path):
     summary, model, _ = summarise(tmp_path, said(SHORTER), (OTHER,))
     assert contents(summary) == contents(extractive(OTHER)) and not model.asked
@@ -200,12 +194,6 @@ def test_an_order_in_a_text_is_refused_or_quoted(tmp_path, text, reply):
     summary, _, _ = summarise(tmp_path, said(reply), (text, TREES))
     assert all(sentence.kind != WRITTEN for sentence in summary)
     assert contents(summary) == contents(extractive(text, TREES))
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_a_summary_is_one_escaped_line_per_sentence(text):
-    for line in lines_of(extractive(text, TREES)):
-        assert line.isprintable() and not set("⟦⟧") & set(line)
 
 
 def test_the_stub_fits_the_schema_and_the_rules(tmp_path):

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from dance_flwr.api.bundle import export
 from dance_flwr.errors import UserError
@@ -340,17 +339,3 @@ def test_offsets_count_what_a_browser_counts():
 def test_characters_that_do_not_show_are_named():
     assert unseen("a\tb\n") == ""
     assert unseen("a\u202eb\x00\x00") == "U+0000: 2, U+202E: 1"
-
-
-def test_candidates_are_what_evidence_was_chosen_from(dance):
-    with open_run(dance.folder, 0, None, 0, lambda line: None) as subject:
-        nodes = torch.arange(min(5, subject.client.data.num_nodes))
-        explainer = subject.explainer
-        packs, considered = explainer.explain(nodes), explainer.selection(nodes)
-    for row in range(len(nodes)):
-        near = slice(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
-        for hop in (1, 2):
-            offered = considered.hops[hop]
-            asked = set(offered.index[offered.ptr[row] : offered.ptr[row + 1]].tolist())
-            chosen = packs.neighbours[near][packs.neighbour_hops[near] == hop]
-            assert set(chosen.tolist()) <= asked

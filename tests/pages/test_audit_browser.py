@@ -161,20 +161,6 @@ def test_what_is_folded_opens_by_keyboard(shown, audit):
     assert fold.get_attribute("aria-expanded") == "true"
 
 
-def test_colours_say_nothing_alone(watched, audit):
-    seen = watched(forced_colors="active")
-    page = seen.open(audit.path)
-    page.wait_for_selector(PACKS)
-    open_pack(page, 0)
-    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
-    style = "([one, part, name]) => getComputedStyle(document.querySelector(one), part)[name]"
-    assert "underline" in page.evaluate(style, ["#pack mark", None, "textDecorationLine"])
-    # Chromium gives what `content` is made of, or what it comes to.
-    assert page.evaluate(style, ["#pack mark", "::before", "content"]) not in ("none", "normal", "")
-    marked = page.evaluate(style, ["#pack mark", None, "backgroundColor"])
-    assert marked != page.evaluate(style, ["#pack .source", None, "backgroundColor"])
-
-
 def test_for_and_against_are_told_apart_without_colour(shown):
     page = shown.page
     page.wait_for_selector("#pack .says")
@@ -230,24 +216,6 @@ def test_what_matters_of_the_first_node_is_above_the_fold(watched, audit, wide, 
     assert seen.requests == [audit.path.as_uri()]
 
 
-def test_the_list_is_beside_the_evidence_with_readable_ids(shown, audit):
-    page = shown.page
-    page.set_viewport_size({"width": 1440, "height": 900})
-    inner, fourteen = page.evaluate("""() => {
-      const cell = document.querySelector("#rows tbody th");
-      const style = getComputedStyle(cell);
-      const ruler = document.createElement("span");
-      ruler.textContent = "0".repeat(14);
-      cell.append(ruler);
-      const fourteen = ruler.getBoundingClientRect().width;
-      ruler.remove();
-      const padding = parseFloat(style.paddingLeft) + parseFloat(style.paddingRight);
-      return [cell.clientWidth - padding, fourteen]; }""")
-    assert inner >= fourteen
-    detail, beside = (page.locator(part).bounding_box() for part in ("#detail", "#list"))
-    assert beside["x"] >= detail["x"] + detail["width"] and abs(beside["y"] - detail["y"]) < 1
-
-
 def test_the_first_node_is_open_and_next_opens_the_second(shown, audit):
     page = shown.page
     page.wait_for_selector("#pack .says")
@@ -275,17 +243,6 @@ def test_no_word_of_the_code_is_on_the_page(shown):
     words = set(re.findall(r"[a-z-]+", page.inner_text("body").lower()))
     banned = {"pack", "packs", "chunk", "chunks", "hop", "gate", "fused", "view", "views"}
     assert words & (banned | {"margin", "log-odds", "weight"}) == set()
-
-
-def test_it_prints_what_is_shown(shown):
-    page = shown.page
-    open_pack(page, 0)
-    page.emulate_media(media="print")
-    assert page.locator("#list").is_hidden() and page.locator("#pack article").first.is_visible()
-    for part in (".headline", ".says", "#pack .parts", "#proof .chip", "form.verdict"):
-        assert page.locator(part).is_visible()
-    printed = page.pdf()
-    assert printed.startswith(b"%PDF") and len(printed) > 10_000
 
 
 def test_verdicts_stay_and_leave_as_json(shown, audit, tmp_path):

@@ -36,12 +36,6 @@ def test_no_request_no_word_on_the_console_no_violation(watched, path):
     assert seen.requests == [path.as_uri()] and seen.console == []
 
 
-def test_at_200_percent_nothing_scrolls_the_page_sideways(watched, path):
-    page = watched(viewport={"width": 640, "height": 450}).open(path)
-    wide = page.evaluate("document.documentElement.scrollWidth")
-    assert wide <= 640
-
-
 @pytest.fixture(scope="module")
 def compared(dance, reference, tmp_path_factory):
     """The page of a run beside another method and each client alone."""

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from html import unescape
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -114,17 +113,6 @@ def test_numbers_are_those_of_the_record(dance, parsed):
     assert keys["rounds"] == "3" and "lr" not in keys  # which has its default
 
 
-def test_seconds_by_client_add_up_to_those_of_the_phases(dance, parsed):
-    result = dance.result
-    for phase, seconds in result["seconds_by_phase"].items():
-        own = [by[phase] for by in result["seconds_by_client"].values()]
-        assert len(own) == 3 and sum(own) == pytest.approx(seconds)
-    rows = parsed.table("Seconds by phase and client")
-    assert [row[0] for row in rows] == ["client 0", "client 1", "client 2", "all"]
-    total = sum(result["seconds_by_phase"].values())
-    assert float(rows[-1][-1]) == pytest.approx(total, rel=1e-2)
-
-
 def test_the_answer_is_beside_the_largest_class(dance, html, parsed):
     nodes, names = dance.result["test_by_class"]["nodes"], dance.result["class_names"]
     rows, test_nodes = parsed.table("Half a 95 % interval"), dance.result["test_nodes"]
@@ -222,15 +210,6 @@ def test_what_left_is_the_table_of_the_privacy_report(dance, parsed):
 
     assert parsed.table("What messages held") == [list(row) for row in table(dance.result)]
     assert "What a client of dance sends: model parameters, counts, seconds" in parsed.text
-
-
-def test_a_federation_of_sites_is_on_their_own_data(dance, tmp_path):
-    """A server whose clients brought their data knows no name of it; its key has a default."""
-    shutil.copytree(dance.folder, folder := tmp_path / "run")
-    result = json.loads((folder / "result.json").read_text())
-    for partition_dir, data in ((result["partition_dir"], "tiny"), (None, "the clients' own data")):
-        (folder / "result.json").write_text(json.dumps(result | {"partition_dir": partition_dir}))
-        assert f"<h1>dance on {data}</h1>" in unescape(page_of(folder))
 
 
 def test_folders_elsewhere_and_altered_folders_are_said_to_be(dance, tmp_path):
@@ -391,10 +370,3 @@ def test_a_client_without_nodes_has_no_score(dance, tmp_path):
     expected = [["25 %", "-"], ["-", "75 % [30, 95]"], ["0 %", "50 % ± 35"]]
     assert [row[3:5] for row in rows] == expected
     assert "The lowest test accuracy is 50 % ± 35, of client 2." in html
-
-
-def test_a_graph_without_test_nodes_has_no_score(dance, tmp_path):
-    none = {"test_nodes": 0, "test_accuracy": None}
-    html, rows = altered(dance, tmp_path / "run", [none] * 3, **none, test_macro_f1=None)
-    assert [row[4] for row in rows] == ["-"] * 3
-    assert html.count("Not measured: no client has test nodes.") == 2
