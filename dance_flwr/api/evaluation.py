@@ -70,35 +70,22 @@ def tested_clients(
     except ConfigError as error:
         raise UserError(f"Not known here: the run is of another version: {error}.") from None
     weights = load_model(run, str(result["model_fingerprint"]))
-    folders = [client_folder] if client_folder else _folders(Path(str(partition)), config, result)
+    # The clients that took part, by the run's record.
+    recorded = result.get(DATA_SHA256, {})
+    took_part = [number for number in range(config.clients) if str(number) in recorded]
+    folders = [Path(str(partition)) / f"client-{number}" for number in took_part]
+    if client_folder is not None:
+        folders = [client_folder]
+    if not folders:
+        raise UserError("Not known here: the run's record holds no hash of a client's data.")
     for folder in folders:
         card = check_files(folder)
         # Why (decision 20): predictions on other data would not be those of the run.
-        if data_commitment(card) != result.get(DATA_SHA256, {}).get(str(card.client)):
+        if data_commitment(card) != recorded.get(str(card.client)):
             raise UserError(
                 f"Not known here: {folder} was altered or prepared again after the run."
             )
         yield _predicted(folder, config, weights, result)
-
-
-def _folders(partition: Path, config: RunConfig, result: Mapping[str, Any]) -> list[Path]:
-    """Return the folders of the clients that took part, by the run's record."""
-    recorded = result.get(DATA_SHA256, {})
-    folders = [partition / f"client-{k}" for k in range(config.clients) if str(k) in recorded]
-    if not folders:
-        raise UserError("Not known here: the run's record holds no hash of a client's data.")
-    return folders
-
-
-def load_client(
-    folder: Path, config: RunConfig, weights: Mapping[str, Tensor], scratch: Path
-) -> Client:
-    """Return a client of a run with its model; files are written to `scratch` only."""
-    data = ClientData.of(folder, config, scratch / "derived")
-    client, classes = Client(data, config), len(data.card.class_names)
-    side = client.spec.server_type()(config, shape_of(data.text_dim, classes, config))
-    client.load(dict(side.model_for(data.card.client, weights)))
-    return client
 
 
 @torch.no_grad()
@@ -106,9 +93,11 @@ def _predicted(
     folder: Path, config: RunConfig, weights: Mapping[str, Tensor], result: Mapping[str, Any]
 ) -> TestedClient:
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as scratch:
-        client = load_client(folder, config, weights, Path(scratch))
+        data = ClientData.of(folder, config, Path(scratch) / "derived")
+        client, names = Client(data, config), tuple(data.card.class_names)
+        side = client.spec.server_type()(config, shape_of(data.text_dim, len(names), config))
+        client.load(dict(side.model_for(data.card.client, weights)))
         client.own = deployed_own(folder, str(result["run"]), config)
-        data = client.data
         parts = [labelled_nodes(data, split) for split in (VAL, TEST)]
         info = RoundInfo(
             *(str(result["run"]), int(result["best_round"]), str(result["model_fingerprint"])),
@@ -118,8 +107,7 @@ def _predicted(
         # Both splits at once, as at the end of the run: a method may draw neighbours per batch.
         views = client.predict(info, torch.cat(parts))
         guesses = {name: probs.argmax(dim=1)[len(parts[0]) :] for name, probs in views.items()}
-        names, labels = tuple(data.card.class_names), data.labels[parts[1]]
-        return TestedClient(data.card.client, names, labels, guesses)
+        return TestedClient(data.card.client, names, data.labels[parts[1]], guesses)
 
 
 @dataclass(frozen=True)
@@ -213,16 +201,12 @@ def worth(run: Path, client_folder: Path | None = None) -> Iterator[Worth]:
             f"found personal = {personal}; run again with --set personal=mix"
         )
     for tested in tested_clients(run, result, client_folder):
-        yield _of_client(tested)
-
-
-def _of_client(tested: TestedClient) -> Worth:
-    hits = {name: tested.predicted[view] == tested.labels for view, name in MODELS.items()}
-    nodes = len(tested.labels)
-    shares = {name: float(hit.float().mean()) if nodes else None for name, hit in hits.items()}
-    gained = int((hits["deployed"] & ~hits["alone"]).sum())
-    lost = int((hits["alone"] & ~hits["deployed"]).sum())
-    return Worth(tested.client, nodes, shares, gained, lost)
+        hits = {name: tested.predicted[view] == tested.labels for view, name in MODELS.items()}
+        nodes = len(tested.labels)
+        shares = {name: float(hit.float().mean()) if nodes else None for name, hit in hits.items()}
+        gained = int((hits["deployed"] & ~hits["alone"]).sum())
+        lost = int((hits["alone"] & ~hits["deployed"]).sum())
+        yield Worth(tested.client, nodes, shares, gained, lost)
 
 
 def paired_difference(gained: int, lost: int, nodes: int) -> tuple[float, float]:

@@ -50,18 +50,15 @@ def open_data(bundle: Bundle, data: str | TextGraph, log: Log) -> Iterator[Clien
             return
         graph = load_graph(data) if isinstance(data, str) else data
         folder = Path(scratch) / "client-0"
-        make_folder(_unlabelled(graph), bundle.agreement, 0, 1, folder, log=log)
+        # A prediction must not use the labels that it is compared with.
+        bare = replace(
+            graph,
+            class_names=(),
+            labels=np.full_like(graph.labels, UNLABELLED),
+            split=np.full_like(graph.split, NO_SPLIT),
+        )
+        make_folder(bare, bundle.agreement, 0, 1, folder, log=log)
         yield bundle.client(folder)
-
-
-def _unlabelled(graph: TextGraph) -> TextGraph:
-    # A prediction must not use the labels that it is compared with.
-    return replace(
-        graph,
-        class_names=(),
-        labels=np.full_like(graph.labels, UNLABELLED),
-        split=np.full_like(graph.split, NO_SPLIT),
-    )
 
 
 @torch.no_grad()

@@ -170,8 +170,9 @@ def first_difference(found: Any, expected: Any, where: str = "") -> str:
         return f"expected{where} {expected!r:.80}, found {found!r:.80}"
     if isinstance(expected, dict):
         if odd := sorted(found.keys() ^ expected.keys()):
-            state = "no" if odd[0] in found else "an"
-            return f"expected{where} with {state} entry {odd[0]!r:.80}, found otherwise"
+            one = f"{odd[0]!r:.80}"
+            entry, state = (f"no {one}", "one") if odd[0] in found else (one, "none")
+            return f"expected{where or ' a line'} with {entry}, found {state}"
         parts = ((f"{where} {key}", found[key], expected[key]) for key in expected)
     elif isinstance(expected, list):
         # Sorted, as weights that are nearly equal may change places on another machine.
