@@ -54,9 +54,13 @@ _INDEX, _BLOCK = 4, 16  # bytes of a share: its number, then one block per block
 # What entries disclose.
 
 
-def _plain(
-    what: str, brief: str, assumption: str = "", under: tuple[tuple[str, Kind], ...] = ()
-) -> Disclosure:
+_Under = tuple[tuple[str, Kind], ...]
+# Why (decision 9): epsilon covers model updates; whatever else depends on data is 0 or empty.
+_WITHHELD: _Under = tuple((dp, Kind.WITHHELD) for dp in ("central", "distributed", "local"))
+_NOISE: _Under = (("distributed", Kind.NOISY), ("local", Kind.NOISY))
+
+
+def _plain(what: str, brief: str, assumption: str = "", under: _Under = _WITHHELD) -> Disclosure:
     return Disclosure(what, "the server", Kind.PLAIN, assumption, brief, under)
 
 
@@ -73,11 +77,7 @@ _SALTED = (
     "the server",
     "nobody learns anything from it without the salt, which stays with the client",
 )
-# Why (decision 9): epsilon covers model updates; counts and metrics have no noise.
-_EXACT = "exact; no noise is added to counts"
-_WITHHELD = "exact; all 0 under differential privacy, unless the noise is the run's own (seeded)"
-_NOISE = (("distributed", Kind.NOISY), ("local", Kind.NOISY))
-_FIXED = tuple((dp, Kind.CONSTANT) for dp in ("central", "distributed", "local"))
+_EXACT = "exact; 0 or empty under differential privacy, unless the noise is the run's own (seeded)"
 _SIZES = "numbers of nodes and tokens"
 _MASKS = "keys, shares and signatures of masks"
 
@@ -91,7 +91,8 @@ _STATISTICS = _plain(
     "of one client, unmasked",
 )
 _SCALES = _plain(
-    "the step of each tensor of a model update in int8", "steps of int8", "of one client"
+    *("the step of each tensor of a model update in int8", "steps of int8"),
+    *("of one client", _NOISE),
 )
 _PAYLOAD = _plain(
     *("what the server computed for this client from other clients' statistics", ""),
@@ -103,10 +104,10 @@ _EXCHANGED = _plain(
 )._replace(readers="the server, other clients")
 _WEIGHT = _plain(
     "the client's weight in the mean; of an evaluation: the number of scored nodes", "weight"
-)._replace(under=_FIXED)
+)
 _UNCLIPPED = _plain(
     *("whether the update was within the clipping norm", "whether it was clipped"),
-    *(_EXACT, _NOISE[:1]),
+    *(_EXACT, (_NOISE[0], ("local", Kind.WITHHELD))),
 )
 _LOSS, _SECONDS = _plain("training loss", "loss"), _plain("seconds by phase", "seconds")
 _TRAINED_ON = _plain(
@@ -116,7 +117,7 @@ _TRAINED_ON = _plain(
 )
 SCORED = _plain(
     "counts on a split: nodes, hits by view, and by class nodes, predictions and hits",
-    *("counts by class of validation and test nodes", _WITHHELD, _FIXED),
+    *("counts by class of validation and test nodes", _EXACT),
 )
 _CALIBRATION = _plain(
     "sums of the final model: loss on validation nodes at 25 temperatures; on test nodes, at each "

@@ -60,11 +60,26 @@ def test_what_a_client_says_of_itself_has_a_rule_and_the_same_words_in_every_mes
 def test_the_list_of_all_entries_names_their_classes():
     rows = classes().splitlines()
     assert len(rows) > 150
-    assert "| train | to the server | metrics | loss | plain number |" in rows
-    assert "| weigh | to the server | metrics | nodes | masked |" in rows
+    withheld = "; ".join(
+        f"withheld under privacy.dp = {dp}" for dp in ("central", "distributed", "local")
+    )
+    assert f"| train | to the server | metrics | loss | plain number; {withheld} |" in rows
+    assert f"| weigh | to the server | metrics | nodes | masked; {withheld} |" in rows
     noisy = "plain number; noisy under privacy.dp = distributed; noisy under privacy.dp = local"
     assert f"| train | to the server | arrays | * | {noisy} |" in rows
     assert {kind for kind in Kind if any(kind in row for row in rows)} == set(Kind)
+
+
+@pytest.mark.parametrize("dp", ["central", "distributed", "local"])
+def test_under_noise_a_client_sends_no_plain_number(dp):
+    """But what the server itself adds noise to, which `central` trusts with it."""
+    plain = {
+        (record, key)
+        for (_, _, way), record, key, entry in entries()
+        if way == keys.UP and dict(entry.told.under).get(dp, entry.told.kind) == Kind.PLAIN
+    }
+    trusted = {(keys.ARRAYS, "*"), (keys.SCALES, "*"), (keys.METRICS, keys.UNCLIPPED)}
+    assert plain == (trusted if dp == "central" else set())
 
 
 @pytest.mark.parametrize(

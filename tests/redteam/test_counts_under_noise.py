@@ -89,6 +89,16 @@ def test_a_node_that_demands_noise_validates_nothing_without(client, term, lie):
     assert "expected a run whose clients add noise of their own" in refused
 
 
+@pytest.mark.parametrize("task", [keys.DESCRIBE, keys.SEAL, keys.EXCHANGE, keys.TRAIN])
+@pytest.mark.parametrize("term", [{keys.MIN_NOISE_MULTIPLIER: 1.0}, {keys.MAX_EPSILON: 500.0}])
+def test_nor_does_it_answer_any_other_message(client, term, task):
+    """A description has the number of its nodes and its votes, which count validation nodes."""
+    honest = client(term, task=task)
+    assert honest.has_error() == (task == keys.EXCHANGE), "an exchange has no noise in any run"
+    refused = reason(client(term, {"privacy.dp": "none"}, task=task))
+    assert "expected a run whose clients add noise of their own" in refused
+
+
 def test_whoever_reads_an_epsilon_reads_what_it_is_of(run, caplog):
     """It bounds what was learned of training nodes, and nothing of a count."""
     with caplog.at_level("INFO", "flwr"):

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.config.sections import PERSONAL
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError, disk_of
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
@@ -114,18 +115,27 @@ def admit(task: str, message: Message, context: Context) -> Budget:
 
     Parameters
     ----------
-    task : as `task_of` returns it
+    task : as `task_of` returns it, or the type of another message
 
     Raises
     ------
     UserError : the run asks for more than the node allows or has less noise than it demands, the
-        clipping norm is not above 0, or the sum could end with fewer clients than the noise is for
+        clipping norm is not above 0, the sum could end with fewer clients than the noise is for, or
+        losses of personal models are asked for that the run does not have, or has under noise
     """
     config, terms = run_config_of(context), terms_of(context.node_config)
     # Terms first: a refusal then says nothing of the data.
     refuse_beyond(terms, config, messages.config_of(message).get(keys.ROUND, 0))
-    # For every task, as counts of a validation have no noise unless the run withholds them.
+    # For every task, as no answer but an update has noise.
     _check_noise(task, config, terms)
+    # Losses are exact sums over validation nodes, and training takes as long as all rounds.
+    asked = messages.config_of(message).get(keys.PERSONALISE, False)
+    if asked and (not PERSONAL[config.personal] or config.privacy.dp != "none"):
+        raise UserError(
+            f"{keys.PERSONALISE}: expected a run of personal models without differential privacy, "
+            f"found personal = {config.personal}, privacy.dp = {config.privacy.dp}; this node does "
+            "not take part"
+        )
     if task in (keys.TRAIN, keys.EXCHANGE):
         if config.privacy.dp != "none":
             check_method(config)  # as at the server, which a client does not trust

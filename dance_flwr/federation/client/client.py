@@ -20,7 +20,6 @@ from dance_flwr.federation.client.device import pick_device
 from dance_flwr.federation.client.measured import Measured
 from dance_flwr.federation.client.run_files import OwnModel, kind_config, tuning_run
 from dance_flwr.federation.client.smoothing import smoothing_of
-from dance_flwr.federation.privacy.dp import withholds_counts
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import ExchangingMethod, RoundInfo, SealingMethod, Uplink
 from dance_flwr.metrics import Counts, Report, count
@@ -211,7 +210,7 @@ class Client:
     def _countable(self, nodes: Tensor) -> Tensor:
         """Return the nodes, or rows of nodes, that may be counted in a reply: all or none."""
         # Why (decision 9): decided at the client, as a server may ask for any validation.
-        return nodes[:0] if withholds_counts(self.config.privacy) else nodes
+        return nodes[:0] if self.config.privacy.withholds_numbers else nodes
 
     def seal(self, run: str) -> str:
         """Return the hash of the evidence of a run; "" if the method keeps none."""

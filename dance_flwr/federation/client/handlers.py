@@ -3,6 +3,7 @@
 Unlike the ClientApp, this module imports torch.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,25 +16,28 @@ from flwr.app import Context, Message
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.reading_probe import with_choice
 from dance_flwr.config.paths import LEDGER
+from dance_flwr.config.privacy import PrivacyConfig
 from dance_flwr.config.sections import PERSONAL
 from dance_flwr.data.card import check_run, inside, run_folder
 from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.data.text.usage import usage_of
 from dance_flwr.errors import UserError, disk_of
 from dance_flwr.federation.client.admission import Budget, admit, check_start, clipped, count_task
+from dance_flwr.federation.client.app import REFUSAL
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
 from dance_flwr.federation.client.run_files import keep_calibration, keep_final, tuning_run
 from dance_flwr.federation.client.uploads import as_upload, noise_step
-from dance_flwr.federation.node_config import client_number, refuse_beyond, run_config_of, terms_of
+from dance_flwr.federation.node_config import client_number, run_config_of
 from dance_flwr.federation.privacy.dp import ClientMechanism
 from dance_flwr.federation.secagg.client import demands_masks, refusing_once, task_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.metrics import TOKEN_COUNTS, Tokens
+from dance_flwr.metrics import TOKEN_COUNTS, Report, Tokens
 
+LOG = logging.getLogger("flwr")
 Task = Callable[[Message, Client], Message]
 _LLM = "llm_"
 _LLM_COUNTS = [name for name in TOKEN_COUNTS if name.startswith(_LLM)]
@@ -45,21 +49,19 @@ def describe(message: Message, context: Context) -> Message:
 
     Counts are withheld under masks.
     """
-    # Before the data are opened, as for every other task.
-    refuse_beyond(terms_of(context.node_config), run_config_of(context))
-    with disk_of(folder := _folder(message, context)):
-        check_files(folder)  # before anything reads them
-    # The size of a single client is what a masked sum hides.
-    sizes = not demands_masks(context)
-    return _do(
-        lambda request, client: messages.schema_reply(request, _schema_of(client, sizes)),
-        message,
-        context,
-    )
+    admit(keys.DESCRIBE, message, context)
+    # The size of a single client is what a masked sum hides, and no noise covers.
+    sizes = not (demands_masks(context) or run_config_of(context).privacy.withholds_numbers)
+
+    def described(request: Message, client: Client) -> Message:
+        return messages.schema_reply(request, _schema_of(client, sizes))
+
+    return _do(described, message, context, verify=True)
 
 
 def seal(message: Message, context: Context) -> Message:
     """Keep the temperature of a run; answer the hash of all evidence that the run has left here."""
+    admit(keys.SEAL, message, context)
     # The name becomes part of a path.
     check_run(run := str((config := messages.config_of(message)).get(keys.RUN)))
     if keys.DATA_PATH in context.node_config:
@@ -90,12 +92,33 @@ def work(message: Message, context: Context) -> Message:
     return _do({keys.EXCHANGE: _exchange, keys.WEIGH: _weigh}[task], message, context)
 
 
-def _do(task: Task, message: Message, context: Context) -> Message:
+def _do(task: Task, message: Message, context: Context, *, verify: bool = False) -> Message:
+    """Run a task of an admitted message with the client of this node, on this node's device.
+
+    Parameters
+    ----------
+    verify : whether to check the files of the client before anything reads them
+    """
+    private = run_config_of(context).privacy.withholds_numbers
+    try:
+        with disk_of(folder := _folder(message, context)):
+            if verify:
+                check_files(folder)
+            return _answer(task, message, context, folder)
+    except Exception as error:
+        if not private:
+            raise
+        # From here on an error may hold numbers of the client, which no noise covers.
+        LOG.warning("%s: %s", type(error).__name__, error)
+        LOG.debug("the traceback of this error", exc_info=True)
+        raise UserError(REFUSAL) from None
+
+
+def _answer(task: Task, message: Message, context: Context, folder: Path) -> Message:
     # Why one reading for all (decision 18): averaged models must have the same inputs.
     config = with_choice(run_config_of(context), messages.config_of(message))
-    folder = _folder(message, context)
     device = pick_device(config, context.node_config)
-    with disk_of(folder), claim(device, memory_ratio(context.node_config)):
+    with claim(device, memory_ratio(context.node_config)):
         try:
             return task(message, open_client(folder, config, device))
         except torch.OutOfMemoryError:
@@ -131,6 +154,8 @@ def _train(message: Message, client: Client, context: Context, budget: Budget) -
     mechanism = ClientMechanism(client.config, norm, info.round, data.card.client, step)
     # Why (decision 14): clip, add noise, and round last.
     protected = mechanism.protect(clipped(state, start, bound), start)
+    if client.config.privacy.withholds_numbers:
+        report = Report()  # every number is 0
     upload = as_upload(protected.state, start, message, client)
     reply = messages.train_reply(
         message, upload.tensors, client.weight, report, protected.unclipped
@@ -143,14 +168,6 @@ def _evaluate(message: Message, client: Client, *, keep: bool) -> Message:
     info, config = _info(message, state), messages.config_of(message)
     client.own = None  # which may be that of another run in this process
     if config.get(keys.PERSONALISE, False):
-        # Checked here, as a server may ask for it in any run: losses are exact sums over validation
-        # nodes, and training a model takes as long as all rounds.
-        if not PERSONAL[client.config.personal] or client.config.privacy.dp != "none":
-            raise UserError(
-                f"{keys.PERSONALISE}: expected a run of personal models without differential "
-                f"privacy, found personal = {client.config.personal}, privacy.dp = "
-                f"{client.config.privacy.dp}; this node does not take part"
-            )
         from dance_flwr.federation.client.personal import own_losses
 
         started = time.perf_counter()
@@ -166,7 +183,9 @@ def _evaluate(message: Message, client: Client, *, keep: bool) -> Message:
         if keep:
             keep_final(client.data.folder, client.config, state, info, counts)
         # After `finish`, in which the method may still ask its language model.
-        return messages.evaluate_reply(message, counts, _tokens_of(client.data, info.run))
+        return messages.evaluate_reply(
+            message, counts, _tokens_of(client.data, info.run, client.config.privacy)
+        )
     return messages.evaluate_reply(message, client.validate(state, info))
 
 
@@ -175,8 +194,10 @@ def _info(message: Message, state: Mapping[str, torch.Tensor]) -> RoundInfo:
     return RoundInfo(config[keys.RUN], config[keys.ROUND], model_fingerprint(state))
 
 
-def _tokens_of(data: ClientData, run: str) -> Tokens:
+def _tokens_of(data: ClientData, run: str, privacy: PrivacyConfig) -> Tokens:
     """Return the run's counts of evidence and of calls of a language model at this client."""
+    if privacy.withholds_numbers:
+        return Tokens()
     folder = run_folder(data.folder, run)
     # With the evidence of tuning.
     read = usage_of([folder, run_folder(data.folder, tuning_run(run))], data.bank.tokens)
@@ -197,6 +218,8 @@ def _tokens_of(data: ClientData, run: str) -> Tokens:
 
 
 def _weigh(message: Message, client: Client) -> Message:
+    if client.config.privacy.withholds_numbers:
+        return messages.weigh_reply(message, client.weight, 0, 0, ())
     tokens = int(client.data.bank.tokens.sum())
     size = client.data.num_nodes
     return messages.weigh_reply(message, client.weight, size, tokens, client.reading_votes())

@@ -74,15 +74,6 @@ def repeats_cost(privacy: PrivacyConfig) -> bool:
     return privacy.dp != "none" and not privacy.seeded
 
 
-def withholds_counts(privacy: PrivacyConfig) -> bool:
-    """Whether clients leave validation and test nodes out of their counts.
-
-    Counts have no noise, so epsilon does not cover them. Noise from the run's seed, which a server
-    can compute, is for studies of accuracy; its epsilon is void anyway.
-    """
-    return privacy.dp != "none" and not privacy.seeded
-
-
 def affordable_rounds(config: RunConfig, repeats: int = 0) -> int:
     """Return the number of the run's rounds within epsilon.
 

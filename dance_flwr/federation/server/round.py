@@ -31,7 +31,6 @@ from dance_flwr.federation.privacy.dp import (
     protect_mean,
     samples_poisson,
     update_bound,
-    withholds_counts,
 )
 from dance_flwr.federation.server.checks import judged_uploads, shorten
 from dance_flwr.federation.server.grid import LOG, FederationGrid, GridChannel
@@ -225,8 +224,9 @@ class Round(Strategy):
             batch = [messages.merged_reply(answers[0], arrays_of(state), total)]
         arrays, _ = self.step.aggregate_train(round_, batch)
         clients = messages.read_training(total)
+        withheld = self.config.privacy.withholds_numbers  # 0 stands in the place of a loss
         trained = Training(
-            clients.loss if merged.loss is None else merged.loss,
+            nan if withheld else clients.loss if merged.loss is None else merged.loss,
             {**clients.seconds, **merged.seconds},
             {**clients.counts, **merged.counts},
             by_client=seconds,
@@ -289,7 +289,7 @@ class Round(Strategy):
         """
         round_ = server_round + self.offset
         skipped = round_ % self.config.evaluate_every and round_ != self.last
-        if skipped or withholds_counts(self.config.privacy):
+        if skipped or self.config.privacy.withholds_numbers:
             return []
         # The deployed model, not the last one: the run saves what it validates.
         batch = list(self.step.configure_evaluate(round_, self.deployed, config, grid))

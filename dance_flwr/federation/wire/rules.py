@@ -67,6 +67,7 @@ class Kind(StrEnum):
     PUBLIC = "public by the terms"
     NOISY = "noisy"
     MASKED = "masked"  # uniform, or hidden by a salt, for whoever lacks the secrets of others
+    WITHHELD = "withheld"
     PLAIN = "plain number"
 
 
