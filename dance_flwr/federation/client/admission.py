@@ -62,6 +62,10 @@ _PARALLEL, _MAX_SHARE = 0.99, 0.1
 _ROUNDING = 1e-3  # of an initial model, between versions of torch
 
 
+class BudgetError(UserError):
+    """The account of a client refuses an answer; the text says nothing of its data."""
+
+
 @dataclass(frozen=True)
 class Budget:
     """The terms of a node, and its account."""
@@ -107,7 +111,10 @@ class Budget:
             return ""
 
         # Sigma from the settings by which this client draws its noise.
-        PrivacyAccount(self.ledger or data.folder).spend(run, noise_multiplier(config), fault)
+        try:
+            PrivacyAccount(self.ledger or data.folder).spend(run, noise_multiplier(config), fault)
+        except UserError as error:
+            raise BudgetError(str(error)) from None
 
 
 def admit(task: str, message: Message, context: Context) -> Budget:

@@ -22,7 +22,14 @@ from dance_flwr.data.card import check_run, inside, run_folder
 from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.data.text.usage import usage_of
 from dance_flwr.errors import UserError, disk_of
-from dance_flwr.federation.client.admission import Budget, admit, check_start, clipped, count_task
+from dance_flwr.federation.client.admission import (
+    Budget,
+    BudgetError,
+    admit,
+    check_start,
+    clipped,
+    count_task,
+)
 from dance_flwr.federation.client.app import REFUSAL
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
@@ -105,10 +112,12 @@ def _do(task: Task, message: Message, context: Context, *, verify: bool = False)
             if verify:
                 check_files(folder)
             return _answer(task, message, context, folder)
+    except BudgetError:
+        raise
     except Exception as error:
         if not private:
             raise
-        # From here on an error may hold numbers of the client, which no noise covers.
+        # An error may hold numbers of the client, which no noise covers.
         LOG.warning("%s: %s", type(error).__name__, error)
         LOG.debug("the traceback of this error", exc_info=True)
         raise UserError(REFUSAL) from None
