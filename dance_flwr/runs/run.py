@@ -99,7 +99,6 @@ class PrivateStatus:
     ----------
     budget, epsilon : of training nodes, to spend and spent; None = no round has ended
     withheld : whether clients leave validation and test nodes out of their counts
-    losses : round and training loss, of the rounds with a known loss
     sites : what each site measured at the end, in `files`; empty before the end, and if the sites
         are other machines
     elsewhere : whether the run has ended and the sites are other machines
@@ -108,20 +107,13 @@ class PrivateStatus:
     budget: float
     withheld: bool
     epsilon: float | None = None
-    losses: Sequence[tuple[int, float]] = ()
     sites: Sequence[Measured] = ()
     files: str = ""
     elsewhere: bool = False
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return all of it as names and texts, at most 9 losses and 10 sites."""
+        """Return all of it as names and texts, at most 10 sites."""
         rows = []
-        if losses := self.losses:
-            shown = [*losses[: -1 : -(-len(losses) // 8)], losses[-1]]
-            values = ", ".join(f"{loss:.4g}" for _, loss in shown)
-            numbers = ", ".join(str(number) for number, _ in shown)
-            rose = "; it rose" if losses[-1][1] > losses[0][1] else ""
-            rows.append(("loss", f"{values} in round{'s' * (len(shown) > 1)} {numbers}{rose}"))
         if self.epsilon is not None:
             spent = f"{self.epsilon:.4g} of {self.budget:g} spent, of training nodes"
             rows.append(("epsilon", spent))
@@ -422,7 +414,6 @@ def _private_status(
         float(config["privacy.epsilon"]),
         not config["privacy.seeded"],
         next((row.epsilon for row in reversed(rows) if row.epsilon is not None), None),
-        [(row.round, row.loss) for row in rows if row.loss is not None],
         sorted(sites, key=lambda site: site.client),
         f"{partition}/client-*/runs/{run}/{MEASURED}" if partition else "",
         bool(result) and not partition,

@@ -62,25 +62,16 @@ def test_the_reason_is_the_true_one_everywhere(noisy, cli, tmp_path):
         assert "no client has" not in text
 
 
-def test_loss_epsilon_and_what_each_site_measured_are_shown(noisy, cli, tmp_path):
+def test_epsilon_and_what_each_site_measured_are_shown_and_no_loss(noisy, cli, tmp_path):
     report_run(noisy.folder, page=tmp_path / "page.html", log=lambda line: None)
     page = (tmp_path / "page.html").read_text("utf-8")
     spent = f"{noisy.result['privacy']['epsilon']:.4g} of 50 spent"
-    losses = ", ".join(f"{row['loss']:.4g}" for row in noisy.result["history"])
+    assert {row["loss"] for row in noisy.result["history"]} == {None}
     for text in (closing(noisy), cli("status", noisy.folder).out, page):
-        assert spent in text and f"{losses} in rounds 1, 2" in text
+        assert spent in text
         assert all(str(found) in text for found in measured(noisy))
         files = f"{noisy.partition}/client-*/runs/{noisy.result['run']}/{MEASURED}"
         assert files in text and "client 2" in text
-
-
-def test_a_loss_that_is_withheld_is_not_shown_and_the_rest_is(noisy, tmp_path):
-    folder = shutil.copytree(noisy.folder, tmp_path / "run")
-    rows = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
-    text = "".join(json.dumps(row | {"loss": None}) + "\n" for row in rows)
-    (folder / "history.jsonl").write_text(text)
-    names = [name for name, _ in read_status(folder).private.rows()]
-    assert "loss" not in names and names[:2] == ["epsilon", "sites"]
 
 
 def test_sites_that_are_elsewhere_are_told_where_they_look(noisy, tmp_path):
@@ -92,14 +83,13 @@ def test_sites_that_are_elsewhere_are_told_where_they_look(noisy, tmp_path):
     assert not any(name.startswith("client") for name in rows)
 
 
-def test_a_running_run_has_its_losses_and_no_site(run_config, tmp_path):
+def test_a_running_run_has_spent_epsilon_and_no_site(run_config, tmp_path):
     from dance_flwr.data.prepare import prepare
     from dance_flwr.runs.simulation.in_process import run_in_process
 
     config, seen = run_config(out=str(tmp_path / "run"), **NOISE, **MODES["local"]), []
     prepare(config)
     run_in_process(config, tmp_path / "run", lambda row: seen.append(read_status(tmp_path / "run")))
-    assert [[round_ for round_, _ in status.private.losses] for status in seen] == [[1], [1, 2]]
     assert [status.private.sites for status in seen] == [[], []]
     assert seen[0].private.epsilon < seen[1].private.epsilon <= 50
 
@@ -113,17 +103,12 @@ def test_without_noise_or_with_that_of_the_seed_accuracy_is_measured(run, refere
     assert "accuracy    not measured" not in closing(seeded) and "epsilon" in closing(seeded)
 
 
-def test_lines_of_many_rounds_and_sites_stay_few():
+def test_lines_of_many_sites_stay_few():
     sites = [Measured(k, 0, 0, "a", 0) for k in range(30)]
-    many = PrivateStatus(8.0, True, 7.5, [(n, 100.0 - n) for n in range(1, 51)], sites, "x")
+    many = PrivateStatus(8.0, True, 7.5, sites, "x")
     rows = many.rows()
-    assert len(rows) == 14 and rows[-1] == ("", "and 20 more")
-    shown = rows[0][1].split(" in rounds ")[1].split(", ")
-    assert len(shown) <= 9 and (shown[0], shown[-1]) == ("1", "50") and "rose" not in rows[0][1]
-    assert rows[3] == ("client 0", "no test nodes")
-    grows = PrivateStatus(8.0, True, 1.0, [(1, 1.3), (2, 24.6), (3, 71.9)])
-    assert grows.rows()[0] == ("loss", "1.3, 24.6, 71.9 in rounds 1, 2, 3; it rose")
-    assert PrivateStatus(8.0, True, None, [(4, 1.0)]).rows() == [("loss", "1 in round 4")]
+    assert len(rows) == 13 and rows[-1] == ("", "and 20 more")
+    assert rows[2] == ("client 0", "no test nodes")
     assert json.dumps(asdict(many))
 
 
