@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -52,6 +53,13 @@ def provenance(package: Path = Path(__file__).parent) -> str:
         if name.parts[0] not in _NOT_COMPUTING:
             digest.update("\n".join([name.as_posix(), *_syntax(path)]).encode())
     return digest.hexdigest()[:16]
+
+
+def commitment(content: Mapping[str, object]) -> str:
+    """Return the sha256 of content in canonical JSON; hiding where it has a secret salt."""
+    # Canonical: content that was stored and read again has the same hash.
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def code_hash(*files: str | Path) -> str:

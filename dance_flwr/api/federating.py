@@ -142,6 +142,11 @@ def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
     width = len(str(len(checked) - 1))
     sites = [np.full(graph.num_nodes, f"{k:0{width}d}") for k, graph in enumerate(checked)]
     weights, edge_texts = _edges_together(checked)
+    plain = {
+        attribute: np.concatenate([_strings(graph, attribute) for graph in checked])
+        for attribute in TextGraph.columns(plain=True).values()
+        if any(attribute in graph.per_node() for graph in checked)
+    }
     return TextGraph(
         name="-".join(dict.fromkeys(_file_name(graph.name) for graph in checked))[:60],
         ids=ids,
@@ -153,10 +158,16 @@ def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
         split=np.concatenate(
             [_split(graph, config) if has_split else graph.split for graph in checked]
         ),
-        site=np.concatenate(sites),
         weights=weights,
         edge_texts=edge_texts,
+        **plain | {"site": np.concatenate(sites)},
     )
+
+
+def _strings(graph: TextGraph, attribute: str) -> NDArray[np.str_]:
+    """Return an optional column of the nodes; "" everywhere if the graph lacks it."""
+    values: NDArray[np.str_] = graph.per_node().get(attribute, np.full(graph.num_nodes, ""))
+    return values
 
 
 def _edges_together(graphs: Sequence[TextGraph]) -> tuple[Weights, EdgeTexts | None]:

@@ -96,10 +96,6 @@ def show(
         Path,
         typer.Argument(metavar="FOLDER|MANIFEST", help="folder of a partition, or its manifest"),
     ],
-    png: Annotated[
-        Path | None,
-        typer.Option("--png", metavar="FILE", help="also plot sizes and labels to this file"),
-    ] = None,
 ) -> None:
     """Print sizes, kept edges and label skew of a partition."""
     from dance_flwr.data.partition import read_manifest
@@ -110,11 +106,6 @@ def show(
     console().print(table(content))
     for line in summary(content):
         typer.echo(line)
-    if png is not None:
-        from dance_flwr.data.partition.plot import plot
-
-        plot(content, png)
-        typer.echo(f"plot        {png}")
 
 
 @app.command(name="from-manifest")

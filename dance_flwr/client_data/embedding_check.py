@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.data.text.bank_slice import read_meta
@@ -27,7 +26,11 @@ def encoded_again(data: ClientData, texts: Sequence[str], count: int) -> str:
     ------
     DataError : an embedding is not that of its chunk
     """
-    rows = _drawn(len(data.bank.tokens), count)
+    every = len(data.bank.tokens)
+    # Why no seed (decision 20): whoever alters embeddings could leave those alone that a seed
+    # draws.
+    drawn = secrets.SystemRandom().sample(range(every), min(count, every))
+    rows = np.array(sorted(drawn), np.int64)
     if not len(rows):
         return "no embedding computed again"
     meta = read_meta(data.folder / "text")
@@ -50,15 +53,4 @@ def encoded_again(data: ClientData, texts: Sequence[str], count: int) -> str:
             f"expected the embedding of encoder {name!r}, found one of cosine "
             f"{cosine[wrong[0]]:.2f} with it; encode the texts again"
         )
-    return (
-        f"{len(rows)} of {len(data.bank.tokens):,} chunks encoded again, cosine at least "
-        f"{cosine.min():.4f}"
-    )
-
-
-def _drawn(chunks: int, count: int) -> NDArray[np.int64]:
-    """Draw chunks that nobody can foresee, ascending."""
-    # Why no seed (decision 20): whoever alters embeddings could leave those alone that a seed
-    # draws.
-    system = secrets.SystemRandom()
-    return np.array(sorted(system.sample(range(chunks), min(count, chunks))), np.int64)
+    return f"{len(rows)} of {every:,} chunks encoded again, cosine at least {cosine.min():.4f}"

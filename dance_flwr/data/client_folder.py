@@ -38,7 +38,8 @@ from dance_flwr.data.partition import (
     write_manifest,
 )
 from dance_flwr.data.partition.random_edges import with_random_edges
-from dance_flwr.data.text.bank import BankSlice, BankStats, TextBank, save_slice
+from dance_flwr.data.text.bank import BankStats, TextBank
+from dance_flwr.data.text.bank_slice import BankSlice, save_slice
 from dance_flwr.data.text.foreign import MixedTexts, Mixture, mix, mixed_texts
 from dance_flwr.data.text_record import TextRecord
 from dance_flwr.disk import atomic_file, atomic_folder
@@ -91,7 +92,7 @@ def write_partition(
     clients = partition.spec.clients
     with atomic_folder(folder) as draft, bar("clients", clients, "written") as shown:
         for number in range(clients):
-            local, card = _part(whole, partition, number), client_card(content, number)
+            local, card = client_graph(whole, partition, number), client_card(content, number)
             texts = mixed.client(number) if mixed else None
             write_client(local, card, draft / f"client-{number}", bank, texts)
             shown.move(number + 1)
@@ -99,15 +100,15 @@ def write_partition(
     return stats
 
 
-def client_graph(graph: TextGraph, partition: Partition, number: int) -> TextGraph:
-    """Return the subgraph of one client, with the split and random edges of the partition.
+def client_graph(whole: TextGraph, partition: Partition, number: int) -> TextGraph:
+    """Return the subgraph of one client, with the random edges of the partition.
 
     Its texts are the nodes' own, also where the client's folder has mixed ones.
+
+    Parameters
+    ----------
+    whole : the graph, with the split of the partition
     """
-    return _part(replace(graph, split=partition.split), partition, number)
-
-
-def _part(whole: TextGraph, partition: Partition, number: int) -> TextGraph:
     local = whole.subgraph(client_nodes(partition, number), f"{whole.name}-client-{number}")
     return with_random_edges(local, partition.spec.random_edge_ratio, partition.spec.seed, number)
 

@@ -1,17 +1,13 @@
 """Digests of a client's data: a flipped bit in a file is noticed before a run reads it."""
 
-import hashlib
-import json
 import secrets
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from dance_flwr.data.card import CARD, EDGE_TEXTS, ClientCard, read_card
 from dance_flwr.disk import write_json
 from dance_flwr.errors import DataError
-from dance_flwr.fingerprint import file_sha256
+from dance_flwr.fingerprint import commitment, file_sha256
 
 # Runs leave the rest.
 _DATA = ("nodes.parquet", "edges.parquet", EDGE_TEXTS, "arrays", "text")
@@ -61,13 +57,6 @@ def check_files(folder: Path) -> ClientCard:
                 "damaged or altered: copy the client's folder again, or prepare it again"
             )
     return card
-
-
-def commitment(content: Mapping[str, Any]) -> str:
-    """Return the sha256 of content in canonical JSON; hiding where it has a secret salt."""
-    # Canonical: content that was stored and read again has the same hash.
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def data_commitment(card: ClientCard) -> str:

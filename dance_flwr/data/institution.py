@@ -63,7 +63,14 @@ def make_folder(
         raise UserError(f"--out: expected a new folder, found {out}; choose another or remove it")
     check_out(out)
     check_classes(agreement.class_names)
-    config = _config(agreement, encoder, seed)
+    config = replace(
+        RunConfig(),
+        seed=seed,
+        encoder=encoder or agreement.encoder,
+        encoder_sha256=agreement.encoder_sha256,
+        chunk_tokens=agreement.chunk_tokens,
+        max_chunks=agreement.max_chunks,
+    )
     loaded = load_graph(data) if isinstance(data, str) else data
     graph = relabel(loaded, agreement.class_names)
     return write_whole(graph, config, out, client=client, clients=clients, log=log)
@@ -85,8 +92,9 @@ def write_whole(
     bank = text_bank(config)
     encode_texts(TextRecord.of(graph.texts, graph.edge_texts).encoded, bank, log)
     card = replace(client_card(manifest(graph, partition), 0), client=client, clients=clients)
+    whole = replace(graph, split=partition.split)
     with atomic_folder(out) as draft:
-        write_client(client_graph(graph, partition, 0), card, draft, bank)
+        write_client(client_graph(whole, partition, 0), card, draft, bank)
     return card
 
 
@@ -103,15 +111,3 @@ def relabel(graph: TextGraph, names: tuple[str, ...]) -> TextGraph:
     # The last entry is for unlabelled nodes, whose label is -1.
     numbers = np.array([*(names.index(name) for name in graph.class_names), -1], np.int64)
     return replace(graph, class_names=names, labels=numbers[graph.labels])
-
-
-def _config(agreement: Agreement, encoder: str, seed: int) -> RunConfig:
-    """Return settings that encode as agreed."""
-    return replace(
-        RunConfig(),
-        seed=seed,
-        encoder=encoder or agreement.encoder,
-        encoder_sha256=agreement.encoder_sha256,
-        chunk_tokens=agreement.chunk_tokens,
-        max_chunks=agreement.max_chunks,
-    )

@@ -57,23 +57,23 @@ class Prepared:
     encoded: BankStats | None
 
 
-def partition_folder(config: DataConfig) -> Path:
-    """Return the folder of the partition that `config` describes, without creating it."""
-    return _folder(config, text_bank(config))
+def partition_folder(config: DataConfig, bank: TextBank | None = None) -> Path:
+    """Return the folder of the partition that `config` describes, without creating it.
 
-
-def _folder(config: DataConfig, bank: TextBank) -> Path:
-    root, spec = data_root(config), partition_spec(config)
+    Parameters
+    ----------
+    bank : `text_bank` of the configuration; None = opened here
+    """
+    bank, root, spec = bank or text_bank(config), data_root(config), partition_spec(config)
     source = source_identity(config.data, root)
     # The name changes with all that the folders depend on, and with nothing else.
     made_of = {"source": source, "partition": spec.settings(), "bank": bank.fingerprint}
     identity = {**made_of, "format": FOLDER_FORMAT}
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
-    return root / "partitions" / f"{_name(config)}-{key}"
+    return root / "partitions" / f"{_without_hash(config)}-{key}"
 
 
-def _name(config: DataConfig) -> str:
-    """Return the name of a partition's folder without the hash at its end."""
+def _without_hash(config: DataConfig) -> str:
     spec = partition_spec(config)
     return f"{Path(config.data).name}-{spec.method}-{spec.clients}-seed{spec.seed}{spec.regime()}"
 
@@ -82,7 +82,7 @@ def load_new(config: DataConfig, log: Log = lambda line: None) -> TextGraph | No
     """Return the graph of `config`, checked; None where its partition may exist already."""
     # By names alone: for their hash, torch is imported, too late for a graph without labels.
     check_folder(root := data_root(config), "`data-root`")
-    made = (root / "partitions").glob(f"{glob.escape(_name(config))}-*")
+    made = (root / "partitions").glob(f"{glob.escape(_without_hash(config))}-*")
     return None if any(made) else load(config, log)
 
 
@@ -107,13 +107,15 @@ def prepare(
     """
     graph = load_new(config, log) if graph is None else graph
     bank, spec = text_bank(config), partition_spec(config)
-    folder = _folder(config, bank)
+    folder = partition_folder(config, bank)
     if (folder / MANIFEST).is_file():
         return _existing(folder, bank, log)
     graph = load(config, log) if graph is None else graph
     # Partition before encoding, so that bad partition settings fail at once.
     partition, content = checked_partition(graph, spec, log)
-    _warn_unread(_first_texts(graph, partition), bank, log)
+    limit = -(-checks.SAMPLE // spec.clients)
+    nodes = [i for k in range(spec.clients) for i in client_nodes(partition, k)[:limit]]
+    _warn_unread([graph.texts[i] for i in nodes], bank, log)
     _compare_committed(content)
     # Two runs that start together encode once.
     with _exclusive(folder, log):
@@ -172,8 +174,13 @@ def _existing(folder: Path, bank: TextBank, log: Log) -> Prepared:
 
 
 def _log_warnings(content: dict[str, Any], splits: NDArray[np.int64], log: Log) -> None:
-    """Report what a run of this partition does not learn from."""
-    _log_outside(content, log)
+    outside, num_nodes = content["report"].get("outside"), content["num_nodes"]
+    if outside:
+        log(
+            f"partition   {outside['nodes']:,} of {counted(num_nodes, 'node')} "
+            f"({outside['nodes'] / num_nodes:.1%}) take no part, as no client holds them; with "
+            f"them {outside['edges']:,} of {content['num_edges']:,} edges"
+        )
     names = content["class_names"]
     lines = (
         checks.untrained_classes(names, splits),
@@ -189,12 +196,6 @@ def _warn_unread(texts: list[str], bank: TextBank, log: Log) -> None:
         log(WARNING + line)
 
 
-def _first_texts(graph: TextGraph, partition: Partition) -> list[str]:
-    """Return the first texts of every client, as many as `checks.unread_texts` reads."""
-    limit = -(-checks.SAMPLE // (clients := partition.spec.clients))
-    return [graph.texts[i] for k in range(clients) for i in client_nodes(partition, k)[:limit]]
-
-
 @contextmanager
 def _exclusive(folder: Path, log: Log) -> Iterator[None]:
     """Hold the lock of a partition that is made; say so where another run holds it."""
@@ -208,16 +209,6 @@ def _exclusive(folder: Path, log: Log) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _log_outside(content: dict[str, Any], log: Log) -> None:
-    outside, num_nodes = content["report"].get("outside"), content["num_nodes"]
-    if outside:
-        log(
-            f"partition   {outside['nodes']:,} of {counted(num_nodes, 'node')} "
-            f"({outside['nodes'] / num_nodes:.1%}) take no part, as no client holds them; with "
-            f"them {outside['edges']:,} of {content['num_edges']:,} edges"
-        )
 
 
 def text_bank(config: DataConfig) -> TextBank:
@@ -247,16 +238,11 @@ def partition_spec(config: DataConfig) -> PartitionSpec:
     )
 
 
-def committed_manifest(content: dict[str, Any]) -> Path:
-    """Return the path of this partition's manifest in the repository; it may not exist."""
-    spec = content["spec"]
-    name = f"{content['dataset']}-{spec['method']}-{spec['clients']}-seed{spec['seed']}.json"
-    return PROJECT / "partitions" / name
-
-
 def _compare_committed(content: dict[str, Any]) -> None:
     """Compare a new partition with the committed manifest of the same data and settings."""
-    path = committed_manifest(content)
+    spec = content["spec"]
+    name = f"{content['dataset']}-{spec['method']}-{spec['clients']}-seed{spec['seed']}.json"
+    path = PROJECT / "partitions" / name
     if not path.is_file():
         return
     committed = read_manifest(path)

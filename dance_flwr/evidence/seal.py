@@ -7,9 +7,10 @@ a pack later, even if nobody has its model any more.
 import json
 
 from dance_flwr.dance.state import RunFolder
-from dance_flwr.data.digests import commitment, file_digests
+from dance_flwr.data.digests import file_digests
 from dance_flwr.disk import write_json
 from dance_flwr.errors import UserError
+from dance_flwr.fingerprint import commitment
 
 
 def seal(folder: RunFolder, salt: str) -> str:

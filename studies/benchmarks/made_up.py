@@ -31,7 +31,8 @@ from dance_flwr.config.tree import flatten, parse
 from dance_flwr.data.client_folder import check, write_partition
 from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
 from dance_flwr.data.partition import PartitionSpec, make_partition, manifest
-from dance_flwr.data.text.bank import BankSlice, BankStats
+from dance_flwr.data.text.bank import BankStats
+from dance_flwr.data.text.bank_slice import BankSlice
 
 CLASSES = 20
 COMMUNITY = 250  # mean nodes of a community

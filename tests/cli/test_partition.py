@@ -2,9 +2,7 @@
 
 import json
 import shutil
-import sys
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -12,6 +10,7 @@ from dance_flwr.cli.partition import app
 from dance_flwr.data import client_folder, prepare
 from dance_flwr.data.partition import read_manifest, write_manifest
 from dance_flwr.errors import DataError, UserError
+from dance_flwr.fingerprint import commitment
 
 
 def call(*arguments):
@@ -126,31 +125,6 @@ def test_show_refuses_what_is_no_manifest(tmp_path):
         call("show", tmp_path)
 
 
-def test_plot(made, tmp_path):
-    pytest.importorskip("matplotlib")
-    call("show", made, "--png", tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(DataError, match=r"plot\.png: expected .*; choose another file"):
-        call("show", made, "--png", made / "plot.png")  # its folder is a file
-
-
-def test_plot_of_many_classes_adds_the_rarest_up():
-    from dance_flwr.data.partition.plot import _shares
-
-    names = [f"class {k}" for k in range(30)]
-    counts = np.arange(1, 31) / np.arange(1, 31).sum()
-    row = {"label_shares": dict(zip(names, counts.tolist(), strict=True))}
-    kept, shares = _shares({"class_names": names, "report": {"clients": [row, row]}})
-    assert kept == [*names[15:], "other classes"]
-    assert np.allclose(shares.sum(axis=1), 1)
-
-
-def test_a_missing_matplotlib_is_said_in_one_line(made, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(DataError, match=r"pip install 'dance-flwr\[plots\]'"):
-        call("show", made, "--png", tmp_path / "plot.png")
-
-
 def test_from_manifest_says_that_every_client_agrees(made, tiny, tmp_path):
     said = call("from-manifest", made, "--data", tiny, "--no-encode", "--out", tmp_path / "again")
     assert "3 of 3 clients hold the same nodes" in said
@@ -165,11 +139,9 @@ def test_from_manifest_says_where_only_the_origin_differs(made, tiny, tmp_path):
 
 
 def test_from_manifest_refuses_other_clients(made, tiny):
-    from dance_flwr.data.partition.manifest import _digest
-
     content = json.loads(made.read_text())
     content["clients"][1]["ids_sha256"] = "0" * 64
-    content["sha256"] = _digest(
+    content["sha256"] = commitment(
         {name: value for name, value in content.items() if name != "sha256"}
     )
     write_manifest(made, content)

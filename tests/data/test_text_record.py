@@ -17,7 +17,8 @@ from dance_flwr.data.graphs.edges import EdgeTexts
 from dance_flwr.data.graphs.folder import read_folder, write_folder
 from dance_flwr.data.institution import write_whole
 from dance_flwr.data.prepare import prepare, text_bank
-from dance_flwr.data.text.bank import TextBank, load_slice
+from dance_flwr.data.text.bank import TextBank
+from dance_flwr.data.text.bank_slice import load_slice
 from dance_flwr.data.text_record import TextRecord
 from dance_flwr.errors import DataError
 

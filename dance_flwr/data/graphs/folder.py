@@ -1,8 +1,9 @@
 """Graph folders as this project writes them: a node table and an edge table in Parquet.
 
-`nodes.parquet` has the columns `id`, `text`, `label` and optionally `split` and `site`;
-`edges.parquet` has `source` and `target`, both node ids, and optionally a `text` and a `weight` of
-each row (`edge_attributes`). What others write is imported (`dance_flwr.data.imports`).
+`nodes.parquet` has the columns `id` and `text`, and optionally the others of `TextGraph.columns`:
+`label`, `split` and `site`; `edges.parquet` has `source` and `target`, both node ids, and
+optionally a `text` and a `weight` of each row (`edge_attributes`). What others write is imported
+(`dance_flwr.data.imports`).
 """
 
 import json
@@ -25,6 +26,7 @@ from dance_flwr.disk import atomic_path, create_folder
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
 
+_READ_ALWAYS = ("id", "text")
 NODES, EDGES = "nodes.parquet", "edges.parquet"
 # In the Parquet metadata: it marks our own tables, and keeps classes without a node.
 CLASSES_KEY = b"dance_flwr.class_names"
@@ -54,7 +56,7 @@ def read_folder(path: Path) -> TextGraph:
             f"dataset folder {str(path)!r} is missing; expected a folder with {NODES} and {EDGES}"
         )
     nodes, edges = parquet_table(path / NODES), parquet_table(path / EDGES, "edges")
-    names = ["id", *(n for n in ("label", "split", "site") if n in nodes.names)]
+    names = ["id", *(n for n in TextGraph.columns() if n in nodes.names and n not in _READ_ALWAYS)]
     parts: dict[str, list[Any]] = {name: [] for name in names}
     texts: list[str] = []
     for batch in nodes.batches([*names, "text"]):
@@ -91,7 +93,7 @@ def graph_of(
 
     Parameters
     ----------
-    columns : large_string arrays: `id`, and `label`, `split` and `site` if there are any
+    columns : large_string arrays: `id`, and the other columns of nodes but `text` if there are any
     edges : weights of an edge that is listed several times are summed, and all its texts kept
     classes : declared ones, with or without a node
     """
@@ -114,9 +116,13 @@ def graph_of(
         indices=csr[1],
         split=split,
         provenance=provenance,
-        site=np.array(columns["site"].to_pylist(), np.str_) if "site" in columns else None,
         weights=csr_weights(csr, *ends, edges.weight),
         edge_texts=None if edges.text is None else EdgeTexts.of(*ends, edges.text),
+        **{
+            attribute: np.array(columns[column].to_pylist(), np.str_)
+            for column, attribute in TextGraph.columns(plain=True).items()
+            if column in columns
+        },
     )
 
 
@@ -134,10 +140,12 @@ def write_folder(graph: TextGraph, path: Path) -> None:
         raise DataError(f"{path}: expected no tables but Parquet, found {others[0]}; remove it")
     names = np.array([*graph.class_names, None], dtype=object)  # UNLABELLED = -1 selects the last
     splits = np.array([name or None for name in SPLIT_NAMES], dtype=object)
-    columns = {"id": graph.ids.tolist(), "text": graph.texts}
-    columns |= {"label": names[graph.labels].tolist(), "split": splits[graph.split].tolist()}
-    if graph.site is not None:
-        columns["site"] = graph.site.tolist()
+    written = graph.per_node() | {"labels": names[graph.labels], "split": splits[graph.split]}
+    columns = {
+        column: values if isinstance(values := written[attribute], list) else values.tolist()
+        for column, attribute in graph.columns().items()
+        if attribute in written
+    }
     nodes = pa.table(columns, schema=pa.schema([(name, pa.string()) for name in columns]))
     nodes = nodes.replace_schema_metadata({CLASSES_KEY: json.dumps(graph.class_names).encode()})
     ids = pa.array(graph.ids.tolist(), pa.string())

@@ -1,8 +1,8 @@
 """`TextGraph`: an undirected text-attributed graph G = (V, A, S), checked on construction."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 class TextGraph:
     """An undirected graph whose nodes have texts and, where known, labels.
 
+    The metadata of an attribute with one entry per node names its column of a node table. From it
+    follow reading, writing, checking, slicing and joining. Strings of an attribute with the default
+    None are kept as they are: another column of this kind is one more line.
+
     Attributes
     ----------
     name : name of the graph in manifests and results
@@ -45,27 +49,25 @@ class TextGraph:
     """
 
     name: str
-    ids: NDArray[np.str_]
-    texts: list[str]
-    labels: NDArray[np.int64]
+    ids: NDArray[np.str_] = field(metadata={"column": "id"})
+    texts: list[str] = field(metadata={"column": "text"})
+    labels: NDArray[np.int64] = field(metadata={"column": "label"})
     class_names: tuple[str, ...]
     indptr: NDArray[np.int64]
     indices: NDArray[np.int64]
-    split: NDArray[np.uint8]
+    split: NDArray[np.uint8] = field(metadata={"column": "split"})
     provenance: dict[str, str] = field(default_factory=dict)
-    site: NDArray[np.str_] | None = None
+    site: NDArray[np.str_] | None = field(default=None, metadata={"column": "site"})
     weights: NDArray[np.float32] | None = None
     edge_texts: EdgeTexts | None = None
 
     def __post_init__(self) -> None:
         n = len(self.ids)
-        sizes = {"texts": len(self.texts), "labels": len(self.labels), "split": len(self.split)}
-        if self.site is not None:
-            sizes["sites"] = len(self.site)
-        for what, size in sizes.items():
-            if size != n:
+        for what, values in self.per_node().items():
+            if len(values) != n:
                 raise DataError(
-                    f"graph {self.name!r}: expected {n} {what}, one per node, found {size}"
+                    f"graph {self.name!r}: expected {n} entries of {what}, one per node, "
+                    f"found {len(values)}"
                 )
         if len(set(self.ids.tolist())) != n:  # a sixth of the time of np.unique
             raise DataError(
@@ -201,6 +203,25 @@ class TextGraph:
         """Number of undirected edges."""
         return len(self.indices) // 2
 
+    @classmethod
+    def columns(cls, *, plain: bool = False) -> dict[str, str]:
+        """Return column of a node table -> attribute.
+
+        Parameters
+        ----------
+        plain : only the optional columns whose strings are kept as they are
+        """
+        return {
+            entry.metadata["column"]: entry.name
+            for entry in fields(cls)
+            if "column" in entry.metadata and (entry.default is None or not plain)
+        }
+
+    def per_node(self) -> dict[str, Any]:
+        """Return attribute -> its entries, one per node, of every column that the graph has."""
+        present = {name: getattr(self, name) for name in self.columns().values()}
+        return {name: values for name, values in present.items() if values is not None}
+
     def subgraph(self, nodes: NDArray[np.int64], name: str) -> "TextGraph":
         """Return the induced subgraph on `nodes` ([m] int64 indices), in this order."""
         adjacency = self.adjacency()[nodes][:, nodes].tocsr()
@@ -208,17 +229,16 @@ class TextGraph:
         csr = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int64)
         place = np.full(self.num_nodes, -1)
         place[nodes] = np.arange(len(nodes))
-        return TextGraph(
+        rows = {
+            attribute: [values[i] for i in nodes] if isinstance(values, list) else values[nodes]
+            for attribute, values in self.per_node().items()
+        }
+        return replace(
+            self,
+            **rows,
             name=name,
-            ids=self.ids[nodes],
-            texts=[self.texts[i] for i in nodes],
-            labels=self.labels[nodes],
-            class_names=self.class_names,
             indptr=csr[0],
             indices=csr[1],
-            split=self.split[nodes],
-            provenance=self.provenance,
-            site=None if self.site is None else self.site[nodes],
             weights=induced_weights((self.indptr, self.indices), self.weights, csr, nodes),
             edge_texts=self.edge_texts and self.edge_texts.between(place),
         )

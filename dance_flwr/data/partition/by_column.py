@@ -9,18 +9,12 @@ from dance_flwr.errors import DataError
 
 
 def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
-    """Return each node's client, [n] int64: its site, by the column `site`."""
-    return column_assignment(graph, spec.clients, spec.max_client_nodes)
-
-
-def column_assignment(graph: TextGraph, clients: int, max_nodes: int = 0) -> NDArray[np.int64]:
     """Return each node's client, [n] int64; the `clients` largest sites take part.
 
-    With `max_nodes` above 0 they are the largest among the sites of at most so many nodes.
-
-    Of sites of equal size the first by name takes part; clients are numbered by the names of their
-    sites. A node of another site is `OUTSIDE`: an institution that is not in the federation neither
-    trains nor is tested, and no other institution holds its nodes.
+    With `max_client_nodes` they are the largest among the sites of at most so many nodes. Of sites
+    of equal size the first by name takes part; clients are numbered by the names of their sites. A
+    node of another site is `OUTSIDE`: an institution that is not in the federation neither trains
+    nor is tested, and no other institution holds its nodes.
 
     Raises
     ------
@@ -37,6 +31,7 @@ def column_assignment(graph: TextGraph, clients: int, max_nodes: int = 0) -> NDA
             "partition by-column: expected a site for every node, "
             f"found none for {graph.ids[empty[0]]!s}; fill it in"
         )
+    clients, max_nodes = spec.clients, spec.max_client_nodes
     sites, number, sizes = np.unique(graph.site, return_inverse=True, return_counts=True)
     small = np.flatnonzero(sizes <= max_nodes) if max_nodes else np.arange(len(sites))
     if not 1 <= clients <= len(small):

@@ -9,20 +9,13 @@ from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.partition.pack import Nodes, bfs_chunks, halve_until, pack, restrict
-from dance_flwr.data.partition.spec import PartitionSpec, check_clients
+from dance_flwr.data.partition.spec import PartitionSpec
 from dance_flwr.errors import DataError
 
 _SLACK = 1.2  # a community may exceed the mean client size by this factor before it is split
 
 
 def assign(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
-    """Return each node's client, [n] int64: communities, packed into clients of like size."""
-    return louvain_assignment(graph, spec.clients, spec.seed, spec.resolution)
-
-
-def louvain_assignment(
-    graph: TextGraph, clients: int, seed: int, resolution: float
-) -> NDArray[np.int64]:
     """Return each node's client ([n] int64): Louvain communities, the largest packed first.
 
     A community of more than L = max(1, floor(1.2 n / clients)) nodes is split first: by Louvain at
@@ -32,10 +25,9 @@ def louvain_assignment(
 
     Raises
     ------
-    DataError : `clients` is not in 1..n, or `resolution` is not a finite number above 0
+    DataError : `resolution` is not a finite number above 0
     """
-    n = graph.num_nodes
-    check_clients(clients, n)
+    n, clients, seed, resolution = graph.num_nodes, spec.clients, spec.seed, spec.resolution
     if not 0 < resolution < math.inf:
         raise DataError(
             f"partition resolution: expected a number above 0, found {resolution}; use 1.0"
@@ -44,13 +36,10 @@ def louvain_assignment(
     adjacency = graph.adjacency()
     communities = groups(louvain_labels(adjacency, seed, resolution))
     finer = max(1.0, 2 * resolution)  # far below 1, doubling would change nothing
-    pieces = [
-        piece
-        for nodes in communities
-        for piece in (
-            [nodes] if len(nodes) <= limit else _split_down(nodes, adjacency, limit, seed, finer)
-        )
-    ]
+    pieces: list[Nodes] = []
+    for nodes in communities:
+        fits = len(nodes) <= limit
+        pieces += [nodes] if fits else _split_down(nodes, adjacency, limit, seed, finer)
     return pack(halve_until(pieces, clients, adjacency), n, clients)
 
 

@@ -1,6 +1,5 @@
 """Manifests of partitions: counts, hashes of node ids, and a hash of the manifest itself."""
 
-import hashlib
 import json
 from dataclasses import fields
 from pathlib import Path
@@ -16,6 +15,7 @@ from dance_flwr.data.partition.report import label_counts, report
 from dance_flwr.data.partition.spec import OUTSIDE, REGIME, Partition, PartitionSpec, client_nodes
 from dance_flwr.disk import write_text
 from dance_flwr.errors import DataError
+from dance_flwr.fingerprint import commitment
 
 MANIFEST_VERSION = 2
 _FIELDS = (
@@ -59,27 +59,25 @@ def manifest(graph: TextGraph, partition: Partition) -> dict[str, Any]:
                     name or "none": int(splits[k, i]) for i, name in enumerate(SPLIT_NAMES)
                 },
                 "ids_sha256": ids_digest(graph.ids[client_nodes(partition, k)].tolist()),
-                # Absent where there are none: earlier manifests keep their sha256.
-                **_random_edges(row, partition.spec.random_edge_ratio),
-                **_site(graph, partition, k),
+                **_only_of_some(graph, partition, k, row),
             }
             for k, row in enumerate(figures["clients"])
         ],
         "report": figures,
     }
-    return {**content, "sha256": _digest(content)}
+    return {**content, "sha256": commitment(content)}
 
 
-def _random_edges(row: dict[str, Any], ratio: float) -> dict[str, int]:
-    """Return the number of edges that a client gets, if the partition adds any."""
-    return {"random_edges": random_edge_count(row["nodes"], row["edges"], ratio)} if ratio else {}
-
-
-def _site(graph: TextGraph, partition: Partition, k: int) -> dict[str, str]:
-    """Return the name of the site that a client is, if the partition is by sites."""
-    if partition.spec.method != "by-column" or graph.site is None:
-        return {}
-    return {"site": str(graph.site[client_nodes(partition, k)[0]])}
+def _only_of_some(
+    graph: TextGraph, partition: Partition, k: int, row: dict[str, Any]
+) -> dict[str, Any]:
+    # Absent where there are none: earlier manifests keep their sha256.
+    entries: dict[str, Any] = {}
+    if ratio := partition.spec.random_edge_ratio:
+        entries["random_edges"] = random_edge_count(row["nodes"], row["edges"], ratio)
+    if partition.spec.method == "by-column" and graph.site is not None:
+        entries["site"] = str(graph.site[client_nodes(partition, k)[0]])
+    return entries
 
 
 def reproduce(graph: TextGraph, content: dict[str, Any]) -> Partition:
@@ -140,15 +138,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"manifest {path}: expected version {MANIFEST_VERSION}, found {content['version']!r}; "
             "create the partition again"
         )
-    digest = _digest({name: value for name, value in content.items() if name != "sha256"})
+    digest = commitment({name: value for name, value in content.items() if name != "sha256"})
     if digest != content["sha256"]:
         raise DataError(
             f"manifest {path}: expected sha256 {content['sha256']}, found {digest}; it was altered"
         )
     return dict(content)
-
-
-def _digest(content: dict[str, Any]) -> str:
-    # Canonical: the layout of the file does not count.
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()

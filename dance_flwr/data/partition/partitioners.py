@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.graph import UNLABELLED, TextGraph
 from dance_flwr.data.partition.pack import fill_empty
-from dance_flwr.data.partition.spec import PartitionSpec, check_clients
+from dance_flwr.data.partition.spec import PartitionSpec
 from dance_flwr.errors import DataError
 
 _UNBALANCE = 30  # METIS counts in thousandths: a client may exceed the mean size by 3 %
@@ -17,33 +17,21 @@ _SEEDS = 2**31 - 1  # METIS keeps its seed in 32 signed bits
 
 
 def assign_random(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
-    """Return each node's client, [n] int64: drawn at random, in equal numbers."""
-    return random_assignment(graph, spec.clients, spec.seed)
-
-
-def random_assignment(graph: TextGraph, clients: int, seed: int) -> NDArray[np.int64]:
     """Return each node's client ([n] int64), drawn at random; sizes are equal to within one."""
-    check_clients(clients, graph.num_nodes)
     # A stream for each purpose: the split does not change with the partitioner.
-    generator = np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(b"assignment")]))
-    return generator.permutation(np.arange(graph.num_nodes, dtype=np.int64) % clients)
+    streams = np.random.SeedSequence([spec.seed, zlib.crc32(b"assignment")])
+    generator = np.random.default_rng(streams)
+    return generator.permutation(np.arange(graph.num_nodes, dtype=np.int64) % spec.clients)
 
 
 def assign_by_labels(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
-    """Return each node's client, [n] int64: classes in shares of a Dirichlet draw."""
-    return dirichlet_assignment(graph, spec.clients, spec.seed, spec.alpha)
-
-
-def dirichlet_assignment(
-    graph: TextGraph, clients: int, seed: int, alpha: float
-) -> NDArray[np.int64]:
     """Return each node's client ([n] int64): shares of each class drawn from Dirichlet(alpha).
 
     Every class has its own draw, and a client's count of a class is within one of its share.
     Unlabelled nodes are distributed evenly. A client without any node receives one from the
     largest client.
     """
-    check_clients(clients, graph.num_nodes)
+    clients, seed, alpha = spec.clients, spec.seed, spec.alpha
     if not 0 < alpha < math.inf:
         raise DataError(f"partition alpha: expected a number above 0, found {alpha}; use 1.0")
     generator = np.random.default_rng(
@@ -69,17 +57,12 @@ def dirichlet_assignment(
 
 
 def assign_by_metis(graph: TextGraph, spec: PartitionSpec) -> NDArray[np.int64]:
-    """Return each node's client, [n] int64: k-way cuts of few edges."""
-    return metis_assignment(graph, spec.clients, spec.seed)
-
-
-def metis_assignment(graph: TextGraph, clients: int, seed: int) -> NDArray[np.int64]:
     """Return each node's client ([n] int64) by METIS's k-way partitioning.
 
     METIS aims at sizes within 3 % of the mean, which it can miss on graphs of few nodes. A client
     that it leaves empty gets one node of the largest client.
     """
-    check_clients(clients, graph.num_nodes)
+    clients = spec.clients
     if clients == 1 or not len(graph.indices):  # METIS refuses a graph without edges
         return np.arange(graph.num_nodes, dtype=np.int64) % clients
     try:
@@ -89,7 +72,7 @@ def metis_assignment(graph: TextGraph, clients: int, seed: int) -> NDArray[np.in
             "partition metis: expected the package pymetis, found none; "
             "pip install 'dance-flwr[metis]'"
         ) from None
-    options = pymetis.Options(seed=seed % _SEEDS, ufactor=_UNBALANCE)
+    options = pymetis.Options(seed=spec.seed % _SEEDS, ufactor=_UNBALANCE)
     adjacency = pymetis.CSRAdjacency(graph.indptr, graph.indices)
     # Why not the default (decision 6): METIS draws from a generator of its own build, so clients
     # are the same on one platform only.

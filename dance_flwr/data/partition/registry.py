@@ -1,10 +1,12 @@
 """Create the partition of a specification with the partitioner that it names."""
 
+import math
+
 import numpy as np
 
 from dance_flwr.config.plugins import PARTITIONERS
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.partition.spec import OUTSIDE, Partition, PartitionSpec, check_regime
+from dance_flwr.data.partition.spec import OUTSIDE, REGIME, Partition, PartitionSpec
 from dance_flwr.data.partition.split import keep_labels, resolve_split
 from dance_flwr.errors import DataError
 
@@ -18,9 +20,7 @@ def make_partition(graph: TextGraph, spec: PartitionSpec) -> Partition:
     DataError : the seed is negative, a setting is invalid, or the partitioner leaves a client empty
     """
     assign = PARTITIONERS.get(spec.method)
-    if spec.seed < 0:
-        raise DataError(f"partition seed: expected an integer >= 0, found {spec.seed}")
-    check_regime(spec)
+    _check(spec, graph.num_nodes)
     assignment = assign(graph, spec)
     # A plug-in may leave a client empty, which nothing behind it expects.
     sizes = np.bincount(assignment[assignment != OUTSIDE], minlength=spec.clients)
@@ -35,3 +35,21 @@ def make_partition(graph: TextGraph, spec: PartitionSpec) -> Partition:
     return Partition(
         spec, assignment, keep_labels(split, graph.labels, spec.labels_per_class, spec.seed)
     )
+
+
+def _check(spec: PartitionSpec, nodes: int) -> None:
+    # Fewer sites than clients are refused by `by-column`, which names the sites.
+    if spec.method != "by-column" and not 1 <= spec.clients <= nodes:
+        raise DataError(
+            f"partition clients: expected 1..{nodes}, the number of nodes, found {spec.clients}"
+        )
+    if spec.seed < 0:
+        raise DataError(f"partition seed: expected an integer >= 0, found {spec.seed}")
+    values = spec.settings()
+    for name in REGIME:
+        value, share = values.get(name, 0), name == "foreign_text_ratio"
+        if not 0 <= value < (1 if share else math.inf):
+            raise DataError(
+                f"partition {name}: expected a number >= 0{' and < 1' if share else ''}, "
+                f"found {value}"
+            )

@@ -1,6 +1,5 @@
 """The specification of a partition, its result, and the nodes of a client."""
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -84,23 +83,3 @@ def client_nodes(partition: Partition, k: int) -> NDArray[np.int64]:
     if not 0 <= k < partition.spec.clients:
         raise DataError(f"client: expected a number in 0..{partition.spec.clients - 1}, found {k}")
     return np.flatnonzero(partition.assignment == k)
-
-
-def check_regime(spec: PartitionSpec) -> None:
-    """Check the settings of REGIME."""
-    values = spec.settings()
-    for name in REGIME:
-        value, share = values.get(name, 0), name == "foreign_text_ratio"
-        if not 0 <= value < (1 if share else math.inf):
-            raise DataError(
-                f"partition {name}: expected a number >= 0{' and < 1' if share else ''}, "
-                f"found {value}"
-            )
-
-
-def check_clients(clients: int, nodes: int) -> None:
-    """Check that there are 1 to `nodes` clients, so that each can have a node."""
-    if not 1 <= clients <= nodes:
-        raise DataError(
-            f"partition clients: expected 1..{nodes}, the number of nodes, found {clients}"
-        )

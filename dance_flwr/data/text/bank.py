@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,28 +16,16 @@ from dance_flwr.data.text.bank_index import (
     INDEX,
     BankIndex,
     append,
-    first_writer,
     index_line,
     one_writer,
     text_key,
 )
-from dance_flwr.data.text.bank_slice import META, BankSlice, load_slice, read_meta, save_slice
+from dance_flwr.data.text.bank_slice import META, BankSlice, read_meta
 from dance_flwr.data.text.chunking import CHUNKER_VERSION, Chunks, chunk_texts
 from dance_flwr.data.text.encoder import EncoderSpec, TextEncoder
 from dance_flwr.disk import atomic_file
 from dance_flwr.errors import DataError
 from dance_flwr.terminal import Bar, bar
-
-__all__ = [
-    "META",
-    "BankSlice",
-    "BankStats",
-    "TextBank",
-    "load_slice",
-    "read_meta",
-    "save_slice",
-    "text_key",
-]
 
 BLOCK_CHUNKS = 1024  # chunks per commit: the most work that a crash can lose
 
@@ -71,8 +58,8 @@ class TextBank:
     """An append-only store of chunk embeddings under `<root>/bank/<fingerprint[:16]>/`.
 
     Embeddings are committed before the index line that refers to them, so a crash leaves at most
-    unindexed rows, which the next writer removes. Any number of processes may encode and read at
-    the same time: only the write of a block is exclusive, and a text is written once.
+    unindexed rows, which the next writer removes. Any number of processes may read at the same
+    time, also while one encodes; another one that has texts to encode waits for it.
 
     Parameters
     ----------
@@ -143,14 +130,20 @@ class TextBank:
         begin = time.perf_counter()
         by_key = {text_key(text): text for text in texts}
         self._index.read()
-        missing = {key: text for key, text in by_key.items() if key not in self._index.entries}
-        done = self._encode(missing, progress) if missing else np.zeros(3, np.int64)
+        encoded = Chunks.none()
+        if by_key.keys() - self._index.entries.keys():
+            with one_writer(self.folder):
+                # Another process may have written some of them meanwhile.
+                self._index.repair()
+                known = self._index.entries
+                missing = {key: text for key, text in by_key.items() if key not in known}
+                encoded = self._encode(missing, progress)
         entries = self._index.entries
         return BankStats(
             texts_total=len(texts),
-            texts_encoded=int(done[0]),
-            chunks_encoded=int(done[1]),
-            tokens_encoded=int(done[2]),
+            texts_encoded=len(encoded.ptr) - 1,
+            chunks_encoded=len(encoded.tokens),
+            tokens_encoded=int(encoded.tokens.sum()),
             texts_truncated=sum(entries[text_key(text)]["cut"] for text in texts),
             seconds=time.perf_counter() - begin,
         )
@@ -191,63 +184,30 @@ class TextBank:
                 f"found {meta.get(wrong[0])!r}; remove the folder to encode again"
             )
 
-    def _encode(self, missing: Mapping[str, str], progress: bool) -> NDArray[np.int64]:
-        """Encode texts block by block; return the numbers of texts, chunks and tokens written."""
+    def _encode(self, missing: Mapping[str, str], progress: bool) -> Chunks:
+        """Encode texts block by block, each written before the next one; return their chunks."""
         if self._encoder is None:
             self._encoder = TextEncoder.from_spec(self.spec, self._device)
         keys, texts = list(missing), list(missing.values())
         chunks = chunk_texts(texts, self._encoder.tokenizer, self.chunk_tokens, self.max_chunks)
-        done = np.zeros(3, np.int64)
-        total = int(chunks.tokens.sum())
-        with (
-            # It counts tokens, as chunks differ in length.
-            bar("texts", total, "tokens", visible=progress) as shown,
-            first_writer(self.folder) as alone,
-        ):
-            for block in _blocks(chunks.ptr, in_order=alone):
-                self._index.read()
-                absent = [i for i in block if keys[i] not in self._index.entries]
-                shown.total = total = total - _tokens(chunks, block) + _tokens(chunks, absent)
-                rows = {i: slice(chunks.ptr[i], chunks.ptr[i + 1]) for i in absent}
-                parts = [texts[i][a:b] for i in absent for a, b in chunks.spans[rows[i]].tolist()]
-                lengths = [chunks.tokens[rows[i]] for i in absent]
-                if absent:
-                    vectors = self._encode_block(parts, np.concatenate(lengths), shown)
-                    done += self._commit(chunks, {i: keys[i] for i in absent}, vectors)
-        return done
-
-    def _commit(
-        self, chunks: Chunks, keys: Mapping[int, str], vectors: NDArray[np.float16]
-    ) -> NDArray[np.int64]:
-        """Append embeddings; return the numbers of texts, chunks and tokens appended, int64 [3].
-
-        Texts that another process appended meanwhile are left out.
-
-        Parameters
-        ----------
-        keys : number of a text in `chunks` -> its key, in the order of `vectors`
-        vectors : their chunks' embeddings, float16 [sum of chunks, dim]
-        """
-        with one_writer(self.folder):
-            if not (self.folder / META).is_file():
-                with atomic_file(self.folder / META, lasting=True) as file:
-                    file.write(json.dumps(self.meta, indent=1).encode())
-            self._check_meta()
-            self._index.repair()
-            row, lines, entries, begin, tokens = self._index.rows, [], [], 0, 0
-            for text, key in keys.items():
-                count = int(chunks.ptr[text + 1] - chunks.ptr[text])
-                if key not in self._index.entries:
-                    lines.append(index_line(key, row, chunks, text))
-                    entries.append(vectors[begin : begin + count])
-                    row, tokens = row + count, tokens + _tokens(chunks, [text])
-                begin += count
-            if lines:
-                append(self.folder / DATA, np.concatenate(entries).tobytes())
+        if not (self.folder / META).is_file():
+            with atomic_file(self.folder / META, lasting=True) as file:
+                file.write(json.dumps(self.meta, indent=1).encode())
+        self._check_meta()
+        # It counts tokens, as chunks differ in length.
+        with bar("texts", int(chunks.tokens.sum()), "tokens", visible=progress) as shown:
+            for block in _blocks(chunks.ptr):
+                rows = slice(chunks.ptr[block.start], chunks.ptr[block.stop])
+                owner = np.repeat(block, np.diff(chunks.ptr)[block.start : block.stop])
+                spans = zip(owner.tolist(), chunks.spans[rows].tolist(), strict=True)
+                parts = [texts[i][start:end] for i, (start, end) in spans]
+                vectors = self._encode_block(parts, chunks.tokens[rows], shown)
+                first = self._index.rows - chunks.ptr[block.start]
+                lines = [index_line(keys[i], int(first + chunks.ptr[i]), chunks, i) for i in block]
+                append(self.folder / DATA, vectors.tobytes())
                 append(self.folder / INDEX, b"".join(lines))
-            written = row - self._index.rows
-            self._index.read()
-        return np.array([len(lines), written, tokens])
+                self._index.read()
+        return chunks
 
     def _encode_block(
         self, parts: list[str], tokens: NDArray[np.int32], shown: Bar
@@ -264,21 +224,10 @@ class TextBank:
         return vectors
 
 
-def _blocks(ptr: NDArray[np.int64], in_order: bool) -> list[range]:
-    """Return ranges of texts with at least BLOCK_CHUNKS chunks; the last may have fewer.
-
-    Processes that encode the same texts at the same time share the work if all but one of them
-    take the blocks in an order of their own.
-    """
-    first, blocks = 0, []
+def _blocks(ptr: NDArray[np.int64]) -> Iterator[range]:
+    """Yield ranges of texts with at least BLOCK_CHUNKS chunks; the last may have fewer."""
+    first = 0
     while first < len(ptr) - 1:
         last = min(int(np.searchsorted(ptr, ptr[first] + BLOCK_CHUNKS)), len(ptr) - 1)
-        blocks.append(range(first, last))
+        yield range(first, last)
         first = last
-    if not in_order:
-        random.Random().shuffle(blocks)
-    return blocks
-
-
-def _tokens(chunks: Chunks, texts: Sequence[int]) -> int:
-    return sum(int(chunks.tokens[chunks.ptr[i] : chunks.ptr[i + 1]].sum()) for i in texts)

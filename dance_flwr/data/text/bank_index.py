@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from dance_flwr.disk import append_to, private_lock
 from dance_flwr.errors import DataError
 
 DATA, INDEX = "embeddings.f16", "index.jsonl"
-_PATIENCE = 1.0  # seconds to wait for another process's block before saying so
+_PATIENCE = 1.0  # seconds to wait for another process before saying so
 
 
 class BankIndex:
@@ -125,26 +125,14 @@ def append(path: Path, data: bytes) -> None:
 
 @contextmanager
 def one_writer(folder: Path) -> Iterator[None]:
-    """Hold the lock of a bank for a write; says so on stderr if it has to wait for long."""
+    """Hold the lock of a bank; says so on stderr if another process has it."""
     lock = private_lock(folder.with_suffix(".lock"))
     try:
         lock.acquire(timeout=_PATIENCE)
     except Timeout:
-        print(f"waiting: another process is writing the text bank {folder}", file=sys.stderr)
+        print(f"waiting: another process is encoding for the text bank {folder}", file=sys.stderr)
         lock.acquire()
     try:
         yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def first_writer(folder: Path) -> Iterator[bool]:
-    """Tell whether no other process is encoding for this bank, from start to end of the block."""
-    lock = private_lock(folder.with_suffix(".encoding.lock"))
-    with suppress(Timeout):
-        lock.acquire(timeout=0)
-    try:
-        yield lock.is_locked
     finally:
         lock.release()

@@ -17,10 +17,8 @@ from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.partition import (
     client_nodes,
-    louvain_assignment,
     make_partition,
     manifest,
-    random_assignment,
     read_manifest,
     resolve_split,
     stratified_split,
@@ -35,12 +33,17 @@ METHODS = sorted(
 )  # those that need neither sites nor an extra
 
 
+def louvain(graph, clients, seed, resolution):
+    spec = replace(SPEC, clients=clients, seed=seed, resolution=resolution)
+    return make_partition(graph, spec).assignment
+
+
 @given(
     case=graph_and_clients(), seed=st.integers(0, 5), resolution=st.sampled_from([0.1, 1.0, 3.0])
 )
 def test_louvain_covers_and_balances(case, seed, resolution):
     graph, clients = case
-    assignment = louvain_assignment(graph, clients, seed, resolution)
+    assignment = louvain(graph, clients, seed, resolution)
     assert assignment.shape == (graph.num_nodes,)
     assert assignment.dtype == np.int64
     sizes = np.bincount(assignment, minlength=clients)
@@ -49,7 +52,7 @@ def test_louvain_covers_and_balances(case, seed, resolution):
     limit = max(1, int(1.2 * graph.num_nodes / clients))
     assert sizes.max() - sizes.min() <= limit
     assert sizes.max() <= 2 * graph.num_nodes / clients
-    assert np.array_equal(assignment, louvain_assignment(graph, clients, seed, resolution))
+    assert np.array_equal(assignment, louvain(graph, clients, seed, resolution))
 
 
 @given(case=graph_and_clients(), method=st.sampled_from(METHODS), seed=st.integers(0, 3))
@@ -63,7 +66,7 @@ def test_client_parts_are_disjoint_and_cover(case, method, seed):
 
 def test_louvain_keeps_known_communities_whole():
     graph = cliques(6, 10)
-    assignment = louvain_assignment(graph, 3, 0, 1.0)
+    assignment = louvain(graph, 3, 0, 1.0)
     assert np.bincount(assignment).tolist() == [20, 20, 20]
     # connected_caveman rewires one edge of each clique, so its nodes stay together
     assert all(len(set(assignment[k * 10 : (k + 1) * 10])) == 1 for k in range(6))
@@ -72,7 +75,7 @@ def test_louvain_keeps_known_communities_whole():
 def test_one_large_community_is_split_along_its_inner_structure():
     graph = cliques(4, 8)
     # resolution near zero makes the ring one community, above any client's size
-    assignment = louvain_assignment(graph, 4, 0, 0.001)
+    assignment = louvain(graph, 4, 0, 0.001)
     assert np.bincount(assignment).tolist() == [8, 8, 8, 8]
     kept = manifest(graph, make_partition(graph, replace(SPEC, clients=4, resolution=0.001)))[
         "ratio_of_edges_kept"
@@ -82,12 +85,15 @@ def test_one_large_community_is_split_along_its_inner_structure():
 
 def test_a_clique_is_cut_into_chunks():
     graph = make_graph(30, nx.complete_graph(30).edges)
-    assert np.bincount(louvain_assignment(graph, 4, 0, 1.0)).tolist() == [8, 8, 7, 7]
+    assert np.bincount(louvain(graph, 4, 0, 1.0)).tolist() == [8, 8, 7, 7]
 
 
 def test_random_is_balanced_and_follows_the_seed():
     graph = make_graph(50, [])
-    one, again, other = (random_assignment(graph, 4, seed) for seed in (1, 1, 2))
+    one, again, other = (
+        make_partition(graph, replace(SPEC, method="random", clients=4, seed=seed)).assignment
+        for seed in (1, 1, 2)
+    )
     assert sorted(np.bincount(one)) == [12, 12, 13, 13]
     assert np.array_equal(one, again)
     assert not np.array_equal(one, other)
@@ -173,13 +179,6 @@ def test_tiny_cells_are_unbiased(size):
     assert abs((first == TRAIN).mean() - 0.6) < 0.045
 
 
-def test_the_split_follows_its_seed():
-    graph = make_graph(90, [])
-    assignment = np.zeros(90, np.int64)
-    one, other = (stratified_split(graph, assignment, RATIOS, seed) for seed in (0, 1))
-    assert not np.array_equal(one, other)
-
-
 def test_a_given_split_is_used_as_it_is():
     graph = make_graph(4, [])
     given_split = np.array([NO_SPLIT, TEST, TRAIN, TRAIN], np.uint8)
@@ -222,11 +221,6 @@ def test_ids_hash_follows_membership_and_order():
     )
     touched = int(partition.assignment[5])
     assert [k for k in range(3) if before[k] != after[k]] == [touched]
-
-
-def test_manifest_of_a_graph_without_edges_keeps_all_of_them():
-    graph = make_graph(6, [])
-    assert manifest(graph, make_partition(graph, SPEC))["ratio_of_edges_kept"] == 1.0
 
 
 def test_manifest_is_read_back(tmp_path):

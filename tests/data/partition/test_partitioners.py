@@ -17,17 +17,20 @@ from dance_flwr.config.plugins import PARTITIONERS
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.data.partition import (
     client_nodes,
-    column_assignment,
-    dirichlet_assignment,
     make_partition,
     manifest,
-    metis_assignment,
     report,
     reproduce,
 )
 from dance_flwr.data.partition.louvain import louvain_labels
 from dance_flwr.data.partition.pack import fill_empty
 from dance_flwr.errors import DataError
+
+
+def assigned(method, graph, clients, seed=0, **settings):
+    """Return what a partitioner itself answers."""
+    spec = replace(SPEC, method=method, clients=clients, seed=seed, **settings)
+    return PARTITIONERS.get(method)(graph, spec)
 
 
 def one_line(error) -> str:
@@ -40,11 +43,13 @@ def one_line(error) -> str:
 )
 def test_dirichlet_leaves_no_client_empty(case, seed, alpha):
     graph, clients = case
-    assignment = dirichlet_assignment(graph, clients, seed, alpha)
+    assignment = assigned("label-dirichlet", graph, clients, seed, alpha=alpha)
     assert assignment.dtype == np.int64
     assert np.bincount(assignment, minlength=clients).min() >= 1
     assert assignment.max() < clients
-    assert np.array_equal(assignment, dirichlet_assignment(graph, clients, seed, alpha))
+    assert np.array_equal(
+        assignment, assigned("label-dirichlet", graph, clients, seed, alpha=alpha)
+    )
 
 
 def test_a_smaller_alpha_skews_labels_more():
@@ -62,19 +67,19 @@ def test_a_smaller_alpha_skews_labels_more():
 
 def test_dirichlet_spreads_unlabelled_nodes_evenly():
     graph = make_graph(400, [], [-1] * 400)
-    assert np.bincount(dirichlet_assignment(graph, 4, 0, 0.1)).tolist() == [100] * 4
+    assert np.bincount(assigned("label-dirichlet", graph, 4, alpha=0.1)).tolist() == [100] * 4
 
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf")])
 def test_an_impossible_alpha_is_refused(alpha):
     with pytest.raises(DataError) as caught:
-        dirichlet_assignment(make_graph(4, []), 2, 0, alpha)
+        assigned("label-dirichlet", make_graph(4, []), 2, alpha=alpha)
     assert f"found {alpha}" in one_line(caught)
 
 
 def test_a_site_column_decides():
     graph = replace(make_graph(5, [(0, 1)]), site=np.array(["b", "a", "b", "c", "a"]))
-    assert column_assignment(graph, 3).tolist() == [1, 0, 1, 2, 0]
+    assert assigned("by-column", graph, 3).tolist() == [1, 0, 1, 2, 0]
     partition = make_partition(graph, replace(SPEC, method="by-column", clients=3))
     assert graph.subgraph(client_nodes(partition, 1), "k").site.tolist() == ["b", "b"]
 
@@ -90,7 +95,7 @@ def test_a_site_column_decides():
 def test_sites_that_do_not_fit_are_refused(site, clients, said):
     graph = replace(make_graph(3, []), site=None if site is None else np.array(site))
     with pytest.raises(DataError) as caught:
-        column_assignment(graph, clients)
+        assigned("by-column", graph, clients)
     assert said in one_line(caught)
 
 
@@ -98,9 +103,9 @@ def test_the_largest_sites_take_part_and_the_others_stay_outside():
     """Equal sizes: the first name; clients are numbered by name, as with all sites."""
     site = np.array(["d", "b", "d", "c", "a", "c", "b", "e"])
     graph = replace(make_graph(8, []), site=site)
-    assert column_assignment(graph, 2).tolist() == [-1, 0, -1, 1, -1, 1, 0, -1]
-    assert column_assignment(graph, 4).tolist() == [3, 1, 3, 2, 0, 2, 1, -1]
-    assert column_assignment(graph, 5).min() == 0
+    assert assigned("by-column", graph, 2).tolist() == [-1, 0, -1, 1, -1, 1, 0, -1]
+    assert assigned("by-column", graph, 4).tolist() == [3, 1, 3, 2, 0, 2, 1, -1]
+    assert assigned("by-column", graph, 5).min() == 0
 
 
 def test_figures_are_of_the_nodes_that_take_part_and_say_what_is_outside():
@@ -134,7 +139,7 @@ def test_a_split_of_the_data_does_not_reach_nodes_outside():
 
 
 def test_sites_of_other_nodes_are_refused():
-    with pytest.raises(DataError, match="expected 3 sites"):
+    with pytest.raises(DataError, match="expected 3 entries of site"):
         replace(make_graph(3, []), site=np.array(["a"]))
 
 
@@ -147,9 +152,9 @@ def test_a_partitioner_that_leaves_a_client_empty_is_refused(monkeypatch):
     assert "expected 2 clients with nodes, found 1" in one_line(caught)
 
 
-@given(assigned=st.lists(st.integers(0, 7), min_size=8, max_size=30))
-def test_empty_clients_are_filled_and_others_disturbed_least(assigned):
-    before = np.array(assigned, np.int64)
+@given(before=st.lists(st.integers(0, 7), min_size=8, max_size=30))
+def test_empty_clients_are_filled_and_others_disturbed_least(before):
+    before = np.array(before, np.int64)
     after = fill_empty(before, 8)
     assert np.bincount(after, minlength=8).min() >= 1
     assert (before != after).sum() == 8 - len(np.unique(before))
@@ -159,22 +164,22 @@ def test_empty_clients_are_filled_and_others_disturbed_least(assigned):
 def test_metis_leaves_no_client_empty(case, seed):
     pytest.importorskip("pymetis")
     graph, clients = case
-    assignment = metis_assignment(graph, clients, seed)
+    assignment = assigned("metis", graph, clients, seed)
     assert assignment.dtype == np.int64
     assert np.bincount(assignment, minlength=clients).min() >= 1
-    assert np.array_equal(assignment, metis_assignment(graph, clients, seed))
+    assert np.array_equal(assignment, assigned("metis", graph, clients, seed))
 
 
 def test_metis_keeps_cliques_whole():
     pytest.importorskip("pymetis")
-    assignment = metis_assignment(cliques(8, 10), 4, 0)
+    assignment = assigned("metis", cliques(8, 10), 4)
     assert np.bincount(assignment).tolist() == [20] * 4
 
 
 def test_a_missing_metis_is_said_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "pymetis", None)
     with pytest.raises(DataError) as caught:
-        metis_assignment(cliques(3, 4), 2, 0)
+        assigned("metis", cliques(3, 4), 2)
     assert "pip install 'dance-flwr[metis]'" in one_line(caught)
 
 

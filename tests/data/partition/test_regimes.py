@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 from support.partitions import SPEC, cliques, make_graph
 
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
-from dance_flwr.data.partition import (
-    client_nodes,
-    column_assignment,
-    make_partition,
-    manifest,
-    reproduce,
-)
+from dance_flwr.data.partition import client_nodes, make_partition, manifest, reproduce
 from dance_flwr.data.partition.split import keep_labels
 from dance_flwr.errors import DataError
 
@@ -162,11 +156,12 @@ def test_sites_above_the_limit_take_no_part():
     site = np.repeat(["a", "b", "c", "d", "e"], [4, 3, 2, 2, 1])
     graph = replace(make_graph(12, []), site=site)
     clients = np.repeat([-1, 0, 1, -1, -1], [4, 3, 2, 2, 1]).tolist()
-    assert column_assignment(graph, 2, 3).tolist() == clients
-    assert np.array_equal(column_assignment(graph, 2, 4), column_assignment(graph, 2))
+    by_sites = replace(SPEC, method="by-column", clients=2)
+    limited = make_partition(graph, replace(by_sites, max_client_nodes=3))
+    assert limited.assignment.tolist() == clients
+    assert [client_nodes(limited, k).tolist() for k in (0, 1)] == [[4, 5, 6], [7, 8]]
+    all_fit = make_partition(graph, replace(by_sites, max_client_nodes=4))
+    assert np.array_equal(all_fit.assignment, make_partition(graph, by_sites).assignment)
     with pytest.raises(DataError) as caught:
-        column_assignment(graph, 4, 2)
+        make_partition(graph, replace(by_sites, clients=4, max_client_nodes=2))
     assert "sites of at most 2 nodes, 3, found 4; set clients to 3 or fewer" in str(caught.value)
-    spec = replace(SPEC, method="by-column", clients=2, max_client_nodes=3)
-    partition = make_partition(graph, spec)
-    assert [client_nodes(partition, k).tolist() for k in (0, 1)] == [[4, 5, 6], [7, 8]]

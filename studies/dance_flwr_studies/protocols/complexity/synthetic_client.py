@@ -17,7 +17,7 @@ from dance_flwr.data.card import ClientCard
 from dance_flwr.data.digests import write_card
 from dance_flwr.data.graphs.codes import NO_SPLIT, TRAIN, ids_digest
 from dance_flwr.data.graphs.graph import csr_from_pairs
-from dance_flwr.data.text.bank import META
+from dance_flwr.data.text.bank_slice import META
 from dance_flwr.disk import atomic_path, write_json
 from dance_flwr.llm.config import LlmConfig
 from dance_flwr.nn.model import ModelShape
