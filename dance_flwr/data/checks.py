@@ -184,7 +184,6 @@ def _tokenizer(path: Path) -> "Tokenizer":
 def _unread(
     text: str, tokens: Sequence[str], offsets: Sequence[tuple[int, int]], unknown: str | None
 ) -> set[int]:
-    """Return the places of the letters that are unread."""
     places: set[int] = set()
     last = -1
     for token, (start, end) in zip(tokens, offsets, strict=True):

@@ -3,7 +3,7 @@
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shlex import quote
@@ -35,33 +35,23 @@ class Agreement:
     chunk_tokens, max_chunks, chunker_version : settings of the chunker
     protocol : number of the messages and of the state of runs
     dance_flwr, flwr : versions of the two packages
+
+    The metadata of an attribute is its key in the file, behind its table.
     """
 
-    class_names: tuple[str, ...]
-    text_width: int
-    encoder: str
-    encoder_sha256: str
-    chunk_tokens: int
-    max_chunks: int
-    chunker_version: int
-    protocol: int
-    dance_flwr: str
-    flwr: str
+    class_names: tuple[str, ...] = field(metadata={"key": "class-names"})
+    text_width: int = field(metadata={"key": "text-width"})
+    encoder: str = field(metadata={"key": "encoder.name"})
+    encoder_sha256: str = field(metadata={"key": "encoder.sha256"})
+    chunk_tokens: int = field(metadata={"key": "chunks.tokens"})
+    max_chunks: int = field(metadata={"key": "chunks.most-per-node"})
+    chunker_version: int = field(metadata={"key": "chunks.version"})
+    protocol: int = field(metadata={"key": "software.protocol"})
+    dance_flwr: str = field(metadata={"key": "software.dance-flwr"})
+    flwr: str = field(metadata={"key": "software.flwr"})
 
 
-# Key of each attribute in the file, behind its table.
-_KEYS = {
-    "class_names": "class-names",
-    "text_width": "text-width",
-    "encoder": "encoder.name",
-    "encoder_sha256": "encoder.sha256",
-    "chunk_tokens": "chunks.tokens",
-    "max_chunks": "chunks.most-per-node",
-    "chunker_version": "chunks.version",
-    "protocol": "software.protocol",
-    "dance_flwr": "software.dance-flwr",
-    "flwr": "software.flwr",
-}
+_KEYS = {entry.name: entry.metadata["key"] for entry in fields(Agreement)}
 
 
 def agree(folder: Path) -> Agreement:
@@ -156,20 +146,20 @@ def read_agreement(path: Path) -> Agreement:
             "use the dance-flwr of the server operator"
         )
     values: dict[str, Any] = {}
-    for field in fields(Agreement):
-        table, _, key = _KEYS[field.name].rpartition(".")
+    for entry in fields(Agreement):
+        table, _, key = _KEYS[entry.name].rpartition(".")
         place = content.get(table, {}) if table else content
         value = place.get(key) if isinstance(place, dict) else None
-        kind = list if field.name == "class_names" else field.type
+        kind = list if entry.name == "class_names" else entry.type
         # By `type`, as a bool is an int for isinstance.
         if type(value) is not kind or (
             kind is list and not all(isinstance(name, str) for name in value)
         ):
             expected = "a list of strings" if kind is list else kind.__name__  # type: ignore[union-attr]
             raise UserError(
-                f"{path}: expected {expected} as {_KEYS[field.name]}, found {value!r}; {_AGAIN}"
+                f"{path}: expected {expected} as {_KEYS[entry.name]}, found {value!r}; {_AGAIN}"
             )
-        values[field.name] = tuple(value) if kind is list else value
+        values[entry.name] = tuple(value) if kind is list else value
     return Agreement(**values)
 
 

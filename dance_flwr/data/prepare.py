@@ -198,7 +198,6 @@ def _warn_unread(texts: list[str], bank: TextBank, log: Log) -> None:
 
 @contextmanager
 def _exclusive(folder: Path, log: Log) -> Iterator[None]:
-    """Hold the lock of a partition that is made; say so where another run holds it."""
     lock = private_lock(folder.parent / f".{folder.name}.lock")
     try:
         lock.acquire(timeout=0)

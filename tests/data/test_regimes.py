@@ -45,7 +45,7 @@ def test_the_name_of_a_partition_says_its_regime_and_stays_without_one(run_confi
 
     def name(**keys):
         keys = {"data": "toy", "clients": 5, **keys}
-        return preparation._folder(run_config(**keys), bank).name
+        return preparation.partition_folder(run_config(**keys), bank).name
 
     assert name() == "toy-louvain-5-seed0-56610724057f"
     assert name(**REGIME).startswith("toy-louvain-5-seed0-labels4-foreign0.5-edges0.5-")
@@ -105,10 +105,6 @@ def test_foreign_text_crosses_clients(sites):
     foreign = mixed[0].chunk_sha256[foreign_chunks(mixed[0].folder)]
     inside = np.mean([row.tobytes() in held for row in foreign])
     assert 0.1 < inside < 0.7  # a third of the nodes
-
-
-def test_without_a_mixture_no_chunk_is_foreign(sites):
-    assert not (sites[0][0].folder / "arrays" / "chunk_foreign.npy").exists()
 
 
 def test_random_edges_are_in_the_tables_and_in_the_arrays(sites):

@@ -12,7 +12,7 @@ from dance_flwr.config.tree import parse
 from dance_flwr.data.card import read_card, read_texts
 from dance_flwr.data.client_folder import encode_client
 from dance_flwr.data.digests import check_files
-from dance_flwr.data.edge_spans import EdgeSpans, edge_spans
+from dance_flwr.data.edge_spans import edge_spans
 from dance_flwr.data.graphs.edges import EdgeTexts
 from dance_flwr.data.graphs.folder import read_folder, write_folder
 from dance_flwr.data.institution import write_whole
@@ -192,14 +192,6 @@ def test_foreign_texts_are_refused_with_texts_of_edges(relations, run_config):
     config = run_config(data=str(relations[0]), foreign_text_ratio=0.5)
     with pytest.raises(DataError, match="expected a graph without texts of edges, found"):
         prepare(config)
-
-
-def test_spans_are_read_as_they_were_written(tmp_path):
-    spans = TextRecord.of(["a", "b"], edges((0, 1, "x"), (1, 0, "yy"))).spans
-    spans.write(tmp_path, ["first", "second"])
-    again = EdgeSpans.read(tmp_path)
-    for name in ("node", "start", "end", "other", "edge"):
-        assert (getattr(again, name) == getattr(spans, name)).all()
 
 
 def test_equal_weights_and_no_texts_change_no_other_file(tiny, run_config, tmp_path):

@@ -81,11 +81,11 @@ class Dataset:
     nodes: int
     edges: int
     classes: int
-    split: tuple[float, float, float]
-    text: str
-    licence: str
-    layout: str
     files: tuple[RemoteFile, ...]
+    split: tuple[float, float, float] = (0.6, 0.2, 0.2)
+    text: str = "title and abstract of the paper"
+    licence: str = "MIT (collection); texts by their authors"
+    layout: str = "pyg"
     counting: str = BOTH_WAYS
     official: bool = False
     inductive: bool = False
@@ -106,11 +106,8 @@ class Dataset:
     def check(self, counts: dict[str, int]) -> None:
         """Compare a graph's counts with those of the paper, and refuse one without texts."""
         edges = self.edge_counts(counts)
-        same = (counts["nodes"], counts["classes"]) == (
-            self.nodes,
-            self.classes,
-        ) and self.edges in edges
-        if not same:
+        same = (counts["nodes"], counts["classes"]) == (self.nodes, self.classes)
+        if not same or self.edges not in edges:
             raise DataError(
                 f"{self.name}: expected {self.nodes} nodes, {self.edges} edges ({self.counting}) "
                 f"and {self.classes} classes as in the paper's table, found {counts['nodes']} "
@@ -124,119 +121,82 @@ class Dataset:
             )
 
 
-_MIT = "MIT (collection); texts by their authors"
 _BED = "xxwu/LLMNodeBed"
 _TAG = "Graph-COM/Text-Attributed-Graphs"
 _WIKICS = "https://github.com/pmernyei/wiki-cs-dataset/raw/master/dataset/"
 _TAPE = "https://github.com/XiaoxinHe/TAPE"
 _OGB = "https://snap.stanford.edu/ogb/data/"
-_PAPER = "title and abstract of the paper"
-
-
-def _bed(name: str) -> tuple[RemoteFile, ...]:
-    return (RemoteFile(f"{name}.pt", repo=_BED),)
-
 
 _ROWS = (
-    Dataset("cora", 2708, 10556, 7, (0.6, 0.2, 0.2), _PAPER, _MIT, "pyg", _bed("cora")),
-    Dataset("citeseer", 3186, 8450, 6, (0.6, 0.2, 0.2), _PAPER, _MIT, "pyg", _bed("citeseer")),
+    Dataset("cora", 2708, 10556, 7, (RemoteFile("cora.pt", repo=_BED),)),
+    Dataset("citeseer", 3186, 8450, 6, (RemoteFile("citeseer.pt", repo=_BED),)),
     Dataset(
-        "wikics",
-        11701,
-        431726,
-        10,
-        (0.05, 0.225, 0.5),
-        "title and tokens of the article",
-        "MIT",
-        "wikics",
+        *("wikics", 11701, 431726, 10),
         tuple(RemoteFile(name, url=_WIKICS + name) for name in ("data.json", "metadata.json")),
+        split=(0.05, 0.225, 0.5),
+        text="title and tokens of the article",
+        licence="MIT",
+        layout="wikics",
         official=True,
         remark="20 official masks, chosen with --split-index; "
         "the printed count includes each self loop once",
     ),
     Dataset(
-        "arxiv2023",
-        46198,
-        38863,
-        38,
-        (0.63, 0.2, 0.17),
-        _PAPER,
-        "MIT (collection); texts by their authors",
-        "tape",
+        *("arxiv2023", 46198, 38863, 38),
         (
             RemoteFile(
                 "dataset/arxiv_2023/graph.pt", url=f"{_TAPE}/raw/main/dataset/arxiv_2023/graph.pt"
             ),
             RemoteFile("paper_info.csv", page=f"{_TAPE} (arxiv_2023_orig, a link in its README)"),
         ),
+        split=(0.63, 0.2, 0.17),
+        layout="tape",
         counting=ONE_WAY,
         remark="paper_info.csv has no direct download and must be put in place by hand",
     ),
     Dataset(
-        "instagram",
-        11339,
-        144010,
-        2,
-        (0.1, 0.1, 0.8),
-        "profile of the user",
-        _MIT,
-        "pyg",
-        _bed("instagram"),
+        *("instagram", 11339, 144010, 2),
+        (RemoteFile("instagram.pt", repo=_BED),),
+        split=(0.1, 0.1, 0.8),
+        text="profile of the user",
         inductive=True,
     ),
     Dataset(
-        "reddit",
-        33434,
-        269442,
-        2,
-        (0.1, 0.1, 0.8),
-        "last 3 posts of the user",
-        _MIT,
-        "pyg",
-        _bed("reddit"),
+        *("reddit", 33434, 269442, 2),
+        (RemoteFile("reddit.pt", repo=_BED),),
+        split=(0.1, 0.1, 0.8),
+        text="last 3 posts of the user",
         inductive=True,
     ),
     Dataset(
-        "ratings",
-        24492,
-        186100,
-        5,
-        (0.25, 0.25, 0.5),
-        "name of the product",
-        "none stated",
-        "pyg",
+        *("ratings", 24492, 186100, 5),
         (RemoteFile("ratings.pt", repo="zkchen/tsgfm"),),
+        split=(0.25, 0.25, 0.5),
+        text="name of the product",
+        licence="none stated",
         remark="names only: versions with review texts leak the label; "
         "the path on the hub is not confirmed",
     ),
     Dataset(
-        "children",
-        76875,
-        1162522,
-        24,
-        (0.6, 0.2, 0.2),
-        "name and description of the book",
-        "Apache-2.0 (collection); texts by their authors",
-        "pyg+texts",
+        *("children", 76875, 1162522, 24),
         tuple(
             RemoteFile(f"bookchild/{name}", repo=_TAG)
             for name in ("processed_data.pt", "raw_texts.pt", "categories.csv")
         ),
+        text="name and description of the book",
+        licence="Apache-2.0 (collection); texts by their authors",
+        layout="pyg+texts",
         counting=ONE_WAY,
     ),
     Dataset(
-        "ogbn-arxiv",
-        169343,
-        1166243,
-        40,
-        (0.54, 0.18, 0.28),
-        _PAPER,
-        "ODC-BY",
-        "ogbn",
+        *("ogbn-arxiv", 169343, 1166243, 40),
         (
             RemoteFile("arxiv.zip", url=_OGB + "nodeproppred/arxiv.zip"),
             RemoteFile("titleabs.tsv.gz", url=_OGB + "misc/ogbn_arxiv/titleabs.tsv.gz"),
         ),
+        split=(0.54, 0.18, 0.28),
+        licence="ODC-BY",
+        layout="ogbn",
         counting=ARCS,
         official=True,
         remark="not in the paper; the official split is by year",

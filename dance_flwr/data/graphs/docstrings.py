@@ -76,6 +76,5 @@ def _see_also(body: str) -> set[str]:
 
 
 def _role_target(content: str) -> str:
-    """Return the target of a role: `text <target>`, `~target` or `target()`."""
     shown, bracket, target = content.partition("<")
     return (target.rstrip("> ") if bracket else shown).strip().lstrip("~.!").removesuffix("()")

@@ -19,7 +19,6 @@ _SHOWN = 200  # characters of the names in a message
 
 
 def _half_of_memory() -> int:
-    """Return half of the memory that this process may use, in bytes."""
     import psutil
 
     total = int(psutil.virtual_memory().total)

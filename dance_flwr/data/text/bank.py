@@ -172,7 +172,6 @@ class TextBank:
         return BankSlice(embeddings, spans.reshape(-1, 2), tokens, ptr)
 
     def _check_meta(self) -> None:
-        """Compare bank.json with this bank, if there is one."""
         if not (self.folder / META).is_file():
             return
         meta = read_meta(self.folder)

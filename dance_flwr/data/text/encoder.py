@@ -26,17 +26,6 @@ from dance_flwr.data.text.encoder_files import (
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
 
-__all__ = [
-    "DEFAULT_ENCODER",
-    "DEFAULT_SHA256",
-    "EncoderSpec",
-    "TextEncoder",
-    "bfloat16_supported",
-    "loaded",
-    "resolve_encoder",
-    "resolve_local",
-]
-
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 _BATCH = 32
@@ -138,14 +127,11 @@ def resolve_encoder(
 def resolve_local(name: str, precision: str, expected_sha256: str = "") -> EncoderSpec:
     """Resolve an encoder on this machine, once per process; nothing is downloaded."""
     is_hub_id = HUB_ID.fullmatch(name) and not Path(name).is_dir()
-    local = _cached(name) if is_hub_id else name
-    return resolve_encoder(local, precision, expected_sha256)
+    if is_hub_id:
+        from huggingface_hub import snapshot_download
 
-
-def _cached(name: str) -> str:
-    from huggingface_hub import snapshot_download
-
-    return snapshot_download(name, local_files_only=True)
+        name = snapshot_download(name, local_files_only=True)
+    return resolve_encoder(name, precision, expected_sha256)
 
 
 def bfloat16_supported(device: str = "cpu") -> bool:
@@ -234,20 +220,10 @@ def loaded(spec: EncoderSpec) -> TextEncoder:
 
 @contextmanager
 def _loading(spec: EncoderSpec) -> Iterator[None]:
-    """Hide the libraries' notes, and say in one line why they load no model from the files."""
-    try:
-        with _quiet():
-            yield
-    except ValueError as error:
-        raise DataError(
-            f"encoder {spec.name!r}: expected a model that this program can load without code of "
-            f"its own, found: {' '.join(str(error).split())}; use another model folder"
-        ) from error
+    """Hide bars and notes of the model libraries, but not errors and missing weights.
 
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide progress bars and notes of the model libraries, but not errors and missing weights."""
+    Why they load no model from the files is said in one line.
+    """
     model_logging: Any = importlib.import_module("transformers.utils.logging")
 
     def keep(record: logging.LogRecord) -> bool:
@@ -261,6 +237,11 @@ def _quiet() -> Iterator[None]:
         handler.addFilter(keep)
     try:
         yield
+    except ValueError as error:
+        raise DataError(
+            f"encoder {spec.name!r}: expected a model that this program can load without code of "
+            f"its own, found: {' '.join(str(error).split())}; use another model folder"
+        ) from error
     finally:
         for handler in handlers:
             handler.removeFilter(keep)

@@ -121,23 +121,6 @@ def test_integer_ids_match_across_formats(tmp_path):
     assert graph.labels.tolist() == [1, 0]
 
 
-def test_csv_keeps_leading_zeros_and_date_like_ids(tmp_path):
-    (tmp_path / "nodes.csv").write_text("id,text,label\n007,t,01\n7,u,1\n2020-01-01,v,\n")
-    (tmp_path / "edges.csv").write_text("source,target\n007,7\n")
-    graph = read_graph(tmp_path)
-    assert graph.ids.tolist() == ["007", "7", "2020-01-01"]
-    assert graph.class_names == ("01", "1")
-
-
-def test_bom_windows_line_ends_and_quoted_newlines(tmp_path):
-    text = '\ufeffid,text,label\r\na,"one, ""two""\nthree",x\r\nb,plain,x\r\n'
-    (tmp_path / "nodes.csv").write_bytes(text.encode())
-    (tmp_path / "edges.csv").write_bytes("\ufeffsource,target\r\na,b\r\n".encode())
-    graph = read_graph(tmp_path)
-    assert graph.texts == ['one, "two"\nthree', "plain"]
-    assert (graph.ids.tolist(), graph.class_names, graph.num_edges) == (["a", "b"], ("x",), 1)
-
-
 def test_a_text_longer_than_a_csv_block_is_read(tmp_path):
     long = "word " * 600_000
     (tmp_path / "nodes.csv").write_text(f"id,text,label\na,{long},x\nb,short,x\n")
@@ -334,13 +317,6 @@ def test_only_a_partition_by_sites_needs_the_site_of_every_node(tmp_path):
         assert made.assignment.tolist() == [0, 0]
         with pytest.raises(DataError, match="expected a site for every node, found none for b"):
             make_partition(graph, PartitionSpec("by-column", 1, 0, 1.0, 0.6, 0.2, 0.2))
-
-
-def test_an_import_keeps_the_site_column(tmp_path):
-    (tmp_path / "nodes.csv").write_text("id,text,label,site\na,one,x,north\nb,two,y,south\n")
-    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
-    import_graph([tmp_path], "sites", tmp_path / "root", Options(), ())
-    assert load_graph("sites", tmp_path / "root").site.tolist() == ["north", "south"]
 
 
 def test_a_name_stays_a_name_beside_a_folder_of_that_name(tmp_path, monkeypatch):

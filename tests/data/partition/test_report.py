@@ -61,20 +61,6 @@ def test_known_skew():
     assert [row["unlabelled"] for row in figures["clients"]] == [0, 0, 2]
 
 
-def test_the_report_is_in_the_manifest():
-    graph = cliques(6, 10)
-    partition = make_partition(graph, SPEC)
-    content = manifest(graph, partition)
-    assert content["report"] == report(graph, partition)
-    assert content["spec"]["alpha"] == 1.0
-
-
-def test_a_manifest_gives_its_clients_again():
-    graph = cliques(6, 10)
-    content = json.loads(json.dumps(manifest(graph, make_partition(graph, SPEC))))
-    assert manifest(graph, reproduce(graph, content)) == content
-
-
 @pytest.mark.parametrize(
     ("other", "said"),
     [
@@ -94,11 +80,3 @@ def test_other_data_are_refused(other, said):
         reproduce(other(graph), content)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_spec_of_another_version_is_refused():
-    graph = cliques(6, 10)
-    content = manifest(graph, make_partition(graph, SPEC))
-    del content["spec"]["alpha"]
-    with pytest.raises(DataError, match="expected the keys alpha"):
-        reproduce(graph, content)

@@ -99,12 +99,6 @@ def test_auto_is_float32_without_bfloat16(monkeypatch):
     assert resolve_encoder(DEFAULT_ENCODER).precision == "float32"
 
 
-def test_spec_agrees_with_the_loaded_encoder(encoder):
-    assert resolve_encoder(DEFAULT_ENCODER, "float32").fingerprint == encoder.fingerprint
-    assert encoder.spec.weights_sha256 == DEFAULT_SHA256
-    assert encoder.spec.max_seq_tokens == 256 and encoder.tokenizer.is_fast
-
-
 def test_fingerprint_loads_no_model_and_import_is_cheap():
     code = (
         "import sys; from dance_flwr.data.text import encoder as e;"

@@ -130,16 +130,6 @@ def test_texts_of_one_chunk_and_an_empty_text():
     assert mixed.foreign.sum() == 2
 
 
-def test_foreign_text_is_coherent():
-    """24 foreign chunks of texts of 8 come from three or, at most by chance, fewer texts."""
-    _, part = made_up([8] * 50)
-    mixture = mix(part.ptr, 0.75, 0)
-    owner = mixture.rows // 8
-    for node, (a, b) in enumerate(pairwise(mixture.ptr.tolist())):
-        sources, counts = np.unique(owner[a:b][owner[a:b] != node], return_counts=True)
-        assert len(sources) <= 3 and (counts % 8 == 0).all()
-
-
 def test_the_chunks_of_a_node_are_shuffled():
     _, part = made_up([8] * 50)
     mixture = mix(part.ptr, 0.5, 0)
