@@ -11,7 +11,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
@@ -122,6 +122,23 @@ def private_lock(path: Path, timeout: float = -1) -> "FileLock":
 
     create_folder(path.parent)
     return FileLock(path, timeout=timeout, mode=PRIVATE_FILE)
+
+
+@contextmanager
+def awaited_lock(path: Path, patience: float, say: Callable[[], object]) -> Iterator[None]:
+    """Hold the lock in this file; where another process still has it after some seconds, `say`."""
+    from filelock import Timeout
+
+    lock = private_lock(path)
+    try:
+        lock.acquire(timeout=patience)
+    except Timeout:
+        say()
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def append_to(path: Path, *, new: bool = True) -> BinaryIO:

@@ -147,10 +147,9 @@ def agreeing_edges(
 
 def _lengths(texts: Float[Tensor, "n d"]) -> Float[Tensor, "n"]:
     """|t_u|, at least a tiny number, so that an empty text may be divided by it; [n] float32."""
-    blocks = torch.split(texts, 16 * _NODES_PER_BLOCK)
-    return torch.cat([_exact(block).norm(dim=1) for block in blocks]).clamp(min=1e-12)
-
-
-def _exact(block: Tensor) -> Tensor:
-    # Squares of float16 lose digits.
-    return block.float() if block.dtype == torch.float16 else block
+    parts = []
+    for block in torch.split(texts, 16 * _NODES_PER_BLOCK):
+        # Squares of float16 lose digits.
+        exact = block.float() if block.dtype == torch.float16 else block
+        parts.append(exact.norm(dim=1))
+    return torch.cat(parts).clamp(min=1e-12)

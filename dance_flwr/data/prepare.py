@@ -3,15 +3,12 @@
 import glob
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import Timeout
 from numpy.typing import NDArray
 
 from dance_flwr.config.outputs import check_folder
@@ -34,7 +31,7 @@ from dance_flwr.data.partition import (
 from dance_flwr.data.text.bank import BankStats, TextBank
 from dance_flwr.data.text.encoder import resolve_encoder
 from dance_flwr.data.text.encoder_files import TOKENIZER
-from dance_flwr.disk import private_lock
+from dance_flwr.disk import awaited_lock
 from dance_flwr.errors import DataError, counted
 from dance_flwr.terminal import bar
 
@@ -118,7 +115,8 @@ def prepare(
     _warn_unread([graph.texts[i] for i in nodes], bank, log)
     _compare_committed(content)
     # Two runs that start together encode once.
-    with _exclusive(folder, log):
+    line = f"partition   waits for {folder}, which another run is making"
+    with awaited_lock(folder.parent / f".{folder.name}.lock", 0, lambda: log(line)):
         if (folder / MANIFEST).is_file():
             return _existing(folder, bank, log)
         stats = write_partition(graph, partition, content, folder, bank, log)
@@ -194,20 +192,6 @@ def _log_warnings(content: dict[str, Any], splits: NDArray[np.int64], log: Log) 
 def _warn_unread(texts: list[str], bank: TextBank, log: Log) -> None:
     if line := checks.unread_texts(texts, bank.spec.folder / TOKENIZER):
         log(WARNING + line)
-
-
-@contextmanager
-def _exclusive(folder: Path, log: Log) -> Iterator[None]:
-    lock = private_lock(folder.parent / f".{folder.name}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        log(f"partition   waits for {folder}, which another run is making")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def text_bank(config: DataConfig) -> TextBank:

@@ -2,8 +2,8 @@
 
 `nodes.parquet` has the columns `id` and `text`, and optionally the others of `TextGraph.columns`:
 `label`, `split` and `site`; `edges.parquet` has `source` and `target`, both node ids, and
-optionally a `text` and a `weight` of each row (`edge_attributes`). What others write is imported
-(`dance_flwr.data.imports`).
+optionally a `text` and a `weight` of each row: each text of an edge has a row, and its weight is
+the sum over its rows. What others write is imported (`dance_flwr.data.imports`).
 """
 
 import json
@@ -18,14 +18,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dance_flwr.data.graphs.edge_attributes import attribute_columns, attributed_table, edge_list
-from dance_flwr.data.graphs.edges import EdgeList, EdgeTexts, csr_weights
+from dance_flwr.data.graphs.edges import (
+    EdgeList,
+    EdgeTexts,
+    check_weights,
+    csr_rows,
+    csr_weights,
+    pair_codes,
+)
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, UNLABELLED, TextGraph, csr_from_pairs
 from dance_flwr.data.graphs.tables import join, parquet_table
 from dance_flwr.disk import atomic_path, create_folder
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
 
+_TEXT, _WEIGHT = "text", "weight"  # optional columns of edges
 _READ_ALWAYS = ("id", "text")
 NODES, EDGES = "nodes.parquet", "edges.parquet"
 # In the Parquet metadata: it marks our own tables, and keeps classes without a node.
@@ -66,7 +73,7 @@ def read_folder(path: Path) -> TextGraph:
     columns = {name: join(arrays) for name, arrays in parts.items()}
     ids = check_ids(columns["id"], nodes.where)
     _warn_of_empty(texts, nodes.where)
-    named = edges.read(("source", "target", *attribute_columns(edges.names)))
+    named = edges.read(("source", "target", *(n for n in (_TEXT, _WEIGHT) if n in edges.names)))
     ends = edge_ends(
         {name: named[name] for name in ("source", "target")}, ids, edges.where, nodes.where
     )
@@ -75,7 +82,7 @@ def read_folder(path: Path) -> TextGraph:
         path.resolve().name,
         columns,
         texts,
-        edge_list(named, ends, edges.where),
+        _edge_list(named, ends, edges.where),
         declared_classes(nodes.metadata, nodes.where),
         {file: f"sha256:{file_sha256(path / file)}" for file in (NODES, EDGES)},
     )
@@ -150,7 +157,7 @@ def write_folder(graph: TextGraph, path: Path) -> None:
     nodes = nodes.replace_schema_metadata({CLASSES_KEY: json.dumps(graph.class_names).encode()})
     ids = pa.array(graph.ids.tolist(), pa.string())
     plain = graph.weights is None and graph.edge_texts is None
-    edges = edge_table(ids, graph.indptr, graph.indices) if plain else attributed_table(graph, ids)
+    edges = edge_table(ids, graph.indptr, graph.indices) if plain else _attributed_table(graph, ids)
     with (
         atomic_path(path / NODES) as nodes_draft,
         atomic_path(path / EDGES) as edges_draft,
@@ -166,6 +173,64 @@ def edge_table(ids: Any, indptr: NDArray[np.int64], indices: NDArray[np.int64]) 
     once = source < indices
     ends = {"source": source[once], "target": indices[once]}
     return pa.table({name: ids.take(pa.array(rows)) for name, rows in ends.items()})
+
+
+def _attributed_table(graph: TextGraph, ids: Any) -> Any:
+    """Return the Arrow table of a graph's edges with what it has of weights and texts.
+
+    Texts come first, in their order and one a row; then the edges without one. `_edge_list`
+    gives the same weights and texts again.
+
+    Parameters
+    ----------
+    ids : string array of the node ids
+    """
+    n, rows = graph.num_nodes, csr_rows(graph.indptr)
+    once = rows < graph.indices
+    low, high = rows[once], graph.indices[once]
+    texts = graph.edge_texts or EdgeTexts(low[:0], low[:0], ())
+    codes, listed = pair_codes(low, high, n), pair_codes(texts.source, texts.target, n)
+    rest = ~np.isin(codes, listed)
+    ends = {
+        "source": np.concatenate([texts.source, low[rest]]),
+        "target": np.concatenate([texts.target, high[rest]]),
+    }
+    columns = {name: ids.take(pa.array(rows)) for name, rows in ends.items()}
+    if graph.edge_texts is not None:
+        columns[_TEXT] = pa.array([*texts.texts, *[None] * int(rest.sum())], pa.string())
+    if graph.weights is not None:
+        weights = graph.weights[once]
+        # An edge of several texts has its weight in the first row, so that the sum is its weight.
+        pairs, first = np.unique(listed, return_index=True)
+        order = np.argsort(codes, kind="stable")
+        of_texts = np.zeros(len(listed), np.float32)
+        of_texts[first] = weights[order[np.searchsorted(codes, pairs, sorter=order)]]
+        columns[_WEIGHT] = pa.array(np.concatenate([of_texts, weights[rest]]), pa.float32())
+    return pa.table(columns)
+
+
+def _edge_list(
+    columns: dict[str, Any], ends: tuple[NDArray[np.int64], NDArray[np.int64]], where: str
+) -> EdgeList:
+    """Return the rows of a table of edges.
+
+    Parameters
+    ----------
+    columns : string arrays by name, the ends and what the table has of texts and weights
+    ends : rows of the two nodes of each row of the table
+    """
+    weight = None
+    if _WEIGHT in columns:
+        try:
+            weight = np.array(columns[_WEIGHT].to_pylist(), np.float32)
+        except ValueError as error:
+            raise DataError(
+                f"{where}: expected a number in every row of {_WEIGHT!r}, found {error}; correct "
+                "it, or leave the column out"
+            ) from None
+        check_weights(weight, len(ends[0]), where)
+    text = columns[_TEXT].to_pylist() if _TEXT in columns else None
+    return EdgeList(*ends, weight, text)
 
 
 def check_ids(ids: Any, where: str) -> Any:

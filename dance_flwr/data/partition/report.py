@@ -131,11 +131,8 @@ def _structure(
 
 def _by_row(chosen: NDArray[np.bool_], indptr: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many entries of each row are chosen, [n] int64."""
-    if len(indptr) == 1:
-        return np.empty(0, np.int64)
-    counts = np.add.reduceat(np.append(chosen, False), indptr[:-1], dtype=np.int64)
-    counts[np.diff(indptr) == 0] = 0  # reduceat returns the first element for an empty range
-    return counts
+    before = np.concatenate([[0], np.cumsum(chosen)])
+    return np.diff(before[indptr])
 
 
 def _sums(

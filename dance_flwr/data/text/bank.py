@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,18 +18,18 @@ from dance_flwr.data.text.bank_index import (
     BankIndex,
     append,
     index_line,
-    one_writer,
     text_key,
 )
 from dance_flwr.data.text.bank_slice import META, BankSlice, read_meta
 from dance_flwr.data.text.chunking import CHUNKER_VERSION, Chunks, chunk_texts
 from dance_flwr.data.text.encoder import EncoderSpec, TextEncoder
-from dance_flwr.disk import atomic_file
+from dance_flwr.disk import atomic_file, awaited_lock
 from dance_flwr.errors import DataError
 from dance_flwr.terminal import Bar, bar
 
 BLOCK_CHUNKS = 1024  # chunks per commit: the most work that a crash can lose
 
+_PATIENCE = 1.0  # seconds to wait for another process before saying so
 _GROUP = 128  # chunks per update of the progress bar
 _TOKENS_ON_CARD = 32_768  # Why (decision 31): as many keep a card busy
 _SPECIAL_TOKENS = 2  # the encoder adds one token before and one after every chunk
@@ -132,7 +133,9 @@ class TextBank:
         self._index.read()
         encoded = Chunks.none()
         if by_key.keys() - self._index.entries.keys():
-            with one_writer(self.folder):
+            line = f"waiting: another process is encoding for the text bank {self.folder}"
+            lock = self.folder.with_suffix(".lock")
+            with awaited_lock(lock, _PATIENCE, lambda: print(line, file=sys.stderr)):
                 # Another process may have written some of them meanwhile.
                 self._index.repair()
                 known = self._index.entries

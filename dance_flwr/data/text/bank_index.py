@@ -3,20 +3,14 @@
 import hashlib
 import json
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import Timeout
-
 from dance_flwr.data.text.chunking import Chunks
-from dance_flwr.disk import append_to, private_lock
+from dance_flwr.disk import append_to
 from dance_flwr.errors import DataError
 
 DATA, INDEX = "embeddings.f16", "index.jsonl"
-_PATIENCE = 1.0  # seconds to wait for another process before saying so
 
 
 class BankIndex:
@@ -121,18 +115,3 @@ def append(path: Path, data: bytes) -> None:
         file.flush()
         # A line of the index must not be on the disk before the rows that it names.
         os.fsync(file.fileno())
-
-
-@contextmanager
-def one_writer(folder: Path) -> Iterator[None]:
-    """Hold the lock of a bank; says so on stderr if another process has it."""
-    lock = private_lock(folder.with_suffix(".lock"))
-    try:
-        lock.acquire(timeout=_PATIENCE)
-    except Timeout:
-        print(f"waiting: another process is encoding for the text bank {folder}", file=sys.stderr)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
