@@ -142,7 +142,7 @@ def together(graphs: Sequence[object], config: RunConfig) -> TextGraph:
     width = len(str(len(checked) - 1))
     sites = [np.full(graph.num_nodes, f"{k:0{width}d}") for k, graph in enumerate(checked)]
     weights, edge_texts = _edges_together(checked)
-    plain = {
+    plain: dict[str, Any] = {
         attribute: np.concatenate([_strings(graph, attribute) for graph in checked])
         for attribute in TextGraph.columns(plain=True).values()
         if any(attribute in graph.per_node() for graph in checked)

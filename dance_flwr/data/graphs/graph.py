@@ -230,7 +230,7 @@ class TextGraph:
         csr = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int64)
         place = np.full(self.num_nodes, -1)
         place[nodes] = np.arange(len(nodes))
-        rows = {
+        rows: dict[str, Any] = {
             attribute: [values[i] for i in nodes] if isinstance(values, list) else values[nodes]
             for attribute, values in self.per_node().items()
         }
