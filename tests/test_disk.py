@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dance_flwr.config.outputs import check_out
+from dance_flwr.config.paths import check_out
 from dance_flwr.disk import (
     append_to,
     atomic_file,
@@ -299,7 +299,7 @@ def test_a_command_on_a_full_disk_is_one_line_and_goes_on_later(
     filler = mounted / "filler"
     filler.write_bytes(bytes((4 << 20) - (kilobytes << 10)))
     keys = [f"data={tiny}", "clients=3"]
-    prepare = ["prepare", *(part for key in keys for part in ("--set", key))]
+    prepare = ["partition", *(part for key in keys for part in ("--set", key))]
     done = cli(*prepare)
     assert done.code == 2
     assert (
@@ -316,8 +316,8 @@ def test_what_numpy_says_of_a_full_disk_is_understood(mounted):
 
 
 def test_a_folder_of_somebody_else_is_one_line(cli, tiny, monkeypatch):
-    monkeypatch.setattr("dance_flwr.config.reading.read_config", closed)
-    done = cli("prepare", "--set", f"data={tiny}")
+    monkeypatch.setattr("dance_flwr.config.text.read_config", closed)
+    done = cli("partition", "--set", f"data={tiny}")
     assert done.code == 2 and done.err == [
         "error: /srv/x: expected read and write access for this user, found 'Permission denied'; "
         "choose another folder (of prepared data: DANCE_FLWR_HOME) or change its owner (chown)"

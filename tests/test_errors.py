@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dance_flwr.cli.main import app
 from dance_flwr.config import plugins
 from dance_flwr.config.plugins import Registry
-from dance_flwr.config.reading import read_values
+from dance_flwr.config.text import read_values
 from dance_flwr.config.tree import flat_fields, parse
 from dance_flwr.data.graphs.catalogue import CATALOGUE
 from dance_flwr.data.imports.fetch import fetch

@@ -21,8 +21,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.config.outputs import check_out
-from dance_flwr.config.paths import MODEL
+from dance_flwr.config.paths import MODEL, check_out
 from dance_flwr.config.sections import PERSONAL
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data.card import read_card

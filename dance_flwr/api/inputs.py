@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.api.bundle import Bundle
 from dance_flwr.config.options import Value
-from dance_flwr.config.reading import flat_keys, read_values
+from dance_flwr.config.text import flat_keys, read_values
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data.graphs.graph import TextGraph, check_texts
 from dance_flwr.data.graphs.limits import listed
@@ -86,7 +86,7 @@ def keys_of(config: ConfigLike) -> dict[str, Value]:
         return flat_keys(config or {})
     raise UserError(
         "config: expected keys and values such as {'rounds': 10}, or a TOML file, found "
-        f"{type(config).__name__}; `dance-flwr config` lists the keys"
+        f"{type(config).__name__}; `dance-flwr list keys` has the keys"
     )
 
 

@@ -1,4 +1,4 @@
-"""`dance-flwr data`: which graphs are available, how to get them, and what they hold."""
+"""`dance-flwr data`: fetch and import graphs, and show what graphs and partitions hold."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -6,28 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
-from dance_flwr.cli import completion
-from dance_flwr.cli.options import AsJson, DataRoot, print_json
-from dance_flwr.errors import DataError, counted
+from dance_flwr.cli.options import AsJson, DataRoot, graphs, print_json
+from dance_flwr.config.paths import MANIFEST, shipped
+from dance_flwr.errors import DataError, UserError, counted
 
-app = typer.Typer(name="data", no_args_is_help=True, help="List, fetch, import and show graphs.")
+app = typer.Typer(
+    name="data",
+    no_args_is_help=True,
+    rich_help_panel="Own data",
+    help="Fetch, import and show graphs.",
+)
 
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="name of a graph, as `data list` prints it",
-        autocompletion=completion.graphs,
-    ),
-]
-NameOrFolder = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="name of a graph, or the folder of one",
-        autocompletion=completion.graphs,
-    ),
-]
 Text = Annotated[
     str, typer.Option(help="column or attribute of the texts; several separated by commas")
 ]
@@ -68,64 +57,18 @@ Encoding = Annotated[
 Delimiter = Annotated[str, typer.Option(help="of CSV files; detected by default")]
 _EXAMPLE_CHARACTERS = 240
 # Content of the texts, licence and origin of the built-in graph.
-_PYDOCS = ("docstring", "BSD-3-Clause", "installed numpy, scipy, scikit-learn, networkx")
-
-
-@app.command(name="list")
-def list_(data_root: DataRoot = None) -> None:
-    """List the graphs on this machine and those that can be fetched."""
-    from rich.table import Table
-
-    from dance_flwr.config.plugins import DATASETS
-    from dance_flwr.data.graphs.catalogue import CATALOGUE, imported_graphs
-    from dance_flwr.data.imports.importer import read_report
-    from dance_flwr.terminal import console
-
-    root = _root(data_root)
-    stored = imported_graphs(root)
-    table = Table(title="Graphs")
-    counted, plain = ("nodes", "edges", "classes"), ("split", "text", "licence", "from")
-    for column in ("name", *counted, *plain, "network", "here"):
-        table.add_column(
-            column,
-            justify="right" if column in counted else "left",
-            overflow="fold",
-            # On a narrow terminal what describes a graph is folded, and not its name and size.
-            no_wrap=column in ("name", *counted),
-        )
-    for name in DATASETS:
-        facts = _PYDOCS if name == "pydocs" else ("not known", "not known", "another package")
-        table.add_row(name, "-", "-", "-", "by ratio", *facts, "none", "built in")
-    for name, row in CATALOGUE.items():
-        numbers = [f"{n:,}" for n in (row.nodes, row.edges, row.classes)]
-        origin = ", ".join(dict.fromkeys(file.short for file in row.files))
-        table.add_row(
-            name,
-            *numbers,
-            _split(row),
-            row.text,
-            row.licence,
-            origin,
-            ", ".join(dict.fromkeys(file.network for file in row.files)),
-            "yes" if name in stored else "no",
-        )
-    for name in sorted(set(stored) - set(CATALOGUE) - set(DATASETS)):
-        report = read_report(stored[name])
-        counts = report.get("counts", {})
-        numbers = [
-            f"{counts[k]:,}" if k in counts else "?" for k in ("nodes", "directed_edges", "classes")
-        ]
-        split = "own" if counts.get("train_nodes") else "by ratio"
-        table.add_row(
-            *(name, *numbers, split, "own", "not known", f"import: {report.get('kind', '?')}"),
-            *("none", "yes"),
-        )
-    console().print(table)
 
 
 @app.command()
 def fetch(
-    name: Name,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="name of a graph, as `list graphs` prints it",
+            autocompletion=graphs,
+        ),
+    ],
     data_root: DataRoot = None,
     split_index: Annotated[
         int, typer.Option(help="index of the official mask to use as the split", min=0)
@@ -134,7 +77,7 @@ def fetch(
     """Download a published graph, check it against the paper's table, and store it."""
     from dance_flwr.data.imports.fetch import fetch as get
 
-    report = get(name, _root(data_root), typer.echo, split_index)
+    report = get(name, root_of(data_root), typer.echo, split_index)
     typer.echo(_counts(report))
 
 
@@ -176,7 +119,7 @@ def import_(
     from dance_flwr.data.imports.options import UNLABELLED_VALUES, Options
     from dance_flwr.data.imports.report import summary_lines
 
-    root = _root(data_root)
+    root = root_of(data_root)
     options = Options(
         text=text,
         label=label,
@@ -206,11 +149,33 @@ def import_(
 
 
 @app.command()
-def show(name: NameOrFolder, data_root: DataRoot = None, as_json: AsJson = False) -> None:
-    """Print counts, homophily, degrees, text lengths, labels and three nodes of a graph.
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="name or folder of a graph, or folder or manifest of a partition",
+            autocompletion=graphs,
+        ),
+    ],
+    data_root: DataRoot = None,
+    png: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="of a partition: also plot sizes and labels to this file"
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print counts, degrees, text lengths and labels of a graph, or the clients of a partition.
 
     A stored graph is compared with its report and its recorded files.
     """
+    if (manifest := _manifest_of(name)) is not None:
+        _show_partition(manifest, png, as_json)
+        return
+    if png is not None:
+        raise UserError(f"--png: expected a partition, found {name}; leave it out")
     from rich.markup import escape
     from rich.table import Table
 
@@ -218,7 +183,7 @@ def show(name: NameOrFolder, data_root: DataRoot = None, as_json: AsJson = False
     from dance_flwr.data.imports.loading import load_graph
     from dance_flwr.terminal import console
 
-    root = _root(data_root)
+    root = root_of(data_root)
     facts = describe(load_graph(name, root))
     _check(name, root)
     if as_json:
@@ -242,6 +207,33 @@ def show(name: NameOrFolder, data_root: DataRoot = None, as_json: AsJson = False
         console().print(table)
 
 
+def _manifest_of(name: str) -> Path | None:
+    """Return the manifest of the partition that a user names; None for a graph."""
+    path = shipped(Path(name))
+    if (path / MANIFEST).is_file():
+        return path / MANIFEST
+    is_manifest = path.suffix == ".json" and path.is_file() and b"ids_sha256" in path.read_bytes()
+    return path if is_manifest else None
+
+
+def _show_partition(manifest: Path, png: Path | None, as_json: bool) -> None:
+    from dance_flwr.cli.partition import summary, table
+    from dance_flwr.data.partition import read_manifest
+    from dance_flwr.terminal import console
+
+    content = read_manifest(manifest)
+    if as_json:
+        print_json(content["report"])
+    else:
+        console().print(table(content))
+        typer.echo("\n".join(summary(content)))
+    if png is not None:
+        from dance_flwr.data.partition.plot import plot
+
+        plot(content, png)
+        typer.echo(f"plot        {png}", err=True)
+
+
 def _check(name: str, root: Path) -> None:
     """Compare a stored graph with its report and its recorded files.
 
@@ -263,16 +255,12 @@ def _check(name: str, root: Path) -> None:
         CATALOGUE[name].check(read_report(folder)["counts"])
 
 
-def _root(chosen: Path | None) -> Path:
+def root_of(chosen: Path | None) -> Path:
+    """Return the folder of prepared data, as an absolute path; None = the default."""
     from dance_flwr.config.paths import data_root
     from dance_flwr.config.sections import DataConfig
 
     return data_root(DataConfig(data_root=str(chosen) if chosen else ""))
-
-
-def _split(row: Any) -> str:
-    shares = "/".join(f"{100 * share:g}" for share in row.split)
-    return shares + (" official" if row.official else "") + (" inductive" if row.inductive else "")
 
 
 def _counts(report: dict[str, Any]) -> str:

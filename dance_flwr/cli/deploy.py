@@ -5,31 +5,21 @@ from typing import Annotated
 
 import typer
 
-from dance_flwr.cli.options import ConfigFiles, Settings
-from dance_flwr.errors import counted
+from dance_flwr.cli.options import AsJson, ConfigFiles, Settings, print_json
+from dance_flwr.errors import UserError, counted
 
 app = typer.Typer(
     name="deploy",
     no_args_is_help=True,
+    rich_help_panel="Deploy",
     help="Run a real federation: init, serve, admit, run; the others are for setups by hand.",
 )
 
-Superlink = Annotated[str, typer.Option(metavar="HOST:PORT", help="address of the SuperLink")]
-RootCertificates = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="the server operator's ca.crt; default: the system's authorities"
-    ),
-]
 FederationFolder = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR", help="folder of the federation; default: the one in or below this folder"
     ),
-]
-NodeConfig = Annotated[
-    str,
-    typer.Option(metavar="FILE.toml", help="the SuperNode's --node-config, with this node's terms"),
 ]
 
 
@@ -60,7 +50,7 @@ def init(
 
     Runs are under masks unless --set says otherwise. Nothing secret is in an invitation.
     """
-    from dance_flwr.config.reading import read_values
+    from dance_flwr.config.text import read_values
     from dance_flwr.config.tree import parse
     from dance_flwr.deploy.federation import INVITATIONS, cannot_lose_one, create
     from dance_flwr.fingerprint import file_sha256
@@ -99,13 +89,32 @@ def admit(
     replace: Annotated[
         bool, typer.Option("--replace", help="exchange the key of a site that has another one")
     ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="by hand, without a federation: only write the keys, client 0 first, to this new "
+            "file for all nodes",
+        ),
+    ] = None,
 ) -> None:
     """Register the keys of sites, and print the state of each site.
 
     With the last one, the file of all public keys is written, which every site gets.
     """
+    from dance_flwr.deploy.certificates import write_peer_keys
     from dance_flwr.deploy.federation import Federation
 
+    if out is not None:
+        if not keys:
+            raise UserError("--out: expected the public keys of all nodes, found none; name them")
+        for client, fingerprint in enumerate(write_peer_keys(out, keys)):
+            typer.echo(f"client {client:<4} {fingerprint}")
+        typer.echo(
+            f"peer keys   {out}: give every node a copy; each node compares the fingerprints"
+        )
+        typer.echo("            with the other operators, not here")
+        return
     opened = Federation.open(federation)
     for key in keys or ():
         opened.admit(key, replace)
@@ -131,7 +140,7 @@ def run(
 
     Exits with code 0 if the run has a result, and with 2 and the reason if it has none.
     """
-    from dance_flwr.cli.results import under_noise
+    from dance_flwr.cli.report import under_noise
     from dance_flwr.deploy.federation import Federation
     from dance_flwr.runs.result import why_not_tested
 
@@ -179,26 +188,16 @@ def certificates(
 
 
 @app.command()
-def peer_keys(
-    public: Annotated[
-        list[Path],
-        typer.Argument(metavar="KEY.pub...", help="public keys of all nodes, client 0 first"),
-    ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="new file for all nodes")],
-) -> None:
-    """Collect the nodes' public keys in one file, for nodes to check each other's signatures."""
-    from dance_flwr.deploy.certificates import write_peer_keys
-
-    for client, fingerprint in enumerate(write_peer_keys(out, public)):
-        typer.echo(f"client {client:<4} {fingerprint}")
-    typer.echo(f"peer keys   {out} (give every node a copy)")
-    typer.echo("            each node compares the fingerprints with the other operators, not here")
-
-
-@app.command()
 def check(
-    superlink: Superlink = "",
-    root_certificates: RootCertificates = None,
+    superlink: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="address of the SuperLink")
+    ] = "",
+    root_certificates: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="the server operator's ca.crt; default: the system's authorities"
+        ),
+    ] = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="the node's private key")] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="CLIENT_FOLDER", help="the client's folder")
@@ -206,15 +205,18 @@ def check(
     agreed: Annotated[
         Path | None, typer.Option(metavar="FILE", help="the agreed federation.toml")
     ] = None,
-    node_config: NodeConfig = "",
-    as_json: Annotated[bool, typer.Option("--json", help="print the points as JSON")] = False,
+    node_config: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE.toml", help="the SuperNode's --node-config, with this node's terms"
+        ),
+    ] = "",
+    as_json: AsJson = False,
 ) -> None:
     """Check whether this node can join, one line per point; exit with code 2 if it cannot.
 
     Points whose options are omitted are not checked.
     """
-    import json
-
     from dance_flwr.deploy import checks
 
     points = checks.run_checks(
@@ -227,7 +229,9 @@ def check(
             node_config=node_config,
         )
     )
-    text = "\n".join(checks.lines(points))
-    typer.echo(json.dumps(checks.as_json(points), indent=1) if as_json else text)
+    if as_json:
+        print_json(checks.as_json(points))
+    else:
+        typer.echo("\n".join(checks.lines(points)))
     if not checks.can_join(points):
         raise typer.Exit(2)  # as every error of a user

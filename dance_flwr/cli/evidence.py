@@ -1,4 +1,4 @@
-"""`dance-flwr evidence`: what the predictions of a finished run rest on."""
+"""`dance-flwr evidence` and `review`: what predictions rest on, and verdicts about it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,8 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from dance_flwr.cli import completion
-from dance_flwr.cli.options import AsJson, ClientFolder, FinishedRun, print_json, run_folder
+from dance_flwr.cli.options import (
+    AsJson,
+    ClientFolder,
+    FinishedRun,
+    Group,
+    print_json,
+    run_folder,
+    runs,
+)
 from dance_flwr.errors import UserError
 
 Data = Annotated[
@@ -16,14 +23,16 @@ Data = Annotated[
     typer.Option("--data", metavar="FOLDER", help="folder of a graph, or of a client: for bundles"),
 ]
 
-app = typer.Typer(
+app = typer.Typer()
+evidence = typer.Typer(
     name="evidence",
     no_args_is_help=True,
-    help="Show, verify and count the evidence of a run, in a terminal or in a browser.",
+    help="Show and verify the texts behind each prediction, in a terminal or in a browser.",
 )
+app.add_typer(evidence, cls=Group, rich_help_panel="Look")
 
 
-@app.command()
+@evidence.command()
 def show(
     run: FinishedRun,
     client: Annotated[int, typer.Option(help="number of the client, from 0")] = 0,
@@ -62,7 +71,7 @@ def show(
     print_json(shown) if as_json else typer.echo(shown, nl=False)
 
 
-@app.command()
+@evidence.command()
 def verify(
     run: FinishedRun,
     client_folder: ClientFolder = None,
@@ -71,29 +80,39 @@ def verify(
         typer.Option(help="text passages per client whose embeddings are computed again", min=0),
     ] = 16,
     data: Data = None,
-    evidence: Annotated[
+    packs: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.jsonl", help="evidence that `predict` wrote, beside --data"),
+        typer.Option(
+            "--evidence",
+            metavar="FILE.jsonl",
+            help="evidence that `predict` wrote, beside --data",
+        ),
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="table that `predict` wrote, beside --data"),
     ] = None,
 ) -> None:
     """Check files, passages and importance against the run's record, the texts and the model.
 
-    With --data and --evidence, RUN is a bundle of `dance-flwr export`.
+    With --data and --evidence, --predictions or both, RUN is a bundle of `dance-flwr export`.
     """
-    if data is not None or evidence is not None:
+    if data is not None or packs is not None or predictions is not None:
         from dance_flwr.api.bundle import Bundle
-        from dance_flwr.api.prediction_table import verify as verify_file
+        from dance_flwr.api.prediction_table import verify as verify_files
 
-        if data is None or evidence is None:
-            raise UserError("expected --data beside --evidence, found one without the other")
-        verify_file(Bundle.open(run), data, evidence, typer.echo)
+        if data is None or (packs is None and predictions is None):
+            raise UserError(
+                "expected --data beside --evidence or --predictions, found one without the other"
+            )
+        verify_files(Bundle.open(run), data, predictions, packs, typer.echo)
         return
     from dance_flwr.runs.evidence import verify_evidence
 
     verify_evidence(run, client_folder, typer.echo, encode)
 
 
-@app.command()
+@evidence.command()
 def page(
     source: Annotated[
         Path,
@@ -101,7 +120,7 @@ def page(
             metavar="RUN|BUNDLE",
             parser=run_folder,
             help="folder of a finished run, `latest`, or one that `export` wrote",
-            autocompletion=completion.runs,
+            autocompletion=runs,
         ),
     ],
     client: Annotated[int, typer.Option(help="number of the client, from 0")] = 0,
@@ -145,3 +164,18 @@ def page(
         context = open_run(source, client, client_folder, encode, quiet)
     with context as subject:
         write_page(subject, out, nodes or [], max_nodes, typer.echo)
+
+
+@app.command(rich_help_panel="Look")
+def review(
+    merge: Annotated[
+        list[Path], typer.Option("--merge", metavar="FILE", help="verdicts that a page exported")
+    ],
+    more: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE", help="those of other reviewers")
+    ] = None,
+) -> None:
+    """Say how far reviewers of an audit page agree, and which nodes they have to discuss."""
+    from dance_flwr.evidence.review import merge as merge_files
+
+    merge_files([*merge, *(more or [])], typer.echo)

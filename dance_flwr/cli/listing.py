@@ -1,18 +1,23 @@
-"""`dance-flwr list`: methods, partitioners, strategies and runs, a line each."""
+"""`dance-flwr list`: methods, partitioners, strategies, graphs, runs and keys."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dance_flwr.cli.options import AsJson, print_json
+from dance_flwr.cli.options import AsJson, DataRoot, print_json
 from dance_flwr.errors import UserError, counted, unknown
 
 app = typer.Typer()
-_KINDS = ("methods", "partitioners", "strategies", "runs")
+_PYDOCS = {
+    "text": "docstring",
+    "licence": "BSD-3-Clause",
+    "origin": "installed numpy, scipy, scikit-learn, networkx",
+}
+_KINDS = ("methods", "partitioners", "strategies", "graphs", "runs", "keys")
 
 
-@app.command(name="list")
+@app.command(name="list", rich_help_panel="Run")
 def list_(
     kind: Annotated[
         str,
@@ -20,12 +25,35 @@ def list_(
             metavar="|".join(_KINDS), help="what to list", autocompletion=lambda: _KINDS
         ),
     ],
+    of: Annotated[
+        str,
+        typer.Argument(
+            metavar="[METHOD]",
+            help="with keys: the method whose keys are printed, or `all`; default: the keys that a "
+            "run of any method may need",
+        ),
+    ] = "",
+    data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """List methods, partitioners, strategies, or the runs in ./runs, newest first."""
+    """List methods, partitioners, strategies, graphs, the runs in ./runs, or the keys of a run.
+
+    Runs are listed newest first. With --json, keys are a JSON Schema of a file of keys, for
+    editors.
+    """
     if kind not in _KINDS:
         raise UserError(unknown("list", [kind], _KINDS))
-    rows = _runs() if kind == "runs" else _plugins(kind)
+    if of and kind != "keys":
+        raise UserError(f"list {kind}: expected no other word, found {of!r}; leave it out")
+    if kind == "keys":
+        typer.echo(_keys(of, as_json))
+        return
+    if kind == "graphs":
+        rows = _graphs(data_root)
+    elif kind == "runs":
+        rows = _runs()
+    else:
+        rows = _plugins(kind)
     if as_json:
         print_json(rows)
         return
@@ -34,8 +62,21 @@ def list_(
     typer.echo("\n".join(lines) or "no runs in ./runs; start one with `dance-flwr run`")
 
 
+def _keys(method: str, as_schema: bool) -> str:
+    from dance_flwr.config import text
+    from dance_flwr.config.plugins import METHODS
+
+    if as_schema:
+        return text.json_schema()
+    if method == "all":
+        return text.all_tables()
+    if not method:
+        return text.common_tables()
+    METHODS.check([method])
+    return text.method_tables([method])
+
+
 def _plugins(kind: str) -> dict[str, dict[str, Any]]:
-    """Return what is known of each plug-in, by name."""
     from dance_flwr.config.plugins import METHODS, PARTITIONERS, STRATEGIES
 
     if kind == "methods":
@@ -52,6 +93,46 @@ def _plugins(kind: str) -> dict[str, dict[str, Any]]:
     }
 
 
+def _graphs(chosen: Path | None) -> dict[str, dict[str, Any]]:
+    """Return counts, split, licence and origin of each graph: built in, published, imported."""
+    from dance_flwr.cli.data import root_of
+    from dance_flwr.config.plugins import DATASETS
+    from dance_flwr.data.graphs.catalogue import CATALOGUE, imported_graphs
+    from dance_flwr.data.imports.importer import read_report
+
+    stored = imported_graphs(root_of(chosen))
+    rows: dict[str, dict[str, Any]] = {}
+    for name in DATASETS:
+        built = _PYDOCS if name == "pydocs" else {"origin": "another package"}
+        rows[name] = {"split": "by ratio", **built, "here": True}
+    for name, row in CATALOGUE.items():
+        split = "/".join(f"{100 * share:g}" for share in row.split)
+        split += (" official" if row.official else "") + (" inductive" if row.inductive else "")
+        places = dict.fromkeys(f"{file.network} {file.short}" for file in row.files)
+        rows[name] = {
+            "nodes": row.nodes,
+            "edges": row.edges,
+            "classes": row.classes,
+            "split": split,
+            "text": row.text,
+            "licence": row.licence,
+            "origin": ", ".join(places),
+            "here": name in stored,
+        }
+    for name in sorted(set(stored) - rows.keys()):
+        report = read_report(stored[name])
+        counts = report.get("counts", {})
+        rows[name] = {
+            "nodes": counts.get("nodes"),
+            "edges": counts.get("directed_edges"),
+            "classes": counts.get("classes"),
+            "split": "own" if counts.get("train_nodes") else "by ratio",
+            "origin": f"import of {report.get('kind', 'files')}",
+            "here": True,
+        }
+    return rows
+
+
 def _runs() -> dict[str, dict[str, Any]]:
     """Return method, rounds, state and score of each run, the newest first."""
     from dance_flwr.runs.run import is_run, read_status
@@ -64,11 +145,18 @@ def _runs() -> dict[str, dict[str, Any]]:
 
 
 def _text(facts: dict[str, Any]) -> str:
-    """Return the facts of a run or a plug-in in words."""
+    """Return the facts of a run, a graph or a plug-in in words."""
     if "what" in facts:
         return str(facts["what"])
     if "source" in facts:
         return f"trains on {facts['trains_on']}; {facts['source']}"
+    if "here" in facts:
+        nouns = {"nodes": ("node",), "edges": ("edge",), "classes": ("class", "classes")}
+        known = [counted(facts[n], *words) for n, words in nouns.items() if facts.get(n)]
+        split = [f"split {facts['split']}"] if "split" in facts else []
+        parts = (", ".join(known + split), facts.get("text"), facts.get("licence"))
+        origin = f"{facts['origin']}, {'here' if facts['here'] else 'not here'}"
+        return "; ".join(filter(None, (*parts, origin)))
     score = facts["test_accuracy"]
     words = f"{facts['method']}, {counted(facts['round'], 'round')}, {facts['state']}"
     return words if score is None else f"{words}, {score:.1%} of test nodes"

@@ -11,10 +11,8 @@ from typing import Annotated
 
 import click
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from dance_flwr.cli import (
-    config,
     data,
     deploy,
     evidence,
@@ -23,7 +21,6 @@ from dance_flwr.cli import (
     partition,
     predict,
     report,
-    review,
     run,
     site,
     status,
@@ -34,62 +31,44 @@ from dance_flwr.escaping import EscapedOutput, escaped, one_line
 from dance_flwr.fingerprint import VERSION
 
 # A Typer with a name is a group of commands below that name; the commands of one without a name
-# stand at the top level.
-GROUPS = (
-    *(run, listing, status, report, evidence, predict, review, new, data, partition, config),
-    *(deploy, site),
-)
-# What `dance-flwr --help` shows together and in this order, with a line for each.
-PANELS = {
-    "Run": {
-        "demo": "five clients on a small graph, then each alone: about a minute",
-        "run": "run a federation on this machine, and other methods beside it",
-        "status": "how far a run is, who is missing, how to resume",
-        "list": "methods, partitioners, strategies, or runs",
-    },
-    "Look": {
-        "report": "scores and costs of a run, its page",
-        "evidence": "the texts behind each prediction: show, verify, page",
-        "privacy": "what messages held, and who could read it",
-        "worth": "what joining was worth to each client",
-        "export": "the model, to predict with elsewhere",
-        "predict": "predict new nodes, with their evidence",
-        "review": "how far reviewers of an audit page agree, and where not",
-    },
-    "Own data": {
-        "new": "a study of your own files: look at them, write study.toml",
-        "data": "list, fetch, import and show graphs",
-        "stats": "count classes, neighbours, lengths of texts before any training",
-        "partition": "divide a graph among clients",
-        "prepare": "make the clients of a run without running it",
-        "encode": "encode the texts of one client folder",
-        "config": "all keys of a run",
-    },
-    "Study": {
-        "experiment": "a grid of runs: methods, data, seeds",
-        "tune": "search hyper-parameters",
-        "tables": "tables and figures of runs or of a study",
-    },
-    "Deploy": {
-        "deploy": "a federation at its server: init, serve, admit, run",
-        "site": "a federation at a site: join, start, accept, results",
-        "personal": "a client that joins late: the model, mixed with its own",
-        "supernode": "a SuperNode that runs the installed code alone",
-    },
+# stand at the top level. In the order of the help.
+GROUPS = (run, status, listing, report, evidence, predict, new, data, partition, deploy, site)
+# Commands of the package in the repository's folder studies/.
+STUDIES = ("experiment", "tune", "tables")
+# Commands of earlier releases, and what does their work now.
+REPLACED = {
+    "config": "list keys",
+    "data list": "list graphs",
+    "deploy peer-keys": "deploy admit KEY.pub... --out FILE",
+    "evidence summaries": "report RUN",
+    "partition from-manifest": "partition --manifest FILE",
+    "partition make": "partition",
+    "partition show": "data show",
+    "personal": "export BUNDLE --client-folder CLIENT_FOLDER",
+    "prepare": "partition",
+    "privacy report": "report RUN --privacy",
+    "worth": "report RUN --worth",
 }
 
 
-# Commands of the package in the repository's folder studies/.
-STUDIES = ("experiment", "tune", "tables")
-
-
 class Program(Group):
-    """The commands in the panels of `PANELS`, and those of other installed packages."""
+    """The commands of this package, and those of other installed packages."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the first word names; refuse one that is not installed."""
+        """Return the command that the first word names.
+
+        Raises
+        ------
+        UserError : the command has been replaced, or its package is not installed
+        """
+        for words in (args[0], " ".join(args[:2])):
+            if words in REPLACED:
+                raise UserError(
+                    f"dance-flwr {words}: expected a command of this release, found an earlier "
+                    f"one; use `dance-flwr {REPLACED[words]}`"
+                )
         if args[0] in STUDIES and self.get_command(ctx, args[0]) is None:
             raise UserError(
                 f"dance-flwr {args[0]}: expected the package dance-flwr-studies, found none; run "
@@ -97,25 +76,11 @@ class Program(Group):
             )
         return super().resolve_command(ctx, args)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands in the order of the help."""
-        order = [name for names in PANELS.values() for name in names]
-        return sorted(self.commands, key=lambda name: (*order, name).index(name))
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command, which knows its panel."""
-        command = super().get_command(ctx, cmd_name)
-        if isinstance(command, TyperCommand | TyperGroup):
-            for panel, lines in PANELS.items():
-                if cmd_name in lines:
-                    command.rich_help_panel, command.short_help = panel, lines[cmd_name]
-        return command
-
 
 # Typer's own tracebacks would not pass `_print_bug`, which escapes them.
 app = typer.Typer(cls=Program, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 for group in GROUPS:
-    app.add_typer(group.app, cls=Group)
+    app.add_typer(group.app, cls=Group, rich_help_panel=group.app.rich_help_panel)
 # Another package adds commands by an entry point to a `typer.Typer`.
 for point in sorted(entry_points(group="dance_flwr.commands"), key=lambda point: point.name):
     try:

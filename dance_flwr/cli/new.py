@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dance_flwr.cli.data import EdgeText, Id, Label, Source, Target, Text
+from dance_flwr.cli.data import EdgeText, Id, Label, Source, Target, Text, root_of
 from dance_flwr.cli.options import Clients, SpaceSeparated
 from dance_flwr.errors import ColumnError, UserError
 
@@ -20,7 +20,7 @@ app = typer.Typer()
 _TEXTS, _CHARACTERS = 5, 100  # texts that are shown, and of each
 
 
-@app.command(cls=SpaceSeparated)
+@app.command(cls=SpaceSeparated, rich_help_panel="Own data")
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="of the study and of its graph")],
     files: Annotated[
@@ -40,10 +40,8 @@ def new(
     A column that cannot be told is asked for on a terminal; elsewhere the option that names it is
     in the message.
     """
-    from dance_flwr.config.outputs import check_out
-    from dance_flwr.config.paths import data_root
+    from dance_flwr.config.paths import check_out
     from dance_flwr.config.plugins import DATASETS
-    from dance_flwr.config.sections import DataConfig
     from dance_flwr.data.imports.importer import import_graph
     from dance_flwr.data.imports.options import Options
     from dance_flwr.data.imports.report import summary_lines
@@ -56,7 +54,7 @@ def new(
     columns = Options(text, label, id=id_, source=source, target=target, edge_text=edge_text)
     graph, options = _read(files, columns)
     # Stored only now: what is refused or still asked for leaves nothing behind.
-    root = data_root(DataConfig())
+    root = root_of(None)
     report = import_graph(files, name, root, options, tuple(DATASETS))
     for line in summary_lines(report):
         typer.echo(line)
@@ -99,7 +97,7 @@ def _keys(graph: "TextGraph", name: str, clients: int | None) -> list[str]:
     """Return the lines of a configuration: one client per site, where the nodes name sites."""
     sites = len({*graph.site.tolist()} - {""}) if graph.site is not None else 0
     by_site = sites > 1 and clients in (None, sites)
-    lines = ["# dance-flwr run --config study.toml; dance-flwr config lists the keys"]
+    lines = ["# dance-flwr run --config study.toml; `dance-flwr list keys` has the keys"]
     lines += [f'data = "{name}"', 'method = "dance"', "rounds = 50"]
     lines += ['partition = "by-column"  # the column `site`'] if by_site else []
     return [*lines, f"clients = {clients or sites or 5}"]

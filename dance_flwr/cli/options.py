@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, and what a shell completes for them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,19 +8,13 @@ from typing import Annotated, Any
 
 import click
 import typer
-from click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperGroup
 
-from dance_flwr.cli import completion
-from dance_flwr.config.plugins import METHODS, TRACKERS
-from dance_flwr.errors import UserError, unknown
+from dance_flwr.config.plugins import TRACKERS
+from dance_flwr.errors import UserError, near, unknown
 
 # Options that take all words that follow, up to the next option.
 _LISTS = ("--compare", "--from", "--datasets", "--methods", "--ratios", "--seeds", "--where")
-_WORDS = "dance_flwr.words"  # of a command, in the context of click
-
-
-AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object, for programs")]
 
 
 def print_json(facts: Any) -> None:
@@ -29,7 +23,7 @@ def print_json(facts: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with null for numbers that are not finite."""
+    """Replace numbers that are not finite by None."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -44,8 +38,23 @@ def run_folder(name: str | Path) -> Path:
     return latest_run() if str(name) == "latest" else Path(name)
 
 
+def graphs() -> list[str]:
+    """Return the names of graphs: built in, on this machine, and those that can be fetched."""
+    from dance_flwr.config.paths import data_root
+    from dance_flwr.config.plugins import DATASETS
+    from dance_flwr.config.sections import DataConfig
+    from dance_flwr.data.graphs.catalogue import CATALOGUE, imported_graphs
+
+    return list(dict.fromkeys([*DATASETS, *imported_graphs(data_root(DataConfig())), *CATALOGUE]))
+
+
+def runs() -> list[str]:
+    """Return `latest` and the folders in ./runs; a shell completes other folders itself."""
+    return ["latest", *(str(path) for path in sorted(Path("runs").glob("*/")))]
+
+
 class Group(TyperGroup):
-    """A group of commands, which refuses an unknown one as other names are refused."""
+    """A group of commands that names the most similar one in place of an unknown one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -62,25 +71,29 @@ class SpaceSeparated(TyperCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat the flag before each of its values, as click expects."""
-        words = repeat_flags(args)
-        ctx.meta[_WORDS] = tuple(words)  # the parser empties the list
-        return super().parse_args(ctx, words)
+        return super().parse_args(ctx, repeat_flags(args))
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete also a second value of a list, and a value behind KEY=, which bash splits."""
-        words = [word for word in ctx.meta[_WORDS] if word != "="]
-        flag, value = words[-2:] if len(words) > 1 else ("", "")
-        # A shell knows nothing of `repeat_flags`: the flag is before the value that was completed.
-        if incomplete.startswith("-"):
-            return super().shell_complete(ctx, incomplete)
-        if flag == "--set" and "=" not in value:
-            found = completion.settings(f"{value}={incomplete}")
-            values = [pair.removeprefix(f"{value}=") for pair in found]
-            return [CompletionItem(each) for each in values if each.startswith(incomplete)]
-        if flag in _LISTS:
-            option = next(item for item in self.params if flag in item.opts)
-            return option.shell_complete(ctx, incomplete)
-        return super().shell_complete(ctx, incomplete)
+
+class WithKeys(SpaceSeparated):
+    """A command with `--set`, which knows the keys of the configuration."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Answer an unknown option with the key or the option that is meant."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from dance_flwr.config.tree import flat_fields
+
+            name, keys = error.option_name.lstrip("-"), flat_fields()
+            options = {word.lstrip("-") for item in self.params for word in item.opts}
+            expected = f"{error.option_name}: expected an option of `{ctx.command_path}`, found "
+            if name in keys:
+                line = f"{expected}a key of the configuration; use --set {name}=VALUE"
+                raise UserError(line) from None
+            if similar := near(name, [*options, *keys]):
+                meant = f"--{similar}" if similar in options else f"--set {similar}=VALUE"
+                raise UserError(f"{expected}none; did you mean {meant}?") from None
+            raise
 
 
 def repeat_flags(words: Sequence[str]) -> list[str]:
@@ -96,27 +109,14 @@ def repeat_flags(words: Sequence[str]) -> list[str]:
     return repeated
 
 
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object, for programs")]
 ConfigFiles = Annotated[
     list[Path] | None,
     typer.Option("--config", metavar="FILE", help="TOML file; repeatable, later files win"),
 ]
-Engine = Annotated[
-    str | None,
-    typer.Option(
-        "--engine",
-        click_type=click.Choice(("in-process", "ray")),
-        help="how clients run: one after the other (in-process, the default), or under Flower's "
-        "simulation runtime, as many at once as there are cores or GPUs (ray)",
-    ),
-]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="set one key; repeatable, overrides files",
-        autocompletion=completion.settings,
-    ),
+    typer.Option("--set", metavar="KEY=VALUE", help="set one key; repeatable, overrides files"),
 ]
 FinishedRun = Annotated[
     Path,
@@ -124,7 +124,7 @@ FinishedRun = Annotated[
         metavar="RUN",
         parser=run_folder,
         help="folder of a finished run, or `latest`",
-        autocompletion=completion.runs,
+        autocompletion=runs,
     ),
 ]
 ClientFolder = Annotated[
@@ -139,43 +139,18 @@ DataRoot = Annotated[
     Path | None,
     typer.Option("--data-root", metavar="DIR", help="folder that holds prepared data"),
 ]
-_GRAPH: Any = typer.Option(
-    "--data",
-    metavar="GRAPH",
-    help="name of a data set, or folder of your graph",
-    autocompletion=completion.graphs,
-)
-Graph = Annotated[str, _GRAPH]
-OptionalGraph = Annotated[str | None, _GRAPH]
-Method = Annotated[
+OptionalGraph = Annotated[
     str | None,
     typer.Option(
-        "--method",
-        help="name of a method, of `dance-flwr list methods`",
-        autocompletion=METHODS.names,
+        "--data",
+        metavar="GRAPH",
+        help="name of a data set, or folder of your graph",
+        autocompletion=graphs,
     ),
 ]
-Compared = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--compare",
-        metavar="METHOD...",
-        help="also run these methods, one after the other",
-        autocompletion=METHODS.names,
-    ),
-]
-Rounds = Annotated[int | None, typer.Option("--rounds", help="number of communication rounds")]
 Clients = Annotated[int | None, typer.Option("--clients", help="number of clients")]
 Seed = Annotated[
     int | None, typer.Option("--seed", help="seed of partition, split, model and training")
-]
-PageFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="FILE",
-        help="with --html: the file of the page",
-    ),
 ]
 Trackers = Annotated[
     list[str] | None,
@@ -184,11 +159,4 @@ Trackers = Annotated[
         help="also store rounds and result in mlflow, tensorboard or wandb; repeatable",
         autocompletion=TRACKERS.names,
     ),
-]
-RunPage = Annotated[
-    bool,
-    typer.Option("--html", help="write the page of a run, report.html in its folder or --out"),
-]
-Live = Annotated[
-    bool, typer.Option("--live", help="update the page or tracker of a run until it ends")
 ]

@@ -1,4 +1,4 @@
-"""`dance-flwr partition`: create partitions, show them, and reproduce them from a manifest."""
+"""`dance-flwr partition` and `encode`: divide a graph among clients, and encode their texts."""
 
 from pathlib import Path
 from textwrap import shorten
@@ -6,136 +6,147 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dance_flwr.cli.options import Clients, ConfigFiles, Graph, OptionalGraph, Settings
-from dance_flwr.config.paths import MANIFEST, shipped
+from dance_flwr.cli.options import (
+    Clients,
+    ConfigFiles,
+    OptionalGraph,
+    Seed,
+    Settings,
+    WithKeys,
+)
+from dance_flwr.config.paths import MANIFEST, check_out, shipped
 from dance_flwr.config.plugins import PARTITIONERS
-from dance_flwr.config.sections import DataConfig
 from dance_flwr.errors import UserError, counted
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from rich.table import Table
 
-app = typer.Typer(
-    name="partition",
-    no_args_is_help=True,
-    help="Create, show and reproduce partitions of a graph among clients.",
-)
+    from dance_flwr.data.graphs.graph import TextGraph
+    from dance_flwr.data.partition import Partition
 
-Encode = Annotated[
-    bool, typer.Option("--encode/--no-encode", help="encode the texts into the client folders")
-]
+app = typer.Typer()
 
 
-Partitioner = Annotated[
-    str | None,
-    typer.Option(
-        "--method",
-        help="louvain (default), metis, label-dirichlet, random or by-column",
-        autocompletion=PARTITIONERS.names,
-    ),
-]
-
-
-@app.command()
-def make(
-    out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="new folder for manifest.json and client-K/")
-    ],
+@app.command(cls=WithKeys, rich_help_panel="Own data")
+def partition(
     config: ConfigFiles = None,
     set_: Settings = None,
     data: OptionalGraph = None,
     clients: Clients = None,
-    method: Partitioner = None,
-    seed: Annotated[int | None, typer.Option(help="seed of partition and split")] = None,
-    resolution: Annotated[float | None, typer.Option(help="Louvain resolution")] = None,
-    alpha: Annotated[
-        float | None,
-        typer.Option(help="label-dirichlet: concentration; lower = more skewed labels"),
+    method: Annotated[
+        str | None,
+        typer.Option(help="partitioner, of `list partitioners`", autocompletion=PARTITIONERS.names),
     ] = None,
-    train_ratio: Annotated[
-        float | None, typer.Option(help="training share of the labelled nodes")
-    ] = None,
-    val_ratio: Annotated[float | None, typer.Option(help="validation share")] = None,
-    test_ratio: Annotated[float | None, typer.Option(help="test share")] = None,
-    encode: Encode = True,
-    manifest_only: Annotated[
-        bool,
+    seed: Seed = None,
+    out: Annotated[
+        Path | None,
         typer.Option(
-            "--manifest-only",
-            help="write only the manifest: into FOLDER, or to FOLDER itself if it ends in .json",
+            metavar="FOLDER|FILE.json",
+            help="new folder for manifest.json and client-K/, or new file for the manifest alone; "
+            "default: where `dance-flwr run` with these keys finds it",
         ),
-    ] = False,
+    ] = None,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER|FILE.json",
+            help="reproduce this partition, and check that each client holds the same nodes; other "
+            "keys are those of the partition",
+        ),
+    ] = None,
+    encode: Annotated[
+        bool, typer.Option("--encode/--no-encode", help="encode the texts into the client folders")
+    ] = True,
 ) -> None:
-    """Divide a graph among clients and write one folder per client.
+    """Divide a graph among clients, and write one folder per client.
 
     Options override --set, and --set overrides files, as for `dance-flwr run`.
     """
-    from dance_flwr.config.reading import read_config
+    from dance_flwr.config.text import read_config
 
-    options = {
-        "data": data,
-        "clients": clients,
-        "partition": method,
-        "seed": seed,
-        "resolution": resolution,
-        "dirichlet-alpha": alpha,
-        "train-ratio": train_ratio,
-        "val-ratio": val_ratio,
-        "test-ratio": test_ratio,
-    }
+    options = {"data": data, "clients": clients, "partition": method, "seed": seed}
     named = {key: value for key, value in options.items() if value is not None}
     settings = read_config(config or [], set_ or [], named)
-    # Before minutes are spent on the partition.
-    _refuse_existing(out, manifest_only)
-    _write(settings, out, encode, manifest_only)
+    if out is not None:
+        _refuse_existing(out)  # before minutes are spent on the partition
+    elif manifest is None:
+        from dance_flwr.data.prepare import prepare
 
+        if not encode:
+            raise UserError("--no-encode: expected --out FOLDER, found none; add it")
+        prepare(settings, typer.echo)
+        return
+    from dance_flwr.config.paths import data_root
+    from dance_flwr.data import client_folder
+    from dance_flwr.data import prepare as preparation
+    from dance_flwr.data.imports.loading import load_graph
+    from dance_flwr.data.partition import make_partition, write_manifest
+    from dance_flwr.data.partition import manifest as manifest_of
 
-@app.command()
-def show(
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="FOLDER|MANIFEST", help="folder of a partition, or its manifest"),
-    ],
-) -> None:
-    """Print sizes, kept edges and label skew of a partition."""
-    from dance_flwr.data.partition import read_manifest
-    from dance_flwr.terminal import console
-
-    path = shipped(path)
-    content = read_manifest(path / MANIFEST if path.is_dir() else path)
-    console().print(table(content))
+    graph = load_graph(settings.data, data_root(settings))
+    is_file = out is not None and out.suffix == ".json"
+    if manifest is not None:
+        divided, content = _reproduced(graph, shipped(manifest))
+    elif is_file:
+        divided = make_partition(graph, preparation.partition_spec(settings))
+        content = manifest_of(graph, divided)
+    else:
+        # Client folders are for runs, so that what no run could learn from is refused.
+        spec = preparation.partition_spec(settings)
+        divided, content = preparation.checked_partition(graph, spec, typer.echo)
+    if is_file and out is not None:
+        write_manifest(out, content)
+        typer.echo(f"manifest    {out}")
+    elif out is not None:
+        bank = preparation.text_bank(settings) if encode else None
+        client_folder.write_partition(graph, divided, content, out, bank, typer.echo)
+        typer.echo(f"clients     {out}")
     for line in summary(content):
         typer.echo(line)
 
 
-@app.command(name="from-manifest")
-def from_manifest(
-    path: Annotated[
-        Path, typer.Argument(metavar="MANIFEST", help="manifest.json of a partition, or its folder")
+@app.command(rich_help_panel="Own data")
+def encode(
+    folder: Annotated[
+        Path, typer.Argument(metavar="CLIENT_FOLDER", help="folder of one client, `client-K/`")
     ],
-    data: Graph,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="also write the client folders to this new folder"),
-    ] = None,
-    encode: Encode = True,
+    config: ConfigFiles = None,
+    set_: Settings = None,
 ) -> None:
-    """Reproduce the partition of a manifest and check that each client holds the same nodes."""
-    from dance_flwr.data.imports.loading import load_graph
+    """Encode the texts of one client folder that `partition --no-encode` wrote."""
+    from dance_flwr.config.text import read_config
+    from dance_flwr.data.client_folder import encode_client
+    from dance_flwr.data.prepare import text_bank
+
+    encode_client(folder, text_bank(read_config(config or [], set_ or [], {})), typer.echo)
+
+
+def _refuse_existing(out: Path) -> None:
+    """Refuse to overwrite anything: client folders may hold runs and evidence.
+
+    Raises
+    ------
+    UserError : `out` is a file or a non-empty folder, or cannot be created
+    """
+    file = out.suffix == ".json"
+    if out.is_file() or (out.is_dir() and (file or any(out.iterdir()))):
+        expected = "a new file" if file else "a new or empty folder"
+        raise UserError(f"--out: expected {expected}, found {out}; choose another or remove it")
+    check_out(out)
+
+
+def _reproduced(graph: "TextGraph", path: Path) -> "tuple[Partition, dict[str, Any]]":
+    """Divide a graph as a manifest says; return the partition and its manifest."""
     from dance_flwr.data.partition import manifest, read_manifest, reproduce
 
-    path = shipped(path)
     expected = read_manifest(path / MANIFEST if path.is_dir() else path)
-    if out is not None:
-        _refuse_existing(out, False)
-    graph = load_graph(data)
-    partition = reproduce(graph, expected)
+    divided = reproduce(graph, expected)
     count = len(expected["clients"])
     typer.echo(
         f"partition   {count} of {counted(count, 'client')} hold the same nodes: every ids_sha256 "
         "agrees"
     )
-    content = manifest(graph, partition)
+    content = manifest(graph, divided)
     # The clients agree already; this hash covers the name and the origin of the data, too.
     if content["sha256"] == expected["sha256"]:
         typer.echo(f"manifest    sha256 {content['sha256']} agrees")
@@ -144,8 +155,7 @@ def from_manifest(
             "manifest    its sha256 differs: same clients, but another name, origin or edges of "
             "the data"
         )
-    if out is not None:
-        _write_folders(graph, partition, content, out, DataConfig() if encode else None)
+    return divided, content
 
 
 def table(content: dict[str, Any]) -> "Table":
@@ -214,51 +224,3 @@ def summary(content: dict[str, Any]) -> list[str]:
         if outside
         else []
     )
-
-
-def _write(config: DataConfig, out: Path, encode: bool, manifest_only: bool) -> None:
-    from dance_flwr.config.paths import data_root
-    from dance_flwr.data.imports.loading import load_graph
-    from dance_flwr.data.partition import make_partition, manifest, write_manifest
-    from dance_flwr.data.prepare import checked_partition, partition_spec
-
-    spec = partition_spec(config)
-    graph = load_graph(config.data, data_root(config))
-    if manifest_only:
-        content = manifest(graph, make_partition(graph, spec))
-        file = out if out.suffix == ".json" else out / MANIFEST
-        write_manifest(file, content)
-        typer.echo(f"manifest    {file}")
-    else:
-        # Client folders are for runs, so that what no run could learn from is refused.
-        partition, content = checked_partition(graph, spec, typer.echo)
-        _write_folders(graph, partition, content, out, config if encode else None)
-    for line in summary(content):
-        typer.echo(line)
-
-
-def _write_folders(
-    graph: Any, partition: Any, content: dict[str, Any], out: Path, config: DataConfig | None
-) -> None:
-    """Write the client folders, with the texts encoded as `config` says; None = not encoded."""
-    from dance_flwr.data import client_folder, prepare
-
-    bank = None if config is None else prepare.text_bank(config)
-    client_folder.write_partition(graph, partition, content, out, bank, typer.echo)
-    typer.echo(f"clients     {out}")
-
-
-def _refuse_existing(out: Path, manifest_only: bool) -> None:
-    """Refuse to overwrite anything: client folders may hold runs and evidence.
-
-    Raises
-    ------
-    UserError : `out` is a file or a non-empty folder, or cannot be created
-    """
-    from dance_flwr.config.outputs import check_out
-
-    file = manifest_only and out.suffix == ".json"
-    if out.is_file() or (out.is_dir() and (file or any(out.iterdir()))):
-        expected = "a new file" if file else "a new or empty folder"
-        raise UserError(f"--out: expected {expected}, found {out}; choose another or remove it")
-    check_out(out)

@@ -1,11 +1,12 @@
-"""`dance-flwr export`, `predict`, `worth` and `stats`: use a model, say what joining brings."""
+"""`dance-flwr export`, `predict` and `stats`: use a model, and count before any training."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dance_flwr.cli.options import AsJson, ClientFolder, FinishedRun, print_json
+from dance_flwr.cli.options import AsJson, print_json, run_folder, runs
+from dance_flwr.errors import UserError
 
 app = typer.Typer()
 
@@ -14,38 +15,47 @@ BundleFolder = Annotated[
 ]
 
 
-@app.command()
+@app.command(rich_help_panel="Look")
 def export(
-    run: FinishedRun,
-    out: Annotated[Path, typer.Option(metavar="BUNDLE", help="new folder")],
-    client_folder: ClientFolder = None,
-) -> None:
-    """Write what is needed to predict with the model of a run: no text, edge or evidence."""
-    from dance_flwr.api.bundle import export as write
-
-    bundle = write(run, out, client_folder)
-    typer.echo(f"bundle      {out}, model {bundle.model_id}")
-    typer.echo(f"calibration {bundle.calibration}")
-
-
-@app.command()
-def personal(
-    bundle: BundleFolder,
-    client_folder: Annotated[
-        Path, typer.Option(metavar="CLIENT_FOLDER", help="prepared as the bundle's agreement says")
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN|BUNDLE",
+            parser=run_folder,
+            help="folder of a finished run, `latest`, or a bundle",
+            autocompletion=runs,
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="BUNDLE", help="new folder")],
+    client_folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CLIENT_FOLDER",
+            help="of a run: the client, if the partition is not on this machine; of a bundle: the "
+            "client that joins late, prepared as the bundle's agreement says",
+        ),
+    ] = None,
 ) -> None:
-    """Mix the model of a bundle with one that a client trains alone: to join after the run."""
-    from dance_flwr.api.bundle import Bundle, personalised
+    """Write what is needed to predict with the model of a run: no text, edge or evidence.
 
-    written = personalised(Bundle.open(bundle), client_folder, out)
-    typer.echo(
-        f"bundle      {out}, {written.facts['own']['share']:.1f} of it the client's own model"
-    )
+    Of a BUNDLE, write its model mixed with one that a client trains alone.
+    """
+    from dance_flwr.api.bundle import FACTS, Bundle, personalised
+    from dance_flwr.api.bundle import export as write
+
+    if not (source / FACTS).is_file():
+        bundle = write(source, out, client_folder)
+        typer.echo(f"bundle      {out}, model {bundle.model_id}")
+        typer.echo(f"calibration {bundle.calibration}")
+        return
+    if client_folder is None:
+        raise UserError("--client-folder: expected a client beside a bundle, found none; add it")
+    written = personalised(Bundle.open(source), client_folder, out)
+    share = written.facts["own"]["share"]
+    typer.echo(f"bundle      {out}, {share:.1f} of it the client's own model")
 
 
-@app.command()
+@app.command(rich_help_panel="Look")
 def predict(
     bundle: BundleFolder,
     data: Annotated[
@@ -59,42 +69,24 @@ def predict(
             metavar="FILE.jsonl", help="also write the evidence of every node to this file"
         ),
     ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            min=0.5,
+            max=0.999,
+            help="also a set of classes that holds a node's own with this chance; data is a "
+            "client's folder, whose validation nodes decide",
+        ),
+    ] = None,
 ) -> None:
     """Predict nodes that no client ever saw, with their evidence; Flower need not run."""
     from dance_flwr.api.bundle import Bundle
     from dance_flwr.api.prediction_table import predict as write
 
-    write(Bundle.open(bundle), data, out, evidence, typer.echo)
+    write(Bundle.open(bundle), data, out, evidence, typer.echo, coverage=coverage)
 
 
-@app.command()
-def worth(run: FinishedRun, client_folder: ClientFolder = None) -> None:
-    """Say what joining was worth to each client of a run with `personal` models.
-
-    Compares, on the client's own test nodes, the model that it trained alone, the global model, and
-    what it deploys.
-    """
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from dance_flwr.api import evaluation
-    from dance_flwr.terminal import console
-
-    names = tuple(evaluation.MODELS.values())
-    table = Table(box=SIMPLE_HEAD, title="accuracy on test nodes, in %")
-    for heading in ("client", "test nodes", *names):
-        table.add_column(heading, justify="right")
-    sentences = []
-    for row in evaluation.worth(run, client_folder):
-        cells = [_percent(row.accuracy[name]) for name in names]
-        table.add_row(str(row.client), str(row.nodes), *cells)
-        sentences.append(f"client {row.client}: {row.sentence}")
-    console().print(table)
-    for sentence in sentences:
-        typer.echo(sentence)
-
-
-@app.command()
+@app.command(rich_help_panel="Own data")
 def stats(
     sources: Annotated[
         list[Path],
@@ -108,7 +100,7 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Count classes, degrees and lengths of texts before any training, summed over all sources."""
-    from dance_flwr.config.outputs import check_out
+    from dance_flwr.config.paths import check_out
     from dance_flwr.data.stats import lines_of, summed
     from dance_flwr.disk import write_json
 
@@ -118,7 +110,3 @@ def stats(
     print_json(counted) if as_json else typer.echo("\n".join(lines_of(counted)))
     if out is not None:
         write_json(out, counted)
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f}"

@@ -1,46 +1,77 @@
-"""`dance-flwr report`: the scores and costs of a run, its page, and trackers."""
+"""`dance-flwr report`: what is said of a run at its end and later: scores, costs, pages."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dance_flwr.cli import completion
-from dance_flwr.cli.options import AsJson, Live, PageFile, RunPage, Trackers, print_json, run_folder
-from dance_flwr.errors import UserError
+from dance_flwr.cli.options import AsJson, ClientFolder, Trackers, print_json, run_folder, runs
+from dance_flwr.errors import UserError, counted
+
+if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
+    from rich.table import Table
+
+    from dance_flwr.config.tree import RunConfig
 
 app = typer.Typer()
 
 
-@app.command()
+@app.command(rich_help_panel="Look")
 def report(
-    runs: Annotated[
+    folders: Annotated[
         list[Path],
         typer.Argument(
             metavar="RUN...",
             parser=run_folder,
-            autocompletion=completion.runs,
+            autocompletion=runs,
             help="folder of a run, or `latest`; with --html more runs to compare it with",
         ),
     ],
-    out: PageFile = None,
-    html: RunPage = False,
-    live: Live = False,
+    html: Annotated[
+        bool,
+        typer.Option("--html", help="write the page of a run, report.html in its folder or --out"),
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="with --html: the file of the page")
+    ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="update the page or tracker of a run until it ends")
+    ] = False,
     track: Trackers = None,
+    privacy: Annotated[
+        bool,
+        typer.Option("--privacy", help="print what messages held, and who could read it"),
+    ] = False,
+    worth: Annotated[
+        bool,
+        typer.Option("--worth", help="print what joining was worth to clients with own models"),
+    ] = False,
+    client_folder: ClientFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the scores and costs of a run, write its page, or pass it to trackers."""
+    """Print scores and costs of a run, write its page, or pass it to trackers."""
     from dance_flwr.config.paths import PAGE
     from dance_flwr.pages.run_page import EVERY_SECONDS, report_run
     from dance_flwr.runs.result import read_result, short_result
 
-    run, *others = (each.expanduser().resolve() for each in runs)
+    run, *others = (each.expanduser().resolve() for each in folders)
+    prints = {"--json": as_json, "--privacy": privacy, "--worth": worth}
+    writes = {"--html": html, "--out": out, "--live": live, "--track": track}
+    given = [name for name, value in (prints | writes).items() if value]
+    if any(prints.values()) and (others or len(given) > 1):
+        raise UserError(
+            f"report: expected one run and one of {', '.join(prints)}, found "
+            f"{counted(len(folders), 'run')} and {', '.join(given)}; leave some of them out"
+        )
+    if client_folder and not worth:
+        raise UserError("--client-folder: expected --worth, found none; add it")
     if as_json:
-        if others or out or html or live or track:
-            raise UserError(
-                "report: expected one run and no other option with --json, found others"
-            )
         print_json(short_result(read_result(run)))
+    elif privacy:
+        _print_messages(read_result(run))
+    elif worth:
+        _print_worth(run, client_folder)
     elif html or (track and not out and not others):
         report_run(
             run,
@@ -56,15 +87,209 @@ def report(
             "them, or run `dance-flwr tables` for tables of several runs or of a study"
         )
     else:
-        _print_scores(run)
+        from dance_flwr.terminal import console
+
+        console().print(accuracy_table(result := read_result(run)))
+        for line in details(run, result):
+            print(line)
 
 
-def _print_scores(run: Path) -> None:
-    from dance_flwr.cli.results import accuracy_table, details
+def _print_messages(result: Mapping[str, Any]) -> None:
+    from dance_flwr.runs import privacy_report
+    from dance_flwr.terminal import console
+
+    table = _table(privacy_report.COLUMNS, right=("messages", "bytes"))
+    last: tuple[str, ...] = ()
+    for row in privacy_report.table(result):
+        # A kind of message with several records is named once.
+        repeated = row[:2] == last
+        blank = ("", "")
+        table.add_row(
+            *(blank if repeated else row[:2]), *row[2:5], *(blank if repeated else row[5:])
+        )
+        last = row[:2]
+    console().print(table)
+    for line in privacy_report.promises(result):
+        print(line)
+
+
+def _print_worth(run: Path, client_folder: Path | None) -> None:
+    """Compare the client's own model, the global one and the deployed one on its test nodes."""
+    from dance_flwr.api import evaluation
     from dance_flwr.runs.result import read_result
     from dance_flwr.terminal import console
 
-    result = read_result(run)
-    console().print(accuracy_table(result))
-    for line in details(run, result):
-        print(line)
+    def percent(share: float | None) -> str:
+        return "-" if share is None else f"{100 * share:.1f}"
+
+    result, names = read_result(run), tuple(evaluation.MODELS.values())
+    headings = ("client", "test nodes", *names)
+    table = _table(headings, headings, title="accuracy / macro-F1 on test nodes, in %")
+    sentences = []
+    for row in evaluation.worth(run, client_folder):
+        cells = [f"{percent(row.accuracy[n])} / {percent(row.macro_f1[n])}" for n in names]
+        table.add_row(str(row.client), str(row.nodes), *cells)
+        sentences.append(evaluation.with_cost(row, result))
+    console().print(table)
+    for sentence in sentences:
+        typer.echo(sentence)
+
+
+def _table(headings: Sequence[str], right: Sequence[str], title: str | None = None) -> "Table":
+    """Return an empty table; `right` names the columns that are aligned to the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, title=title)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+    return table
+
+
+def headline(config: "RunConfig", nodes: int) -> str:
+    """Return in one line what a run does."""
+    from dance_flwr.methods import evaluation
+
+    what = "one model" if evaluation(config) == "global" else "a model each"
+    return (
+        f"{counted(config.clients, 'client')} {'trains' if config.clients == 1 else 'train'} "
+        f"{what} with {config.method} on the {counted(nodes, 'text')} of "
+        f"{Path(config.data).name} in {counted(config.rounds, 'round')}"
+    )
+
+
+def summary(folder: Path, result: Mapping[str, Any], others: Sequence[Path]) -> Iterator[str]:
+    """Yield what a person wants to know first of a run, also beside other finished runs."""
+    from dance_flwr.config.paths import PAGE
+
+    yield ""
+    yield from _accuracy(result)
+    for other in others:
+        yield f"            {_against(folder, other)}"
+    yield from under_noise(folder)
+    yield from _what_left(result)
+    if others:
+        page, here = folder / PAGE, Path.cwd()
+        yield f"page        {page.relative_to(here) if here in page.parents else page}: all runs"
+    yield ""
+    yield "Next:"
+    commands = {
+        "report latest --html": "charts by round, client and class, as a page",
+        "report latest": "the table of clients, and what the run cost",
+        "report latest --privacy": "every message: what it held, and who could read it",
+    }
+    if result["method"] == "dance" and result["partition_dir"]:
+        commands = {"evidence page latest": "predictions with the text they rest on"} | commands
+    for command, what in list(commands.items())[:3]:
+        yield f"  dance-flwr {command:26s}  # {what}"
+
+
+def _accuracy(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the accuracy of a run beside that of its largest class, or why there is none."""
+    from dance_flwr.runs.result import why_not_tested
+
+    nodes, counts = result["test_nodes"], result.get("test_by_class", {}).get("nodes")
+    if result["test_accuracy"] is None:
+        yield f"accuracy    not measured: {why_not_tested(result)}"
+        return
+    tested = [row["test_accuracy"] for row in result["clients"] if row["test_nodes"]]
+    # Under masks no client has a row.
+    spread = f"; by client {min(tested):.1%} to {max(tested):.1%}" if len(tested) > 1 else ""
+    yield f"accuracy    {result['test_accuracy']:.1%} of {nodes:,} test nodes{spread}"
+    if counts:
+        name = result["class_names"][counts.index(max(counts))]
+        yield f"            {max(counts) / nodes:.1%} if all were called {name}, the largest class"
+
+
+def under_noise(folder: Path) -> Iterator[str]:
+    """Yield whether a run under differential privacy works, as far as it is known here."""
+    from dance_flwr.runs.run import read_status
+
+    private = read_status(folder).private
+    for name, text in private.rows() if private else ():
+        yield f"{name:12s}{text}"
+
+
+def _against(folder: Path, other: Path) -> str:
+    from dance_flwr.api.evaluation import compare_runs
+    from dance_flwr.errors import UserError
+    from dance_flwr.runs.result import read_result
+
+    try:
+        found = compare_runs(folder, other)
+    except UserError as error:
+        return f"{read_result(other)['method']}: not compared: {error}"
+    name = "each client alone" if found.other == "local-only" else found.other
+    return f"{found.other_accuracy:.1%} by {name}: {found.verdict}"
+
+
+def _what_left(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what left each client, by the run's own record of messages, and what did not."""
+    from textwrap import wrap
+
+    from dance_flwr.data.card import read_texts
+    from dance_flwr.runs.privacy_report import sent as contents
+    from dance_flwr.runs.result import sum_by_key
+    from dance_flwr.terminal import size
+
+    sent = sum_by_key([row["bytes_up"] for row in result["history"]])
+    sizes = list(dict.fromkeys(size(count) for count in sorted(sent.values()))) or ["0 B"]
+    span = sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    left = f"left        each client: {span} of {', '.join(contents(result))}"
+    yield from wrap(left, 110, subsequent_indent=" " * 12, break_on_hyphens=False)
+    folders = Path(result["partition_dir"]).glob("client-*")  # a run of this command has one
+    every = [text for folder in folders for text in read_texts(folder)]
+    texts = f"{counted(len(every), 'text')} ({size(sum(len(t.encode()) for t in every))})"
+    calls = sum(result["tokens"]["llm"][name] for name in ("fresh_calls", "cached_calls"))
+    asked = "; prompts with texts went to the language model that it chose" if calls else ""
+    yield f"never left  {texts}, ids, edges, evidence and the label of any node{asked}"
+
+
+def details(folder: Path, result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines below the table of clients: scores, device, tokens, files."""
+    from dance_flwr.evidence.summaries.statistics import summary_lines
+    from dance_flwr.runs.token_ledgers import ledger_lines
+    from dance_flwr.terminal import pace
+
+    if result["test_accuracy"] is None:
+        yield from _accuracy(result)
+    yield from under_noise(folder)
+    yield f"macro-F1    {_score(result['test_macro_f1'])} on the test nodes, {choice(result)}"
+    yield f"time        {pace(result['seconds_total'], len(result['history']))}"
+    yield f"device      {', '.join(sorted(set(result['devices'])))}"
+    for line in ledger_lines(result["tokens"]):
+        yield f"tokens      {line}"
+    if result["partition_dir"]:
+        partition = Path(result["partition_dir"])
+        example = partition / "client-0" / "runs" / result["run"] / "evidence" / "example.txt"
+        if example.is_file():
+            yield f"evidence    {example}"
+        yield from summary_lines(partition, result["run"], int(result["config"]["clients"]))
+    yield f"result      {folder / 'result.json'}"
+
+
+def choice(result: Mapping[str, Any]) -> str:
+    """Return why the model of the run is that of its round."""
+    from dance_flwr.runs.result import validated, why_last_model
+
+    if validated(result):
+        return f"best validation in round {result['best_round']}"
+    return f"{why_last_model(result)}, of round {result['best_round']}"
+
+
+def accuracy_table(result: Mapping[str, Any]) -> "Table":
+    """Return the accuracy of each client and of all together, where it has such nodes."""
+    headings = ("client", "nodes", "test nodes", "val accuracy", "test accuracy")
+    table = _table(headings, headings)
+    for row in result["clients"]:
+        first = (str(row["client"]), str(row.get("nodes", "-")), str(row["test_nodes"]))
+        table.add_row(*first, _score(row["val_accuracy"]), _score(row["test_accuracy"]))
+    table.add_section()
+    total = str(sum(result["nodes_per_client"]))
+    scores = (_score(result["val_accuracy"]), _score(result["test_accuracy"]))
+    table.add_row("overall", total, str(result["test_nodes"]), *scores)
+    return table
+
+
+def _score(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.4f}"

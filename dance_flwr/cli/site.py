@@ -19,7 +19,7 @@ site = typer.Typer(
     no_args_is_help=True,
     help="Join a federation with your own graph: join, start, accept, results.",
 )
-app.add_typer(site, cls=Group)
+app.add_typer(site, cls=Group, rich_help_panel="Deploy")
 
 Graph = Annotated[
     str,
@@ -37,7 +37,10 @@ SiteFolder = Annotated[
 
 
 # The options are those of Flower's command, to which they are passed on.
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    rich_help_panel="Deploy",
+)
 def supernode(
     context: typer.Context,
     accept_code: Annotated[

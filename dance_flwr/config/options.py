@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Mapping
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol, Self, get_type_hints
+from typing import Any, ClassVar, Protocol, Self
 
 Value = bool | int | float | str
-FlatFields = dict[str, tuple[Field[Any], type]]  # flat key -> (dataclass field, type)
+FlatFields = dict[str, Field[Any]]  # flat key -> dataclass field, whose default has its type
 
 # Named as in pydantic; each with its sign for messages, its word in a JSON Schema, and its test.
 BOUNDS = (
@@ -33,9 +33,9 @@ def option(
     Parameters
     ----------
     default : the default, whose type is the type of the key
-    text : one line for `dance-flwr config`, docs/configuration.md and editors
+    text : one line for `dance-flwr list keys`, docs/configuration.md and editors
     choices : the accepted values, or the registry whose names they are
-    advanced : listed by `dance-flwr config --all` only
+    advanced : listed by `dance-flwr list keys all` only
     **bounds : gt, ge, le, lt; each may be omitted
     """
     return field(
@@ -100,23 +100,12 @@ class Section:
         return []
 
 
-def leaves_of(cls: type, prefix: str = "") -> FlatFields:
-    """Return flat key -> (dataclass field, type) of every key of a configuration class, in order.
+@lru_cache(maxsize=256)  # of every class; a grid names its runs by thousands of configurations
+def leaves_of(cls: type) -> FlatFields:
+    """Return flat key -> dataclass field of every key of a configuration class, in order.
 
-    Fields of nested dataclasses become `<field>.<key>`; constants are omitted.
+    Keys of a `Section` begin with its name; constants are omitted.
     """
-    return dict(_leaves(cls, prefix))
-
-
-@lru_cache(maxsize=512)  # of every class with and without its prefix
-def _leaves(cls: type, prefix: str) -> FlatFields:
-    hints = get_type_hints(cls)
-    leaves: FlatFields = {}
-    for item in fields(cls):
-        key = prefix + item.name.replace("_", "-")
-        kind = hints[item.name]
-        if is_dataclass(kind):
-            leaves |= leaves_of(kind, key + ".")  # type: ignore[arg-type]
-        elif "help" in item.metadata:
-            leaves[key] = (item, kind)
-    return leaves
+    prefix = f"{cls.name}." if issubclass(cls, Section) else ""
+    keys = [item for item in fields(cls) if "help" in item.metadata]
+    return {prefix + item.name.replace("_", "-"): item for item in keys}

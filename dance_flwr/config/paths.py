@@ -1,4 +1,4 @@
-"""Default locations of prepared data and results, and the names of the files of a run."""
+"""Where data and results lie, the names of the files of a run, and checks of outputs."""
 
 import os
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.errors import UserError, in_the_way
 from dance_flwr.fingerprint import APP
 
 MANIFEST = "manifest.json"  # of a partition, beside its client folders
@@ -65,3 +66,21 @@ def out_dir(config: RunConfig, run: str) -> Path:
     if config.out:
         return Path(config.out).expanduser().resolve()
     return data_root(config) / "runs" / f"{Path(config.data).name}-{config.method}-{run}"
+
+
+def check_folder(path: Path, option: str) -> None:
+    """Check, before any work, that a folder is at `path` or can be created there."""
+    if file := in_the_way(path):
+        raise UserError(f"{file}: expected a folder, found a file; choose another {option}")
+
+
+def check_out(path: Path, option: str = "--out") -> None:
+    """Check, before any work, that this user can create a new file or folder at `path`."""
+    check_folder(path.parent, option)
+    place = next((place for place in path.parents if place.is_dir()), path.parent)
+    # A new entry takes both permissions of a folder.
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise UserError(
+            f"{place}: expected write access for this user, found none; choose another {option} "
+            "or change its owner (chown)"
+        )

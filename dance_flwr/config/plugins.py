@@ -41,29 +41,23 @@ class Registry(Collection[str]):
         return {point.name: point.value for point in entry_points(group=self.group)}
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names, those of this package first."""
         return iter(self.names())
 
     def __len__(self) -> int:
-        """Return the number of plug-ins."""
         return len(self.names())
 
     def __contains__(self, name: object) -> bool:
-        """Return whether a plug-in of this name is registered."""
         return name in self.builtin or name in self._external
 
     def names(self) -> tuple[str, ...]:
         """Return all names: those of this package in their order, then the others sorted."""
-        self._check_names()
-        return (*self.builtin, *sorted(self._external))
-
-    def _check_names(self) -> None:
         if clashes := self.builtin.keys() & self._external.keys():
             name = min(clashes)
             raise UserError(
                 f"entry point {self.group}: expected a name that dance-flwr does not use, found "
                 f"{name!r} = {self._external[name]!r}; rename or uninstall the package's plug-in"
             )
+        return (*self.builtin, *sorted(self._external))
 
     def get(self, name: str) -> Any:
         """Return the plug-in of this name, importing its module if needed.
@@ -74,8 +68,6 @@ class Registry(Collection[str]):
         """
         self.check([name])
         target = self.builtin[name] if name in self.builtin else self._external[name]
-        if not isinstance(target, str):
-            return target
         return resolve(target, f"{self.kind} {name!r}")
 
     def check(self, names: Sequence[str], what: str = "") -> None:
@@ -104,8 +96,15 @@ class Registry(Collection[str]):
         return {name: self.get(name) for name in self.names()}
 
 
-def resolve(target: str, what: str) -> Any:
-    """Import and return the object that "module:attribute" names."""
+def resolve(target: Any, what: str) -> Any:
+    """Import and return the object that "module:attribute" names; return another object as it is.
+
+    Parameters
+    ----------
+    what : what messages call the object
+    """
+    if not isinstance(target, str):
+        return target
     module, _, attribute = target.partition(":")
     try:
         loaded = import_module(module)
@@ -139,11 +138,11 @@ METHODS = Registry(
     "method",
     {
         "dance": "dance_flwr.methods.dance:METHOD",
-        "fedavg-full": "dance_flwr.methods.fedavg_full:METHOD",
-        "fedavg-rotating": "dance_flwr.methods.fedavg_rotating:METHOD",
-        "local-only": "dance_flwr.methods.local_only:METHOD",
-        "fedper": "dance_flwr.methods.personal_parts:FEDPER",
-        "ditto": "dance_flwr.methods.personal_parts:DITTO",
+        "fedavg-full": "dance_flwr.methods.baselines:FEDAVG_FULL",
+        "fedavg-rotating": "dance_flwr.methods.baselines:FEDAVG_ROTATING",
+        "local-only": "dance_flwr.methods.baselines:LOCAL_ONLY",
+        "fedper": "dance_flwr.methods.baselines:FEDPER",
+        "ditto": "dance_flwr.methods.baselines:DITTO",
     },
     {"dance-flwr-rivals": RIVALS},
 )
@@ -151,17 +150,11 @@ STRATEGIES = Registry(
     "dance_flwr.strategies",
     "strategy",
     {
-        "fedavg": "dance_flwr.federation.server.strategies:fedavg",
-        "fedavgm": "dance_flwr.federation.server.strategies:fedavgm",
-        "fedprox": "dance_flwr.federation.server.strategies:fedprox",
-        "fedadam": "dance_flwr.federation.server.strategies:fedadam",
-        "fedyogi": "dance_flwr.federation.server.strategies:fedyogi",
-        "fedadagrad": "dance_flwr.federation.server.strategies:fedadagrad",
-        "fedmedian": "dance_flwr.federation.server.strategies:fedmedian",
-        "fedtrimmedavg": "dance_flwr.federation.server.strategies:fedtrimmedavg",
-        "krum": "dance_flwr.federation.server.strategies:krum",
-        "multikrum": "dance_flwr.federation.server.strategies:multikrum",
-        "bulyan": "dance_flwr.federation.server.strategies:bulyan",
+        name: f"dance_flwr.federation.server.strategies:{name}"
+        for name in (
+            *("fedavg", "fedavgm", "fedprox", "fedadam", "fedyogi", "fedadagrad", "fedmedian"),
+            *("fedtrimmedavg", "krum", "multikrum", "bulyan"),
+        )
     },
 )
 # Strategies that read each upload in the place of the merged one.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from dance_flwr.config.options import option
+from dance_flwr.config.options import Section, option
 from dance_flwr.config.plugins import BACKBONES, METHODS, PARTITIONERS, STRATEGIES
 
 FLOAT32, FLOAT16, INT8 = "float32", "float16", "int8"
@@ -82,18 +82,12 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class MethodConfig:
-    """Keys that choose the method of a run."""
+    """Keys of the method of a run, and the budget that all condensing methods share."""
 
     method: str = option("dance", "federated method", choices=METHODS)
     paper: bool = option(
         False, "run the method as published, without any extension; overrides other keys"
     )
-
-
-@dataclass(frozen=True)
-class BudgetConfig:
-    """The budget that all condensing methods share."""
-
     condensation_ratio: float = option(
         0.08, "condensed nodes as a share of all local nodes (r)", gt=0, le=1
     )
@@ -207,7 +201,7 @@ class FederationConfig:
     )
     node_timeout: float = option(15.0, "seconds to wait for SuperNodes to connect", gt=0)
     node_keys: str = option(
-        "", "file of `dance-flwr deploy peer-keys`; clients must sign with these keys"
+        "", "file of `dance-flwr deploy admit`; clients must sign with these keys"
     )
     evaluate_every: int = option(1, "rounds between validations", ge=1)
     # Why not all (decision 16): predicting every node in every round would cost more than training.
@@ -286,3 +280,46 @@ class StartConfig:
     overwrite: bool = option(
         False, "replace the run in `out`; else one that finished or can be resumed is refused"
     )
+
+
+@dataclass(frozen=True)
+class PrivacyConfig(Section):
+    """Keys of the protection of uploads, `privacy.*`."""
+
+    name = "privacy"
+
+    secure_aggregation: bool = option(False, "sum uploads and metrics under masks (SecAgg+)")
+    threshold: float = option(
+        0.6, "share of a round's clients that must stay for the masks to be removed", gt=0.5, le=1
+    )
+    # Why a refusal, not a clip (decision 8): a clipped update is silently another one.
+    update_range: float = option(
+        1.0, "maximum change of a weight per round under secure aggregation", gt=0
+    )
+    dp: str = option(
+        "none",
+        "differential privacy per client: noise added by the server (central), by all clients "
+        "jointly (distributed) or by each alone (local)",
+        choices=("none", "central", "distributed", "local"),
+    )
+    clipping_norm: float = option(
+        1.0, "maximum norm of a client's update under privacy.dp (C)", gt=0
+    )
+    clipping: str = option(
+        "fixed", "adaptive = clipping-norm is only the initial value", choices=("fixed", "adaptive")
+    )
+    epsilon: float = option(
+        8.0, "privacy budget of training nodes for the run; it stops before exceeding it", gt=0
+    )
+    delta: float = option(1e-5, "probability that epsilon does not hold", gt=0, lt=1)
+    noise_multiplier: float = option(
+        0.0, "noise per round in units of clipping-norm (sigma); 0 = as epsilon requires", ge=0
+    )
+    seeded: bool = option(
+        False,
+        "draw the noise from the run's seed and count validations: reproducible but not private",
+        advanced=True,
+    )
+
+    # Constant, not a key: adaptive clipping aims at the median, as Andrew et al. (2021) recommend.
+    clipping_quantile: float = 0.5

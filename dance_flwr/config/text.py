@@ -1,23 +1,85 @@
-"""Write the configuration as text: TOML, the block of pyproject.toml, tables, a JSON Schema.
+"""The configuration as text: read TOML and KEY=VALUE pairs; write TOML, tables, a JSON Schema.
 
-`python -m dance_flwr.config.text` prints the block, `dance-flwr config` the tables.
+`python -m dance_flwr.config.text` prints the block of pyproject.toml, `dance-flwr list keys` the
+tables.
 """
 
 import json
+import tomllib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import Field
+from pathlib import Path
 from typing import Any
 
 from dance_flwr.config.options import BOUNDS, FlatFields, Value, choices_of, leaves_of
+from dance_flwr.config.paths import shipped
 from dance_flwr.config.plugins import METHODS
-from dance_flwr.config.sections import StartConfig
+from dance_flwr.config.sections import PrivacyConfig, StartConfig
 from dance_flwr.config.tree import (
     RunConfig,
-    common_sections,
     defaults,
     flat_fields,
     flatten,
     paper_values,
+    parse,
 )
+from dance_flwr.errors import UserError
+
+
+def read_config(
+    files: Sequence[Path], pairs: Sequence[str], named: Mapping[str, Value]
+) -> RunConfig:
+    """Merge TOML files, KEY=VALUE pairs and named options, in this order; later sources win.
+
+    Raises
+    ------
+    UserError : a file is missing or not valid TOML, or a pair has no "="
+    ConfigError : unknown keys or values out of range, all in one message
+    """
+    return parse(read_values(files, pairs) | dict(named))
+
+
+def read_values(files: Sequence[Path], pairs: Sequence[str]) -> dict[str, Value]:
+    """Return the flat keys of TOML files and KEY=VALUE pairs, unchecked; later sources win."""
+    values: dict[str, Value] = {}
+    paths = [shipped(path) for path in files]
+    if absent := [str(path) for path in paths if not path.is_file()]:
+        raise UserError(f"--config: expected a TOML file, found none at {', '.join(absent)}")
+    if bare := [pair for pair in pairs if "=" not in pair]:
+        raise UserError(f"--set: expected KEY=VALUE, found {', '.join(map(repr, bare))}")
+    for path in paths:
+        try:
+            # Windows editors begin a file with a byte order mark, which TOML does not know.
+            values |= flat_keys(tomllib.loads(path.read_text(encoding="utf-8-sig")))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UserError(f"--config {path}: expected valid TOML, found: {error}") from None
+    for pair in pairs:
+        key, _, text = pair.partition("=")
+        values[key.strip()] = _scalar(text.strip())
+    return values
+
+
+def flat_keys(table: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
+    """Return nested tables as flat keys, joined by dots."""
+    flat: dict[str, Value] = {}
+    for key, value in table.items():
+        flat |= (
+            flat_keys(value, f"{prefix}{key}.")
+            if isinstance(value, dict)
+            else {prefix + key: value}
+        )
+    return flat
+
+
+def _scalar(text: str) -> Value:
+    """Parse a bool, a number or a quoted string as TOML does; any other text is a string."""
+    try:
+        table = tomllib.loads(f"x = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    value = table["x"]
+    # A line break in the text may start a second key; dates and lists are no values of a key.
+    return value if len(table) == 1 and isinstance(value, bool | int | float | str) else text
 
 
 def to_toml(config: RunConfig, table: str = "") -> str:
@@ -51,8 +113,10 @@ def toml_block(method: str = "") -> str:
 
 def common_tables() -> str:
     """Return the keys that a run of any method may need in Markdown, a table a section."""
-    tables = [_table(title, _basic(keys)) for title, keys in common_sections().items()]
-    return "\n\n".join(tables)
+    return "\n\n".join(
+        _table(f"## {title}", "", {key: item for key, item in keys.items() if not _rare(item)})
+        for title, keys in _common_sections().items()
+    )
 
 
 def method_tables(methods: Collection[str]) -> str:
@@ -62,22 +126,23 @@ def method_tables(methods: Collection[str]) -> str:
     tables = []
     for section in sections:
         readers = [name for name, spec in specs.items() if section in spec.sections]
-        about = f"{_first_line(section)} Methods: {', '.join(readers)}."
-        tables.append(_short_table(section.name, about, leaves_of(section, f"{section.name}.")))
+        first_line = (section.__doc__ or "").partition("\n")[0]
+        about = f"{first_line} Methods: {', '.join(readers)}."
+        tables.append(_table(f"### {section.name}", about, leaves_of(section)))
     return "\n\n".join(tables)
 
 
 def all_tables() -> str:
     """Return every key in Markdown, and what `paper = true` sets; the content of the docs' page."""
-    keys = {key: leaf for part in common_sections().values() for key, leaf in part.items()}
-    rest = {key: leaf for key, leaf in keys.items() if key not in _basic(keys)}
+    keys = [*_common_sections().values()]
+    rare = {key: item for part in keys for key, item in part.items() if _rare(item)}
     about = "Keys of studies and tests, or that rarely need a change."
     values = paper_values({"paper": True})
     paper = ", ".join(f"`{key}={toml_value(value)}`" for key, value in values.items())
     return "\n\n".join(
         [
             common_tables(),
-            _short_table("Advanced", about, rest),
+            _table("### Advanced", about, rare),
             f"### `paper = true`\n\nIt sets {paper}; the last follows `dance.hop2-budget`.",
             "## Methods",
             method_tables(METHODS.names()),
@@ -85,44 +150,36 @@ def all_tables() -> str:
     )
 
 
-def _basic(keys: FlatFields) -> FlatFields:
-    return {key: leaf for key, leaf in keys.items() if not leaf[0].metadata["advanced"]}
+def _common_sections() -> dict[str, FlatFields]:
+    """Return the keys of every run by the title of their section, without `StartConfig`."""
+    kinds = [kind for kind in reversed(RunConfig.__mro__[1:-1]) if kind is not StartConfig]
+    return {
+        kind.__name__.removesuffix("Config"): leaves_of(kind) for kind in (*kinds, PrivacyConfig)
+    }
 
 
-def _first_line(kind: type) -> str:
-    return (kind.__doc__ or "").partition("\n")[0]
+def _rare(item: Field[Any]) -> bool:
+    return bool(item.metadata["advanced"])
 
 
-def _table(title: str, keys: FlatFields) -> str:
-    """Return a table of key, default, accepted values and meaning."""
+def _table(title: str, about: str, keys: FlatFields) -> str:
     values = defaults()
     rows = ["| key | default | accepts | meaning |", "| --- | --- | --- | --- |"]
-    for key, (item, kind) in keys.items():
+    for key, item in keys.items():
         limits = [
             f"{sign}{item.metadata[name]:g}" for name, sign, *_ in BOUNDS if name in item.metadata
         ]
-        accepts = ", ".join(choices_of(item)) or " ".join([kind.__name__, *limits])
-        help_ = item.metadata["help"]
-        rows.append(f"| `{key}` | `{toml_value(values[key])}` | {accepts} | {help_} |")
-    return "\n".join([f"## {title}", "", *rows])
-
-
-def _short_table(title: str, about: str, keys: FlatFields) -> str:
-    """Return a table of key with default, and meaning; `--schema` has the bounds."""
-    values = defaults()
-    rows = ["| key=default | meaning |", "| --- | --- |"]
-    for key, (item, _) in keys.items():
-        choices = choices_of(item)
-        among = f" ({'/'.join(choices)})" if choices else ""
-        rows.append(f"| `{key}={toml_value(values[key])}` | {item.metadata['help']}{among} |")
-    return "\n".join([f"### {title}", "", about, "", *rows])
+        accepts = ", ".join(choices_of(item)) or " ".join([type(item.default).__name__, *limits])
+        meaning = item.metadata["help"]
+        rows.append(f"| `{key}` | `{toml_value(values[key])}` | {accepts} | {meaning} |")
+    return "\n".join([title, "", *([about, ""] if about else []), *rows])
 
 
 def json_schema() -> str:
     """Return the JSON Schema (2020-12) of a configuration file, a table for each section."""
-    values, root = defaults(), _schema_of("dance-flwr configuration")
+    root = _schema_of("dance-flwr configuration")
     root = {"$schema": "https://json-schema.org/draft/2020-12/schema", **root}
-    for key, (item, kind) in flat_fields().items():
+    for key, item in flat_fields().items():
         # No file may set these keys.
         if key in leaves_of(StartConfig):
             continue
@@ -131,7 +188,8 @@ def json_schema() -> str:
         if section:
             place = place.setdefault(section, _schema_of(section))["properties"]
         rules = item.metadata
-        entry = {"type": _JSON_TYPES[kind], "description": rules["help"], "default": values[key]}
+        kind = _JSON_TYPES[type(item.default)]
+        entry = {"type": kind, "description": rules["help"], "default": item.default}
         entry |= {word: rules[rule] for rule, _, word, _ in BOUNDS if rule in rules}
         if choices := choices_of(item):
             entry["enum"] = list(choices)

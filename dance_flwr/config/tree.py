@@ -10,23 +10,22 @@ one of them.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, replace
-from functools import lru_cache
-from operator import attrgetter
 from typing import Any, cast
 
-from dance_flwr.config.options import BOUNDS, FlatFields, Section, Value, choices_of, leaves_of
+from dance_flwr.config.options import BOUNDS, FlatFields, Section, Value, leaves_of
 from dance_flwr.config.plugins import METHODS, Registry
-from dance_flwr.config.privacy import PrivacyConfig, privacy_problems
 from dance_flwr.config.sections import (
     AUTO,
-    BudgetConfig,
+    FLOAT32,
+    INT8,
     DataConfig,
     FederationConfig,
     MethodConfig,
     ModelConfig,
     OutputConfig,
+    PrivacyConfig,
     ReadingConfig,
     StartConfig,
     TrainingConfig,
@@ -54,10 +53,6 @@ def section_types() -> tuple[type[Section], ...]:
     return types
 
 
-def _default_sections() -> tuple[Section, ...]:
-    return tuple(section() for section in section_types())
-
-
 # Fields of a dataclass start with those of its last base: the keys are listed from `DataConfig` to
 # `StartConfig`.
 @dataclass(frozen=True)
@@ -68,29 +63,21 @@ class RunConfig(
     TrainingConfig,
     ModelConfig,
     ReadingConfig,
-    BudgetConfig,
     MethodConfig,
     DataConfig,
 ):
     """Every key of a run."""
 
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
-    sections: tuple[Section, ...] = field(default_factory=_default_sections)
+    sections: tuple[Section, ...] = field(
+        default_factory=lambda: tuple(section() for section in section_types())
+    )
 
 
 def flat_fields() -> FlatFields:
-    """Return flat key -> (dataclass field, type) of every key of a run, in order."""
-    leaves = leaves_of(RunConfig)
-    for section in section_types():
-        leaves |= leaves_of(section, f"{section.name}.")
-    return leaves
-
-
-def common_sections() -> dict[str, FlatFields]:
-    """Return the keys of every run by the title of their section, without `StartConfig`."""
-    types = [kind for kind in reversed(RunConfig.__mro__[1:-1]) if kind is not StartConfig]
-    sections = {kind.__name__.removesuffix("Config"): leaves_of(kind) for kind in types}
-    return sections | {"Privacy": leaves_of(PrivacyConfig, "privacy.")}
+    """Return flat key -> dataclass field of every key of a run, in order."""
+    kinds = (RunConfig, PrivacyConfig, *section_types())
+    return {key: item for kind in kinds for key, item in leaves_of(kind).items()}
 
 
 def quorum(config: RunConfig, clients: int) -> int:
@@ -117,23 +104,48 @@ def parse(values: Mapping[str, Value]) -> RunConfig:
         message
     """
     leaves = flat_fields()
-    problems = [_unknown(key, leaves) for key in values if key not in leaves]
     known: dict[str, Value] = {}
+    problems = []
     for key, value in values.items():
         if key in leaves:
-            item, kind = leaves[key]
-            # TOML tells 1 from 1.0; a user need not.
-            known[key] = _as_float(value) if kind is float else value
-            problem = _problem(key, known[key], item, kind)
-            problems += [problem] if problem else []
+            known[key], wrong = checked(key, value, leaves[key])
+            problems += wrong
+        elif similar := near(key, leaves):
+            problems.append(f"unknown key {key!r}: did you mean {similar!r}?")
+        else:
+            problems.append(f"unknown key {key!r}: `dance-flwr list keys all` lists the keys")
     # Only values that are valid by themselves can be compared with each other.
     if not problems:
         # Why last (decision 19): `paper = true` is the method as published, whatever else is set.
-        config = _settled(_build(known | paper_values(known)))
+        config = _build(known | paper_values(known))
         problems = _cross_checks(config)
     if problems:
         raise ConfigError(problems)
     return config
+
+
+def checked(key: str, value: Value, item: Field[Any]) -> tuple[Value, list[str]]:
+    """Return the value of a key in the type of its default, and one line if it is not valid.
+
+    TOML tells 1 from 1.0; a user need not.
+    """
+    kind, rules, choices = type(item.default), item.metadata, item.metadata["choices"]
+    # By `type`: a bool is an int for isinstance, but `rounds = true` is a mistake.
+    if kind is float and type(value) is int:
+        value = float(value) if abs(value) < 1e300 else math.inf
+    if type(value) is not kind:
+        return value, [f"{key}: expected {kind.__name__}, found {value!r}"]
+    if isinstance(value, float) and not math.isfinite(value):
+        return value, [f"{key}: expected a finite number, found {value!r}"]
+    if choices and value not in choices:
+        if isinstance(choices, Registry):
+            return value, [choices.refusal([str(value)], key)]
+        return value, [unknown(key, [str(value)], choices)]
+    limits = [(sign, rules[name], holds) for name, sign, _, holds in BOUNDS if name in rules]
+    if all(holds(value, bound) for _, bound, holds in limits):
+        return value, []
+    expected = " and ".join(f"{sign} {bound:g}" for sign, bound, _ in limits)
+    return value, [f"{key}: expected {expected}, found {value!r}"]
 
 
 def flatten(config: RunConfig) -> dict[str, Value]:
@@ -142,57 +154,19 @@ def flatten(config: RunConfig) -> dict[str, Value]:
     Sections of other methods stay out: their keys do not travel, and another release or a node
     without a rival's package need not know them. `parse(flatten(c))` has their defaults.
     """
-    values = {key: read(config) for key, read in _readers(RunConfig)}
-    read_by_method = METHODS.get(config.method).sections
-    for section in config.sections:
-        kind: type = type(section)
-        if kind in read_by_method:
-            for key, read in _readers(kind):
-                values[f"{section.name}.{key}"] = read(section)
-    return values
+    of_method = METHODS.get(config.method).sections
+    own = [section for section in config.sections if type(section) in of_method]
+    parts: list[Any] = [config, config.privacy, *own]
+    return {
+        key: getattr(part, item.name)
+        for part in parts
+        for key, item in leaves_of(part.__class__).items()
+    }
 
 
 def defaults() -> dict[str, Value]:
     """Return the default of every key."""
-    leaves = {key: item for key, (item, _) in flat_fields().items()}
-    return {key: cast(Value, item.default) for key, item in leaves.items()}
-
-
-@lru_cache(maxsize=128)  # a grid names its runs by thousands of configurations
-def _readers(cls: type) -> list[tuple[str, Callable[[Any], Any]]]:
-    """Return (flat key, function that reads it) of a configuration class."""
-    return [(key, attrgetter(key.replace("-", "_"))) for key in leaves_of(cls)]
-
-
-def _as_float(value: Value) -> Value:
-    """Return an integer as a float, infinite if it is too large for one; other values unchanged."""
-    if type(value) is not int:
-        return value
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def _build(known: Mapping[str, Value]) -> RunConfig:
-    privacy = PrivacyConfig(**_arguments(known, "privacy."))
-    sections = [section(**_arguments(known, f"{section.name}.")) for section in section_types()]
-    return RunConfig(**_arguments(known, ""), privacy=privacy, sections=tuple(sections))
-
-
-def _settled(config: RunConfig) -> RunConfig:
-    """Replace "auto" by what the run's method prefers."""
-    preferred = METHODS.get(config.method).reading
-    chosen = {key: value for key, value in preferred.items() if getattr(config, key) == AUTO}
-    return replace(config, **chosen) if chosen else config
-
-
-def _arguments(known: Mapping[str, Value], prefix: str) -> dict[str, Any]:
-    """Return the keys directly below `prefix` as keyword arguments."""
-    below = {
-        key.removeprefix(prefix): value for key, value in known.items() if key.startswith(prefix)
-    }
-    return {key.replace("-", "_"): value for key, value in below.items() if "." not in key}
+    return {key: cast(Value, item.default) for key, item in flat_fields().items()}
 
 
 def paper_values(known: Mapping[str, Value]) -> dict[str, Value]:
@@ -205,56 +179,91 @@ def paper_values(known: Mapping[str, Value]) -> dict[str, Value]:
     return values
 
 
-def _unknown(key: str, leaves: Mapping[str, Any]) -> str:
-    """Return one line about an unknown key, with the most similar key."""
-    if similar := near(key, leaves):
-        return f"unknown key {key!r}: did you mean {similar!r}?"
-    return f"unknown key {key!r}: `dance-flwr config --all` lists the keys"
+def _build(known: Mapping[str, Value]) -> RunConfig:
+    """Return the configuration of valid keys, with what the run's method prefers for "auto"."""
 
+    def arguments(kind: type) -> dict[str, Any]:
+        return {item.name: known[key] for key, item in leaves_of(kind).items() if key in known}
 
-def _problem(key: str, value: Value, item: Field[Any], kind: type) -> str:
-    """Return one line about an invalid value; empty if the value is valid."""
-    # By `type`: a bool is an int for isinstance, but `rounds = true` is a mistake.
-    if type(value) is not kind:
-        return f"{key}: expected {kind.__name__}, found {value!r}"
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{key}: expected a finite number, found {value!r}"
-    choices = item.metadata["choices"]
-    if value not in choices_of(item) and isinstance(choices, Registry):
-        return choices.refusal([str(value)], key)
-    if choices and value not in choices:
-        return unknown(key, [str(value)], choices)
-    rules = item.metadata
-    limits = [(sign, rules[name], holds) for name, sign, _, holds in BOUNDS if name in rules]
-    if all(holds(value, bound) for _, bound, holds in limits):
-        return ""
-    expected = " and ".join(f"{sign} {bound:g}" for sign, bound, _ in limits)
-    return f"{key}: expected {expected}, found {value!r}"
+    sections = tuple(kind(**arguments(kind)) for kind in section_types())
+    privacy = PrivacyConfig(**arguments(PrivacyConfig))
+    config = RunConfig(**arguments(RunConfig), privacy=privacy, sections=sections)
+    preferred = METHODS.get(config.method).reading
+    chosen = {key: value for key, value in preferred.items() if getattr(config, key) == AUTO}
+    return replace(config, **chosen) if chosen else config
 
 
 def _cross_checks(config: RunConfig) -> list[str]:
     """Return the contradictions between keys, one line each."""
-    problems = []
     total = config.train_ratio + config.val_ratio + config.test_ratio
-    # Three decimal shares rarely sum to exactly 1.
-    if abs(total - 1) > 1e-6:
-        problems.append(
-            f"train-ratio + val-ratio + test-ratio: expected a sum of 1, found {total:g}"
-        )
-    if config.resume and not config.out:
-        problems.append("resume: expected `out`, the folder of the run to resume, found none")
-    problems += [problem for section in config.sections for problem in section.problems()]
-    sampled = max(1, int(config.clients * config.client_fraction))
-    problems += privacy_problems(
-        config.privacy,
-        config.clients,
-        config.client_fraction,
-        config.min_valid_replies,
-        config.upload_precision,
-    )
-    if config.min_valid_replies > sampled:
-        problems.append(
+    sampled = max(1, int(config.clients * config.client_fraction))  # rounded down, as Flower does
+    checks = [
+        (  # three decimal shares rarely sum to exactly 1
+            abs(total - 1) > 1e-6,
+            f"train-ratio + val-ratio + test-ratio: expected a sum of 1, found {total:g}",
+        ),
+        (
+            config.resume and not config.out,
+            "resume: expected `out`, the folder of the run to resume, found none",
+        ),
+        (
+            config.min_valid_replies > sampled,
             f"min-valid-replies: expected at most {sampled}, the number of clients sampled per "
-            f"round, found {config.min_valid_replies}"
-        )
-    return problems
+            f"round, found {config.min_valid_replies}",
+        ),
+        *_privacy_checks(config, sampled),
+    ]
+    problems = [problem for section in config.sections for problem in section.problems()]
+    return problems + [line for is_wrong, line in checks if is_wrong]
+
+
+def _privacy_checks(config: RunConfig, sampled: int) -> list[tuple[bool, str]]:
+    """Return settings that would defeat what `privacy.*` promises, and whether they are set."""
+    privacy, fraction, precision = config.privacy, config.client_fraction, config.upload_precision
+    masked, central = privacy.secure_aggregation, privacy.dp == "central"
+    rounded = precision != FLOAT32
+    return [
+        (
+            masked and sampled < 3,
+            "privacy.secure-aggregation: expected at least 3 clients per round, found "
+            f"{sampled}; with two, each client learns the other's upload from the sum",
+        ),
+        (
+            masked and config.min_valid_replies > 0,
+            "min-valid-replies: expected 0 under privacy.secure-aggregation, found "
+            f"{config.min_valid_replies}; set privacy.threshold instead",
+        ),
+        (
+            privacy.dp == "distributed" and not masked,
+            "privacy.secure-aggregation: expected true under privacy.dp = distributed, found "
+            "false; without masks the server reads every upload with a part of the noise only. Set "
+            "it, or privacy.dp = local",
+        ),
+        (
+            fraction < 1 and (masked or privacy.dp in ("distributed", "local")),
+            f"client-fraction: expected 1, found {fraction:g}; sums over different clients can be "
+            "subtracted (privacy.secure-aggregation), and noise that clients add is accounted for "
+            "all of them: sample without masks, with privacy.dp = none or central",
+        ),
+        (
+            privacy.clipping == "adaptive" and privacy.dp == "local",
+            "privacy.clipping: expected fixed under privacy.dp = local, found adaptive; a single "
+            "client cannot protect the count over clients that adaptive clipping needs",
+        ),
+        (
+            rounded and privacy.dp == "distributed",
+            f"upload-precision: expected float32 under privacy.dp = distributed, found {precision};"
+            " a sum of rounded parts does not have the noise that epsilon is computed for",
+        ),
+        (
+            rounded and central and fraction < 1,
+            "upload-precision: expected float32 under privacy.dp = central with client-fraction "
+            f"{fraction:g}, found {precision}; what a client keeps depends on the rounds it was "
+            "drawn for, which epsilon assumes independent",
+        ),
+        (
+            precision == INT8 and central and masked,
+            "upload-precision: expected float32 or float16 under privacy.dp = central with secure "
+            "aggregation, found int8; a step would be as large as a clipped update",
+        ),
+    ]

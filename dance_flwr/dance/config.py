@@ -7,8 +7,8 @@ from typing import ClassVar
 from dance_flwr.config.options import Section, Value, option
 from dance_flwr.config.plugins import CHUNK_RULES
 
-# What `paper = true` sets, by section; `dance-flwr config --all` prints it. Why the sections of the
-# harness are among them (decision 19): the paper trains at a constant rate and averages no models
+# What `paper = true` sets, by section; `list keys all` prints it. Why the sections of the harness
+# are among them (decision 19): the paper trains at a constant rate and averages no models
 # over rounds, and a row "as published" must not profit from either.
 PAPER_DANCE: dict[str, Value] = {
     "dance.coverage-penalty": 0.0,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dance_flwr.config.outputs import check_out
+from dance_flwr.config.paths import check_out
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import ClientCard

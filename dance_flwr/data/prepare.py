@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.config.outputs import check_folder
-from dance_flwr.config.paths import MANIFEST, PROJECT, data_root
+from dance_flwr.config.paths import MANIFEST, PROJECT, check_folder, data_root
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.data import checks
 from dance_flwr.data.card import FOLDER_FORMAT, first_texts, read_array

@@ -21,8 +21,7 @@ from typing import Any
 
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import ERROR, HISTORY, PROJECT, RESULT, SETTINGS
-from dance_flwr.config.reading import read_config
-from dance_flwr.config.text import to_lines
+from dance_flwr.config.text import read_config, to_lines
 from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.data.client_folder import Log
 from dance_flwr.data.federation_file import new_agreement

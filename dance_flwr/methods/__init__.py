@@ -72,52 +72,45 @@ def check_method(config: RunConfig) -> None:
         is set although the method brings its own server side, `label-reuse` is set although the
         method cannot read labels, or its backbone cannot be sampled
     """
-    spec = get_spec(config.method)
+    spec, method = get_spec(config.method), config.method
+    masked, noised = config.privacy.secure_aggregation, config.privacy.dp != "none"
     # Under masks the server learns the sum of the uploads and nothing of a single one (decision 8).
-    if spec.uplink is Uplink.EACH and config.privacy.secure_aggregation:
+    key = "privacy.secure-aggregation" if masked else "privacy.dp"
+    if (masked or noised) and spec.uplink is Uplink.EACH:
         raise UserError(
-            f"privacy.secure-aggregation: expected a method that needs sums only, found "
-            f"{config.method!r}, which reads each client's upload; choose another method, or set "
-            "privacy.secure-aggregation = false"
+            f"{key}: expected a method that needs sums only, found {method!r}, which reads each "
+            f"client's upload; choose another method, or omit {key}"
         )
-    if spec.uplink is Uplink.EACH and config.privacy.dp != "none":
+    if (masked or noised) and config.strategy in READ_EACH:
         raise UserError(
-            f"privacy.dp: expected a method that needs sums only, found {config.method!r}, which "
-            "reads each client's upload; choose another method, or set privacy.dp = none"
-        )
-    # Its clients deploy models of their own already.
-    if config.personal != "off" and spec.card.evaluation != "global":
-        raise UserError(
-            f"personal: expected 'off' for method {config.method!r}, whose clients have no global "
-            f"model, found {config.personal!r}; leave it out, or choose another method"
-        )
-    # Why (decision 30): tuning is the method's training without a server and without a second bill.
-    if TUNED in PERSONAL[config.personal] and (spec.uplink is Uplink.EACH or spec.card.needs_llm):
-        raise UserError(
-            f"personal: expected 'off' or 'mix' for method {config.method!r}, whose rounds need "
-            f"the server or a language model, found {config.personal!r}; choose one of these"
+            f"strategy: expected one of means under {key}, found {config.strategy!r}, which reads "
+            f"each client's upload; choose another strategy, or omit {key}"
         )
     # A server side of its own takes the place of the strategy's step: a setting without effect is
     # refused.
     if spec.server and config.strategy != RunConfig.strategy:
         raise UserError(
-            f"strategy: expected the default, {RunConfig.strategy}, since method {config.method!r} "
-            f"brings its own server side, found {config.strategy!r}; omit it, or choose another "
-            "method"
+            f"strategy: expected the default, {RunConfig.strategy}, since method {method!r} brings "
+            f"its own server side, found {config.strategy!r}; omit it, or choose another method"
         )
-    masked, noised = config.privacy.secure_aggregation, config.privacy.dp != "none"
-    if config.strategy in READ_EACH and (masked or noised):
-        key = "privacy.secure-aggregation" if masked else "privacy.dp"
+    # Its clients deploy models of their own already.
+    if config.personal != "off" and spec.card.evaluation != "global":
         raise UserError(
-            f"strategy: expected one of means under {key}, found {config.strategy!r}, which reads "
-            f"each client's upload; choose another strategy, or omit {key}"
+            f"personal: expected 'off' for method {method!r}, whose clients have no global model, "
+            f"found {config.personal!r}; leave it out, or choose another method"
+        )
+    # Why (decision 30): tuning is the method's training without a server and without a second bill.
+    if TUNED in PERSONAL[config.personal] and (spec.uplink is Uplink.EACH or spec.card.needs_llm):
+        raise UserError(
+            f"personal: expected 'off' or 'mix' for method {method!r}, whose rounds need the "
+            f"server or a language model, found {config.personal!r}; choose one of these"
         )
     # Methods that condense or select a core do not read labels as an input (docs/baselines.md).
     if config.label_reuse and not spec.label_reuse:
         able = ", ".join(name for name in METHODS if get_spec(name).label_reuse)
         raise UserError(
             f"label-reuse: expected a method that can read training labels as an input ({able}), "
-            f"found {config.method!r}; set label-reuse = false, or choose one of these methods"
+            f"found {method!r}; set label-reuse = false, or choose one of these methods"
         )
     if SamplingConfig in spec.sections:
         check_reach(config)

@@ -118,7 +118,7 @@ class MethodSpec:
         ------
         UserError : the class cannot be imported
         """
-        return _load(self.client, "method")()  # type: ignore[no-any-return]
+        return resolve(self.client, "method")()  # type: ignore[no-any-return]
 
     def server_type(self) -> type[ServerSide]:
         """Return the class of the server side: the weighted mean unless the method brings its own.
@@ -128,11 +128,7 @@ class MethodSpec:
         UserError : the class cannot be imported
         """
         target = self.server or "dance_flwr.methods.server_side:ServerSide"
-        return _load(target, "server side of a method")  # type: ignore[no-any-return]
-
-
-def _load(target: str | type, what: str) -> Any:
-    return resolve(target, what) if isinstance(target, str) else target
+        return resolve(target, "server side of a method")  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,6 @@ class Personalised(ServerSide):
 
 
 def _join(models: Mapping[int, Mapping[str, Entry]]) -> dict[str, Entry]:
-    """Return the models of several clients as one record."""
     return {
         name: entry
         for client, model in models.items()

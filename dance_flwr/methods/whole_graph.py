@@ -70,7 +70,6 @@ def train_on_graph(
 def _blocks(
     model: PlainModel, graph: LabelledGraph, config: RunConfig, round_: int
 ) -> Iterator[tuple[Tensor, Block]]:
-    """Yield the batch of each local epoch and the block around it."""
     if graph.operator not in _ROWS:
         _ROWS[graph.operator] = OperatorRows.of(graph.operator, model.backbone.operator)
     rows: OperatorRows = _ROWS[graph.operator]

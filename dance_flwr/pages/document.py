@@ -21,7 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dance_flwr import __version__
-from dance_flwr.config.outputs import check_out
+from dance_flwr.config.paths import check_out
 from dance_flwr.disk import atomic_file
 from dance_flwr.errors import UserError, counted
 

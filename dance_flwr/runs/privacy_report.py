@@ -1,4 +1,4 @@
-"""`dance-flwr privacy report`: what messages held and who could read it."""
+"""`dance-flwr report RUN --privacy`: what messages held and who could read it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

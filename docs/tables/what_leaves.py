@@ -14,7 +14,7 @@ from typing import Any
 
 from flwr.app import Message
 
-from dance_flwr.config.reading import read_config
+from dance_flwr.config.text import read_config
 from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.federation.declarations import disclosure, entries
 from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey

@@ -275,7 +275,7 @@ def main() -> None:
             f"{max(sizes):,} nodes"
         )
     else:
-        from dance_flwr.config.reading import read_config
+        from dance_flwr.config.text import read_config
 
         config = flatten(read_config([], options.run, {}))
         run_clients(options.folder, options.folder / "run", config)

@@ -240,7 +240,7 @@ def _precision(value: str) -> dict[str, Any]:
 
 def _values(words: Sequence[str]) -> dict[str, Any]:
     """Return keys and values of the configuration from words `key=value`."""
-    from dance_flwr.config.reading import read_config
+    from dance_flwr.config.text import read_config
 
     keys = [word.partition("=")[0] for word in words]
     flat = flatten(read_config([], list(words), {}))

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import click
 import typer
 
-from dance_flwr.cli import completion
-from dance_flwr.cli.options import SpaceSeparated, run_folder
+from dance_flwr.cli.options import Settings, SpaceSeparated, graphs, run_folder, runs
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.errors import UserError
 from dance_flwr_studies import EXPERIMENTS, summary
@@ -27,15 +26,6 @@ Jobs = Annotated[
     int | None,
     typer.Option("--jobs", help="number of worker processes; default: physical cores", min=1),
 ]
-RunSettings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="set one key of every run; repeatable, overrides everything else",
-        autocompletion=completion.settings,
-    ),
-]
 
 _PLACES = ("--out", "--jobs", "--known", "--shard")  # where and how a command runs
 
@@ -51,7 +41,7 @@ class ExperimentCommand(SpaceSeparated):
         super().format_help(ctx, formatter)
 
 
-@app.command(cls=ExperimentCommand)
+@app.command(cls=ExperimentCommand, rich_help_panel="Study")
 def experiment(
     name: Annotated[
         str,
@@ -64,7 +54,7 @@ def experiment(
         typer.Option(
             "--datasets",
             help="names of data sets, or folders of graphs",
-            autocompletion=completion.graphs,
+            autocompletion=graphs,
         ),
     ] = None,
     methods: Annotated[
@@ -85,7 +75,7 @@ def experiment(
     rounds: Annotated[
         int | None, typer.Option(help="communication rounds of every run", min=1)
     ] = None,
-    set_: RunSettings = None,
+    set_: Settings = None,
     jobs: Jobs = None,
     out: StudyFolder = Path("study"),
     dry_run: Annotated[
@@ -128,14 +118,14 @@ def experiment(
         raise typer.Exit(code)
 
 
-@app.command()
+@app.command(rich_help_panel="Study")
 def tables(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
             metavar="STUDY|RUN...",
             parser=run_folder,
-            autocompletion=completion.runs,
+            autocompletion=runs,
             help="a study folder or a .jsonl file of rows, or finished runs; default: study",
         ),
     ] = None,
@@ -188,13 +178,11 @@ def tables(
         insert(sections, folder, into, typer.echo)
 
 
-@app.command(cls=SpaceSeparated)
+@app.command(cls=SpaceSeparated, rich_help_panel="Study")
 def tune(
     dataset: Annotated[
         str,
-        typer.Option(
-            help="name of a data set, or folder of a graph", autocompletion=completion.graphs
-        ),
+        typer.Option(help="name of a data set, or folder of a graph", autocompletion=graphs),
     ],
     method: Annotated[str, typer.Option(help="name of the method", autocompletion=METHODS.names)],
     trials: Annotated[
@@ -204,7 +192,7 @@ def tune(
     seeds: Annotated[
         list[int] | None, typer.Option(help="seeds over which a trial is averaged; default: 0")
     ] = None,
-    set_: RunSettings = None,
+    set_: Settings = None,
     jobs: Jobs = None,
     out: StudyFolder = Path("study"),
     write: Annotated[
@@ -212,7 +200,7 @@ def tune(
     ] = False,
 ) -> None:
     """Search hyper-parameters by validation accuracy, with the same budget for every method."""
-    from dance_flwr.config.reading import read_values
+    from dance_flwr.config.text import read_values
     from dance_flwr_studies.engine.folder import Study
     from dance_flwr_studies.engine.runner import default_jobs
     from dance_flwr_studies.engine.tune import Search, search, write_tuned

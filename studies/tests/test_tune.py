@@ -17,7 +17,7 @@ from dance_flwr_studies.engine.tune import COMMON, Search, search, write_tuned
 from dance_flwr_studies.protocols import settings
 
 from dance_flwr.config.plugins import METHODS
-from dance_flwr.config.reading import read_config
+from dance_flwr.config.text import read_config
 from dance_flwr.config.tree import parse
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.data.graphs.folder import read_folder, write_folder

@@ -82,21 +82,17 @@ def test_wrong_value_is_named(start, tmp_path, pair, words):
     assert_one_error(start("--set", pair), tmp_path, *words)
 
 
-def test_two_mistakes_are_one_line(start, tmp_path):
-    assert_one_error(
-        start("--set", "ruonds=3", "--set", "dance.mix=2"), tmp_path, "ruonds", "dance.mix"
-    )
-
-
-@pytest.mark.parametrize("content", [b"rounds = = 3\n", b"rounds = \xff\n", b"[dance\n"])
-def test_bad_toml_is_named(start, tmp_path, content):
-    (tmp_path / "broken.toml").write_bytes(content)
-    assert_one_error(start("--config", tmp_path / "broken.toml"), tmp_path, "broken.toml", "TOML")
-
-
-def test_a_list_in_toml_is_refused(start, tmp_path):
-    (tmp_path / "list.toml").write_text("rounds = [1, 2]\n")
-    assert_one_error(start("--config", tmp_path / "list.toml"), tmp_path, "rounds", "[1, 2]")
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"rounds = = 3\n", ["own.toml", "TOML"]),
+        (b"rounds = \xff\n", ["own.toml", "TOML"]),
+        (b"rounds = [1, 2]\n", ["rounds", "[1, 2]"]),
+    ],
+)
+def test_a_bad_file_is_named(start, tmp_path, content, words):
+    (tmp_path / "own.toml").write_bytes(content)
+    assert_one_error(start("--config", tmp_path / "own.toml"), tmp_path, *words)
 
 
 def write_tables(folder, nodes, edges):
@@ -118,35 +114,19 @@ def nodes(**columns):
 EDGES = {"source": ["n0", "n1", "n5"], "target": ["n1", "n2", "n6"]}
 
 
-@pytest.mark.parametrize(
-    ("table", "edges", "words"),
-    [
-        pytest.param(
-            {k: v for k, v in nodes().items() if k != "text"},
-            EDGES,
-            ["'text'", "nodes"],
-            id="no column",
-        ),
-        pytest.param(
-            nodes(),
-            {"source": ["n0"], "target": ["nX"]},
-            ["'nX'", "row 1"],
-            id="edge to unknown node",
-        ),
-        pytest.param(nodes(), {"source": ["n0"]}, ["'target'", "edges"], id="no target column"),
-        pytest.param(
-            nodes(id=["n0"] * 2 + [f"n{i}" for i in range(2, 12)]),
-            EDGES,
-            ["'n0'"],
-            id="duplicate ids",
-        ),
-        pytest.param(nodes(split=["trian"] * 12), EDGES, ["'trian'"], id="unknown split"),
-    ],
-)
+BAD_TABLES = {
+    "no text": ({k: v for k, v in nodes().items() if k != "text"}, EDGES, ["'text'", "nodes"]),
+    "unknown node": (nodes(), {"source": ["n0"], "target": ["nX"]}, ["'nX'", "row 1"]),
+    "no target": (nodes(), {"source": ["n0"]}, ["'target'", "edges"]),
+    "one id twice": (nodes(id=["n0"] * 2 + [f"n{i}" for i in range(2, 12)]), EDGES, ["'n0'"]),
+    "unknown split": (nodes(split=["trian"] * 12), EDGES, ["'trian'"]),
+}
+
+
+@pytest.mark.parametrize(("table", "edges", "words"), BAD_TABLES.values(), ids=BAD_TABLES)
 def test_bad_tables_are_named(start, tmp_path, table, edges, words):
-    assert_one_error(
-        start("--data", write_tables(tmp_path / "own", table, edges)), tmp_path, *words
-    )
+    data = write_tables(tmp_path / "own", table, edges)
+    assert_one_error(start("--data", data), tmp_path, *words)
 
 
 def test_a_folder_without_tables_is_named(start, tmp_path):
@@ -163,9 +143,17 @@ IN_THE_WAY = {
         *("--evidence", "AFILE/x.jsonl"),
     ),
     "export": ("export", "RUN", "--out", "AFILE/b"),
-    "partition make": ("partition", "make", "--data", "TINY", "--out", "AFILE/p"),
-    "a manifest": ("partition", "make", "--data", "TINY", "--manifest-only", "--out", "AFILE/m"),
-    "from-manifest": ("partition", "from-manifest", "PARTS", "--data", "TINY", "--out", "AFILE/p"),
+    "partition": ("partition", "--data", "TINY", "--out", "AFILE/p"),
+    "a manifest": ("partition", "--data", "TINY", "--out", "AFILE/m.json"),
+    "a manifest's clients": (
+        "partition",
+        "--manifest",
+        "PARTS",
+        "--data",
+        "TINY",
+        "--out",
+        "AFILE/p",
+    ),
     "evidence page": ("evidence", "page", "RUN", "--out", "AFILE/a.html"),
     "report --html": ("report", "RUN", "--html", "--out", "AFILE/x"),
     "site prepare": (
@@ -265,25 +253,6 @@ def test_too_few_nodes_names_the_flag(run):
         run(nodes=2, node_timeout=0.1)
 
 
-def test_too_few_nodes_is_one_line(start, tmp_path, monkeypatch):
-    from dance_flwr.runs.simulation import in_process as inprocess
-
-    full = inprocess.InProcessGrid
-    monkeypatch.setattr(
-        inprocess,
-        "InProcessGrid",
-        lambda app, keys, count, **more: full(app, keys, count - 1, **more),
-    )
-    assert_one_error(start("--set", "node-timeout=0.1"), tmp_path, "3 SuperNodes", "found 2")
-
-
-def test_another_protocol_of_a_client_is_refused(start, tmp_path, monkeypatch):
-    import client_app
-
-    monkeypatch.setattr(client_app, "PROTOCOL", 99)
-    assert_one_error(start(), tmp_path, "found 99", f"install dance-flwr {__version__}")
-
-
 @pytest.mark.parametrize("client", [0, 2])
 @pytest.mark.parametrize("surprise", [False, True])
 def test_one_node_of_another_protocol_is_refused_before_anything_else_and_named(
@@ -315,18 +284,6 @@ def test_one_node_of_another_protocol_is_refused_before_anything_else_and_named(
     assert set(requests) == {keys.HELLO}
 
 
-def test_an_unknown_entry_in_a_greeting_of_this_protocol_is_refused(run):
-    import client_app
-
-    def app(message, context):
-        reply = client_app.app(message, context)
-        reply.content["config"]["surprise"] = "x"
-        return reply
-
-    with pytest.raises(UserError, match="expected only the entries of its task, found 'surprise'"):
-        run(app=app)
-
-
 def failing(monkeypatch, client, error, methods=("train",)):
     """Let one client fail in these steps."""
     from dance_flwr.federation.client.client import Client
@@ -356,20 +313,13 @@ def test_a_failing_client_and_its_reason_are_named(run, start, tmp_path, monkeyp
     assert_one_error(start(), tmp_path, "client 1", "out of luck")
 
 
-@pytest.mark.parametrize("client", [0, 1, 2])
-def test_a_run_goes_on_above_its_quorum(run, monkeypatch, client):
+def test_a_run_goes_on_above_its_quorum(run, monkeypatch, client=1):
     failing(monkeypatch, client, RuntimeError("out of luck"))
     finished = run(min_valid_replies=2, **PLAIN)
     for row in finished.result["history"]:
         assert [int(number) for number, up in row["bytes_up"].items() if up] == [
             c for c in range(3) if c != client
         ]
-
-
-def test_a_quorum_that_is_missed_still_ends_the_run(run, monkeypatch):
-    failing(monkeypatch, 1, RuntimeError("out of luck"))
-    with pytest.raises(QuorumError, match="expected at least 3"):
-        run(min_valid_replies=3, **PLAIN)
 
 
 class Spoiling:
@@ -421,20 +371,12 @@ def test_a_broken_update_ends_a_run_that_needs_everyone(run, tmp_path):
     assert "1 of 3" in resume.how_to_resume(tmp_path)
 
 
-def test_a_log_that_is_no_terminal_gets_no_progress_bar(start, tmp_path):
-    done = start("--set", "rounds=1", "--set", f"data-root={tmp_path / 'fresh'}")
-    assert done.code == 0 and not [line for line in done.err if "%|" in line or "it/s" in line]
-
-
-@pytest.mark.parametrize("client", [0, 2])
-def test_a_client_lost_for_good_leaves_the_others_their_numbers(
-    start, tmp_path, monkeypatch, client
-):
-    failing(monkeypatch, client, RuntimeError("gone"), ("train", "validate", "finish"))
+def test_a_client_lost_for_good_leaves_the_others_their_numbers(start, tmp_path, monkeypatch):
+    failing(monkeypatch, 2, RuntimeError("gone"), ("train", "validate", "finish"))
     done = start("--set", "min-valid-replies=2")
     assert done.code == 0, done.err
     result = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert [row["client"] for row in result["clients"]] == [c for c in range(3) if c != client]
+    assert [row["client"] for row in result["clients"]] == [0, 1]
 
 
 def test_a_failed_run_leaves_its_reason_for_the_engine(run_config, tmp_path, monkeypatch):

@@ -7,10 +7,9 @@ import pytest
 from support.completing import GRAPHS, completed
 from support.completing import complete as complete
 
-from dance_flwr.config.plugins import METHODS, PARTITIONERS, STRATEGIES, TRACKERS
-from dance_flwr.config.tree import flat_fields
+from dance_flwr.config.plugins import METHODS, PARTITIONERS, TRACKERS
 
-KINDS = ["methods", "partitioners", "strategies", "runs"]
+KINDS = ["methods", "partitioners", "strategies", "graphs", "runs", "keys"]
 
 
 @pytest.mark.parametrize(
@@ -19,21 +18,14 @@ KINDS = ["methods", "partitioners", "strategies", "runs"]
         ("run --method ", METHODS),
         ("run --method=fed", METHODS),
         ("run --compare ", METHODS),
-        ("run --compare dance lo", METHODS),
         ("run --rounds 3 --data ", GRAPHS),
         ("run --track m", TRACKERS),
-        ("run --set dance.", [f"{key}=" for key in flat_fields()]),
-        ("run --set strategy=fed", [f"strategy={name}" for name in STRATEGIES]),
-        ("run --set strategy = fed", STRATEGIES),
-        ("run --set strategy =", STRATEGIES),
-        ("prepare --set partition=l", [f"partition={name}" for name in PARTITIONERS]),
         ("run --resume ", ["latest", "runs/first"]),
         ("status ", ["latest", "runs/first"]),
         ("report runs", ["latest", "runs/first"]),
         ("evidence page l", ["latest", "runs/first"]),
         ("data show m", GRAPHS),
-        ("config --method l", METHODS),
-        ("partition make --method ", PARTITIONERS),
+        ("partition --method ", PARTITIONERS),
         ("list ", KINDS),
     ],
 )
@@ -41,7 +33,7 @@ def test_names_are_completed_without_heavy_libraries(complete, line, names):
     completed(complete, line, names)
 
 
-@pytest.mark.parametrize("line", ["run --method zz", "run --set nothing=", "run --out ", "demo "])
+@pytest.mark.parametrize("line", ["run --method zz", "run --out ", "demo "])
 def test_where_nothing_is_known_the_shell_completes_files(complete, line):
     assert complete(line) == ([], "[]")
 

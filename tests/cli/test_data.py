@@ -44,26 +44,20 @@ def mine(tmp_path):
     return folder
 
 
-def test_list_holds_built_in_published_and_imported_graphs(call, mine):
+def test_list_holds_built_in_published_and_imported_graphs(call, cli, mine, tmp_path):
     call("import", mine, "--name", "own-graph")
-    lines = call("list").splitlines()
-    rows = {
-        cells[1].strip(): [c.strip() for c in cells[2:-1]]
-        for cells in (line.split("│") for line in lines)
-        if cells[2:]
-    }
+    words = ("list", "graphs", "--data-root", tmp_path / "root")
+    rows = {line.split()[0]: line for line in cli(*words).out.splitlines()}
     assert {"pydocs", "own-graph", *CATALOGUE} <= set(rows)
-    assert rows["cora"][:4] == ["2,708", "10,556", "7", "60/20/20"]
-    assert rows["cora"][-1] == "no"
-    assert rows["own-graph"][:4] == ["3", "4", "2", "own"]
-    assert rows["own-graph"][-1] == "yes"
-    assert {name: rows[name][-2] for name in ("pydocs", "cora", "wikics", "own-graph")} == {
-        "pydocs": "none",
-        "cora": "hub",
-        "wikics": "web",
-        "own-graph": "none",
-    }
-    assert rows["pydocs"][5] == "BSD-3-Clause"
+    for name, found in {
+        "cora": ("2,708 nodes, 10,556 edges, 7 classes, split 60/20/20; ", " hub ", ", not here"),
+        "wikics": (" official; ", " web ", ", not here"),
+        "own-graph": ("3 nodes, 4 edges, 2 classes, split own; import of ", ", here"),
+        "pydocs": ("BSD-3-Clause; installed ", ", here"),
+    }.items():
+        assert all(part in rows[name] for part in found), rows[name]
+    facts = json.loads(cli(*words, "--json").out)
+    assert facts["cora"]["nodes"] == 2708 and not facts["cora"]["here"]
 
 
 def test_import_and_show(call, mine, tmp_path):

@@ -5,11 +5,8 @@ import math
 import re
 import shutil
 
-import click
 import pytest
-import typer
 
-from dance_flwr.cli.main import app
 from dance_flwr.runs.result import read_result
 
 # Flags of each command that prints an object; RUN, GRAPH and CLIENT stand for what a test has.
@@ -21,14 +18,6 @@ COMMANDS = {
     "stats": ["GRAPH", "CLIENT"],
     "list": ["runs"],
 }
-
-
-def commands(command, words=()):
-    if isinstance(command, click.Group):
-        for name, child in command.commands.items():
-            yield from commands(child, (*words, name))
-    elif any("--json" in parameter.opts for parameter in command.params):
-        yield " ".join(words)
 
 
 def strict(text):
@@ -73,10 +62,6 @@ def called(cli, dance, tiny, tmp_path, monkeypatch):
         return done.out
 
     return call
-
-
-def test_these_are_all_commands_that_have_it():
-    assert {*commands(typer.main.get_command(app))} == {*COMMANDS, "deploy check"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -2,6 +2,7 @@
 
 import io
 import runpy
+import subprocess
 import sys
 
 import click
@@ -9,71 +10,17 @@ import pytest
 import typer
 from support.help import modules_of_help
 
-from dance_flwr.cli.main import GROUPS, PANELS, STUDIES, app
+from dance_flwr.cli.main import REPLACED, STUDIES, app
 from dance_flwr.config import text
-from dance_flwr.config.plugins import METHODS, PARTITIONERS, STRATEGIES
+from dance_flwr.config.plugins import METHODS, PARTITIONERS, RIVALS, STRATEGIES
 from dance_flwr.errors import UserError
 
 COMMANDS = {
-    "config": {"--all", "--method", "--schema"},
-    "data fetch": {"--data-root", "--split-index"},
-    "data import": {
-        *("--name", "--text", "--label", "--id", "--source", "--target", "--split-index"),
-        *("--edge-weight", "--edge-text", "--dangling", "--unlabelled", "--encoding"),
-        *("--delimiter", "--data-root", "--dry-run", "--quoting", "--no-header", "--missing"),
-        "--edges-from",
-    },
-    "data list": {"--data-root"},
-    "data show": {"--data-root", "--json"},
-    "deploy admit": {"--federation", "--replace"},
-    "demo": set(),
-    "deploy certificates": {"--host", "--out", "--days", "--authority"},
-    "deploy check": {
-        *("--superlink", "--root-certificates", "--key", "--data", "--agreed", "--node-config"),
-        "--json",
-    },
-    "deploy init": {"--host", "--classes", "--sites", "--set", "--port", "--superlink-port"},
-    "deploy peer-keys": {"--out"},
-    "deploy run": {"--federation", "--config", "--set", "--name", "--resume"},
-    "deploy serve": {"--federation"},
-    "encode": {"--config", "--set"},
-    "evidence page": {
-        *("--client", "--out", "--nodes", "--max-nodes", "--client-folder", "--data", "--encode"),
-    },
-    "evidence show": {"--client", "--node", "--client-folder", "--data", "--json"},
-    "evidence verify": {"--client-folder", "--encode", "--data", "--evidence"},
-    "export": {"--out", "--client-folder"},
-    "personal": {"--out", "--client-folder"},
-    "predict": {"--data", "--out", "--evidence"},
-    "worth": {"--client-folder"},
-    "stats": {"--out", "--json"},
-    "list": {"--json"},
-    "new": {
-        *("--from", "--text", "--label", "--id", "--source", "--target", "--edge-text"),
-        "--clients",
-    },
-    "partition from-manifest": {"--data", "--out", "--encode", "--no-encode"},
-    "partition make": {
-        *("--out", "--data", "--clients", "--method", "--seed", "--resolution", "--alpha"),
-        *("--train-ratio", "--val-ratio", "--test-ratio", "--encode", "--no-encode"),
-        *("--manifest-only", "--config", "--set"),
-    },
-    "partition show": {"--png"},
-    "prepare": {"--config", "--set", "--data", "--clients", "--seed"},
-    "privacy report": set(),
-    "report": {"--out", "--html", "--live", "--track", "--json"},
-    "review": {"--merge"},
-    "run": {
-        *("--config", "--set", "--data", "--method", "--rounds", "--clients", "--seed", "--out"),
-        *("--engine", "--resume", "--overwrite", "--dry-run", "--track", "--compare"),
-    },
-    "site accept": {"--site"},
-    "site join": {"--out", "--encoder"},
-    "site prepare": {"--agreed", "--client", "--clients", "--out", "--encoder", "--seed"},
-    "site results": {"--site", "--run", "--out"},
-    "site start": {"--site", "--peer-keys"},
-    "status": {"--json"},
-    "supernode": {"--accept-code"},
+    *("demo", "run", "status", "list", "report", "export", "predict", "review", "new", "stats"),
+    *("evidence show", "evidence verify", "evidence page"),
+    *("data fetch", "data import", "data show", "partition", "encode", "supernode"),
+    *("deploy init", "deploy serve", "deploy admit", "deploy run", "deploy certificates"),
+    *("deploy check", "site join", "site start", "site accept", "site results", "site prepare"),
 }
 
 
@@ -94,55 +41,61 @@ PROGRAM = {
 }
 
 
-def test_commands_and_options_are_the_documented_ones():
-    flags = {
-        words: {
-            flag
-            for parameter in command.params
-            if not isinstance(parameter, click.Argument)
-            for flag in (*parameter.opts, *parameter.secondary_opts)
-        }
-        for words, command in PROGRAM.items()
-    }
-    assert flags == COMMANDS
+def test_commands_are_the_documented_ones():
+    assert PROGRAM.keys() == COMMANDS
 
 
 @pytest.mark.parametrize("words", PROGRAM)
 def test_every_command_and_option_is_explained(words):
     command = PROGRAM[words]
     assert command.help and command.help.splitlines()[0].endswith(".")
-    unexplained = [parameter.name for parameter in command.params if not help_of(parameter)]
-    assert not [name for name in unexplained if name != "help"]
-
-
-def help_of(parameter):
     # Arguments of some versions of click drop the help that typer gives them.
-    return isinstance(parameter, click.Argument) or getattr(parameter, "help", None)
+    options = [item for item in command.params if not isinstance(item, click.Argument)]
+    assert [item.name for item in options if not item.help] == []
 
 
-def test_help_is_grouped_and_every_line_is_of_a_command():
+def test_help_is_grouped():
     program = typer.main.get_command(app)
-    lines = {name: line for lines in PANELS.values() for name, line in lines.items()}
-    assert lines.keys() == program.commands.keys() | {*STUDIES}
-    context = click.Context(program)
-    panels = {name: program.get_command(context, name) for name in program.list_commands(context)}
-    assert [*panels] == [name for name in lines if name in program.commands]
-    assert {c.rich_help_panel for c in panels.values()} == {*PANELS}
-    assert all(len(line) < 66 for line in lines.values()), "a line of 80 columns each"
+    panels = {command.rich_help_panel for command in program.commands.values()}
+    assert panels - {"Study"} == {"Run", "Look", "Own data", "Deploy"}
+
+
+@pytest.mark.parametrize("words", REPLACED)
+def test_a_replaced_command_names_what_does_its_work(cli, words):
+    done = cli(*words.split(), "--help")
+    assert (
+        done.code == 2 and len(done.err) == 1 and f"`dance-flwr {REPLACED[words]}`" in done.err[0]
+    )
+    assert " ".join(REPLACED[words].split()[:2]) in PROGRAM or REPLACED[words].split()[0] in PROGRAM
 
 
 @pytest.mark.parametrize(
-    ("option", "meant"),
+    ("words", "meant"),
     [
-        ("--rouns", "did you mean --rounds?"),
-        ("--local-epochs", "a key of the configuration; use --set local-epochs=VALUE"),
-        ("--dance.mix=0.4", "a key of the configuration; use --set dance.mix=VALUE"),
-        ("--local-epoch", "did you mean --set local-epochs=VALUE?"),
+        ("run --rouns 3", "did you mean --rounds?"),
+        ("run --local-epochs 3", "a key of the configuration; use --set local-epochs=VALUE"),
+        ("run --dance.mix=0.4", "a key of the configuration; use --set dance.mix=VALUE"),
+        ("run --local-epoch 3", "did you mean --set local-epochs=VALUE?"),
+        ("partition --resolution 2", "use --set resolution=VALUE"),
+        ("reprot", "found 'reprot'; did you mean 'report'?"),
+        ("list models", "found 'models'"),
+        ("list runs dance", "found 'dance'; leave it out"),
+        ("list keys magic", "found 'magic'"),
+        ("run --resume x --seed 3", "than --engine and --track, found --seed; a run resumes with "),
+        ("run --resume x --set rounds=2", "found --set; "),
+        ("run --resume x --out y", "found --out; "),
+        ("run --out x --set resume=true", "`dance-flwr run --resume RUN`"),
+        ("run --out x --set overwrite=true", "`dance-flwr run --overwrite`"),
+        ("run --ray-address x:1", "expected --engine ray"),
+        ("report x --privacy --worth", "found 1 run and --privacy, --worth"),
+        ("report x --client-folder y", "expected --worth"),
+        ("deploy admit --out keys", "expected the public keys of all nodes"),
+        ("partition --data x --no-encode", "--no-encode: expected --out FOLDER"),
     ],
 )
-def test_an_unknown_option_is_answered_with_what_is_meant(cli, option, meant):
-    done = cli("run", option, "3")
-    assert done.code == 2 and len(done.err) == 1 and done.err[0].endswith(meant)
+def test_a_mistake_is_answered_with_what_is_meant(cli, words, meant):
+    done = cli(*words.split())
+    assert done.code == 2 and len(done.err) == 1 and meant in done.err[0], done.err
 
 
 @pytest.mark.parametrize("kind", ["methods", "partitioners", "strategies"])
@@ -151,13 +104,6 @@ def test_list_has_a_line_for_each(cli, kind):
     rows = [line.split(maxsplit=1) for line in cli("list", kind).out.splitlines()]
     assert [name for name, _ in rows] == list(registries[kind].names())
     assert len({text for _, text in rows}) > len(rows) / 2
-    assert "expected one of methods" in cli("list", "models").err[-1]
-
-
-def test_every_group_is_registered_in_the_same_way():
-    assert all(isinstance(group.app, typer.Typer) for group in GROUPS)
-    names = [group.__name__.rpartition(".")[2] for group in GROUPS]
-    assert len(set(names)) == len(names)
 
 
 # What typer needs to print help, and what of this package declares commands and keys.
@@ -181,39 +127,32 @@ def test_help_imports_only_what_prints_it(words):
     ("options", "printed"),
     [
         ([], text.common_tables()),
-        (["--all"], text.all_tables()),
-        (["--method", "ditto"], text.method_tables(["ditto"])),
-        (["--schema"], text.json_schema()),
+        (["all"], text.all_tables()),
+        (["ditto"], text.method_tables(["ditto"])),
+        (["--json"], text.json_schema()),
     ],
     ids=["common", "all", "method", "schema"],
 )
-def test_config_prints_the_keys(cli, options, printed):
-    assert cli("config", *options).out == printed + "\n"
-
-
-def test_config_takes_one_option_and_a_method_that_exists(cli):
-    done = cli("config", "--all", "--schema")
-    assert done.code == 2 and "expected one of --method, --all and --schema" in done.err[0]
-    done = cli("config", "--method", "magic")
-    assert done.code == 2 and "method: expected one of dance, fedavg-full" in done.err[0]
+def test_list_prints_the_keys(cli, options, printed):
+    assert cli("list", "keys", *options).out == printed + "\n"
 
 
 @pytest.mark.parametrize(
-    ("error", "lines"),
+    ("error", "line"),
     [
-        (UserError("expected x, found y"), ["error: expected x, found y"]),
-        (UserError("expected x,\nfound y"), ["error: expected x, found y"]),
-        (PermissionError(13, "Permission denied", "/srv/x"), ["error: /srv/x: expected "]),
+        (UserError("expected x, found y"), "error: expected x, found y"),
+        (UserError("expected x,\nfound y"), "error: expected x, found y"),
+        (PermissionError(13, "Permission denied", "/srv/x"), "error: /srv/x: expected "),
     ],
     ids=["user error", "line break", "disk"],
 )
-def test_a_mistake_is_one_line_and_code_2(cli, monkeypatch, error, lines):
+def test_a_mistake_is_one_line_and_code_2(cli, monkeypatch, error, line):
     def fail():
         raise error
 
     monkeypatch.setattr("dance_flwr.config.text.common_tables", fail)
-    done = cli("config")
-    assert done.code == 2 and len(done.err) == 1 and done.err[0].startswith(lines[0])
+    done = cli("list", "keys")
+    assert done.code == 2 and len(done.err) == 1 and done.err[0].startswith(line)
 
 
 def test_a_bug_is_not_hidden(cli, monkeypatch):
@@ -222,21 +161,7 @@ def test_a_bug_is_not_hidden(cli, monkeypatch):
 
     monkeypatch.setattr("dance_flwr.config.text.common_tables", fail)
     with pytest.raises(OSError, match="Input/output"):
-        cli("config")
-
-
-@pytest.mark.parametrize("option", [["--seed", "3"], ["--set", "rounds=2"], ["--out", "x"]])
-def test_resume_takes_no_other_option(cli, tmp_path, option):
-    done = cli("run", "--resume", tmp_path, *option)
-    assert done.code == 2 and len(done.err) == 1
-    assert f"than --engine and --track, found {option[0]}" in done.err[0]
-
-
-@pytest.mark.parametrize("key", ["resume", "overwrite"])
-def test_the_keys_of_flower_are_options_here(cli, tmp_path, key):
-    done = cli("run", "--out", tmp_path, "--set", f"{key}=true")
-    option = {"resume": "--resume RUN", "overwrite": "--overwrite"}[key]
-    assert done.code == 2 and f"`dance-flwr run {option}`" in done.err[-1]
+        cli("list", "keys")
 
 
 def test_the_package_is_the_command_line(monkeypatch, capsys):
@@ -255,3 +180,47 @@ def test_evidence_is_shown_on_a_terminal_that_knows_ascii_alone(dance, cli, monk
         stream.flush()
     shown = stream.buffer.getvalue().decode("ascii")
     assert "\\u27e6" in shown and "\\u27e7" in shown
+
+
+# Where the packages of rivals and studies are not installed
+
+# The command line of a process that finds no entry point of another package.
+CODE = """
+import importlib.metadata as metadata, sys
+metadata.entry_points = lambda **_: ()
+from dance_flwr.cli.main import main
+sys.argv[0] = "dance-flwr"
+main()
+"""
+
+
+@pytest.mark.parametrize("command", STUDIES)
+def test_a_command_of_studies_names_its_package(command):
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, command, "--help"], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert f"error: dance-flwr {command}: " in done.stderr
+    assert "`pip install dance-flwr-studies`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("run --set method=gcond", "run --method gcond", "run --compare gcond"),
+        *("run --config own.toml", "partition --set method=gcond", "list keys gcond"),
+    ],
+)
+def test_a_rival_names_its_package(alone, cli, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.toml").write_text('method = "gcond"\n[condense]\nsteps = 3\n')
+    done = cli(*words.split())
+    assert done.code == 2 and len(done.err) == 1 and not done.out, done
+    assert "'gcond' of dance-flwr-rivals, which is not installed" in done.err[0]
+    assert "`pip install dance-flwr-rivals`" in done.err[0]
+    assert {path.name for path in tmp_path.iterdir()} == {"own.toml"}
+
+
+def test_the_list_of_methods_has_no_rival(alone, cli):
+    named = {line.split()[0] for line in cli("list", "methods").out.splitlines()}
+    assert named == {*METHODS.builtin} and not named & {*RIVALS}

@@ -5,7 +5,7 @@ import tomllib
 import pytest
 from support.graphs import SMALL
 
-from dance_flwr.config.reading import read_config
+from dance_flwr.config.text import read_config
 
 NODES = "id,abstract,topic\na,stars and dust,sky\nb,a red dwarf,sky\nc,moss on an oak,wood\n"
 

@@ -1,149 +1,145 @@
-"""`dance-flwr partition`: make, show, from-manifest."""
+"""`dance-flwr partition` and `data show` of partitions."""
 
 import json
 import shutil
+import sys
 
+import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from dance_flwr.cli.partition import app
-from dance_flwr.data import client_folder, prepare
 from dance_flwr.data.partition import read_manifest, write_manifest
-from dance_flwr.errors import DataError, UserError
-from dance_flwr.fingerprint import commitment
-
-
-def call(*arguments):
-    result = CliRunner().invoke(
-        app, [str(argument) for argument in arguments], env={"COLUMNS": "100"}
-    )
-    if isinstance(result.exception, UserError):
-        assert "\n" not in str(result.exception)
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture
-def made(tiny, tmp_path):
-    file = tmp_path / "made.json"
-    call("make", "--data", tiny, "--clients", 3, "--manifest-only", "--out", file)
-    return file
+def call(cli, monkeypatch):
+    """A function that runs a command which must succeed, and returns what it printed."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*words):
+        done = cli(*words)
+        assert done.code == 0, done.err
+        return done.out
+
+    return run
 
 
-def test_make_writes_what_write_partition_gets(tiny, tmp_path, monkeypatch):
-    seen = {}
+@pytest.fixture
+def refused(cli):
+    """A function that runs a command which must fail, and returns its one line."""
 
-    def write(graph, partition, content, folder, bank, log):
-        seen.update(graph=graph, partition=partition, content=content, folder=folder, bank=bank)
+    def run(*words):
+        done = cli(*words)
+        assert done.code == 2 and len(done.err) == 1, done
+        return done.err[0]
 
-    # A module that the command imports while it is replaced would keep `write` for good.
-    assert prepare.write_partition is client_folder.write_partition
-    monkeypatch.setattr(client_folder, "write_partition", write)
-    options = (
-        "--clients",
-        4,
-        "--method",
-        "label-dirichlet",
-        "--alpha",
-        0.5,
-        "--seed",
-        3,
-        "--no-encode",
+    return run
+
+
+@pytest.fixture
+def made(call, tiny, tmp_path):
+    call("partition", "--data", tiny, "--clients", 3, "--out", tmp_path / "made.json")
+    return tmp_path / "made.json"
+
+
+def test_client_folders_of_a_skewed_partition(call, tiny, tmp_path):
+    options = ("--clients", 4, "--method", "label-dirichlet", "--set", "dirichlet-alpha=0.5")
+    out = tmp_path / "new"
+    said = call("partition", "--data", tiny, *options, "--seed", 3, "--no-encode", "--out", out)
+    spec = read_manifest(out / "manifest.json")["spec"]
+    assert (spec["method"], spec["clients"], spec["alpha"], spec["seed"]) == (
+        *("label-dirichlet", 4, 0.5, 3),
     )
-    said = call("make", "--data", tiny, "--out", tmp_path / "new", *options)
-    spec = seen["partition"].spec
-    assert (spec.method, spec.clients, spec.alpha, spec.seed) == ("label-dirichlet", 4, 0.5, 3)
-    assert seen["content"]["spec"]["alpha"] == 0.5
-    assert (seen["folder"], seen["bank"]) == (tmp_path / "new", None)
-    assert "alpha 0.5" in said
+    assert "alpha 0.5" in said and not list(out.glob("client-*/text"))
+    assert {path.name for path in out.iterdir()} == {
+        *("client-0", "client-1", "client-2", "client-3", "manifest.json"),
+    }
+    assert "label skew" in call("data", "show", out)
 
 
-def test_make_writes_client_folders(tiny, tmp_path):
-    call("make", "--data", tiny, "--clients", 2, "--no-encode", "--out", tmp_path / "new")
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
-        "client-0",
-        "client-1",
-        "manifest.json",
-    ]
-    assert "label skew" in call("show", tmp_path / "new")
-
-
-def test_make_takes_the_keys_of_a_run_and_options_win(tiny, tmp_path):
+def test_it_takes_the_keys_of_a_run_and_options_win(call, tiny, tmp_path):
     file = tmp_path / "keys.toml"
     file.write_text('clients = 5\nseed = 3\npartition = "random"\nlabels-per-class = 2\n')
     call(
-        *("make", "--data", tiny, "--config", file, "--set", "seed=4", "--clients", 2),
-        *("--manifest-only", "--out", tmp_path / "made.json"),
+        *("partition", "--data", tiny, "--config", file, "--set", "seed=4", "--clients", 2),
+        *("--out", tmp_path / "made.json"),
     )
     spec = read_manifest(tmp_path / "made.json")["spec"]
     assert (spec["clients"], spec["seed"], spec["method"]) == (2, 4, "random")
     assert spec["labels_per_class"] == 2
 
 
-def test_make_refuses_what_no_run_could_learn_from(tmp_path):
+def test_what_no_run_could_learn_from_is_refused(refused, tmp_path):
     folder, out = tmp_path / "plain", tmp_path / "out"
     folder.mkdir()
     (folder / "nodes.csv").write_text("id,text,label\n0,a,\n1,b,\n")
     (folder / "edges.csv").write_text("source,target\n0,1\n")
-    with pytest.raises(DataError, match="no node has a label"):
-        call("make", "--data", folder, "--clients", 2, "--method", "random", "--out", out)
+    words = ("partition", "--data", folder, "--clients", 2, "--method", "random", "--out", out)
+    assert "no node has a label" in refused(*words)
     assert not out.exists()
 
 
-def test_make_overwrites_nothing(tiny, tmp_path):
-    (tmp_path / "kept").write_text("x")
-    with pytest.raises(UserError, match="new or empty folder"):
-        call("make", "--data", tiny, "--out", tmp_path)
-
-
-def test_a_manifest_alone_overwrites_nothing_either(made, tiny, tmp_path):
-    options = ("--data", tiny, "--clients", 4, "--manifest-only", "--out")
+def test_nothing_is_overwritten(refused, made, tiny, tmp_path):
     before = made.read_bytes()
-    with pytest.raises(UserError, match=r"--out: expected a new file, found .*made\.json; choose"):
-        call("make", *options, made)
-    assert made.read_bytes() == before
-    call("make", "--data", tiny, "--clients", 2, "--no-encode", "--out", tmp_path / "two")
-    with pytest.raises(UserError, match="new or empty folder"):
-        call("make", *options, tmp_path / "two")
-    assert len(read_manifest(tmp_path / "two" / "manifest.json")["clients"]) == 2
-    call("make", *options, tmp_path / "new")
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["manifest.json"]
+    words = ("partition", "--data", tiny, "--clients", 4, "--out")
+    assert f"--out: expected a new file, found {made}; choose" in refused(*words, made)
+    assert "new or empty folder" in refused(*words, tmp_path)
+    assert made.read_bytes() == before and [*tmp_path.iterdir()] == [made]
 
 
-def test_show_prints_every_client(made):
-    said = call("show", made)
-    content = read_manifest(made)
+def test_show_prints_every_client(call, cli, made):
+    said, content = call("data", "show", made), read_manifest(made)
     rows = [line.split() for line in said.splitlines()]
     for k, client in enumerate(content["clients"]):
         assert any(row[:3] == [str(k), str(client["nodes"]), str(client["edges"])] for row in rows)
     assert f"{content['ratio_of_edges_kept']:.1%}" in said
+    assert json.loads(call("data", "show", made, "--json")) == content["report"]
 
 
-def test_show_refuses_what_is_no_manifest(tmp_path):
-    with pytest.raises(DataError, match="create the partition first"):
-        call("show", tmp_path)
+def test_plot(call, refused, made, tmp_path):
+    pytest.importorskip("matplotlib")
+    call("data", "show", made, "--png", tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    line = refused("data", "show", made, "--png", made / "plot.png")  # its folder is a file
+    assert "plot.png: expected " in line and "choose another file" in line
+    assert "expected a partition, found pydocs" in refused("data", "show", "pydocs", "--png", "x")
 
 
-def test_from_manifest_says_that_every_client_agrees(made, tiny, tmp_path):
-    said = call("from-manifest", made, "--data", tiny, "--no-encode", "--out", tmp_path / "again")
+def test_plot_of_many_classes_adds_the_rarest_up():
+    from dance_flwr.data.partition.plot import _shares
+
+    names = [f"class {k}" for k in range(30)]
+    counts = np.arange(1, 31) / np.arange(1, 31).sum()
+    row = {"label_shares": dict(zip(names, counts.tolist(), strict=True))}
+    kept, shares = _shares({"class_names": names, "report": {"clients": [row, row]}})
+    assert kept == [*names[15:], "other classes"]
+    assert np.allclose(shares.sum(axis=1), 1)
+
+
+def test_a_missing_matplotlib_is_said_in_one_line(refused, made, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    line = refused("data", "show", made, "--png", tmp_path / "plot.png")
+    assert "pip install 'dance-flwr[plots]'" in line
+
+
+def test_a_manifest_is_reproduced_and_every_client_agrees(call, made, tiny, tmp_path):
+    again = tmp_path / "again"
+    said = call("partition", "--manifest", made, "--data", tiny, "--no-encode", "--out", again)
     assert "3 of 3 clients hold the same nodes" in said
     assert f"sha256 {read_manifest(made)['sha256']} agrees" in said
-    assert read_manifest(tmp_path / "again" / "manifest.json") == read_manifest(made)
+    assert read_manifest(again / "manifest.json") == read_manifest(made)
+    shutil.copytree(tiny, tmp_path / "renamed")
+    said = call("partition", "--manifest", made, "--data", tmp_path / "renamed")
+    assert "same clients, but another name" in said
 
 
-def test_from_manifest_says_where_only_the_origin_differs(made, tiny, tmp_path):
-    copy = tmp_path / "renamed"
-    shutil.copytree(tiny, copy)
-    assert "same clients, but" in call("from-manifest", made, "--data", copy)
+def test_a_manifest_of_other_clients_is_refused(refused, made, tiny):
+    from dance_flwr.data.partition.manifest import _digest
 
-
-def test_from_manifest_refuses_other_clients(made, tiny):
     content = json.loads(made.read_text())
     content["clients"][1]["ids_sha256"] = "0" * 64
-    content["sha256"] = commitment(
+    content["sha256"] = _digest(
         {name: value for name, value in content.items() if name != "sha256"}
     )
     write_manifest(made, content)
-    with pytest.raises(DataError, match="client 1: expected ids_sha256 0000"):
-        call("from-manifest", made, "--data", tiny)
+    line = refused("partition", "--manifest", made, "--data", tiny)
+    assert "client 1: expected ids_sha256 0000" in line

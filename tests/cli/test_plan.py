@@ -41,7 +41,7 @@ def test_a_run_says_what_it_would_ask_and_asks_nothing(cli, words, tiny, tmp_pat
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert lines[0].startswith("plan        toy-asking on ") and "3 clients" in lines[0]
-    rows = [numbers(line) for line in lines if re.match(r"\s+\d", line)]
+    rows = [numbers(line) for line in lines if line.startswith("client ")]
     config = parse({"data": str(tiny), **KEYS, "method": "toy-asking", "seed": 95})
     plan = planned_calls(config, partition_folder(config))
     assert [row[0] for row in rows] == [0, 1, 2] and sum(row[1] for row in rows) == 72

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from dance_flwr.cli import data, listing
-from dance_flwr.cli.results import headline
+from dance_flwr.cli.report import headline
 from dance_flwr.cli.status import _missing
 from dance_flwr.config.tree import parse
 from dance_flwr.evidence.verify import PackCounts

@@ -41,7 +41,7 @@ def test_after_a_run(follow, options):
 
 def test_after_a_run_of_a_method_without_evidence(follow, options):
     followed = follow("run", *options, "--method", "fedavg-full", "--out", "a run")
-    assert followed == ["report latest --html", "report latest", "privacy report latest"]
+    assert followed == ["report latest --html", "report latest", "report latest --privacy"]
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,12 @@ def test_after_a_comparison_its_page_keeps_all_curves(follow, options, cli, plac
 
 
 def test_after_the_demo(follow, place, tiny, monkeypatch):
-    from dance_flwr.cli import run, start
+    from dance_flwr.cli import run
+
+    start_run = run.start_run
 
     def small(values, *rest, **more):
-        start.start_run({**SMALL, "data": str(tiny), **values}, *rest, **more)
+        start_run({**SMALL, "data": str(tiny), **values}, *rest, **more)
 
     monkeypatch.setattr(run, "start_run", small)
     assert len(follow("demo")) == 3
@@ -83,7 +85,7 @@ def test_after_export_predict_and_reports(follow, options, cli, tiny):
     assert follow("export", "latest", "--out", "model") == []
     words = ("predict", "model", "--data", tiny, "--out")
     assert follow(*words, "all.csv", "--evidence", "all.jsonl") == []
-    for command in ("report latest", "report latest --html", "privacy report latest"):
+    for command in ("report latest", "report latest --html", "report latest --privacy"):
         assert follow(*shlex.split(command)) == [], command
     # What is there is not written over, by whatever asks for it.
     for again in ((*words, "all.csv"), ("export", "latest", "--out", "model")):
@@ -148,7 +150,7 @@ def federation(cli, tiny, monkeypatch):
     """A federation and its three sites, in one process, with a SuperLink in memory."""
     import client_app
     import server_app
-    from dance_flwr.config.reading import read_values
+    from dance_flwr.config.text import read_values
     from dance_flwr.config.tree import flatten
     from dance_flwr.runs.simulation.in_process import InProcessGrid
 

@@ -1,4 +1,4 @@
-"""What `dance-flwr run` prints of a result, and the options that `prepare` shares with it."""
+"""What `dance-flwr run` prints of a result, and the options that `partition` shares with it."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from rich.console import Console
 from support.graphs import SMALL
 
 from dance_flwr.api.evaluation import compare_runs
-from dance_flwr.cli.results import accuracy_table
+from dance_flwr.cli.report import accuracy_table
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError
 from dance_flwr.terminal import duration
@@ -57,10 +57,10 @@ def test_a_result_without_nodes_is_not_measured_overall(printed):
     assert table["overall"] == ["9", "0", "not", "measured", "not", "measured"]
 
 
-def test_prepare_makes_what_a_run_with_the_same_options_finds(cli, tiny, run_config):
+def test_partition_makes_what_a_run_with_the_same_options_finds(cli, tiny, run_config):
     keys = ("encoder", "encoder-precision", "chunk-tokens", "max-chunks")
     texts = [f"--set={key}={SMALL[key]}" for key in keys]
-    done = cli("prepare", "--data", tiny, "--clients", 2, "--seed", 77, *texts)
+    done = cli("partition", "--data", tiny, "--clients", 2, "--seed", 77, *texts)
     assert done.code == 0 and "(made: 2 clients" in done.out
     said = []
     folder = prepare(run_config(clients=2, seed=77), said.append).folder

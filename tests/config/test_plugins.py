@@ -171,7 +171,7 @@ def installed_call(folder, *arguments):
 )
 def test_the_command_line_reports_a_broken_plug_in_in_one_line(install, entries, words):
     folder = install(entries, group="dance_flwr.methods")
-    done = installed_call(folder, "prepare")
+    done = installed_call(folder, "partition")
     assert done.returncode == 2 and re.match(f"error: {words}", done.stderr), done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert installed_call(folder, "--help").returncode == 0

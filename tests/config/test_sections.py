@@ -77,11 +77,11 @@ def test_of_returns_no_subclass_or_base():
 
 
 def test_leaves_are_the_declared_fields_in_order():
-    leaves = leaves_of(ToySection, "toy.")
+    leaves = leaves_of(ToySection)
     assert list(leaves) == ["toy.low", "toy.high", "toy.kind"]
-    assert [kind for _, kind in leaves.values()] == [int, int, str]
-    assert choices_of(leaves["toy.kind"][0]) == ("near", "far")
-    assert choices_of(leaves["toy.low"][0]) == ()
+    assert [item.default for item in leaves.values()] == [1, 5, "near"]
+    assert choices_of(leaves["toy.kind"]) == ("near", "far")
+    assert choices_of(leaves["toy.low"]) == ()
 
 
 def test_a_section_that_two_methods_share_counts_once(toy):

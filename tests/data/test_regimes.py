@@ -164,10 +164,10 @@ def test_evidence_of_mixed_texts_can_be_verified(run):
 
 
 def test_show_names_the_regime(run_config, cli):
-    shown = cli("partition", "show", prepare(run_config(**REGIME)).folder)
+    shown = cli("data", "show", prepare(run_config(**REGIME)).folder)
     line = "regime      labels-per-class 4, foreign-text-ratio 0.5, random-edge-ratio 0.5"
     assert line in shown.out.splitlines()
-    assert "regime" not in cli("partition", "show", prepare(run_config()).folder).out
+    assert "regime" not in cli("data", "show", prepare(run_config()).folder).out
 
 
 @pytest.mark.parametrize("method", ["fedavg-full", "dance"])

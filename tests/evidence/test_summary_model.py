@@ -21,10 +21,9 @@ from dance_flwr.evidence.summaries.summary import (
     Span,
     quote,
 )
-from dance_flwr.llm.embedded import Embedded
+from dance_flwr.llm.embedded import Embedded, model_file
 from dance_flwr.llm.local_settings import LocalSettings
 from dance_flwr.llm.model import Completion, Stub
-from dance_flwr.llm.model_file import model_file
 from dance_flwr.llm.session import usable
 
 TREES = (

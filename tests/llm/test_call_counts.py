@@ -1,9 +1,8 @@
 """The counts on disk: added to by several processes, damaged, older."""
 
-import json
 import subprocess
 import sys
-from dataclasses import asdict, fields
+from dataclasses import fields
 
 import pytest
 from support.project import PROJECT
@@ -56,7 +55,7 @@ def test_sessions_inside_each_other_share_one_ledger(tmp_path):
     "content",
     [
         *("", "{", "null", "[1]", '{"fresh_calls": -1}', '{"fresh_calls": "3"}'),
-        *('{"fresh_calls": true}', '{"fresh_calls": 1.5}', "[" * 100_000),
+        *('{"fresh_calls": true}', '{"fresh_calls": 1.5}', "[" * 100_000, "7"),
     ],
 )
 def test_a_damaged_ledger_is_empty(tmp_path, content):
@@ -69,19 +68,17 @@ def test_a_ledger_of_an_older_version_lacks_counts(tmp_path):
     assert CallCounts.load(tmp_path / "llm.json") == CallCounts(fresh_calls=3, model="m")
 
 
-def test_counts_change_and_come_back(tmp_path):
+def test_counts_are_added_and_come_back(tmp_path):
     counts = [item.name for item in fields(CallCounts) if item.name not in ("model", "counted_by")]
     one = CallCounts(**{name: number for number, name in enumerate(counts, 1)})
-    total = CallCounts()
-    total.change(one, 1)
-    assert total == one and total.fresh_tokens == one.fresh_prompt + one.fresh_completion
-    total.change(one, -1)
-    assert total == CallCounts()
-    one.name("m", "words")
-    one.name("m", "tokens")
-    one.save(tmp_path / "l.json")
-    assert CallCounts.load(tmp_path / "l.json") == one
-    assert (one.model, one.counted_by) == ("m", "words + tokens")
+    assert CallCounts() + one == one
+    assert one.fresh_tokens == one.fresh_prompt + one.fresh_completion
+    twice = one + one + CallCounts(model="m 1", counted_by="words")
+    twice += CallCounts(model="m 2", counted_by="words") + CallCounts(model="m 1")
+    assert all(getattr(twice, name) == 2 * getattr(one, name) for name in counts)
+    assert (twice.model, twice.counted_by) == ("m 1 + m 2", "words")
+    twice.save(tmp_path / "l.json")
+    assert CallCounts.load(tmp_path / "l.json") == twice
 
 
 def test_without_a_file_counts_stay_in_memory(tmp_path):
@@ -93,28 +90,3 @@ def test_without_a_file_counts_stay_in_memory(tmp_path):
 
     assert shared.update(count) == "counted" and shared.counts.fresh_calls == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_names_are_kept_over_sessions_and_joined_once(tmp_path):
-    path = tmp_path / "llm.json"
-    for model, counter in (("m 1", "words"), ("m 2", "words"), ("m 1", "words")):
-        counts = CallCounts.load(path)
-        counts.name(model, counter)
-        counts.fresh_calls += 1
-        counts.save(path)
-    found = CallCounts.load(path)
-    assert (found.model, found.counted_by, found.fresh_calls) == ("m 1 + m 2", "words", 3)
-
-
-def test_counts_without_names_are_read(tmp_path):
-    path = tmp_path / "llm.json"
-    counts = {name: 2 for name in asdict(CallCounts()) if name not in ("model", "counted_by")}
-    path.write_text(json.dumps(counts))
-    found = CallCounts.load(path)
-    assert (found.fresh_prompt, found.milliseconds, found.model) == (2, 2, "")
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"fresh_calls": "x"}', "7"])
-def test_damaged_counts_are_zeros(tmp_path, content):
-    (tmp_path / "llm.json").write_text(content)
-    assert CallCounts.load(tmp_path / "llm.json") == CallCounts()

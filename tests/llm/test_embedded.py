@@ -21,9 +21,8 @@ from support.tracing import BEGIN, END, STRACE, accesses, why_not
 
 from dance_flwr.errors import UserError
 from dance_flwr.llm import embedded as module
-from dance_flwr.llm.embedded import Embedded
+from dance_flwr.llm.embedded import DEFAULT_SHA256, Embedded, ModelFile, model_file
 from dance_flwr.llm.local_settings import LocalSettings
-from dance_flwr.llm.model_file import DEFAULT_SHA256, ModelFile, model_file
 from dance_flwr.llm.template import Message, Template, as_data
 
 needs_library = pytest.mark.skipif(
@@ -166,8 +165,7 @@ class TestReal:
 
     def test_the_console_is_quiet_and_the_socket_goes_with_the_process(self, tmp_path):
         code = (
-            "from dance_flwr.llm.embedded import Embedded\n"
-            "from dance_flwr.llm.model_file import model_file\n"
+            "from dance_flwr.llm.embedded import Embedded, model_file\n"
             "from dance_flwr.llm.local_settings import LocalSettings\n"
             "model = Embedded(model_file(LocalSettings()), 512, 1)\n"
             "import sys; assert 'xllamacpp' not in sys.modules\n"
@@ -220,8 +218,7 @@ import sys
 from pathlib import Path
 import xllamacpp, filelock
 from support.prompts import prompt, session
-from dance_flwr.llm.embedded import Embedded
-from dance_flwr.llm.model_file import model_file
+from dance_flwr.llm.embedded import Embedded, model_file
 from dance_flwr.llm.local_settings import LocalSettings
 Path({BEGIN!r}).exists()
 with session(Embedded(model_file(LocalSettings()), 512, 1), Path(sys.argv[1])) as asking:

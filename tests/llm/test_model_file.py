@@ -8,9 +8,9 @@ import pytest
 from support.project import PROJECT
 
 from dance_flwr.errors import UserError
-from dance_flwr.llm import model_file as module
+from dance_flwr.llm import embedded as module
+from dance_flwr.llm.embedded import DEFAULT_FILE, model_file
 from dance_flwr.llm.local_settings import LocalSettings
-from dance_flwr.llm.model_file import DEFAULT_FILE, model_file
 
 CONTENT = b"GGUF of a test"
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -46,18 +46,18 @@ def test_a_package_without_its_file_names_both_commands(package):
 def test_an_own_file_may_be_pinned(tmp_path):
     own = tmp_path / "own.gguf"
     own.write_bytes(CONTENT)
-    assert model_file(LocalSettings(model_file=own)).sha256 == SHA
-    assert model_file(LocalSettings(model_file=own, model_sha256=SHA)).label == "gguf"
+    assert model_file(LocalSettings(model_file=str(own))).sha256 == SHA
+    assert model_file(LocalSettings(model_file=str(own), model_sha256=SHA)).label == "gguf"
     with pytest.raises(UserError, match=f"expected a model file with sha256 {'0' * 64}"):
-        model_file(LocalSettings(model_file=own, model_sha256="0" * 64))
+        model_file(LocalSettings(model_file=str(own), model_sha256="0" * 64))
     own.write_bytes(CONTENT + b" that was replaced")
     with pytest.raises(UserError, match="correct model-sha256 or the file"):
-        model_file(LocalSettings(model_file=own, model_sha256=SHA))
+        model_file(LocalSettings(model_file=str(own), model_sha256=SHA))
 
 
 def test_an_own_file_that_is_not_there_is_not_replaced_by_the_default(tmp_path):
     with pytest.raises(UserError, match=r"none\.gguf, found none; correct model-file"):
-        model_file(LocalSettings(model_file=tmp_path / "none.gguf"))
+        model_file(LocalSettings(model_file=str(tmp_path / "none.gguf")))
 
 
 def test_importing_the_package_imports_no_library_of_language_models():

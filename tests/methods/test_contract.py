@@ -10,7 +10,7 @@ from dance_flwr.config.tree import flat_fields
 
 
 def test_every_method_is_a_choice_of_the_configuration():
-    item, _ = flat_fields()["method"]
+    item = flat_fields()["method"]
     assert choices_of(item) == tuple(METHODS)
 
 

@@ -15,7 +15,7 @@ from dance_flwr.config.tree import parse
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
 from dance_flwr.methods import whole_graph
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.fedavg_rotating.client import FedAvgRotating, supervised_nodes
+from dance_flwr.methods.rotating import FedAvgRotating, supervised_nodes
 from dance_flwr.runs.result import load_model
 
 

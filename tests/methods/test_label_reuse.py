@@ -19,8 +19,8 @@ from dance_flwr.config.tree import parse
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.fedavg_rotating.client import FedAvgRotating, supervised_nodes
 from dance_flwr.methods.label_reuse import LabelHalves, input_labels
+from dance_flwr.methods.rotating import FedAvgRotating, supervised_nodes
 from dance_flwr.methods.whole_graph import FedAvgFull
 from dance_flwr.runs.result import load_model
 

@@ -10,7 +10,7 @@ from dance_flwr.federation.averaging import ModelAverage
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.personal_parts.client import LAST, MEAN, keep, stored
+from dance_flwr.methods.personal_parts import LAST, MEAN, keep, stored
 from dance_flwr.runs.result import load_model
 
 

@@ -93,10 +93,10 @@ class TestPrivacyReport(PrivacyReport):
 
 
 def test_the_command(cli, secure, tmp_path):
-    done = cli("privacy", "report", secure.folder)
+    done = cli("report", secure.folder, "--privacy")
     assert done.code == 0 and "masked" in done.out and "differential privacy epsilon" in done.out
     old = json.loads((secure.folder / RESULT).read_text())
     del old["messages"]
     (tmp_path / RESULT).write_text(json.dumps(old))
-    done = cli("privacy", "report", tmp_path)
+    done = cli("report", tmp_path, "--privacy")
     assert done.code == 2 and "run it again" in done.err[-1]

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from dance_flwr.cli.results import summary
+from dance_flwr.cli.report import summary
 from dance_flwr.client_data.validated import labelled_nodes
 from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.errors import UserError

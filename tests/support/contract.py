@@ -14,7 +14,7 @@ import torch
 from oracles import plain
 
 import client_app
-from dance_flwr.cli.start import start_run
+from dance_flwr.cli.run import start_run
 from dance_flwr.config.plugins import METHODS, STRATEGIES
 from dance_flwr.dance.nodes import node_budget
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL

@@ -58,7 +58,7 @@ class PrivacyReport:
                         assert tensor.flatten().tolist() not in lists
 
     def test_the_closing_lines_say_it(self, any_run, cli):
-        from dance_flwr.cli.results import summary
+        from dance_flwr.cli.report import summary
 
         text = " ".join(" ".join(summary(any_run.folder, any_run.result, [])).split())
         assert all(word in text for word in sent(any_run.result))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dance_flwr.llm.config import LlmConfig
-from dance_flwr.llm.model import Completion, ReplyError
+from dance_flwr.llm.model import Completion, LanguageModel, ReplyError
 from dance_flwr.llm.session import Session
 from dance_flwr.llm.template import Message, Template, as_data
 
@@ -34,7 +34,7 @@ def prompt(first="a comet near a planet", second="an orbit of a planet", templat
     return template.fill(first=first, second=second)
 
 
-class Told:
+class Told(LanguageModel):
     """A model that replies with these texts one after the other, the last one for ever.
 
     A reply may be an exception, which it raises, or a `Completion`.

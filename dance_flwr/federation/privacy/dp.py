@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dance_flwr.config.privacy import PrivacyConfig
+from dance_flwr.config.sections import PrivacyConfig
 from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.accounting import epsilon_spent, noise_for, rounds_within

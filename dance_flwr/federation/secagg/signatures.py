@@ -50,7 +50,7 @@ PublicKey = ec.EllipticCurvePublicKey
 # Why (decision 8): the keys that authenticate SuperNodes are of P-384; SHA-384 has that strength.
 _ALGORITHM = ec.ECDSA(hashes.SHA384())
 _MAKE = "create one with `ssh-keygen -t ecdsa -b 384 -N '' -f FILE`"
-_COLLECT = "create the file with `dance-flwr deploy peer-keys`"
+_COLLECT = "create the file with `dance-flwr deploy admit`"
 _FILES = (keys.SIGNING_KEY, keys.PEER_KEYS)
 _STATE = "dance-flwr-signed"  # what this client signed in the sum that is going on
 _SUM, _NODES, _CLIENTS, _SURVIVORS = "sum", "nodes", "clients", "survivors"
@@ -263,7 +263,7 @@ def signer_of(message: Message, context: Context) -> Signer:
         raise UserError(
             f"{keys.PEER_KEYS}: expected the public half of {keys.SIGNING_KEY} for client "
             f"{client} in {all_keys}, found another or none; correct --node-config, or collect "
-            "the keys again with `dance-flwr deploy peer-keys`"
+            "the keys again with `dance-flwr deploy admit`"
         )
     return Signer(context.run_id, message.metadata.dst_node_id, client, key, peers)
 

@@ -18,8 +18,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from dance_flwr import events
-from dance_flwr.config.outputs import check_out
-from dance_flwr.config.paths import PROJECT, RESULT, data_root
+from dance_flwr.config.paths import PROJECT, RESULT, check_out, data_root
 from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.data.imports.loading import absolute_source
 from dance_flwr.federation.flower import Run, TaskIdentity

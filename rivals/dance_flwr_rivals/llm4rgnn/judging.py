@@ -12,7 +12,6 @@ from torch import Tensor
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.llm.config import LlmConfig
-from dance_flwr.llm.model import prompt_tokens
 from dance_flwr.llm.session import Session
 from dance_flwr.llm.template import DATA_NOTE, Embed, Json, Message, Prompt, Template, as_data
 from dance_flwr_rivals.llm4rgnn import Llm4RgnnConfig
@@ -149,9 +148,8 @@ def judge(data: ClientData, config: RunConfig, pairs: Pairs, session: Session) -
     # the cap.
     costs = [_max_tokens(prompt.text) + prompt.template.limit for prompt, _ in batch]
     if sum(costs) > session.caps.max_tokens:
-        costs = [
-            prompt_tokens(session.model, prompt) + prompt.template.limit for prompt, _ in batch
-        ]
+        count = session.model.count_prompt
+        costs = [count(prompt) + prompt.template.limit for prompt, _ in batch]
     calls, _ = _affordable(costs, session.caps.max_tokens)
     for prompt, same in batch[:calls]:
         # Without an answer, the counts tell an unusable reply, which says UNREADABLE, from a cap.

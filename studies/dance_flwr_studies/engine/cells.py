@@ -8,7 +8,7 @@ from typing import Any
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import PROJECT
 from dance_flwr.config.plugins import METHODS
-from dance_flwr.config.reading import read_values
+from dance_flwr.config.text import read_values
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.errors import UserError
 from dance_flwr.methods import get_spec

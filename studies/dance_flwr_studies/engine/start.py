@@ -9,10 +9,9 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from dance_flwr.config.outputs import check_folder, check_out
-from dance_flwr.config.paths import data_root
+from dance_flwr.config.paths import check_folder, check_out, data_root
 from dance_flwr.config.plugins import METHODS
-from dance_flwr.config.reading import read_values
+from dance_flwr.config.text import read_values
 from dance_flwr.data.imports.loading import check_source
 from dance_flwr.errors import UserError, counted
 from dance_flwr.runs.processes import stopping_in_order

@@ -13,8 +13,7 @@ from statistics import mean
 from typing import Any
 
 from dance_flwr.config.options import Value
-from dance_flwr.config.outputs import check_out
-from dance_flwr.config.paths import RESULT
+from dance_flwr.config.paths import RESULT, check_out
 from dance_flwr.config.text import to_lines, toml_value
 from dance_flwr.config.tree import RunConfig, flatten, paper_values, parse
 from dance_flwr.data.prepare import prepare

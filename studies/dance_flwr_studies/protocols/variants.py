@@ -54,7 +54,7 @@ def ratio_setting(dataset: str, method: str) -> dict[str, Value]:
 
 def choices(key: str) -> tuple[str, ...]:
     """Return the accepted values of a configuration key."""
-    return choices_of(flat_fields()[key][0])
+    return choices_of(flat_fields()[key])
 
 
 def gain(group: Group, reference: Group, metric: str) -> Stat:

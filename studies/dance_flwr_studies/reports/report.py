@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from dance_flwr.config.outputs import check_out
+from dance_flwr.config.paths import check_out
 from dance_flwr.disk import write_text
 from dance_flwr.errors import UserError, counted
 from dance_flwr_studies import get_experiment

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from dance_flwr.config.outputs import check_out
+from dance_flwr.config.paths import check_out
 from dance_flwr.disk import write_text
 from dance_flwr.runs.result import config_of, read_result
 from dance_flwr_studies.engine.cells import ACCURACIES, Label, Picture, Row, dataset_name

@@ -361,7 +361,7 @@ def test_a_method_that_reads_each_upload_is_refused(run, monkeypatch):
     spec = replace(get_spec("dance"), uplink=Uplink.EACH)
     monkeypatch.setitem(METHODS.builtin, "dance", spec)
     with pytest.raises(
-        UserError, match=r"choose another method, or set privacy\.secure-aggregation = false"
+        UserError, match=r"choose another method, or omit privacy\.secure-aggregation"
     ):
         run(**SECURE)
 

@@ -17,8 +17,7 @@ from support.graphs import SMALL
 from support.processes import MARK, marked
 from support.project import PROJECT
 
-from dance_flwr.config.reading import flat_keys
-from dance_flwr.config.text import toml_value
+from dance_flwr.config.text import flat_keys, toml_value
 from dance_flwr.runs.result import read_result
 
 pytestmark = [pytest.mark.flower, pytest.mark.xdist_group("engine")]

@@ -10,8 +10,8 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_npz
+from dance_flwr.methods.baselines import DittoConfig
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.personal_parts import DittoConfig
 from dance_flwr.methods.server_side import entries_under
 from dance_flwr.methods.whole_graph import FedAvgFull
 from dance_flwr.metrics import Report
@@ -71,7 +71,6 @@ def _name(round_: int) -> str:
 
 class _Personal(FedAvgFull):
     def part(self, model: PlainModel) -> nn.Module:
-        """Return what of the model is the client's own."""
         return model
 
     def predict(

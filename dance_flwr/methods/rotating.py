@@ -6,8 +6,8 @@ from torch import Tensor
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.nodes import node_budget
+from dance_flwr.methods.baselines import RotatingConfig
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.fedavg_rotating import RotatingConfig
 from dance_flwr.methods.plain_method import LabelledGraph, PlainMethod
 from dance_flwr.methods.whole_graph import train_on_graph
 from dance_flwr.metrics import Report
