@@ -9,6 +9,7 @@ import importlib.util
 import json
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -23,8 +24,6 @@ _CONNECT_SECONDS = 10.0
 _MESSAGE_TOKENS = 4  # of a chat template around a message, about
 _FACTOR, _MARGIN = 4, 64  # a server's count beyond these of ours is not that of this prompt
 _LONGEST_REPLY = 4_000_000  # bytes
-# Statuses: try again later; this prompt does not fit; this schema is not supported.
-_BUSY, _UNFIT, _SCHEMA_REFUSED = (408, 409, 429), (400, 413, 422), (400, 422, 501)
 
 
 class Endpoint(LanguageModel):
@@ -81,16 +80,13 @@ class Endpoint(LanguageModel):
             "temperature": 0,
             "seed": seed,
         }
-        form = {"name": "reply", "schema": prompt.template.schema, "strict": True}
         # Why (decision 21): servers may refuse or ignore a schema, so the session validates every
         # reply.
         if self._schemas:
-            try:
-                schema = {"response_format": {"type": "json_schema", "json_schema": form}}
+            form = {"name": "reply", "schema": prompt.template.schema, "strict": True}
+            schema = {"response_format": {"type": "json_schema", "json_schema": form}}
+            with suppress(_RefusedError):
                 return self._post(body | schema)
-            except _RefusedError as refused:
-                if refused.status not in _SCHEMA_REFUSED:
-                    raise
         answer = self._post(body)
         # Only now: if this request failed as well, the schema was not the reason.
         self._schemas = False
@@ -182,17 +178,13 @@ class Endpoint(LanguageModel):
 
 
 class _RefusedError(ReplyError):
-    """Raised if the server refused this request and would do so again."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(f"endpoint: status {status}")
-        self.status = status
+    """Raised if the server refused this request, such as its schema, and would do so again."""
 
 
 def _of_status(status: int) -> Exception:
-    if status in (*_UNFIT, 501):
-        return _RefusedError(status)
-    if status in _BUSY or status >= 500:
+    if status in (400, 413, 422, 501):
+        return _RefusedError(f"endpoint: status {status}")
+    if status in (408, 409, 429) or status >= 500:
         return ReplyError(f"endpoint: status {status}")
     what = {
         401: f"found its key refused; correct ${API_KEY}",

@@ -16,13 +16,10 @@ KINDS = ["methods", "partitioners", "strategies", "graphs", "runs", "keys"]
     ("line", "names"),
     [
         ("run --method ", METHODS),
-        ("run --method=fed", METHODS),
         ("run --compare ", METHODS),
         ("run --rounds 3 --data ", GRAPHS),
         ("run --track m", TRACKERS),
         ("run --resume ", ["latest", "runs/first"]),
-        ("status ", ["latest", "runs/first"]),
-        ("report runs", ["latest", "runs/first"]),
         ("evidence page l", ["latest", "runs/first"]),
         ("data show m", GRAPHS),
         ("partition --method ", PARTITIONERS),

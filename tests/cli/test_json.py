@@ -87,7 +87,6 @@ def test_what_a_program_reads_of_a_run(called, dance):
         row["test_accuracy"] for row in result["clients"]
     ]
     assert facts["bytes_up"] == sum(sum(row["bytes_up"].values()) for row in result["history"])
-    assert len(json.dumps(facts)) < 3000
 
 
 def test_a_number_that_json_does_not_know_is_null(cli, tmp_path):
@@ -104,10 +103,3 @@ def test_plug_ins_are_listed_with_the_same_words(cli, kind):
     assert [line.split()[0] for line in text.splitlines()] == [*facts]
     for row, line in zip(facts.values(), text.splitlines(), strict=True):
         assert all(value in line for value in row.values())
-
-
-def test_a_study_has_no_object(cli, tmp_path):
-    done = cli("report", tmp_path, "--json")
-    assert done.code == 2 and "expected result.json of a finished run" in done.err[0]
-    done = cli("report", tmp_path, tmp_path, "--json")
-    assert done.code == 2 and "--json" in done.err[0] and len(done.err) == 1

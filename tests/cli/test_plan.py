@@ -59,13 +59,6 @@ def test_a_run_that_asks_nothing_says_so_and_prepares_nothing(cli, words, tiny):
     assert not partition_folder(config).exists()
 
 
-def test_a_dry_run_refuses_what_a_run_refuses(cli, words, tmp_path):
-    done = cli("run", "--dry-run", "--data", str(tmp_path / "none"))
-    assert done.code == 2 and "none" in done.err[-1]
-    done = cli("run", "--dry-run", "--resume", str(tmp_path))
-    assert done.code == 2 and "found --dry-run" in done.err[-1]
-
-
 def plan_of(tiny, **keys):
     """The calls of a run on the tiny graph; keys have "." and "-" as on the command line."""
     config = parse({"data": str(tiny), **KEYS, **keys})

@@ -61,9 +61,6 @@ def test_after_a_comparison_its_page_keeps_all_curves(follow, options, cli, plac
     follow("run", *options, "--compare", "local-only", "fedavg-full")
     (page,) = place.glob("runs/*/report.html")
     assert CURVE.findall(page.read_text("utf-8")) == ["local-only", "fedavg-full"]
-    # And from wherever it is asked for.
-    assert cli("report", page.parent, "--html").code == 0
-    assert CURVE.findall(page.read_text("utf-8")) == ["local-only", "fedavg-full"]
 
 
 def test_after_the_demo(follow, place, tiny, monkeypatch):

@@ -118,7 +118,7 @@ def test_seconds_are_those_of_the_rounds_wherever_they_are_said(compared, cli):
         assert f">{duration(total)}, " in (run / "page.html").read_text()
 
 
-def test_latest_is_the_run_that_was_compared(compared, cli):
+def test_latest_is_the_run_that_was_compared(compared, cli, tmp_path, monkeypatch):
     out, (folder, _) = compared
     shown = cli("status", "latest").out
     assert str(folder) in shown and "finished" in shown
@@ -132,10 +132,7 @@ def test_latest_is_the_run_that_was_compared(compared, cli):
     shutil.rmtree(folder)
     done = cli("status", "latest")
     assert done.code == 2 and "latest: expected a run of this user, found that" in done.err[0]
-
-
-def test_without_a_run_there_is_no_latest(cli, tmp_path, monkeypatch):
-    monkeypatch.setenv("DANCE_FLWR_HOME", str(tmp_path))
+    monkeypatch.setenv("DANCE_FLWR_HOME", str(tmp_path / "empty"))
     done = cli("report", "latest")
     assert done.code == 2 and "found none; start one with `dance-flwr run`" in done.err[0]
 
@@ -163,10 +160,6 @@ def test_a_run_remembers_what_it_was_compared_with(compared, cli, tmp_path):
     page.unlink()
     assert cli("report", folder, "--html").code == 0 and against(page) == ["local-only"]
     assert json.loads((folder / "compared.json").read_text()) == [f"../{alone.name}"]
-    # The other run was asked about by nobody: its page is of itself, until it is.
-    assert cli("report", alone, "--html").code == 0 and against(alone / "report.html") == []
-    assert cli("report", alone, folder, alone, "--html").code == 0
-    assert cli("report", alone, "--html").code == 0 and against(alone / "report.html") == ["dance"]
     # One more is added, and nothing is lost.
     third = shutil.copytree(alone, tmp_path / "third", ignore=shutil.ignore_patterns("c*.json"))
     assert cli("report", folder, third, "--html").code == 0
@@ -184,33 +177,8 @@ def test_a_compared_run_that_is_gone_is_named_and_the_others_are_shown(compared,
     html = (folder / "report.html").read_text()
     assert done.code == 0 and against(folder / "report.html") == ["local-only"]
     assert "The run in third was compared, too, and is not shown: its folder is gone." in html
-    # Nor does a damaged one cost the page.
-    shutil.copytree(alone, third)
-    (third / "result.json").write_text("{")
-    assert cli("report", folder, "--html").code == 0
-    html = (folder / "report.html").read_text()
-    assert "is not shown: " in html and "expected the result of a run" in html
-    shutil.rmtree(third)
     # One that the user names must be there.
     assert cli("report", folder, third, "--html").code == 2
-    shutil.rmtree(alone)
-    assert cli("report", folder, "--html").code == 0
-    html = (folder / "report.html").read_text()
-    assert html.count("its folder is gone.</p>") == 2 and against(folder / "report.html") == []
-
-
-def test_runs_that_are_moved_together_stay_compared(compared, cli, tmp_path):
-    _, (folder, _) = compared
-    moved = shutil.move(tmp_path / "runs", tmp_path / "elsewhere")
-    assert cli("report", moved / folder.name, "--html").code == 0
-    assert against(moved / folder.name / "report.html") == ["local-only"]
-
-
-def test_a_list_of_compared_runs_that_is_damaged_is_named(compared, cli):
-    _, (folder, _) = compared
-    (folder / "compared.json").write_text("{")
-    done = cli("report", folder, "--html")
-    assert done.code == 2 and "remove the file and compare again" in done.err[-1]
 
 
 def test_a_run_that_is_replaced_forgets(compared, cli, words, tmp_path):

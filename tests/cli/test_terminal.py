@@ -70,19 +70,15 @@ def test_an_import_says_what_it_does(texts, tmp_path):
     assert code == 0, text
     stages = re.findall(rf"\r({BARS}) +([^\r]*)", text)
     assert {"reading", "storing"} <= {stage for stage, _ in stages}
-    code, text = on_terminal("data", "list", "--data-root", root, columns=100)
-    assert code == 0 and "mine" in text
-    check(text, 100)
-    assert max(map(len, text.splitlines())) > COLUMNS
 
 
-def test_prepare_and_encode_move_bars(texts, tmp_path):
+def test_partition_and_encode_move_bars(texts, tmp_path):
     pairs = {**SMALL, "data-root": tmp_path / "root"}
     options = [f"--set={key}={value}" for key, value in pairs.items()]
     from dance_flwr.data.imports.importer import import_graph
 
     import_graph([texts], "mine", tmp_path / "root")
-    code, text = on_terminal("prepare", "--data", "mine", *options)
+    code, text = on_terminal("partition", "--data", "mine", *options)
     assert code == 0, text
     assert len(states(text, "texts", " tokens")) > 1
     made = re.search(r"partition +(/.*?) \(made", re.sub(r"[\r\n]+", "", text))[1]
@@ -90,13 +86,12 @@ def test_prepare_and_encode_move_bars(texts, tmp_path):
     assert code == 0 and len(states(text, "texts", " tokens")) > 1, text
 
 
-@pytest.mark.parametrize("columns", [40, 100])
-def test_a_class_name_commands_no_terminal(tmp_path, columns):
+def test_a_class_name_commands_no_terminal(tmp_path):
     (tmp_path / "nodes.csv").write_text(
         f'id,text,label\na,"x{LIE}",one\nb,y,"{LIE}"\nc,z,one\n', newline=""
     )
     (tmp_path / "edges.csv").write_text("source,target\na,b\nb,c\n")
-    code, text = on_terminal("data", "show", tmp_path, columns=columns)
+    code, text = on_terminal("data", "show", tmp_path, columns=40)
     assert code == 0 and "\x1b" not in text and "\x07" not in text
     # Rich drops some controls, and what it leaves is escaped.
     assert "\\x1b]0;title" in re.sub(r"[\s│]", "", text)
@@ -108,5 +103,3 @@ def test_a_log_of_a_short_run_has_no_bar(words, tmp_path):
     done = subprocess.run([*command, "--set=rounds=2"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "\r" not in done.stderr + done.stdout and "%|" not in done.stderr
-    late = [line for line in done.stderr.splitlines() if line.endswith(" so far")]
-    assert len(late) <= 60, "a line every five seconds at most"

@@ -22,9 +22,9 @@ from dance_flwr.config.text import (
     to_toml,
     toml_block,
 )
-from dance_flwr.config.tree import RunConfig, defaults, flat_fields, flatten, parse
+from dance_flwr.config.tree import defaults, flat_fields, flatten, parse
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.errors import ConfigError, UserError
+from dance_flwr.errors import ConfigError
 
 
 def everything(config):
@@ -45,6 +45,13 @@ def flat(table, prefix=""):
             flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
         )
     return leaves
+
+
+def bounds(item):
+    """The values just outside the range of a key."""
+    steps = {"gt": 0, "ge": -1, "le": 1, "lt": 0}
+    kind = type(item.default)
+    return [kind(item.metadata[n] + step) for n, step in steps.items() if n in item.metadata]
 
 
 def problems(values):
@@ -88,12 +95,6 @@ def test_flatten_and_toml_round_trip(values):
     assert values.items() <= flatten(config).items()
 
 
-def test_no_key_is_lost_on_its_way_through_toml():
-    """Also one of a table that is newer than the writer of TOML."""
-    config = RunConfig()
-    assert list(flat(tomllib.loads(to_toml(config)))) == list(flatten(config))
-
-
 def test_keys_of_other_methods_do_not_travel():
     config = parse({"method": "ditto", "ditto.mu": 0.2, "dance.mix": 0.3})
     sections = {key.partition(".")[0] for key in flatten(config) if "." in key}
@@ -130,9 +131,6 @@ def test_every_mistake_is_reported_in_one_message():
 
 def test_unknown_key_names_its_neighbour():
     assert problems({"dance.miks": 0.1}) == ["unknown key 'dance.miks': did you mean 'dance.mix'?"]
-    assert problems({"condensation-rato": 0.1}) == [
-        "unknown key 'condensation-rato': did you mean 'condensation-ratio'?"
-    ]
     assert "dance-flwr list keys all" in problems({"xyzzy": 1})[0]
 
 
@@ -147,20 +145,10 @@ def test_nan_is_refused_in_every_number():
         assert key in problems({key: math.nan})[0]
 
 
-@pytest.mark.parametrize(
-    ("key", "low", "high"),
-    [
-        *[
-            ("condensation-ratio", 0.0, 1.5),
-            ("client-fraction", 0.0, 1.01),
-            ("dropout", -0.1, 1.0),
-            ("dance.mix", -0.1, 1.1),
-        ],
-        *[("chunk-tokens", 7, 513), ("dance.confidence", -0.1, 1.1)],
-    ],
-)
-def test_values_out_of_range_are_refused(key, low, high):
-    assert key in problems({key: low})[0] and key in problems({key: high})[0]
+@pytest.mark.parametrize("key", [key for key, item in flat_fields().items() if bounds(item)])
+def test_a_value_beyond_a_bound_is_refused(key):
+    for value in bounds(flat_fields()[key]):
+        assert key in problems({key: value})[0]
 
 
 def test_an_integer_is_a_float_but_a_bool_is_no_integer():
@@ -212,10 +200,6 @@ def test_shipped_config_parses(path):
     assert declared and declared.items() <= everything(read_config([path], [], {})).items()
 
 
-def test_configs_are_shipped():
-    assert list((PROJECT / "configs").rglob("*.toml"))
-
-
 @pytest.mark.parametrize(
     ("pair", "value"),
     [
@@ -224,7 +208,6 @@ def test_configs_are_shipped():
         ("x=true", True),
         ("x='3'", "3"),
         ("x=word", "word"),
-        ("x=two words", "two words"),
         ("x=a=b", "a=b"),
         ("x=", ""),
         ("x=2024-01-01", "2024-01-01"),
@@ -235,11 +218,6 @@ def test_configs_are_shipped():
 def test_a_pair_is_read_as_toml_or_as_text(pair, value):
     read = read_values([], [pair])
     assert read == {"x": value} and type(read["x"]) is type(value)
-
-
-def test_missing_config_file_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"none\.toml"):
-        read_config([tmp_path / "none.toml"], [], {})
 
 
 def between(path, mark):

@@ -12,7 +12,7 @@ from support.project import PROJECT
 from dance_flwr.config import plugins
 from dance_flwr.config.options import Section, option
 from dance_flwr.config.plugins import METHODS, Registry, resolve
-from dance_flwr.config.tree import parse, section_types
+from dance_flwr.config.tree import section_types
 from dance_flwr.errors import UserError
 
 GROUP = "dance_flwr.toys"
@@ -70,11 +70,6 @@ def test_a_module_is_imported_when_its_plug_in_is_used(install):
     assert registry.get("a-toy") == "made" and "toy_lazy" in sys.modules
 
 
-def test_a_plug_in_may_be_the_object_itself():
-    registry = Registry(GROUP, "toy", {"none": None, "function": len})
-    assert registry.get("none") is None and registry.get("function") is len
-
-
 def test_an_unknown_name_lists_the_choices(install):
     install({"a-toy": "toy_a:A"})
     registry = Registry(GROUP, "toy", {"own": "m:X"})
@@ -125,15 +120,9 @@ def test_what_a_plug_in_tells_the_user_is_not_changed(install):
 
 
 def test_resolve_names_what_it_looks_for():
-    assert resolve("json:dumps", "function").__name__ == "dumps"
+    assert resolve("json:dumps", "function").__name__ == "dumps" and resolve(len, "x") is len
     assert refused(resolve, "json:", "function 'x'").startswith("function 'x': expected ''")
     assert refused(resolve, "", "function 'x'").startswith("function 'x': expected to import")
-
-
-def test_an_unknown_method_lists_the_choices():
-    message = refused(parse, {"method": "magic"})
-    assert message == f"method: expected one of {', '.join(METHODS)}, found 'magic'"
-    assert refused(METHODS.get, "magic") == message
 
 
 @dataclass(frozen=True)

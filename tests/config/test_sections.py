@@ -65,17 +65,6 @@ def test_of_names_a_missing_section():
         DanceConfig.of(replace(DEFAULT, sections=()))
 
 
-def test_of_returns_no_subclass_or_base():
-    @dataclass(frozen=True)
-    class Other(DanceConfig):
-        pass
-
-    with pytest.raises(LookupError):
-        Other.of(DEFAULT)
-    with pytest.raises(LookupError):
-        DanceConfig.of(replace(DEFAULT, sections=(Other(),)))
-
-
 def test_leaves_are_the_declared_fields_in_order():
     leaves = leaves_of(ToySection)
     assert list(leaves) == ["toy.low", "toy.high", "toy.kind"]
@@ -120,10 +109,6 @@ def test_paper_fixes_the_values_of_every_section(toy):
     assert {key: free[key] for key in free.keys() & given.keys()} == {
         **{"paper": False, "dance.hop2-budget": 3, "ema-decay": 0.9},
     }
-
-
-def test_a_section_fixes_nothing_by_default():
-    assert Section.paper_values({"paper": True}) == {}
 
 
 @pytest.mark.parametrize("section", section_types(), ids=lambda section: section.name)

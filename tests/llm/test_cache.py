@@ -62,15 +62,11 @@ def test_a_reply_to_another_question_is_no_reply(kept):
     assert cache.find(other) is None and cache.find(key) == KEPT
 
 
-def test_a_file_without_end_is_not_read(kept):
+def test_a_file_without_end_or_a_folder_is_not_read(kept):
     cache, key, file = kept
     with file.open("r+b") as stream:
         stream.truncate(10**10)
     assert cache.find(key) is None
-
-
-def test_a_folder_in_the_place_of_a_file_is_no_reply(kept):
-    cache, key, file = kept
     file.unlink()
     file.mkdir()
     assert cache.find(key) is None

@@ -67,17 +67,6 @@ def test_they_are_distinct_labelled_training_nodes_and_depend_on_seed_round_clie
     assert supervised_nodes(data, config, 4).equal(nodes)
 
 
-def test_another_seed_round_or_client_draws_others():
-    known = range(40)
-    config, data = config_of(condensation_ratio=0.1), site_of(known)
-    others = [
-        supervised_nodes(data, config_of(condensation_ratio=0.1, seed=1), 1),
-        supervised_nodes(data, config, 2),
-        supervised_nodes(site_of(known, client=1), config, 1),
-    ]
-    assert not any(supervised_nodes(data, config, 1).equal(nodes) for nodes in others)
-
-
 def test_the_rounds_cover_every_labelled_node_alike():
     """5 of 20 in each of 400 rounds: every node is drawn 100 times, give or take 4 deviations."""
     known = list(range(0, 40, 2))
