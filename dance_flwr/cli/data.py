@@ -56,7 +56,6 @@ Encoding = Annotated[
 ]
 Delimiter = Annotated[str, typer.Option(help="of CSV files; detected by default")]
 _EXAMPLE_CHARACTERS = 240
-# Content of the texts, licence and origin of the built-in graph.
 
 
 @app.command()

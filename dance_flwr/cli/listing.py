@@ -9,6 +9,7 @@ from dance_flwr.cli.options import AsJson, DataRoot, print_json
 from dance_flwr.errors import UserError, counted, unknown
 
 app = typer.Typer()
+# Of the built-in graph.
 _PYDOCS = {
     "text": "docstring",
     "licence": "BSD-3-Clause",
