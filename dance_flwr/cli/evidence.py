@@ -39,7 +39,7 @@ def show(
     node: Annotated[
         str | None,
         typer.Option(
-            metavar="ID", help="id of the node; default: a stored one of which the model is surest"
+            metavar="ID", help="id of the node; default: the most certain prediction that is stored"
         ),
     ] = None,
     client_folder: ClientFolder = None,

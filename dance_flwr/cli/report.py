@@ -278,7 +278,7 @@ def choice(result: Mapping[str, Any]) -> str:
 
 
 def accuracy_table(result: Mapping[str, Any]) -> "Table":
-    """Return the accuracy of each client and of all together, where it has such nodes."""
+    """Return a table of the accuracy of each client and of all together."""
     headings = ("client", "nodes", "test nodes", "val accuracy", "test accuracy")
     table = _table(headings, headings)
     for row in result["clients"]:

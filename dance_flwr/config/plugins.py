@@ -157,7 +157,7 @@ STRATEGIES = Registry(
         )
     },
 )
-# Strategies that read each upload in the place of the merged one.
+# Strategies that read each upload instead of the merged one.
 READ_EACH = frozenset({"fedmedian", "fedtrimmedavg", "krum", "multikrum", "bulyan"})
 PARTITIONERS = Registry(
     "dance_flwr.partitioners",

@@ -78,7 +78,7 @@ def _scalar(text: str) -> Value:
     except tomllib.TOMLDecodeError:
         return text
     value = table["x"]
-    # A line break in the text may start a second key; dates and lists are no values of a key.
+    # A line break in the text may start a second key; dates and lists are not values of a key.
     return value if len(table) == 1 and isinstance(value, bool | int | float | str) else text
 
 

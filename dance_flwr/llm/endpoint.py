@@ -114,7 +114,7 @@ class Endpoint(LanguageModel):
         try:
             return json.loads(content)
         except (ValueError, RecursionError):
-            raise ReplyError("endpoint: an answer that is no JSON") from None
+            raise ReplyError("endpoint: an answer that is not JSON") from None
 
     def _completion(self, answer: Any, count: int, limit: int, resent: int) -> Completion:
         try:

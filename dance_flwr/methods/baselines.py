@@ -32,9 +32,9 @@ ditto : Li, Hu, Beirami and Smith, "Ditto: Fair and Robust Federated Learning Th
 FedPer and Ditto keep a part of the model, or a second model, in the client's folder, average it
 over rounds as the server averages models (`ema-decay`), and are scored with it.
 
-Uplink: the model, of which the server needs the weighted mean only; of local-only the model, stored
-by the server for this client only. Deviation everywhere: Adam, with fresh moments in each round,
-where the papers use plain gradient descent. The initial model is the same at all clients.
+Uplink: the model. The server needs only the weighted mean; for local-only it stores each model for
+its client alone. Deviation of all: Adam, with fresh moments in each round, where the papers use
+plain gradient descent. The initial model is the same at all clients.
 """
 
 from dataclasses import dataclass, replace
