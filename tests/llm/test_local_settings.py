@@ -92,7 +92,7 @@ def test_the_key_comes_from_the_environment_only(written, monkeypatch):
         ("max-calls = -1", "max-calls: expected >= 0, found -1"),
         ("max-tokens = 1.5", "max-tokens: expected int, found 1.5"),
         ("max-calls = true", "max-calls: expected int, found True"),
-        ('base-url = ["geheim"]', "base-url: expected str, found 'another value'"),
+        ('base-url = ["geheim"]', "expected the base-url of an endpoint as http://HOST:PORT/v1"),
         ("modell = 'm'\nmax-call = 1", "found 'max-call', 'modell'; did you mean 'max-calls' and"),
     ],
 )
