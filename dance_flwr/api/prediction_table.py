@@ -24,8 +24,7 @@ from dance_flwr.api.predicting import (
     open_data,
     predict_proba,
 )
-from dance_flwr.config.outputs import check_out
-from dance_flwr.config.paths import MODEL, RESULT
+from dance_flwr.config.paths import MODEL, RESULT, check_out
 from dance_flwr.config.tree import parse
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.disk import atomic_file, atomic_path, write_json

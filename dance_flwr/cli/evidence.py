@@ -88,24 +88,18 @@ def verify(
             help="evidence that `predict` wrote, beside --data",
         ),
     ] = None,
-    predictions: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="table that `predict` wrote, beside --data"),
-    ] = None,
 ) -> None:
     """Check files, passages and importance against the run's record, the texts and the model.
 
-    With --data and --evidence, --predictions or both, RUN is a bundle of `dance-flwr export`.
+    With --data and --evidence, RUN is a bundle of `dance-flwr export`.
     """
-    if data is not None or packs is not None or predictions is not None:
+    if data is not None or packs is not None:
         from dance_flwr.api.bundle import Bundle
-        from dance_flwr.api.prediction_table import verify as verify_files
+        from dance_flwr.api.prediction_table import verify as verify_file
 
-        if data is None or (packs is None and predictions is None):
-            raise UserError(
-                "expected --data beside --evidence or --predictions, found one without the other"
-            )
-        verify_files(Bundle.open(run), data, predictions, packs, typer.echo)
+        if data is None or packs is None:
+            raise UserError("expected --data beside --evidence, found one without the other")
+        verify_file(Bundle.open(run), data, packs, typer.echo)
         return
     from dance_flwr.runs.evidence import verify_evidence
 

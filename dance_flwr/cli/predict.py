@@ -69,21 +69,12 @@ def predict(
             metavar="FILE.jsonl", help="also write the evidence of every node to this file"
         ),
     ] = None,
-    coverage: Annotated[
-        float | None,
-        typer.Option(
-            min=0.5,
-            max=0.999,
-            help="also a set of classes that holds a node's own with this chance; data is a "
-            "client's folder, whose validation nodes decide",
-        ),
-    ] = None,
 ) -> None:
     """Predict nodes that no client ever saw, with their evidence; Flower need not run."""
     from dance_flwr.api.bundle import Bundle
     from dance_flwr.api.prediction_table import predict as write
 
-    write(Bundle.open(bundle), data, out, evidence, typer.echo, coverage=coverage)
+    write(Bundle.open(bundle), data, out, evidence, typer.echo)
 
 
 @app.command(rich_help_panel="Own data")

@@ -116,20 +116,17 @@ def _print_messages(result: Mapping[str, Any]) -> None:
 def _print_worth(run: Path, client_folder: Path | None) -> None:
     """Compare the client's own model, the global one and the deployed one on its test nodes."""
     from dance_flwr.api import evaluation
-    from dance_flwr.runs.result import read_result
     from dance_flwr.terminal import console
 
-    def percent(share: float | None) -> str:
-        return "-" if share is None else f"{100 * share:.1f}"
-
-    result, names = read_result(run), tuple(evaluation.MODELS.values())
+    names = tuple(evaluation.MODELS.values())
     headings = ("client", "test nodes", *names)
-    table = _table(headings, headings, title="accuracy / macro-F1 on test nodes, in %")
+    table = _table(headings, headings, title="accuracy on test nodes, in %")
     sentences = []
     for row in evaluation.worth(run, client_folder):
-        cells = [f"{percent(row.accuracy[n])} / {percent(row.macro_f1[n])}" for n in names]
+        shares = [row.accuracy[name] for name in names]
+        cells = ["-" if share is None else f"{100 * share:.1f}" for share in shares]
         table.add_row(str(row.client), str(row.nodes), *cells)
-        sentences.append(evaluation.with_cost(row, result))
+        sentences.append(f"client {row.client}: {row.sentence}")
     console().print(table)
     for sentence in sentences:
         typer.echo(sentence)
@@ -174,7 +171,7 @@ def summary(folder: Path, result: Mapping[str, Any], others: Sequence[Path]) -> 
     yield ""
     yield "Next:"
     commands = {
-        "report latest --html": "charts by round, client and class, as a page",
+        "report latest --html": "accuracy by round, client and class, as a page",
         "report latest": "the table of clients, and what the run cost",
         "report latest --privacy": "every message: what it held, and who could read it",
     }
@@ -247,7 +244,7 @@ def _what_left(result: Mapping[str, Any]) -> Iterator[str]:
 
 def details(folder: Path, result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines below the table of clients: scores, device, tokens, files."""
-    from dance_flwr.evidence.summaries.statistics import summary_lines
+    from dance_flwr.evidence.summaries.summary import summary_line
     from dance_flwr.runs.token_ledgers import ledger_lines
     from dance_flwr.terminal import pace
 
@@ -264,7 +261,8 @@ def details(folder: Path, result: Mapping[str, Any]) -> Iterator[str]:
         example = partition / "client-0" / "runs" / result["run"] / "evidence" / "example.txt"
         if example.is_file():
             yield f"evidence    {example}"
-        yield from summary_lines(partition, result["run"], int(result["config"]["clients"]))
+        if line := summary_line(partition, result["run"], int(result["config"]["clients"])):
+            yield f"summaries   {line}"
     yield f"result      {folder / 'result.json'}"
 
 

@@ -67,10 +67,6 @@ def run(
             "Flower's simulation runtime, as many at once as there are cores or GPUs (ray)",
         ),
     ] = None,
-    ray_address: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="with --engine ray: a Ray cluster that is running"),
-    ] = "",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="replace the run in --out, finished or not")
     ] = False,
@@ -107,7 +103,7 @@ def run(
     """
     from dance_flwr.config.text import read_values
 
-    runner = runner_of(engine, ray_address)
+    runner = runner_of(engine)
     keys = {"data": data, "method": method, "rounds": rounds, "clients": clients, "seed": seed}
     keys |= {"out": str(out) if out else None, "overwrite": overwrite or None}
     if resume is not None:
@@ -130,16 +126,14 @@ def run(
     start_run(values, runner, dry_run, track or [], compare or [])
 
 
-def runner_of(engine: str | None, address: str) -> "Runner | None":
+def runner_of(engine: str | None) -> "Runner | None":
     """Return what runs a federation: None for this process.
 
     Raises
     ------
-    UserError : Ray is not installed, or an address is given without it
+    UserError : Ray is not installed
     """
     if engine != "ray":
-        if address:
-            raise UserError(f"--ray-address: expected --engine ray, found {engine}; add it")
         return None
     if find_spec("ray") is None:
         raise UserError(
@@ -150,7 +144,7 @@ def runner_of(engine: str | None, address: str) -> "Runner | None":
     def under_ray(config: "RunConfig", folder: Path, on_round: "OnRound") -> dict[str, Any]:
         from dance_flwr.runs.simulation.ray_engine import run_under_ray
 
-        return run_under_ray(config, folder, on_round, address)
+        return run_under_ray(config, folder, on_round)
 
     return under_ray
 

@@ -86,7 +86,6 @@ def test_a_replaced_command_names_what_does_its_work(cli, words):
         ("run --resume x --out y", "found --out; "),
         ("run --out x --set resume=true", "`dance-flwr run --resume RUN`"),
         ("run --out x --set overwrite=true", "`dance-flwr run --overwrite`"),
-        ("run --ray-address x:1", "expected --engine ray"),
         ("report x --privacy --worth", "found 1 run and --privacy, --worth"),
         ("report x --client-folder y", "expected --worth"),
         ("deploy admit --out keys", "expected the public keys of all nodes"),

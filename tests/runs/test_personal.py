@@ -225,7 +225,7 @@ def test_a_late_client_personalises_the_model_without_a_round(run, personal, tmp
     late = tmp_path / "client-1"
     shutil.copytree(without.partition / "client-1", late, ignore=shutil.ignore_patterns("runs"))
     export(without.folder, tmp_path / "bundle")
-    args = ("personal", tmp_path / "bundle", "--client-folder", late, "--out", tmp_path / "mine")
+    args = ("export", tmp_path / "bundle", "--client-folder", late, "--out", tmp_path / "mine")
     assert cli(*args).code == 0
     mine = Bundle.open(tmp_path / "mine")
     for name, tensor in own_of(personal, 1).states["alone"].items():
@@ -275,7 +275,7 @@ def test_worth_compares_the_three_models_of_each_client(personal, cli):
         }
         assert {name: round(row.nodes * share) for name, share in row.accuracy.items()} == expected
         assert row.gained - row.lost == hits["deployed"] - hits["alone"]
-    printed = cli("worth", personal.folder)
+    printed = cli("report", personal.folder, "--worth")
     assert printed.code == 0
     assert all(f"client {k}: " in printed.out for k in range(3))
 

@@ -21,9 +21,8 @@ from support.resuming import stop_and_go as stop_and_go
 import client_app
 import server_app
 from dance_flwr import PROTOCOL
-from dance_flwr.cli.results import accuracy_table
-from dance_flwr.config.reading import read_config
-from dance_flwr.config.text import to_toml
+from dance_flwr.cli.report import accuracy_table
+from dance_flwr.config.text import read_config, to_toml
 from dance_flwr.config.tree import flatten
 from dance_flwr.dance.plan import Condensation
 from dance_flwr.dance.queue import Queue
