@@ -280,10 +280,10 @@ def accuracy_table(result: Mapping[str, Any]) -> "Table":
     headings = ("client", "nodes", "test nodes", "val accuracy", "test accuracy")
     table = _table(headings, headings)
     for row in result["clients"]:
-        first = (str(row["client"]), str(row.get("nodes", "-")), str(row["test_nodes"]))
+        first = (str(row["client"]), str(row.get("nodes") or "-"), str(row["test_nodes"]))
         table.add_row(*first, _score(row["val_accuracy"]), _score(row["test_accuracy"]))
     table.add_section()
-    total = str(sum(result["nodes_per_client"]))
+    total = str(sum(result["nodes_per_client"]) or "-")
     scores = (_score(result["val_accuracy"]), _score(result["test_accuracy"]))
     table.add_row("overall", total, str(result["test_nodes"]), *scores)
     return table

@@ -323,3 +323,13 @@ class PrivacyConfig(Section):
 
     # Constant, not a key: adaptive clipping aims at the median, as Andrew et al. (2021) recommend.
     clipping_quantile: float = 0.5
+
+    @property
+    def withholds_numbers(self) -> bool:
+        """Whether clients send no number that depends on their data beside the noisy update.
+
+        Counts, sizes, losses and seconds have no noise, so epsilon does not cover them: a server
+        that sends models of its own reads labels from an exact loss. Noise from the run's seed,
+        which a server can compute, is for studies of accuracy; its epsilon is void anyway.
+        """
+        return self.dp != "none" and not self.seeded

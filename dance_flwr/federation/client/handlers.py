@@ -16,8 +16,7 @@ from flwr.app import Context, Message
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.reading_probe import with_choice
 from dance_flwr.config.paths import LEDGER
-from dance_flwr.config.privacy import PrivacyConfig
-from dance_flwr.config.sections import PERSONAL
+from dance_flwr.config.sections import PERSONAL, PrivacyConfig
 from dance_flwr.data.card import check_run, inside, run_folder
 from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.data.text.usage import usage_of
