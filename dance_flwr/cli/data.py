@@ -8,7 +8,7 @@ import typer
 
 from dance_flwr.cli.options import AsJson, DataRoot, graphs, print_json
 from dance_flwr.config.paths import MANIFEST, shipped
-from dance_flwr.errors import DataError, UserError, counted
+from dance_flwr.errors import DataError, counted
 
 app = typer.Typer(
     name="data",
@@ -158,12 +158,6 @@ def show(
         ),
     ],
     data_root: DataRoot = None,
-    png: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="of a partition: also plot sizes and labels to this file"
-        ),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print counts, degrees, text lengths and labels of a graph, or the clients of a partition.
@@ -171,10 +165,8 @@ def show(
     A stored graph is compared with its report and its recorded files.
     """
     if (manifest := _manifest_of(name)) is not None:
-        _show_partition(manifest, png, as_json)
+        _show_partition(manifest, as_json)
         return
-    if png is not None:
-        raise UserError(f"--png: expected a partition, found {name}; leave it out")
     from rich.markup import escape
     from rich.table import Table
 
@@ -215,7 +207,7 @@ def _manifest_of(name: str) -> Path | None:
     return path if is_manifest else None
 
 
-def _show_partition(manifest: Path, png: Path | None, as_json: bool) -> None:
+def _show_partition(manifest: Path, as_json: bool) -> None:
     from dance_flwr.cli.partition import summary, table
     from dance_flwr.data.partition import read_manifest
     from dance_flwr.terminal import console
@@ -226,11 +218,6 @@ def _show_partition(manifest: Path, png: Path | None, as_json: bool) -> None:
     else:
         console().print(table(content))
         typer.echo("\n".join(summary(content)))
-    if png is not None:
-        from dance_flwr.data.partition.plot import plot
-
-        plot(content, png)
-        typer.echo(f"plot        {png}", err=True)
 
 
 def _check(name: str, root: Path) -> None:

@@ -2,9 +2,7 @@
 
 import json
 import shutil
-import sys
 
-import numpy as np
 import pytest
 
 from dance_flwr.data.partition import read_manifest, write_manifest
@@ -93,32 +91,6 @@ def test_show_prints_every_client(call, cli, made):
         assert any(row[:3] == [str(k), str(client["nodes"]), str(client["edges"])] for row in rows)
     assert f"{content['ratio_of_edges_kept']:.1%}" in said
     assert json.loads(call("data", "show", made, "--json")) == content["report"]
-
-
-def test_plot(call, refused, made, tmp_path):
-    pytest.importorskip("matplotlib")
-    call("data", "show", made, "--png", tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-    line = refused("data", "show", made, "--png", made / "plot.png")  # its folder is a file
-    assert "plot.png: expected " in line and "choose another file" in line
-    assert "expected a partition, found pydocs" in refused("data", "show", "pydocs", "--png", "x")
-
-
-def test_plot_of_many_classes_adds_the_rarest_up():
-    from dance_flwr.data.partition.plot import _shares
-
-    names = [f"class {k}" for k in range(30)]
-    counts = np.arange(1, 31) / np.arange(1, 31).sum()
-    row = {"label_shares": dict(zip(names, counts.tolist(), strict=True))}
-    kept, shares = _shares({"class_names": names, "report": {"clients": [row, row]}})
-    assert kept == [*names[15:], "other classes"]
-    assert np.allclose(shares.sum(axis=1), 1)
-
-
-def test_a_missing_matplotlib_is_said_in_one_line(refused, made, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    line = refused("data", "show", made, "--png", tmp_path / "plot.png")
-    assert "pip install 'dance-flwr[plots]'" in line
 
 
 def test_a_manifest_is_reproduced_and_every_client_agrees(call, made, tiny, tmp_path):
