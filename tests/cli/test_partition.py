@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from dance_flwr.data.partition import read_manifest, write_manifest
+from dance_flwr.fingerprint import commitment
 
 
 @pytest.fixture
@@ -105,11 +106,9 @@ def test_a_manifest_is_reproduced_and_every_client_agrees(call, made, tiny, tmp_
 
 
 def test_a_manifest_of_other_clients_is_refused(refused, made, tiny):
-    from dance_flwr.data.partition.manifest import _digest
-
     content = json.loads(made.read_text())
     content["clients"][1]["ids_sha256"] = "0" * 64
-    content["sha256"] = _digest(
+    content["sha256"] = commitment(
         {name: value for name, value in content.items() if name != "sha256"}
     )
     write_manifest(made, content)
