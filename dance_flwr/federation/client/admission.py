@@ -14,8 +14,10 @@ client trains in every round, a client also validates at most one more model tha
 A sum over clients hides single rows only if the model makes it a sum of many. Where rows of the
 first layer are parallel and biases go up in steps, differences of the updates of its units are
 single rows of the data (Fowl et al. 2022, "Robbing the Fed"; Boenisch et al. 2021, "When the
-Curious Abandon Honesty"). `check_start` refuses such models; another construction may pass, and
-only differential privacy bounds what any model extracts (docs/security.md).
+Curious Abandon Honesty"). Units of honest models become parallel too, so a client looks at what
+would leak: `shows_single_row` compares its own update with its own rows, and the client leaves out
+a round that shows one. Another construction may pass, and only differential privacy bounds what
+any model extracts (docs/security.md).
 """
 
 import hashlib
@@ -43,7 +45,6 @@ from dance_flwr.federation.privacy.dp import clip, fewest_clients, noise_multipl
 from dance_flwr.federation.secagg.signatures import ledger_folder
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.methods import check_method
-from dance_flwr.methods.contract import Uplink
 from dance_flwr.methods.upload_checks import model_fault, update_norm
 from dance_flwr.nn.model import ModelShape, PlainModel, load_state
 
@@ -55,10 +56,11 @@ _TRAININGS, _VALIDATIONS = "trainings", "validations"
 _KIND = {keys.TRAIN: _TRAININGS, keys.EVALUATE: _VALIDATIONS}
 _Counts = dict[str, dict[str, int]]  # kind -> digest of a task -> how often it was asked
 State = Mapping[str, Tensor]
-# Why weights (decision 8): those of two units of an honest model have a cosine of at most 0.96,
-# whereas what they make of a client's texts is parallel for up to a fifth of the units of trained
-# models where a client has few classes or labels.
-_PARALLEL, _MAX_SHARE = 0.99, 0.1
+# Cosines: of the weights of two units that are compared, and of a row that their updates show.
+_PARALLEL, _ROW = 0.9, 0.99
+_SAME_DIRECTION = 1e-9  # of sin^2 between two updates
+_SHARED = 3  # nodes
+_BLOCK_ROWS = 4096
 _ROUNDING = 1e-3  # of an initial model, between versions of torch
 
 
@@ -262,13 +264,12 @@ def check_start(client: Client, start: State, round_: int, max_change: float) ->
 
     Raises
     ------
-    UserError : the model has other tensors than the run; it differs from the initial model of the
-        seed in round 1, or later by more than `max_change`, unless the run adds noise; or more than
-        a tenth of the units of its first layer are parallel
+    UserError : the model has other tensors than the run; or it differs from the initial model of
+        the seed in round 1, or later by more than `max_change`, unless the run adds noise
     """
     data, config = client.data, client.config
     shape = shape_of(data.text_dim, len(data.card.class_names), config)
-    model, seeds, length = _seed_model(shape, config)
+    _, seeds, length = _seed_model(shape, config)
     if fault := model_fault(start, seeds):
         raise UserError(f"start model: {fault}; this node does not take part")
     bound, distance = max_change * length, update_norm(start, seeds)
@@ -284,13 +285,6 @@ def check_start(client: Client, start: State, round_: int, max_change: float) ->
             f"start model: expected {expected}, found one that differs by {distance:.3g}; this "
             "node does not take part"
         )
-    # Not where the server reads single uploads: no sum hides anything, and a model that one client
-    # trains alone on few labels may have parallel rows. Nor for a plug-in's network without a
-    # backbone, as its first layer is unknown.
-    if client.spec.uplink is Uplink.SUM and isinstance(model, PlainModel):
-        # Why on the host (decision 31): reading a single number from a GPU waits for it.
-        load_state(model, start)
-        _refuse_parallel(model)
     return bound
 
 
@@ -312,14 +306,42 @@ def _seed_model(shape: ModelShape, config: RunConfig) -> tuple[nn.Module, State,
 
 
 @torch.no_grad()
-def _refuse_parallel(model: PlainModel) -> None:
-    # Weights without biases: rows that are repeated, scaled or negated are parallel.
-    unit = F.normalize(model.backbone.text_weight(), dim=1)
-    cosines = (unit @ unit.T).abs().fill_diagonal_(0)
-    share = float((cosines > _PARALLEL).any(dim=1).float().mean())
-    if share > _MAX_SHARE:
-        raise UserError(
-            f"start model: expected a first layer where at most {_MAX_SHARE:.0%} of the units have "
-            f"weights parallel to another unit's, found {share:.0%}: a sum of updates could show "
-            "single rows of the data; this node does not take part"
-        )
+def shows_single_row(client: Client, start: State, state: State) -> bool:
+    """Whether the first layer's updates of two near-parallel units span one row of the data.
+
+    For units i, j with |cos(w_i, w_j)| > 0.9 and unit rows x of the network's inputs, this is
+    |P_ij x| > 0.99 with the projection P_ij onto span(dw_i, dw_j), where fewer than three rows lie
+    in that span. Only under masks: otherwise the server reads the upload itself.
+
+    Parameters
+    ----------
+    start, state : the model before and after training
+    """
+    config, data = client.config, client.data
+    shape = shape_of(data.text_dim, len(data.card.class_names), config)
+    model, *_ = _seed_model(shape, config)
+    # The first layer of a plug-in's network without a backbone is unknown.
+    if not config.privacy.secure_aggregation or not isinstance(model, PlainModel):
+        return False
+    # Why on the host (decision 31): reading a single number from a GPU waits for it.
+    load_state(model, start)
+    weight = model.backbone.text_weight().clone()
+    unit = F.normalize(weight, dim=1)
+    first, second = ((unit @ unit.T).abs() > _PARALLEL).triu(1).nonzero().T
+    if not len(first):
+        return False
+    load_state(model, {name: tensor.cpu() for name, tensor in state.items()})
+    change = F.normalize((model.backbone.text_weight() - weight).double(), dim=1)
+    cosine = (change[first] * change[second]).sum(1)
+    # Two updates in one direction span no more than that.
+    rest = (1 - cosine.square()).clamp(min=0)
+    inverse = torch.where(rest > _SAME_DIRECTION, 1 / rest, 0)
+    close = torch.zeros(len(first), dtype=torch.int64)
+    inputs = data.inputs(data.graph, model.backbone)
+    for block in torch.split(inputs, _BLOCK_ROWS):
+        rows = block.float().cpu().reshape(-1, weight.size(1))
+        along = F.normalize(rows.double(), dim=1) @ change.T
+        beside = along[:, second] - cosine * along[:, first]
+        close += (along[:, first].square() + beside.square() * inverse > _ROW**2).sum(0)
+    # Rows that three nodes or more share say little of any one.
+    return bool(((close > 0) & (close < _SHARED)).any())

@@ -28,6 +28,7 @@ from dance_flwr.federation.client.admission import (
     check_start,
     clipped,
     count_task,
+    shows_single_row,
 )
 from dance_flwr.federation.client.app import REFUSAL
 from dance_flwr.federation.client.client import Client, close_clients, open_client
@@ -157,6 +158,13 @@ def _train(message: Message, client: Client, context: Context, budget: Budget) -
     with refusing_once(context):
         bound = check_start(client, start, info.round, budget.terms.max_change)
     state, report = client.train(start, info, proximal_mu=config.get(keys.PROXIMAL_MU, 0.0))
+    if shows_single_row(client, start, state):
+        LOG.warning(
+            "client %d: left out round %d, as its update would show the text of a single node in "
+            "the sum",
+            *(data.card.client, info.round),
+        )
+        state = start
     budget.charge(client.config, data, info.run)  # before anything noisy exists
     norm, step = config[keys.CLIPPING_NORM], noise_step(message, client)
     mechanism = ClientMechanism(client.config, norm, info.round, data.card.client, step)
