@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.admission import check_start
+from dance_flwr.federation.client.admission import check_start, shows_single_row
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.node_config import NodeTerms
 from dance_flwr.fingerprint import model_fingerprint
@@ -120,6 +120,8 @@ def measure_crafted(clients: Sequence[Client]) -> dict[str, Any]:
     """
     # What such a server asks for: one step, and nothing random in it.
     config = replace(clients[0].config, local_epochs=1, weight_decay=0.0, dropout=0.0)
+    # Only under masks does a client look at what its update shows.
+    config = replace(config, privacy=replace(config.privacy, secure_aggregation=True))
     clients = [Client(client.data, config) for client in clients]
     model, data = clients[0].model, clients[0].data
     assert isinstance(model, PlainModel)
@@ -139,17 +141,21 @@ def measure_crafted(clients: Sequence[Client]) -> dict[str, Any]:
         for client in clients:
             state, _ = client.train(start, RoundInfo("crafted", 1, model_fingerprint(start)))
             uploads.append({key: value.cpu() for key, value in state.items()})
-        seen = mean_state(uploads, [client.weight for client in clients])
-        number = rows_read(start, seen, rows)
-        checked = [0 if _refused(clients, start, round_) else number for round_ in (1, 2)]
-        counts[name] = [number, *checked]
+        # Whoever notices that its update shows a row leaves the round out.
+        sent = [
+            start if shows_single_row(client, start, upload) else upload
+            for client, upload in zip(clients, uploads, strict=True)
+        ]
+        weights = [client.weight for client in clients]
+        free, later = (rows_read(start, mean_state(u, weights), rows) for u in (uploads, sent))
+        counts[name] = [free, 0 if _refused(clients, start) else later, later]
     return counts
 
 
-def _refused(clients: Sequence[Client], start: Mapping[str, Tensor], round_: int) -> bool:
+def _refused(clients: Sequence[Client], start: Mapping[str, Tensor]) -> bool:
     try:
         for client in clients:
-            check_start(client, start, round_, NodeTerms.max_change)
+            check_start(client, start, 1, NodeTerms.max_change)
     except UserError:
         return True
     return False
