@@ -188,7 +188,7 @@ def _work(
     """Do the tasks in worker processes; a worker that dies fails its own task only."""
     if not tasks:
         return
-    with bar(plural or f"{what}s", len(tasks), counted(len(tasks), what, plural)) as shown:
+    with bar("study", len(tasks), plural or f"{what}s") as shown:
         lost = _in_pool(tasks, min(jobs, len(tasks)), outcome, shown, tasks_per_worker)
         for task in lost:  # a dying worker breaks the pool: one by one, the next names its task
             if _in_pool([task], 1, outcome, shown, tasks_per_worker):
