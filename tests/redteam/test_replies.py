@@ -3,16 +3,18 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from support.altered import records
-from support.killing import Kill, Killed
+from support.killing import Kill, Killed, same
 
 import client_app
 import server_app
 from dance_flwr.config.tree import flatten
 from dance_flwr.errors import UserError
+from dance_flwr.federation.secagg import client as secagg_client
 from dance_flwr.federation.secagg.sums import options_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
@@ -338,6 +340,27 @@ def test_a_masked_sum_that_cannot_be_true_is_refused(run, change, monkeypatch):
     lying_under_masks(monkeypatch, change)
     with pytest.raises(UserError, match="a client is broken or lies"):
         run(method="fedavg-full", **MASKED)
+
+
+def test_an_update_that_no_honest_sum_has_becomes_no_model(run, tmp_path, monkeypatch):
+    """One client of five puts 2^30 into every entry of round 2: nothing of it is kept."""
+    settings = MASKED | {"rounds": 3, "method": "fedavg-full"}
+    honest = run(**settings)
+    encode, left = secagg_client.to_steps, [CLIENTS + LIAR + 1]
+
+    def lying(update, levels, **options):
+        left[0] -= 1
+        steps = encode(update, levels, **options)
+        return steps if left[0] else np.full_like(steps, 2**30)
+
+    monkeypatch.setattr(secagg_client, "to_steps", lying)
+    with pytest.raises(
+        UserError, match=r"expected updates of at most .* a client is broken or lies"
+    ):
+        run(folder=tmp_path / "run", **settings)
+    monkeypatch.undo()
+    finished = run(folder=tmp_path / "run", resume=True, **settings)
+    same(finished, honest)
 
 
 def consistent(reply, more=10**6):

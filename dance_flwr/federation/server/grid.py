@@ -431,6 +431,10 @@ class SecureGrid(FederationGrid):
         present = total.clients / len(self._client_of_node)
         start = wire.model_of(sent[0]) if task == keys.TRAIN else {}
         size = sum(tensor.numel() for tensor in start.values())
+        # No honest sum is beyond this (`secagg.sums`), and one that is would become the model.
+        most = form.levels // 2 + len(sent)
+        if size and (found := int(np.abs(total.numbers[:size]).max())) > most:
+            raise UserError(_untrue(f"expected updates of at most {most} steps, found {found}"))
         metrics = self._metrics(total, size, options)
         # The weight of a part of the clients is an estimate, wrong where they have none. An update
         # of zeros is theirs, or leaves the model as it is all the same. Never under differential
@@ -455,10 +459,7 @@ class SecureGrid(FederationGrid):
         # Bounded by all clients together, as single numbers are hidden.
         weight = self.total_weight if options.task == keys.TRAIN else self._nodes
         if fault := total_fault(metrics, options.task, self._config, weight):
-            raise UserError(
-                f"secure aggregation: {fault}: a client is broken or lies, and under masks nobody "
-                "sees which; find it by a round without privacy.secure-aggregation"
-            )
+            raise UserError(_untrue(fault))
         if keys.LOSS in metrics:
             metrics[keys.LOSS] /= metrics[keys.WEIGHT]
         return metrics
@@ -477,6 +478,13 @@ class SecureGrid(FederationGrid):
             # name who took part.
             for reply in self.exchange(sent, timeout)
         ]
+
+
+def _untrue(fault: str) -> str:
+    return (
+        f"secure aggregation: {fault}: a client is broken or lies, and under masks nobody sees "
+        "which; find it by a round without privacy.secure-aggregation, and resume without it"
+    )
 
 
 def missing_numbers(clients: int) -> str:
