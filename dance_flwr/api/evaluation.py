@@ -19,7 +19,8 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.validated import labelled_nodes
 from dance_flwr.config.sections import ALONE, PERSONAL
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.digests import check_files, data_commitment
+from dance_flwr.data.card import read_card
+from dance_flwr.data.digests import data_commitment
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.errors import ConfigError, UserError, counted
 from dance_flwr.federation.client.client import Client, shape_of
@@ -79,7 +80,7 @@ def tested_clients(
     if not folders:
         raise UserError("Not known here: the run's record holds no hash of a client's data.")
     for folder in folders:
-        card = check_files(folder)
+        card = read_card(folder)  # its files are checked when they are opened
         # Why (decision 20): predictions on other data would not be those of the run.
         if data_commitment(card) != recorded.get(str(card.client)):
             raise UserError(

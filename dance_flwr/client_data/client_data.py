@@ -22,6 +22,7 @@ from dance_flwr.client_data.texts import agreed_table, pooled_table
 from dance_flwr.config.sections import AGREEMENT, ReadingConfig, reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import ARRAYS, CARD, WEIGHTS, read_card, read_ids, read_texts
+from dance_flwr.data.digests import check_files
 from dance_flwr.data.edge_spans import EdgeSpans, edge_spans
 from dance_flwr.data.graphs.codes import TEST, TRAIN, ids_digest
 from dance_flwr.data.text.bank_slice import META, BankSlice, load_slice, read_meta
@@ -89,7 +90,13 @@ class ClientData:
 
     @classmethod
     def of(cls, folder: Path, config: RunConfig, derived_folder: Path | None = None) -> Self:
-        """Open a client's folder on the CPU, as a run of this configuration reads it."""
+        """Check every file of a client's folder, and open it on the CPU as a run reads it.
+
+        Raises
+        ------
+        DataError : a file is not the one that the client's card describes
+        """
+        check_files(folder)
         inductive = config.split_mode == "inductive"
         return cls(folder, HOST, inductive, reading_of(config), derived_folder)
 

@@ -20,8 +20,8 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.state import RunFolder
-from dance_flwr.data.card import CARD
-from dance_flwr.data.digests import check_files, data_commitment
+from dance_flwr.data.card import CARD, read_card
+from dance_flwr.data.digests import data_commitment
 from dance_flwr.errors import ConfigError, UserError, counted
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.pack import Packs
@@ -250,7 +250,7 @@ def _verify_client(
     ------
     UserError : names what does not agree
     """
-    card = check_files(folder := finished.folder_of(client))
+    card = read_card(folder := finished.folder_of(client))
     name = f"client {card.client}"
     recorded = finished.recorded(DATA_SHA256, card.client)
     if recorded is None:
@@ -262,8 +262,8 @@ def _verify_client(
             f"{folder / CARD}: expected the data {recorded[:12]} of the run's record, found "
             f"{commitment[:12]}; the folder was altered or prepared again after the run"
         )
-    log(f"{name}: {len(card.files)} files are those of the run's record, {recorded[:12]}")
     data = finished.data(client, scratch)
+    log(f"{name}: {len(card.files)} files are those of the run's record, {recorded[:12]}")
     sources = verify_sources(data)
     log(f"{name}: {encoded_again(data, sources.texts, encode)}")
     # Why (decision 20): the seal fixes packs of earlier models, which nothing computes again.

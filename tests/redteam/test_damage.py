@@ -212,3 +212,28 @@ def test_a_client_with_a_damaged_state_selects_a_new_core(run, caplog):
 
     finished = run(rounds=3, seed=80, on_message=damage)
     assert done and len(finished.result["history"]) == 3
+
+
+@pytest.mark.parametrize("name", ["arrays/split.npy", "arrays/indices.npy", "nodes.parquet"])
+@pytest.mark.parametrize("bit", [True, False], ids=["a flipped bit", "an emptied file"])
+def test_no_door_reads_a_client_folder_that_is_not_as_its_card_says(
+    dance, cli, tmp_path, name, bit
+):
+    """Predicting from it, too, and looking at its evidence."""
+    bundle = tmp_path / "bundle"
+    assert cli("export", dance.folder, "--out", bundle).code == 0
+    folder = shutil.copytree(dance.partition / "client-0", tmp_path / "client-0")
+    table = tmp_path / "table.csv"
+    assert cli("predict", bundle, "--data", folder, "--out", table).code == 0
+    table.unlink()
+    content = bytearray((folder / name).read_bytes())
+    content[-1] ^= 1
+    (folder / name).write_bytes(content if bit else b"")
+    doors = [
+        ("predict", bundle, "--data", folder, "--out", table),
+        ("evidence", "show", dance.folder, "--client-folder", folder),
+    ]
+    for door in doors:
+        done = cli(*door)
+        assert done.code == 2 and not table.exists(), door
+        assert f"{name}: expected the file that client.json describes" in " ".join(done.err), door
