@@ -96,6 +96,8 @@ def test_a_resumed_run_keeps_its_reading(run, votes_of, tmp_path):
         ([0, 0, 2000, 0], "a list of 4 entries, each a whole number from 0 to 1024"),
         ([0, 0], "a list of 4 entries"),
         ([0, 0, -1, 0], "a list of 4 entries"),
+        ([0, 0, 1000, 0], "expected votes of up to 35 nodes, found 1000"),
+        ([0, 0, 30, 7], "expected votes of up to 35 nodes, found 37"),
     ],
 )
 def test_votes_that_cannot_be_true_are_refused(run, votes_of, votes, fault):

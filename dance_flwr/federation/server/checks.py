@@ -110,7 +110,8 @@ class ReplyChecks:
         if kind == keys.DESCRIBE:
             # Under masks only the sums of votes and of sizes are known.
             masks = self._config.privacy.secure_aggregation
-            return content_fault(content, schema(0 if masks else vote_size(self._config)))
+            form = schema(0 if masks else vote_size(self._config))
+            return content_fault(content, form) or _votes_fault(content)
         if kind in (keys.SEAL, keys.EXCHANGE):
             return content_fault(content, SEALED if kind == keys.SEAL else EXCHANGED)
         # No more than the client described before the run: a later lie contradicts an earlier one.
@@ -259,6 +260,14 @@ def _whole_fault(request: Message, reply: Message) -> str:
             if fault := array_fault(array):
                 return f"{short_repr(name)}: {fault}"
     return ""
+
+
+def _votes_fault(content: RecordDict) -> str:
+    answer: Mapping[str, Any] = content.config_records[keys.CONFIG]
+    votes, nodes = answer["reading_votes"], answer[keys.SCHEMA_NODES]
+    # A validation node is gained or lost by a reading, not both.
+    most = max(map(sum, zip(votes[::2], votes[1::2], strict=True)), default=0)
+    return f"expected votes of up to {nodes} nodes, found {most}" if most > nodes else ""
 
 
 def _greeting_fault(content: RecordDict) -> str:
