@@ -120,7 +120,7 @@ def test_a_refused_name_asks_what_is_meant(action, name, meant):
     ("words", "parts"),
     [
         (("list", "method"), ["expected one of methods", "mean 'methods'?"]),
-        (("config", "--method", "danse"), ["mean 'dance'?"]),
+        (("list", "keys", "danse"), ["mean 'dance'?"]),
         (
             ("run", "--compare", "danse", "x9", "fedavg-ful"),
             ["--compare", "'dance' and 'fedavg-fu"],

@@ -69,9 +69,9 @@ def test_its_keys_are_checked_and_listed(outside):
     wrong = outside("run", "--set=method=toy-method", "--set=toy.shrink=2")
     assert wrong.returncode == 2
     assert "toy.shrink: expected > 0 and <= 1, found 2" in wrong.stderr
-    own = outside("config", "--method", "toy-method").stdout
-    assert re.search(r"^\| `toy\.rounds-off=0` \|", own, re.MULTILINE)
-    listed = outside("config").stdout
+    own = outside("list", "keys", "toy-method").stdout
+    assert re.search(r"^\| `toy\.rounds-off` \| `0` \|", own, re.MULTILINE)
+    listed = outside("list", "keys").stdout
     assert "toy-method" in next(
         line for line in listed.splitlines() if line.startswith("| `method`")
     )

@@ -115,7 +115,7 @@ def test_its_code_has_the_provenance_of_the_checkout(installed):
 
 def test_version_and_schema(forked):
     assert forked("--version").stdout.startswith("dance-flwr ")
-    schema = json.loads(forked("config", "--schema").stdout)
+    schema = json.loads(forked("list", "keys", "--json").stdout)
     assert schema["properties"]["rounds"]["type"] == "integer"
     assert schema["properties"]["dance"]["properties"]["mix"]["maximum"] == 1
 

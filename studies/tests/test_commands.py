@@ -66,9 +66,8 @@ def test_help_imports_the_names_of_experiments_but_not_their_code():
     [
         ("experiment ", EXPERIMENTS),
         ("experiment c", EXPERIMENTS),
-        ("experiment hyper --datasets cora ", GRAPHS),
-        ("experiment hyper --methods sfgc g", METHODS),
-        ("experiment hyper --set backbone=", [f"backbone={name}" for name in ("gcn", "gat")]),
+        ("experiment hyper --datasets c", GRAPHS),
+        ("experiment hyper --methods g", METHODS),
         ("tune --dataset p", GRAPHS),
     ],
 )

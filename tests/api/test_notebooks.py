@@ -49,7 +49,7 @@ def test_a_notebook_runs_twice(path, tmp_path):
         for output in cell.get("outputs", [])
         if "text/html" in output.get("data", {})
     ]
-    assert any("⟦[1]" in html for html in shown)
+    assert any("⟦[1]" in each for each in (text, *shown))
     assert not any("<script" in html for html in shown)
 
 

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from rich.console import Console
+from support.following import CURVE
 from support.graphs import SMALL
 
 from dance_flwr.api.evaluation import compare_runs
@@ -150,8 +151,7 @@ def test_the_page_lays_runs_over_each_other(compared, cli, tmp_path):
 
 def against(page):
     """The runs that a page shows beside its own, which have a verdict."""
-    names = re.findall(r'class="break">([\w., -]+) <small>', page.read_text("utf-8"))
-    return [name.removeprefix("each client alone, ") for name in names]
+    return CURVE.findall(page.read_text("utf-8"))
 
 
 def test_a_run_remembers_what_it_was_compared_with(compared, cli, tmp_path):
@@ -186,22 +186,6 @@ def test_a_run_that_is_replaced_forgets(compared, cli, words, tmp_path):
     root = "--set=data-root=" + str(tmp_path / "home")
     assert cli("run", *words, root, "--out", folder, "--overwrite").code == 0
     assert cli("report", folder, "--html").code == 0 and against(folder / "report.html") == []
-
-
-def test_a_page_is_not_written_over_that_of_another_run(compared, cli, tmp_path):
-    _, (folder, alone) = compared
-    page = tmp_path / "page.html"
-    assert cli("report", folder, "--html", "--out", page).code == 0
-    before = page.read_bytes()
-    for words in (("report", alone, "--html"), ("evidence", "page", folder)):
-        done = cli(*words, "--out", page)
-        assert done.code == 2 and "of the same, found another one in" in done.err[-1]
-        assert page.read_bytes() == before
-    assert cli("report", folder, "--html", "--out", page).code == 0
-    assert cli("evidence", "page", folder, "--out", tmp_path / "a.html").code == 0
-    for words in (("--client", 1), ("--nodes", "zq")):
-        assert cli("evidence", "page", folder, *words, "--out", tmp_path / "a.html").code == 2
-    assert cli("evidence", "page", folder, "--out", tmp_path / "a.html").code == 0
 
 
 def test_runs_of_other_clients_are_not_compared(compared, cli, words, tmp_path):

@@ -134,18 +134,16 @@ def test_a_folder_whose_ids_were_altered_is_not_encoded(run_config, nodes, cli):
     assert done.code == 2 and len(done.err) == 1 and "expected the node ids" in done.err[0]
 
 
-def test_partition_make_takes_the_shares_of_the_split(tiny, tmp_path, cli):
-    ratios = ("--train-ratio", "0.25", "--val-ratio", "0.25", "--test-ratio", "0.5")
+def test_partition_takes_the_shares_of_the_split(tiny, tmp_path, cli):
+    ratios = ("--set=train-ratio=0.25", "--set=val-ratio=0.25", "--set=test-ratio=0.5")
     made = tmp_path / "m.json"
     done = cli(
         "partition",
-        "make",
         "--data",
         tiny,
         "--clients",
         "2",
         *ratios,
-        "--manifest-only",
         "--out",
         made,
     )

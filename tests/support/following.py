@@ -12,7 +12,11 @@ from support.graphs import SMALL
 # In backquotes up to the closing one; elsewhere to the comment or the end of the line.
 RECOMMENDED = re.compile(r"`dance-flwr ([^`]+)`|dance-flwr (.+?)(?: +#.*)?$", re.MULTILINE)
 PLACEHOLDER = re.compile(r"(?<![\w/.-])[A-Z][A-Z_]+(?![\w/])|<\w+>")
-CURVE = re.compile(r'class="break">(?:each client alone, )?([\w-]+) <small>')
+# A row of the table of compared runs, which has a verdict.
+CURVE = re.compile(
+    r'class="break">(?:each client alone, )?([\w.-]+)</th>'
+    r'<td class="break">[\d.]+ %[^<]*</td><td class="break">[^<]+</td>'
+)
 
 
 def recommended(text):

@@ -74,7 +74,7 @@ def both_masks():
 REFUSED = {
     "HeteroData": (HeteroData(), {}, "expected a torch_geometric.data.Data, found HeteroData"),
     "no nodes": (Data(), {}, "at least one node"),
-    "texts": (Data(num_nodes=2), {"texts": ["one"]}, "expected 2 texts"),
+    "texts": (Data(num_nodes=2), {"texts": ["one"]}, "expected 2 entries of texts"),
     "a number": (Data(num_nodes=2), {"texts": ["one", 2]}, "expected strings, found 2 for node 1"),
     "half a character": (Data(num_nodes=2), {"texts": ["", "a\ud800"]}, "at 1 of node 1"),
     "several labels": (Data(num_nodes=2, y=torch.eye(2)), {}, "several labels per node"),
