@@ -187,6 +187,7 @@ class TestReal:
         if why_not():
             pytest.skip(why_not())
         log, client = tmp_path / "strace.log", tmp_path / "client"
+        client.mkdir()  # else its own folder is flushed, and so opened
         scratch = short_folder  # the path of a socket has at most 108 bytes
         done = subprocess.run(
             [*STRACE, "-o", str(log), sys.executable, "-BP", "-c", TRACED, str(client)],
