@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ _LISTED = 40  # more names than this are no list that anybody reads
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 # Of a place that is closed to this user. Any other error is no matter of the disk.
 _CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
+TOO_MANY = {errno.EMFILE, errno.ENFILE}  # open files
 
 
 class UserError(Exception):
@@ -132,7 +134,8 @@ def disk_of(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not (_is_full(error) or error.errno in _CLOSED) or not _concerns(error, folder):
+        known = _is_full(error) or error.errno in _CLOSED | TOO_MANY
+        if not known or not _concerns(error, folder):
             raise
         raise UserError(_line(error, folder)) from None
 
@@ -166,11 +169,13 @@ def _is_full(error: OSError) -> bool:
 
 
 def _concerns(error: OSError, folder: Path) -> bool:
-    """Whether an error is about a file in `folder`; a full disk names no file."""
     return error.filename is None or Path(os.fsdecode(error.filename)).is_relative_to(folder)
 
 
 def _line(error: OSError, folder: Path) -> str:
+    if error.errno in TOO_MANY:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"{folder}: expected room for one more open file, found {limit}; raise `ulimit -n`"
     if _is_full(error):
         return (
             f"{folder}: expected room for the files of a round, found {_free(folder)} "

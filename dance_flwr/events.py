@@ -8,13 +8,13 @@ run, round and client, nor NaN, either.
 
 import json
 import logging
-import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -114,7 +114,9 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            sys.stderr.write(line_of(record) + "\n")  # one write, as other threads write too
+            sys.stderr.write(
+                _Format().format(record) + "\n"
+            )  # one write, as other threads write too
             sys.stderr.flush()
         except Exception:
             self.handleError(record)
@@ -122,31 +124,17 @@ class _Lines(logging.Handler):
 
 class _Format(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return line_of(record)
-
-
-def line_of(record: logging.LogRecord) -> str:
-    """Return a log record as one line of JSON."""
-    facts = {**_CONTEXT.get(), **getattr(record, "facts", {})}
-    message = record.getMessage().strip()
-    if record.exc_info and record.exc_info[1]:
-        facts["traceback"] = logging.Formatter().formatException(record.exc_info)
-    values = {
-        "time": datetime.fromtimestamp(record.created, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z"),
-        "level": record.levelname.lower(),
-        "event": getattr(record, "event", "log"),
-        "message": message,
-        **facts,
-    }
-    # `default=str`: no line is lost for a fact that JSON does not know.
-    return json.dumps(
-        {key: _plain(value) for key, value in values.items() if value is not None}, default=str
-    )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    return value
+        facts = {**_CONTEXT.get(), **getattr(record, "facts", {})}
+        if record.exc_info and record.exc_info[1]:
+            facts["traceback"] = self.formatException(record.exc_info)
+        values = {
+            "time": f"{datetime.fromtimestamp(record.created, UTC):%FT%T}.{int(record.msecs):03}Z",
+            "level": record.levelname.lower(),
+            "event": getattr(record, "event", "log"),
+            "message": record.getMessage().strip(),
+            **facts,
+        }
+        # As text where JSON does not know a fact: no line is lost for it.
+        strange = {k: str(v) for k, v in values.items() if isinstance(v, float) and not isfinite(v)}
+        known = {k: v for k, v in (values | strange).items() if v is not None}
+        return json.dumps(known, default=str)

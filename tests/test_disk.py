@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from dance_flwr.disk import (
     atomic_folder,
     atomic_path,
     create_folder,
+    mapped_array,
     write_json,
     write_new,
     write_npz,
@@ -77,13 +79,6 @@ def test_a_draft_is_hidden_beside_its_file_and_parents_are_created(tmp_path):
     assert content_of(path.parent) == {"file.parquet": b"1"}
 
 
-def test_a_draft_that_is_gone_is_an_error(tmp_path):
-    (tmp_path / "file").write_bytes(b"old")
-    with pytest.raises(FileNotFoundError), atomic_path(tmp_path / "file") as draft:
-        draft.unlink()
-    assert content_of(tmp_path) == {"file": b"old"}
-
-
 def test_a_file_that_cannot_be_replaced_leaves_no_draft(tmp_path):
     (tmp_path / "file").mkdir()
     with pytest.raises(OSError, match="directory"), atomic_path(tmp_path / "file") as draft:
@@ -126,12 +121,6 @@ def umask_0():
     before = os.umask(0)
     yield
     os.umask(before)
-
-
-def test_lines_of_a_file_that_is_gone_do_not_begin_another(tmp_path):
-    with pytest.raises(FileNotFoundError), append_to(tmp_path / "lines", new=False):
-        pass
-    assert not list(tmp_path.iterdir())
 
 
 def test_two_writers_of_a_file_do_not_share_a_draft(tmp_path):
@@ -376,3 +365,24 @@ def test_a_closed_folder_is_named_before_the_work_and_after_it(mounted):
 
 def closed(*_):
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/srv/x")
+
+
+@pytest.mark.parametrize("array", [np.arange(6, dtype=np.float16).reshape(2, 3), np.zeros((0, 4))])
+def test_a_mapped_array_holds_no_descriptor(tmp_path, array):
+    np.save(tmp_path / "a.npy", array)
+    before = sorted(Path("/dev/fd").iterdir())
+    mapped = mapped_array(tmp_path / "a.npy")
+    assert sorted(Path("/dev/fd").iterdir()) == before and not mapped.flags.writeable
+    assert mapped.dtype == array.dtype and np.array_equal(mapped, array)
+    (tmp_path / "a.npy").write_bytes(b"")
+    with pytest.raises(ValueError):
+        mapped_array(tmp_path / "a.npy")
+
+
+def test_a_limit_of_open_files_is_named_and_no_file_is_blamed(tmp_path):
+    from dance_flwr.data.graphs.tables import readable
+
+    limit = str(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    many = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    with pytest.raises(UserError, match=limit), disk_of(tmp_path), readable(tmp_path / "a.parquet"):
+        raise many

@@ -26,6 +26,7 @@ from dance_flwr.data.digests import check_files
 from dance_flwr.data.edge_spans import EdgeSpans, edge_spans
 from dance_flwr.data.graphs.codes import TEST, TRAIN, ids_digest
 from dance_flwr.data.text.bank_slice import META, BankSlice, load_slice, read_meta
+from dance_flwr.disk import mapped_array
 from dance_flwr.errors import DataError
 from dance_flwr.nn.backbone import Backbone
 from dance_flwr.nn.moving import HOST
@@ -139,7 +140,7 @@ class ClientData:
 
     def _array(self, name: str) -> NDArray[Any]:
         # Mapped (decision 16): a round reads the rows that it needs.
-        return np.load(self.folder / "arrays" / f"{name}.npy", mmap_mode="r")  # type: ignore[no-any-return]
+        return mapped_array(self.folder / "arrays" / f"{name}.npy")
 
     @property
     def num_nodes(self) -> int:
@@ -233,7 +234,6 @@ class ClientData:
 
     @cached_property
     def _rows(self) -> Ragged:
-        """Every node's neighbours, memory-mapped."""
         ptr, index = (mapped(self._array(name)) for name in ("indptr", "indices"))
         return Ragged(ptr.to(self.device), index.to(self.device))
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.text_table import pool_chunks
 from dance_flwr.data.text.bank_slice import META, SLICE_FILES
-from dance_flwr.disk import atomic_path
+from dance_flwr.disk import atomic_path, mapped_array
 from dance_flwr.nn.backbone import Backbone, normalise
 from dance_flwr.nn.ragged import Ragged
 
@@ -71,7 +71,7 @@ def stored_array(
             array = np.lib.format.open_memmap(draft, mode="w+", dtype=np.float16, shape=shape)
             fill(array)
             array.flush()
-    return mapped(np.load(path, mmap_mode="r"))
+    return mapped(mapped_array(path))
 
 
 class StoredArrays:

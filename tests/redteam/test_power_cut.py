@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
+from dance_flwr.config.tree import parse
 from dance_flwr.disk import atomic_file
 from dance_flwr.federation.client.admission import TRAININGS, count_task
 from dance_flwr.federation.flower import TaskIdentity
@@ -61,7 +62,7 @@ def train(folder):
     config = ConfigRecord({keys.RUN: "run", keys.ROUND: 1})
     records = RecordDict({keys.CONFIG: config, keys.ARRAYS: ArrayRecord()})
     terms = terms_of({keys.MAX_ROUNDS: 4, keys.MAX_TRAININGS: 8})
-    count_task(Message(records, 1, keys.TRAIN), keys.TRAIN, folder, terms, 1.0)
+    count_task(Message(records, 1, keys.TRAIN), keys.TRAIN, folder, terms, parse({}))
     return folder / TRAININGS
 
 

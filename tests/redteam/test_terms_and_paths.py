@@ -10,14 +10,17 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 import client_app
+from dance_flwr.config.paths import MODEL
 from dance_flwr.data.card import run_folder
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.admission import TRAININGS, count_task
-from dance_flwr.federation.node_config import terms_of
+from dance_flwr.federation.client.run_files import FINAL
+from dance_flwr.federation.node_config import run_config_of, terms_of
 from dance_flwr.federation.privacy.accounting import ACCOUNT
 from dance_flwr.federation.secagg.signatures import ledger_folder
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
+from dance_flwr.nn.calibration import TEMPERATURES
 from tests.support.asking import asker, first_training, reason
 from tests.support.killing import Killed, asks
 
@@ -149,8 +152,25 @@ def test_one_model_is_validated_again_up_to_the_bound(client):
     assert refused == [False] * 4 + [True] * 2
 
 
-def test_a_node_without_a_bound_counts_nothing(client):
-    assert not client().has_error() and not (client.ledger / TRAININGS).exists()
+def test_a_run_ends_once_at_a_node_whatever_its_terms(client):
+    """After its final model: no other one, no other temperature, no round; each may be repeated."""
+    other, final = models(client), {"task": keys.EVALUATE, "final": True}
+    started, best = next(other), next(other)
+    assert not client(model=started).has_error()
+    assert not any(client(model=best, **final).has_error() for _ in range(2))
+    ended = client.folder / "runs" / client.run
+    kept = {name: (ended / name).read_bytes() for name in (MODEL, FINAL)}
+    for _ in range(3):
+        assert "expected one of its final models" in reason(client(model=next(other), **final))
+    for task in (keys.TRAIN, keys.EVALUATE):
+        assert "after its final model" in reason(client(model=next(other), task=task))
+    assert not client(model=started).has_error()  # of a server whose checkpoint is a round older
+    assert {name: (ended / name).read_bytes() for name in (MODEL, FINAL)} == kept
+    told = {"task": keys.SEAL, "scored_nodes": 9}
+    for _ in range(2):
+        assert not client(temperature=TEMPERATURES[3], **told).has_error()
+    assert "expected one of its temperatures" in reason(client(temperature=TEMPERATURES[4], **told))
+    assert not client(run="another", model=next(other), **final).has_error()
 
 
 def test_a_damaged_count_of_trainings_is_no_new_one(client):
@@ -162,11 +182,13 @@ def test_a_damaged_count_of_trainings_is_no_new_one(client):
 def test_trainings_that_begin_at_once_share_the_bound(asked, client):
     """The count is taken under a lock, and written before a training begins."""
 
+    config = run_config_of(asked[1])
+
     def begin(model):
         records = dict(asked[0].content) | {keys.ARRAYS: arrays_of(model)}
         try:
             message = Message(RecordDict(records), 1, keys.TRAIN)
-            count_task(message, keys.TRAIN, client.folder, terms, 1.0)
+            count_task(message, keys.TRAIN, client.folder, terms, config)
         except UserError:
             return False
         return True
@@ -223,10 +245,23 @@ def test_a_masked_run_counts_its_trainings_and_validations(run, bounded):
 def test_a_run_of_personal_models_is_within_the_terms_of_its_rounds(run, bounded):
     """It has one evaluation more, of mixtures with the client's own model, before the final one."""
     for own in bounded.values():
-        own[keys.MAX_TRAININGS] = 3
+        own[keys.MAX_TRAININGS] = 6  # of three rounds, and as many of the client's own model
     finished = run(node_configs=bounded, method="fedavg-full", personal="mix")
     assert finished.result["test_nodes"] > 0
     assert [sum(own["validations"].values()) for own in counted(bounded)] == [5, 5, 5]
+    with pytest.raises(UserError, match="at most 6 trainings in all runs, found 7"):
+        run(node_configs=bounded, method="fedavg-full")
+
+
+def test_own_models_are_trained_once_for_a_run(client):
+    """Each would be as many trainings as the run has rounds."""
+    term, mix, other = {keys.MAX_TRAININGS: 3}, {"personal": "mix", "rounds": 2}, models(client)
+    asks = {"task": keys.EVALUATE, "personalise": True}
+    model = next(other)
+    assert not any(client(term, mix, model=model, **asks).has_error() for _ in range(2))
+    assert "models for own ones" in reason(client(term, mix, model=next(other), **asks))
+    again = client(term, mix, run="another", model=model, **asks)
+    assert reason(again).startswith(f"{keys.MAX_TRAININGS}: expected at most 3 trainings")
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), True, "many"])
@@ -256,10 +291,6 @@ def test_a_term_that_is_mistyped_stops_the_node_too(client, key, value, problem,
     assert problem in caplog.text
 
 
-def test_half_a_client_more_is_a_whole_one():
-    assert terms_of({keys.MIN_CLIENTS: 3.5}).min_clients == 4
-
-
 def test_a_run_is_named_before_anything_is_written_of_it(run, tmp_path):
     """The account of a client holds the names of runs: one of a megabyte would stay in it."""
     asked = first_training(
@@ -284,8 +315,3 @@ def test_a_node_without_a_folder_follows_no_link_out_of_the_partition(asked, tmp
     records = dict(message.content) | {keys.CONFIG: ConfigRecord(config)}
     lie = Message(RecordDict(records), message.metadata.dst_node_id, keys.TRAIN)
     assert "remove the link" in reason(client_app.app(lie, deepcopy(context)))
-
-
-def test_the_name_is_checked_where_a_path_is_made(tmp_path):
-    with pytest.raises(UserError, match="expected a name"):
-        run_folder(tmp_path, "../x")

@@ -86,7 +86,7 @@ def lines(monkeypatch):
 
     class Keep(logging.Handler):
         def emit(self, record):
-            written.append(json.loads(events.line_of(record)))
+            written.append(json.loads(events._Format().format(record)))
 
     handler, logger = Keep(), logging.getLogger("dance_flwr.events")
     monkeypatch.setattr(logger, "level", logging.INFO)
@@ -388,7 +388,7 @@ def test_a_line_holds_what_was_logged_and_nothing_that_json_does_not_know():
     record = logging.LogRecord("flwr", logging.WARNING, "", 0, "two\nlines of %d", (2,), None)
     record.facts = {"loss": float("nan"), "path": Path("x"), "nothing": None}
     with events.log_context(run="r", round=3):
-        line = events.line_of(record)
+        line = events._Format().format(record)
     assert "\n" not in line
     found = json.loads(line, parse_constant=lambda name: pytest.fail(name))
     moment = datetime.fromisoformat(found.pop("time"))
@@ -401,7 +401,7 @@ def test_a_line_holds_what_was_logged_and_nothing_that_json_does_not_know():
         1 / 0  # noqa: B018
     except ZeroDivisionError:
         record.exc_info = sys.exc_info()
-    assert "ZeroDivisionError" in json.loads(events.line_of(record))["traceback"]
+    assert "ZeroDivisionError" in json.loads(events._Format().format(record))["traceback"]
 
 
 @pytest.fixture(scope="module")

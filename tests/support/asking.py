@@ -50,7 +50,7 @@ def asker(asked, folder):
         lie = Message(RecordDict(records), message.metadata.dst_node_id, task)
         return client_app.app(lie, at)
 
-    ask.folder, ask.model = folder, messages.model_of(message)
+    ask.folder, ask.model, ask.run = folder, messages.model_of(message), config[keys.RUN]
     ask.ledger = ledger_folder({keys.DATA_PATH: str(folder)})
     return ask
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dance_flwr.data.graphs.limits import check, exceeded, limits, listed
-from dance_flwr.errors import DataError
+from dance_flwr.errors import TOO_MANY, DataError
 
 _ROWS = {"nodes": 1 << 12, "edges": 1 << 16}  # of a batch of Parquet
 
@@ -75,11 +75,8 @@ class Table:
 
     def read(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return column name -> one large_string array over all rows."""
-        parts: dict[str, list[Any]] = {name: [] for name in columns}
-        for batch in self.batches(columns):
-            for name in columns:
-                parts[name].append(batch[name])
-        return {name: join(arrays) for name, arrays in parts.items()}
+        batches = list(self.batches(columns))
+        return {name: join([batch[name] for batch in batches]) for name in columns}
 
 
 def parquet_table(file: Path, rows: str = "nodes") -> Table:
@@ -144,6 +141,8 @@ def readable(file: Path | str) -> Iterator[None]:
     except MemoryError as error:
         raise exceeded(file, "memory") from error
     except (pa.ArrowException, OSError, UnicodeError) as error:
+        if getattr(error, "errno", None) in TOO_MANY:
+            raise  # no fault of the file
         reason = " ".join(str(error).split())
         raise DataError(
             f"{file}: expected a readable {Path(file).suffix[1:]} table, found: {reason:.300}; "

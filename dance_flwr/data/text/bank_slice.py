@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.disk import atomic_file
+from dance_flwr.disk import atomic_file, mapped_array
 from dance_flwr.errors import DataError
 
 META = "bank.json"
@@ -57,12 +57,9 @@ def load_slice(folder: Path) -> BankSlice:
     meta, arrays = read_meta(folder), {}
     for field, (name, dtype, ndim) in _SLICE_FILES.items():
         try:
-            array = np.load(
-                # Only embeddings are large.
-                folder / name,
-                mmap_mode="r" if field == "embeddings" else None,
-                allow_pickle=False,
-            )
+            # Only embeddings are large.
+            read = mapped_array if field == "embeddings" else np.load
+            array = read(folder / name)
         except (OSError, ValueError, EOFError) as error:
             raise _bad_slice(folder, f"{name} that opens", str(error).splitlines()[0]) from error
         if array.dtype != dtype or array.ndim != ndim:

@@ -5,11 +5,13 @@ they would lower its noise: it keeps its own account of its answers (`Budget`), 
 terms of its node (`admit`).
 
 A server numbers the rounds and names the run: if it lies, it asks for round 1 without end, or has
-crafted models validated until it knows single nodes. A client with bounds on rounds or trainings
-writes each task down before it begins (`count_task`). A task with the same round and model is a
-repetition, after a lost answer or an interrupted run; there may be as many of these as rounds. A
-run has one more validation than rounds, for its final model, and two with personal models. If every
-client trains in every round, a client also validates at most one more model than it has trained.
+crafted models validated until it knows single nodes. A client writes each task down before it
+begins (`count_task`). A task with the same round and model is a repetition, after a lost answer or
+an interrupted run; there may be as many of these as rounds. A run has one more validation than
+rounds, for its final model, and two with personal models. If every client trains in every round, a
+client also validates at most one more model than it has trained. A run has one final model, one
+temperature, and one model beside which a client trains its own; after the final model it trains and
+validates no other.
 
 A sum over clients hides single rows only if the model makes it a sum of many. Where rows of the
 first layer are parallel and biases go up in steps, differences of the updates of its units are
@@ -38,6 +40,7 @@ from dance_flwr.config.sections import PERSONAL
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError, disk_of
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
+from dance_flwr.federation.client.run_files import own_rounds
 from dance_flwr.federation.flower import SECAGG_STATE, STATE_THRESHOLD
 from dance_flwr.federation.node_config import NodeTerms, refuse_beyond, run_config_of, terms_of
 from dance_flwr.federation.privacy.accounting import PrivacyAccount, epsilon_of, ledger
@@ -52,9 +55,13 @@ _CLIENT_NOISE = ("distributed", "local")
 _DELTA = 1e-5  # of `max-epsilon`, if that of the run is not smaller
 _TOLERANCE = 1 + 1e-6  # sigma is computed from epsilon, and epsilon from sigma
 TRAININGS = "training-counts.json"
-_TRAININGS, _VALIDATIONS = "trainings", "validations"
-_KIND = {keys.TRAIN: _TRAININGS, keys.EVALUATE: _VALIDATIONS}
-_Counts = dict[str, dict[str, int]]  # kind -> digest of a task -> how often it was asked
+_TRAININGS, _EXCHANGES, _VALIDATIONS = "trainings", "exchanges", "validations"
+_OWN, _FINAL, _SEAL = "models for own ones", "final models", "temperatures"  # one per run
+_KIND = {keys.TRAIN: _TRAININGS, keys.EXCHANGE: _EXCHANGES, keys.EVALUATE: _VALIDATIONS}
+_KIND |= {keys.SEAL: _SEAL}
+_TRAIN = (_TRAININGS, _EXCHANGES, _OWN)
+# Kind -> digest of a task -> how often it was asked; of own models, the rounds of their training.
+_Counts = dict[str, dict[str, int]]
 State = Mapping[str, Tensor]
 # Cosines: of the weights of two units that are compared, and of a row that their updates show.
 _PARALLEL, _ROW = 0.9, 0.99
@@ -188,46 +195,65 @@ def _check_noise(task: str, config: RunConfig, terms: NodeTerms) -> None:
 
 
 def count_task(
-    message: Message, task: str, folder: Path, terms: NodeTerms, fraction: float
+    message: Message, task: str, folder: Path, terms: NodeTerms, config: RunConfig
 ) -> None:
-    """Record that a run trains or validates here once more; nothing if the node has no bounds.
+    """Record that a run trains, validates or ends here once more.
 
     Raises
     ------
     UserError : the node does not allow this task, and nothing was written; or the file is damaged
     """
-    if task not in _KIND or not terms.counted:
+    if task not in _KIND:
         return
-    run, kind, digest = str(messages.config_of(message)[keys.RUN]), _KIND[task], _digest(message)
+    asked, digest, kind = messages.config_of(message), _digest(message, task), _KIND[task]
+    run, final = str(asked[keys.RUN]), asked.get(keys.FINAL, False) and kind == _VALIDATIONS
     expected = (
         "how often runs have trained here; restore it from a copy, or delete it to count from "
         "nothing"
     )
     with disk_of(folder), ledger(folder / TRAININGS, {"runs": {}}, _counts, expected) as content:
-        runs = content["runs"]
-        tasks = runs.setdefault(run, {_TRAININGS: {}, _VALIDATIONS: {}})[kind]
-        tasks[digest] = tasks.get(digest, 0) + 1
-        # Before it is written, as a refused task does not take place.
-        _refuse(run, runs, kind, terms, fraction)
+        runs: dict[str, _Counts] = content["runs"]
+        tasks = runs.setdefault(run, {})
+        # All checks before it is written, as a refused task does not take place.
+        new = kind != _SEAL and digest not in tasks.get(kind, {})
+        if new and not final and _FINAL in tasks:
+            raise UserError(
+                f"run {run}: expected no more {kind} after its final model, found another; this "
+                "node does not take part. Start it again under another name"
+            )
+        for each in (kind, _FINAL) if final else (kind,):
+            tasks.setdefault(each, {})[digest] = tasks.get(each, {}).get(digest, 0) + 1
+        own = own_rounds(config) if final or asked.get(keys.PERSONALISE, False) else 0
+        if own and kind == _VALIDATIONS:
+            tasks.setdefault(_OWN, {})[digest] = own
+        _refuse(run, runs, kind, terms, config.client_fraction)
 
 
 def _refuse(
     run: str, runs: dict[str, _Counts], kind: str, terms: NodeTerms, fraction: float
 ) -> None:
+    for once in (_OWN, _FINAL, _SEAL):
+        if (found := len(runs[run].get(once, ()))) > 1:
+            raise UserError(
+                f"run {run}: expected one of its {once}, found {found} with this one; this node "
+                "does not take part. Start it again under another name"
+            )
     tasks, extra = runs[run][kind], int(kind == _VALIDATIONS)
-    rounds, trained = terms.max_rounds + extra, len(runs[run][_TRAININGS])
     repeated = sum(tasks.values()) - len(tasks)
-    every = sum(sum(counts[kind].values()) for counts in runs.values())
+    # Steps of an exchange are no rounds, and what bounds them is the node's number of trainings.
+    rounds = inf if kind == _EXCHANGES else terms.max_rounds + extra
     # Each run has a final validation, and before it one of mixtures where models are personal.
-    allowed = terms.max_trainings + 2 * extra * len(runs)
+    validated = terms.max_trainings + 2 * len(runs)
     checks = [
         # Repetitions have their own bound, or a server could ask for one round without end.
         (keys.MAX_ROUNDS, rounds, f"{kind} in run {run}", len(tasks)),
-        (keys.MAX_ROUNDS, rounds, f"repeated {kind} in run {run}", repeated),
-        (keys.MAX_TRAININGS, allowed, f"{kind} in all runs", every),
+        (keys.MAX_ROUNDS, terms.max_rounds + extra, f"repeated {kind} in run {run}", repeated),
+        (keys.MAX_TRAININGS, terms.max_trainings, "trainings in all runs", _every(runs, *_TRAIN)),
+        (keys.MAX_TRAININGS, validated, "validations in all runs", _every(runs, _VALIDATIONS)),
     ]
-    if extra and fraction == 1:
+    if extra and terms.counted and fraction == 1:
         what = f"validations in run {run}, one more than trainings"
+        trained = len(runs[run].get(_TRAININGS, ()))
         checks.append((keys.MAX_ROUNDS, trained + 1, what, len(tasks)))
     for term, maximum, what, count in checks:
         if count > maximum:
@@ -237,12 +263,18 @@ def _refuse(
             )
 
 
-def _digest(message: Message) -> str:
-    # Of the round and its model, which identify a task of a run.
-    digest = hashlib.sha256(repr(messages.config_of(message).get(keys.ROUND)).encode())
-    for name, array in messages.arrays_in(message).items():
-        digest.update(f"{name}:{array.dtype}:{array.shape};".encode())
-        digest.update(array.data)
+def _every(runs: dict[str, _Counts], *kinds: str) -> int:
+    return sum(sum(counts.get(kind, {}).values()) for counts in runs.values() for kind in kinds)
+
+
+def _digest(message: Message, task: str) -> str:
+    # Of the round and its model, which identify a task of a run; or of what stands for them.
+    number = {keys.EXCHANGE: keys.STEP, keys.SEAL: keys.TEMPERATURE}.get(task, keys.ROUND)
+    digest = hashlib.sha256(repr(messages.config_of(message).get(number)).encode())
+    for record in (keys.ARRAYS, keys.EXCHANGED):
+        for name, array in message.content.array_records.get(record, {}).items():
+            digest.update(f"{name}:{array.dtype}:{array.shape};".encode())
+            digest.update(array.data)
     # 128 bits: two models with one digest cost a server 2^64 tries.
     return digest.hexdigest()[:32]
 
@@ -251,8 +283,8 @@ def _counts(content: Any) -> dict[str, dict[str, _Counts]]:
     return {
         "runs": {
             str(run): {
-                kind: {str(digest): int(count) for digest, count in counts[kind].items()}
-                for kind in (_TRAININGS, _VALIDATIONS)
+                str(kind): {str(digest): int(count) for digest, count in tasks.items()}
+                for kind, tasks in counts.items()
             }
             for run, counts in content["runs"].items()
         }

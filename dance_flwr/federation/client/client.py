@@ -2,9 +2,10 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
+import psutil
 import torch
 from torch import Tensor, nn
 
@@ -218,7 +219,8 @@ class Client:
 
 
 def open_client(folder: Path, config: RunConfig, device: torch.device | None = None) -> Client:
-    """Open a client's folder; cached per process and device until the folder is prepared again.
+    """Open a client's folder; cached per process and device until the folder is prepared again,
+    or until the process has half of the machine's memory and opens another one.
 
     Parameters
     ----------
@@ -231,23 +233,26 @@ def open_client(folder: Path, config: RunConfig, device: torch.device | None = N
 def close_clients() -> None:
     """Close all clients and free their memory on CUDA devices."""
     # Clients refer to data and models, so memory is free only when all three are empty.
-    for cache in (_client, _data, _model):
-        cache.cache_clear()
+    for opened in (_client, _data, _model):
+        opened.cache_clear()
     forget_captured()
     torch.cuda.empty_cache()
 
 
-@lru_cache(maxsize=256)
+@cache
 def _client(folder: Path, version: Hashable, config: RunConfig, device: torch.device) -> Client:
     # Data are cached separately, so that runs with other settings share them.
     data = _data(folder, version, device, config.split_mode == "inductive", reading_of(config))
     return Client(data, config)
 
 
-@lru_cache(maxsize=256)
+@cache
 def _data(
     folder: Path, version: Hashable, device: torch.device, inductive: bool, reading: ReadingConfig
 ) -> ClientData:
+    own = psutil.Process().memory_info()
+    if own.rss - getattr(own, "shared", 0) > psutil.virtual_memory().total // 2:
+        close_clients()
     return ClientData(folder, device, inductive, reading)
 
 

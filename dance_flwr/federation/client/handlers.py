@@ -68,9 +68,11 @@ def describe(message: Message, context: Context) -> Message:
 
 def seal(message: Message, context: Context) -> Message:
     """Keep the temperature of a run; answer the hash of all evidence that the run has left here."""
-    admit(keys.SEAL, message, context)
+    budget = admit(keys.SEAL, message, context)
     # The name becomes part of a path.
     check_run(run := str((config := messages.config_of(message)).get(keys.RUN)))
+    if budget.ledger:
+        count_task(message, keys.SEAL, budget.ledger, budget.terms, run_config_of(context))
     if keys.DATA_PATH in context.node_config:
         fitted = config.get(keys.TEMPERATURE), config.get(keys.SCORED_NODES)
         keep_calibration(_folder(message, context), run, *fitted)
@@ -86,10 +88,9 @@ def work(message: Message, context: Context) -> Message:
     # All checks of the request come before the data.
     budget = admit(task, message, context)
     # Counted before it begins: a client that is killed during training has trained.
-    if budget.terms.counted:
-        fraction = run_config_of(context).client_fraction
-        ledger = budget.ledger or _folder(message, context)
-        count_task(message, task, ledger, budget.terms, fraction)
+    # A node with its own data also remembers how far a run came, whatever its terms.
+    if ledger := budget.ledger or (_folder(message, context) if budget.terms.counted else None):
+        count_task(message, task, ledger, budget.terms, run_config_of(context))
     if task == keys.TRAIN:
         return _do(partial(_train, context=context, budget=budget), message, context)
     if task == keys.EVALUATE:

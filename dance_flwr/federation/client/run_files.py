@@ -188,3 +188,8 @@ def kind_config(config: RunConfig, kind: str) -> RunConfig:
     if kind == ALONE:
         return replace(config, method="local-only")
     return replace(config, personal="off", rounds=TUNING_ROUNDS)
+
+
+def own_rounds(config: RunConfig) -> int:
+    """Return for how many rounds a client trains its own models of a run; 0 without any."""
+    return sum(kind_config(config, kind).rounds for kind in PERSONAL[config.personal])

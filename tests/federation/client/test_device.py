@@ -5,9 +5,11 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -15,7 +17,7 @@ import client_app
 import server_app
 from dance_flwr.config.tree import flatten
 from dance_flwr.errors import QuorumError, UserError
-from dance_flwr.federation.client.client import Client, open_client
+from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import (
     claim,
     device_label,
@@ -23,6 +25,7 @@ from dance_flwr.federation.client.device import (
     named_device,
     pick_device,
 )
+from dance_flwr.nn.moving import HOST
 from dance_flwr.runs.result import read_result
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 from dance_flwr.runs.simulation.ray_engine import resources
@@ -103,6 +106,23 @@ def test_an_opened_client_stays_on_the_device_it_was_opened_on(dance, gpus):
     first = open_client(folder, dance.config, torch.device("cpu"))
     assert open_client(folder, dance.config) is first
     assert open_client(folder, dance.config, torch.device("meta")).data.device.type == "meta"
+
+
+def test_opened_clients_hold_no_descriptors_and_are_as_many_as_memory_has_room_for(
+    dance, tmp_path, monkeypatch
+):
+    close_clients()
+    for number in range(300):
+        (tmp_path / f"client-{number}").symlink_to(dance.partition / "client-0")
+    before = len([*Path("/dev/fd").iterdir()])
+    opened = [open_client(tmp_path / f"client-{n}", dance.settled, HOST) for n in range(300)]
+    assert {(len(o.data.table.nodes), o.data.chunk_sha256.shape[1]) for o in opened} == {(25, 32)}
+    assert len([*Path("/dev/fd").iterdir()]) == before
+    assert open_client(tmp_path / "client-0", dance.settled, HOST) is opened[0]
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=0))
+    assert open_client(tmp_path / "client-0", dance.settled, HOST) is opened[0]
+    open_client(dance.partition / "client-0", dance.settled, HOST)
+    assert open_client(tmp_path / "client-0", dance.settled, HOST) is not opened[0]
 
 
 # Federations of nodes that name their own devices
