@@ -3,8 +3,6 @@
 import click
 import pytest
 import typer
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dance_flwr.cli.main import app
 from dance_flwr.config import plugins
@@ -15,7 +13,7 @@ from dance_flwr.data.graphs.catalogue import CATALOGUE
 from dance_flwr.data.imports.fetch import fetch
 from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.text.encoder_files import DEFAULT_ENCODER, find_folder
-from dance_flwr.errors import ConfigError, UserError, counted, near, unknown
+from dance_flwr.errors import ConfigError, UserError, near, unknown
 from dance_flwr.runs.tracking import check_trackers
 
 REGISTRIES = [value for value in vars(plugins).values() if isinstance(value, Registry)]
@@ -153,11 +151,3 @@ def test_many_choices_are_not_listed():
     assert line == "node: expected a known name, found 'n11x'; did you mean 'n11'?"
     few = unknown("node", ["far"], ["a", "b"], ", or a path")
     assert few == "node: expected one of a, b, or a path, found 'far'"
-
-
-@given(st.integers(0, 10**9))
-def test_a_number_and_its_noun_agree(number):
-    digits, noun = counted(number, "client").split()
-    assert int(digits.replace(",", "")) == number
-    assert noun == ("client" if number == 1 else "clients")
-    assert counted(number, "class", "classes").endswith(" class" if number == 1 else " classes")

@@ -55,13 +55,6 @@ def test_balanced_accuracy_by_hand():
     assert balanced_accuracy([0], [0]) is None
 
 
-def test_macro_f1_by_hand():
-    """Class 0: 2 * 1 / (2 + 1) = 2/3; class 1: never predicted, 0; class 2: 2 * 2 / (2 + 2) = 1;
-    class 3 is absent.
-    """
-    assert macro_f1([1, 0, 2, 0], [2, 0, 2, 0], [1, 1, 2, 0]) == pytest.approx((2 / 3 + 0 + 1) / 3)
-
-
 @pytest.mark.parametrize(
     ("round_", "expected"),
     [(1, 0.1), (2, 0.1 * (1 + cos(pi / 4)) / 2), (3, 0.05), (4, 0.1 * (1 + cos(3 * pi / 4)) / 2)],

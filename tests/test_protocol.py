@@ -6,18 +6,16 @@ of a run are compared by name and are no part of it.
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 from itertools import chain
 
 import pytest
-from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.message_pb2 import Message as ProtoMessage
 from support import schema
 from support.checkouts import changed, copied
 from support.graphs import EVERY_ROUND, enough_for
 from support.killing import Killed, asks
+from support.node import Node
 from support.outside.toy_method import METHOD
 from support.project import PROJECT
 
@@ -159,48 +157,6 @@ def test_a_new_key_of_a_message_needs_a_new_protocol(run, recorded, tmp_path, mo
     with pytest.raises(AssertionError, match="is of PROTOCOL 7, not 8; record the schema with"):
         check("messages", found, base, 8)
     check("messages", found, {"protocol": 8, "schema": {"messages": found}}, 8)
-
-
-def test_a_changed_type_in_a_state_needs_a_new_protocol(recorded):
-    lines = recorded["schema"]["state"]
-    other = lines | {BASE: [line.replace("repeats: int", "repeats: float") for line in lines[BASE]]}
-    with pytest.raises(AssertionError, match=r"facts\.repeats: float"):
-        check("state", other, recorded, recorded["protocol"])
-
-
-class Node:
-    """A ClientApp in a process of its own, from the sources in a folder."""
-
-    def __init__(self, sources, folder):
-        paths = os.pathsep.join(map(str, (sources, PROJECT / "tests")))
-        self._errors = (folder / "stderr.txt").open("w+")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.traced_client"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": paths},
-        )
-
-    def __call__(self, message, context):
-        request = {
-            "message": message_to_proto(message).SerializeToString(),
-            "context": (context.run_id, context.node_id, context.node_config, context.run_config),
-            "leak": ("", ()),
-        }
-        pickle.dump(request, self._process.stdin)
-        self._process.stdin.flush()
-        try:
-            answer = pickle.load(self._process.stdout)
-        except EOFError:
-            self._errors.seek(0)
-            raise AssertionError(self._errors.read()[-3000:]) from None
-        return message_from_proto(ProtoMessage.FromString(answer["reply"]))
-
-    def close(self):
-        self._process.communicate(timeout=60)
-        self._errors.close()
 
 
 @pytest.fixture

@@ -1,8 +1,5 @@
 """Global generators: seeded in a block, as `torch.manual_seed` does, and left alone after it."""
 
-import traceback
-
-import pytest
 import torch
 
 from dance_flwr.seeding import derive, generator, seeded
@@ -20,31 +17,6 @@ def test_numbers_are_those_of_manual_seed_and_the_state_outside_is_kept() -> Non
 
     assert torch.equal(inside, expected_inside)
     assert torch.equal(torch.rand(4), expected_after)
-
-
-def test_the_state_outside_is_kept_when_the_block_fails() -> None:
-    torch.manual_seed(5)
-    expected = torch.rand(4)
-    torch.manual_seed(5)
-
-    with pytest.raises(ZeroDivisionError), seeded(3, "train"):
-        torch.rand(1)
-        raise ZeroDivisionError
-
-    assert torch.equal(torch.rand(4), expected)
-
-
-@pytest.mark.skipif(torch.cuda.is_initialized(), reason="devices in use are seeded")
-def test_devices_that_are_not_in_use_cost_no_walk_of_the_stack(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse(*_: object, **__: object) -> list[str]:
-        raise AssertionError("expected no formatted stack")
-
-    monkeypatch.setattr(traceback, "format_stack", refuse)
-
-    with seeded(0, "train"):
-        torch.rand(1)
 
 
 def test_each_of_the_four_values_changes_the_numbers() -> None:

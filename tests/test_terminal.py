@@ -3,7 +3,6 @@
 import io
 import re
 import time
-from itertools import pairwise
 
 import pytest
 
@@ -92,14 +91,6 @@ def test_a_terminal_sees_a_bar_that_is_gone_afterwards(looks):
     assert {len(part) for part in screen.getvalue().split("\r")} == {0, 79}
 
 
-def test_a_terminal_without_unicode_gets_none(looks):
-    screen = looks(Screen())
-    screen.encoding = "ascii"
-    with bar("rounds", 50, done=25):
-        wait_for(screen, r"\| 25 of 50")
-    assert screen.getvalue().isascii() and "#" in screen.getvalue()
-
-
 def test_of_bars_inside_each_other_the_innermost_is_shown(looks):
     screen = looks(Screen())
     with bar("outer"):
@@ -121,38 +112,6 @@ def test_a_log_gets_lines_at_a_bounded_rate(looks):
     pattern = r"rounds      [\d,]+ of 1,000(, about \d+ s left)?, val accuracy 0.5000, \d+ s so far"
     assert all(re.fullmatch(pattern, line) for line in lines), lines
     assert 2 <= len(lines) <= seconds / 0.1 and "\r" not in log.getvalue()
-
-
-def test_the_lines_of_a_long_log_get_rarer(monkeypatch):
-    now, log = [0.0], io.StringIO()
-    monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
-    shown = terminal.Bar("rounds", 9, "", 0)
-    written = []
-    for now[0] in range(3600):
-        shown._log(log)
-        if log.tell() > (written[-1][1] if written else 0):
-            written.append((now[0], log.tell()))
-    times = [seconds for seconds, _ in written]
-    assert times[:3] == [5, 10, 15] and len(times) < 100
-    assert max(b - a for a, b in pairwise(times)) <= 60
-
-
-@pytest.mark.parametrize("stream", [Screen, io.StringIO])
-def test_what_ends_at_once_shows_nothing(looks, monkeypatch, stream):
-    monkeypatch.setattr(terminal, "_REDRAWN", 5.0)
-    log = looks(stream())
-    with bar("rounds", 3) as shown:
-        shown.move(3)
-    assert log.getvalue() == ""
-
-
-def test_beside_json_lines_there_is_no_bar(looks, monkeypatch):
-    monkeypatch.setenv("DANCE_FLWR_LOG", "json")
-    log = looks(Screen())
-    with bar("rounds", 3) as shown:
-        shown.move(2)
-        time.sleep(0.1)
-    assert log.getvalue() == ""
 
 
 def test_a_terminal_that_is_gone_stops_no_work(looks):

@@ -239,13 +239,6 @@ def test_the_server_keeps_what_it_refines_apart_from_what_it_got(run, monkeypatc
     assert seen[0].holders() == [0, 1, 2] and isinstance(seen[0], StatefulServerSide)
 
 
-def test_seconds_and_loss_are_the_servers(finished):
-    rows_ = finished.result["history"]
-    assert all(row["seconds"]["refine"] > 0 and row["loss"] > 0 for row in rows_)
-    assert rows_[0]["seconds"]["deploy"] > rows_[1]["seconds"]["deploy"]
-    assert finished.result["strategy"] == "fedgm" and finished.result["evaluation"] == "global"
-
-
 def test_networks_with_different_initial_weights_are_not_averaged(run, finished):
     assert equal(load_model(run(**KEYS, ema_decay=0.9).folder), load_model(finished.folder))
 

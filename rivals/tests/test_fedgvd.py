@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 from dance_flwr_rivals.condensation.adjacency import edges
-from dance_flwr_rivals.condensation.client import condensed_operator, training_quotas
-from dance_flwr_rivals.condensation.graphs import Condensed, RealGraph
-from dance_flwr_rivals.condensation.matching import condense
-from dance_flwr_rivals.fedgvd import FedGvdConfig, server
+from dance_flwr_rivals.condensation.client import condensed_operator
+from dance_flwr_rivals.condensation.graphs import Condensed
+from dance_flwr_rivals.fedgvd import FedGvdConfig
 from dance_flwr_rivals.fedgvd.client import condensed_loss
 from dance_flwr_rivals.fedgvd.server import teach, unite
 from dance_flwr_rivals.fedgvd.simgc import (
@@ -20,11 +19,10 @@ from dance_flwr_rivals.fedgvd.simgc import (
     smooth_loss,
     train_teacher,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rival_support.blocks import blocks as blocks  # a stochastic block model of 90 nodes
 from rival_support.blocks import draw, labels_of
-from rival_support.condensed import without_edges
 from support.graphs import TEXT_DIM
 from support.models import equal, models
 from torch.nn import functional as F
@@ -184,22 +182,6 @@ def test_edges_are_drawn_by_their_weights(blocks):
     torch.testing.assert_close(drawn.mean(0), chances, atol=0.12, rtol=0)
 
 
-@settings(max_examples=15)
-@given(st.lists(st.integers(0, 3), min_size=2, max_size=4).filter(any), st.integers(0, 99))
-def test_condensation_works_for_any_classes(sizes, seed):
-    """Absent classes, single nodes, no edges: everything stays finite."""
-    labels = labels_of(*sizes, unknown=1)
-    real = RealGraph(
-        torch.randn(len(labels), 6, generator=draw(seed)), without_edges(len(labels)), labels
-    )
-    quotas = training_quotas(labels, len(labels), len(sizes), 0.5)
-    teacher = train_teacher(real, len(sizes), FEW, labels, torch.arange(0))
-    learning = StatisticsMatching(real, quotas, teacher, FEW, draw(seed))
-    actual = condense(learning, 12, lambda actual: 0.0)
-    assert torch.isfinite(actual.features).all() and torch.isfinite(actual.adjacency).all()
-    assert torch.bincount(actual.labels, minlength=len(sizes)).equal(quotas)
-
-
 # The united graph
 
 
@@ -218,21 +200,6 @@ def test_a_union_by_hand():
     assert dense.equal(reference) and actual.sizes == (2, 0, 1)
     assert actual.labels.tolist() == [0, 1, 2, -1, -1, -1]
     assert actual.features[3:].eq(1).all() and not actual.features[:3].any()
-
-
-def test_coordinators_are_in_no_loss(monkeypatch):
-    graphs, seen = [graph((2, 1, 0)), graph((0, 2, 2), 5)], []
-
-    def spy(logits, labels):
-        seen.append(labels)
-        return F.nll_loss(torch.log_softmax(logits, 1), labels)
-
-    monkeypatch.setattr(server.F, "cross_entropy", spy)
-    server_logits = teach(plain(), unite(graphs), 3, 0.01)
-    assert len(seen) == 3 and all(
-        labels.equal(torch.cat([one.labels for one in graphs])) for labels in seen
-    )
-    assert [tuple(rows.shape) for rows in server_logits] == [(3, 3), (4, 3)]
 
 
 # The client's loss

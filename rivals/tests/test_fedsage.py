@@ -161,26 +161,6 @@ def test_losses_are_their_naive_twins(seed):
     )
 
 
-def test_golden_feature_loss():
-    """Node 0 lost (0) and (3) and generated (1) and (5): (1 + 4) / 2; node 1 lost nothing."""
-    features = torch.tensor([[0.0], [3.0]])
-    generated_features = torch.tensor([[[1.0], [5.0], [9.0]], [[7.0], [7.0], [7.0]]])
-    loss = feature_loss(
-        generated_features, torch.tensor([2, 3]), torch.tensor([[0, 1], [-1, -1]]), features
-    )
-    assert float(loss) == pytest.approx(2.5 / 2)
-
-
-@pytest.mark.parametrize("count", [0, 3])
-def test_nodes_that_lost_nothing_leave_no_nan(count):
-    generated_features = torch.randn(count, 3, 6, requires_grad=True)
-    loss = feature_loss(
-        generated_features, torch.full((count,), 2), torch.full((count, 3), -1), torch.randn(4, 6)
-    )
-    loss.backward()
-    assert loss.item() == 0.0 and generated_features.grad.abs().sum() == 0
-
-
 # Augmentation
 
 
@@ -273,21 +253,6 @@ def test_a_gradient_is_that_of_the_cross_loss_at_the_other_client():
     for name, parameter in feature_generator.named_parameters():
         torch.testing.assert_close(actual[name], parameter.grad)
         assert parameter.grad.abs().sum() > 0
-
-
-@pytest.mark.parametrize(("nodes", "batch"), [(0, 4), (3, 0)])
-def test_without_nodes_to_compare_the_gradient_is_zero(nodes, batch):
-    table = torch.full((5, 2), -1)
-    table[:nodes, 0] = 1
-    counts = torch.ones(batch, dtype=torch.int64)
-    actual = cross_gradient(
-        FeatureGenerator(WIDTHS, 0.5), torch.randn(batch, 5), counts, table, torch.randn(5, 6), 3
-    )
-    assert {name: tensor.shape for name, tensor in actual.items()} == {
-        name: tensor.shape
-        for name, tensor in empty_feature_generator(WIDTHS, 0.0).state_dict().items()
-    }
-    assert all(not tensor.any() for tensor in actual.values())
 
 
 @given(st.integers(1, 9), st.integers(0, 9), st.integers(0, 30))
@@ -415,31 +380,6 @@ def test_a_killed_run_ends_as_if_it_had_not_been(finished, run, tmp_path, instan
     assert len(exchanges(again)) == (0 if instant == "in round 2" else 5)
 
 
-def test_a_client_that_lost_its_folder_later_learns_alone(finished, run):
-    """In round 2 client 0 has lost its folder; it continues with a generator trained alone."""
-    number = []
-
-    def lose(message):
-        asked = asks_to_train(message)
-        if asked and asked["server-round"] == 2 and message.metadata.dst_node_id == 1:
-            number.append(asked)
-            shutil.rmtree(run_folder(asked, 0))
-
-    lost = run(**AUGMENTING, on_message=lose)
-    alone = run(**AUGMENTING, fedsage_exchanges=0)
-    assert len(number) == 1 and len(generated_of(alone)["whole/owners"]) > 0
-    assert not equal(generated_of(lost), generated_of(finished))
-    assert equal(generated_of(lost), generated_of(alone)) and equal(
-        generated_of(lost, 1), generated_of(finished, 1)
-    )
-    assert torch.isfinite(torch.cat([t.flatten() for t in load_model(lost.folder).values()])).all()
-
-
-def asks_to_train(message):
-    down = not message.metadata.src_node_id and message.metadata.message_type == "train"
-    return message.content["config"] if down else None
-
-
 def run_folder(asked, client):
     return Path(asked["partition-dir"]) / f"client-{client}" / "runs" / asked["run"]
 
@@ -502,12 +442,6 @@ def test_an_unusable_answer_is_skipped(run, step, change, reason):
     assert all(torch.isfinite(tensor).all() for tensor in load_model(finished.folder).values())
     if step == 0:
         assert sorted(exchanges(finished)[2]) == [0, 2]
-
-
-def test_too_few_usable_answers_end_the_run(run):
-    app = Broken(0, lambda state: state | {"5.bias": torch.zeros(3)})
-    with pytest.raises(QuorumError, match="in an exchange"):
-        run(**{**FAST, "rounds": 1}, app=app)
 
 
 def test_a_repeated_step_is_answered_with_the_same_tensors(finished):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from dance_flwr_rivals.condensation import client as condensed
-from dance_flwr_rivals.condensation.client import GCond, training_quotas
+from dance_flwr_rivals.condensation.client import GCond
 from support.graphs import TEXT_DIM
 
 from dance_flwr.client_data.client_data import ClientData
@@ -25,30 +25,6 @@ def finished(run):
 def state(finished, client=0):
     with np.load(finished.store(client).folder / "state.npz") as file:
         return dict(file)
-
-
-def test_s_is_whole_sorted_and_of_the_budget(finished):
-    for client in range(3):
-        data, actual = finished.data(client), state(finished, client)
-        quotas = training_quotas(
-            data.train_labels, data.num_nodes, 3, finished.config.condensation_ratio
-        )
-        labels, adjacency = actual["condensed_labels"], actual["adjacency"]
-        assert labels.tolist() == [
-            number for number, quota in enumerate(quotas.tolist()) for _ in range(quota)
-        ]
-        assert actual["features"].shape == (len(labels), TEXT_DIM) and adjacency.shape == (
-            len(labels),
-            len(labels),
-        )
-        assert np.array_equal(adjacency, adjacency.T) and not adjacency.diagonal().any()
-        assert adjacency.min() >= 0 and adjacency.max() <= 1
-        assert actual["features"].dtype == adjacency.dtype == np.float32
-
-
-def test_s_is_condensed_in_the_first_round_only(finished):
-    seconds = [row["seconds"]["nodes"] for row in finished.result["history"]]
-    assert seconds[0] > 5 * max(seconds[1:])
 
 
 def test_a_round_trains_on_s_and_on_nothing_else(finished, monkeypatch):

@@ -18,7 +18,3 @@ def tables():
 def test_the_readme_lists_the_keys():
     text = (PROJECT / "rivals" / "README.md").read_text(encoding="utf-8")
     assert text.partition("<!-- keys -->\n")[2].partition("\n<!-- /keys -->")[0] == tables()
-
-
-def test_every_rival_is_registered_and_known_to_the_product():
-    assert set(METHODS) - set(METHODS.builtin) == set(RIVALS)

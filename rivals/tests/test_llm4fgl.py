@@ -21,17 +21,12 @@ from dance_flwr_rivals.llm4fgl.predictor import (
 )
 from dance_flwr_rivals.llm4fgl.writing import (
     MAX_WORDS,
-    NEIGHBOUR,
-    REVISION,
     Task,
     prompts_of,
     recombined,
-    text_of,
 )
-from dance_flwr_rivals.refined_graph import augmented_operator
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import validate
 from rival_support import oracle_llm4fgl as oracle
 from support.builders import random_csr, rows_of
 from support.graphs import WORDS
@@ -122,15 +117,6 @@ def test_predictors_that_are_averaged_find_edges_that_no_client_trained_on():
         assert score is not None and score > 0.8
 
 
-def test_a_client_without_edges_trains_no_predictor():
-    graph = LocalGraph(rows_of(random_csr(np.random.default_rng(0), 5, 0.0)), torch.ones(5).bool())
-    model, pairs = EdgePredictor(6, 4), LocalPairs(graph, 0, 0)
-    before = [tensor.clone() for tensor in model.parameters()]
-    train_predictor(model, unit(np.random.default_rng(1), 5), pairs, 3, generator(0, "x"))
-    assert all(map(torch.equal, before, model.parameters()))
-    assert held_out_auc(model, unit(np.random.default_rng(1), 5), pairs, generator(0, "x")) is None
-
-
 # Links and the augmented graph
 
 
@@ -152,15 +138,6 @@ def test_links_are_their_naive_twin(seed, generated, threshold):
     linked = link(model, new, texts, graph.visible, settings)
     every = oracle.nearest(new.numpy(), texts.numpy(), allowed, 32)
     assert set(map(tuple, linked.T.tolist())) == set(oracle.links(probability, every, threshold, 3))
-
-
-@given(st.integers(0, 10**6), st.integers(0, 4))
-def test_an_augmented_operator_is_its_naive_twin(seed, generated):
-    graph, rng = random_graph(seed)
-    pairs = np.argwhere(rng.random((generated, 14)) < 0.3)
-    built = augmented_operator("gcn", *graph.edges(), torch.tensor(pairs.T), (14, generated))
-    dense = oracle.adjacency(*(ends.numpy() for ends in graph.edges()), pairs, 14, generated)
-    np.testing.assert_allclose(built.to_dense().numpy(), oracle.gcn(dense), atol=1e-6)
 
 
 # Reflection
@@ -202,17 +179,6 @@ def test_the_poorest_texts_are_a_share_of_those_that_were_written(rows, ratio):
     assert not chosen or not rest or max(quality[chosen]) <= min(rest)
 
 
-@pytest.mark.parametrize(
-    ("rounds", "every", "reflections", "feedback"),
-    [(10, 20, 2, [20, 40]), (20, 20, 2, [40, 60]), (3, 5, 0, []), (1, 1, 3, [2, 3, 4])],
-)
-def test_reflections_are_at_most_r_and_follow_the_predictor(rounds, every, reflections, feedback):
-    settings = Llm4FglConfig(predictor_rounds=rounds, reflect_every=every, reflections=reflections)
-    assert settings.feedback_rounds() == feedback
-    passed = [settings.reflections_before(round_) for round_ in range(1, 201)]
-    assert passed[-1] <= reflections and all(later >= now for now, later in pairwise(passed))
-
-
 # Texts
 
 
@@ -248,20 +214,6 @@ def test_labels_change_no_prompt_and_no_choice(data):
     task = Task(origins_of(data, 0.4))
     one, two = ([p.text for p in prompts_of(task, each)] for each in (data, other))
     assert one == two
-
-
-@pytest.mark.parametrize("template", [NEIGHBOUR, REVISION])
-@pytest.mark.parametrize("paper", ["", "word", "one two " * 400])
-@pytest.mark.parametrize("neighbours", [[], [""], ["a b c " * 300] * 3])
-def test_a_stub_reply_fits_its_schema(template, paper, neighbours):
-    def embed(texts):
-        return np.ones((len(texts), 2), np.float32)
-
-    prompt = template.fill(paper=paper, neighbours=neighbours, draft="d")
-    reply = template.stub(prompt.facts, embed)
-    validate(reply, template.schema)
-    assert 0 < len(text_of(reply).split()) <= MAX_WORDS
-    assert len(prompt.text.split()) < 800, "texts are cut"
 
 
 @given(st.lists(st.text("ab .!?\n", max_size=60), max_size=4), st.integers(0, 99))
@@ -322,13 +274,6 @@ def test_without_generated_neighbours_it_is_fedavg_bit_by_bit(run):
         ours = without.result["test_accuracy_by_view"]
         assert ours["deployed"] == ours["raw"] == reference.result["test_accuracy"]
         assert not reports(without, 0)
-
-
-def test_before_the_first_neighbour_the_network_is_that_of_fedavg(run):
-    reference, ours = (run(method=name, rounds=1) for name in ("fedavg-full", "llm4fgl"))
-    model = load_model(ours.folder)
-    for name, tensor in load_model(reference.folder).items():
-        torch.testing.assert_close(tensor, model[name], rtol=0, atol=1e-6)
 
 
 def test_neighbours_change_the_training_and_nothing_else(finished):
@@ -499,15 +444,6 @@ def test_calls_are_planned_before_any_is_made(run, run_config):
         control = get_spec("llm4fgl-recombined").make_client()
         assert control.planned_calls(data, finished.config) == (0, 0)
     assert method.planned_calls(finished.data(0), run_config(method="llm4fgl", rounds=1)) == (0, 0)
-
-
-def test_at_a_cap_nodes_stay_without_a_neighbour_and_drafts_stay(run):
-    finished = run(method="llm4fgl", llm_seed=8, llm_max_calls=3, **FIVE)
-    for client in range(3):
-        found = reports(finished, client)
-        assert [row["texts"] for row in found] == [3] * len(found)
-        assert sum(row["texts_written_anew"] for row in found) == 0
-        assert sum(bool(text) for text in texts_of(finished, client)) == 3
 
 
 def test_a_recombination_uses_texts_of_training_other_than_the_nodes_own(data):

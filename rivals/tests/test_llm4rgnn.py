@@ -35,10 +35,8 @@ from support.builders import random_csr, rows_of
 from support.models import equal, models
 from support.prompts import Told, session, with_llm
 
-from dance_flwr.client_data.agreement import agreeing_edges
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
-from dance_flwr.config.sections import reading_of
 from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.data.prepare import prepare
 from dance_flwr.data.text.encoder_files import DEFAULT_ENCODER
@@ -104,15 +102,6 @@ def test_random_pairs_have_no_edge_and_are_visible(seed):
         assert u != v and not adjacency[u, v] and visible[u] and visible[v]
 
 
-def test_edges_come_once_and_rows_are_symmetric_without_loops():
-    _, graph, adjacency, _ = random_client(3, density=0.5)
-    once = pairs.undirected_edges(graph)
-    assert len(once) == adjacency.sum() / 2 and bool((once[:, 0] < once[:, 1]).all())
-    doubled = torch.cat([once, once.flip(1)])
-    rows = pairs.rows_of_pairs(doubled, len(adjacency))
-    assert rows.ptr.equal(graph.rows.ptr) and rows.index.equal(graph.rows.index)
-
-
 # Regression
 
 
@@ -171,26 +160,6 @@ def test_the_predictor_is_symmetric_and_learns_which_texts_belong_together():
     assert roc_auc_score(alike[400:], probs) > 0.95
     assert probs.equal(model.probabilities(features, ends[400:].flip(1)))
     assert len([m for m in model if isinstance(m, torch.nn.Linear)]) == 4
-
-
-def test_training_stops_and_returns_the_epoch_that_was_best_on_held_out_pairs(monkeypatch):
-    """The losses of held-out pairs are 3, 1, 2, 2: epoch 4 is the last, epoch 2 is returned."""
-    from dance_flwr_rivals.llm4rgnn import predictor
-
-    losses, states, computed = [3.0, 1.0, 2.0, 2.0, 0.0], [], predictor._loss
-
-    def loss(model, *rest):
-        if model.training:
-            return computed(model, *rest)
-        states.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
-        return torch.tensor(losses[len(states) - 1])
-
-    monkeypatch.setattr(predictor, "_loss", loss)
-    settings = Llm4RgnnConfig(predictor_width=4, predictor_patience=2)
-    ends = torch.tensor([(0, 1), (2, 3), (4, 5), (6, 7)])
-    model = train_predictor(torch.randn(8, 3), ends[:2], ends[2:], settings)
-    assert len(states) == 4 and equal(model.state_dict(), states[1])
-    assert not equal(states[1], states[3])
 
 
 def test_pairs_to_learn_from_by_hand():
@@ -314,20 +283,6 @@ def _every_question(data, of_site, config):
 
     settings = replace(Llm4RgnnConfig.of(config), pairs=0)
     return judging.questions(data.texts(), of_site, settings, LlmConfig(max_calls=10**6))
-
-
-def test_a_quarter_of_a_budget_are_negatives_and_no_seed_changes_it(run_config):
-    config, data = site_of(run_config, llm4rgnn_pairs=16)
-    settings = Llm4RgnnConfig.of(config)
-    of_site = Pairs.of(data, settings)
-    asked = list(judging.questions(data.texts(), of_site, settings, with_llm(config).sections[-1]))
-    edge = [same[0] < len(of_site.edges) for _, same in asked]
-    assert len(asked) == 16 and sum(edge) == 12 and sum(edge[:8]) == 6
-    reversed_pairs = Pairs(of_site.edges.flip(0), of_site.negatives.flip(0))
-    again = judging.questions(
-        data.texts(), reversed_pairs, settings, with_llm(config, seed=7).sections[-1]
-    )
-    assert [prompt.text for prompt, _ in again] == [prompt.text for prompt, _ in asked]
 
 
 def test_pairs_beyond_the_budget_are_scored_by_the_regression(run_config, monkeypatch, tmp_path):
@@ -470,12 +425,3 @@ def test_in_inductive_mode_training_depends_on_no_test_node(run_config):
         for part in ("ptr", "index")
     )
     assert not graphs[0]["whole_index"].equal(graphs[1]["whole_index"])
-
-
-def test_gates_are_those_of_the_refined_edges(run_config):
-    config, data = site_of(run_config, edge_gates="agreement", llm4rgnn_beta=3)
-    data = ClientData(data.folder, data.device, reading=reading_of(config))
-    whole = refining.refined_graphs(data, config, "gates", by_cosine, {}).whole
-    assert whole.rows.index.numel() < data.graph.rows.index.numel()
-    texts = data.table.nodes
-    assert whole.gates.equal(agreeing_edges(texts, whole.rows, data.reading.edge_temperature))

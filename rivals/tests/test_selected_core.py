@@ -29,13 +29,6 @@ def core(finished, client=0):
         return torch.tensor(file["core"])
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_the_core_holds_labelled_training_nodes_alone(finished, name):
-    for client in range(3):
-        labels = finished[name].data(client).train_labels[core(finished[name], client)]
-        assert (labels >= 0).all() and labels.numel() > 3
-
-
 @pytest.mark.parametrize("name", NAMES[1:])
 def test_the_deterministic_rules_measure_after_two_hops(finished, name):
     data = finished[name].data(0)
@@ -119,13 +112,6 @@ def test_a_repeated_round_repeats_its_core_and_the_file_has_the_last(
     assert cores[0][0].equal(cores[2][0]) and not cores[0][0].equal(cores[1][0])
     with np.load(run_folder(data.folder, tmp_path.name) / STATE) as file:
         assert file["core"].tolist() == cores[2][0].tolist()
-
-
-def test_the_rounds_of_a_rotating_core_cover_every_labelled_node(finished):
-    data, config = finished["rotating-core"].data(0), finished["rotating-core"].config
-    method = get_spec("rotating-core").make_client()
-    union = torch.cat([method.select(data, config, round_) for round_ in range(1, 60)]).unique()
-    assert union.equal(torch.nonzero(data.train_labels >= 0).flatten())
 
 
 @pytest.mark.parametrize("name", NAMES)

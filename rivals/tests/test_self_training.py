@@ -99,15 +99,6 @@ def test_the_loss_is_the_naive_sum_of_two_means(weight, per_class):
     assert report.loss == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_client_without_labels_trains_on_pseudo_labels_alone():
-    data, model = site_of(), toy_model()
-    data.train_labels = torch.full_like(data.train_labels, -1)
-    probs = plain.probabilities(model, data.features, dense(data.graph))
-    expected = plain.mean_loss(probs, plain.confident(probs, range(10), 0.0, 0))
-    report = SelfTraining().train(model, data, config_of(), RoundInfo("r", 1, ""))
-    assert report.loss == pytest.approx(expected, rel=1e-4)
-
-
 def test_the_model_predicts_as_it_was_received_and_without_dropout(monkeypatch):
     """Once per round, before the first step, and the same whatever dropout would draw."""
     data, model, seen = site_of(), toy_model(dropout=0.9), []

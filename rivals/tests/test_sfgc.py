@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 from dance_flwr_rivals.condensation import client as condensed
-from dance_flwr_rivals.condensation.client import training_quotas
-from dance_flwr_rivals.condensation.graphs import RealGraph, layer_normalise
-from dance_flwr_rivals.condensation.matching import condense
+from dance_flwr_rivals.condensation.graphs import layer_normalise
 from dance_flwr_rivals.selected_core.client import k_center_rows
 from dance_flwr_rivals.sfgc import SfgcConfig
 from dance_flwr_rivals.sfgc.trajectories import (
@@ -20,11 +18,10 @@ from dance_flwr_rivals.sfgc.trajectories import (
     trajectory,
     trajectory_loss,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rival_support.blocks import blocks as blocks  # a stochastic block model of 90 nodes
-from rival_support.blocks import draw, labels_of
-from rival_support.condensed import without_edges
+from rival_support.blocks import draw
 from support.graphs import TEXT_DIM
 from torch.nn import functional as F
 
@@ -54,26 +51,6 @@ def logits(theta, features, operator):
 
 
 # Experts
-
-
-def test_an_experts_gradient_is_that_of_autograd(blocks):
-    real, *_ = blocks
-    theta = weights(12, 5, 4)  # one class has no node
-    data = ExpertData.of(real, 4)
-    doubled = ExpertData(
-        data.inputs.double(),
-        data.hop.to_dense().double(),
-        data.nodes,
-        data.targets.double(),
-    )
-    leaves = [part.clone().requires_grad_() for part in theta]
-    known = real.labels >= 0
-    actual = logits(
-        leaves, layer_normalise(real.features).double(), real.operator.to_dense().double()
-    )[known]
-    reference = torch.autograd.grad(F.cross_entropy(actual, real.labels[known]), leaves)
-    for mine, own in zip(doubled.gradient(theta), reference, strict=True):
-        torch.testing.assert_close(mine, own, atol=1e-6, rtol=1e-5)
 
 
 def test_an_expert_is_plain_gradient_descent(blocks):
@@ -161,21 +138,6 @@ def test_a_student_that_diverges_moves_nothing(blocks):
     assert actual.features.detach().equal(before)
 
 
-@settings(max_examples=15)
-@given(st.lists(st.integers(0, 3), min_size=2, max_size=4).filter(any), st.integers(0, 99))
-def test_condensation_works_for_any_classes(sizes, seed):
-    """Absent classes, single nodes, no edges: everything stays finite."""
-    labels = labels_of(*sizes, unknown=1)
-    real = RealGraph(
-        torch.randn(len(labels), 6, generator=draw(seed)), without_edges(len(labels)), labels
-    )
-    quotas = training_quotas(labels, len(labels), len(sizes), 0.5)
-    learning = TrajectoryMatching(real, quotas, 4, FEW, draw(seed))
-    actual = condense(learning, FEW.steps, lambda actual: 0.0)
-    assert torch.isfinite(actual.features).all()
-    assert torch.bincount(actual.labels, minlength=len(sizes)).equal(quotas)
-
-
 # The method
 
 
@@ -187,26 +149,6 @@ def finished(run):
 def state(finished, client=0):
     with np.load(finished.store(client).folder / "state.npz") as file:
         return dict(file)
-
-
-def test_s_has_no_edges_is_sorted_and_of_the_budget(finished):
-    for client in range(3):
-        data, actual = finished.data(client), state(finished, client)
-        quotas = training_quotas(
-            data.train_labels, data.num_nodes, 3, finished.config.condensation_ratio
-        ).tolist()
-        labels = actual["condensed_labels"]
-        assert labels.tolist() == [
-            number for number, quota in enumerate(quotas) for _ in range(quota)
-        ]
-        assert (
-            actual["features"].shape == (len(labels), TEXT_DIM)
-            and actual["features"].dtype == np.float32
-        )
-        assert (
-            actual["adjacency"].shape == (len(labels), len(labels))
-            and not actual["adjacency"].any()
-        )
 
 
 def test_a_round_trains_on_s_without_edges(finished, monkeypatch):

@@ -83,24 +83,6 @@ def test_a_known_change_of_the_head_gives_the_right_sign():
     assert label_correlation(-scores, shares) == -label_correlation(scores, shares)
 
 
-def test_a_mean_tells_nothing_of_a_client():
-    shares = np.array([[0.7, 0.3], [0.2, 0.8], [0.5, 0.5]])
-    assert label_correlation(np.tile([0.1, 0.7], (3, 1)), shares) == 0
-    assert label_correlation(np.tile([1 / 3, 1e-9], (3, 1)), shares) == 0, (
-        "rounding is no information"
-    )
-
-
-def test_mean_state_by_hand():
-    states = [
-        {"w": torch.tensor([1.0, 2.0]), "n": torch.tensor(4)},
-        {"w": torch.tensor([4.0, 8.0]), "n": torch.tensor(4)},
-    ]
-    mean = mean_state(states, [2, 1])
-    assert mean["w"].tolist() == pytest.approx([2.0, 4.0]) and mean["w"].dtype == torch.float32
-    assert int(mean["n"]) == 4 and mean["n"].dtype == torch.int64
-
-
 def open_clients(config):
     folder = prepare(config).folder
     return [
@@ -154,13 +136,6 @@ def auc(overfit, states, score=loss_fall):
         for client, own, state in zip(overfit.clients, overfit.members, states, strict=True)
     ]
     return float(np.mean(values))
-
-
-def test_candidates_are_every_labelled_node_once(overfit):
-    for client, members in zip(overfit.clients, overfit.members, strict=True):
-        data = client.data
-        parts = torch.cat([members, held_out_nodes(data)])
-        assert sorted(parts.tolist()) == torch.nonzero(data.labels >= 0).flatten().tolist()
 
 
 def test_an_overfitting_client_reveals_its_members(overfit):

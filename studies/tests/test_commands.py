@@ -75,20 +75,6 @@ def test_names_are_completed_without_heavy_libraries(complete, line, names):
     completed(complete, line, names)
 
 
-@pytest.mark.parametrize(
-    ("words", "part"),
-    [
-        (("tokns",), "mean 'tokens'?"),
-        (("hyper", "--methods", "danse", "ditta"), "'dance' and 'ditto'"),
-    ],
-)
-def test_a_refused_name_asks_what_is_meant(cli, tmp_path, monkeypatch, words, part):
-    monkeypatch.chdir(tmp_path)
-    done = cli("experiment", *words)
-    assert done.code == 2 and len(done.err) == 1 and part in done.err[0]
-    assert not list(tmp_path.iterdir())
-
-
 # Places that cannot be written to
 
 ONE_RUN = ("--datasets", "TINY", "--methods", "local-only", "--seeds", 0, "--rounds", 1)

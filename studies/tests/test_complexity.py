@@ -16,11 +16,10 @@ from dance_flwr_studies.protocols.complexity.growth import (
     prepare_clients,
 )
 from dance_flwr_studies.protocols.complexity.protocol import CLAIMS, EXPERIMENT, slope
-from dance_flwr_studies.protocols.complexity.synthetic_client import Scale, write_client
+from dance_flwr_studies.protocols.complexity.synthetic_client import Scale
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.dance.state import due
 from dance_flwr.metrics import COUNTS, PHASES
 
@@ -32,27 +31,6 @@ def test_slope_of_a_known_power_law(power):
     values = 3e-4 * SIZES**power
     exponent, error = slope(SIZES, values)
     assert exponent == pytest.approx(power, abs=1e-9) and error == pytest.approx(0, abs=1e-7)
-
-
-@pytest.mark.parametrize(("nodes", "degree"), [(300, 4), (300, 32)])
-def test_written_client_has_the_requested_size(tmp_path, nodes, degree):
-    scale = Scale(nodes=nodes, degree=degree)
-    for name in ("one", "two"):
-        write_client(tmp_path / name, scale)
-    data, again = (ClientData(tmp_path / name, torch.device("cpu")) for name in ("one", "two"))
-    assert data.num_nodes == nodes and data.table.nodes.shape == (nodes, 384)
-    assert data.table.chunks.norm(dim=1).numpy() == pytest.approx(1, abs=1e-3)
-    assert (data.table.chunks_of.ptr.diff() == scale.chunks).all()
-    assert data.graph.rows.index.numel() / nodes == pytest.approx(degree, rel=0.1)
-    assert 0.5 < (data.train_labels >= 0).float().mean() < 0.7
-    assert (again.table.chunks == data.table.chunks).all()
-    assert (again.train_labels == data.train_labels).all()
-
-
-def test_a_condensation_is_shared_by_more_rounds_as_the_client_grows():
-    assert Scale(nodes=1000, batch=64).period == 10
-    assert Scale(nodes=100_000, batch=256).period == 32  # 8000 / 256
-    assert Scale(nodes=1_000_000, batch=256).period == 313
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """The hours of a grid: from finished runs, else committed rows, else a default."""
 
-import json
-
 import pytest
 from dance_flwr_studies.engine import estimate as module
 from dance_flwr_studies.engine.folder import Study
@@ -78,12 +76,3 @@ def test_an_experiment_says_its_hours_before_it_runs(cli, tmp_path, monkeypatch,
     assert done.code == 0 and "2 runs, 2 at a time" in done.out
     assert "about 30 s: 0.0 hours of one core, 2 runs at a time" in done.out
     assert "committed rows" in done.out and not (tmp_path / "study" / "runs").exists()
-
-
-def test_a_run_in_two_experiments_counts_once(study, committed):
-    lines = [json.loads(line) for line in committed.read_text().splitlines()]
-    assert sum(line["kind"] == "run" for line in lines) == 3
-    samples = module._of_rows(committed)
-    assert [(each.method, each.dataset, each.seconds) for each in samples] == [
-        ("gcond", "cora", 0.5)
-    ] * 3

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 from dance_flwr_studies.protocols import personal
-from dance_flwr_studies.protocols.personal import CELLS, DANCE, RIVALS, VARIANTS
+from dance_flwr_studies.protocols.personal import CELLS, DANCE, VARIANTS
 from study_support.rows import cells_of, row_of
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -52,18 +52,6 @@ def test_every_variant_runs_in_every_cell_on_the_same_seeds():
     assert {cell.labels["cell"] for cell in sites} == {
         name for name, (_, by_site) in CELLS.items() if by_site
     }
-
-
-def test_the_family_is_corrected_together():
-    rows = [row_of(cell, 0.7) for cell in cells()]
-    views = {"test_accuracy_by_view": {"global": 0.6}}
-    rows = [replace(row, result=row.result | views) for row in rows]
-    by_cell = {
-        name: personal._groups([row for row in rows if row.labels["cell"] == name])
-        for name in CELLS
-    }
-    # Accuracy against every rival, macro-F1 where one is recorded.
-    assert len(personal._compared(by_cell)) == len(CELLS) * (len(RIVALS) + len(VARIANTS) - 1)
 
 
 def test_the_global_model_is_read_from_the_runs_of_personal_ones():

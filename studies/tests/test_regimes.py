@@ -75,15 +75,6 @@ def test_dance_is_ahead_nowhere_where_it_is_not():
     assert shown["fedavg-rotating", "standard"].endswith("**behind**")
 
 
-def test_tables_do_not_depend_on_the_order_of_the_rows():
-    rows = rows_with(AHEAD)
-    shown, backwards = (
-        [part for part in regimes.EXPERIMENT.render(some).parts if isinstance(part, str)]
-        for some in (rows, rows[::-1])
-    )
-    assert shown == backwards
-
-
 def test_a_family_is_all_cells_of_a_rival():
     noisy = {
         ("dance", "0.75"): (0.80, 0.83, 0.82),

@@ -12,7 +12,7 @@ from statistics import mean, stdev
 import pytest
 from dance_flwr_studies import EXPERIMENTS, get_experiment
 from dance_flwr_studies.engine.cells import Picture, Row
-from dance_flwr_studies.engine.folder import FACTS, Study, run_name, settings_of
+from dance_flwr_studies.engine.folder import FACTS, Study, settings_of
 from dance_flwr_studies.engine.llm_rows import NEEDS
 from dance_flwr_studies.engine.rows import Rows, load_rows
 from dance_flwr_studies.protocols.main_table import RIVALS
@@ -109,18 +109,6 @@ def test_lines_and_columns_without_a_value_are_left_out():
     assert markdown(["name", "x"], [["a|b", "1"]]).splitlines()[2] == "| a\\|b | 1 |"
 
 
-def test_the_row_without_labels_is_asked_for_by_default_only():
-    def variants(name, **request):
-        return {c.labels.get("variant") for c in cells_of(name, **request)}
-
-    assert variants("main-table", methods=("fedavg-full", "dance")) == {None}
-    assert variants("main-table") == {None, "w/o labels"}
-    assert variants("tokens") == variants("convergence") == {None}
-    shared = {run_name(c.config) for c in cells_of("ablation") if "labels" in c.labels["variant"]}
-    asked = cells_of("main-table")
-    assert {run_name(c.config) for c in asked if "variant" in c.labels} == shared
-
-
 READING = ("text-pooling", "edge-gates", "class-prior")
 
 
@@ -189,20 +177,6 @@ def test_what_a_method_prefers_is_no_note_and_what_it_does_not_is():
     other = cells_of("main-table", methods=("gcond",), ratios=(0.08,), overrides=asked)
     found = {g.labels["method"]: g.note for g in groups([*rows, *(row_of(c, 0.5) for c in other)])}
     assert found == {"dance": "", "fedavg-full": "", "gcond": "text-pooling=agreement"}
-
-
-def test_a_setting_that_a_name_tells_is_noted_only_where_it_is_unknown_or_names_are_equal():
-    cells = cells_of("main-table", methods=("fedavg-full",), seeds=(0,))
-    asked = cells_of(
-        "main-table", methods=("gcond",), seeds=(0,), ratios=(0.08,), overrides={"ema-decay": 0.5}
-    )
-    today, gated = row_of(cells[0], 0.5), row_of(asked[0], 0.5)
-    assert [g.note for g in groups([today, gated], ("ema-decay",))] == ["", ""]
-    aged = older(gated, ("ema-decay",))
-    assert [g.note for g in groups([today, aged], ("ema-decay",))] == ["", "older than ema-decay"]
-    twin = replace(today, config={**today.config, "ema-decay": 0.5})
-    notes = [g.note for g in groups([today, twin], ("ema-decay",))]
-    assert notes == [f"ema-decay={today.config['ema-decay']}", "ema-decay=0.5"]
 
 
 def test_seeds_with_other_settings_are_never_averaged():
@@ -342,31 +316,6 @@ def test_rows_keep_only_the_keys_that_they_were_made_with(tmp_path, method, key)
     assert load_rows(again) == load_rows(file), "repeating an update changes nothing"
 
 
-def test_an_update_takes_no_curve_from_an_experiment_that_shares_the_run(tmp_path):
-    """A run of `convergence` and `main-table`, made again by a study that draws no curve."""
-    file, first, second = tmp_path / "rows.jsonl", Study(tmp_path / "a"), Study(tmp_path / "b")
-    asked = {"methods": ("fedavg-full",), "seeds": (0,)}
-    fill(first, "convergence", [0.5], **asked)
-    fill(second, "main-table", [0.5], **asked)
-    export_into(first.root, file, print)
-    before = load_rows(file).by_experiment["convergence"]
-    export_into(second.root, file, print, update=True)
-    found = load_rows(file).by_experiment
-    assert found["main-table"] and found["convergence"] == before
-    assert before[0].result["val_accuracy_by_round"]
-
-
-def test_asking_again_with_other_settings_replaces_a_cell(tmp_path):
-    study = Study(tmp_path)
-    fill(study, "ablation", [0.5] * 21)
-    fill(study, "ablation", [0.75], seeds=(0,), rounds=9)
-    rows = load_rows(tmp_path).by_experiment["ablation"]
-    assert (
-        len(rows) == 21
-        and [row.config["rounds"] for row in rows if row.labels["seed"] == 0] == [9] * 7
-    )
-
-
 def test_into_replaces_what_is_between_the_markers(study, tmp_path):
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
@@ -484,13 +433,6 @@ def test_what_is_no_study_is_refused_in_one_line(cli, tmp_path, write, message):
         file.write_text(write)
     done = cli("tables", file)
     assert done.code == 2 and len(done.err) == 1 and message in done.err[0]
-
-
-def test_provenance_counts_every_run_once():
-    cells = cells_of("main-table", methods=("dance",))
-    rows = [row_of(cell, 0.5) for cell in cells[:2]]
-    text = Rows({"main-table": rows, "tokens": rows}, {}).provenance()
-    assert text == "2 runs on cpu; provenance c; torch 1."
 
 
 def test_labelled_nodes_of_a_round_are_those_of_the_loss():

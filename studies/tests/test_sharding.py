@@ -65,18 +65,6 @@ def test_shards_are_disjoint_complete_and_equally_large(name, shards):
     assert max(sizes) - min(sizes) <= 1 and sizes == sorted(sizes, reverse=True)
 
 
-@pytest.mark.parametrize("shards", [2, 5])
-def test_every_shard_has_as_many_runs_of_each_method(shards):
-    """So the shares take about as long, though methods differ by a factor of nine."""
-    cells = GRIDS["main-table"]
-    counts = []
-    for number in range(1, shards + 1):
-        runs = {run_name(cell.config): cell.config for cell in Shard(number, shards).of(cells)}
-        counts.append(Counter((config.data, config.method) for config in runs.values()))
-    for kind in set().union(*counts):
-        assert max(c[kind] for c in counts) - min(c[kind] for c in counts) <= 1, kind
-
-
 def test_cells_of_one_run_stay_together_and_the_order_does_not_matter():
     cells = cells_of("faithfulness")
     twins = [Cell({**cell.labels, "again": 1}, cell.config, cell.analysis) for cell in cells]

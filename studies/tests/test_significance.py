@@ -93,14 +93,3 @@ def test_chance_is_rejected_in_at_most_five_percent():
     )
     assert corrected <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
     assert plain > 0.2, "the test of independent pairs is fooled by what the splits share"
-
-
-def test_a_family_of_chances_is_rejected_in_at_most_five_percent():
-    rng, families, size = np.random.default_rng(1), 150, 20
-    found = {"holm": 0, "plain": 0}
-    for _ in range(families):
-        ps = [corrected_test(list(chance(rng, 10, THIRD)), THIRD).p for _ in range(size)]
-        found["holm"] += min(holm(ps)) < 0.05
-        found["plain"] += min(ps) < 0.05
-    assert found["holm"] / families <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / families)
-    assert found["plain"] / families > 0.4

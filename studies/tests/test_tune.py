@@ -119,12 +119,6 @@ def test_every_method_has_the_same_budget_of_runs(scored, tmp_path):
     }
 
 
-def test_fixed_keys_are_not_searched(scored, tmp_path):
-    search(plan(overrides={"hidden-dim": 32}), Study(tmp_path), 1, lambda line: None)
-    assert {cell.config.hidden_dim for batch in scored for cell in batch} == {32}
-    assert "hidden-dim" not in read_json(tmp_path / "tune" / "cora-dance.json")["space"]
-
-
 def test_every_choice_is_a_value_that_the_configuration_accepts():
     for method in METHODS:
         for key, values in {**COMMON, **get_spec(method).search}.items():

@@ -69,21 +69,6 @@ def test_texts_equal_those_of_loops(seed, n, density, temperature):
     torch.testing.assert_close(condensed(exact, rows, config), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_blocks_and_half_precision_change_nothing_but_digits(monkeypatch):
-    table, rows = made_up(3, 40, 0.2)
-    whole = condensed(table, rows)
-    monkeypatch.setattr(agreement, "_NODES_PER_BLOCK", 7)
-    torch.testing.assert_close(condensed(table, rows), whole)
-    half = TextTable(table.chunks.half(), table.chunks_of, table.nodes.half())
-    torch.testing.assert_close(condensed(half, rows).float(), whole, atol=5e-3, rtol=0)
-    torch.testing.assert_close(
-        agreeing_edges(whole, rows, 0.2),
-        agreeing_edges(whole.half(), rows, 0.2),
-        atol=5e-3,
-        rtol=0,
-    )
-
-
 @pytest.mark.parametrize("block", [2048, 7])
 def test_the_weights_of_the_chunks_are_those_that_the_texts_sum(monkeypatch, block):
     table, rows = made_up(4, 40, 0.1)
@@ -125,12 +110,3 @@ def test_an_edge_between_topics_weighs_less_than_one_within():
     across = float(np.exp(-2))
     expected = torch.tensor([1.0, across, across, 1.0, across, across])
     torch.testing.assert_close(weights, expected)
-
-
-@pytest.mark.parametrize("n", [0, 1])
-def test_a_graph_without_edges_keeps_each_nodes_own_direction(n):
-    table, _ = made_up(1, max(n, 1), 0.0)
-    rows = Ragged(torch.zeros(n + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int64))
-    if n:
-        assert condensed(table, rows).shape == table.nodes.shape
-    assert agreeing_edges(table.nodes[:n], rows, 0.2).shape == (0,)

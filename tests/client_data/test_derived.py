@@ -121,17 +121,6 @@ def test_an_array_is_computed_once(folder, on_disk, monkeypatch):
     assert first.inputs(first.graph, backbone) is inputs and files(folder) == names
 
 
-def test_graphs_and_kinds_have_arrays_of_their_own(folder, on_disk):
-    data = ClientData(folder, CPU, inductive=True)
-    found = [
-        data.inputs(graph, backbone_of(name))
-        for graph in (data.graph, data.training_graph)
-        for name in ("gcn", "sgc")
-    ]
-    assert len(files(folder)) == 1 + 4
-    assert all(not torch.equal(found[0], other) for other in found[1:])
-
-
 def test_another_text_slice_replaces_what_followed_from_the_old_one(folder, on_disk):
     data = ClientData(folder, CPU)
     before = data.inputs(data.graph, backbone_of("gcn")).clone()
@@ -187,19 +176,6 @@ def test_a_killed_process_leaves_no_half_array(tmp_path):
     assert not list(tmp_path.glob("texts-*.npy"))
     found = derived.stored_array(tmp_path, "texts", "key", (5, 4), lambda out: out.fill(2))
     assert found.tolist() == [[2.0] * 4] * 5
-
-
-def test_names_that_begin_alike_do_not_replace_one_another(tmp_path):
-    for name in ("inputs-gcn-whole", "inputs-gcn-training", "inputs-gcn"):
-        derived.stored_array(tmp_path, name, "key", (1, 1), lambda out: out.fill(1))
-    derived.stored_array(tmp_path, "inputs-gcn", "new", (1, 1), lambda out: out.fill(2))
-    assert len(list(tmp_path.iterdir())) == 3
-
-
-def test_scratch_has_no_name(tmp_path):
-    array = derived.scratch(tmp_path, (3, 2))
-    array[1] = torch.tensor([1.0, 2.0]).half()
-    assert array.tolist() == [[0, 0], [1, 2], [0, 0]] and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("rows", "inside"), [(16, True), (17, False)])

@@ -56,13 +56,6 @@ def test_equal_weights_are_none_and_zeros_leave_no_edge():
     assert EdgeGates.of(rows, torch.zeros(4)).gates.tolist() == [0.0] * 4
 
 
-def test_an_edge_that_a_method_adds_has_weight_1():
-    gates = EdgeGates.of(ragged(PATH), WEIGHTS)
-    assert gates.at(ragged([[1, 2], [0], [0]])).tolist() == [1.0, 1.0, 1.0, 1.0]
-    assert gates.at(ragged([[], [2], [1]])).tolist() == [0.25, 0.25]
-    assert gates.at(ragged([[2], [], [0]])).tolist() == [1.0, 1.0]
-
-
 @pytest.fixture(scope="module")
 def client(tiny, run_config, tmp_path_factory):
     """A function that opens the tiny graph with these weights as a client."""

@@ -7,7 +7,6 @@ from support.builders import random_csr, rows_of
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
-from dance_flwr.nn.hops import Hops
 
 
 @pytest.fixture
@@ -24,20 +23,6 @@ def test_surroundings_are_rows_of_the_operator(graph, kind):
     found[:, ball.nodes] = step.to_dense()
     torch.testing.assert_close(found, whole[asked])
     assert graph.operator(kind) is graph.operator(kind)
-
-
-def test_hops_are_kept_per_fan_out(graph):
-    assert graph.hops() is graph.hops(0) and graph.hops(2) is graph.hops(2)
-    few, every = graph.hops(2), Hops(graph.rows)
-    nodes = torch.arange(20)
-    assert int(few.one(nodes).ptr.diff().max()) == 2
-    assert torch.equal(graph.hops().two(nodes).index, every.two(nodes).index)
-
-
-def test_edges_are_both_directions(graph):
-    rows, cols = graph.edges()
-    pairs = set(zip(rows.tolist(), cols.tolist(), strict=True))
-    assert pairs == {(b, a) for a, b in pairs} and len(pairs) == rows.numel() > 0
 
 
 @pytest.mark.parametrize("core", [[], [4], [11, 3, 7, 2, 19]])

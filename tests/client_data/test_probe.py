@@ -40,12 +40,6 @@ def test_another_reading_is_elected_only_beyond_chance(votes, expected, monkeypa
     assert elect(ASKED, votes) == candidates[expected]
 
 
-def test_votes_that_are_chance_at_each_client_are_none_in_their_sum():
-    each = [0, 0, 4, 2]
-    assert elect(ONE, each).text_pooling == "attention"
-    assert elect(ONE, [5 * n for n in each]).text_pooling == "agreement"
-
-
 def test_the_paper_s_reading_is_the_first():
     pairs = [(reading.text_pooling, reading.edge_gates) for reading in readings(ASKED)]
     assert pairs == [(text, gate) for gate in ("none", "agreement") for text in PAIR]
@@ -138,15 +132,6 @@ def test_test_labels_change_no_hit(open_client):
     validated = torch.nonzero(data.split == VAL).flatten()
     other.labels[validated] = (other.labels[validated] + 1) % len(data.card.class_names)
     assert not torch.equal(hits_of(data), hits_of(other))
-
-
-def test_a_client_without_validation_nodes_has_no_vote(open_client):
-    data = open_client(ReadingConfig())
-    data.split[data.split == VAL] = TEST
-    nodes = probe.probe_nodes(data.labels, data.split, len(data.card.class_names), 0)
-    path = data.folder / "derived" / "x.json"
-    read = data.table.nodes, data.training_graph
-    assert probe.counted_votes(ASKED, nodes, lambda reading: read, path) == [0] * 8
 
 
 def test_random_edges_let_the_probe_gate_them():

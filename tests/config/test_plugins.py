@@ -11,7 +11,7 @@ from support.project import PROJECT
 
 from dance_flwr.config import plugins
 from dance_flwr.config.options import Section, option
-from dance_flwr.config.plugins import METHODS, Registry, resolve
+from dance_flwr.config.plugins import METHODS, Registry
 from dance_flwr.config.tree import section_types
 from dance_flwr.errors import UserError
 
@@ -62,14 +62,6 @@ def test_names_are_those_of_this_package_then_the_others_sorted(install):
     assert "a-toy" in registry and "z-own" in registry and "c-toy" not in registry
 
 
-def test_a_module_is_imported_when_its_plug_in_is_used(install):
-    install({"a-toy": "toy_lazy:TOY"}, toy_lazy="TOY = 'made'\n")
-    registry = Registry(GROUP, "toy")
-    assert "a-toy" in registry and registry.names() == ("a-toy",)
-    assert "toy_lazy" not in sys.modules
-    assert registry.get("a-toy") == "made" and "toy_lazy" in sys.modules
-
-
 def test_an_unknown_name_lists_the_choices(install):
     install({"a-toy": "toy_a:A"})
     registry = Registry(GROUP, "toy", {"own": "m:X"})
@@ -105,24 +97,6 @@ def test_a_plug_in_that_cannot_be_imported_is_named(install, text, reason):
     message = refused(Registry(GROUP, "toy").get, "a-toy")
     assert message.startswith("toy 'a-toy': expected to import module 'toy_broken', found ")
     assert reason in message
-
-
-def test_a_missing_attribute_is_named(install):
-    install({"a-toy": "toy_bare:TOY"}, toy_bare="")
-    message = refused(Registry(GROUP, "toy").get, "a-toy")
-    assert message.startswith("toy 'a-toy': expected 'TOY' in module 'toy_bare', found none")
-
-
-def test_what_a_plug_in_tells_the_user_is_not_changed(install):
-    text = "from dance_flwr.errors import UserError\nraise UserError('expected x, found y')\n"
-    install({"a-toy": "toy_user:TOY"}, toy_user=text)
-    assert refused(Registry(GROUP, "toy").get, "a-toy") == "expected x, found y"
-
-
-def test_resolve_names_what_it_looks_for():
-    assert resolve("json:dumps", "function").__name__ == "dumps" and resolve(len, "x") is len
-    assert refused(resolve, "json:", "function 'x'").startswith("function 'x': expected ''")
-    assert refused(resolve, "", "function 'x'").startswith("function 'x': expected to import")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from dance_flwr.config.options import Section, choices_of, leaves_of, option
+from dance_flwr.config.options import Section, option
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import RunConfig, flat_fields, flatten, parse, section_types
 from dance_flwr.dance.config import PAPER, DanceConfig
@@ -52,25 +52,11 @@ def problems(values):
     return error.value.problems
 
 
-def test_of_returns_the_section_of_a_run():
-    config = parse({"dance.mix": 0.25})
-    assert type(DanceConfig.of(config)) is DanceConfig and DanceConfig.of(config).mix == 0.25
-    assert DanceConfig.of(DEFAULT) == DanceConfig()
-
-
 def test_of_names_a_missing_section():
     with pytest.raises(LookupError, match=r"expected section 'toy' .* found dance, "):
         ToySection.of(DEFAULT)
     with pytest.raises(LookupError, match=r"expected section 'dance' .* found none"):
         DanceConfig.of(replace(DEFAULT, sections=()))
-
-
-def test_leaves_are_the_declared_fields_in_order():
-    leaves = leaves_of(ToySection)
-    assert list(leaves) == ["toy.low", "toy.high", "toy.kind"]
-    assert [item.default for item in leaves.values()] == [1, 5, "near"]
-    assert choices_of(leaves["toy.kind"]) == ("near", "far")
-    assert choices_of(leaves["toy.low"]) == ()
 
 
 def test_a_section_that_two_methods_share_counts_once(toy):
@@ -91,12 +77,6 @@ def test_keys_of_a_plug_in_are_parsed_checked_and_flattened(toy):
         "toy.kind: expected one of near, far, found 'side'",
     ]
     assert problems({"toy.lwo": 1}) == ["unknown key 'toy.lwo': did you mean 'toy.low'?"]
-
-
-def test_keys_of_a_section_are_checked_against_each_other(toy):
-    assert problems({"toy.low": 7}) == ["toy.low: expected < toy.high, found 7"]
-    assert len(problems({"toy.low": 7, "dance.hop2-budget": 9})) == 2
-    assert DanceConfig().problems() == [] and Section().problems() == []
 
 
 def test_paper_fixes_the_values_of_every_section(toy):

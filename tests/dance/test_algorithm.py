@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -15,7 +14,6 @@ from dance_flwr.dance.plan import Condensation, Plan
 from dance_flwr.dance.queue import Queue
 from dance_flwr.dance.state import (
     CONDENSATION,
-    PLAN,
     ClientState,
     RunFolder,
     read_stored,
@@ -183,14 +181,3 @@ def test_files_that_no_state_needs_are_removed(data, run_config):
         names = sorted(path.name for path in RunFolder(data.folder, "run").folder.glob("plan-*"))
         seen.append([int(name[5:10]) for name in names])
     assert seen == [[1], [1], [1, 3], [1, 3], [3, 5], [3, 5]]
-
-
-def test_a_plan_is_what_its_file_holds(data, run_config):
-    """Weights, contexts and edges survive a file bit by bit."""
-    client = Client(data, run_config(dance_text_refresh_every=3, **KEYS))
-    train(client, [1])
-    path = RunFolder(data.folder, "run").latest(PLAN)
-    read = read_stored(path, Plan, CPU).arrays()
-    with np.load(path) as file:
-        assert read.keys() == {*file.files}
-        assert all(np.array_equal(file[name], read[name]) for name in read)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import coverage as oracle
-from support.builders import lists, ragged
+from support.builders import lists
 
 from dance_flwr.dance import coverage as module
 from dance_flwr.dance.config import DanceConfig
@@ -82,21 +82,6 @@ def test_similarities_by_hand():
     points = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 0.0]])
     expected = [2**16, 2**15, 0, 2**15]
     assert similarities(points, points[:1]).flatten().tolist() == expected
-
-
-def test_two_groups_have_one_node_each_and_the_mass_of_their_group():
-    """Nodes 0 to 3 point right, 4 and 5 up: of two cores of two nodes each has one of both."""
-    angles = torch.tensor([-0.2, 0.0, 0.1, 0.3, 1.5, 1.6])
-    table = torch.stack([angles.cos(), angles.sin()], dim=1)
-    candidates = Candidates(ragged([range(6)]), torch.tensor([2]), torch.tensor([4]))
-    none = torch.zeros(6, dtype=torch.int64)
-    queue = candidates.queue(*cover(table, candidates, none, torch.Generator()))
-    first, second = queue.core(0), queue.core(1)
-    for core in (first, second):
-        assert [node >= 4 for node in core.tolist()] == [False, True]
-        assert queue.mass_of(core).tolist() == [4.0, 2.0]
-    assert not set(first.tolist()) & set(second.tolist())
-    assert queue.core(2).tolist() == first.tolist()
 
 
 classes = st.lists(st.integers(0, 12), min_size=1, max_size=4)

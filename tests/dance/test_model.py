@@ -88,17 +88,6 @@ def test_both_queries_in_one_product_are_the_two(kind):
     torch.testing.assert_close(chunk, model.chunk_queries(g))
 
 
-def test_reading_by_the_backbone_costs_no_weight_of_the_width_of_texts():
-    """Beside the backbone, weights are O(h w + w C): none has an entry per column of a text."""
-    parts = {
-        name: p.shape
-        for name, p in build(DanceModel).named_parameters()
-        if not name.startswith("backbone")
-    }
-    assert all(D not in shape for shape in parts.values())
-    assert any(D in p.shape for p in build(PaperModel).parameters())
-
-
 @pytest.mark.parametrize(
     ("keys", "kind"),
     [({}, DanceModel), ({"dance_paper_rules": True}, PaperModel), ({"paper": True}, PaperModel)],

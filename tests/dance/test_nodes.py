@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import nodes as oracle
-from support.builders import lists, split
+from support.builders import lists
 
 from dance_flwr.dance import nodes as module
 from dance_flwr.dance.config import DanceConfig
@@ -17,7 +17,6 @@ from dance_flwr.dance.nodes import (
     condense_nodes,
     core_budget,
     node_budget,
-    prototype_scores,
     pseudo_labels,
     rounds_per_condensation,
 )
@@ -200,16 +199,6 @@ def test_cores_of_a_queue_are_those_of_the_loops(queue, turns):
     assert queue.times(turns).tolist() == counted
 
 
-@given(queue=queues())
-def test_successive_cores_cover_a_class_before_they_repeat(queue):
-    """After t cores a class's nodes were in floor(t K_c / m_c) or one more; so all of them were in
-    one before any is in a second.
-    """
-    for turns in range(1, 12):
-        for times in split(queue.times(turns), queue.ptr):
-            assert not times or max(times) - min(times) <= 1
-
-
 @pytest.mark.parametrize("rule", ["label-aware", "random"])
 def test_cores_move_under_the_coverage_penalty_alone(rule):
     """Six nodes of one class, two per core: three cores take every node once. Without the penalty
@@ -292,14 +281,3 @@ def test_with_enough_labels_a_queue_holds_labelled_nodes_alone():
 def test_a_large_core_is_condensed_once_it_was_trained_through(nodes, ratio, most, every, expected):
     """8000 nodes in batches of 512 are 15.6 rounds, 80,000 are 156.25; never stays never."""
     assert rounds_per_condensation(nodes, ratio, most, every) == expected
-
-
-def test_prototype_score_is_the_best_cosine_of_the_own_class():
-    """(3, 4) against (1, 0) and (0, 2): cosines 0.6 and 0.8. Class 1 has one prototype, (0, -1), at
-    cosine -0.8.
-    """
-    centroids = torch.tensor([[[1.0, 0.0], [0.0, 2.0]], [[0.0, -1.0], [float("nan")] * 2]])
-    points = torch.tensor([[3.0, 4.0], [3.0, 4.0]])
-    assert prototype_scores(points, torch.tensor([0, 1]), centroids).tolist() == pytest.approx(
-        [0.8, -0.8]
-    )

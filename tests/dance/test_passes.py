@@ -122,27 +122,3 @@ def test_predictions_of_some_nodes_are_those_of_all(dance, run_config, views, pa
         assert some.keys() == everyone.keys()
         for name, probs in some.items():
             torch.testing.assert_close(probs, everyone[name][nodes], atol=1e-5, rtol=0)
-
-
-def test_another_difficulty_preselects_other_evidence(dance, run_config):
-    data, settings = (
-        dance.data(0),
-        replace(DanceConfig.of(dance.config), views="fused", hop2_pool=2),
-    )
-    model, nodes = model_of(run_config), torch.arange(dance.data(0).num_nodes)
-    client = client_of(model, data, settings)
-    given = plain_pass_in_blocks(client).difficulty
-    found = [predict_nodes(client, nodes, difficulty)["deployed"] for difficulty in (given, -given)]
-    assert not torch.allclose(*found)
-
-
-def test_a_plain_view_needs_no_pass_over_all_nodes(dance, run_config, monkeypatch):
-    from dance_flwr.dance import inference
-
-    data, settings = dance.data(0), replace(DanceConfig.of(dance.config), views="plain")
-    monkeypatch.setattr(inference, "plain_pass_in_blocks", lambda *_: 1 / 0)
-    model, nodes = model_of(run_config), torch.tensor([1, 0])
-    client = client_of(model, data, settings)
-    found = predict_nodes(client, nodes)["deployed"]
-    hidden = plain_pass(client).hidden[nodes]
-    torch.testing.assert_close(found, model.graph_logits(hidden).softmax(1))

@@ -60,19 +60,6 @@ def test_the_edges_do_not_depend_on_the_scale_of_the_features():
     assert edges_of(x * torch.linspace(0.1, 9, len(x))[:, None], t, classes) == edges
 
 
-def test_edges_at_the_stop_are_those_of_the_minimum():
-    x, t, classes = clustered(4)
-    converged = edges_of(x, t, classes, inner_iterations=4000, inner_tolerance=0.0)
-    at = [changed(converged, edges_of(x, t, classes, inner_tolerance=gap)) for gap in (0.1, 1e-3)]
-    assert at[1] < 0.05 < at[0]
-
-
-def test_no_edge_is_left_from_2_alpha_on():
-    """|<x_i, x_j>| and S are at most 1, so 2 alpha |<x_i, x_j>| <= 2 alpha <= beta + 1 - S_ij."""
-    x, t, classes = clustered(5)
-    assert edges_of(x, t, classes, alpha=4.0, beta=8.0) == set()
-
-
 def test_nodes_that_are_the_same_and_nodes_without_features():
     """Nodes 0 to 2 are the same and 5 has no features. Node 0 takes 2 alpha z = 2 alpha - (beta + 1
     - S) from the others together: with S = 0, z = (8 - 4) / 8. Zero features explain nothing and

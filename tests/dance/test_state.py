@@ -20,7 +20,6 @@ from dance_flwr.dance.state import (
     CONDENSATION,
     PLAN,
     STATIC,
-    ClientState,
     RunFolder,
     due,
 )
@@ -110,15 +109,6 @@ def test_a_state_names_the_files_of_its_round(data, run_config, every):
     assert folder.load(CPU, before=1).round == 0
 
 
-def test_a_state_is_what_was_saved(tmp_path):
-    folder = RunFolder(tmp_path, "run")
-    state = ClientState(round=7, before=5, text_round=3, turn=4, moves=True, core=torch.arange(3))
-    folder.save(state)
-    saved = vars(folder.load(CPU))
-    assert torch.equal(saved["core"], state.core)
-    assert saved | {"core": None} == vars(state) | {"core": None}
-
-
 def test_what_has_an_entry_per_node_is_written_at_a_condensation_only(data, run_config):
     config, folder = run_config(**KEYS), RunFolder(data.folder, "run")
     train(data, config, 1)
@@ -151,16 +141,6 @@ def test_a_validation_reads_its_evidence_once_and_no_state(data, run_config, mon
     monkeypatch.setattr(module, "read_npz", lambda path: names.append(path.name) or read_npz(path))
     first, second = (predict(data, config, nodes, 1) for _ in range(2))
     assert names == ["validation-00001.npz"] and equal(first, second)
-
-
-def test_a_state_in_memory_is_not_that_of_its_callers(data):
-    folder = RunFolder(data.folder, "run", data.cached)
-    state = ClientState(round=1, turn=2)
-    folder.save(state)
-    for other in (state, folder.load(CPU), folder.load(CPU)):
-        other.turn, other.core = 9, torch.arange(4)
-        assert (folder.load(CPU).turn, folder.load(CPU).core.numel()) == (2, 0)
-    assert RunFolder(data.folder, "run").load(CPU).turn == 2
 
 
 @pytest.mark.parametrize("name", ["state.npz", "plan-00001.npz"])

@@ -9,22 +9,19 @@ import torch
 from hypothesis import example, given
 from oracles import evidence as oracle
 from support.builders import (
-    ATTENTION_DIM,
     SHAPE,
     Client,
     clients,
     lists,
     make_client,
     ragged,
-    reader_of,
     split,
 )
 
-from dance_flwr.client_data.text_table import TextTable, pool_chunks
+from dance_flwr.client_data.text_table import pool_chunks
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.dance.text import (
-    condense_text,
     hop_candidates,
     weigh_chunks,
 )
@@ -168,35 +165,3 @@ def test_evidence_of_a_node_does_not_depend_on_who_is_asked_beside_it(client):
             client.texts(client.select())[1][0], together[row], atol=1e-9, rtol=0
         )
     client.nodes = everyone
-
-
-@pytest.mark.parametrize("leaves", [64, 65, 130])
-def test_a_hub_can_be_asked_for_together_with_isolated_nodes(leaves):
-    """Node 0 has many neighbours, the last node none; nobody asked for has a few."""
-    n = leaves + 2
-    hops = Hops(ragged([[*range(1, leaves + 1)], *[[0]] * leaves, []]))
-    table = TextTable.from_chunks(torch.eye(12)[torch.arange(n) % 12], torch.arange(n + 1))
-    model, config = DanceModel(SHAPE, "gcn", 0.0, attention_dim=ATTENTION_DIM), DanceConfig()
-    hidden, nodes = (
-        torch.randn(n, 6, generator=torch.Generator().manual_seed(0)),
-        torch.tensor([0, n - 1]),
-    )
-    reader = reader_of(model, table, hops, config)
-    selection = condense_text(reader, nodes, hidden[nodes], torch.zeros(n))
-    assert [len(row) for row in lists(selection.hops[1])] == [leaves, 0]
-    torch.testing.assert_close(selection.gates[1].sum(), torch.tensor(1.0))
-    assert lists(selection.chunks)[1] == [n - 1]
-
-
-def test_a_bank_in_half_precision_gives_the_evidence_of_full_precision():
-    client = make_client(7, 20, 0.2, 1.0, DanceConfig())
-    whole, _ = client.texts(client.select())
-    half = client.table.chunks.half()
-    client.table = TextTable(half, client.table.chunks_of, client.table.nodes)
-    text, _ = client.texts(client.select())
-    assert text.dtype == torch.float64
-    torch.testing.assert_close(text, whole, atol=2e-3, rtol=0)
-    pooled = TextTable.from_chunks(half, client.table.chunks_of.ptr)
-    assert pooled.nodes.dtype == torch.float32
-    torch.testing.assert_close(pooled.nodes.double(), client.table.nodes, atol=2e-3, rtol=0)
-    assert pooled.node_of_chunk.tolist() == client.table.chunks_of.rows().tolist()

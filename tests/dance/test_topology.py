@@ -113,21 +113,6 @@ def test_candidates_in_the_class_are_those_of_the_loops(seed, size, most, num_cl
     )
 
 
-def test_a_class_larger_than_a_group_is_cut_into_similar_nodes():
-    """700 nodes of one class along a line: six groups, none above 128, each of neighbours."""
-    rng = np.random.default_rng(3)
-    line = torch.tensor(rng.permutation(700)).double()
-    x = torch.stack([10 * line, 0.01 * torch.tensor(rng.standard_normal(700))], dim=1)
-    order, (member, inside) = (
-        module._by_class_and_direction(x, torch.zeros(700, dtype=torch.int64)),
-        module._groups(torch.zeros(700, dtype=torch.int64)),
-    )
-    assert inside.sum(1).tolist() in ([116, 117, 117, 116, 117, 117], [117, 116] * 3)
-    for places, mask in zip(member, inside, strict=True):
-        along = line[order[places[mask]]]
-        assert int(along.max() - along.min()) == int(mask.sum()) - 1
-
-
 @pytest.mark.parametrize("num_classes", [1, 7])
 def test_search_in_classes_makes_nothing_of_size_k_squared(num_classes):
     size, width = 4000, 16

@@ -65,12 +65,3 @@ def test_the_prior_is_read_at_every_head_and_uploaded_by_none(run):
         torch.testing.assert_close(
             model.text_logits(model.read(text)), (model.head_text.bias + expected).expand(2, -1)
         )
-
-
-def test_shares_of_classes_are_counts_plus_one(run):
-    data = run(method="dance", rounds=1).data(0)
-    labels = data.labels[(data.split == 1) & (data.labels >= 0)].tolist()
-    classes = len(data.card.class_names)
-    counts = [labels.count(c) + 1 for c in range(classes)]
-    expected = torch.tensor(counts) / (len(labels) + classes)
-    torch.testing.assert_close(data.log_class_shares.exp(), expected)

@@ -10,7 +10,7 @@ from support.graphs import text_graph
 
 from dance_flwr.data import checks
 from dance_flwr.data.graphs.folder import write_folder
-from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
+from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
 from dance_flwr.data.institution import make_folder
 from dance_flwr.data.prepare import WARNING, prepare
 from dance_flwr.data.text.encoder_files import DEFAULT_ENCODER, TOKENIZER, find_folder
@@ -134,18 +134,6 @@ def test_a_text_in_another_language_is_warned_of_both_times(run_config, tmp_path
 def test_an_encoder_reads_the_languages_that_it_has_words_of(text, warned):
     line = checks.unread_texts([text], find_folder(DEFAULT_ENCODER) / TOKENIZER)
     assert bool(line) == warned and ("encoder" in line) == warned
-
-
-def test_half_a_character_is_no_error_of_the_check():
-    assert not checks.unread_texts(
-        ["the half \ud800 of it"], find_folder(DEFAULT_ENCODER) / TOKENIZER
-    )
-
-
-def test_labelled_nodes_are_counted_by_class_and_split():
-    labels, split = np.array([0, 0, 1, -1, 2]), np.array([TRAIN, TEST, VAL, NO_SPLIT, NO_SPLIT])
-    counts = checks.class_splits(labels, split.astype(np.uint8), 4)
-    assert counts.tolist() == [[0, 1, 0, 1], [0, 0, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
 
 
 def test_the_limits_are_those_of_the_wire():

@@ -81,9 +81,3 @@ def test_what_is_found_needs_neither_the_graph_nor_a_lock(tiny, run_config, tmp_
     with monkeypatch.context() as patch, FileLock(folder.parent / f".{folder.name}.lock"):
         patch.setattr("dance_flwr.data.prepare.load_graph", pytest.fail)
         assert prepare(config).folder == folder
-
-
-def test_without_outside_nothing_is_said(with_sites, run_config):
-    said: list[str] = []
-    prepare(run_config(data=str(with_sites), partition="by-column", clients=3), said.append)
-    assert said and not any("take no part" in line for line in said)

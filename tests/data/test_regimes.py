@@ -92,21 +92,6 @@ def test_chunks_are_those_of_the_bank_and_spans_reproduce_them(sites, run_config
         verify_sources(mixed)
 
 
-def test_nothing_is_encoded_for_a_mixture(run_config):
-    prepare(run_config())
-    stats = prepare(run_config(foreign_text_ratio=0.75, seed=0)).encoded
-    assert stats.chunks_encoded == 0 and stats.texts_total == 72
-
-
-def test_foreign_text_crosses_clients(sites):
-    """Chunks are drawn from the whole federation: not all are of the client's own nodes."""
-    plain, mixed = sites
-    held = {row.tobytes() for row in plain[0].chunk_sha256}
-    foreign = mixed[0].chunk_sha256[foreign_chunks(mixed[0].folder)]
-    inside = np.mean([row.tobytes() in held for row in foreign])
-    assert 0.1 < inside < 0.7  # a third of the nodes
-
-
 def test_random_edges_are_in_the_tables_and_in_the_arrays(sites):
     for number, (plain, noisy) in enumerate(zip(*sites, strict=True)):
         rows = json.loads((noisy.folder.parent / "manifest.json").read_text())["clients"]
@@ -147,13 +132,6 @@ def test_mixed_texts_are_not_encoded_again(sites, run_config, tmp_path):
     shutil.copytree(sites[1][0].folder, copy, ignore=shutil.ignore_patterns("runs"))
     with pytest.raises(DataError, match="found texts mixed with foreign chunks"):
         encode_client(copy, text_bank(run_config()))
-
-
-def test_a_run_on_a_regime(run):
-    finished = run(method="fedavg-full", **REGIME)
-    assert 0 <= finished.result["test_accuracy"] <= 1
-    assert finished.result["config"]["foreign-text-ratio"] == 0.5
-    assert "-labels4-foreign0.5-edges0.5-" in finished.partition.name
 
 
 def test_evidence_of_mixed_texts_can_be_verified(run):

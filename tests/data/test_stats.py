@@ -38,21 +38,6 @@ def test_counts_by_hand(folders):
     assert both["characters"]["524288"] == 1
 
 
-def test_tables_of_other_tools_are_counted_as_a_run_reads_them(tmp_path, cli):
-    (tmp_path / "nodes.csv").write_text("id,text,label\na,hello,x\nb,world,y\nc,again,x\n")
-    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
-    assert stats_of(tmp_path)["classes"] == {"x": 2, "y": 1}
-    assert cli("stats", tmp_path).out.splitlines() == lines_of(summed([tmp_path]))
-
-
-def test_a_name_is_that_of_a_graph_unless_a_folder_has_it(folders, cli, monkeypatch):
-    monkeypatch.chdir(folders[0].parent)
-    folders[0].rename("pydocs")
-    assert cli("stats", "pydocs").out.startswith("sizes       folders: 1, nodes: 4,")
-    monkeypatch.chdir("pydocs")
-    assert cli("stats", "pydocs").out.startswith("sizes       folders: 1, nodes: 1,764,")
-
-
 def test_files_of_institutions_add_up_to_the_same(folders, cli):
     for folder in folders:
         assert cli("stats", folder, "--out", f"{folder}.json").code == 0

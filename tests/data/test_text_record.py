@@ -1,7 +1,5 @@
 """Texts of record: where texts of edges stand in those of nodes, and what is chunked and stored."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -47,11 +45,6 @@ def test_a_record_by_hand():
     assert spans.others_in(0, 0, 4) == [] and spans.others_in(0, 6, 27) == [2, 1]
     assert spans.others_in(0, 11, 13) == [] and spans.others_in(0, 20, 24) == [1, 2]
     assert spans.others_in(5, 0, 9) == [] and spans.first_start(2) == 9
-
-
-def test_without_texts_of_edges_a_record_is_the_texts():
-    record = TextRecord.of(["a", ""], None)
-    assert record.texts == record.encoded == ["a", ""] and record.spans is None
 
 
 @pytest.fixture(scope="module")
@@ -192,14 +185,3 @@ def test_foreign_texts_are_refused_with_texts_of_edges(relations, run_config):
     config = run_config(data=str(relations[0]), foreign_text_ratio=0.5)
     with pytest.raises(DataError, match="expected a graph without texts of edges, found"):
         prepare(config)
-
-
-def test_equal_weights_and_no_texts_change_no_other_file(tiny, run_config, tmp_path):
-    graph = read_folder(tiny)
-    ones = replace(graph, weights=np.full(len(graph.indices), 0.3, np.float32))
-    for name, each in {"without": graph, "with": ones}.items():
-        write_whole(each, run_config(), tmp_path / name)
-    one, other = (dict(read_card(tmp_path / name).files) for name in ("without", "with"))
-    assert other.pop("arrays/weights.npy")
-    assert one.pop("edges.parquet") != other.pop("edges.parquet")
-    assert one == other

@@ -32,11 +32,6 @@ def test_every_private_name_is_where_it_was():
     assert moved(flower.PRIVATE) == []
 
 
-def test_a_name_that_moved_is_named():
-    places = {"Code": flower.PRIVATE["Code"], "Gone": "flwr.common:Gone", "Lost": "flwr.lost:Lost"}
-    assert [line.partition(":")[0] for line in moved(places)] == ["Gone", "Lost"]
-
-
 def test_only_a_name_that_is_there_is_replaced(monkeypatch):
     module = import_module("flwr.supernode.runtime.run_clientapp")
     monkeypatch.setattr(module, "install_from_fab", module.install_from_fab)

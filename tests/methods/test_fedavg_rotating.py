@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import plain
-from support.killing import same
 from support.sites import dense, toy_model, toy_site
 
 from dance_flwr.config.tree import parse
@@ -46,15 +45,6 @@ def test_the_nodes_of_a_round_are_the_golden_ones():
     assert supervised_nodes(data, config, 1).tolist() == [2, 4, 10, 16, 18]
 
 
-@pytest.mark.parametrize(
-    ("ratio", "times", "expected"),
-    [(0.1, 1.0, 2), (0.1, 2.25, 5), (0.11, 2.0, 6), (0.05, 0.3, 1), (0.5, 2.25, 10)],
-)
-def test_their_number_is_a_multiple_of_the_budget_rounded_up(ratio, times, expected):
-    config = config_of(condensation_ratio=ratio, rotating__supervised_ratio=times)
-    assert len(supervised_nodes(site_of(range(0, 20, 2), 20), config, 1)) == expected
-
-
 @given(st.sets(st.integers(0, 29), min_size=1), st.integers(0, 9), st.floats(0.1, 4.0))
 def test_they_are_distinct_labelled_training_nodes_and_depend_on_seed_round_client(
     known, seed, times
@@ -65,20 +55,6 @@ def test_they_are_distinct_labelled_training_nodes_and_depend_on_seed_round_clie
     assert set(nodes.tolist()) <= known and len(set(nodes.tolist())) == len(nodes)
     assert len(nodes) == min(len(known), int(np.ceil(np.round(3 * times, 9))))
     assert supervised_nodes(data, config, 4).equal(nodes)
-
-
-def test_the_rounds_cover_every_labelled_node_alike():
-    """5 of 20 in each of 400 rounds: every node is drawn 100 times, give or take 4 deviations."""
-    known = list(range(0, 40, 2))
-    data, config = (
-        site_of(known, 40),
-        config_of(condensation_ratio=0.05, rotating__supervised_ratio=2.5),
-    )
-    counts = torch.zeros(40)
-    for round_ in range(1, 401):
-        counts[supervised_nodes(data, config, round_)] += 1
-    assert (counts[1::2] == 0).all() and counts.sum() == 400 * 5
-    assert (counts[known] - 100).abs().max() < 4 * (400 * 0.25 * 0.75) ** 0.5
 
 
 def test_the_loss_is_that_of_the_nodes_alone_on_the_full_graph():
@@ -122,15 +98,3 @@ def test_with_every_labelled_node_it_is_fedavg(run):
     )
     assert all(every[name].equal(full[name]) for name in full)
     assert not all(some[name].equal(full[name]) for name in full)
-
-
-def test_a_client_without_labels_uploads_what_it_received():
-    model, data = toy_model(), site_of([], 6)
-    start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    report = FedAvgRotating().train(model, data, config_of(), RoundInfo("r", 1, ""))
-    assert report.loss == 0 and all(model.state_dict()[name].equal(start[name]) for name in start)
-
-
-def test_a_run_repeats_with_label_reuse(run):
-    keys = {"method": "fedavg-rotating", "rounds": 2, "label_reuse": True}
-    same(run(**keys), run(**keys))

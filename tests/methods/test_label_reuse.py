@@ -19,12 +19,11 @@ from dance_flwr.config.tree import parse
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.label_reuse import LabelHalves, input_labels
+from dance_flwr.methods.label_reuse import LabelHalves
 from dance_flwr.methods.rotating import FedAvgRotating, supervised_nodes
 from dance_flwr.methods.whole_graph import FedAvgFull
 
 OFFERED = ["fedavg-full", "fedavg-rotating", "local-only"]
-FAST = LabelReuseContract.fast
 N = 12
 LABELS = [v % 3 for v in range(N)]
 
@@ -90,13 +89,6 @@ def test_the_halves_change_with_epoch_round_client_and_seed_and_cover_every_node
         LabelHalves(toy_model(reads_labels=True), data.train_labels, config, 1, 1),
     )
     assert not any(other.split(data.train_labels)[0].sum(1).equal(drawn[0]) for other in others)
-
-
-def test_a_model_that_reads_no_labels_has_every_target():
-    data = site_of()
-    shown, targets = halves_of(data, config_of(), reads=False).split(data.train_labels)
-    assert shown is None and targets is data.train_labels
-    assert input_labels(toy_model(), data.train_labels) is None
 
 
 @pytest.mark.parametrize("trainer", [FedAvgFull, FedAvgRotating])

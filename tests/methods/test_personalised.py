@@ -62,11 +62,6 @@ def test_the_kept_models_give_the_reported_accuracies(local):
     assert local.result["test_accuracy"] == accuracy(hits, total)
 
 
-def test_the_result_says_whose_model_is_scored(local, dance):
-    assert (local.result["evaluation"], local.result["strategy"]) == ("personalised", "local-only")
-    assert (dance.result["evaluation"], dance.result["strategy"]) == ("global", "fedavg")
-
-
 def test_a_client_that_is_not_asked_keeps_its_last_model(run):
     check_kept_models(run, "local-only")
 

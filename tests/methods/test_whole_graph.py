@@ -35,16 +35,6 @@ def test_the_queue_covers_every_labelled_node_before_it_repeats_one(run_config):
     assert {len(batch) for batch in steps} == {4, 5}
 
 
-def test_a_batch_depends_on_seed_client_and_round_only(run_config):
-    def batches(seed=0, client=0, round_=2):
-        config = run_config(seed=seed, local_epochs=2)
-        return torch.cat(epoch_batches(torch.arange(40), 8, config, round_=round_, client=client))
-
-    assert batches().equal(batches())
-    others = (batches(seed=1), batches(client=1), batches(round_=3))
-    assert not any(batches().equal(other) for other in others)
-
-
 @pytest.mark.parametrize("backbone", ["gcn", "gat", "sage", "gin", "sgc"])
 def test_a_batch_of_all_nodes_and_neighbours_trains_as_the_whole_graph(backbone, run_config):
     """Without dropout, whose draws differ, up to rounding."""

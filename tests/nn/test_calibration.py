@@ -77,21 +77,6 @@ def test_a_few_nodes_do_not_change_a_probability(nodes, caplog):
     assert fitted.apply(probs) is probs
 
 
-@pytest.mark.parametrize(("label", "bound"), [(0, "0.125"), (1, "8")])
-def test_a_temperature_at_its_bound_is_a_warning(label, bound, caplog):
-    probs = torch.tensor([[0.6, 0.4]]).expand(200, 2)
-    with caplog.at_level(logging.WARNING, "flwr"):
-        summed(dict.fromkeys(("val", "test"), (probs, torch.full((200,), label))))
-    assert f"the temperature ends at its bound, {bound};" in caplog.text
-
-
-def test_one_confident_error_does_not_decide():
-    probs, labels = drawn(1.0, nodes=2000)
-    worst = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
-    probs, labels = torch.cat([probs, worst]), torch.cat([labels, torch.tensor([1])])
-    assert summed(dict.fromkeys(("val", "test"), (probs, labels))).temperature == 1.0
-
-
 @given(
     rows=st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=1, max_size=5),
     temperature=st.sampled_from(TEMPERATURES),

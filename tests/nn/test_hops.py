@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from oracles.evidence import distances, hop
 from support.builders import lists, ragged, random_csr, rows_of
 
-from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.nn import hops as module
 from dance_flwr.nn.hops import Balls, Hops, contains, max_around, nodes_around
 from dance_flwr.nn.ragged import Ragged
@@ -41,12 +40,6 @@ def test_both_hops_match_breadth_first_search(monkeypatch, most_cached, at_once)
         assert lists(hops.two(rows)) == [hop(*graph, v, 2) for v in nodes]
 
     check()
-
-
-def test_no_rows_asked_for():
-    hops = Hops(ragged([[1], [0]]))
-    none = torch.zeros(0, dtype=torch.int64)
-    assert lists(hops.zero(none)) == lists(hops.one(none)) == lists(hops.two(none)) == []
 
 
 @given(
@@ -112,10 +105,3 @@ def test_balls_are_what_breadth_first_search_reaches(seed, density):
             sorted({u for v in row for u, far in distances(*graph, v).items() if far <= radius})
             for row in starts
         ]
-
-
-def test_max_around_is_exact_on_a_star_of_radius_one_and_counts_walks_beyond():
-    star = rows_of(csr_from_pairs(np.zeros(4, np.int64), np.arange(1, 5), 10))
-    assert max_around(star, 1)[:5].tolist() == [5, 2, 2, 2, 2]
-    assert max_around(star, 2)[:2].tolist() == [9, 6]  # the centre again by four ways
-    assert max_around(star, 9).tolist() == [10, 10, 10, 10, 10, 1, 1, 1, 1, 1]

@@ -73,11 +73,6 @@ def test_the_generator_alone_decides(seed, n, most):
     assert torch.equal(first.nan_to_num(9), cluster(points, classes, 3, most, seed).nan_to_num(9))
 
 
-def test_another_generator_gives_other_prototypes():
-    points, classes = draw(0, 40, 1)
-    assert not torch.equal(cluster(points, classes, 1, 3, 0), cluster(points, classes, 1, 3, 1))
-
-
 @given(seed=st.integers(0, 2**20), size=st.integers(1, 6), scale=st.sampled_from([1.0, 1e-8]))
 def test_a_class_no_larger_than_the_cap_is_its_own_prototypes(seed, size, scale):
     """P_c = |V_c|: seeding takes distinct points however close, and each then is the mean of itself
@@ -90,13 +85,6 @@ def test_a_class_no_larger_than_the_cap_is_its_own_prototypes(seed, size, scale)
     assert gaps.argmin(dim=0).sort().values.tolist() == list(range(size))
 
 
-def test_one_prototype_is_the_mean():
-    points, classes = draw(1, 30, 2)
-    centroids = cluster(points, classes, 2, 1)
-    for c in range(2):
-        torch.testing.assert_close(centroids[c, 0], points[classes == c].mean(0), atol=1e-5, rtol=0)
-
-
 def test_a_mini_batch_prototype_averages_over_all_batches(monkeypatch):
     """Ten batches of 16 points of variance 1: the mean of 160 points errs by 1/160, that of the
     last batch by 1/16.
@@ -107,16 +95,6 @@ def test_a_mini_batch_prototype_averages_over_all_batches(monkeypatch):
         points, classes = draw(seed, 400, 1)
         errors.append((cluster(points, classes, 1, 1, seed)[0, 0] - points.mean(0)).square().mean())
     assert torch.stack(errors).mean() < 1 / 50
-
-
-def test_equal_points_and_one_point_and_no_point():
-    """Class 0 has three equal points, class 1 one point, class 2 none."""
-    points = torch.tensor([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [5.0, 5.0]])
-    centroids = cluster(points, torch.tensor([0, 0, 0, 1]), 3, 2)
-    assert centroids[0].tolist() == [[1, 2], [1, 2]]
-    assert centroids[1, 0].tolist() == [5, 5]
-    assert bool(centroids[1, 1].isnan().all())
-    assert bool(centroids[2].isnan().all())
 
 
 @pytest.mark.parametrize("batch", [4096, 256], ids=["full batch", "mini-batch"])

@@ -85,9 +85,3 @@ def test_problems_that_are_empty_solved_or_degenerate(dtype):
     value, gap = given_.gap(z.T)
     assert gap[:3].tolist() == pytest.approx([0.0] * 3, abs=1e-5)
     assert float(gap.sum()) <= 1.1e-4 * float(value.sum())
-
-
-def test_without_a_tolerance_all_steps_are_made():
-    given_ = problems_of(*draw(0, 2, 3))
-    assert solve_lassos(given_, 37, 0)[1] == 37
-    assert not solve_lassos(given_, 0, 0)[0].any()

@@ -39,11 +39,6 @@ def test_a_client_with_few_nodes_follows_the_federation_and_one_with_many_itself
     assert best_candidate([100 * loss for loss in prefers_own], federation, 1000) == 10
 
 
-def test_equal_losses_leave_the_global_model():
-    assert best_candidate([7] * 11, [7] * 11, 100) == 0
-    assert best_candidate([0] * 11) == 0
-
-
 def test_a_mixture_takes_the_rows_of_its_nodes():
     own, shared = probabilities(3)
     nodes = torch.tensor([4, 1])

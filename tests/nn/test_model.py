@@ -81,17 +81,6 @@ def test_without_labels_nothing_changes(name):
     assert logits[0].equal(plain.graph_logits(plain.backbone(features, graph)))
 
 
-@every_backbone
-def test_a_state_is_loaded_as_torch_loads_it(name):
-    model, other = model_of(name, True), PlainModel(SHAPE, name, 0.0, reads_labels=True)
-    pointers = [tensor.data_ptr() for tensor in other.parameters()]
-    load_state(other, dict(reversed(model.state_dict().items())))
-    for key, tensor in model.state_dict().items():
-        assert torch.equal(other.state_dict()[key], tensor)
-    assert [tensor.data_ptr() for tensor in other.parameters()] == pointers
-    assert all(tensor.requires_grad for tensor in other.parameters())
-
-
 @pytest.mark.parametrize("change", ["missing", "unknown", "broadcast"])
 def test_a_state_of_other_tensors_is_refused(change):
     model = model_of("gcn", False)

@@ -5,7 +5,7 @@ import torch
 from support.card import CARD, Card, on_card
 from torch import Tensor
 
-from dance_flwr.nn.moving import HOST, content, moved
+from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.propagation import csr
 from dance_flwr.nn.sums import sums_at, sums_of_rows
 
@@ -37,16 +37,6 @@ def test_a_structure_of_all_types_moves_there_and_back_in_one_copy_each():
         (values["c"].to_dense(), back["c"].to_dense()),
     ):
         assert one.dtype == other.dtype and torch.equal(one, other)
-
-
-def test_what_is_there_already_is_not_copied():
-    values = (torch.ones(2), [torch.zeros(1)])
-    assert moved(values, HOST) is values
-
-
-def test_the_content_of_a_tensor_is_read_once():
-    tensor = torch.arange(3)
-    assert content(tensor) is content(tensor) and content(tensor) != content(tensor + 1)
 
 
 @pytest.mark.parametrize("width", [(), (3,)])

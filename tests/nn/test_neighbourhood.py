@@ -14,7 +14,6 @@ from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.neighbourhood import around
 from dance_flwr.nn.propagation import edge_weights, operator
-from dance_flwr.nn.ragged import Ragged
 
 WIDTH, HIDDEN = 10, 8
 KINDS = ("gcn", "mean", "sum", "loops")
@@ -71,11 +70,6 @@ def test_weights_by_degree_are_the_entries_of_the_operator(kind, seed, n, densit
     given = torch.ones(len(rows.index)) if gates is None else gates
     expected = operator(kind, rows.rows(), rows.index, given, n).to_dense()
     torch.testing.assert_close(dense, expected)
-
-
-def test_an_unknown_operator_is_an_error():
-    with pytest.raises(ValueError, match="expected operator 'gcn'"):
-        edge_weights("max", torch.arange(3))
 
 
 @pytest.mark.parametrize("graph", ["hub", "no edges", "sparse", "dense"])
@@ -160,12 +154,3 @@ def test_a_sampled_edge_keeps_its_feature():
     assert step.values().tolist() == [1.0] * 5 and nodes.numel() == 5
     summed = ball_of("sum", graph_of("hub"), torch.tensor([0]), 1, 4)[1][0]
     assert summed.values().sum() == 23
-
-
-def test_surroundings_do_not_grow_with_the_degree():
-    """A hub of 100,000 neighbours is read as a node of eight."""
-    n = 100_001
-    index = torch.cat([torch.arange(1, n), torch.zeros(n - 1, dtype=torch.int64)])
-    ptr = torch.cat([torch.tensor([0]), torch.arange(n - 1, 2 * n - 1)])
-    nodes, _ = ball_of("gcn", Ragged(ptr, index), torch.tensor([0]), 2, 8)
-    assert nodes.numel() == 9

@@ -55,20 +55,3 @@ def test_hooks_are_removed_afterwards(model):
     assert not any(hooks_of(model))
     after = gradients(model, data_loss(model))
     assert all(a.equal(b) for a, b in zip(move_after, after, strict=True))
-
-
-def test_hooks_are_removed_after_an_error(model):
-    with pytest.raises(RuntimeError), proximal_term(model, 1.0):
-        raise RuntimeError
-    assert not any(hooks_of(model))
-
-
-def test_nothing_is_done_without_a_weight(model):
-    with proximal_term(model, 0.0):
-        assert not any(hooks_of(model))
-
-
-def test_a_parameter_without_a_gradient_stays_without_one(model):
-    with proximal_term(model, 1.0):
-        model[0](torch.ones(1, 5, dtype=torch.float64)).sum().backward()
-    assert model[2].weight.grad is None

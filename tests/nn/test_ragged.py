@@ -51,11 +51,6 @@ def test_keep_drops_entries_and_never_rows(table):
     assert lists(kept) == [[entry for entry in row if entry % 2 == 0] for row in table]
 
 
-@given(table=tables)
-def test_rows_names_the_row_of_every_entry(table):
-    assert ragged(table).rows().tolist() == [i for i, row in enumerate(table) for _ in row]
-
-
 @given(
     rows=st.lists(
         st.tuples(*[st.lists(st.integers(0, 20), max_size=4)] * 3), min_size=1, max_size=6
@@ -96,15 +91,6 @@ def test_entmax_rows_is_entmax_of_each_row(sizes, scale):
         if end > start:
             alone = entmax_bisect(scores[start:end], alpha=1.5, dim=0, n_iter=80)
             torch.testing.assert_close(probs[start:end], alone, atol=1e-9, rtol=0)
-
-
-@given(sizes=random_sizes(), level=st.floats(-1e4, 1e4))
-def test_entmax_of_equal_scores_is_uniform_at_any_level_in_float32(sizes, level):
-    probs = entmax_rows(torch.full((sum(sizes),), level), ptr_of(sizes))
-    expected = [1 / size for size in sizes for _ in range(size)]
-    torch.testing.assert_close(
-        probs, torch.tensor(expected, dtype=torch.float32), atol=1e-5, rtol=0
-    )
 
 
 @pytest.mark.parametrize("sizes", [[3, 0, 5, 1], [66, 2, 0]])

@@ -62,20 +62,6 @@ def test_sums_are_unbiased_over_every_outcome(size, most, monkeypatch):
     assert sum(estimates) / len(estimates) == pytest.approx(float(values.sum()))
 
 
-def test_a_seed_decides():
-    rows, chosen = rows_of([50, 60]), torch.tensor([1, 0])
-    first, again, other = (sample_rows(rows, chosen, 5, draw(seed)).place for seed in (1, 1, 2))
-    assert torch.equal(first, again) and not torch.equal(first, other)
-
-
-def test_nothing_left_out_consumes_no_randomness():
-    rows, generator = rows_of([3, 0, 2]), draw()
-    before = generator.get_state()
-    sample = sample_rows(rows, torch.tensor([2, 1, 0]), 3, generator)
-    assert torch.equal(generator.get_state(), before)
-    assert sample.place.tolist() == [3, 4, 0, 1, 2] and (sample.weight == 1).all()
-
-
 def test_a_hub_costs_no_more_than_its_sample():
     hub = Ragged(torch.tensor([0, 20_000_000]), torch.zeros(1, dtype=torch.int64).expand(1))
     with LargestTensor() as largest:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from dance_flwr_rivals.condensation.adjacency import PairNetwork, edges, normalise
 from dance_flwr_rivals.condensation.client import (
-    condensed_operator,
     training_quotas,
     validation_accuracy,
 )
@@ -157,12 +156,6 @@ def test_the_pair_network_is_that_of_the_pairs(pairs):
     theirs = torch.autograd.grad((expected * weights).sum(), [nodes, *twin.parameters()])
     for left, right in zip(ours, theirs, strict=True):
         torch.testing.assert_close(left, right, atol=1e-9, rtol=1e-6)
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_one_node_and_two_have_an_adjacency(count):
-    actual = pair_network()(torch.ones(count, 5, dtype=torch.float64))
-    assert torch.isfinite(actual).all() and not actual.diag().any()
 
 
 def test_the_dense_operator_is_the_sparse_one():
@@ -321,14 +314,6 @@ def test_condensed_nodes_beat_as_many_real_ones(blocks):
         induced = Condensed(real.labels[core], real.features[core], dense[core][:, core])
         gains.append(accuracy(matching.snapshot(), blocks, seed) - accuracy(induced, blocks, seed))
     assert np.mean(gains) > 0.1 and min(gains) >= 0, gains
-
-
-def test_a_graph_without_validation_nodes_scores_zero(blocks):
-    real, truth, _ = blocks
-    actual = Matching(real, torch.tensor([1, 1, 1]), CondenseConfig(), draw()).snapshot()
-    none = torch.empty(0, dtype=torch.int64)
-    assert validation_accuracy(actual, ModelShape(12, 4, 3), replace(real, labels=truth), none) == 0
-    assert condensed_operator("mean", actual).shape == (3, 3)
 
 
 # Cache

@@ -6,8 +6,8 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from dance_flwr_rivals.llata.entropy import Items, inner_entropy, tree_entropy
-from dance_flwr_rivals.llata.tree import community_tree, partitions
+from dance_flwr_rivals.llata.entropy import inner_entropy, tree_entropy
+from dance_flwr_rivals.llata.tree import community_tree
 from hypothesis import given
 from hypothesis import strategies as st
 from rival_support import oracle_llata as oracle
@@ -96,27 +96,3 @@ def test_communities_never_span_components_and_isolated_nodes_are_alone():
     assert listed(community_tree(pairs_of(edges), 8, 2)) == [[0, 0, 0, 1, 2, 2, 2, 3]]
     assert listed(community_tree(pairs_of([]), 3, 3)) == [[0, 1, 2], [0, 1, 2]]
     assert listed(community_tree(pairs_of([]), 0, 2)) == [[]]
-
-
-def test_three_hundred_components_and_a_large_client_finish():
-    isolated = community_tree(pairs_of([]), 300, 2)
-    rings = pairs_of([(7 * i + v, 7 * i + (v + 1) % 7) for i in range(300) for v in range(7)])
-    graph = nx.powerlaw_cluster_graph(3000, 3, 0.6, seed=1)
-    many, large = community_tree(rings, 2100, 2), community_tree(pairs_of(graph.edges), 3000, 2)
-    assert isolated.communities == 300 and many.communities >= 300
-    pairs = pairs_of(graph.edges)
-    assert tree_entropy(pairs, 3000, large.parents) < 0.75 * tree_entropy(pairs, 3000, [])
-
-
-def test_the_partitions_of_a_small_component_are_all_of_them():
-    for count, bell in ((2, 2), (3, 5), (4, 15), (5, 52), (6, 203)):
-        rows = {tuple(row) for row in partitions(count).tolist()}
-        assert len(rows) == bell
-        assert all(row[row[item]] == row[item] for row in rows for item in range(count))
-
-
-def test_groups_as_items_keep_volume_and_cut():
-    items = Items.of_nodes(pairs_of([(0, 1), (1, 2), (2, 3), (0, 3), (0, 2)]), 4)
-    above = items.grouped(torch.tensor([0, 0, 1, 1]), 2)
-    assert (above.a.tolist(), above.b.tolist(), above.weight.tolist()) == ([0], [1], [3.0])
-    assert above.volume.tolist() == [5, 5] and above.cut.tolist() == [3, 3]

@@ -15,9 +15,8 @@ from support.project import PROJECT
 from torch_geometric.data import Data
 
 from dance_flwr.config.plugins import DATASETS
-from dance_flwr.data.graphs.catalogue import ARCS, CATALOGUE, RemoteFile
+from dance_flwr.data.graphs.catalogue import ARCS, CATALOGUE
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
-from dance_flwr.data.imports import fetch as fetching
 from dance_flwr.data.imports.fetch import check_files, fetch, read_lock
 from dance_flwr.data.imports.importer import import_graph
 from dance_flwr.data.imports.loading import load_graph
@@ -171,14 +170,6 @@ def test_other_counts_than_the_papers_are_refused_with_both(tmp_path, hub):
         import_graph([tmp_path / "downloads" / "cora" / "cora.pt"], "cora", tmp_path)
 
 
-@pytest.mark.filterwarnings("ignore:.*empty text")
-def test_a_published_graph_without_texts_is_refused(tmp_path, hub, small):
-    small("cora", 4, 4, 2)
-    hub.put("cora.pt", data(raw_texts=[""] * 4))
-    with pytest.raises(DataError, match="only empty ones"):
-        fetch("cora", tmp_path, quiet)
-
-
 def test_without_a_network_one_line_says_what_to_do(tmp_path, small):
     with pytest.raises(DataError) as caught:
         fetch("reddit", tmp_path, quiet)
@@ -271,23 +262,6 @@ def test_wikics_comes_with_official_masks_and_goes_on_where_it_stopped(tmp_path,
     (folder / "data.json").write_text("{}")
     with pytest.raises(DataError, match="official Wiki-CS files"):
         import_graph([folder], "wikics", tmp_path / "third")
-
-
-def test_a_server_that_sends_all_again_is_understood(tmp_path, web, monkeypatch):
-    pages, _ = web
-    place = tmp_path / "f"
-    (tmp_path / "f.part").write_bytes(b"old part")
-    pages["http://x/f"] = (b"whole", None)
-    real = urllib.request.urlopen
-
-    def whole(request, timeout):
-        request.headers.clear()
-        return real(request, timeout)
-
-    monkeypatch.setattr(urllib.request, "urlopen", whole)
-    fetching._from_url(RemoteFile("f", url="http://x/f"), place)
-    assert place.read_bytes() == b"whole"
-    assert not (tmp_path / "f.part").exists()
 
 
 def test_ogbn_arxiv_joins_texts_by_paper(tmp_path, web, small):

@@ -1,7 +1,6 @@
 """Reading and writing graph folders, and finding a graph by name."""
 
 import hashlib
-import json
 import sys
 import types
 
@@ -82,52 +81,6 @@ def test_csv_folder_gives_the_graph_it_describes(folder):
     assert graph.provenance["edges.csv"] == "sha256:" + hashlib.sha256(EDGES.encode()).hexdigest()
 
 
-def test_parquet_and_jsonl_and_csv_agree(folder, tmp_path):
-    expected = read_graph(folder)
-    rows = [
-        {"id": "a", "text": "first", "label": "x", "split": "train"},
-        {"id": "b", "text": "second", "split": "val"},
-        {"id": "c", "text": "third", "label": "y", "split": None},
-        {"id": "d", "text": "fourth", "label": "x", "split": "test"},
-    ]
-    lines = tmp_path / "jsonl"
-    lines.mkdir()
-    (lines / "nodes.jsonl").write_bytes(
-        b"\xef\xbb\xbf" + "\r\n".join(map(json.dumps, rows)).encode()
-    )
-    (lines / "edges.csv").write_text(EDGES)
-    table = tmp_path / "parquet"
-    table.mkdir()
-    pq.write_table(
-        pa.Table.from_pylist(rows, schema=pa.schema([(k, pa.string()) for k in rows[0]])),
-        table / "nodes.parquet",
-    )
-    pq.write_table(
-        pa.table({"source": list("abcda"), "target": list("bacab")}), table / "edges.parquet"
-    )
-    assert same(read_graph(lines), expected)
-    assert same(read_graph(table), expected)
-
-
-def test_integer_ids_match_across_formats(tmp_path):
-    pq.write_table(
-        pa.table({"id": [10, 20], "text": ["t", "u"], "label": [3, 12]}), tmp_path / "nodes.parquet"
-    )
-    (tmp_path / "edges.csv").write_text("source,target\n10,20\n")
-    graph = read_graph(tmp_path)
-    assert graph.ids.tolist() == ["10", "20"]
-    assert graph.num_edges == 1
-    assert graph.class_names == ("12", "3")  # sorted as strings
-    assert graph.labels.tolist() == [1, 0]
-
-
-def test_a_text_longer_than_a_csv_block_is_read(tmp_path):
-    long = "word " * 600_000
-    (tmp_path / "nodes.csv").write_text(f"id,text,label\na,{long},x\nb,short,x\n")
-    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
-    assert len(read_graph(tmp_path).texts[0]) == len(long)
-
-
 def test_empty_and_null_texts_are_kept_with_one_warning(tmp_path):
     table = pa.table({"id": ["a", "b", "c"], "text": ["t", None, ""], "label": ["x", None, ""]})
     pq.write_table(table, tmp_path / "nodes.parquet")
@@ -147,11 +100,6 @@ def test_missing_folder_and_files_are_named(folder, tmp_path):
     assert "edges.parquet, edges.csv" in refusal(folder)
     (folder / "nodes.csv").unlink()
     assert "nodes.parquet, nodes.csv, nodes.jsonl" in refusal(folder)
-
-
-def test_two_tables_of_one_kind_are_ambiguous(folder):
-    (folder / "nodes.jsonl").write_text("{}")
-    assert "found nodes.csv and nodes.jsonl" in refusal(folder)
 
 
 @pytest.mark.parametrize(
@@ -229,13 +177,6 @@ def test_what_is_written_is_read_back(graph, tmp_path_factory):
     assert pq.read_metadata(path / "edges.parquet").num_rows == graph.num_edges
 
 
-def test_writing_stores_null_for_no_label_and_no_split(folder, tmp_path):
-    write_folder(read_graph(folder), tmp_path / "out")
-    table = pq.read_table(tmp_path / "out" / "nodes.parquet")
-    assert table["label"].to_pylist() == ["x", None, "y", "x"]
-    assert table["split"].to_pylist() == ["train", "val", None, "test"]
-
-
 def test_writing_beside_another_format_is_refused(folder):
     with pytest.raises(DataError, match=r"nodes\.csv"):
         write_folder(read_graph(folder), folder)
@@ -293,18 +234,6 @@ def test_load_graph_refuses_a_table_alone(folder):
         load_graph(str(folder / "nodes.csv"))
     with pytest.raises(DataError, match="found a table of edges alone; give the node table"):
         load_graph(str(folder / "edges.csv"))
-
-
-def test_the_site_column_decides_who_holds_a_node(tmp_path):
-    nodes = "id,text,label,site\na,one text,x,north\nb,two texts,y,south\nc,three texts,x,north\n"
-    (tmp_path / "nodes.csv").write_text(nodes)
-    (tmp_path / "edges.csv").write_text("source,target\na,c\na,b\n")
-    graph = read_graph(tmp_path)
-    assert graph.site.tolist() == ["north", "south", "north"]
-    partition = make_partition(graph, PartitionSpec("by-column", 2, 0, 1.0, 0.6, 0.2, 0.2))
-    assert partition.assignment.tolist() == [0, 1, 0]
-    write_folder(graph, tmp_path / "again")
-    assert read_folder(tmp_path / "again").site.tolist() == graph.site.tolist()
 
 
 def test_only_a_partition_by_sites_needs_the_site_of_every_node(tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dance_flwr.data.graphs import docstrings, pydocs
-from dance_flwr.data.graphs.graph import csr_from_pairs, edge_homophily
+from dance_flwr.data.graphs.graph import edge_homophily
 from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.text.chunking import chunk_texts
 from dance_flwr.data.text.encoder import DEFAULT_ENCODER, resolve_encoder
@@ -56,23 +56,6 @@ def test_its_texts_are_encoded_within_a_minute(graph):
     assert not chunks.truncated.any()
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_largest_linked_part_is_kept(seed, monkeypatch):
-    monkeypatch.setattr(pydocs, "MIN_LINKED", 4)
-    draw = np.random.default_rng(seed)
-    areas, pairs = draw.integers(0, 5, 30), draw.integers(0, 30, (25, 2))
-    edges = {(int(a), int(b)) for a, b in pairs if a != b}
-    keep = set(range(30))
-    while True:  # one node at a time
-        linked = {v for a, b in edges if {a, b} <= keep for v in (a, b)}
-        wrong = [v for v in keep if v not in linked or sum(areas[w] == areas[v] for w in keep) < 4]
-        if not wrong:
-            break
-        keep.remove(wrong[0])
-    kept = pydocs._linked(areas, csr_from_pairs(pairs[:, 0], pairs[:, 1], 30))
-    assert set(kept.tolist()) == keep
-
-
 def test_every_kind_of_object_counts_once_under_its_public_name(graph):
     for name, area in [
         ("numpy.add", "numpy"),  # a ufunc
@@ -107,11 +90,6 @@ def test_texts_hold_neither_the_neighbour_lists_nor_the_label(graph):
     assert leaking == []
 
 
-def test_provenance_names_the_versions(graph):
-    assert set(graph.provenance) == {"numpy", "scipy", "scikit-learn", "networkx"}
-    assert graph.provenance["numpy"] == np.__version__
-
-
 def test_stripped_docstrings_are_refused():
     code = "from dance_flwr.data.graphs.pydocs import build\nbuild()"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -120,14 +98,6 @@ def test_stripped_docstrings_are_refused():
     )
     assert done.returncode == 1
     assert "-OO" in done.stderr.splitlines()[-1]
-
-
-def test_a_module_that_cannot_be_imported_is_left_out_and_logged(monkeypatch, caplog):
-    monkeypatch.setitem(sys.modules, "scipy.stats.qmc", None)
-    names = {module.__name__ for module in pydocs._public_modules("scipy")}
-    assert "scipy.stats" in names
-    assert "scipy.stats.qmc" not in names
-    assert "scipy.stats.qmc cannot be imported" in caplog.text
 
 
 def entry(doc: str, name: str = "pkg.area.here") -> pydocs._Entry:
@@ -210,27 +180,8 @@ def test_a_mention_resolves_to_exactly_one_node(mention, node):
     assert pydocs._links(entries) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("short", "short"),
-        ("one\ntwo\nthree", "one\ntwo"),  # whole lines
-        ("one two three four", "one two th"),  # one long line
-        ("1234567890\nmore", "1234567890"),  # the line ends at the limit
-        ("one\n\n\n\n\n\n\n\n\n\nend", "one"),  # no white space at the end
-    ],
-)
-def test_the_beginning_of_a_text(text, kept):
-    assert pydocs.beginning(text, 10) == kept
-
-
 def test_a_graph_prints_counts_and_no_text(graph):
     assert repr(graph) == (
         f"TextGraph({graph.name!r}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
         f"{len(graph.class_names)} classes)"
     )
-
-
-def test_homophily_of_a_graph_without_edges_is_zero(graph):
-    alone = graph.subgraph(np.array([0], np.int64), "one")
-    assert edge_homophily(alone) == 0.0

@@ -113,15 +113,3 @@ def test_what_is_no_such_graph_is_refused(case):
     arguments = {"texts": ["", ""]} | arguments
     with pytest.raises(DataError, match=message):
         TextGraph.from_pyg(data, **arguments)
-
-
-@pytest.mark.parametrize("ids", [[7, 8], np.array([7, 8]), torch.tensor([7, 8]), ("7", "8")])
-def test_ids_may_be_integers(ids):
-    graph = TextGraph.from_pyg(Data(num_nodes=2), ["", ""], ids=ids)
-    assert graph.ids.tolist() == ["7", "8"]
-
-
-def test_a_class_without_a_place_is_refused():
-    graph = TextGraph.from_pyg(Data(num_nodes=1, y=torch.tensor([0])), [""], class_names=["a"])
-    with pytest.raises(DataError, match="found none of 'a'"):
-        graph.to_pyg(class_names=["b"])

@@ -24,7 +24,7 @@ from dance_flwr.data.partition import (
     stratified_split,
     write_manifest,
 )
-from dance_flwr.errors import DataError, UserError
+from dance_flwr.errors import DataError
 
 RATIOS = (0.6, 0.2, 0.2)
 COMMITTED = PROJECT / "partitions"
@@ -88,17 +88,6 @@ def test_a_clique_is_cut_into_chunks():
     assert np.bincount(louvain(graph, 4, 0, 1.0)).tolist() == [8, 8, 7, 7]
 
 
-def test_random_is_balanced_and_follows_the_seed():
-    graph = make_graph(50, [])
-    one, again, other = (
-        make_partition(graph, replace(SPEC, method="random", clients=4, seed=seed)).assignment
-        for seed in (1, 1, 2)
-    )
-    assert sorted(np.bincount(one)) == [12, 12, 13, 13]
-    assert np.array_equal(one, again)
-    assert not np.array_equal(one, other)
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("pairs", [[], [(0, 1), (1, 2)]])
 def test_as_many_clients_as_nodes_and_isolated_nodes(method, pairs):
@@ -126,13 +115,6 @@ def test_bad_settings_are_refused_in_one_line(change, said):
         make_partition(make_graph(7, [(0, 1)]), replace(SPEC, **change))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_an_unknown_partitioner_is_refused_with_the_choices():
-    with pytest.raises(UserError) as caught:
-        make_partition(make_graph(7, [(0, 1)]), replace(SPEC, method="best"))
-    names = "louvain, metis, label-dirichlet, random, by-column"
-    assert str(caught.value) == f"partition: expected one of {names}, found 'best'"
 
 
 @given(
@@ -187,13 +169,6 @@ def test_a_given_split_is_used_as_it_is():
     assert resolve_split(graph, np.zeros(4, np.int64), RATIOS, 0).all()
 
 
-def test_no_labels_at_all_gives_no_split():
-    graph = make_graph(5, [(0, 1)], [-1] * 5, classes=0)
-    partition = make_partition(graph, replace(SPEC, clients=2))
-    assert not partition.split.any()
-    assert manifest(graph, partition)["clients"][0]["nodes_per_class"] == {}
-
-
 def test_manifest_counts_add_up():
     graph = replace(cliques(6, 10), labels=np.array([-1, *(np.arange(59) % 3)], np.int64))
     partition = make_partition(graph, SPEC)
@@ -209,27 +184,6 @@ def test_manifest_counts_add_up():
     assert content["spec"]["method"] == "louvain"
     assert content["provenance"] == {"made": "here"}
     assert json.loads(json.dumps(content)) == content
-
-
-def test_ids_hash_follows_membership_and_order():
-    graph = make_graph(6, [(0, 1), (2, 3), (4, 5)])
-    partition = make_partition(graph, SPEC)
-    renamed = replace(graph, ids=np.array([*graph.ids[:-1], "other"]))
-    before, after = (
-        [client["ids_sha256"] for client in manifest(g, partition)["clients"]]
-        for g in (graph, renamed)
-    )
-    touched = int(partition.assignment[5])
-    assert [k for k in range(3) if before[k] != after[k]] == [touched]
-
-
-def test_manifest_is_read_back(tmp_path):
-    graph = cliques(3, 4)
-    content = manifest(graph, make_partition(graph, SPEC))
-    path = tmp_path / "sub" / "manifest.json"
-    write_manifest(path, content)
-    assert read_manifest(path) == content
-    assert [file.name for file in path.parent.iterdir()] == ["manifest.json"]
 
 
 @pytest.mark.parametrize(
@@ -263,13 +217,6 @@ def test_a_file_that_is_no_manifest_is_refused(tmp_path, text):
     path.write_text(text)
     with pytest.raises(DataError, match="expected"):
         read_manifest(path)
-
-
-def test_there_is_no_client_beyond_the_last():
-    partition = make_partition(make_graph(6, []), SPEC)
-    for k in (-1, 3):
-        with pytest.raises(DataError, match=r"0\.\.2"):
-            client_nodes(partition, k)
 
 
 @pytest.mark.cora

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.partitions import SPEC, cliques, graph_and_clients, make_graph
+from support.partitions import SPEC, graph_and_clients, make_graph
 from support.project import PROJECT
 
 from dance_flwr.config.plugins import PARTITIONERS
-from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
+from dance_flwr.data.graphs.graph import NO_SPLIT
 from dance_flwr.data.partition import (
     client_nodes,
     make_partition,
@@ -63,18 +63,6 @@ def test_a_smaller_alpha_skews_labels_more():
     ]
     assert skews[0] > skews[1] > skews[2]
     assert skews[2] < 0.05
-
-
-def test_dirichlet_spreads_unlabelled_nodes_evenly():
-    graph = make_graph(400, [], [-1] * 400)
-    assert np.bincount(assigned("label-dirichlet", graph, 4, alpha=0.1)).tolist() == [100] * 4
-
-
-@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf")])
-def test_an_impossible_alpha_is_refused(alpha):
-    with pytest.raises(DataError) as caught:
-        assigned("label-dirichlet", make_graph(4, []), 2, alpha=alpha)
-    assert f"found {alpha}" in one_line(caught)
 
 
 def test_a_site_column_decides():
@@ -131,18 +119,6 @@ def test_figures_are_of_the_nodes_that_take_part_and_say_what_is_outside():
     assert reproduce(graph, content).assignment.tolist() == [0, 0, 1, 1, -1, -1]
 
 
-def test_a_split_of_the_data_does_not_reach_nodes_outside():
-    split = np.array([TRAIN, VAL, TEST], np.uint8)
-    graph = replace(make_graph(3, []), site=np.array(["a", "a", "b"]), split=split)
-    partition = make_partition(graph, replace(SPEC, method="by-column", clients=1))
-    assert partition.split.tolist() == [TRAIN, VAL, NO_SPLIT]
-
-
-def test_sites_of_other_nodes_are_refused():
-    with pytest.raises(DataError, match="expected 3 entries of site"):
-        replace(make_graph(3, []), site=np.array(["a"]))
-
-
 def test_a_partitioner_that_leaves_a_client_empty_is_refused(monkeypatch):
     monkeypatch.setitem(
         PARTITIONERS.builtin, "random", lambda graph, spec: np.zeros(graph.num_nodes, np.int64)
@@ -168,19 +144,6 @@ def test_metis_leaves_no_client_empty(case, seed):
     assert assignment.dtype == np.int64
     assert np.bincount(assignment, minlength=clients).min() >= 1
     assert np.array_equal(assignment, assigned("metis", graph, clients, seed))
-
-
-def test_metis_keeps_cliques_whole():
-    pytest.importorskip("pymetis")
-    assignment = assigned("metis", cliques(8, 10), 4)
-    assert np.bincount(assignment).tolist() == [20] * 4
-
-
-def test_a_missing_metis_is_said_in_one_line(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pymetis", None)
-    with pytest.raises(DataError) as caught:
-        assigned("metis", cliques(3, 4), 2)
-    assert "pip install 'dance-flwr[metis]'" in one_line(caught)
 
 
 def test_compiled_louvain_is_as_good_as_networkx():

@@ -36,23 +36,6 @@ def test_exactly_so_many_new_pairs_join_the_old_ones(case, ratio, seed):
     assert len(after - before) == random_edge_count(n, len(before), ratio)
 
 
-def test_neighbours_stay_sorted_and_the_nodes_stay_as_they_are():
-    graph = cliques(6, 10)
-    noisy = with_random_edges(graph, 0.5, 0, 0)
-    for node in range(graph.num_nodes):
-        row = noisy.indices[noisy.indptr[node] : noisy.indptr[node + 1]]
-        assert (np.diff(row) > 0).all()
-    assert noisy.num_edges == graph.num_edges + round(0.5 * graph.num_edges)
-    assert noisy.ids is graph.ids and noisy.labels is graph.labels and noisy.texts is graph.texts
-
-
-def test_a_graph_that_is_complete_or_has_no_edges_gets_none():
-    complete = make_graph(5, combinations(range(5), 2))
-    assert with_random_edges(complete, 2.0, 0, 0) is complete
-    empty = make_graph(5, [])
-    assert with_random_edges(empty, 2.0, 0, 0) is empty
-
-
 def test_the_last_free_pair_is_found_wherever_it_is():
     every = list(combinations(range(7), 2))
     for missing in every:

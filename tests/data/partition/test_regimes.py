@@ -44,20 +44,6 @@ def test_each_class_keeps_so_many_of_its_training_nodes(nodes, per_class, seed):
     assert np.array_equal(kept, keep_labels(split, labels, per_class, seed))
 
 
-def test_few_labels_by_hand():
-    """Class 0 has three training nodes, class 1 one; node 4 is for validation, node 6 unknown."""
-    split = np.array([TRAIN, TRAIN, TRAIN, TRAIN, VAL, TEST, TRAIN], np.uint8)
-    labels = np.array([0, 0, 0, 1, 0, 1, -1])
-    kept = {tuple(keep_labels(split, labels, 1, seed).tolist()) for seed in range(30)}
-    tail = (TRAIN, VAL, TEST, NO_SPLIT)
-    assert kept == {
-        (TRAIN, NO_SPLIT, NO_SPLIT, *tail),
-        (NO_SPLIT, TRAIN, NO_SPLIT, *tail),
-        (NO_SPLIT, NO_SPLIT, TRAIN, *tail),
-    }
-    assert keep_labels(split, labels, 0, 0) is split
-
-
 def test_five_of_the_whole_federation_and_the_same_validation_and_test_nodes():
     graph = cliques(12, 10)
     plain, few, more = (
@@ -71,13 +57,6 @@ def test_five_of_the_whole_federation_and_the_same_validation_and_test_nodes():
     counts = [client["nodes_per_split"] for client in manifest(graph, few)["clients"]]
     assert sum(count["train"] for count in counts) == 15
     assert sum(count["none"] for count in counts) == (plain.split == TRAIN).sum() - 15
-
-
-def test_a_split_of_the_data_is_reduced_too():
-    graph = replace(make_graph(9, [], [0] * 9), split=np.array([1] * 6 + [2, 3, 0], np.uint8))
-    partition = make_partition(graph, replace(RANDOM, labels_per_class=2))
-    assert (partition.split == TRAIN).sum() == 2
-    assert partition.split[6:].tolist() == [VAL, TEST, NO_SPLIT]
 
 
 def test_without_these_settings_manifests_are_those_of_earlier_versions():
@@ -106,14 +85,6 @@ def test_every_regime_has_a_manifest_of_its_own_that_reproduces_it():
         assert again.spec == partition.spec and np.array_equal(again.split, partition.split)
         seen.add(content["sha256"])
     assert len(seen) == 1 + len(CHANGES)
-
-
-def test_names_of_regimes():
-    assert SPEC.regime() == ""
-    names = [replace(SPEC, **change).regime() for change in CHANGES]
-    assert names == ["-labels5", "-foreign0.5", "-edges0.25", "-sites20"]
-    both = {name: value for change in CHANGES for name, value in change.items()}
-    assert replace(SPEC, **both).regime() == "-labels5-foreign0.5-edges0.25-sites20"
 
 
 def test_a_manifest_with_an_unknown_setting_is_refused():

@@ -51,16 +51,6 @@ def test_total_variation_is_the_textbook_one(counts):
         )
 
 
-def test_known_skew():
-    labels = [0, 0, 0, 1, 1, 1, -1, -1]
-    graph = replace(make_graph(8, [], labels, classes=2), site=np.array(list("aaabbbcc")))
-    figures = report(graph, make_partition(graph, replace(SPEC, method="by-column")))
-    assert [row["non_iid"] for row in figures["clients"]] == [0.5, 0.5, None]
-    assert figures["non_iid"] == 0.5
-    assert figures["clients"][0]["label_shares"] == {"c0": 1.0, "c1": 0.0}
-    assert [row["unlabelled"] for row in figures["clients"]] == [0, 0, 2]
-
-
 @pytest.mark.parametrize(
     ("other", "said"),
     [

@@ -110,16 +110,6 @@ def test_gather_equals_direct_encoding(bank, encoder):
     assert bank.gather([]).embeddings.shape == (0, 384)
 
 
-def test_changed_text_misses_and_only_it_is_encoded(bank, count):
-    bank.ensure(TEXTS, progress=False)
-    changed = [TEXTS[0] + "!", *TEXTS[1:]]
-    with pytest.raises(DataError, match="1 are missing; run ensure"):
-        bank.gather(changed)
-    count.clear()
-    assert bank.ensure(changed, progress=False).texts_encoded == 1
-    assert count and all(chunk.startswith(("Paper 0", "It has 0", "Its")) for chunk in count)
-
-
 def test_truncated_texts_are_counted_in_cached_runs_too(bank):
     long = "One two three four five six seven eight nine ten. " * 30
     assert bank.ensure([long, "short"], progress=False).texts_truncated == 1
@@ -196,17 +186,6 @@ def test_meta_names_the_bank_and_a_mismatch_is_refused(bank, encoder):
     (bank.folder / "bank.json").write_text("{")
     with pytest.raises(DataError, match=r"readable bank\.json"):
         reopened(bank, encoder)
-
-
-def test_fingerprint_follows_the_settings(tmp_path, encoder, monkeypatch):
-    prints = {
-        TextBank(tmp_path, encoder, *limits).fingerprint for limits in ((24, 4), (25, 4), (24, 5))
-    }
-    monkeypatch.setattr(module, "CHUNKER_VERSION", 999)
-    prints.add(TextBank(tmp_path, encoder, 24, 4).fingerprint)
-    assert len(prints) == 4
-    with pytest.raises(DataError, match=r"chunk_tokens in 1\.\.254"):
-        TextBank(tmp_path, encoder, 255, 4)
 
 
 def test_a_write_waits_for_the_lock_and_says_so(bank, encoder, capsys):

@@ -116,16 +116,6 @@ def test_splits_at_blank_lines_list_items_quotes_and_cjk():
     assert sentences("Version 3.5 of a.b") == ["Version 3.5 of a.b"]
 
 
-def test_sentences_are_packed_greedily(tokenizer):
-    text = "One two three. Four five six. Seven eight nine."  # 4 tokens each
-    assert parts(text, chunk_texts([text], tokenizer, 8, 9)) == [
-        "One two three. Four five six.",
-        "Seven eight nine.",
-    ]
-    assert parts(text, chunk_texts([text], tokenizer, 12, 9)) == [text]
-    assert chunk_texts([text], tokenizer, 8, 9).tokens.tolist() == [8, 4]
-
-
 def test_long_sentence_is_cut_at_white_space_and_counts_match_the_encoder(tokenizer):
     text = "interpretability of backpropagation " * 40
     chunks = chunk_texts([text], tokenizer, 10, 99)
@@ -134,12 +124,6 @@ def test_long_sentence_is_cut_at_white_space_and_counts_match_the_encoder(tokeni
     assert [
         len(tokenizer(part, add_special_tokens=False)["input_ids"]) for part in cut
     ] == chunks.tokens.tolist()
-
-
-def test_word_without_white_space_is_cut_between_tokens(tokenizer):
-    text = "ab-" * 50
-    chunks = chunk_texts([text], tokenizer, 16, 99)
-    assert "".join(parts(text, chunks)) == text and chunks.tokens.max() == 16
 
 
 def test_max_chunks_leaves_the_rest_out_and_counts_it(tokenizer):
@@ -168,12 +152,6 @@ def test_batching_does_not_change_chunks(tokenizer):
         assert (together.spans[own] == alone.spans).all() and (
             together.tokens[own] == alone.tokens
         ).all()
-
-
-@pytest.mark.parametrize("limits", [(0, 1), (8, 0)])
-def test_limits_below_one_are_refused(tokenizer, limits):
-    with pytest.raises(ValueError, match="max_tokens >= 1"):
-        chunk_texts(["a"], tokenizer, *limits)
 
 
 @settings(max_examples=100)

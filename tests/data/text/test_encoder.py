@@ -1,4 +1,3 @@
-import json
 import shutil
 import subprocess
 import sys
@@ -94,11 +93,6 @@ def test_bfloat16_is_close_to_float32(encoder):
     assert low.fingerprint != encoder.fingerprint
 
 
-def test_auto_is_float32_without_bfloat16(monkeypatch):
-    monkeypatch.setattr(module, "bfloat16_supported", lambda device: False)
-    assert resolve_encoder(DEFAULT_ENCODER).precision == "float32"
-
-
 def test_fingerprint_loads_no_model_and_import_is_cheap():
     code = (
         "import sys; from dance_flwr.data.text import encoder as e;"
@@ -144,18 +138,6 @@ def test_fingerprint_ignores_place_and_readme(copy, tmp_path):
     assert resolve_encoder(str(moved), "float32").fingerprint == before
 
 
-def test_dimension_follows_pooling_and_dense_modules(copy):
-    settings = {"embedding_dimension": 384, "pooling_mode": ["mean", "max"]}
-    (copy / "1_Pooling" / "config.json").write_text(json.dumps(settings))
-    assert resolve_encoder(str(copy), "float32").dim == 768
-    (copy / "modules.json").write_text(
-        json.dumps([{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}])
-    )
-    (copy / "2_Dense").mkdir()
-    (copy / "2_Dense" / "config.json").write_text('{"out_features": 64}')
-    assert resolve_encoder(str(copy), "float32").dim == 64
-
-
 def test_unusable_names_and_folders_are_refused(copy, monkeypatch):
     with pytest.raises(DataError, match="precision"):
         resolve_encoder(DEFAULT_ENCODER, "float16")
@@ -181,14 +163,3 @@ def test_unreachable_hub_is_one_line(monkeypatch):
     with pytest.raises(DataError, match="found ConnectionError; go online") as error:
         resolve_encoder("sentence-transformers/all-MiniLM-L6-v2")
     assert "\n" not in str(error.value)
-
-
-def test_cached_hub_model_needs_no_network(copy, monkeypatch):
-    import huggingface_hub
-
-    calls = []
-    monkeypatch.setattr(
-        huggingface_hub, "snapshot_download", lambda *a, **k: calls.append(k) or str(copy)
-    )
-    assert resolve_encoder("owner/model", "float32").folder == copy
-    assert calls == [{"local_files_only": True}]

@@ -112,36 +112,12 @@ def test_so_many_foreign_chunks_by_hand(ratio, own, foreign):
     assert mixture.share == pytest.approx(foreign / (own + foreign))
 
 
-def test_texts_of_one_chunk_and_an_empty_text():
-    """Two nodes at one half: each gets the other's only chunk, which may be empty."""
-    part = BankSlice(
-        np.eye(2, dtype=np.float16),
-        np.array([[0, 0], [1, 5]], np.int32),
-        np.array([0, 1], np.int32),
-        np.array([0, 1, 2]),
-    )
-    mixture = mix(part.ptr, 0.5, 0)
-    mixed = mixed_texts(["  ", " word"], part, mixture, np.array([0, 1]))
-    for node, text in enumerate(mixed.texts):
-        assert text in ("\n\nword", "word\n\n")
-        spans = mixed.part.spans[2 * node : 2 * node + 2]
-        assert sorted(text[a:b] for a, b in spans.tolist()) == ["", "word"]
-        assert sorted(mixture.rows[2 * node : 2 * node + 2].tolist()) == [0, 1]
-    assert mixed.foreign.sum() == 2
-
-
 def test_the_chunks_of_a_node_are_shuffled():
     _, part = made_up([8] * 50)
     mixture = mix(part.ptr, 0.5, 0)
     place = np.arange(16)
     foreign = mixture.foreign.reshape(50, 16)
     assert np.mean([place[row].mean() for row in foreign]) == pytest.approx(7.5, abs=1)
-
-
-def test_the_seed_decides():
-    _, part = made_up([3, 1, 4, 1, 5, 2, 6, 5])
-    one, again, other = (mix(part.ptr, 0.5, seed).rows.tolist() for seed in (1, 1, 2))
-    assert one == again != other
 
 
 def test_a_single_node_has_no_others():

@@ -12,10 +12,6 @@ from dance_flwr.disk import write_npz
 TOKENS = np.array([5, 7, 11, 13, 17], np.int32)
 
 
-def test_nothing_was_read_in_a_folder_without_notes(tmp_path):
-    assert usage_of([tmp_path], TOKENS) == Usage()
-
-
 @given(st.lists(st.lists(st.integers(0, 4), max_size=9), max_size=5))
 def test_counts_are_those_of_a_loop_over_chunks(tmp_path_factory, rounds):
     folder = tmp_path_factory.mktemp("run")

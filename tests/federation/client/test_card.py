@@ -3,8 +3,7 @@
 from collections import Counter
 
 import pytest
-import torch
-from support.card import CARD, Card, CountingApp
+from support.card import CountingApp
 
 import client_app
 from dance_flwr.dance import passes
@@ -63,18 +62,3 @@ def test_the_card_trains_the_model_of_the_host(run, reference):
     assert finished.result["test_accuracy"] == pytest.approx(plain.result["test_accuracy"], abs=0.1)
     losses = [[row["loss"] for row in f.result["history"]] for f in (finished, plain)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
-
-
-def test_the_counter_counts():
-    """By hand: one copy there, one launch, one number read, one mask, one mixture."""
-    with Card() as card:
-        values = torch.arange(4.0, device=CARD)
-        on_card = torch.zeros(4).to(CARD) + values
-        float(on_card.sum())
-        on_card[on_card > 1]
-        on_card + torch.ones(4)
-        on_card.view(2, 2).T.index_add(0, torch.tensor([0, 1], device=CARD), values.view(2, 2))
-    waits = {where.split()[0]: n for where, n in card.counts.waits.items()}
-    assert waits == {"to": 2, "_local_scalar_dense": 1, "index": 1}
-    assert sum(card.counts.mixed.values()) == 1
-    assert sum(card.counts.unordered.values()) == 1

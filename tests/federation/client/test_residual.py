@@ -58,21 +58,6 @@ def test_a_repeated_round_starts_from_the_same(client, caplog):
     assert warned(caplog) == []
 
 
-@pytest.mark.parametrize("first", [1, 4])
-def test_the_first_round_of_a_client_is_repeated_from_zero(client, first):
-    client.round(first, 0.5)
-    assert client.load(first) == ZERO
-    client.round(first, 0.25)
-    assert client.load(first) == ZERO and client.load(first + 1) == [0.25] * 5
-
-
-def test_killed_between_the_two_names(client, caplog):
-    client.round(1, 0.5)
-    client.round(2, 0.25)
-    (client.folder / RESIDUAL).unlink()
-    assert client.load(2) == [0.5] * 5 and warned(caplog) == []
-
-
 @pytest.mark.parametrize("damage", ["lost", "cut", "other model"])
 def test_a_lost_folder_is_one_warning(client, caplog, damage):
     client.round(1, 0.5)

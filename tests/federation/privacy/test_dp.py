@@ -51,18 +51,6 @@ def length(state, start):
     )
 
 
-def test_clipping_by_hand():
-    start = state(0.0, 0.0, 0.0)
-    clipped, was = clip(state(3.0, 0.0, 4.0), start, 1.0)
-    assert (
-        was
-        and clipped["w"].tolist() == pytest.approx([0.6, 0.0])
-        and float(clipped["scalar"]) == pytest.approx(0.8)
-    )
-    same, was = clip(state(3.0, 0.0, 4.0), start, 5.0)
-    assert not was and same["w"].tolist() == [3.0, 0.0]
-
-
 @given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=3, max_size=6), st.floats(0.01, 10))
 def test_no_update_is_longer_than_the_norm(values, norm):
     start = state(*[0.5] * len(values))
@@ -147,11 +135,6 @@ def test_no_round_beyond_the_budget(sigma, most, epsilon):
     rounds = rounds_within(sigma, 1.0, epsilon, 1e-5, most)
     assert rounds == 0 or epsilon_spent(sigma, 1.0, rounds, 1e-5) <= epsilon * (1 + 1e-6)
     assert rounds == most or epsilon_spent(sigma, 1.0, rounds + 1, 1e-5) > epsilon
-
-
-def test_nothing_is_spent_before_the_first_round_and_everything_without_noise():
-    assert epsilon_spent(1.0, 1.0, 0, 1e-5) == 0.0
-    assert epsilon_spent(0.0, 1.0, 1, 1e-5) == math.inf
 
 
 def test_noise_of_the_fewest_clients_suffices(run_config):

@@ -37,13 +37,6 @@ def test_wide_ones_are_gaussian(sigma):
     assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 0.01
 
 
-def test_the_stream_repeats_and_another_does_not():
-    same = [discrete_gaussian(50, 100, stream(1)) for _ in range(2)]
-    assert np.array_equal(*same)
-    assert not np.array_equal(same[0], discrete_gaussian(50, 100, stream(2)))
-    assert discrete_gaussian(0, 100, stream()).size == 0
-
-
 @pytest.mark.parametrize("sigma", [0, -1, MAX_SIGMA + 1])
 def test_a_sigma_that_integers_cannot_hold_is_refused(sigma):
     with pytest.raises(ValueError, match="expected sigma"):

@@ -81,13 +81,6 @@ def test_towards_zero_no_step_grows():
     assert to_steps(np.array([0.9, -0.9, 0.2]), 4).tolist() == [2, -2, 0]
 
 
-@given(st.integers(1, 4000))
-def test_sums_stay_below_the_modulus(clients):
-    levels = levels_for(clients)
-    assert clients * levels < 2**32 and levels & (levels - 1) == 0
-    assert clients * levels >= 2**30 or clients == 1  # and waste no more than they must
-
-
 @pytest.mark.parametrize("value", [-1, MAX_VALUE + 1])
 def test_integers_that_do_not_fit_are_refused(value):
     with pytest.raises(ValueError, match="2\\^60"):
@@ -148,12 +141,6 @@ def test_an_update_that_would_be_clipped_is_refused(value):
         check_bounded(update, 0.25, 1.0)
 
 
-def test_an_update_at_the_bound_passes():
-    check_bounded(
-        encode_update({"w": torch.tensor([1.0, -1.0])}, {"w": torch.zeros(2)}, 0.3, 1.0), 0.3, 1.0
-    )
-
-
 def test_metrics_come_back_with_their_types():
     metrics = {"loss": 0.25, "num-examples": 7, "val-actual": [1, 2, 3]}
     layout = MetricLayout.of(metrics)
@@ -169,12 +156,6 @@ def test_the_lowest_bits_come_back(numbers, bits):
     data = pack_bits(numbers, bits)
     assert len(data) == 8 + -(-len(numbers) * bits // 8)
     assert unpack_bits(data, bits).tolist() == (numbers & (2**bits - 1)).tolist()
-
-
-@pytest.mark.parametrize("bits", [1, 11, 19, 31])
-def test_more_numbers_than_one_chunk(bits):
-    numbers = np.random.default_rng(bits).integers(0, 2**bits, 2**17 + 13)
-    assert np.array_equal(unpack_bits(pack_bits(numbers, bits), bits), numbers)
 
 
 def test_packed_bits_by_hand():
