@@ -54,10 +54,9 @@ def federate(config: RunConfig) -> State:
     # Louvain communities become clients; each text is encoded once, before round 1.
     folder = prepare(config).folder
     folders = [folder / f"client-{k}" for k in range(config.clients)]
-    # All read texts and edges in the way that the sum of their votes elects.
+    # All read texts and edges in the way that their votes elect.
     votes = [open_client(path, config).reading_votes() for path in folders]
-    sums = [sum(each) for each in zip(*votes, strict=True)]
-    config = with_choice(config, chosen_reading(config, sums))
+    config = with_choice(config, chosen_reading(config, votes))
     clients = [open_client(path, config) for path in folders]
     card = clients[0].data.card
     shape = shape_of(clients[0].data.text_dim, len(card.class_names), config)

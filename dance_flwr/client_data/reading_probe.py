@@ -1,8 +1,8 @@
 """The choice of a federation's reading: votes of its clients' validation nodes, by a linear probe.
 
 Each client counts on how many of its validation nodes every reading is right where the paper's is
-wrong, and the reverse. The sums decide for all clients: models that are averaged read their texts
-and edges alike.
+wrong, and the reverse. The sums decide for all clients, and most of them must gain: models that are
+averaged read their texts and edges alike.
 """
 
 import json
@@ -117,27 +117,33 @@ def _stored_votes(path: Path, size: int) -> list[int] | None:
     return votes if sound and all(type(n) is int and n >= 0 for n in votes) else None
 
 
-def elect(configured: ReadingConfig, votes: Sequence[int]) -> ReadingConfig:
+def elect(configured: ReadingConfig, *votes: Sequence[int]) -> ReadingConfig:
     """Return the reading of a federation: the paper's, unless another one gains beyond chance.
+
+    More clients must gain by it than lose, so that one client does not choose for all.
 
     Parameters
     ----------
-    votes : sum of `counted_votes` over clients; empty = nobody may vote
+    votes : `counted_votes` of every client, none where nobody may vote; or their sum, as of one
 
     Examples
     --------
-    >>> elect(ReadingConfig(text_pooling="probe", edge_gates="none"), [0, 0, 9, 4]).text_pooling
+    >>> asked = ReadingConfig(text_pooling="probe", edge_gates="none")
+    >>> elect(asked, [0, 0, 9, 0]).text_pooling
     'agreement'
+    >>> elect(asked, [0, 0, 9, 0], [0, 0, 1, 2]).text_pooling
+    'attention'
     """
-    candidates = readings(configured)
-    if not votes:
-        return candidates[0]
-    pairs = list(zip(votes[::2], votes[1::2], strict=True))
-    best = max(range(len(pairs)), key=lambda k: pairs[k][0] - pairs[k][1])
-    gained, lost = pairs[best]
+    by_reading = zip(*(zip(own[::2], own[1::2], strict=True) for own in votes), strict=True)
+    best = 0, 0, 0
+    for place, pairs in enumerate(by_reading):
+        if sum((more > less) - (more < less) for more, less in pairs) > 0:
+            gained, lost = map(sum, zip(*pairs, strict=True))
+            best = max(best, (gained - lost, -place, gained + lost))
+    gain, place, differing = best
     # Why (decision 18): of the nodes on which two probes differ, a gain within one standard error,
     # sqrt(gained + lost), is chance, and without evidence the paper's rules hold.
-    return candidates[best if gained - lost > (gained + lost) ** 0.5 else 0]
+    return readings(configured)[-place if gain > differing**0.5 else 0]
 
 
 def chosen_keys(reading: ReadingConfig) -> dict[str, str]:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dance_flwr.nn.mixture import MAX_LOSS, THOUSANDTHS
+from dance_flwr.nn.mixture import MAX_LOSS, THOUSANDTHS, trimmed
 
 LOG = logging.getLogger("flwr")
 # Why a grid (decision 30): a loss at each of these, an eighth to eight in steps of 19 %, is a sum
@@ -42,20 +42,22 @@ class Calibration:
 
     @classmethod
     def fit(
-        cls, losses: Sequence[int], nodes: int, gaps: Sequence[int], test_nodes: int
+        cls, losses: Sequence[Sequence[int]], nodes: int, gaps: Sequence[int], test_nodes: int
     ) -> "Calibration":
         """Return the T with the least loss; log a warning where the nodes do not tell it.
 
-        T = 1 below `MIN_NODES`: the best T of a few nodes is far from that of others.
+        T = 1 below `MIN_NODES`: the best T of a few nodes is far from that of others. Otherwise it
+        is `trimmed` by the best T of each client.
 
         Parameters
         ----------
-        losses, nodes : sum of `temperature_losses` over the clients, and its number of nodes
+        losses, nodes : `temperature_losses` of every client with nodes, or their sum; and the
+            number of nodes
         gaps, test_nodes : sum of `confidence_gaps`, and its number of nodes
 
         Examples
         --------
-        >>> Calibration.fit(range(25, 0, -1), 120, [0] * 375, 0).temperature
+        >>> Calibration.fit([range(25, 0, -1)], 120, [0] * 375, 0).temperature
         8.0
         """
         if not gaps:  # they are withheld
@@ -68,9 +70,13 @@ class Calibration:
                 *(MIN_NODES, nodes),
             )
         elif nodes:
-            # Of equal ones that next to 1, which changes the least.
-            places = range(len(TEMPERATURES))
-            best = min(places, key=lambda place: (losses[place], abs(place - middle)))
+
+            def least(of: Sequence[int]) -> int:
+                # Of equal ones that next to 1, which changes the least.
+                return min(range(len(of)), key=lambda place: (of[place], abs(place - middle)))
+
+            every = [sum(column) for column in zip(*losses, strict=True)]
+            best = trimmed(least(every), list(map(least, losses)))
         if best in (0, len(TEMPERATURES) - 1):
             LOG.warning(
                 "calibration: the temperature ends at its bound, %g; the validation nodes do not "

@@ -72,6 +72,20 @@ def mixture_losses(
     return [int(value) for value in (-THOUSANDTHS * total).round().tolist()]
 
 
+def trimmed(value: int, own: Sequence[int]) -> int:
+    """Return a value within those of the clients without the least and the largest.
+
+    So one of five or more does not choose for all; fewer do not tell who is unusual.
+
+    Examples
+    --------
+    >>> trimmed(9, [1, 2, 2, 3, 40]), trimmed(9, [1, 40])
+    (3, 9)
+    """
+    ordered = sorted(own)
+    return value if len(own) < 5 else min(max(value, ordered[1]), ordered[-2])
+
+
 def best_candidate(losses: Sequence[int], every: Sequence[int] = (), nodes: int = 0) -> int:
     """Return the place of the least loss at the client plus the federation's, as of 100 nodes.
 

@@ -194,9 +194,8 @@ class Recorder:
     def calibrate(self, clients: ClientCounts) -> Calibration:
         """Fit the temperature of the result to the final counts, as for `write`, and return it."""
         val, test = _total(clients, "val"), _total(clients, "test")
-        self._calibration = Calibration.fit(
-            val.calibration, val.total, test.calibration, test.total
-        )
+        own = [each["val"].calibration for each in clients.values() if each["val"].total]
+        self._calibration = Calibration.fit(own, val.total, test.calibration, test.total)
         return self._calibration
 
     def write(self, clients: ClientCounts, context: Mapping[str, Any]) -> dict[str, Any]:

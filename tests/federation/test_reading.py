@@ -1,4 +1,4 @@
-"""All clients of a run read alike: the sum of their votes decides, once."""
+"""All clients of a run read alike: their votes decide, once."""
 
 import pytest
 from support.killing import Killed, asks
@@ -34,18 +34,25 @@ def readings_in(messages):
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_sum_decides_for_every_client(run, votes_of, masked):
     # Alone, only client 0 would read by agreement; the others see nothing beyond chance.
-    votes_of([0, 0, 9, 0], [0, 0, 1, 1], [0, 0, 2, 3])
+    votes_of([0, 0, 9, 0], [0, 0, 1, 1], [0, 0, 2, 1])
     finished = run(method="fedavg-full", clients=3, privacy_secure_aggregation=masked, **KEYS)
     assert readings_in(finished.messages) == {"agreement"}
     assert finished.result["reading"] == {
         "text-pooling": "agreement",
         "edge-gates": "none",
-        "votes": [0, 0, 12, 4],
+        "votes": [0, 0, 12, 2],
     }
     described = [answer(m)["reading_votes"] for m in finished.messages if answers(m, keys.DESCRIBE)]
-    expected = [[]] * 3 if masked else [[0, 0, 9, 0], [0, 0, 1, 1], [0, 0, 2, 3]]
+    expected = [[]] * 3 if masked else [[0, 0, 9, 0], [0, 0, 1, 1], [0, 0, 2, 1]]
     assert described == expected
     assert config_of(finished.result).text_pooling == "agreement"
+
+
+def test_one_of_five_does_not_choose_a_reading_by_which_most_lose(run, votes_of):
+    votes_of([0, 0, 1, 3], [0, 0, 2, 2], [0, 0, 0, 2], [0, 0, 12, 0], [0, 0, 1, 1])
+    finished = run(method="fedavg-full", clients=5, **KEYS)
+    assert finished.result["reading"]["votes"] == [0, 0, 16, 8]
+    assert readings_in(finished.messages) == {"attention"}
 
 
 def answers(message, kind):

@@ -14,6 +14,7 @@ from dance_flwr.nn.calibration import (
     confidence_gaps,
     temperature_losses,
 )
+from dance_flwr.nn.mixture import MAX_LOSS
 
 
 def summed(*clients):
@@ -21,8 +22,8 @@ def summed(*clients):
     val = [temperature_losses(*each["val"]) for each in clients]
     test = [confidence_gaps(*each["test"]) for each in clients]
     nodes = [sum(len(each[split][1]) for each in clients) for split in ("val", "test")]
-    losses, gaps = ([sum(column) for column in zip(*rows, strict=True)] for rows in (val, test))
-    return Calibration.fit(losses, nodes[0], gaps, nodes[1])
+    gaps = [sum(column) for column in zip(*test, strict=True)]
+    return Calibration.fit(val, nodes[0], gaps, nodes[1])
 
 
 def ece(probs, labels, bins=BINS):
@@ -40,6 +41,16 @@ def drawn(temperature, nodes=20_000, seed=0):
     true = torch.softmax(2 * torch.randn(nodes, 4, generator=draws), dim=1)
     labels = torch.multinomial(true, 1, generator=draws).flatten()
     return torch.softmax(true.log() * temperature, dim=1), labels
+
+
+@pytest.mark.parametrize("wanted", [0, 23])
+def test_one_of_five_chooses_no_temperature_that_is_beyond_the_others(wanted):
+    """It says that one temperature has no loss, and every other one the largest."""
+    honest = [temperature_losses(*drawn(1 / t, 500, seed)) for seed, t in enumerate((1, 2, 2, 3))]
+    best = [TEMPERATURES[min(range(25), key=own.__getitem__)] for own in honest]
+    lie = [MAX_LOSS * 500 * (place != wanted) for place in range(25)]
+    found = Calibration.fit([*honest, lie], 2500, [0] * 25 * BINS, 0).temperature
+    assert min(best) <= found <= max(best)
 
 
 @pytest.mark.parametrize("temperature", [0.42, 1.0, 2.378])

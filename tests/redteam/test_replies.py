@@ -19,6 +19,7 @@ from dance_flwr.federation.secagg.sums import options_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.metrics import Counts, Training
+from dance_flwr.nn.mixture import MAX_LOSS, SHARES
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.recorder import Recorder
 from dance_flwr.runs.simulation.in_process import InProcessGrid
@@ -299,6 +300,30 @@ def test_a_false_greeting_of_a_surplus_node_is_left_out(run_config, tmp_path):
         server_app.run(grid, config, f"surplus-{number}", folder)
         clients = strict((folder / "result.json").read_text("utf-8"))["clients"]
         assert [row["client"] for row in clients] == list(range(CLIENTS))
+
+
+@pytest.mark.parametrize("wanted", [0, 10])
+def test_one_of_five_moves_the_shares_of_own_models_no_further_than_another_client(run, wanted):
+    """It says that one share has no loss, and every other one the largest."""
+
+    def lie(reply):
+        asked = messages.metrics_of(reply.content)
+        worst = [MAX_LOSS * asked[keys.WEIGHT]] * len(SHARES)
+        worst[wanted] = 0
+        return metrics(**{keys.LOSSES: worst})(reply) if keys.LOSSES in asked else reply
+
+    finished = run(app=liar(keys.EVALUATE, lie), personal="mix", **SETTINGS | {"rounds": 1})
+    replies = [messages.metrics_of(m.content) for m in finished.replies(keys.EVALUATE)]
+    own = [(m[keys.LOSSES], m[keys.WEIGHT]) for m in replies if keys.LOSSES in m]
+    gains = [[(x - every[0]) / n for x in every] for every, n in own]
+    (told,) = {
+        tuple(config[keys.LOSSES] + [config[keys.SCORED_NODES]])
+        for m in finished.messages
+        if keys.LOSSES in (config := m.content.config_records.get(keys.CONFIG, {}))
+    }
+    for place, column in enumerate(zip(*gains, strict=True)):
+        others = [gain for client, gain in enumerate(column) if client != LIAR]
+        assert min(others) - 1 <= (told[place] - told[0]) / told[-1] <= max(others) + 1
 
 
 def at_the_end(change):

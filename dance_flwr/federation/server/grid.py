@@ -55,7 +55,7 @@ class FederationGrid(Grid):
     Attributes
     ----------
     total_weight : of all clients, used under secure aggregation only
-    votes : sum of the clients' votes on the reading, after `sizes`; empty if there was none
+    votes : of each client on the reading, or their sum under masks, after `sizes`
     answered : clients with a valid reply to the last batch
     absent : client -> why it has not taken part since the last `take_absent`
     bytes_down, bytes_up : model bytes by client since the last `take_traffic`
@@ -73,7 +73,7 @@ class FederationGrid(Grid):
         self.bytes_up: dict[int, int] = {}
         self.absent: dict[int, str] = {}
         self._left_out: dict[int, str] = {}
-        self.votes: list[int] = []
+        self.votes: list[Sequence[int]] = []
         self.answered = self.total_weight = 0
 
     def set_run(self, run: Run) -> None:
@@ -268,8 +268,7 @@ class FederationGrid(Grid):
         past : what earlier starts of the run returned; clients that are absent now are in it
         """
         described = dict(zip(self.clients, schemas, strict=True))
-        votes = (schema.reading_votes for schema in schemas)
-        self.votes = [sum(every) for every in zip(*votes, strict=True)]
+        self.votes = [schema.reading_votes for schema in schemas]
         for client, schema in described.items():
             LOG.info("client %d: %d nodes on %s", client, schema.num_nodes, schema.device)
         counted = {
@@ -403,7 +402,7 @@ class SecureGrid(FederationGrid):
         if keys.NODES not in total:
             raise QuorumError(missing_numbers(len(batch)))
         self.total_weight, self._nodes = int(total[keys.WEIGHT]), int(total[keys.NODES])
-        self.votes = list(total.get(keys.READING_VOTES, []))
+        self.votes = [total.get(keys.READING_VOTES, [])]
         LOG.info(
             "%d clients under secure aggregation: %d nodes in all", len(schemas), total[keys.NODES]
         )

@@ -35,6 +35,7 @@ from dance_flwr.federation.wire import messages as wire
 from dance_flwr.fingerprint import PROTOCOL, VERSION
 from dance_flwr.methods import final_views
 from dance_flwr.metrics import Counts, Tokens
+from dance_flwr.nn.mixture import trimmed
 
 _FEWEST = 2  # clients of a federation whose configuration does not say how many
 
@@ -294,7 +295,7 @@ def describe(
 
 
 def settled_reading(
-    known: dict[str, Any], config: RunConfig, votes: Sequence[int]
+    known: dict[str, Any], config: RunConfig, votes: Sequence[Sequence[int]]
 ) -> dict[str, Any]:
     """Return the keys of the reading for every later message; `known` is filled once in a run."""
     if not known:
@@ -302,13 +303,13 @@ def settled_reading(
     return {key: known[key] for key in (keys.TEXT_POOLING, keys.EDGE_GATES) if key in known}
 
 
-def chosen_reading(config: RunConfig, votes: Sequence[int]) -> dict[str, Any]:
-    """Return the keys of the elected reading and the summed votes; empty if nothing is open."""
+def chosen_reading(config: RunConfig, votes: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """Return the keys of the reading that clients elect, and the sum; empty if nothing is open."""
     if is_settled(config):
         return {}
-    chosen = chosen_keys(elect(reading_of(config), votes))
+    chosen = chosen_keys(elect(reading_of(config), *votes))
     LOG.info("reading of all clients: %s", ", ".join(f"{k} = {v}" for k, v in chosen.items()))
-    return {**chosen, "votes": list(votes)}
+    return {**chosen, "votes": [sum(every) for every in zip(*votes, strict=True)]}
 
 
 def final_counts(
@@ -359,14 +360,21 @@ def _mixture_losses(
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """Ask every client to train its own models; return summed losses of mixtures, and the costs.
 
-    The final evaluation tells every client these losses and their number of validation nodes.
+    The final evaluation tells every client these losses and their number of validation nodes. What
+    a candidate gains over the first is `trimmed` by the gains of each client.
     """
     batch = [wire.evaluate(node, config, model_for(client)) for node, client in grid.nodes.items()]
     replies = grid.send_and_receive(batch, timeout=timeout)
-    total = wire.sum_metrics(wire.metrics_of(reply.content) for reply in replies)
+    answers = [wire.metrics_of(reply.content) for reply in replies]
+    total = wire.sum_metrics(answers)
     if keys.LOSSES not in total:
         raise QuorumError(missing_numbers(len(batch)))
-    sums = {keys.LOSSES: list(total[keys.LOSSES]), keys.SCORED_NODES: int(total[keys.WEIGHT])}
+    nodes, (first, *rest) = int(total[keys.WEIGHT]), total[keys.LOSSES]
+    own = [(each[keys.LOSSES], each[keys.WEIGHT]) for each in answers if each[keys.WEIGHT]]
+    gains = zip(*([nodes * (x - of[0]) // n for x in of[1:]] for of, n in own), strict=True)
+    pairs = zip(rest, gains, strict=True) if own else ()
+    losses = [first, *(first + trimmed(loss - first, each) for loss, each in pairs)]
+    sums = {keys.LOSSES: losses, keys.SCORED_NODES: nodes}
     moved = sum(len(array.data) for m in batch for array in wire.arrays_in(m).values())
     seconds = total[keys.seconds_of("train")]
     means = {"seconds_personal": seconds / len(batch), "bytes_personal": moved / len(batch)}

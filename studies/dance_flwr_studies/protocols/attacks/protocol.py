@@ -131,8 +131,8 @@ def _clients(folder: Path, config: RunConfig) -> list[Client]:
         folders = [folder / f"client-{k}" for k in range(config.clients)]
         return [ClientData(path, device, inductive, reading_of(config)) for path in folders]
 
-    votes = zip(*(data.reading_votes() for data in opened(config)), strict=True)
-    config = with_choice(config, chosen_reading(config, [sum(each) for each in votes]))
+    votes = [data.reading_votes() for data in opened(config)]
+    config = with_choice(config, chosen_reading(config, votes))
     return [Client(data, config) for data in opened(config)]
 
 
