@@ -9,9 +9,10 @@ import numpy as np
 from dance_flwr.api.notebook import text_html
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.errors import UserError, counted
+from dance_flwr.evidence.account import account, log_odds
 from dance_flwr.evidence.json_lines import evidence_lines
-from dance_flwr.evidence.pack import PARTS, Packs
-from dance_flwr.evidence.render import pack_text
+from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.render import pack_text, step_name
 from dance_flwr.evidence.summaries.summary import Sentence, quote, spans_of
 
 _MAX_SHOWN = 3  # nodes in a notebook
@@ -171,7 +172,8 @@ def pack_facts(
     (node,) = Evidence(one, data.ids(), texts, names)
     if summary is None:
         summary = quote(spans_of(packs, row, texts))
-    rival = names[packs.rival[row]]
+    rival, steps = names[packs.rival[row]], account(packs, row)
+    odds = log_odds(steps, int(packs.predicted[row]), int(packs.rival[row]))
     return {
         "client": data.card.client,
         "round": packs.round,
@@ -180,8 +182,11 @@ def pack_facts(
         "disagree": bool(packs.disagree[row]),
         "own_share": packs.own_share,
         "against": rival,
-        "log_odds": float(packs.parts[row].sum()),
-        "parts": dict(zip(PARTS, map(float, packs.parts[row]), strict=True)),
+        "log_odds": sum(odds),
+        "account": [
+            {"step": step_name(step, packs.nodes[row], data.ids()), "log_odds": value}
+            for step, value in zip(steps, odds, strict=True)
+        ],
         "summary": [asdict(sentence) for sentence in summary],
     }
 
@@ -193,6 +198,7 @@ def _node(
     texts: Sequence[str],
     names: Sequence[str],
 ) -> NodeEvidence:
+    best, rival = int(packs.predicted[row]), int(packs.rival[row])
     near = np.arange(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
     chunks = np.arange(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
     neighbours = tuple(
@@ -201,10 +207,12 @@ def _node(
             training_label=names[label]
             if (label := int(packs.neighbour_labels[at])) >= 0
             else None,
-            effect=float(packs.neighbour_effects[at]),
+            effect=float(logits[best] - logits[rival]),
             **entry,
         )
-        for at, entry in zip(near, line["neighbours"], strict=True)
+        for at, entry, logits in zip(
+            near, line["neighbours"], packs.neighbour_label_logits[near], strict=True
+        )
     )
     hops = {neighbour.id: neighbour.hop for neighbour in neighbours}
     spans = tuple(
@@ -215,6 +223,5 @@ def _node(
         )
         for at, entry in zip(chunks, line["spans"], strict=True)
     )
-    best = int(packs.predicted[row])
     sure = float(packs.confidence[row])
     return NodeEvidence(line["id"], names[best], sure, line["views"], neighbours, spans)

@@ -18,7 +18,7 @@ from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.text_table import pool_chunks
 from dance_flwr.data.text.bank_slice import META, SLICE_FILES
 from dance_flwr.disk import atomic_path, mapped_array
-from dance_flwr.nn.backbone import Backbone, normalise
+from dance_flwr.nn.backbone import LAYER_NORM_EPS, Backbone, normalise
 from dance_flwr.nn.ragged import Ragged
 
 # Why (decision 16): a round costs what its core costs, so an array that is larger than this, in
@@ -146,7 +146,7 @@ def _moments(texts: Tensor) -> tuple[Tensor, Tensor]:
     ]
     spread, mean = (torch.cat(column) for column in zip(*pairs, strict=True))
     # The eps of `layer_norm`, so that inputs on disk and in memory are the same but for float16.
-    return mean, (spread + 1e-5).rsqrt()
+    return mean, (spread + LAYER_NORM_EPS).rsqrt()
 
 
 def resident_inputs(backbone: Backbone, texts: Tensor, graph: LocalGraph) -> Tensor:

@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dance_flwr.nn.backbone import LAYER_NORM_EPS, normalise
 from dance_flwr.nn.backbone import dropout as drop
-from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.model import ModelShape, PlainModel
 
 
@@ -97,10 +97,31 @@ class DanceModel(PlainModel):
         return self.norm(self.fuse_graph(hidden) + self.gated_text(hidden, read))  # type: ignore[no-any-return]
 
     def gated_text(
-        self, hidden: Float[Tensor, "m h"], read: Float[Tensor, "m w"]
+        self, hidden: Float[Tensor, "m h"], read: Float[Tensor, "m r"]
     ) -> Float[Tensor, "m w"]:
-        """sigma(w^T [g || u]) u; [m, h], [m, w] -> [m, w]."""
-        return torch.sigmoid(self.fuse_gate(torch.cat([hidden, read], dim=1))) * read
+        """sigma(w^T [g || u]) `fusion_text`(u); [m, h], [m, r] -> [m, w]."""
+        return self.text_gate(hidden, read) * self.fusion_text(read)
+
+    def text_gate(
+        self, hidden: Float[Tensor, "m h"], read: Float[Tensor, "m r"]
+    ) -> Float[Tensor, "m 1"]:
+        """sigma(w^T [g || u]); [m, h], [m, r] -> [m, 1]."""
+        return torch.sigmoid(self.fuse_gate(torch.cat([hidden, read], dim=1)))
+
+    def fusion_text(self, read: Float[Tensor, "*m r"]) -> Float[Tensor, "*m w"]:
+        """Return u itself: U has taken the place of W_t."""
+        return read
+
+    def read_share(
+        self, share: Float[Tensor, "E d"], whole: Float[Tensor, "E d"]
+    ) -> Float[Tensor, "E w"]:
+        """Return the part of `read(whole)` that a summand of `whole` makes; [E, d] -> [E, w].
+
+        The shares of all summands add up to `read(whole)`: LN is linear once its scale is known.
+        """
+        whole, centred = (rows - rows.mean(dim=1, keepdim=True) for rows in (whole, share))
+        scale = (whole.square().mean(dim=1, keepdim=True) + LAYER_NORM_EPS).sqrt()
+        return self.backbone.project(centred / scale)  # type: ignore[no-any-return]
 
     def condensed_hidden(
         self, fused: Float[Tensor, "m w"], operator: Tensor
@@ -169,12 +190,15 @@ class PaperModel(DanceModel):
         """Return t itself, which W_t and Dec_t read; [..., d]."""
         return text
 
-    def gated_text(
-        self, hidden: Float[Tensor, "m h"], read: Float[Tensor, "m d"]
-    ) -> Float[Tensor, "m d"]:
-        """sigma(w^T [g || t]) W_t t; [m, h], [m, d] -> [m, d]."""
-        gate = torch.sigmoid(self.fuse_gate(torch.cat([hidden, read], dim=1)))
-        return gate * self.fuse_text(read)  # type: ignore[no-any-return]
+    def fusion_text(self, read: Float[Tensor, "*m d"]) -> Float[Tensor, "*m d"]:
+        """W_t t; [..., d] -> [..., d]."""
+        return self.fuse_text(read)  # type: ignore[no-any-return]
+
+    def read_share(
+        self, share: Float[Tensor, "E d"], whole: Float[Tensor, "E d"]
+    ) -> Float[Tensor, "E d"]:
+        """Return the summand itself, as `read` is the identity; [E, d]."""
+        return share
 
     def condensed_hidden(
         self, fused: Float[Tensor, "m d"], operator: Tensor

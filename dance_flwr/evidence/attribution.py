@@ -1,6 +1,4 @@
-"""Attribution of a prediction to its parts: what graph, text and labels gave to the fused view."""
-
-from math import inf
+"""Attribution of the fused view to what was read: class sizes, graph, each text and each label."""
 
 import torch
 from jaxtyping import Float, Int64
@@ -10,101 +8,102 @@ from torch.nn import functional as F
 from dance_flwr.dance.model import DanceModel
 
 
-def logit_parts(
-    model: DanceModel,
-    hidden: Float[Tensor, "m h"],
-    text: Float[Tensor, "m d"],
-    labels: Float[Tensor, "m C2"] | None,
-) -> Float[Tensor, "5 m C"]:
-    """O = b + prior + Dec(N W_g g) + Dec(N gated text) + W_y [y_1 || y_2], by `PARTS`; [5, m, C].
+class FusedLogits:
+    """O = b + prior + Dec(N W_g g) + Dec(N gated text) + W_y [y_1 || y_2], in exact summands.
 
-    The five parts add up to `fused_logits` without dropout. g itself reads texts: those of the
-    neighbourhood, unselected.
+    N is the linear part of the layer norm: LN(s) = w (s - mean(s)) / sigma(s) + b is linear in s
+    once sigma is known, and so is the reading of a text once its own sigma and its gate are. With
+    these held at their values the logits are a sum over texts, without any method of attribution
+    (the LN rule of Ali et al. 2022, "XAI for Transformers: better explanations through conservative
+    propagation"). g itself reads texts: those of the neighbourhood, unselected.
 
     Parameters
     ----------
-    labels : [y_1 || y_2], `inference.neighbour_labels`; None = no label evidence
+    hidden : [m, h] g_v; text : [m, d] the text input of fusion
     """
-    # LN(s) = w (s - mean(s)) / sigma(s) + b' is linear in s once sigma is known.
-    # N is this linear part: both terms are divided by the sigma of their sum, so that the parts are
-    # exact and need no method of attribution.
-    norm, head = model.norm, model.head_fused
-    graph, gated = (
-        part - part.mean(dim=1, keepdim=True)
-        for part in (model.fuse_graph(hidden), model.gated_text(hidden, model.read(text)))
-    )
-    sigma = ((graph + gated).square().mean(dim=1, keepdim=True) + norm.eps).sqrt()
-    linear = [F.linear(part / sigma * norm.weight, head.weight) for part in (graph, gated)]
-    constant, zero = head(norm.bias).expand_as(linear[0]), torch.zeros_like(linear[0])
-    prior = zero if model.prior is None else model.prior.expand_as(zero)
-    of_labels = zero
-    if labels is not None and model.head_labels is not None:
-        of_labels = model.head_labels(labels)
-    return torch.stack([constant, prior, *linear, of_labels])
+
+    def __init__(
+        self, model: DanceModel, hidden: Float[Tensor, "m h"], text: Float[Tensor, "m d"]
+    ) -> None:
+        self.model, self.text = model, text
+        read = model.read(text)
+        self.gate = model.text_gate(hidden, read)
+        self._graph = _centred(model.fuse_graph(hidden))
+        self._text = _centred(self.gate * model.fusion_text(read))
+        spread = (self._graph + self._text).square().mean(dim=1, keepdim=True)
+        self._sigma = (spread + model.norm.eps).sqrt()
+
+    def parts(self, labels: Float[Tensor, "m C2"] | None) -> Float[Tensor, "5 m C"]:
+        """Return the summands by `PARTS`; [5, m, C].
+
+        They add up to `fused_logits` without dropout.
+
+        Parameters
+        ----------
+        labels : [y_1 || y_2], `inference.neighbour_labels`; None = no label evidence
+        """
+        model = self.model
+        graph = self._decoded(self._graph, self._sigma)
+        text = self._decoded(self._text, self._sigma)
+        constant, zero = model.head_fused(model.norm.bias).expand_as(graph), torch.zeros_like(graph)
+        prior = zero if model.prior is None else model.prior.expand_as(zero)
+        of_labels = zero
+        if labels is not None and model.head_labels is not None:
+            of_labels = model.head_labels(labels)
+        return torch.stack([constant, prior, graph, text, of_labels])
+
+    def of_texts(
+        self, rows: Int64[Tensor, "E"], shares: Float[Tensor, "E d"]
+    ) -> Float[Tensor, "E C"]:
+        """Return what summands of the texts add to the part "text"; [E, C].
+
+        Parameters
+        ----------
+        rows : [E] int64 rows that the summands belong to
+        shares : [E, d] the summands; those of a row that add up to its text explain all of it
+        """
+        read = self.model.read_share(shares, self.text[rows])
+        gated = self.gate[rows] * self.model.fusion_text(read)
+        return self._decoded(_centred(gated), self._sigma[rows])
+
+    def _decoded(
+        self, centred: Float[Tensor, "_ w"], sigma: Float[Tensor, "_ 1"]
+    ) -> Float[Tensor, "_ C"]:
+        return F.linear(centred / sigma * self.model.norm.weight, self.model.head_fused.weight)
 
 
-def two_best_classes(
-    probs: Float[Tensor, "m C"],
-) -> tuple[Int64[Tensor, "m"], Int64[Tensor, "m"]]:
-    """Return the classes of the largest and of the second largest probability; [m] each.
-
-    Examples
-    --------
-    >>> two_best_classes(torch.tensor([[0.2, 0.5, 0.3], [0.4, 0.4, 0.2]]))
-    (tensor([1, 0]), tensor([2, 1]))
-    """
-    best = probs.argmax(dim=1, keepdim=True)  # the lower class of two equal ones
-    rival = probs.scatter(1, best, -inf).argmax(dim=1)
-    return best.squeeze(1), rival
+def _centred(rows: Tensor) -> Tensor:
+    return rows - rows.mean(dim=1, keepdim=True)
 
 
-def log_odds(
-    logits: Float[Tensor, "P m C"], best: Int64[Tensor, "m"], rival: Int64[Tensor, "m"]
-) -> Float[Tensor, "m P"]:
-    """Return O_{v,best} - O_{v,rival} of each part of the logits; [m, P].
-
-    Examples
-    --------
-    >>> logits = torch.tensor([[[1.0, 3.0, 2.0]], [[0.0, 0.5, 0.0]]])  # two parts of one node
-    >>> log_odds(logits, torch.tensor([1]), torch.tensor([2]))
-    tensor([[1.0000, 0.5000]])
-    """
-    # A difference, as softmax ignores what is added to the logits of all classes.
-    of_best, of_rival = (
-        logits.gather(2, classes.expand(len(logits), -1)[..., None]).squeeze(2)
-        for classes in (best, rival)
-    )
-    return (of_best - of_rival).T
-
-
-def label_effects(
-    gaps: Float[Tensor, "m C2"] | None,
-    rows: Int64[Tensor, "E"],
+def label_logits(
+    weight: Float[Tensor, "C C2"] | None,
     hops: Int64[Tensor, "E"],
     labels: Int64[Tensor, "E"],
-    weights: Float[Tensor, "E"],
-) -> Float[Tensor, "E"]:
-    """Return alpha^(l) (W_y[c, (l, y)] - W_y[r, (l, y)]) of labelled neighbours, else 0; [E].
+    gates: Float[Tensor, "E"],
+    classes: int,
+) -> Float[Tensor, "E C"]:
+    """Return alpha^(l) W_y[:, (l, y)] of labelled neighbours, else 0; [E, C].
 
-    The effects of the neighbours of a node add up to its part "labels".
+    Those of the neighbours of a node add up to its part "labels".
 
     Parameters
     ----------
-    gaps : [m, 2C] W_y[c] - W_y[r] of each node; None = no label evidence
-    rows, hops, labels : [E] int64, row of the node, hop l, training label y or -1
-    weights : [E] alpha^(l)
+    weight : W_y; None = no label evidence
+    hops, labels : [E] int64, hop l and training label y or -1
+    gates : [E] alpha^(l)
+    classes : C
 
     Examples
     --------
-    >>> gaps = torch.tensor([[0.5, -1.0, 2.0, 0.0]])  # two classes, hop 1 then hop 2
+    >>> weight = torch.tensor([[0.5, -1.0, 2.0, 0.0], [0.0, 1.0, 0.0, 0.0]])  # hop 1, then hop 2
     >>> hops, labels = torch.tensor([0, 1, 1, 2]), torch.tensor([0, 1, -1, 0])
-    >>> label_effects(gaps, torch.zeros(4).long(), hops, labels, torch.full((4,), 0.5))
+    >>> label_logits(weight, hops, labels, torch.full((4,), 0.5), 2)[:, 0]
     tensor([ 0.0000, -0.5000,  0.0000,  1.0000])
     """
     # Hop 0 is the node itself, whose label is never read (decision 7).
     counts = (hops > 0) & (labels >= 0)
-    if gaps is None or not bool(counts.any()):
-        return torch.zeros_like(weights)
-    classes = gaps.size(1) // 2
+    if weight is None:
+        return gates.new_zeros(len(gates), classes)
     columns = ((hops - 1) * classes + labels).clamp(min=0)
-    return torch.where(counts, weights * gaps[rows, columns], 0.0)
+    return torch.where(counts, gates, 0.0)[:, None] * weight.T[columns]

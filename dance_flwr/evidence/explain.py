@@ -20,9 +20,9 @@ from dance_flwr.dance.inference import (
 )
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.passes import DanceClient, embed, plain_pass_in_blocks
-from dance_flwr.dance.selection import HOPS, Selection
+from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.text import condense_text, condensed_text
-from dance_flwr.evidence.attribution import label_effects, log_odds, logit_parts, two_best_classes
+from dance_flwr.evidence.attribution import FusedLogits, label_logits
 from dance_flwr.evidence.pack import FUSED, PERSONAL, SMOOTHED, STAGES, Packs
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.nn.mixture import Mixture
@@ -96,27 +96,19 @@ class Explainer:
         all_nodes : [m, C] probabilities of the stages that need all nodes, by name
         """
         client = self._client(self.data.graph)
-        labels, fused_text = label_evidence(client, selection), condensed_text(client, selection)[1]
-        logits = logit_parts(self.model, hidden, fused_text, labels)
-        stages = self._stages(hidden, logits, all_nodes or {})
+        fused = FusedLogits(self.model, hidden, condensed_text(client, selection)[1])
+        parts = fused.parts(label_evidence(client, selection))
+        stages = self._stages(hidden, parts.sum(0), all_nodes or {})
         mixture = self.mixture if self.mixture and self.mixture.kind in stages else None
         if mixture is not None:
             shared = stages.get(SMOOTHED, stages[DEPLOYED])
             stages[PERSONAL] = mixture.of(shared, selection.nodes)
-        # The last stage is what is deployed, as far as it is known: the parts explain its class.
-        *_, last = stages.values()
-        best, rival = two_best_classes(last)
-        gaps = None
-        if self.model.head_labels is not None:
-            weight = self.model.head_labels.weight
-            gaps = weight[best] - weight[rival]
         arrays = {
             "nodes": selection.nodes,
             "probs": torch.stack([*stages.values()]),
-            "rival": rival,
-            "parts": log_odds(logits, best, rival),
-            **_neighbour_arrays(self.data, selection, gaps),
-            **_chunk_arrays(self.data, selection),
+            "parts": parts.transpose(0, 1),
+            **self._neighbour_arrays(selection, fused),
+            **self._chunk_arrays(selection, fused),
         }
         return Packs(
             round=self.round,
@@ -125,6 +117,7 @@ class Explainer:
             views=tuple(self._views),
             stages=tuple(stages),
             own_share=mixture.share if mixture is not None else 0.0,
+            temperature=1.0,
             **{name: array.detach().numpy() for name, array in moved(arrays, HOST).items()},
         )
 
@@ -135,11 +128,11 @@ class Explainer:
     def _stages(
         self,
         hidden: Float[Tensor, "m h"],
-        logits: Float[Tensor, "5 m C"],
+        logits: Float[Tensor, "m C"],
         all_nodes: Mapping[str, Float[Tensor, "m C"]],
     ) -> dict[str, Float[Tensor, "m C"]]:
         """Return the probabilities of every known stage, in the order of `STAGES`."""
-        probs = {FUSED: torch.softmax(logits.sum(0), dim=1), **all_nodes}
+        probs = {FUSED: torch.softmax(logits, dim=1), **all_nodes}
         if "plain" in self._views:
             probs["plain"] = torch.softmax(self.model.graph_logits(hidden), dim=1)
         # A mean of some of the deployed views is not what is deployed.
@@ -174,47 +167,61 @@ class Explainer:
             stages[SMOOTHED] = self.smooth(views[DEPLOYED])[nodes]
         return stages
 
+    def _neighbour_arrays(self, selection: Selection, fused: FusedLogits) -> dict[str, Tensor]:
+        """Return the arrays of `Packs` about the selected neighbours, hop by hop."""
+        data, model = self.data, self.model
+        selected = torch.cat([gate > 0 for gate in selection.gates])
+        rows = torch.cat([ragged.rows() for ragged in selection.hops])[selected]
+        nodes = torch.cat([ragged.index for ragged in selection.hops])[selected]
+        sizes = [len(ragged.index) for ragged in selection.hops]
+        hops = torch.cat([rows.new_full((size,), hop) for hop, size in enumerate(sizes)])[selected]
+        # Entries come hop by hop; a stable sort by row keeps that order within each node.
+        order = torch.sort(rows, stable=True).indices
+        rows, nodes, hops = rows[order], nodes[order], hops[order]
+        gates = torch.cat(selection.gates)[selected][order]
+        # Hop 0 is the node itself, whose label is never read (decision 7).
+        labels = torch.where(hops > 0, data.train_labels[nodes], -1)
+        weight = None if model.head_labels is None else model.head_labels.weight
+        # A model without label evidence reads no label, and a pack shows none.
+        if weight is None:
+            labels = torch.full_like(labels, -1)
+        # eq:hier_context, summand by summand.
+        shares = torch.softmax(model.hop_logits, dim=0)[hops] * gates * (1 - self._mix)
+        texts = data.table.nodes[nodes].to(gates.dtype)
+        return {
+            "neighbour_ptr": ptr_of_rows(rows, len(selection.nodes)),
+            "neighbours": nodes,
+            "neighbour_hops": hops,
+            "neighbour_weights": gates,
+            "neighbour_labels": labels,
+            "neighbour_label_logits": label_logits(
+                weight, hops, labels, gates, model.head_fused.out_features
+            ),
+            "neighbour_text_logits": fused.of_texts(rows, shares[:, None] * texts),
+        }
 
-def _neighbour_arrays(
-    data: ClientData, selection: Selection, gaps: Float[Tensor, "m C2"] | None
-) -> dict[str, Tensor]:
-    selected = torch.cat([gate > 0 for gate in selection.gates])
-    rows = torch.cat([ragged.rows() for ragged in selection.hops])[selected]
-    nodes = torch.cat([ragged.index for ragged in selection.hops])[selected]
-    hops = torch.cat([torch.full_like(selection.hops[hop].index, hop) for hop in HOPS])[selected]
-    # Entries come hop by hop; a stable sort by row keeps that order within each node.
-    order = torch.sort(rows, stable=True).indices
-    rows, nodes, hops = rows[order], nodes[order], hops[order]
-    weights = torch.cat(selection.gates)[selected][order]
-    # Hop 0 is the node itself, whose label is never read (decision 7).
-    labels = torch.where(hops > 0, data.train_labels[nodes], -1)
-    # A model without label evidence reads no label, and a pack shows none.
-    if gaps is None:
-        labels = torch.full_like(labels, -1)
-    return {
-        "neighbour_ptr": ptr_of_rows(rows, len(selection.nodes)),
-        "neighbours": nodes,
-        "neighbour_hops": hops,
-        "neighbour_weights": weights,
-        "neighbour_labels": labels,
-        "neighbour_effects": label_effects(gaps, rows, hops, labels, weights),
-    }
+    def _chunk_arrays(self, selection: Selection, fused: FusedLogits) -> dict[str, Any]:
+        """Return the arrays of `Packs` about the selected chunks, by node the heaviest first."""
+        data, selected = self.data, selection.chunk_weights > 0
+        chunks, weights = selection.chunks.keep(selected), selection.chunk_weights[selected]
+        # Two stable sorts, the row last: heaviest first, ties in the order of the candidates.
+        by_weight = torch.sort(weights, descending=True, stable=True).indices
+        order = by_weight[torch.sort(chunks.rows()[by_weight], stable=True).indices]
+        chunks, weights = Ragged(chunks.ptr, chunks.index[order]), weights[order]
+        numbers = chunks.index.cpu().numpy()
+        # eq:agg_text, summand by summand.
+        shares = (self._mix * weights)[:, None] * data.table.chunks[chunks.index].to(weights.dtype)
+        return {
+            "chunk_ptr": chunks.ptr,
+            "chunks": chunks.index,
+            "chunk_nodes": data.table.node_of_chunk[chunks.index],
+            "chunk_weights": weights,
+            "chunk_logits": fused.of_texts(chunks.rows(), shares),
+            "chunk_spans": torch.as_tensor(data.bank.spans[numbers]),
+            "chunk_sha256": torch.as_tensor(data.chunk_sha256[numbers]),
+        }
 
-
-def _chunk_arrays(data: ClientData, selection: Selection) -> dict[str, Any]:
-    """Return the arrays of `Packs` about the selected chunks, those of a node heaviest first."""
-    selected = selection.chunk_weights > 0
-    chunks, weights = selection.chunks.keep(selected), selection.chunk_weights[selected]
-    # Two stable sorts, the row last: heaviest first, ties in the order of the candidates.
-    by_weight = torch.sort(weights, descending=True, stable=True).indices
-    order = by_weight[torch.sort(chunks.rows()[by_weight], stable=True).indices]
-    chunks = Ragged(chunks.ptr, chunks.index[order])
-    numbers = chunks.index.cpu().numpy()
-    return {
-        "chunk_ptr": chunks.ptr,
-        "chunks": chunks.index,
-        "chunk_nodes": data.table.node_of_chunk[chunks.index],
-        "chunk_weights": weights[order],
-        "chunk_spans": torch.as_tensor(data.bank.spans[numbers]),
-        "chunk_sha256": torch.as_tensor(data.chunk_sha256[numbers]),
-    }
+    @property
+    def _mix(self) -> float:
+        """Share of the chunks in the text of fusion; the rest is that of whole texts."""
+        return 1.0 if self.settings.text_rule == "own" else self.settings.mix

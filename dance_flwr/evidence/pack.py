@@ -28,7 +28,7 @@ STAGES = ("plain", "core", FUSED, DEPLOYED, SMOOTHED, *OWN, PERSONAL)
 
 _DIGEST, _FORMAT = "digest", "format"
 # A file without this entry has format 1, which held the prediction of the fused view alone.
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,17 @@ class Packs:
         without evidence of its own, and "personal", its mixture with what the global model says
     own_share : lambda of that mixture; 0 without an own model
     probs : [P, m, C] class probabilities by stage
-    rival : [m] int64 second class of the last stage
-    parts : [m, 5] O_{v,c} - O_{v,r} by `PARTS`, c = the predicted class, r = `rival`
+    temperature : T by which the last stage was calibrated; 1 = it was not
+    parts : [m, 5, C] summands of the logits of the stage "fused", by `PARTS`
     neighbour_ptr : [m + 1]; neighbours, neighbour_hops, neighbour_weights : alpha^(l) of the
         selected neighbours
     neighbour_labels : [E] int64 training label that a neighbour contributed, -1 = none
-    neighbour_effects : [E] float32 what that label added to O_{v,c} - O_{v,r}
+    neighbour_label_logits : [E, C] float32 what that label added to the part "labels"
+    neighbour_text_logits : [E, C] float32 what the neighbour's whole text added to the part "text",
+        by the context c_v
     chunk_ptr : [m + 1]; chunks, chunk_nodes, chunk_weights : pi of the selected chunks, heaviest
         first
+    chunk_logits : [E, C] float32 what a chunk added to the part "text"
     chunk_spans : [E, 2] int32 characters of the source text; chunk_sha256 : [E, 32] uint8 of the
         span's utf-8 text
     """
@@ -69,19 +72,21 @@ class Packs:
     views: tuple[str, ...]
     stages: tuple[str, ...]
     own_share: float
+    temperature: float
     probs: NDArray[np.float32]
-    rival: NDArray[np.int64]
     parts: NDArray[np.float32]
     neighbour_ptr: NDArray[np.int64]
     neighbours: NDArray[np.int64]
     neighbour_hops: NDArray[np.int64]
     neighbour_weights: NDArray[np.float32]
     neighbour_labels: NDArray[np.int64]
-    neighbour_effects: NDArray[np.float32]
+    neighbour_label_logits: NDArray[np.float32]
+    neighbour_text_logits: NDArray[np.float32]
     chunk_ptr: NDArray[np.int64]
     chunks: NDArray[np.int64]
     chunk_nodes: NDArray[np.int64]
     chunk_weights: NDArray[np.float32]
+    chunk_logits: NDArray[np.float32]
     chunk_spans: NDArray[np.int32]
     chunk_sha256: NDArray[np.uint8]
 
@@ -94,6 +99,13 @@ class Packs:
     def predicted(self) -> NDArray[np.int64]:
         """[m] class of the last stage."""
         return self.decisive.argmax(axis=1)  # type: ignore[no-any-return]
+
+    @property
+    def rival(self) -> NDArray[np.int64]:
+        """[m] second class of the last stage; the same as the first where there is one alone."""
+        rest = self.decisive.copy()
+        np.put_along_axis(rest, self.predicted[:, None], -np.inf, axis=1)
+        return rest.argmax(axis=1)  # type: ignore[no-any-return]
 
     @property
     def confidence(self) -> NDArray[np.float32]:
@@ -114,7 +126,7 @@ class Packs:
         """
         last = calibration.apply(torch.as_tensor(self.probs[-1:])).numpy()
         probs = np.concatenate([self.probs[:-1], last.astype(np.float32)])
-        return replace(self, probs=probs)
+        return replace(self, probs=probs, temperature=calibration.temperature)
 
     def counts(self, data: ClientData) -> dict[str, int]:
         """Return the totals of `Selection.counts` for these packs."""
@@ -167,7 +179,7 @@ class Packs:
                 f"{path}: expected packs of digest {digest[:12]}, found others; they were altered"
             )
         numbers: dict[str, Any] = {n: int(values[n]) for n in ("round", "difficulty_round")}
-        numbers["own_share"] = float(values["own_share"])
+        numbers |= {name: float(values[name]) for name in ("own_share", "temperature")}
         lists = {name: tuple(values[name].tolist()) for name in ("views", "stages")}
         return cls(**values | numbers | lists | {"model_id": str(values["model_id"])})
 
@@ -179,7 +191,7 @@ class Packs:
     def take(self, rows: NDArray[np.int64]) -> "Packs":
         """Return these packs ([j] row numbers) in this order."""
         columns: dict[str, Any] = {"nodes": self.nodes[rows], "probs": self.probs[:, rows]}
-        columns |= {"rival": self.rival[rows], "parts": self.parts[rows]}
+        columns["parts"] = self.parts[rows]
         for ptr, names in _ENTRIES_OF.items():
             places = self._places(ptr).take(torch.as_tensor(rows))
             columns[ptr] = places.ptr.numpy()
@@ -191,7 +203,7 @@ class Packs:
         entries = [name for names in _ENTRIES_OF.values() for name in names]
         columns: dict[str, Any] = {
             name: np.concatenate([getattr(self, name), getattr(others, name)])
-            for name in ("nodes", "rival", "parts", *entries)
+            for name in ("nodes", "parts", *entries)
         }
         columns["probs"] = np.concatenate([self.probs, others.probs], axis=1)
         for ptr in _ENTRIES_OF:
@@ -217,9 +229,12 @@ class Packs:
 _ENTRIES_OF = {
     "neighbour_ptr": (
         *("neighbours", "neighbour_hops", "neighbour_weights"),
-        *("neighbour_labels", "neighbour_effects"),
+        *("neighbour_labels", "neighbour_label_logits", "neighbour_text_logits"),
     ),
-    "chunk_ptr": ("chunks", "chunk_nodes", "chunk_weights", "chunk_spans", "chunk_sha256"),
+    "chunk_ptr": (
+        *("chunks", "chunk_nodes", "chunk_weights"),
+        *("chunk_logits", "chunk_spans", "chunk_sha256"),
+    ),
 }
 
 

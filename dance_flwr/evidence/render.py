@@ -13,6 +13,7 @@ from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.edge_spans import EdgeSpans
 from dance_flwr.disk import atomic_file
 from dance_flwr.escaping import escaped, one_line
+from dance_flwr.evidence.account import GRAPH, LABELS, START, TEXT, Step, account, log_odds
 from dance_flwr.evidence.pack import FUSED, OWN, PERSONAL, SMOOTHED, Packs
 from dance_flwr.evidence.summaries.summary import (
     Sentence,
@@ -36,7 +37,15 @@ READINGS = {
 }
 TOGETHER = (DEPLOYED, SMOOTHED, *OWN, PERSONAL)  # no views of the global model
 HOP_NAMES = ("the node itself", "neighbour", "neighbour of a neighbour")
-_PARTS = ("constant", "class sizes", "graph", "marked text", "neighbours' labels")  # as `PARTS`
+# Kind of a step of an account -> what it is for readers; steps "text" name their node.
+STEPS = {
+    START: "class sizes",
+    LABELS: "neighbours' labels",
+    GRAPH: "all texts around it, none marked",
+    DEPLOYED: "the other readings, which mark no text",
+    SMOOTHED: "smoothing over neighbours",
+    PERSONAL: "the client's own model",
+}
 _MAX_EDGES = 3  # named for a span; the chunk of a hub holds the texts of many
 
 
@@ -86,24 +95,22 @@ def pack_text(
         f"Evidence of node {_name(ids[packs.nodes[row]])}, client {client}, round {packs.round}",
         f"model       {packs.model_id}",
         *_answer(packs, row, names),
-        f"sum         {_sum(packs, row, names)}",
+        *_sum(packs, row, names, ids),
         f"summary     {f'{chr(10)}            '.join(lines_of(summary))}".rstrip(),
         "",
         "source texts, with marked passages as ⟦[k] importance: text⟧",
     ]
-    for node, hop, gate, label, effect in zip(
-        packs.neighbours[near],
-        packs.neighbour_hops[near],
-        packs.neighbour_weights[near],
-        packs.neighbour_labels[near],
-        packs.neighbour_effects[near],
-        strict=True,
-    ):
+    best, rival = int(packs.predicted[row]), int(packs.rival[row])
+    for at in range(near.start, near.stop):
+        node, label = int(packs.neighbours[at]), int(packs.neighbour_labels[at])
+        logits, gate = packs.neighbour_label_logits[at], packs.neighbour_weights[at]
+        effect = logits[best] - logits[rival]
         note = f", training label {names[label]} ({effect:+.2f})" if label >= 0 else ""
+        hop = HOP_NAMES[packs.neighbour_hops[at]]
         lines += [
             "",
-            f"{HOP_NAMES[hop]}, importance {gate:.3f}: {_name(ids[node])}{note}",
-            _marked(texts[node], spans[int(node)], notes),
+            f"{hop}, importance {gate:.3f}: {_name(ids[node])}{note}",
+            _marked(texts[node], spans[node], notes),
         ]
     return "\n".join(lines) + "\n"
 
@@ -136,13 +143,29 @@ def _answer(packs: Packs, row: int, names: Sequence[str]) -> list[str]:
     return [*lines, *(["            the readings disagree"] if packs.disagree[row] else [])]
 
 
-def _sum(packs: Packs, row: int, names: Sequence[str]) -> str:
-    """Return the log-odds of the predicted class against its rival in the fused view, by part."""
-    of, total = packs.parts[row], float(packs.parts[row].sum())
-    # Parts of exactly 0 contributed nothing.
-    parts = [f"{name} {part:+.2f}" for name, part in zip(_PARTS, of, strict=True) if part]
-    classes = f"{names[packs.predicted[row]]} against {names[packs.rival[row]]}"
-    return f"{classes}, by {READINGS[FUSED]}: {total:+.2f} = {', '.join(parts) or 0}"
+def _sum(packs: Packs, row: int, names: Sequence[str], ids: Sequence[str]) -> list[str]:
+    """Return the account of the predicted class against the second one, a step a line."""
+    steps, (best, rival) = account(packs, row), (packs.predicted[row], packs.rival[row])
+    odds = log_odds(steps, int(best), int(rival))
+    classes = f"{names[best]} against {names[rival]}"
+    lines = [f"account     {classes}: {sum(odds):+.2f} in log-odds, the sum of"]
+    for step, value in zip(steps, odds, strict=True):
+        # Steps of exactly 0 contributed nothing.
+        if value:
+            lines.append(f"            {value:+6.2f}  {step_name(step, packs.nodes[row], ids)}")
+    return lines
+
+
+def step_name(step: Step, node: int, ids: Sequence[str]) -> str:
+    """Return what a step of an account is.
+
+    Parameters
+    ----------
+    node : the node that the account is of
+    """
+    if step.kind != TEXT:
+        return STEPS[step.kind]
+    return "its own text" if step.node == node else f"text of {_name(ids[step.node])}"
 
 
 def edge_note(edges: EdgeSpans | None, node: int, span: tuple[int, int], ids: Sequence[str]) -> str:

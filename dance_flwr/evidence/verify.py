@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import softmax
 from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
@@ -175,22 +175,19 @@ def verify_spans(data: ClientData, packs: Packs, where: str, sources: Sources) -
 
 
 def verify_parts(packs: Packs, where: str) -> None:
-    """Check, without a model, that parts and label effects add up to the prediction."""
+    """Check, without a model, that what was read adds up to the prediction."""
     # In float64, so that the check adds no rounding of its own.
     fused = packs.probs[packs.stages.index(FUSED)].astype(np.float64)
-    best, rival = _at(fused, packs.predicted), _at(fused, packs.rival)
-    with np.errstate(invalid="ignore"):
-        share = np.nan_to_num(best / (best + rival), nan=0.5)  # 0 / 0
-    odds = packs.parts.sum(axis=1, dtype=np.float64)
-    from_labels = np.zeros(len(packs.nodes))
-    row, _ = _neighbours(packs)
-    np.add.at(from_labels, row[:, 0], packs.neighbour_effects)
-    labels = packs.parts[:, PARTS.index("labels")]
+    parts, scale = packs.parts.astype(np.float64), _scale(packs)
+    of_neighbours, of_chunks = _neighbours(packs), _chunks(packs)
+    classes = fused.shape[1]
+    texts, labels = np.split(_totals(of_neighbours, len(fused))[:, 1:], [classes], axis=1)
+    texts += _totals(of_chunks, len(fused))[:, 1:]
     gaps = {
         "probabilities": np.abs(packs.probs.sum(axis=2) - 1).max(axis=0, initial=0),
-        "contributions": np.where(best + rival > 0, np.abs(share - expit(odds)), 0),
-        # Relative above 1, where float32 sums miss an absolute tolerance.
-        "label effects": np.abs(from_labels - labels) / np.maximum(np.abs(labels), 1),
+        "contributions": _distance(softmax(parts.sum(axis=1), axis=1), fused),
+        "contributions of texts": _distance(texts, parts[:, PARTS.index("text")]) / scale,
+        "contributions of labels": _distance(labels, parts[:, PARTS.index("labels")]) / scale,
     }
     _check(gaps, packs, where, "{} that add up")
 
@@ -206,19 +203,19 @@ def verify_weights(
     """
     nodes = torch.as_tensor(packs.nodes, device=explainer.data.device)
     again = explainer.explain(nodes, graph)
-    made_of = [(p.views, p.stages, p.own_share) for p in (packs, again)]
+    made_of = [(p.views, p.stages, p.own_share, p.temperature) for p in (packs, again)]
     if made_of[0] != made_of[1]:
         raise UserError(
             f"{where}: expected predictions {', '.join(again.stages)} with a share of "
             f"{again.own_share:g} of the client's own model, found {', '.join(packs.stages)} with "
             f"{packs.own_share:g}; the pack or the run's configuration was altered"
         )
+    scale = _scale(again)
     gaps = {
-        "neighbour weights": _largest_gap(_neighbours(packs), _neighbours(again), len(nodes)),
-        "chunk weights": _largest_gap(_chunks(packs), _chunks(again), len(nodes)),
-        "label effects": _largest_gap(_effects(packs), _effects(again), len(nodes)),
+        "neighbours": _largest_gap(_neighbours(packs), _neighbours(again), scale),
+        "chunks": _largest_gap(_chunks(packs), _chunks(again), scale),
         "prediction": np.abs(packs.probs - again.probs).max(axis=(0, 2), initial=0),
-        "contributions": _gap_of_parts(packs, again),
+        "contributions": np.abs(packs.parts - again.parts).max(axis=(1, 2), initial=0) / scale,
     }
     _check(gaps, packs, where, f"the {{}} of model {packs.model_id}")
 
@@ -234,54 +231,51 @@ def _check(gaps: Mapping[str, NDArray[Any]], packs: Packs, where: str, expected:
             )
 
 
-# [E, 3] keys (row, member, hop or owner of the member) and [E] weights.
-Entries = tuple[NDArray[np.int64], NDArray[np.float32]]
+def _scale(packs: Packs) -> NDArray[np.float64]:
+    """Return the size of the largest part of each pack, at least 1; [m]."""
+    # Float32 sums of logits above 1 miss an absolute tolerance.
+    return np.abs(packs.parts).max(axis=(1, 2), initial=1)  # type: ignore[no-any-return]
+
+
+# [E, K] keys, the first is the row of the pack, and [E, V] values: the weight, then logits.
+Entries = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
 def _neighbours(packs: Packs) -> Entries:
     rows = np.repeat(np.arange(len(packs.nodes)), np.diff(packs.neighbour_ptr))
-    return np.stack([rows, packs.neighbours, packs.neighbour_hops], axis=1), packs.neighbour_weights
-
-
-def _effects(packs: Packs) -> Entries:
-    keys, _ = _neighbours(packs)
-    labelled = np.stack([keys[:, 0], packs.neighbours, packs.neighbour_labels], axis=1)
-    return labelled, packs.neighbour_effects
-
-
-def _gap_of_parts(packs: Packs, again: Packs) -> NDArray[np.float64]:
-    """Return the largest difference of the parts, relative to the largest part where above 1; [m].
-
-    Not compared where classes of equal probability changed places; infinite for other classes.
-    """
-    # Relative above 1, as for label effects.
-    scale = np.abs(again.parts).max(axis=1, initial=1)
-    gap = np.abs(packs.parts - again.parts).max(axis=1, initial=0) / scale
-    same, tied = np.ones_like(gap, np.bool_), np.ones_like(gap, np.bool_)
-    for old, new in ((packs.predicted, again.predicted), (packs.rival, again.rival)):
-        least = (1 - WEIGHT_TOLERANCE) * _at(again.decisive, new)
-        same, tied = same & (old == new), tied & (_at(again.decisive, old) >= least)
-    return np.where(same, gap, np.where(tied, 0.0, np.inf))
-
-
-def _at(probs: NDArray[np.float32], classes: NDArray[np.int64]) -> NDArray[np.float32]:
-    return np.take_along_axis(probs, classes[:, None], axis=1)[:, 0]
+    keys = rows, packs.neighbours, packs.neighbour_hops, packs.neighbour_labels
+    logits = packs.neighbour_text_logits, packs.neighbour_label_logits
+    return np.stack(keys, axis=1), np.column_stack([packs.neighbour_weights, *logits])
 
 
 def _chunks(packs: Packs) -> Entries:
     rows = np.repeat(np.arange(len(packs.nodes)), np.diff(packs.chunk_ptr))
-    return np.stack([rows, packs.chunks, packs.chunk_nodes], axis=1), packs.chunk_weights
+    keys = np.stack([rows, packs.chunks, packs.chunk_nodes], axis=1)
+    return keys, np.column_stack([packs.chunk_weights, packs.chunk_logits])
 
 
-def _largest_gap(old: Entries, new: Entries, size: int) -> NDArray[np.float64]:
-    """Return the largest absolute difference of the weights of each row, [size].
+def _totals(entries: Entries, size: int) -> NDArray[np.float64]:
+    """Return the sums of the values of each row, [size, V]."""
+    totals = np.zeros((size, entries[1].shape[1]))
+    np.add.at(totals, entries[0][:, 0], entries[1])
+    return totals
 
-    Missing weights count as 0, NaN as inf.
+
+def _distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.abs(one - other).max(axis=1, initial=0)  # type: ignore[no-any-return]
+
+
+def _largest_gap(old: Entries, new: Entries, scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the largest absolute difference of the values of each row, [m].
+
+    Missing entries count as 0, NaN as inf; logits are divided by the row's scale.
     """
     keys, where = np.unique(np.concatenate([old[0], new[0]]), axis=0, return_inverse=True)
-    gap, largest = np.zeros(len(keys)), np.zeros(size)
+    gap, largest = np.zeros((len(keys), old[1].shape[1])), np.zeros(len(scale))
     np.add.at(gap, where.reshape(-1), np.concatenate([old[1], -new[1]]))
-    np.maximum.at(largest, keys[:, 0], np.nan_to_num(np.abs(gap), nan=np.inf))
+    gap[:, 1:] /= scale[keys[:, 0], None]
+    gap = np.nan_to_num(np.abs(gap), nan=np.inf).max(axis=1, initial=0)
+    np.maximum.at(largest, keys[:, 0], gap)
     return largest
 
 

@@ -23,6 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+LAYER_NORM_EPS = 1e-5  # the default of PyTorch
+
 
 def dropout(values: Tensor, rate: float, training: bool) -> Tensor:
     """Zero each entry with probability `rate` and scale the others by 1 / (1 - rate).
@@ -117,4 +119,4 @@ def normalise(features: Tensor) -> Tensor:
     """x^ = LN(x) without parameters; [b, d] -> [b, d]."""
     # Why without parameters (decision 4): the backbone reads t_u, of norm at most 1, and x_v, of
     # norm near sqrt(d), with the same weights.
-    return F.layer_norm(features, features.shape[-1:])
+    return F.layer_norm(features, features.shape[-1:], eps=LAYER_NORM_EPS)

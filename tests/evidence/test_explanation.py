@@ -14,16 +14,13 @@ from dance_flwr.dance.inference import neighbour_labels
 from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.disk import write_npz
 from dance_flwr.errors import DataError
-from dance_flwr.evidence.attribution import (
-    label_effects,
-    log_odds,
-    logit_parts,
-    two_best_classes,
-)
+from dance_flwr.evidence.account import account, log_odds
+from dance_flwr.evidence.attribution import FusedLogits, label_logits
 from dance_flwr.evidence.pack import FORMAT, PARTS, Packs
 from dance_flwr.evidence.render import render
 from dance_flwr.federation.client.client import load_at, open_client
 from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.nn.calibration import Calibration
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.runs.result import load_model
 
@@ -46,7 +43,7 @@ def test_the_parts_add_up_to_the_logits(seed, size, kind):
     )
     for labels, prior in ((y, None), (None, torch.tensor([0.0, -1, -2, 3]).double())):
         model.prior = prior
-        parts = logit_parts(model, g, t, labels)
+        parts = FusedLogits(model, g, t).parts(labels)
         assert parts.shape == (len(PARTS), size, SHAPE.classes)
         torch.testing.assert_close(parts.sum(0), model.fused_logits(model.fuse(g, t), labels))
         assert labels is not None or not parts[PARTS.index("labels")].any()
@@ -72,7 +69,7 @@ def test_the_parts_of_a_case_by_hand():
     model.prior = torch.tensor([0.0, -4.0])
     text, labels = torch.tensor([[0.0, 0.0], [0.0, 2.0]]), torch.tensor([[0, 0, 0, 0.5]] * 2)
     with torch.no_grad():
-        parts = logit_parts(model, torch.ones(2, 1), text, labels)
+        parts = FusedLogits(model, torch.ones(2, 1), text).parts(labels)
     wanted = [
         [[0.5, 7]] * 2,
         [[0, -4]] * 2,
@@ -83,13 +80,17 @@ def test_the_parts_of_a_case_by_hand():
     torch.testing.assert_close(parts, torch.tensor(wanted), atol=1e-4, rtol=0)
 
 
-def test_the_parts_compare_the_two_best_classes():
-    probs = torch.tensor([[0.2, 0.5, 0.0, 0.3], [0.0, 0.0, 0.0, 1.0]])
-    logits = torch.arange(5.0 * 2 * 4).reshape(5, 2, 4) ** 2
-    best, rival = two_best_classes(probs)
-    assert best.tolist() == [1, 3] and rival.tolist() == [3, 0]  # ties go to the lower class
-    wanted = [logits[:, 0, 1] - logits[:, 0, 3], logits[:, 1, 3] - logits[:, 1, 0]]
-    torch.testing.assert_close(log_odds(logits, best, rival), torch.stack(wanted))
+@given(st.integers(0, 10_000), st.integers(1, 6), st.sampled_from([DanceModel, PaperModel]))
+def test_summands_of_a_text_add_up_to_its_part(seed, size, kind):
+    model, draw = random_model(seed, kind), torch.Generator().manual_seed(seed)
+    shares = torch.randn(3 * size, SHAPE.text_dim, generator=draw, dtype=torch.float64)
+    rows = torch.arange(size).repeat(3)
+    text = torch.zeros(size, SHAPE.text_dim, dtype=torch.float64).index_add_(0, rows, shares)
+    g = torch.randn(size, SHAPE.hidden_dim, generator=draw, dtype=torch.float64)
+    fused = FusedLogits(model, g, text)
+    of_text = fused.parts(None)[PARTS.index("text")]
+    summed = torch.zeros_like(of_text).index_add_(0, rows, fused.of_texts(rows, shares))
+    torch.testing.assert_close(summed, of_text)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -99,35 +100,29 @@ def test_effects_of_labels_are_those_of_the_loops_and_add_up(seed):
     labels = torch.tensor([v % 4 if v % 3 else -1 for v in range(20)])
     table = torch.eye(4, dtype=torch.float64)[labels.clamp(min=0)] * (labels >= 0)[:, None]
     near = neighbour_labels(selection, table)
-    logits = logit_parts(model, client.hidden[client.nodes], client.texts(selection)[1], near)
-    fused = torch.softmax(logits.sum(0), dim=1)
-    best, rival = two_best_classes(fused)
+    fused = FusedLogits(model, client.hidden[client.nodes], client.texts(selection)[1])
+    wanted = fused.parts(near)[PARTS.index("labels")]
     rows = torch.cat([ragged.rows() for ragged in selection.hops])
     nodes = torch.cat([ragged.index for ragged in selection.hops])
     hops = torch.cat([torch.full_like(r.index, hop) for hop, r in enumerate(selection.hops)])
-    gates = torch.cat(selection.gates)
-    weight = model.head_labels.weight
-    effects = label_effects(weight[best] - weight[rival], rows, hops, labels[nodes], gates)
-    total = [0.0] * len(fused)
-    for entry, (row, node, hop) in enumerate(
-        zip(rows.tolist(), nodes.tolist(), hops.tolist(), strict=True)
-    ):
-        wanted = 0.0
+    gates, weight = torch.cat(selection.gates), model.head_labels.weight
+    logits = label_logits(weight, hops, labels[nodes], gates, 4)
+    total = torch.zeros_like(wanted)
+    entries = zip(rows.tolist(), nodes.tolist(), hops.tolist(), strict=True)
+    for entry, (row, node, hop) in enumerate(entries):
+        one = torch.zeros(4).double()
         if hop and labels[node] >= 0:
-            column = 4 * (hop - 1) + int(labels[node])
-            gap = weight[best[row], column] - weight[rival[row], column]
-            wanted = float(gates[entry] * gap)
-        assert float(effects[entry]) == pytest.approx(wanted, abs=1e-12)
-        total[row] += wanted
-    assert any(total)
-    parts = log_odds(logits, best, rival)
-    assert total == pytest.approx(parts[:, PARTS.index("labels")].tolist(), abs=1e-9)
+            one = gates[entry] * weight[:, 4 * (hop - 1) + int(labels[node])]
+        torch.testing.assert_close(logits[entry], one)
+        total[row] += one
+    assert total.any()
+    torch.testing.assert_close(total, wanted)
 
 
 def test_without_label_evidence_no_label_is_named(run):
     for path in run(rounds=1, dance_label_evidence=False).store(0).all_packs():
         packs = Packs.load(path)
-        assert (packs.neighbour_labels == -1).all() and not packs.neighbour_effects.any()
+        assert (packs.neighbour_labels == -1).all() and not packs.neighbour_label_logits.any()
         assert not packs.parts[:, PARTS.index("labels")].any()
 
 
@@ -177,15 +172,44 @@ def test_stages_of_final_packs_are_what_the_client_deploys(run, keys, in_rounds,
     assert (final.predicted == scored["deployed"].argmax(1).numpy()).all()
     if "smoothed" in found:
         assert np.abs(found["smoothed"] - found["deployed"]).max() > 0.01
+    for packs in (early, final, final.calibrated(Calibration(temperature=2.5))):
+        assert_adds_up(packs)
+
+
+def assert_adds_up(packs):
+    """The account of every pack, for every pair of classes, is that of its last stage."""
+    for row, probs in enumerate(packs.decisive.astype(float)):
+        steps = account(packs, row)
+        assert [step.node for step in steps if step.node >= 0] == list(
+            packs.neighbours[packs.neighbours_of(row)]
+        )
+        for other in range(len(probs)):
+            odds = sum(log_odds(steps, int(packs.predicted[row]), other))
+            best = probs[packs.predicted[row]]
+            assert 1 / (1 + np.exp(-odds)) == pytest.approx(best / (best + probs[other]), abs=1e-5)
+            assert odds >= 0
+
+
+@pytest.mark.parametrize("personal", ["mix", "tune"])
+def test_the_account_of_a_personal_answer_has_a_step_of_the_own_model(run, personal):
+    finished = run(rounds=2, personal=personal)
+    packs = [Packs.load(finished.store(client).final_path) for client in (0, 1)]
+    for each in packs:
+        assert_adds_up(each)
+    assert {step.kind for each in packs for step in account(each, 0)} >= {"personal"}
 
 
 def test_packs_of_the_former_format_are_refused(dance, tmp_path):
     with np.load(dance.store(0).final_path) as file:
         arrays = dict(file)
-    assert int(arrays.pop("format")) == FORMAT == 3
+    assert int(arrays.pop("format")) == FORMAT == 4
     write_npz(tmp_path / "old.npz", arrays)
-    with pytest.raises(DataError, match="expected evidence packs of format 3, found format 1; "):
+    with pytest.raises(DataError, match="expected evidence packs of format 4, found format 1; "):
         Packs.load(tmp_path / "old.npz")
+
+
+# [5, C]: against the last class, which has 0, the first has these.
+PARTS_BY_HAND = np.outer(np.float32([0.25, 0, -1, 2, 0]), np.float32([1, 0, 0]))
 
 
 def rendered(dance, **changes):
@@ -193,13 +217,16 @@ def rendered(dance, **changes):
     names, m = dance.data(0).card.class_names, len(packs.nodes)
     assert len(names) == 3
     rows = {name: np.tile(np.float32(row), (m, 1)) for name, row in changes["stages"].items()}
+    of_text = np.zeros_like(packs.neighbour_text_logits)
+    of_text[packs.neighbours_of(0).start] = PARTS_BY_HAND[3]  # the node's own text
     changed = replace(
         packs,
         views=changes["views"],
         stages=tuple(rows),
         probs=np.stack([*rows.values()]),
-        rival=np.full(m, 2),
-        parts=np.tile(np.float32([0.25, 0, -1, 2, 0]), (m, 1)),
+        parts=np.tile(PARTS_BY_HAND, (m, 1, 1)),
+        neighbour_text_logits=of_text,
+        chunk_logits=np.zeros_like(packs.chunk_logits),
     )
     text = render(dance.data(0), changed, 0).partition("summary ")[0]
     for number, name in enumerate(names):
@@ -219,8 +246,11 @@ def test_the_answer_comes_first_then_the_readings(dance):
         "reading     all texts and edges, none marked: class2 (0.610)",
         "reading     the marked text and the neighbours: class0 (0.900)",
         "            the readings disagree",
-        "sum         class0 against class2, by the marked text and the neighbours: +1.25 = "
-        "constant +0.25, graph -1.00, marked text +2.00",
+        "account     class0 against class2: +0.62 in log-odds, the sum of",
+        "             +0.25  class sizes",
+        "             +2.00  its own text",
+        "             -1.00  all texts around it, none marked",
+        "             -0.63  the other readings, which mark no text",
     ]
     assert packs.disagree.all() and not packs.predicted.any()
     assert packs.confidence == pytest.approx(0.605)
@@ -234,7 +264,7 @@ def test_smoothing_is_named_and_agreement_is_not(dance):
         "            class0 (0.500) before smoothing",
         "reading     the marked text and the neighbours: class0 (0.500)",
     ]
-    assert not packs.disagree.any() and lines[3].startswith("sum ")
+    assert not packs.disagree.any() and lines[3].startswith("account ")
 
 
 def test_a_pack_of_a_round_says_that_the_deployed_view_is_missing(dance):

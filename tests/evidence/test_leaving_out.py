@@ -15,7 +15,7 @@ from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.dance.inference import label_evidence, predict
 from dance_flwr.dance.passes import Reader
 from dance_flwr.dance.text import condensed_text
-from dance_flwr.evidence.attribution import logit_parts
+from dance_flwr.evidence.attribution import FusedLogits
 from dance_flwr.evidence.interventions import repredict
 from dance_flwr.evidence.leave_out import _other_chunks, leave_out
 from dance_flwr.evidence.pack import PARTS, Packs
@@ -90,7 +90,7 @@ def test_labels_and_prior_are_left_out_of_the_logits(opened):
     hidden, selection = explainer._select(nodes, explainer.data.graph)
     client = explainer._client(explainer.data.graph)
     text = condensed_text(client, selection)[1]
-    parts = logit_parts(explainer.model, hidden, text, label_evidence(client, selection))
+    parts = FusedLogits(explainer.model, hidden, text).parts(label_evidence(client, selection))
     plain = torch.softmax(explainer.model.graph_logits(hidden), 1)
     # The prior is in the plain view, too.
     no_prior = torch.softmax(explainer.model.graph_logits(hidden) - explainer.model.prior, 1)
@@ -175,7 +175,7 @@ def test_packs_are_taken_and_joined_row_by_row(opened, tmp_path):
     again.save(tmp_path / "b.npz")  # a file has a digest of every array
     one, other = (Packs.load(tmp_path / f"{name}.npz") for name in "ab")
     assert one.nodes.tolist() == packs.nodes[[3, 0, 3]].tolist()
-    for name in ("chunk_ptr", "chunk_spans", "neighbour_ptr", "neighbour_effects", "probs"):
+    for name in ("chunk_ptr", "chunk_spans", "neighbour_ptr", "neighbour_label_logits", "probs"):
         assert (getattr(one, name) == getattr(other, name)).all()
     for row, source in enumerate((3, 0, 3)):
         for ptr, names in (

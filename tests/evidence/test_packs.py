@@ -260,7 +260,7 @@ def neighbour_label(copy):
 def neighbour_effect(copy):
     packs = copy.packs()
     at = labelled_neighbour(packs)
-    copy.change(neighbour_effects=bumped(packs.neighbour_effects, at, 0.5))
+    copy.change(neighbour_label_logits=bumped(packs.neighbour_label_logits, (at, 0), 0.5))
 
 
 ALTERATIONS = {
@@ -282,13 +282,23 @@ ALTERATIONS = {
     "the node of a pack": lambda c: c.change(nodes=c.packs().nodes[::-1].copy()),
     "a predicted class": lambda c: c.change(probs=np.roll(c.packs().probs, 1, axis=2)),
     "a probability": lambda c: c.change(probs=bumped(c.packs().probs, (0, 0, 0), by=-0.2)),
-    "the class that a pack compares with": lambda c: c.change(rival=(c.packs().rival + 1) % 3),
-    "a contribution": lambda c: c.change(parts=bumped(c.packs().parts, (0, 1), by=0.5)),
+    "what a neighbour's text added": lambda c: c.change(
+        neighbour_text_logits=bumped(c.packs().neighbour_text_logits, (0, 0), by=0.5)
+    ),
+    "what a chunk added": lambda c: c.change(
+        chunk_logits=bumped(c.packs().chunk_logits, (0, 0), by=0.5)
+    ),
+    "two additions that cancel": lambda c: c.change(
+        neighbour_text_logits=bumped(c.packs().neighbour_text_logits, (0, 0), by=0.5),
+        chunk_logits=bumped(c.packs().chunk_logits, (0, 0), by=-0.5),
+    ),
+    "the temperature of the last stage": lambda c: c.change(temperature=2.0),
+    "a contribution": lambda c: c.change(parts=bumped(c.packs().parts, (0, 1, 0), by=0.5)),
     "two contributions that cancel": lambda c: c.change(
-        parts=bumped(bumped(c.packs().parts, (0, 2), by=0.5), (0, 3), by=-0.5)
+        parts=bumped(bumped(c.packs().parts, (0, 2, 0), by=0.5), (0, 3, 0), by=-0.5)
     ),
     "a contribution of an earlier round": lambda c: c.change(
-        "round-00001", parts=bumped(c.packs("round-00001").parts, (0, 1), by=0.5)
+        "round-00001", parts=bumped(c.packs("round-00001").parts, (0, 1, 0), by=0.5)
     ),
     "the label of a neighbour": neighbour_label,
     "the effect of a label": neighbour_effect,
