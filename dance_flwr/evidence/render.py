@@ -41,8 +41,8 @@ HOP_NAMES = ("the node itself", "neighbour", "neighbour of a neighbour")
 STEPS = {
     START: "class sizes",
     LABELS: "neighbours' labels",
-    GRAPH: "all texts around it, none marked",
-    DEPLOYED: "the other readings, which mark no text",
+    GRAPH: "texts around it, unmarked",
+    DEPLOYED: "the unmarked readings",
     SMOOTHED: "smoothing over neighbours",
     PERSONAL: "the client's own model",
 }

@@ -32,7 +32,7 @@ from dance_flwr.fingerprint import provenance
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.calibration import Calibration
-from dance_flwr.pages.audit_pack import LOW_MARGIN, PackFacts, pack_digests
+from dance_flwr.pages.audit_pack import LOW_MARGIN, PackFacts, Reliability, pack_digests
 from dance_flwr.pages.document import Page, check_replaceable
 from dance_flwr.runs.evidence import FinishedRun, verify_evidence
 from dance_flwr.runs.privacy_report import promises
@@ -41,6 +41,7 @@ from dance_flwr.terminal import size
 
 PAGE = "audit.html"
 _MAX_ROWS = 100_000  # nodes in the table
+_TITLE = 60  # characters of a text that name its node
 _CONTROLS = 3  # random passages in place of the marked ones, so many times
 # Why (decision 22): nodes and edges that effects may compute again, all packs together. It keeps
 # the page of a dense graph usable; the page names the nodes without effects.
@@ -357,6 +358,7 @@ def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tupl
         packs=packs,
         candidates=subject.explainer.selection(torch.as_tensor(chosen)),
         effects=effects,
+        reliability=_reliability(subject, signs),
         digests=digests,
         edge_spans=client_data.edge_spans,
         ids=subject.ids,
@@ -378,6 +380,16 @@ def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tupl
         styles=("audit.css",),
     )
     return page, int(effects.done.sum())
+
+
+def _reliability(subject: Subject, signs: NodeSigns) -> Reliability:
+    """Count right answers on validation nodes; without any, on labelled nodes outside splits."""
+    split, known = subject.client.data.split.cpu().numpy(), subject.labels >= 0
+    checked = known & (split == VAL)
+    if not checked.any():
+        checked = known & (split == NO_SPLIT)
+    confidence = subject.views["deployed"].max(axis=1)
+    return Reliability.of(confidence[checked], ~signs.wrong[checked])
 
 
 def _packs(subject: Subject, nodes: NDArray[np.int64]) -> tuple[Packs, int]:
@@ -424,6 +436,7 @@ def _index(
         },
         "digests": list(digests),
         "ids": [subject.ids[node] for node in rows],
+        "titles": [_title(subject.texts[node]) for node in rows],
         "node": rows.tolist(),
         "label": subject.labels[rows].tolist(),
         "predicted": signs.predicted[rows].tolist(),
@@ -432,6 +445,12 @@ def _index(
         "split": [list(_SPLITS).index(int(code)) for code in data.split.cpu().numpy()[rows]],
         "pack": place[rows].tolist(),
     }
+
+
+def _title(text: str) -> str:
+    """Return the first words of a text, in one line."""
+    line = one_line(" ".join(text[: 2 * _TITLE].split()), marks=True)
+    return line if len(line) <= _TITLE else f"{line[:_TITLE].rsplit(' ', 1)[0]} …"
 
 
 def _header(subject: Subject, signs: NodeSigns, counts: tuple[int, int, int]) -> Mapping[str, Any]:

@@ -16,10 +16,11 @@ from dance_flwr.dance.selection import HOPS, Selection
 from dance_flwr.data.edge_spans import EdgeSpans
 from dance_flwr.errors import counted
 from dance_flwr.escaping import one_line
+from dance_flwr.evidence.account import TEXT, account
 from dance_flwr.evidence.json_lines import evidence_lines
 from dance_flwr.evidence.leave_out import Effects
-from dance_flwr.evidence.pack import FUSED, Packs
-from dance_flwr.evidence.render import HOP_NAMES, READINGS, TOGETHER, edge_note
+from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.render import HOP_NAMES, READINGS, STEPS, TOGETHER, edge_note
 
 LOW_MARGIN = 0.2  # a lead over the second class below this is "barely"
 # Effects below this count as none, in log-odds: 0.05 turns 50 % into 51 %.
@@ -30,6 +31,9 @@ _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _USUAL = "\n\t"
 _MAX_CLASSES = 5  # in a table of probabilities
 _MAX_UNUSED = 36  # candidates listed per hop
+_BANDS = (0.0, 0.5, 0.7, 0.9)  # of probabilities of the predicted class, each up to the next
+_MIN_CHECKED = 20  # validation nodes of a band, to say how often it is right
+_STRONG, _FAIR = 0.9, 0.7  # ratio of right answers in a band
 
 
 def share(probability: float) -> str:
@@ -50,10 +54,51 @@ def signed(effect: float) -> str:
     return f"{effect:+z.2f}".replace("-", "\u2212")
 
 
+@dataclass(frozen=True)
+class Reliability:
+    """How often answers of a probability were right, on nodes that were not trained on.
+
+    Attributes
+    ----------
+    right, checked : number of nodes by band of probabilities, from low to high
+    """
+
+    right: tuple[int, ...]
+    checked: tuple[int, ...]
+
+    @classmethod
+    def of(cls, confidence: NDArray[np.float32], right: NDArray[np.bool_]) -> "Reliability":
+        """Count right answers by band; confidence [m] is that of the predicted class."""
+        band, size = np.digitize(confidence, _BANDS) - 1, len(_BANDS)
+        counts = (np.bincount(band[of], minlength=size) for of in (right, slice(None)))
+        return cls(*(tuple(map(int, count)) for count in counts))
+
+    def advice(self, confidence: float, disagree: bool) -> str:
+        """Return how far to trust an answer, and by what.
+
+        Examples
+        --------
+        >>> Reliability((0, 30, 0, 0), (0, 50, 0, 19)).advice(0.6, True)
+        'Weak: 60 % of 50 validation nodes with 50 to 70 % were answered rightly, \
+and the readings disagree. Do not rely on this answer alone.'
+        """
+        band = int(np.digitize(confidence, _BANDS)) - 1
+        upper = (*_BANDS[1:], 1.0)[band]
+        among = f"validation nodes with {100 * _BANDS[band]:.0f} to {100 * upper:.0f} %"
+        split = ", and the readings disagree" if disagree else ""
+        if self.checked[band] < _MIN_CHECKED:
+            return f"Not known: only {self.checked[band]} {among}{split}. Check it by hand."
+        ratio = self.right[band] / self.checked[band]
+        word = "Strong" if ratio >= _STRONG else "Fair" if ratio >= _FAIR else "Weak"
+        line = f"{word}: {share(ratio)} of {self.checked[band]:,} {among} were answered rightly"
+        weak = word == "Weak" or disagree
+        return f"{line}{split}.{' Do not rely on this answer alone.' if weak else ''}"
+
+
 def answer(
     packs: Packs, effects: Effects, row: int, names: Sequence[str], label: int
 ) -> dict[str, Any]:
-    """Return sentences: the model's answer, the label, a warning, and the control.
+    """Return sentences: the model's answer, the label, and the control.
 
     Parameters
     ----------
@@ -74,20 +119,8 @@ def answer(
         "says": f"{says}.",
         "wrong": label >= 0 and label != best,
         "label": of_label,
-        "warning": _warning(packs, effects, row, names),
         "control": _control(packs, effects, row),
     }
-
-
-def _warning(packs: Packs, effects: Effects, row: int, names: Sequence[str]) -> str:
-    best, rival = int(packs.predicted[row]), int(packs.rival[row])
-    with_text = int(packs.probs[packs.stages.index(FUSED), row].argmax())
-    reasons = []
-    if effects.all_chunks[row] < -NO_EFFECT:  # False for NaN
-        reasons.append(f"it speaks for {names[rival]} and against {names[best]}")
-    if with_text != best:
-        reasons.append(f"the reading that uses it says {names[with_text]}")
-    return f"The marked text points elsewhere: {'; '.join(reasons)}." if reasons else ""
 
 
 def _control(packs: Packs, effects: Effects, row: int) -> str:
@@ -206,6 +239,7 @@ class PackFacts:
     ----------
     packs : packs of m nodes; candidates : the nodes and chunks that their evidence was chosen from
     effects : effects of text, neighbours and prior on these predictions
+    reliability : of the model's answers, on validation nodes
     digests : [m] digests of the packs
     edge_spans : positions of edge texts in node texts; None without edge texts
     ids, texts : ids and texts of all n nodes
@@ -216,6 +250,7 @@ class PackFacts:
     packs: Packs
     candidates: Selection
     effects: Effects
+    reliability: Reliability
     digests: Sequence[str]
     edge_spans: EdgeSpans | None
     ids: Sequence[str]
@@ -231,11 +266,38 @@ class PackFacts:
         return {
             "digest": self.digests[row],
             "answer": answer(packs, effects, row, names, label),
+            "advice": self.reliability.advice(
+                float(packs.confidence[row]), bool(packs.disagree[row])
+            ),
+            "account": self._account(row, articles, label),
             "parts": part_table(packs, effects, row, names),
             "articles": articles,
             "stages": stage_table(packs, row, names, label),
             "unused": self._unused(row, articles),
         }
+
+    def _account(
+        self, row: int, articles: Sequence[Mapping[str, Any]], label: int
+    ) -> dict[str, Any]:
+        """Return the steps of the account, and the classes that the answer is compared with."""
+        packs, numbers = self.packs, {article["node"]: article["number"] for article in articles}
+        steps = []
+        for step in account(packs, row):
+            number = numbers.get(step.node, 0)
+            name = "its own text" if number == 1 else f"text {number}"
+            steps.append(
+                {
+                    "is": name if step.kind == TEXT else STEPS[step.kind],
+                    "text": number,
+                    "adds": [round(float(value), 4) for value in step.logits],
+                }
+            )
+        best = int(packs.predicted[row])
+        # The second class first, then the label, then the others by probability.
+        rivals = [int(packs.rival[row]), label, *np.argsort(-packs.decisive[row], kind="stable")]
+        rivals = [int(k) for k in dict.fromkeys(rivals) if k >= 0 and k != best]
+        probs = [share(float(p)) for p in packs.decisive[row]]
+        return {"steps": steps, "best": best, "rivals": rivals, "label": label, "probs": probs}
 
     def _name(self, node: int) -> str:
         return one_line(self.ids[node], marks=True)

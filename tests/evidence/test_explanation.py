@@ -249,8 +249,8 @@ def test_the_answer_comes_first_then_the_readings(dance):
         "account     class0 against class2: +0.62 in log-odds, the sum of",
         "             +0.25  class sizes",
         "             +2.00  its own text",
-        "             -1.00  all texts around it, none marked",
-        "             -0.63  the other readings, which mark no text",
+        "             -1.00  texts around it, unmarked",
+        "             -0.63  the unmarked readings",
     ]
     assert packs.disagree.all() and not packs.predicted.any()
     assert packs.confidence == pytest.approx(0.605)

@@ -30,40 +30,45 @@ def test_the_same_verdict_everywhere_has_no_kappa():
         assert agreement == 1 and named == name and np.isnan(kappa)
 
 
-def exported(path, **verdicts):
+def exported(path, reviewer, **verdicts):
+    """Verdicts by node: "right", "cannot tell", or the class that is right instead."""
     entries = [
-        {"node": node, "predicted": "A", "pack_sha256": f"{node}-sha", "verdict": verdict}
-        | {"note": f"about {node}\x1b[31m" if verdict == "disagree" else ""}
+        {"node": node, "predicted": "A", "pack_sha256": f"{node}-sha"}
+        | {"verdict": "wrong" if verdict.isupper() else verdict}
+        | {"class": {"right": "A"}.get(verdict, verdict if verdict.isupper() else "")}
+        | {"note": f"about {node}\x1b[31m" if verdict.isupper() else ""}
         for node, verdict in verdicts.items()
     ]
-    path.write_text(json.dumps({"format": 1, "verdicts": entries}))
+    path.write_text(json.dumps({"format": 2, "reviewer": reviewer, "verdicts": entries}))
     return path
 
 
 def test_reviewers_are_merged(tmp_path, cli):
-    anna = exported(tmp_path / "anna.json", n1="agree", n2="disagree", n3="agree")
-    ben = exported(tmp_path / "ben.json", n1="agree", n2="agree", n4="unsure")
+    anna = exported(tmp_path / "anna.json", "Anna", n1="right", n2="B", n3="right", n5="B")
+    ben = exported(tmp_path / "ben.json", "", n1="right", n2="right", n4="cannot tell", n5="C")
     done = cli("review", "--merge", anna, ben)
     assert done.code == 0, done.err
     lines = done.out.splitlines()
-    assert lines[0].endswith("anna.json 3, " + f"{ben} 3; 2 nodes by all of them")
-    assert lines[1] == "agreement   0.500 of pairs of verdicts; Cohen's kappa 0.000"
-    assert lines[2] == "discuss     1 node with different verdicts"
+    assert lines[0].endswith("Anna 4, " + f"{ben} 4; 3 nodes by all of them")
+    assert lines[1].startswith("agreement   0.333 of pairs of verdicts; Cohen's kappa")
+    assert lines[2] == "discuss     2 nodes with different verdicts"
     assert lines[3] == "  n2, model says A"
-    assert lines[4].startswith(f"    {anna}: disagree, about n2") and "\x1b" not in done.out
-    assert lines[5] == f"    {ben}: agree"
+    assert lines[4].startswith("    Anna: wrong, it is B, about n2") and "\x1b" not in done.out
+    assert lines[5] == f"    {ben}: right"
+    # Both say wrong, but not the same class.
+    assert lines[6] == "  n5, model says A" and lines[8].startswith(f"    {ben}: wrong, it is C")
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"verdicts": [{"node": "a"}]}', None])
 def test_other_files_are_refused_in_one_line(tmp_path, cli, content):
-    anna, other = exported(tmp_path / "anna.json", n1="agree"), tmp_path / "other.json"
+    anna, other = exported(tmp_path / "anna.json", "Anna", n1="right"), tmp_path / "other.json"
     if content is not None:
         other.write_text(content)
     done = cli("review", "--merge", anna, other)
     assert done.code == 2 and "other.json: expected verdicts that" in done.err[-1]
     found = "No such file or directory; name the file" if content is None else "found "
     assert found in done.err[-1] and "Errno" not in done.err[-1]
-    exported(other, n1="maybe")
+    exported(other, "Ben", n1="maybe")
     done = cli("review", "--merge", anna, other)
     assert done.code == 2 and "found 'maybe'" in done.err[-1]
     done = cli("review", "--merge", anna)

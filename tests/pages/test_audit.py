@@ -22,6 +22,7 @@ from dance_flwr.evidence.pack import Packs
 from dance_flwr.pages import audit
 from dance_flwr.pages.audit import NodeSigns, open_run
 from dance_flwr.pages.audit_pack import (
+    Reliability,
     answer,
     pack_digests,
     share,
@@ -194,18 +195,34 @@ def test_one_sentence_says_what_the_model_says(one_answer):
     assert said_of(one_answer)["says"].endswith("60 %, before ONCOLOGY, 30 %.")
 
 
-def test_it_warns_where_the_marked_text_points_elsewhere(one_answer):
-    packs, effects = one_answer
-    assert said_of(one_answer)["warning"] == ""
-    effects.all_chunks[:] = -0.3
-    packs.probs[1] = [[0.2, 0.2, 0.6]]
-    said = said_of(one_answer)["warning"]
-    assert said == (
-        "The marked text points elsewhere: it speaks for ONCOLOGY and against CARDIOLOGY; "
-        "the reading that uses it says SURGERY."
+def test_advice_is_how_often_such_answers_were_right():
+    confidence = np.array([0.55] * 30 + [0.95] * 40 + [0.8] * 19, np.float32)
+    right = np.array([True] * 18 + [False] * 12 + [True] * 38 + [False] * 2 + [True] * 19)
+    of = Reliability.of(confidence, right)
+    assert of.advice(0.6, False) == (
+        "Weak: 60 % of 30 validation nodes with 50 to 70 % were answered rightly. "
+        "Do not rely on this answer alone."
     )
-    effects.all_chunks[:] = np.nan  # not computed
-    assert said_of(one_answer)["warning"].endswith("says SURGERY.")
+    assert of.advice(0.9, False).startswith("Strong: 95 % of 40 validation nodes with 90 to 100 %")
+    assert of.advice(0.95, True).endswith(
+        "rightly, and the readings disagree. Do not rely on this answer alone."
+    )
+    assert of.advice(0.7, False).startswith("Not known: only 19 validation nodes with 70 to 90 %")
+    assert of.advice(1.0, False).startswith("Strong")
+
+
+def test_the_account_on_the_page_adds_up_to_the_answer(page, dance):
+    classes = page.blocks["index"]["classes"]
+    for place in range(8):
+        pack = page.blocks[f"pack-{place}"]
+        facts = pack["account"]
+        total = np.sum([step["adds"] for step in facts["steps"]], axis=0)
+        assert sorted([facts["best"], *facts["rivals"]]) == list(range(len(classes)))
+        assert all(total[facts["best"]] >= total[k] for k in facts["rivals"])
+        probs = np.exp(total - total.max())
+        assert [share(p) for p in probs / probs.sum()] == facts["probs"]
+        articles = {one["number"] for one in pack["articles"]}
+        assert {step["text"] for step in facts["steps"] if step["text"]} == articles
 
 
 def test_one_line_of_control(one_answer):

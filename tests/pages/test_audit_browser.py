@@ -120,17 +120,16 @@ def test_a_walk_by_keyboard_alone(shown, audit):
     for _ in range(2):  # from the first, which is open
         keys.press("j")
     keys.press("k")
-    name = page.evaluate(focused("textContent"))
-    assert name == audit.ids[audit.packs.nodes[1]]
+    assert page.evaluate(focused("dataset.row")) == "1"
     keys.press("Enter")
     page.wait_for_function("() => document.activeElement.id === 'evidence'")
     assert page.inner_text("#evidence bdi") == page.locator(PACKS).nth(1).inner_text()
     keys.press("2")
-    assert page.is_checked("#verdict-disagree")
+    assert page.is_checked("#verdict-wrong")
     keys.press("n")
     keys.type("jk 1? looks wrong")  # letters in a note are letters
     assert page.input_value("#verdict-note") == "jk 1? looks wrong"
-    assert page.is_checked("#verdict-disagree") and not page.locator("#help").is_visible()
+    assert page.is_checked("#verdict-wrong") and not page.locator("#help").is_visible()
     page.evaluate("document.activeElement.blur()")
     keys.press("?")
     assert page.locator("#help").is_visible()
@@ -182,14 +181,14 @@ def test_for_and_against_are_told_apart_without_colour(shown):
         assert (text, style, drawn) == ("abcdefghij", line, sign)
         # The sign is drawn before the passage; Chromium gives what `content` is made of.
         assert before not in ("none", "normal", "")
-    assert page.locator(".legend .sample").all_inner_texts() == ["▲ for", "▼ against", "● read"]
+    assert page.locator(".legend .sample").all_inner_texts() == ["▲ for", "▼ against", "● none"]
 
 
 ABOVE = """([selector, high]) => {
   const box = document.querySelector(selector).getBoundingClientRect();
   return box.width > 0 && box.top >= 0 && box.bottom <= high; }"""
 ANSWER = (".headline", "#evidence", ".says")
-EFFECTS = ("#pack .parts table", "#pack .control")
+EFFECTS = ("#pack .account select", "#pack .account table", "#pack .advice")
 REST = ("#proof summary", "form.verdict", "#pack mark", "#rows button.node")
 
 
@@ -220,15 +219,15 @@ def test_the_first_node_is_open_and_next_opens_the_second(shown, audit):
     page = shown.page
     page.wait_for_selector("#pack .says")
     first, second = (audit.ids[node] for node in audit.packs.nodes[:2])
-    assert page.inner_text("#evidence bdi") == first
+    assert page.inner_text("#evidence small bdi") == first
     assert page.evaluate("document.activeElement.tagName") == "BODY"
     page.click("#next")
     page.wait_for_function(
-        "(id) => document.querySelector('#evidence bdi').textContent === id", arg=second
+        "(id) => document.querySelector('#evidence small bdi').textContent === id", arg=second
     )
     page.click("#previous")
     page.wait_for_function(
-        "(id) => document.querySelector('#evidence bdi').textContent === id", arg=first
+        "(id) => document.querySelector('#evidence small bdi').textContent === id", arg=first
     )
 
 
@@ -248,10 +247,12 @@ def test_no_word_of_the_code_is_on_the_page(shown):
 def test_verdicts_stay_and_leave_as_json(shown, audit, tmp_path):
     page = shown.page
     open_pack(page, 0)
-    page.check("#verdict-agree")
+    page.fill("#reviewer", "Anna")
+    page.check("#verdict-right")
     page.fill("#verdict-note", "</script> \U0001f600")
     open_pack(page, 1)
-    page.check("#verdict-unsure")
+    page.select_option("#verdict-class", index=1)
+    assert page.is_checked("#verdict-wrong")
     page.reload()
     page.wait_for_selector(PACKS)
     with page.expect_download() as started:
@@ -262,7 +263,12 @@ def test_verdicts_stay_and_leave_as_json(shown, audit, tmp_path):
     digests = pack_digests(audit.packs, audit.ids, audit.names)
     found = {one["pack_sha256"]: one for one in content["verdicts"]}
     assert list(found) == digests[:2]
-    assert found[digests[0]]["verdict"] == "agree"
+    assert content["reviewer"] == "Anna"
+    assert found[digests[0]]["verdict"] == "right" and found[digests[1]]["verdict"] == "wrong"
+    index = page.evaluate("unpack('index').then((index) => index.classes)")
+    said = audit.packs.predicted[:2]
+    assert found[digests[0]]["class"] == index[said[0]]
+    assert found[digests[1]]["class"] in set(index) - {index[said[1]]}
     assert found[digests[0]]["note"] == "</script> \U0001f600"
     assert found[digests[1]]["node"] == audit.ids[audit.packs.nodes[1]]
     assert content["source"]["model"] == audit.packs.model_id
@@ -272,6 +278,60 @@ def test_verdicts_stay_and_leave_as_json(shown, audit, tmp_path):
     assert shown_text["verdicts"] == content["verdicts"]
     assert shown.console == []
     assert {url.partition(":")[0] for url in shown.requests} <= {"file", "blob"}
+
+
+def test_the_bars_of_an_account_end_at_the_answer_against_any_class(shown, audit):
+    page = shown.page
+    open_pack(page, 0)
+    options = page.locator("#pack .account option").all_inner_texts()
+    assert [name.removesuffix(", the label") for name in options[:1]] == [
+        audit.names[audit.packs.rival[0]]
+    ]
+    for place in range(len(options)):
+        page.select_option("#pack .account select", index=place)
+        shown_values = page.locator("#pack .account tbody td:last-child").all_inner_texts()
+        *adds, total = (float(value.replace("\u2212", "-")) for value in shown_values)
+        assert sum(adds) == pytest.approx(total, abs=0.005 * (len(adds) + 4)) and total >= 0
+        boxes = [bar.bounding_box() for bar in page.locator("#pack .account .bar").all()]
+        ends = [(box["x"], box["x"] + box["width"]) for box in boxes]
+        for one, other in pairwise(ends[:-1]):  # each begins where the one before ended
+            assert min(abs(x - y) for x in one for y in other) < 6
+
+
+def test_judged_nodes_are_printed_one_after_the_other(shown, audit, tmp_path):
+    page = shown.page
+    page.evaluate("window.print = () => { window.printed = document.body.innerText; }")
+    page.fill("#reviewer", "Anna")
+    for place in range(3):
+        open_pack(page, place)
+        page.check("#verdict-wrong" if place else "#verdict-right")
+        page.fill("#verdict-note", f"note {place}")
+    page.evaluate("document.getElementById('judged').style.display = 'block'")
+    page.click("#print")
+    page.wait_for_function("() => window.printed")
+    text = page.evaluate("window.printed")
+    digests = pack_digests(audit.packs, audit.ids, audit.names)
+    places = [text.index(digest) for digest in digests[:3]]
+    assert places == sorted(places) and digests[3] not in text
+    assert "Verdict: right; note 0 (Anna, 20" in text and "Verdict: wrong; note 2 (Anna" in text
+    assert page.evaluate("document.querySelectorAll('#judged > *').length") == 0
+    assert shown.console == []
+
+
+def test_rows_are_ordered_by_lead_and_by_signs(shown, audit):
+    page = shown.page
+    leads = page.locator("#rows td:nth-child(4)")
+    before = leads.all_inner_texts()
+    page.click("#rows button[data-column=lead]")
+    assert [float(x) for x in leads.all_inner_texts()] == sorted(map(float, before))
+    page.click("#rows button[data-column=lead]")
+    assert leads.all_inner_texts() == before
+    page.click("#rows button[data-column=look]")
+    signs = [
+        text.count(",") + bool(text)
+        for text in page.locator("#rows td:nth-child(5)").all_inner_texts()
+    ]
+    assert signs == sorted(signs, reverse=True)
 
 
 def test_filters_and_the_matrix_agree_with_the_predictions(shown, audit):
@@ -285,7 +345,7 @@ def test_filters_and_the_matrix_agree_with_the_predictions(shown, audit):
     assert (counts == expected).all()
     label, guess = np.argwhere(expected > 0)[0]
     rows.nth(label).locator("td").nth(guess).locator("button").click()
-    names = page.locator("#rows tbody th bdi").all_inner_texts()
+    names = page.locator("#rows tbody th small bdi").all_inner_texts()
     assert len(names) == expected[label, guess]
     page.click("#filters button[type=reset]")
     # A string that is polled would be evaluated in the page, which its policy forbids.

@@ -15,7 +15,9 @@ async function start() {
   }
   document.getElementById("previous").addEventListener("click", () => list.turnTo(-1));
   document.getElementById("next").addEventListener("click", () => list.turnTo(1));
+  keepReviewer();
   countVerdicts(index);
+  document.getElementById("print").addEventListener("click", () => printJudged(index));
   document.getElementById("export").addEventListener("click", () => download(exported(index)));
   document.getElementById("as-text").addEventListener("click", () => {
     document.getElementById("exported").hidden = false;
@@ -39,9 +41,9 @@ function keys(list, title) {
     j: () => list.step(1),
     k: () => list.step(-1),
     l: () => (list.current >= 0 ? list.focus(list.current) : list.step(1)),
-    1: () => pick("agree"),
-    2: () => pick("disagree"),
-    3: () => pick("unsure"),
+    1: () => pick("right"),
+    2: () => pick("wrong"),
+    3: () => pick("cannot-tell"),
     n: () => document.getElementById("verdict-note")?.focus(),
     "?": () => help.showModal(),
   };

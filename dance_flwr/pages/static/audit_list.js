@@ -15,6 +15,7 @@ class NodeList {
     this.first = 0;
     this.current = -1;
     this.opened = -1;
+    this.by = ""; // the column that orders the rows; "" = as the page orders them
     this.fields = Object.fromEntries(["id", "split", "predicted", "label", "margin", "wrong",
       "disagree", "pack"].map((name) => [name, document.getElementById(`f-${name}`)]));
     const form = document.getElementById("filters");
@@ -35,7 +36,7 @@ class NodeList {
     const { id, split, predicted, label, margin, wrong, disagree, pack } = this.fields;
     const index = this.index;
     const use = (name, field) => !but.includes(name) && field.value !== "";
-    return !((use("id", id) && !index.ids[row].includes(id.value))
+    return !((use("id", id) && !(index.ids[row].includes(id.value) || index.titles[row].includes(id.value)))
       || (use("split", split) && index.split[row] !== Number(split.value))
       || (use("predicted", predicted) && index.predicted[row] !== Number(predicted.value))
       || (use("label", label) && index.label[row] !== Number(label.value))
@@ -48,10 +49,35 @@ class NodeList {
   filter() {
     const rows = this.index.ids.map((_, row) => row);
     this.rows = rows.filter((row) => this.passes(row));
+    if (this.by) this.rows.sort((a, b) => this.key(a) - this.key(b) || a - b);
     this.first = 0;
     this.current = this.rows.indexOf(this.opened);
     this.drawMatrix(rows.filter((row) => this.passes(row, ["predicted", "label"])));
     this.draw();
+  }
+
+  /** Return what a row is ordered by, the rows to look at first. */
+  key(row) {
+    return this.by === "lead" ? this.index.margin[row] : -this.signs(row).length;
+  }
+
+  /** Return the signs that a prediction needs a look. */
+  signs(row) {
+    const { disagree, margin, lowMargin } = this.index;
+    return [this.wrong(row) && "wrong", disagree[row] && "disagree", margin[row] < lowMargin && "barely"].filter(Boolean);
+  }
+
+  /** Return a heading that orders the rows by its column, and back. */
+  heading(column) {
+    const button = make("button", { type: "button", class: "order", "aria-pressed": String(this.by === column) },
+      `${column}${this.by === column ? " ▲" : ""}`);
+    button.addEventListener("click", () => {
+      this.by = this.by === column ? "" : column;
+      this.filter();
+      document.querySelector(`#rows button.order[data-column="${column}"]`)?.focus();
+    });
+    button.dataset.column = column;
+    return button;
   }
 
   turn(by) {
@@ -69,7 +95,7 @@ class NodeList {
     document.getElementById("before").disabled = this.first === 0;
     document.getElementById("after").disabled = last >= this.rows.length;
     const shown = table("Nodes that pass the filters",
-      ["node", "model says", "label", word("lead", "lead"), "look", "verdict"],
+      ["node", "model says", "label", this.heading("lead"), this.heading("look"), "verdict"],
       this.rows.slice(this.first, last).map((row) => this.cells(row)));
     shown.className = "wide";
     shown.caption.className = "unseen";
@@ -80,12 +106,11 @@ class NodeList {
   cells(row) {
     const index = this.index;
     const pack = index.pack[row];
-    const name = make("bdi", { class: "break" }, ...breakable(index.ids[row]));
-    const first = pack < 0 ? name
-      : make("button", { type: "button", class: "node", "data-row": row }, name);
-    if (pack >= 0) first.addEventListener("click", () => this.choose(row));
-    const signs = [this.wrong(row) && "wrong", index.disagree[row] && "disagree",
-      index.margin[row] < index.lowMargin && "barely"].filter(Boolean);
+    const title = make("bdi", { class: "break" }, index.titles[row] || "(empty text)");
+    const name = pack < 0 ? title : make("button", { type: "button", class: "node", "data-row": row }, title);
+    if (pack >= 0) name.addEventListener("click", () => this.choose(row));
+    const first = make("span", {}, name, make("small", { class: "soft id" }, make("bdi", {}, ...breakable(index.ids[row]))));
+    const signs = this.signs(row);
     return [first, breakable(index.classes[index.predicted[row]]),
       index.label[row] < 0 ? "unknown" : this.wrong(row) ? breakable(index.classes[index.label[row]]) : "same",
       index.margin[row].toFixed(3),

@@ -98,37 +98,116 @@ function passages(articles) {
     ["passage", "importance", "effect", "of", "characters", "sha256", "same now"], rows));
 }
 
+/** Return a number with a sign and two decimals; the minus is as wide as the plus. */
+function signed(value) {
+  return `${value < 0 ? "\u2212" : "+"}${Math.abs(value).toFixed(2)}`;
+}
+
+/** Return a bar from `start` to `end` on a line from `low` to `high`. */
+function bar(start, end, low, high) {
+  const at = (value) => (100 * (value - low)) / (high - low || 1);
+  const zero = make("span", { class: "zero" });
+  const length = make("span", { class: end < start ? "bar against" : "bar for" });
+  zero.style.left = `${at(0)}%`;
+  length.style.left = `${at(Math.min(start, end))}%`;
+  length.style.width = `${at(Math.max(start, end)) - at(Math.min(start, end))}%`;
+  return make("span", { class: "track", "aria-hidden": "true" }, length, zero);
+}
+
+/** Return the steps from the class sizes to the answer against one class; the last bar is their sum. */
+function steps({ steps: all, best, probs }, rival, classes) {
+  const shown = all.map((step) => ({ ...step, value: step.adds[best] - step.adds[rival] }));
+  const ends = [0];
+  for (const { value } of shown) ends.push(ends.at(-1) + value);
+  const [low, high, total] = [Math.min(...ends), Math.max(...ends), ends.at(-1)];
+  const rows = shown.map(({ is, text, value }, at) => [
+    text ? make("a", { href: `#text-${text}` }, is) : is, bar(ends[at], ends[at + 1], low, high), signed(value)]);
+  const kept = rows.filter((_, at) => Math.abs(shown[at].value) >= 0.005);
+  kept.push([make("strong", {}, "the answer"), bar(0, total, low, high), make("strong", {}, signed(total))]);
+  return table(`${classes[best]} (${probs[best]}) against ${classes[rival]} (${probs[rival]})`,
+    ["step", "← against · for →", "adds"], kept);
+}
+
+/** Return the account of an answer, with a choice of the class that it is compared with. */
+function account(facts, classes) {
+  if (!facts.rivals.length) return make("p", { class: "soft" }, "There is one class alone, so nothing to compare with.");
+  const place = make("div", { class: "scroll" });
+  const names = facts.rivals.map((k) => make("option", { value: k }, k === facts.label ? `${classes[k]}, the label` : classes[k]));
+  const choice = make("select", {}, ...names);
+  const draw = () => place.replaceChildren(steps(facts, Number(choice.value), classes));
+  choice.addEventListener("input", draw);
+  draw();
+  return make("div", { class: "account" }, make("label", {}, "Why not ", choice, "?"), place);
+}
+
 let asked = 0; // packs, so that one which opens late does not replace a later one
+
+/** Return the facts of the pack of a row of the index, and its texts. */
+async function opened(index, row) {
+  const facts = await unpack(`pack-${index.pack[row]}`);
+  return [facts, await Promise.all(facts.articles.map((one) => unpack(`text-${one.node}`)))];
+}
+
+/** Return what is said of a node before its texts: answer, label, advice, account. */
+function said({ answer, advice, account: facts }, index, row) {
+  const trained = index.splits[index.split[row]] === "train" ? " It was in training." : "";
+  return [
+    make("p", { class: "says" }, answer.says),
+    make("p", { class: answer.wrong ? "bad" : null }, `${answer.wrong ? "✗ Wrong: " : ""}${answer.label}${trained}`),
+    make("p", { class: "advice" }, advice),
+    make("h3", {}, "How it comes to this ", word("account", "answer")), account(facts, index.classes)];
+}
+
+function read(articles, texts) {
+  return articles.map((one, place) => article(one, texts[place]));
+}
 
 /** Fill the evidence section with the pack of a row of the index. */
 async function showPack(index, row) {
   const turn = ++asked;
-  const facts = await unpack(`pack-${index.pack[row]}`);
-  const texts = await Promise.all(facts.articles.map((one) => unpack(`text-${one.node}`)));
+  const [facts, texts] = await opened(index, row);
   if (turn !== asked) return;
-  const { answer, articles } = facts;
-  const split = index.splits[index.split[row]];
-  document.getElementById("evidence").replaceChildren("Evidence of ", make("bdi", { class: "break" }, index.ids[row]));
+  document.getElementById("evidence").replaceChildren(make("bdi", { class: "break" }, index.titles[row] || "(empty text)"),
+    make("small", { class: "soft" }, " ", make("bdi", { class: "break" }, index.ids[row])));
   document.getElementById("digest").textContent = facts.digest;
+  const [says, label, advice, ...why] = said(facts, index, row);
   const name = index.classes[index.predicted[row]];
-  document.getElementById("pack").replaceChildren(
-    make("p", { class: "says" }, answer.says),
-    make("p", { class: answer.wrong ? "bad" : null }, answer.wrong ? `✗ Wrong: ${answer.label}` : answer.label,
-      split === "train" ? " It was in training." : ""),
-    ...(answer.warning ? [make("p", { class: "warning" }, `⚠ ${answer.warning}`)] : []),
+  document.getElementById("pack").replaceChildren(says, label, advice,
     make("div", { class: "sides" },
-      make("div", { class: "side" },
-        make("h3", {}, "For and against, by ", word("effect", "effect")), make("div", { class: "parts" }, tabled(facts.parts)),
-        make("p", { class: "control" }, answer.control), proof),
+      make("div", { class: "side" }, ...why, proof),
       make("div", { class: "texts" },
         make("h3", {}, "What it read"),
-        make("p", { class: "soft legend" }, make("span", { class: "sample for" }, "▲ for"), ` ${name}, `,
-          make("span", { class: "sample against" }, "▼ against"), ", ", make("span", { class: "sample none" }, "● read"),
-          ", no ", word("effect", "effect"), ". Unmarked text is folded."),
-        ...articles.map((one, place) => article(one, texts[place]))),
+        make("p", { class: "soft legend" }, "Passages, by the ", word("effect", "effect"), " of leaving them out: ",
+          make("span", { class: "sample for" }, "▲ for"), ` ${name}, `,
+          make("span", { class: "sample against" }, "▼ against"), ", ", make("span", { class: "sample none" }, "● none"),
+          ". Unmarked text is folded."),
+        ...read(facts.articles, texts)),
       verdictForm(index, row, facts.digest)),
     make("h3", {}, "Details"),
+    folded("What changes when something is left out", tabled(facts.parts), make("p", { class: "control" }, facts.answer.control),
+      make("p", { class: "soft" }, "These effects need not add up, as one passage may repeat another.")),
     folded("Nodes that were not used", tabled(facts.unused)),
-    folded("Marked passages as a table", passages(articles)),
+    folded("Marked passages as a table", passages(facts.articles)),
     folded("Probabilities by reading", tabled(facts.stages)));
+}
+
+/** Print every node with a verdict, one after the other. */
+async function printJudged(index) {
+  const rows = index.ids.map((_, row) => row).filter((row) => index.pack[row] >= 0 && verdicts.get(index.digests[index.pack[row]]));
+  const all = await Promise.all(rows.map(async (row) => {
+    const [facts, texts] = await opened(index, row);
+    return make("section", { class: "judged" },
+      make("h2", {}, make("bdi", {}, index.titles[row]), " ", make("small", {}, make("bdi", {}, index.ids[row]))),
+      make("p", { class: "verdict-line" }, `Verdict: ${sentence(verdicts.get(facts.digest))}`),
+      ...said(facts, index, row), ...read(facts.articles, texts),
+      make("p", { class: "soft" }, "Digest of this evidence: ", make("code", { class: "break" }, facts.digest)));
+  }));
+  const place = document.getElementById("judged");
+  // The ids of texts are those of the page, so that this copy has none.
+  for (const one of all.flatMap((section) => [...section.querySelectorAll("[id]")])) one.removeAttribute("id");
+  place.replaceChildren(...(all.length ? all : [make("p", {}, "No node has a verdict yet.")]));
+  document.body.classList.add("printing");
+  print();
+  document.body.classList.remove("printing");
+  place.replaceChildren();
 }

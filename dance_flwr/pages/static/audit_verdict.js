@@ -1,13 +1,14 @@
 // The reviewer's verdicts: kept in this browser by the digest of the pack, exported on request.
 
-const WORDS = ["agree", "disagree", "unsure"];
+const WORDS = ["right", "wrong", "cannot tell"];
+const REVIEWER = "dance-flwr/reviewer";
 
 const verdicts = {
   found: new Map(),
   kept: true,
   key: (digest) => `dance-flwr/verdict/${digest}`,
 
-  /** Return the verdict on a pack: {verdict, note, at}, or undefined. */
+  /** Return the verdict on a pack: {verdict, class, note, at}, or undefined. */
   get(digest) {
     if (this.found.has(digest)) return this.found.get(digest);
     let stored = null;
@@ -17,7 +18,7 @@ const verdicts = {
       this.kept = false;
     }
     const known = stored && WORDS.includes(stored.verdict)
-      ? { verdict: stored.verdict, note: String(stored.note), at: String(stored.at) } : undefined;
+      ? Object.fromEntries(["verdict", "class", "note", "at"].map((name) => [name, String(stored[name] ?? "")])) : undefined;
     this.found.set(digest, known);
     return known;
   },
@@ -37,20 +38,33 @@ function wordOf(verdict) {
   return verdict ? verdict.verdict : "";
 }
 
+/** Return a verdict in words, its class and note included. */
+function sentence({ verdict, class: name, note, at }) {
+  const which = verdict === "wrong" && name ? `, it is ${name}` : "";
+  const reviewer = document.getElementById("reviewer").value;
+  return `${verdict}${which}${note ? `; ${note}` : ""} (${reviewer ? `${reviewer}, ` : ""}${at.slice(0, 10)})`;
+}
+
 /** Return the form for the verdict on one pack. */
 function verdictForm(index, row, digest) {
   const known = verdicts.get(digest);
   const note = make("textarea", { id: "verdict-note", rows: "2", cols: "60" }, known ? known.note : "");
-  const choices = WORDS.map((word) => {
-    const input = make("input", { type: "radio", name: "verdict", id: `verdict-${word}`, value: word });
+  const others = index.classes.filter((_, k) => k !== index.predicted[row]);
+  const classes = make("select", { id: "verdict-class", "aria-label": "Class that is right" },
+    make("option", { value: "" }, "(class)"), ...others.map((name) => make("option", { value: name }, name)));
+  classes.value = known && known.verdict === "wrong" ? known.class : "";
+  const inputs = WORDS.map((word) => {
+    const input = make("input", { type: "radio", name: "verdict", id: `verdict-${word.replace(" ", "-")}`, value: word });
     input.checked = Boolean(known) && known.verdict === word;
-    return [input, make("label", {}, input, ` ${word} `)];
+    return input;
   });
+  const [right, wrong, unknown] = inputs;
   const clear = make("button", { type: "button" }, "Clear");
-  const inputs = choices.map(([input]) => input);
   const save = () => {
     const chosen = inputs.find((input) => input.checked);
-    verdicts.set(digest, chosen ? { verdict: chosen.value, note: note.value, at: new Date().toISOString() } : undefined);
+    if (!wrong.checked) classes.value = "";
+    verdicts.set(digest, chosen ? { verdict: chosen.value, class: right.checked ? index.classes[index.predicted[row]] : classes.value,
+      note: note.value, at: new Date().toISOString() } : undefined);
     countVerdicts(index);
   };
   clear.addEventListener("click", () => {
@@ -58,12 +72,26 @@ function verdictForm(index, row, digest) {
     note.value = "";
     save();
   });
-  const form = make("form", { class: "verdict" }, make("fieldset", {}, make("legend", {}, "Your verdict"),
-    make("div", { class: "row" }, ...choices.map(([, label]) => label), clear),
+  classes.addEventListener("input", () => { wrong.checked = true; });
+  const form = make("form", { class: "verdict" }, make("fieldset", {},
+    make("legend", {}, `Your verdict: is ${index.classes[index.predicted[row]]} right?`),
+    make("div", { class: "row" }, make("label", {}, right, " right "),
+      make("span", {}, make("label", {}, wrong, " wrong, it is "), classes), make("label", {}, unknown, " cannot tell "), clear),
     make("label", { for: "verdict-note" }, "Note"), make("br"), note));
   form.addEventListener("input", save);
   form.addEventListener("submit", (event) => event.preventDefault());
   return form;
+}
+
+/** Keep the reviewer's name in this browser, as far as it keeps anything. */
+function keepReviewer() {
+  const field = document.getElementById("reviewer");
+  try {
+    field.value = localStorage.getItem(REVIEWER) ?? "";
+    field.addEventListener("input", () => localStorage.setItem(REVIEWER, field.value));
+  } catch {
+    verdicts.kept = false;
+  }
 }
 
 /** Say how many packs have a verdict, here and in the table. */
@@ -82,11 +110,12 @@ function exported(index) {
   const of = index.pack.map((pack, row) => [pack, row]).filter(([pack]) => pack >= 0);
   const found = of.map(([pack, row]) => [row, index.digests[pack], verdicts.get(index.digests[pack])]).filter((one) => one[2]);
   return JSON.stringify({
-    format: 1,
+    format: 2,
+    reviewer: document.getElementById("reviewer").value,
     source: index.source,
     exported: new Date().toISOString(),
-    verdicts: found.map(([row, digest, { verdict, note, at }]) => ({
-      node: index.ids[row], predicted: index.classes[index.predicted[row]], pack_sha256: digest, verdict, note, at })),
+    verdicts: found.map(([row, digest, verdict]) => ({
+      node: index.ids[row], predicted: index.classes[index.predicted[row]], pack_sha256: digest, ...verdict })),
   }, null, 1);
 }
 
