@@ -87,7 +87,8 @@ and the readings disagree. Do not rely on this answer alone.'
         among = f"validation nodes with {100 * _BANDS[band]:.0f} to {100 * upper:.0f} %"
         split = ", and the readings disagree" if disagree else ""
         if self.checked[band] < _MIN_CHECKED:
-            return f"Not known: only {self.checked[band]} {among}{split}. Check it by hand."
+            few = f"only {self.checked[band]}" if self.checked[band] else "no"
+            return f"Not known: {few} {among}{split}. Check it by hand."
         ratio = self.right[band] / self.checked[band]
         word = "Strong" if ratio >= _STRONG else "Fair" if ratio >= _FAIR else "Weak"
         line = f"{word}: {share(ratio)} of {self.checked[band]:,} {among} were answered rightly"
