@@ -4,7 +4,6 @@ A weight is how much of a chunk the model read; an effect is what the prediction
 differ, for instance where another chunk repeats it.
 """
 
-from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dance_flwr.client_data.local_graph import LocalGraph
-from dance_flwr.dance.inference import DEPLOYED, predict
-from dance_flwr.dance.passes import Reader
+from dance_flwr.dance.inference import DEPLOYED
 from dance_flwr.dance.selection import HOPS
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.interventions import (
@@ -42,9 +39,6 @@ class Effects:
     done : [m] bool; False where text was not left out, as it cost too much: its effects are NaN
     chunks : [E] float32 log-odds that fall when one chunk of a pack is left out, by `Packs.chunks`;
         positive = the chunk speaks for c
-    all_chunks : [m] float32, the same of all chunks of a pack together
-    labels, neighbours, prior : [m] float32, the same of all training labels of neighbours, of all
-        edges of the graph, with texts and labels beyond them, and of the class prior; never NaN
     before, without : [m] float32 p(c), with and without all chunks of the pack
     control : [m] float32 mean of p(c) without as many chunks that are not in the pack; NaN where
         there are not as many
@@ -52,10 +46,6 @@ class Effects:
 
     done: NDArray[np.bool_]
     chunks: NDArray[np.float32]
-    all_chunks: NDArray[np.float32]
-    labels: NDArray[np.float32]
-    neighbours: NDArray[np.float32]
-    prior: NDArray[np.float32]
     before: NDArray[np.float32]
     without: NDArray[np.float32]
     control: NDArray[np.float32]
@@ -107,18 +97,13 @@ def leave_out(
     best, rival = (torch.as_tensor(of, device=device) for of in (packs.predicted, packs.rival))
     odds = _log_odds(probs, best[row], rival[row])
     of_best = probs.gather(1, best[row][:, None])[:, 0]
-    whole = [calibration.apply(of) for of in _without_parts(explainer, nodes)]
-    parts = [_log_odds(of, best, rival) for of in whole]
     sizes = [len(every), len(single.index), *[len(every)] * (1 + draws)]
-    full, one, all_chunks, *_ = torch.split(odds, sizes)
+    full, one, *_ = torch.split(odds, sizes)
     before, _, without, *controls = torch.split(of_best, sizes)
     # All draws have the same sizes.
     as_many = others[0].ptr.diff() == chunks.ptr.diff()
     control = torch.where(as_many, torch.stack(controls).mean(0), torch.nan)
-    arrays = (
-        *(full[chunks.rows()] - one, full - all_chunks, *(parts[0] - part for part in parts[1:])),
-        *(before, without, control),
-    )
+    arrays = (full[chunks.rows()] - one, before, without, control)
     return Effects(done.cpu().numpy(), *(part.cpu().numpy() for part in arrays))
 
 
@@ -126,19 +111,6 @@ def _log_odds(probs: Tensor, best: Tensor, rival: Tensor) -> Tensor:
     # Clamped, as a probability may be 0 in float32.
     logs = probs.clamp(min=torch.finfo(torch.float32).tiny).log()
     return (logs.gather(1, best[:, None]) - logs.gather(1, rival[:, None]))[:, 0].float()
-
-
-def _without_parts(explainer: Explainer, nodes: Tensor) -> list[Tensor]:
-    """Return the deployed [m, C] as it is, and without labels, without edges, without prior."""
-    model, data, graph = explainer.model, explainer.data, explainer.data.graph
-    # Copies, as a module shares its parts with a shallow one.
-    no_labels, no_prior = deepcopy(model), deepcopy(model)
-    no_labels.head_labels, no_prior.prior = None, None
-    no_rows = Ragged(torch.zeros_like(graph.rows.ptr), graph.rows.index[:0])
-    no_edges = LocalGraph(no_rows, graph.visible, "without edges")
-    cases = [(model, graph), (no_labels, graph), (model, no_edges), (no_prior, graph)]
-    settings = explainer.settings
-    return [predict(Reader(m, data, settings, g), nodes)[DEPLOYED] for m, g in cases]
 
 
 def _other_chunks(

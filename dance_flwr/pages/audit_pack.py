@@ -177,29 +177,6 @@ def stage_table(packs: Packs, row: int, names: Sequence[str], label: int) -> dic
     }
 
 
-def part_table(packs: Packs, effects: Effects, row: int, names: Sequence[str]) -> dict[str, Any]:
-    """Return what speaks for and against the predicted class, the largest effect first.
-
-    Parameters
-    ----------
-    names : names of the classes, safe to print
-    """
-    values = {
-        "marked text": effects.all_chunks[row],
-        "neighbours' labels": effects.labels[row],
-        "all neighbours": effects.neighbours[row],
-        "class sizes": effects.prior[row],
-    }
-    rows = [(name, float(value)) for name, value in values.items() if not np.isnan(value)]
-    rows.sort(key=lambda entry: -abs(entry[1]))
-    best, rival = names[packs.predicted[row]], names[packs.rival[row]]
-    return {
-        "caption": f"Positive: for {best}. Negative: for {rival}.",
-        "head": ["left out", "effect"],
-        "rows": [[name, signed(value)] for name, value in rows],
-    }
-
-
 def units(text: str, place: int) -> int:
     """Return the number of UTF-16 units before a character.
 
@@ -271,7 +248,6 @@ class PackFacts:
                 float(packs.confidence[row]), bool(packs.disagree[row])
             ),
             "account": self._account(row, articles, label),
-            "parts": part_table(packs, effects, row, names),
             "articles": articles,
             "stages": stage_table(packs, row, names, label),
             "unused": self._unused(row, articles),

@@ -1,7 +1,6 @@
 """Effects of single chunks: against one prediction at a time, controls by hand, and the budget."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,15 +9,9 @@ from oracles import interventions as oracle
 from support.builders import ragged
 
 from dance_flwr.client_data import inputs as derived
-from dance_flwr.client_data.local_graph import LocalGraph
-from dance_flwr.client_data.text_table import TextTable
-from dance_flwr.dance.inference import label_evidence, predict
-from dance_flwr.dance.passes import Reader
-from dance_flwr.dance.text import condensed_text
-from dance_flwr.evidence.attribution import FusedLogits
 from dance_flwr.evidence.interventions import repredict
 from dance_flwr.evidence.leave_out import _other_chunks, leave_out
-from dance_flwr.evidence.pack import PARTS, Packs
+from dance_flwr.evidence.pack import Packs
 from dance_flwr.nn.ragged import Ragged
 from dance_flwr.runs.evidence import FinishedRun
 from dance_flwr.seeding import generator
@@ -61,8 +54,6 @@ def test_effects_are_those_of_one_prediction_at_a_time(opened):
             fall = odds(full, packs, row) - odds(rest, packs, row)
             assert effects.chunks[at] == pytest.approx(fall, abs=1e-4)
         full, rest = predicted_without(explainer, node, set(packs.chunks[own].tolist()))
-        fall = odds(full, packs, row) - odds(rest, packs, row)
-        assert effects.all_chunks[row] == pytest.approx(fall, abs=1e-4)
         best = packs.predicted[row]
         assert effects.before[row] == pytest.approx(float(full[best]), abs=1e-5)
         assert effects.before[row] == pytest.approx(packs.confidence[row], abs=1e-5)
@@ -80,48 +71,6 @@ def test_a_client_read_from_disk_has_the_same_effects(opened, dance, monkeypatch
     np.testing.assert_allclose(found.without, wanted.without, atol=5e-3)
     np.testing.assert_allclose(found.control, wanted.control, atol=5e-3)
     np.testing.assert_allclose(found.chunks, wanted.chunks, atol=2e-2)
-
-
-@torch.no_grad()
-def test_labels_and_prior_are_left_out_of_the_logits(opened):
-    """By the parts of the logits, from which a softmax without one is taken."""
-    explainer, packs = opened
-    nodes, effects = torch.as_tensor(packs.nodes), left(opened)
-    hidden, selection = explainer._select(nodes, explainer.data.graph)
-    client = explainer._client(explainer.data.graph)
-    text = condensed_text(client, selection)[1]
-    parts = FusedLogits(explainer.model, hidden, text).parts(label_evidence(client, selection))
-    plain = torch.softmax(explainer.model.graph_logits(hidden), 1)
-    # The prior is in the plain view, too.
-    no_prior = torch.softmax(explainer.model.graph_logits(hidden) - explainer.model.prior, 1)
-    for name, effect, other in (
-        ("labels", effects.labels, plain),
-        ("prior", effects.prior, no_prior),
-    ):
-        full = (torch.softmax(parts.sum(0), 1) + plain) / 2
-        rest = (torch.softmax(parts.sum(0) - parts[PARTS.index(name)], 1) + other) / 2
-        expected = [odds(full[i], packs, i) - odds(rest[i], packs, i) for i in range(len(nodes))]
-        np.testing.assert_allclose(effect, expected, atol=1e-4)
-
-
-def test_without_edges_a_node_is_predicted_from_its_text_alone(opened):
-    explainer, packs = opened
-    data, effects = explainer.data, left(opened)
-    for row, node in enumerate(packs.nodes.tolist()):
-        chunks = data.table.chunks[data.table.chunks_of.take(torch.tensor([node])).index]
-        alone = LocalGraph(ragged([[]]), torch.ones(1, dtype=torch.bool))
-        client = SimpleNamespace(
-            num_nodes=1,
-            device=data.device,
-            table=TextTable.from_chunks(chunks, torch.tensor([0, len(chunks)])),
-            graph=alone,
-            label_table=data.label_table[[node]],
-        )
-        reader = Reader(explainer.model, client, explainer.settings, alone)
-        rest = predict(reader, torch.tensor([0]))["deployed"][0]
-        full, _ = predicted_without(explainer, node, set())
-        fall = odds(full, packs, row) - odds(rest, packs, row)
-        assert effects.neighbours[row] == pytest.approx(fall, abs=1e-4)
 
 
 def test_controls_are_as_many_other_chunks_of_the_same_hops(opened):

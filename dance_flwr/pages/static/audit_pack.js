@@ -184,8 +184,7 @@ async function showPack(index, row) {
         ...read(facts.articles, texts)),
       verdictForm(index, row, facts.digest)),
     make("h3", {}, "Details"),
-    folded("What changes when something is left out", tabled(facts.parts), make("p", { class: "control" }, facts.answer.control),
-      make("p", { class: "soft" }, "These effects need not add up, as one passage may repeat another.")),
+    folded("Without the marked text", make("p", { class: "control" }, facts.answer.control)),
     folded("Nodes that were not used", tabled(facts.unused)),
     folded("Marked passages as a table", passages(facts.articles)),
     folded("Probabilities by reading", tabled(facts.stages)));
