@@ -20,6 +20,7 @@ LOG = logging.getLogger("flwr")
 TEMPERATURES = tuple(round(2 ** (step / 4), 3) for step in range(-12, 13))
 BINS = 15  # of equal width, as in Guo et al.
 MIN_NODES = 100  # to fit a temperature on
+_LEAST_GAIN = 1.92 * THOUSANDTHS  # half of the chi-square of one parameter at 5 %
 _MIN_PROB = 1e-12  # so that a probability of 0 has a logarithm
 
 
@@ -46,8 +47,9 @@ class Calibration:
     ) -> "Calibration":
         """Return the T with the least loss; log a warning where the nodes do not tell it.
 
-        T = 1 below `MIN_NODES`: the best T of a few nodes is far from that of others. Otherwise it
-        is `trimmed` by the best T of each client.
+        T = 1 below `MIN_NODES`, as the best T of a few nodes is far from that of others, and where
+        a likelihood-ratio test at 5 % does not tell T from 1. Otherwise it is `trimmed` by the best
+        T of each client.
 
         Parameters
         ----------
@@ -57,7 +59,7 @@ class Calibration:
 
         Examples
         --------
-        >>> Calibration.fit([range(25, 0, -1)], 120, [0] * 375, 0).temperature
+        >>> Calibration.fit([range(25_000, 0, -1_000)], 120, [0] * 375, 0).temperature
         8.0
         """
         if not gaps:  # they are withheld
@@ -76,7 +78,8 @@ class Calibration:
                 return min(range(len(of)), key=lambda place: (of[place], abs(place - middle)))
 
             every = [sum(column) for column in zip(*losses, strict=True)]
-            best = trimmed(least(every), list(map(least, losses)))
+            if every[middle] - min(every) > _LEAST_GAIN:
+                best = trimmed(least(every), list(map(least, losses)))
         if best in (0, len(TEMPERATURES) - 1):
             LOG.warning(
                 "calibration: the temperature ends at its bound, %g; the validation nodes do not "
@@ -88,6 +91,8 @@ class Calibration:
 
     def __str__(self) -> str:
         fitted = f"temperature {self.temperature:g}, fitted on {self.nodes:,} validation nodes"
+        if self.temperature == 1:
+            fitted = f"temperature 1: no other is better on {self.nodes:,} validation nodes"
         text = fitted if self.nodes else "not fitted (temperature 1)"
         if self.error_before is None or self.error_after is None:
             return text

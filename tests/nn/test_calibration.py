@@ -67,6 +67,15 @@ def test_a_known_temperature_is_found_again_from_the_sums_of_two_clients(tempera
     assert fitted.error_after < 0.02
 
 
+def test_probabilities_that_are_right_are_left_alone():
+    """By chance some temperature is always best: a test at 5 % keeps it from being applied."""
+    drawn_once = [drawn(1.0, nodes=300, seed=seed) for seed in range(100)]
+    fitted = [summed({"val": each, "test": each}).temperature for each in drawn_once]
+    assert sum(temperature != 1 for temperature in fitted) <= 12
+    wrong = [drawn(2.0, nodes=300, seed=seed) for seed in range(20)]
+    assert all(summed({"val": each, "test": each}).temperature > 1 for each in wrong)
+
+
 def test_the_error_is_that_of_nodes_that_did_not_fit():
     probs = torch.tensor([[0.9, 0.1]]).expand(400, 2)
     right, wrong = torch.zeros(400, dtype=torch.int64), torch.ones(400, dtype=torch.int64)
