@@ -1,4 +1,4 @@
-"""Do the reasons of a finished run add up to its answers, for every node of every client?
+"""Count the nodes of finished runs whose reasons do not add up to their answers.
 
     python studies/benchmarks/accounts.py RUN [RUN ...]
 
