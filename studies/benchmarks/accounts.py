@@ -3,7 +3,8 @@
     python studies/benchmarks/accounts.py RUN [RUN ...]
 
 Prints, by run: nodes, the largest difference between an answer's probability and what its account
-gives, and nodes whose account speaks against the answer."""
+gives, and nodes whose account speaks against the answer.
+"""
 
 import sys
 from pathlib import Path
