@@ -22,6 +22,7 @@ from dance_flwr.config.paths import CODE, PROJECT
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.disk import append_to
 from dance_flwr.errors import UserError
+from dance_flwr.escaping import one_line
 from dance_flwr.federation.wire import keys
 from dance_flwr.fingerprint import VERSION, provenance
 from dance_flwr.methods import foreign_code
@@ -103,14 +104,12 @@ def refusal(bundle: bytes, accepted: Collection[str]) -> str:
     BadZipFile, zlib.error, ... : it is no archive
     """
     changes = differences(bundle)
-    digest = digest_of(changes)
-    if not changes or digest in accepted:
+    if not changes or (digest := digest_of(changes)) in accepted:
         return ""
-    first, *others = sorted(changes)
-    also = f" and {len(others)} more" if others else ""
+    first, also = one_line(min(changes)), f" and {len(changes) - 1} more" * (len(changes) > 1)
     return (
         f"expected the code of dance-flwr {VERSION} as this node has it, found other code "
-        f"in {first}{also}; submit the run with the release of the nodes, or have the operator "
+        f"in {first:.99}{also}; submit the run with the release of the nodes, or have the operator "
         f"start the node with --accept-code {digest}, or run `dance-flwr site accept {digest}`; it "
         "still runs its own code then"
     )
@@ -211,8 +210,9 @@ def accept_code(folder: Path, digest: str) -> str:
 
 
 def refuse_code(folder: Path, digest: str, reason: str) -> None:
-    """Record the code of a refused run, once, for the operator to accept."""
-    if digest not in _digests(folder / _REFUSED):
+    """Record the code of a refused run, once, for the operator to accept; of a hundred at most."""
+    known = _digests(folder / _REFUSED)
+    if len(known) < 100 and digest not in known:
         _append(folder / _REFUSED, digest, reason)
 
 

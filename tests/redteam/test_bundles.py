@@ -38,7 +38,7 @@ ALTERED = {
     ),
     "ledger of trainings": (
         *("dance_flwr/federation/client/admission.py", None),
-        "def count_task(message, task, folder, terms, fraction):\n    pass",
+        "def count_task(message, task, folder, terms, config):\n    pass",
     ),
     "writer of evidence": (
         *("dance_flwr/evidence/pack.py", None),
@@ -148,6 +148,17 @@ def test_a_second_file_of_one_name_is_seen(honest, installed):
         bundled(honest | {TERMS: changed}, (TERMS, honest[TERMS])),
     ):
         assert TERMS in answer(installed, content).error.reason
+
+
+def test_the_name_of_a_file_is_escaped_and_cut_and_few_refusals_are_kept(
+    honest, installed, tmp_path
+):
+    reason = answer(installed, bundled(honest, ("\x1b]0;x" + "a" * 20_000, b""))).error.reason
+    assert len(reason) < 1000 and "\\x1b]0;xa" in reason and reason.isprintable()
+    for number in range(200):
+        bundle.refuse_code(tmp_path, f"{number:016x}", reason)
+    kept = (tmp_path / "refused-code").read_text().splitlines()
+    assert len(kept) == 100 and kept[0].startswith("0" * 16)
 
 
 def test_what_is_no_code_may_differ(honest, installed):
