@@ -55,7 +55,8 @@ class ConfigError(UserError):
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
-        super().__init__("; ".join(problems))
+        more = [f"and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
+        super().__init__("; ".join([*problems[:_LISTED], *more]))
 
 
 class QuorumError(UserError):

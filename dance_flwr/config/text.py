@@ -51,7 +51,7 @@ def read_values(files: Sequence[Path], pairs: Sequence[str]) -> dict[str, Value]
         try:
             # Windows editors begin a file with a byte order mark, which TOML does not know.
             values |= flat_keys(tomllib.loads(path.read_text(encoding="utf-8-sig")))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # also for too many digits, and nesting
             raise UserError(f"--config {path}: expected valid TOML, found: {error}") from None
     for pair in pairs:
         key, _, text = pair.partition("=")
@@ -75,7 +75,7 @@ def _scalar(text: str) -> Value:
     """Parse a bool, a number or a quoted string as TOML does; any other text is a string."""
     try:
         table = tomllib.loads(f"x = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
     value = table["x"]
     # A line break in the text may start a second key; dates and lists are not values of a key.

@@ -24,7 +24,7 @@ from dance_flwr.config.text import (
 )
 from dance_flwr.config.tree import defaults, flat_fields, flatten, parse
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.errors import ConfigError
+from dance_flwr.errors import ConfigError, UserError
 
 
 def everything(config):
@@ -302,3 +302,14 @@ def test_a_shipped_file_is_found_by_its_name_unless_the_folder_has_its_own(tmp_p
     named.parent.mkdir()
     named.write_text("rounds = 7")
     assert read_values([named], [])["rounds"] == 7
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "9" * 100_000])
+def test_a_hostile_value_is_refused_in_one_line(tmp_path, value):
+    (tmp_path / "a.toml").write_text(f"rounds = {value}")
+    with pytest.raises(UserError, match="expected valid TOML, found"):
+        read_values([tmp_path / "a.toml"], [])
+    assert read_values([], [f"rounds={value}"]) == {"rounds": value}
+    with pytest.raises(ConfigError) as refused:
+        parse({f"k{number}": 1 for number in range(10_000)})
+    assert len(str(refused.value)) < 5000 and str(refused.value).endswith("; and 9960 more")

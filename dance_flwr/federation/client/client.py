@@ -16,6 +16,7 @@ from dance_flwr.config.sections import LABELS, ReadingConfig, reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import CARD
 from dance_flwr.data.graphs.codes import TEST, VAL
+from dance_flwr.data.graphs.limits import limits
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.device import pick_device
 from dance_flwr.federation.client.measured import Measured
@@ -251,7 +252,7 @@ def _data(
     folder: Path, version: Hashable, device: torch.device, inductive: bool, reading: ReadingConfig
 ) -> ClientData:
     own = psutil.Process().memory_info()
-    if own.rss - getattr(own, "shared", 0) > psutil.virtual_memory().total // 2:
+    if own.rss - getattr(own, "shared", 0) > limits().memory:
         close_clients()
     return ClientData(folder, device, inductive, reading)
 

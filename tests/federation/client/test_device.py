@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import psutil
 import pytest
 import torch
 
@@ -119,7 +118,9 @@ def test_opened_clients_hold_no_descriptors_and_are_as_many_as_memory_has_room_f
     assert {(len(o.data.table.nodes), o.data.chunk_sha256.shape[1]) for o in opened} == {(25, 32)}
     assert len([*Path("/dev/fd").iterdir()]) == before
     assert open_client(tmp_path / "client-0", dance.settled, HOST) is opened[0]
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=0))
+    monkeypatch.setattr(
+        "dance_flwr.federation.client.client.limits", lambda: SimpleNamespace(memory=0)
+    )
     assert open_client(tmp_path / "client-0", dance.settled, HOST) is opened[0]
     open_client(dance.partition / "client-0", dance.settled, HOST)
     assert open_client(tmp_path / "client-0", dance.settled, HOST) is not opened[0]
