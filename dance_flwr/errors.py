@@ -2,11 +2,11 @@
 
 import errno
 import os
-import resource
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from resource import RLIMIT_NOFILE, getrlimit
 
 from dance_flwr.escaping import escaped
 
@@ -55,8 +55,8 @@ class ConfigError(UserError):
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
-        more = [f"and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
-        super().__init__("; ".join([*problems[:_LISTED], *more]))
+        more = f"; and {len(problems) - _LISTED} more" if problems[_LISTED:] else ""
+        super().__init__("; ".join(problems[:_LISTED]) + more)
 
 
 class QuorumError(UserError):
@@ -136,7 +136,7 @@ def disk_of(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         known = _is_full(error) or error.errno in _CLOSED | TOO_MANY
-        if not known or not _concerns(error, folder):
+        if not (known and _concerns(error, folder)):
             raise
         raise UserError(_line(error, folder)) from None
 
@@ -175,8 +175,8 @@ def _concerns(error: OSError, folder: Path) -> bool:
 
 def _line(error: OSError, folder: Path) -> str:
     if error.errno in TOO_MANY:
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return f"{folder}: expected room for one more open file, found {limit}; raise `ulimit -n`"
+        most = getrlimit(RLIMIT_NOFILE)[0]
+        return f"{folder}: expected at most {most} open files, found more; raise `ulimit -n`"
     if _is_full(error):
         return (
             f"{folder}: expected room for the files of a round, found {_free(folder)} "

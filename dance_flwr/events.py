@@ -135,6 +135,5 @@ class _Format(logging.Formatter):
             **facts,
         }
         # As text where JSON does not know a fact: no line is lost for it.
-        strange = {k: str(v) for k, v in values.items() if isinstance(v, float) and not isfinite(v)}
-        known = {k: v for k, v in (values | strange).items() if v is not None}
-        return json.dumps(known, default=str)
+        values |= {k: str(v) for k, v in values.items() if isinstance(v, float) and not isfinite(v)}
+        return json.dumps({k: v for k, v in values.items() if v is not None}, default=str)

@@ -7,8 +7,8 @@ clipping norm in one weight (local: either of two opposite ones, as one update m
 The attacker reads that weight of what the server sees, and says "canary" above a threshold that
 half of the draws chose. From the other half, Clopper and Pearson (1934) bound the shares of false
 positives and negatives with 95 % confidence, and (1 - delta - FN) / FP <= exp(epsilon) bounds
-epsilon from below. A bound above the epsilon of the run would refute it; `--noise 0.5` halves the
-noise, to show that it does.
+epsilon from below. A bound above the epsilon of the run refutes it; `--noise 0.25` leaves a quarter
+of the noise, to show that it does.
 """
 
 import argparse

@@ -157,8 +157,7 @@ def test_the_name_of_a_file_is_escaped_and_cut_and_few_refusals_are_kept(
     assert len(reason) < 1000 and "\\x1b]0;xa" in reason and reason.isprintable()
     for number in range(200):
         bundle.refuse_code(tmp_path, f"{number:016x}", reason)
-    kept = (tmp_path / "refused-code").read_text().splitlines()
-    assert len(kept) == 100 and kept[0].startswith("0" * 16)
+    assert len((tmp_path / "refused-code").read_text().splitlines()) == 100
 
 
 def test_what_is_no_code_may_differ(honest, installed):

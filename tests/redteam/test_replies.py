@@ -11,8 +11,6 @@ from support.altered import records
 from support.killing import Kill, Killed, same
 
 import client_app
-import server_app
-from dance_flwr.config.tree import flatten
 from dance_flwr.errors import UserError
 from dance_flwr.federation.secagg import client as secagg_client
 from dance_flwr.federation.secagg.sums import options_of
@@ -22,7 +20,6 @@ from dance_flwr.metrics import Counts, Training
 from dance_flwr.nn.mixture import MAX_LOSS, SHARES
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.recorder import Recorder
-from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 LIAR, CLIENTS = 3, 5
 HUGE = 10**9
@@ -283,23 +280,6 @@ def test_a_loss_that_is_no_number_is_null(run_config, tmp_path):
     (row,) = strict((tmp_path / "result.json").read_text("utf-8"))["history"]
     assert row == strict((tmp_path / "history.jsonl").read_text("utf-8"))
     assert row["loss"] is None and row["seconds"] == {"forward": None}
-
-
-def test_a_false_greeting_of_a_surplus_node_is_left_out(run_config, tmp_path):
-    """Six nodes for five clients: the sixth greets with other code, or with nonsense."""
-    for number, change in enumerate([described(code="other"), described(partition="six"), crash]):
-
-        def app(message, context, change=change):
-            reply = client_app.app(message, context)
-            sixth = context.node_config[keys.PARTITION_ID] == CLIENTS
-            return change(reply) if sixth else reply
-
-        folder = tmp_path / str(number)
-        config = run_config(**SETTINGS, out=str(folder))
-        grid = InProcessGrid(app, flatten(config), CLIENTS + 1)
-        server_app.run(grid, config, f"surplus-{number}", folder)
-        clients = strict((folder / "result.json").read_text("utf-8"))["clients"]
-        assert [row["client"] for row in clients] == list(range(CLIENTS))
 
 
 @pytest.mark.parametrize("wanted", [0, 10])

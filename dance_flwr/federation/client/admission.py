@@ -253,8 +253,7 @@ def _refuse(
     ]
     if extra and terms.counted and fraction == 1:
         what = f"validations in run {run}, one more than trainings"
-        trained = len(runs[run].get(_TRAININGS, ()))
-        checks.append((keys.MAX_ROUNDS, trained + 1, what, len(tasks)))
+        checks.append((keys.MAX_ROUNDS, len(runs[run].get(_TRAININGS, ())) + 1, what, len(tasks)))
     for term, maximum, what, count in checks:
         if count > maximum:
             raise UserError(
