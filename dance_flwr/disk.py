@@ -11,6 +11,7 @@ import math
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BytesIO
@@ -70,6 +71,13 @@ def atomic_path(
         with suppress(OSError):
             draft.unlink()
         os.close(held)
+
+
+def private_folder() -> Path:
+    """Return a new folder of this user alone, short enough for the path of a socket in it."""
+    # The path may have 103 bytes (macOS) or 107, of which Ray uses 88.
+    short = len(os.fsencode(tempfile.gettempdir())) <= 15
+    return Path(tempfile.mkdtemp(prefix="dance-flwr-", dir=None if short else "/tmp"))
 
 
 def _open_draft(path: Path, lock: str = "", mode: int = PRIVATE_FILE) -> tuple[Path, int]:

@@ -78,7 +78,6 @@ def near(name: str, known: Iterable[str]) -> str:
     word, by_case = name.casefold(), {each.casefold(): each for each in known}
 
     def likeness(other: str) -> int:
-        """Return more for a slip of one letter than for other names that are similar."""
         both_ways = (word, other), (word[::-1], other[::-1])
         ends = sum(len(os.path.commonprefix(pair)) for pair in both_ways)  # noqa: RUF071, no paths
         return ends + 2 * (sorted(word) == sorted(other)) - abs(len(word) - len(other))
@@ -135,8 +134,10 @@ def disk_of(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        known = _is_full(error) or error.errno in _CLOSED | TOO_MANY
-        if not (known and _concerns(error, folder)):
+        place = error.filename and Path(os.fsdecode(error.filename))  # a full disk names no file
+        if place and not place.is_relative_to(folder):
+            raise
+        if not _is_full(error) and error.errno not in _CLOSED | TOO_MANY:
             raise
         raise UserError(_line(error, folder)) from None
 
@@ -167,10 +168,6 @@ def refusal(error: OSError) -> str:
 def _is_full(error: OSError) -> bool:
     """Whether there was no room; NumPy reports byte counts instead of the system's error number."""
     return error.errno in _FULL or (error.errno is None and " requested and " in str(error))
-
-
-def _concerns(error: OSError, folder: Path) -> bool:
-    return error.filename is None or Path(os.fsdecode(error.filename)).is_relative_to(folder)
 
 
 def _line(error: OSError, folder: Path) -> str:

@@ -29,7 +29,8 @@ def escaped(text: str, *, marks: bool = False) -> str:
     ----------
     marks : also escape the marks of evidence, in text that stands between them
     """
-    return (_CONTROLS_AND_MARKS if marks else _CONTROLS).sub(_sequence, text)
+    pattern = _CONTROLS_AND_MARKS if marks else _CONTROLS
+    return pattern.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def one_line(text: str, *, marks: bool = False) -> str:
@@ -43,10 +44,6 @@ def markdown(text: str) -> str:
     return _MARKDOWN.sub(
         lambda match: f"\\{match[1]}" if match[1] else f"&#{ord(match[0])};", one_line(text)
     )
-
-
-def _sequence(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode("ascii")
 
 
 class EscapedOutput(io.TextIOBase):

@@ -96,7 +96,6 @@ def _write(node: ast.AST, parts: list[str]) -> None:
 
 
 def _is_commentary(statement: ast.stmt) -> bool:
-    """Whether a statement is a docstring, or an import that annotations need."""
     match statement:
         case ast.Expr(ast.Constant(str())) | ast.If(ast.Name("TYPE_CHECKING"), _, []):
             return True

@@ -126,7 +126,7 @@ class Tokens:
     ----------
     evidence_chunks, evidence_tokens : of the evidence of all refreshes, as often as it was read
     distinct_chunks, distinct_tokens : of these, each chunk once
-    llm_fresh_calls, ... : as in `dance_flwr.llm.call_counts.CallCounts`
+    llm_fresh_calls, ... : as in `dance_flwr.llm.session.CallCounts`
     model, tokeniser : names of the language model and of what counted its tokens; empty = none
     """
 

@@ -192,7 +192,6 @@ def console() -> "Console":
 
 
 def _columns(stream: TextIO, otherwise: int = 80) -> int:
-    """Return the width of the terminal behind a stream; `otherwise` where there is none."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError, AttributeError):

@@ -17,10 +17,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dance_flwr.api.comparing import compare
     from dance_flwr.api.condensing import Core, condense, encode
     from dance_flwr.api.explainer import DanceExplainer
-    from dance_flwr.api.federating import federate
+    from dance_flwr.api.federating import compare, federate
     from dance_flwr.api.graph_model import GraphModel
     from dance_flwr.api.node_evidence import Evidence, Neighbour, NodeEvidence, Span
     from dance_flwr.api.predicting import Predictions, Predictor, explain, load

@@ -25,7 +25,7 @@ from dance_flwr.config.paths import MODEL, check_out
 from dance_flwr.config.sections import PERSONAL
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data.card import read_card
-from dance_flwr.data.federation_file import Agreement, agree, read_agreement, write_agreement
+from dance_flwr.data.federation_file import Agreement, agree, agreement_text, read_agreement
 from dance_flwr.disk import atomic_folder, json_text, write_text
 from dance_flwr.errors import ConfigError, UserError, counted
 from dance_flwr.escaping import markdown
@@ -93,7 +93,6 @@ _SCHEMA = {
 
 
 def _read_facts(path: Path) -> dict[str, Any]:
-    """Return the content of `bundle.json`; a `ValueError` says where it breaks the schema."""
     if (size := path.stat().st_size) > _MAX_BYTES:
         raise ValueError(f"{size:,} bytes")
     facts: dict[str, Any] = json.loads(path.read_text("utf-8"), parse_constant=_no_number)
@@ -394,7 +393,7 @@ def export(run: Path, out: Path, client_folder: Path | None = None) -> Bundle:
     weights = load_model(run, str(result["model_fingerprint"]))
     with atomic_folder(out) as draft:
         agreement = agree(_folder(run, result, client_folder))
-        write_agreement(draft / AGREED, agreement)
+        write_text(draft / AGREED, agreement_text(agreement))
         # Byte for byte, so that the fingerprint stays that of the run.
         (draft / MODEL).write_bytes((run / MODEL).read_bytes())
         if own is not None:

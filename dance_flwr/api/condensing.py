@@ -258,7 +258,6 @@ def _settings(config: ConfigLike, bundle: Bundle | None, ratio: float, seed: int
 
 
 def _with_split(graph: TextGraph) -> TextGraph:
-    """Return the graph; without a split, every labelled node becomes a training node."""
     if graph.split.any():
         return graph
     split: NDArray[np.uint8] = np.where(graph.labels >= 0, TRAIN, NO_SPLIT).astype(np.uint8)

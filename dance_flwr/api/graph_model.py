@@ -217,7 +217,6 @@ class GraphModel(nn.Module):
         return product(agreeing_edges(self._table.nodes, rows, self._temperature), weights)
 
     def _edge_mask(self, edges: int) -> Tensor | None:
-        """Return the mask that torch-geometric has set on the steps, [E]; None = none."""
         step = self.steps[0]
         mask = getattr(step, "_edge_mask", None)
         if mask is None or not step.explain:

@@ -136,7 +136,6 @@ def rows_of(nodes: Nodes, ids: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _plain(node: object) -> object:
-    """Return a number of torch or NumPy as Python's, and NumPy's string as `str`."""
     item = getattr(node, "item", None)
     return item() if callable(item) else node
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,8 +16,6 @@ from dance_flwr.api.bundle import Bundle
 from dance_flwr.api.inputs import GraphLike, ModelLike, Nodes, bundle_of, rows_of, source_of
 from dance_flwr.api.node_evidence import Evidence
 from dance_flwr.api.notebook import table_html
-from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.model import DanceModel
 from dance_flwr.data.card import CARD
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, UNLABELLED, TextGraph
 from dance_flwr.data.imports.loading import load_graph
@@ -26,9 +24,9 @@ from dance_flwr.errors import UserError, counted
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.render import render
 from dance_flwr.federation.client.client import Client
-from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
+from dance_flwr.runs.evidence import explainer_of
 
 if TYPE_CHECKING:
     from dance_flwr.api.graph_model import GraphModel
@@ -79,12 +77,10 @@ def best_class(bundle: Bundle, probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return best.indices[:, 0], top, top - best.values[:, -1]
 
 
-def explainer_of(bundle: Bundle, client: Client) -> Explainer:
+def bundle_explainer(bundle: Bundle, client: Client) -> Explainer:
     """Return the explainer of the bundle's model for a client's data."""
-    settings, round_ = DanceConfig.of(bundle.config), int(bundle.facts["best_round"])
-    model, smooth = cast(DanceModel, client.model), smoothing_of(bundle.config, client.data)
-    after = (smooth, client.mixture(), bundle.calibration)
-    return Explainer(model, client.data, settings, round_, bundle.model_id, *after)
+    round_ = int(bundle.facts["best_round"])
+    return explainer_of(client, round_, bundle.model_id, bundle.calibration)
 
 
 def show_node(
@@ -100,7 +96,7 @@ def show_node(
         ids = client.data.ids()
         if node not in ids:
             raise UserError(f"--node: expected the id of a node of {data}, found {node!r}")
-        packs = explainer_of(bundle, client).explain(torch.tensor([ids.index(node)]))
+        packs = bundle_explainer(bundle, client).explain(torch.tensor([ids.index(node)]))
         return form(client.data, packs, 0)
 
 
@@ -155,7 +151,7 @@ def explain(model: ModelLike, graph: GraphLike, nodes: Nodes) -> Evidence:
     with open_data(bundle, data, lambda line: None) as client:
         ids = client.data.ids()
         rows = torch.as_tensor(rows_of(nodes, ids))
-        packs = explainer_of(bundle, client).explain(rows)
+        packs = bundle_explainer(bundle, client).explain(rows)
         return Evidence(packs, ids, client.data.texts(), client.data.card.class_names)
 
 

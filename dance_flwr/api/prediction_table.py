@@ -19,7 +19,7 @@ from dance_flwr.api.bundle import Bundle, export
 from dance_flwr.api.predicting import (
     Log,
     best_class,
-    explainer_of,
+    bundle_explainer,
     known_labels,
     open_data,
     predict_proba,
@@ -124,7 +124,7 @@ def verify(bundle: Bundle, data: str, evidence: Path, log: Log = print) -> None:
     """
     lines = read_lines(evidence)  # before texts are encoded
     with open_data(bundle, data, log) as client:
-        spans = verify_lines(explainer_of(bundle, client), lines, evidence, bundle.digest)
+        spans = verify_lines(bundle_explainer(bundle, client), lines, evidence, bundle.digest)
     log(
         f"evidence verified: {counted(spans, 'span')} of {counted(len(lines), 'node')}, model "
         f"{bundle.model_id}"
@@ -148,7 +148,7 @@ def _blocks(
     lines: TextIO | None, bundle: Bundle, client: Client, probs: Tensor
 ) -> Iterator[dict[str, list[Any]]]:
     names, ids = client.data.card.class_names, client.data.ids()
-    explainer = explainer_of(bundle, client)
+    explainer = bundle_explainer(bundle, client)
     for nodes in torch.split(torch.arange(len(probs)), _NODES_PER_BLOCK):
         first, last = int(nodes[0]), int(nodes[-1]) + 1
         predicted, probability, margin = best_class(bundle, probs[nodes])

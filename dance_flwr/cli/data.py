@@ -199,7 +199,6 @@ def show(
 
 
 def _manifest_of(name: str) -> Path | None:
-    """Return the manifest of the partition that a user names; None for a graph."""
     path = shipped(Path(name))
     if (path / MANIFEST).is_file():
         return path / MANIFEST
@@ -221,12 +220,7 @@ def _show_partition(manifest: Path, as_json: bool) -> None:
 
 
 def _check(name: str, root: Path) -> None:
-    """Compare a stored graph with its report and its recorded files.
-
-    Raises
-    ------
-    DataError : the graph is not as it was stored
-    """
+    """Compare a stored graph with its report and its recorded files."""
     from dance_flwr.data.graphs.catalogue import CATALOGUE, imported_graphs
     from dance_flwr.data.imports.describe import faults
     from dance_flwr.data.imports.importer import read_report

@@ -135,7 +135,6 @@ def _graphs(chosen: Path | None) -> dict[str, dict[str, Any]]:
 
 
 def _runs() -> dict[str, dict[str, Any]]:
-    """Return method, rounds, state and score of each run, the newest first."""
     from dance_flwr.runs.run import is_run, read_status
 
     folders = [path for path in Path("runs").glob("*") if is_run(path)]
@@ -146,7 +145,6 @@ def _runs() -> dict[str, dict[str, Any]]:
 
 
 def _text(facts: dict[str, Any]) -> str:
-    """Return the facts of a run, a graph or a plug-in in words."""
     if "what" in facts:
         return str(facts["what"])
     if "source" in facts:

@@ -35,20 +35,6 @@ from dance_flwr.fingerprint import VERSION
 GROUPS = (run, status, listing, report, evidence, predict, new, data, partition, deploy, site)
 # Commands of the package in the repository's folder studies/.
 STUDIES = ("experiment", "tune", "tables")
-# Commands of earlier releases, and what does their work now.
-REPLACED = {
-    "config": "list keys",
-    "data list": "list graphs",
-    "deploy peer-keys": "deploy admit KEY.pub... --out FILE",
-    "evidence summaries": "report RUN",
-    "partition from-manifest": "partition --manifest FILE",
-    "partition make": "partition",
-    "partition show": "data show",
-    "personal": "export BUNDLE --client-folder CLIENT_FOLDER",
-    "prepare": "partition",
-    "privacy report": "report RUN --privacy",
-    "worth": "report RUN --worth",
-}
 
 
 class Program(Group):
@@ -61,14 +47,8 @@ class Program(Group):
 
         Raises
         ------
-        UserError : the command has been replaced, or its package is not installed
+        UserError : the package of the command is not installed
         """
-        for words in (args[0], " ".join(args[:2])):
-            if words in REPLACED:
-                raise UserError(
-                    f"dance-flwr {words}: expected a command of this release, found an earlier "
-                    f"one; use `dance-flwr {REPLACED[words]}`"
-                )
         if args[0] in STUDIES and self.get_command(ctx, args[0]) is None:
             raise UserError(
                 f"dance-flwr {args[0]}: expected the package dance-flwr-studies, found none; run "
@@ -144,7 +124,6 @@ def _erase_bar() -> None:
 
 
 def _fail(message: str) -> None:
-    """Print a message as one line, whatever line breaks a quoted error has, and exit."""
     typer.echo(f"error: {one_line(message)}", err=True)
     sys.exit(2)
 

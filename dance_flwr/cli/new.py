@@ -67,12 +67,7 @@ def new(
 
 
 def _read(files: list[Path], options: "Options") -> "tuple[TextGraph, Options]":
-    """Return the graph in the files, and the options with the columns that were asked for.
-
-    Raises
-    ------
-    UserError : a column cannot be told, and nobody is there to ask
-    """
+    """Return the graph in the files, and the options with the columns that were asked for."""
     from dance_flwr.data.imports.importer import read_graph
 
     while True:

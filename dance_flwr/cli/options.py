@@ -1,8 +1,6 @@
 """Arguments and options that several commands share, and what a shell completes for them."""
 
-import json
-from collections.abc import Mapping, Sequence
-from math import isfinite
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,16 +17,9 @@ _LISTS = ("--compare", "--from", "--datasets", "--methods", "--ratios", "--seeds
 
 def print_json(facts: Any) -> None:
     """Print one JSON object; a number that JSON does not know is null."""
-    typer.echo(json.dumps(_plain(facts), indent=1))
+    from dance_flwr.disk import json_text
 
-
-def _plain(value: Any) -> Any:
-    """Replace numbers that are not finite by None."""
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
+    typer.echo(json_text(facts, indent=1))
 
 
 def run_folder(name: str | Path) -> Path:

@@ -122,12 +122,7 @@ def encode(
 
 
 def _refuse_existing(out: Path) -> None:
-    """Refuse to overwrite anything: client folders may hold runs and evidence.
-
-    Raises
-    ------
-    UserError : `out` is a file or a non-empty folder, or cannot be created
-    """
+    """Refuse to overwrite anything: client folders may hold runs and evidence."""
     file = out.suffix == ".json"
     if out.is_file() or (out.is_dir() and (file or any(out.iterdir()))):
         expected = "a new file" if file else "a new or empty folder"
@@ -136,7 +131,6 @@ def _refuse_existing(out: Path) -> None:
 
 
 def _reproduced(graph: "TextGraph", path: Path) -> "tuple[Partition, dict[str, Any]]":
-    """Divide a graph as a manifest says; return the partition and its manifest."""
     from dance_flwr.data.partition import manifest, read_manifest, reproduce
 
     expected = read_manifest(path / MANIFEST if path.is_dir() else path)

@@ -114,7 +114,6 @@ def _print_messages(result: Mapping[str, Any]) -> None:
 
 
 def _print_worth(run: Path, client_folder: Path | None) -> None:
-    """Compare the client's own model, the global one and the deployed one on its test nodes."""
     from dance_flwr.api import evaluation
     from dance_flwr.terminal import console
 

@@ -291,7 +291,6 @@ def _pass_warnings(line: str) -> None:
 def _run(
     config: "RunConfig", runner: "Runner | None", done: int, track: Sequence[str]
 ) -> dict[str, Any]:
-    """Run all rounds after round `done`, with a bar on a terminal; return the result."""
     from dance_flwr.api.federating import round_bar
     from dance_flwr.cli.report import choice
     from dance_flwr.config.paths import HISTORY

@@ -198,7 +198,6 @@ def prepare(
 
 
 def _loaded(graph: str) -> "TextGraph":
-    """Return a graph, and warn where it has no labels or no edges."""
     from dance_flwr.data import checks
     from dance_flwr.data.imports.loading import load_graph
     from dance_flwr.data.prepare import WARNING

@@ -2,7 +2,8 @@
 
 import hashlib
 from collections.abc import Callable, Hashable
-from functools import cached_property
+from dataclasses import replace
+from functools import cache, cached_property
 from pathlib import Path
 from shlex import quote
 from typing import Any, Self, TypeVar
@@ -12,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dance_flwr.client_data.agreement import agreeing_edges
+from dance_flwr.client_data import inputs
+from dance_flwr.client_data.agreement import agreeing_edges, agreeing_texts, agreeing_weights
 from dance_flwr.client_data.edge_weights import EdgeGates, product
 from dance_flwr.client_data.inputs import StoredArrays, mapped, network_inputs
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.reading_probe import counted_votes, is_settled, probe_nodes
 from dance_flwr.client_data.text_table import TextTable
-from dance_flwr.client_data.texts import agreed_table, pooled_table
 from dance_flwr.config.sections import AGREEMENT, ReadingConfig, reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import ARRAYS, CARD, WEIGHTS, read_card, read_ids, read_texts
@@ -31,6 +32,53 @@ from dance_flwr.errors import DataError
 from dance_flwr.nn.backbone import Backbone
 from dance_flwr.nn.moving import HOST
 from dance_flwr.nn.ragged import Ragged
+
+
+def pooled_table(bank: BankSlice, device: torch.device, stored: StoredArrays) -> TextTable:
+    """Return the text bank as tensors, with t_u of eq:text_pool; memory-mapped if it is large."""
+    half, ptr = bank.embeddings, torch.tensor(bank.ptr, device=device)
+    if inputs.fits(len(half), half.shape[1], device):
+        chunks = torch.tensor(half, dtype=torch.float32, device=device)
+        return TextTable.from_chunks(chunks, ptr)
+    # Why mapped (decision 16): chunks are read where a node of the core needs them.
+    chunks = inputs.mapped(half)
+    chunks_of = Ragged(ptr, torch.arange(len(half), device=device))
+    shape = chunks_of.num_rows, half.shape[1]
+    pooled = stored.array("texts", shape, lambda out: inputs.pooled_texts(chunks, chunks_of, out))
+    return TextTable(chunks, chunks_of, pooled)
+
+
+def agreed_table(
+    table: TextTable, neighbours: Ragged, reading: ReadingConfig, name: str, stored: StoredArrays
+) -> TextTable:
+    """Return the table with t_u pooled by agreement with the neighbours (`agreeing_texts`).
+
+    Parameters
+    ----------
+    neighbours : n rows of the nodes whose texts are compared
+    name : tells stored texts of several readings apart
+    """
+    read = (table, neighbours, reading)
+    height, width = table.nodes.shape
+    # Arrays in memory are float32, those on disk float16.
+    resident = table.nodes.dtype == torch.float32
+
+    def new() -> Tensor:
+        if resident:
+            return torch.empty_like(table.nodes)
+        # A pass writes to a file without a name; only the last one is stored.
+        return inputs.scratch(stored.client_folder, (height, width))
+
+    def weigh() -> Tensor:  # only evidence that records these weights asks for them
+        return agreeing_weights(*read, new)
+
+    if resident:
+        return replace(table, nodes=agreeing_texts(*read, new), weighed=cache(weigh))
+    texts = stored.array(
+        f"texts-{name}", (height, width), lambda out: np.copyto(out, agreeing_texts(*read, new))
+    )
+    return replace(table, nodes=texts, weighed=cache(weigh))
+
 
 Value = TypeVar("Value")
 

@@ -139,7 +139,6 @@ def backbone_inputs(backbone: Backbone, texts: Tensor, graph: LocalGraph, out: H
 
 
 def _moments(texts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mean and 1 / deviation of every row, [n, 1] each, as the layer norm has them."""
     pairs = [
         torch.var_mean(block.float(), 1, correction=0, keepdim=True)
         for block in torch.split(texts, _ROWS)

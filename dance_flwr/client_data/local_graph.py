@@ -73,7 +73,6 @@ class LocalGraph:
         return rows, cols, self._weights_at(sample.place[inside])
 
     def _weights_at(self, places: Tensor) -> Tensor:
-        """Return the weights of edges at these positions of `rows` ([E] int64)."""
         if self.gates is None:
             return torch.ones(places.numel(), device=places.device)
         return self.gates[places]

@@ -108,7 +108,6 @@ def counted_votes(
 
 
 def _stored_votes(path: Path, size: int) -> list[int] | None:
-    """Return the votes in this file; None if there is none, or the file is damaged."""
     try:
         votes = json.loads(path.read_text(encoding="utf-8"))["votes"]
     except (OSError, ValueError, TypeError, KeyError):
@@ -211,7 +210,6 @@ def ridge(inputs: Tensor, targets: Tensor, penalty: float) -> Tensor:
 
 
 def _sample(nodes: Tensor, limit: int, draws: torch.Generator) -> Tensor:
-    """Return at most `limit` of the nodes, drawn without repetition; [m] int64."""
     if len(nodes) <= limit:
         return nodes
     return nodes[torch.randperm(len(nodes), generator=draws)[:limit].to(nodes.device)]

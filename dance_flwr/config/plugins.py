@@ -37,7 +37,6 @@ class Registry(Collection[str]):
 
     @cached_property
     def _external(self) -> Mapping[str, str]:
-        """Name -> "module:attribute" of the plug-ins of other packages, read once."""
         return {point.name: point.value for point in entry_points(group=self.group)}
 
     def __iter__(self) -> Iterator[str]:
@@ -167,7 +166,7 @@ PARTITIONERS = Registry(
         "metis": "dance_flwr.data.partition.partitioners:assign_by_metis",
         "label-dirichlet": "dance_flwr.data.partition.partitioners:assign_by_labels",
         "random": "dance_flwr.data.partition.partitioners:assign_random",
-        "by-column": "dance_flwr.data.partition.by_column:assign",
+        "by-column": "dance_flwr.data.partition.partitioners:assign",
     },
 )
 BACKBONES = Registry(
@@ -194,8 +193,8 @@ TRACKERS = Registry(
     "dance_flwr.trackers",
     "--track",
     {
-        "mlflow": "dance_flwr.runs.trackers:MlflowTracker",
-        "tensorboard": "dance_flwr.runs.trackers:TensorboardTracker",
-        "wandb": "dance_flwr.runs.trackers:WandbTracker",
+        "mlflow": "dance_flwr.runs.tracking:MlflowTracker",
+        "tensorboard": "dance_flwr.runs.tracking:TensorboardTracker",
+        "wandb": "dance_flwr.runs.tracking:WandbTracker",
     },
 )

@@ -72,7 +72,6 @@ def flat_keys(table: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
 
 
 def _scalar(text: str) -> Value:
-    """Parse a bool, a number or a quoted string as TOML does; any other text is a string."""
     try:
         table = tomllib.loads(f"x = {text}")
     except (ValueError, RecursionError):

@@ -194,7 +194,6 @@ def _build(known: Mapping[str, Value]) -> RunConfig:
 
 
 def _cross_checks(config: RunConfig) -> list[str]:
-    """Return the contradictions between keys, one line each."""
     total = config.train_ratio + config.val_ratio + config.test_ratio
     sampled = max(1, int(config.clients * config.client_fraction))  # rounded down, as Flower does
     checks = [

@@ -53,7 +53,6 @@ class DanceModel(PlainModel):
             nn.init.zeros_(self.head_labels.weight)
 
     def _add_maps(self, shape: ModelShape, attention_dim: int) -> int:
-        """Add the maps of queries and texts; return the width of x_v."""
         # Why the width of U (decision 16): W_k, W_s and W_t made an upload eight times that of
         # FedAvg, and U is trained by every term of the loss.
         width = int(self.backbone.text_weight().size(0))

@@ -238,7 +238,6 @@ def _scores(
     prototypes: int,
     generator: torch.Generator,
 ) -> Float[Tensor, "m"]:
-    """Return the prototype scores of these nodes, [m]; `prediction.hidden` may be memory-mapped."""
     hidden, count = prediction.hidden, prediction.classes
     sample = torch.arange(nodes.numel(), device=nodes.device)
     if nodes.numel() > _MAX_CLUSTERED:

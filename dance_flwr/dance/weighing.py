@@ -96,7 +96,6 @@ class Layout:
 
 
 def _empty_layout(count: int, widths: tuple[int, ...], device: torch.device) -> Layout:
-    """Return the layout of so many nodes without a candidate."""
     nodes, columns = torch.arange(count), torch.arange(max(widths))
     filled = columns < torch.tensor(widths)[:, None]
     part, column = torch.nonzero(filled).T

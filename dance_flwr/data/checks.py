@@ -203,7 +203,6 @@ def _is_ideograph(letter: str) -> bool:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Return the first names, quoted and cut, and how many more there are."""
     every = list(names)
     shown = [
         repr(one_line(name if len(name) <= _SHOWN else name[:_SHOWN] + " ..."))

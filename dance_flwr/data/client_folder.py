@@ -144,7 +144,6 @@ class _Mixed:
 
 
 def _held_texts(graph: TextGraph, partition: Partition) -> list[str]:
-    """Return the texts of the nodes that a client holds: no others are encoded."""
     held = partition.assignment != OUTSIDE
     if held.all():
         return graph.texts

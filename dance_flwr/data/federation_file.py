@@ -15,7 +15,6 @@ from dance_flwr.data.card import read_card
 from dance_flwr.data.checks import check_classes
 from dance_flwr.data.text.bank_slice import META, read_meta
 from dance_flwr.data.text.chunking import CHUNKER_VERSION
-from dance_flwr.disk import write_new
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.fingerprint import PROTOCOL
 
@@ -45,10 +44,15 @@ class Agreement:
     encoder_sha256: str = field(metadata={"key": "encoder.sha256"})
     chunk_tokens: int = field(metadata={"key": "chunks.tokens"})
     max_chunks: int = field(metadata={"key": "chunks.most-per-node"})
-    chunker_version: int = field(metadata={"key": "chunks.version"})
-    protocol: int = field(metadata={"key": "software.protocol"})
-    dance_flwr: str = field(metadata={"key": "software.dance-flwr"})
-    flwr: str = field(metadata={"key": "software.flwr"})
+    chunker_version: int = field(default=CHUNKER_VERSION, metadata={"key": "chunks.version"})
+    protocol: int = field(default=PROTOCOL, metadata={"key": "software.protocol"})
+    dance_flwr: str = field(
+        default_factory=lambda: installed_version("dance-flwr"),
+        metadata={"key": "software.dance-flwr"},
+    )
+    flwr: str = field(
+        default_factory=lambda: installed_version("flwr"), metadata={"key": "software.flwr"}
+    )
 
 
 _KEYS = {entry.name: entry.metadata["key"] for entry in fields(Agreement)}
@@ -65,16 +69,13 @@ def agree(folder: Path) -> Agreement:
     meta = read_meta(folder / "text")
     try:
         return Agreement(
-            class_names=card.class_names,
-            text_width=int(meta["dim"]),
-            encoder=str(meta["encoder"]),
-            encoder_sha256=str(meta["weights_sha256"]),
-            chunk_tokens=int(meta["chunk_tokens"]),
-            max_chunks=int(meta["max_chunks"]),
-            chunker_version=int(meta["chunker_version"]),
-            protocol=PROTOCOL,
-            dance_flwr=installed_version("dance-flwr"),
-            flwr=installed_version("flwr"),
+            card.class_names,
+            int(meta["dim"]),
+            str(meta["encoder"]),
+            str(meta["weights_sha256"]),
+            int(meta["chunk_tokens"]),
+            int(meta["max_chunks"]),
+            int(meta["chunker_version"]),
         )
     except KeyError as error:
         raise DataError(
@@ -94,16 +95,12 @@ def new_agreement(class_names: Sequence[str], config: DataConfig) -> Agreement:
     check_classes(class_names)
     encoder = resolve_encoder(config.encoder, "float32", config.encoder_sha256)
     return Agreement(
-        class_names=tuple(class_names),
-        text_width=encoder.dim,
-        encoder=config.encoder,
-        encoder_sha256=encoder.weights_sha256,
-        chunk_tokens=config.chunk_tokens,
-        max_chunks=config.max_chunks,
-        chunker_version=CHUNKER_VERSION,
-        protocol=PROTOCOL,
-        dance_flwr=installed_version("dance-flwr"),
-        flwr=installed_version("flwr"),
+        tuple(class_names),
+        encoder.dim,
+        config.encoder,
+        encoder.weights_sha256,
+        config.chunk_tokens,
+        config.max_chunks,
     )
 
 
@@ -115,21 +112,6 @@ def agreement_text(agreement: Agreement) -> str:
     )
     values = {key: getattr(agreement, name) for name, key in _KEYS.items()}
     return "\n".join([head, *to_lines({"format": FORMAT, **values})]) + "\n"
-
-
-def write_agreement(path: Path, agreement: Agreement) -> None:
-    """Write an agreement as TOML to a new file."""
-    try:
-        # Never over another file: nodes have copies of the one of this name.
-        write_new({path: (agreement_text(agreement).encode(), 0o666)})
-    except FileExistsError:
-        raise UserError(
-            f"--out: expected a new file, found {path}; choose another name or remove it"
-        ) from None
-    except OSError as error:
-        raise UserError(
-            f"--out: expected to write {path}, found {error.strerror}; choose another place"
-        ) from None
 
 
 def read_agreement(path: Path) -> Agreement:

@@ -221,7 +221,6 @@ def partition_spec(config: DataConfig) -> PartitionSpec:
 
 
 def _compare_committed(content: dict[str, Any]) -> None:
-    """Compare a new partition with the committed manifest of the same data and settings."""
     spec = content["spec"]
     name = f"{content['dataset']}-{spec['method']}-{spec['clients']}-seed{spec['seed']}.json"
     path = PROJECT / "partitions" / name

@@ -148,7 +148,6 @@ def _end(members: Callable[[], set[psutil.Process]], ask: bool) -> None:
 
 
 def _keep(mark: str) -> None:
-    """Wait until the process that started this one has ended, and stop its tree."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end of the pipe decides
     members = Members(mark)
     if session := sys.stdin.buffer.read():

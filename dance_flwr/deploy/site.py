@@ -203,7 +203,6 @@ def join(
 
 
 def _places(folder: Path, invitation: Invitation) -> dict[str, Value]:
-    """Return the keys of the node's configuration that the terms do not hold."""
     places: dict[str, Value] = {
         keys.PARTITION_ID: invitation.client,
         keys.NUM_PARTITIONS: len(invitation.sites),

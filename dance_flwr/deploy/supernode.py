@@ -14,9 +14,9 @@ from types import SimpleNamespace
 
 from dance_flwr.deploy import prefork
 from dance_flwr.deploy.checks import Node, Status, check_terms, run_checks
+from dance_flwr.disk import private_folder
 from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
-from dance_flwr.runs.processes import private_folder
 
 # Options of Flower's command that are set here: who computes, and where tasks are asked for.
 SETTLED = (
@@ -109,7 +109,6 @@ def _check_terms(arguments: Sequence[str]) -> None:
 
 
 def _end_with(tasks: subprocess.Popen[bytes], folder: Path) -> None:
-    """End this process with the one that takes its tasks, as nothing would answer."""
     code = tasks.wait()
     shutil.rmtree(folder, ignore_errors=True)
     print(

@@ -5,14 +5,10 @@ prompts to anyone on it. Here it listens at a Unix socket in a folder of this us
 key that exists in this process only; the socket serves to count tokens.
 """
 
-import http.client
 import importlib.util
-import json
 import os
 import secrets
 import shutil
-import socket
-import tempfile
 import weakref
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +16,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import httpx
+
+from dance_flwr.disk import private_folder
 from dance_flwr.errors import UserError
 from dance_flwr.fingerprint import file_sha256
 from dance_flwr.llm.local_settings import FILE, LocalSettings
@@ -28,7 +27,6 @@ from dance_flwr.llm.template import Json, Prompt
 
 _LIBRARY = "xllamacpp"
 _SOCKET = "llm.sock"  # the ending tells the library that it is no host
-_LONGEST_PARENT = 70  # bytes; the path of a Unix socket may have 103 (macOS) or 107
 _SECONDS = 60.0  # until the tokeniser is given up
 
 
@@ -99,7 +97,6 @@ def model_file(settings: LocalSettings) -> ModelFile:
 
 @lru_cache(maxsize=8)
 def _sha256(path: Path, *version: int) -> str:
-    """Return a file's hash, computed once per process and version of the file."""
     return file_sha256(path)
 
 
@@ -170,14 +167,12 @@ class _Server:
     def __init__(self, path: Path, context: int, threads: int, process: int) -> None:
         # Why (decision 21): the library always runs a server, which would show prompts to anyone on
         # this machine. At a socket in a folder of this user, with a random key, it answers this
-        # process alone. The path has a fixed length, and folders of macOS are long; `mkdtemp` uses
-        # mode 0700.
-        short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_PARENT
-        folder = Path(tempfile.mkdtemp(prefix="dance-flwr-llm-", dir=None if short else "/tmp"))
+        # process alone.
+        folder = private_folder()
         self._clean = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self._socket, self._key = str(folder / _SOCKET), secrets.token_hex(32)
+        path_of_socket, key = str(folder / _SOCKET), secrets.token_hex(32)
         parameters = _parameters(path, context, threads)
-        parameters.hostnames, parameters.api_keys = [self._socket], [self._key]
+        parameters.hostnames, parameters.api_keys = [path_of_socket], [key]
         library = importlib.import_module(_LIBRARY)
         try:
             self._server = library.Server(parameters)
@@ -187,6 +182,13 @@ class _Server:
                 f"{path}: expected a GGUF model that llama.cpp loads with a context of {context} "
                 "tokens, found another file or too little memory; choose another model-file"
             ) from None
+        self._link = httpx.Client(
+            transport=httpx.HTTPTransport(verify=False, uds=path_of_socket),  # without TLS
+            base_url="http://localhost",
+            headers={"Authorization": f"Bearer {key}"},
+            timeout=_SECONDS,
+            trust_env=False,  # no password file of the user
+        )
         # A version that ignores the socket would listen at a port: refused before any text is sent.
         if not self._server.listening_address.startswith("unix://"):
             raise UserError(
@@ -223,16 +225,10 @@ class _Server:
         return len(self._post("/tokenize", content)["tokens"])
 
     def _post(self, path: str, content: Json) -> Json:
-        """Return the answer of this process's own server, reached without the network."""
-        link = _Link(self._socket)
         try:
-            headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
-            link.request("POST", path, json.dumps(content), headers)
-            answer: Any = json.loads(link.getresponse().read())
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            answer: Any = self._link.post(path, json=content).json()
+        except (httpx.HTTPError, ValueError) as error:
             answer = {"error": {"type": type(error).__name__}}
-        finally:
-            link.close()
         if not isinstance(answer, dict) or "error" in answer:
             raise UserError(
                 f"embedded language model: expected {path} of llama.cpp to take these messages, "
@@ -253,17 +249,3 @@ def _parameters(path: Path, context: int, threads: int) -> Any:
     parameters.verbosity, parameters.warmup, parameters.fit_params = 0, False, False
     parameters.endpoint_slots = parameters.ui = False  # both would show prompts
     return parameters
-
-
-class _Link(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=_SECONDS)
-        self._path = path
-
-    def connect(self) -> None:
-        """Connect to the socket."""
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)

@@ -1,22 +1,202 @@
 """One client's use of a language model in one run: cache, caps, checked replies, counts."""
 
+import hashlib
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
+import numpy as np
 from jsonschema import Draft202012Validator
+from numpy.typing import NDArray
 
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.paths import LEDGER
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
-from dance_flwr.errors import UserError
-from dance_flwr.llm.cache import FOLDER, Cache, question_sha256
-from dance_flwr.llm.call_counts import CallCounts, SharedCallCounts
-from dance_flwr.llm.config import LlmConfig
-from dance_flwr.llm.model import Completion, LanguageModel, ReplyError
-from dance_flwr.llm.template import Json, Prompt, Template
+from dance_flwr.data.text.bank_slice import read_meta
+from dance_flwr.data.text.encoder import EncoderSpec, loaded, resolve_local
+from dance_flwr.disk import private_lock, write_json
+from dance_flwr.errors import DataError, UserError
+from dance_flwr.llm.config import EMBEDDED, STUB, LlmConfig
+from dance_flwr.llm.embedded import Embedded, model_file
+from dance_flwr.llm.endpoint import Endpoint
+from dance_flwr.llm.local_settings import local_settings
+from dance_flwr.llm.model import Completion, LanguageModel, ReplyError, Stub
+from dance_flwr.llm.template import Embed, Json, Prompt, Template
+
+T = TypeVar("T")
+_NAMES = ("model", "counted_by")
+_AND = " + "  # between the names of two models
+
+
+@dataclass
+class CallCounts:
+    """Calls and tokens of one client in one run.
+
+    Attributes
+    ----------
+    fresh_calls, cached_calls : calls that a model answered, and those that the cache answered
+    failed_calls : fresh and cached calls without a usable reply; their tokens are counted too
+    capped_calls : calls that were not made, because a cap was reached or prompt and reply do not
+        fit the context
+    fresh_prompt, fresh_completion, cached_prompt, cached_completion : tokens
+    milliseconds : of fresh calls
+    resent_calls : attempts that a server may have read but did not answer; the tokens of their
+        prompts are included in `fresh_prompt`
+    estimated_calls : fresh calls whose tokens were counted by the client, since the server gave no
+        plausible number
+    model, counted_by : names of the models and of the tokenisers, joined by " + "
+    """
+
+    fresh_calls: int = 0
+    cached_calls: int = 0
+    failed_calls: int = 0
+    capped_calls: int = 0
+    fresh_prompt: int = 0
+    fresh_completion: int = 0
+    cached_prompt: int = 0
+    cached_completion: int = 0
+    milliseconds: int = 0
+    resent_calls: int = 0
+    estimated_calls: int = 0
+    model: str = ""
+    counted_by: str = ""
+
+    @property
+    def fresh_tokens(self) -> int:
+        """Number of tokens that count towards the cap."""
+        return self.fresh_prompt + self.fresh_completion
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Return the counts at `path`, zeros if the file is missing or damaged."""
+        try:
+            content = json.loads(path.read_text("utf-8"))
+            counts = {name: content.get(name, 0) for name in _counts()}
+            model, counted_by = (str(content.get(name, "")) for name in _NAMES)
+        except (OSError, ValueError, AttributeError, RecursionError):
+            return cls()
+        # `type` and not `isinstance`, to which a JSON true is an integer.
+        if not all(type(count) is int and count >= 0 for count in counts.values()):
+            return cls()
+        return cls(**counts, model=model, counted_by=counted_by)
+
+    def save(self, path: Path) -> None:
+        """Write the counts atomically."""
+        write_json(path, asdict(self))
+
+    def __add__(self, other: "CallCounts") -> "CallCounts":
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _counts()}
+        model = _joined(self.model, other.model)
+        return CallCounts(
+            **sums, model=model, counted_by=_joined(self.counted_by, other.counted_by)
+        )
+
+
+def _counts() -> list[str]:
+    return [item.name for item in fields(CallCounts) if item.name not in _NAMES]
+
+
+def _joined(*names: str) -> str:
+    return _AND.join(dict.fromkeys(part for name in names for part in name.split(_AND) if part))
+
+
+class SharedCallCounts:
+    """The counts of a run on disk, which several processes of one client may update at once.
+
+    Attributes
+    ----------
+    unwritten : what this process has counted since its last write, so that no count is lost
+    """
+
+    def __init__(self, path: Path | None, lock: Path, model: str, counted_by: str) -> None:
+        self._path, self._lock = path, lock
+        self._zeros = CallCounts(model=model, counted_by=counted_by)
+        self._stored = CallCounts.load(path) if path else CallCounts()
+        self.unwritten = replace(self._zeros)
+
+    @property
+    def counts(self) -> CallCounts:
+        """All counts of the run, as far as this process knows them."""
+        return self._stored + self.unwritten
+
+    def update(self, change: Callable[[CallCounts], T]) -> T:
+        """Apply `change` to the current counts, write them, and return its result.
+
+        The current counts are those on disk plus what this process has not written yet.
+        """
+        # Read again under the lock: another process of this client may have written meanwhile.
+        with private_lock(self._lock) if self._path else nullcontext():
+            stored = CallCounts.load(self._path) if self._path else self._stored
+            self._stored, self.unwritten = stored + self.unwritten, replace(self._zeros)
+            result = change(self._stored)
+            if self._path:
+                self._stored.save(self._path)
+        return result
+
+
+FOLDER = "llm"  # in a client's folder
+_FIELDS = ("text", "prompt_tokens", "completion_tokens", "finish")
+# Bounds the memory that a damaged or foreign file can take; replies are far shorter.
+_LARGEST_FILE = 8_000_000  # bytes
+
+
+def question_sha256(model: str, prompt: Prompt, limit: int, seed: int) -> str:
+    """Return the key of a question, the sha256 of everything that its reply depends on."""
+    # Why (decision 21): the key contains everything that a reply depends on. The model's name has
+    # the back end, its version and the hash of its weights; a changed wording needs another version
+    # of the template.
+    template = prompt.template
+    content = {
+        "model": model,
+        "template": [template.name, template.version],
+        "messages": [[message.role, message.text] for message in prompt.messages],
+        "schema": template.schema,
+        # A shorter limit may cut the same reply off.
+        "limit": limit,
+        "temperature": 0,
+        "seed": seed,
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+class Cache:
+    """Cached replies in `llm/` of a client's folder; each file has a hash of question and reply."""
+
+    def __init__(self, client_folder: Path) -> None:
+        self._folder = client_folder / FOLDER
+
+    def find(self, key: str) -> Completion | None:
+        """Return the cached reply; None if there is none, or its file is damaged or misplaced."""
+        path = self._path(key)
+        try:
+            if path.stat().st_size > _LARGEST_FILE:
+                return None
+            entry = json.loads(path.read_text("utf-8"))
+            completion = Completion(**{name: entry[name] for name in _FIELDS})
+            return completion if entry["sha256"] == _digest(key, completion) else None
+        # Unreadable files count as missing, so the question is asked and written again.
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return None
+
+    def keep(self, key: str, completion: Completion) -> None:
+        """Write a reply atomically."""
+        facts = {name: getattr(completion, name) for name in _FIELDS}
+        write_json(self._path(key), facts | {"sha256": _digest(key, completion)})
+
+    def _path(self, key: str) -> Path:
+        # Folders by the first two digits, so that none has too many files.
+        return self._folder / key[:2] / f"{key}.json"
+
+
+def _digest(key: str, completion: Completion) -> str:
+    facts = [key, *(getattr(completion, name) for name in _FIELDS)]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
 
 # Why (decision 21): a published baseline missed scores in quotation marks and took each miss for an
 # answer. A larger share of failures is the fault of a model or template and ends the run.
@@ -166,7 +346,6 @@ class Session:
 
 
 def _spending(completion: Completion, start: float) -> Callable[[CallCounts], None]:
-    """Return the change of the counts by a call that was made at time `start`."""
     milliseconds = round(1000 * (time.perf_counter() - start))
 
     def spend(counts: CallCounts) -> None:
@@ -195,7 +374,6 @@ def usable(completion: Completion, prompt: Prompt) -> Json | None:
 
 
 def _fitting(read: Callable[[str], Any], text: str, template: Template) -> Json | None:
-    """Return what `read` makes of a reply if it is an object of the template's schema."""
     try:
         value = read(text)
         # Fails for what no file of JSON in UTF-8 holds: NaN, infinity and lone surrogates, all of
@@ -205,3 +383,75 @@ def _fitting(read: Callable[[str], Any], text: str, template: Template) -> Json 
     except (ValueError, RecursionError):
         return None
     return value if fits and isinstance(value, dict) else None
+
+
+def open_session(data: ClientData, config: RunConfig, run: str) -> Session:
+    """Return a session with the back end of the run and the client's own model.
+
+    The smaller of the run's and the client's caps applies.
+
+    Raises
+    ------
+    UserError : the client has no such model
+    """
+    settings, local = LlmConfig.of(config), local_settings()
+    model: LanguageModel
+    if settings.backend == STUB:
+        model = Stub(embedder(data, config))
+    elif settings.backend == EMBEDDED:
+        model = Embedded(model_file(local), settings.context, config.torch_threads)
+    else:
+        # Why (decision 21): nothing is known of the tokeniser behind an endpoint, so that of the
+        # client's text encoder counts. It is loaded when a prompt is first counted.
+        model = Endpoint(local, lambda: _spec(*_named(data)).load_tokenizer())
+    # Why (decision 21): a cap is better than a refusal, as every user of a model has a fallback.
+    calls = min(settings.max_calls, local.max_calls)
+    tokens = min(settings.max_tokens, local.max_tokens)
+    capped = replace(settings, max_calls=calls, max_tokens=tokens)
+    return Session(model, data.folder, run, capped)
+
+
+def embedder(data: ClientData, config: RunConfig) -> Embed:
+    """Return the client's text encoder, loaded when it is first used; nothing is downloaded.
+
+    Texts are encoded as the client's chunks were, in the same precision: texts -> float32 [m, d],
+    rows of norm 1. A text longer than the encoder reads is cut off by it.
+    """
+    # Read now, so that a client whose encoder is unknown is refused before its first text.
+    named = _named(data)
+
+    def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+        return loaded(_spec(*named)).encode(texts)
+
+    return embed
+
+
+def _named(data: ClientData) -> tuple[str, str, str, str]:
+    meta = read_meta(data.folder / "text")
+    keys = ("encoder", "precision", "weights_sha256", "encoder_fingerprint")
+    try:
+        name, precision, weights, fingerprint = (str(meta[key]) for key in keys)
+    except KeyError as error:
+        raise DataError(
+            f"{data.folder / 'text'}: expected {error} of the encoder, found none; "
+            "encode the texts again"
+        ) from None
+    return name, precision, weights, fingerprint
+
+
+def _spec(name: str, precision: str, weights: str, fingerprint: str) -> EncoderSpec:
+    """Return the encoder with this name after checking its files; it is not loaded."""
+    try:
+        spec = resolve_local(name, precision, weights)
+    except OSError as error:
+        raise DataError(
+            f"encoder {name!r}: expected its files on this machine, found {type(error).__name__}; "
+            "encode the client's texts again here"
+        ) from None
+    # Vectors of two encoders cannot be compared: new texts need the files that encoded the chunks.
+    if spec.fingerprint != fingerprint:
+        raise DataError(
+            f"encoder {name!r}: expected the files that encoded the client's texts, found others; "
+            "install that version again, or encode the texts again"
+        )
+    return spec

@@ -91,7 +91,7 @@ FEDAVG_ROTATING = MethodSpec(
 )
 LOCAL_ONLY = replace(
     FEDAVG_FULL,
-    server="dance_flwr.methods.personalised:Personalised",
+    server="dance_flwr.methods.personal_parts:Personalised",
     uplink=Uplink.EACH,
     card=replace(
         FEDAVG_FULL.card,

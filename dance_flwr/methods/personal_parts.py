@@ -1,6 +1,6 @@
 """The client sides of FedPer and Ditto."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
 import torch
@@ -12,12 +12,75 @@ from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.methods.baselines import DittoConfig
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.server_side import entries_under
+from dance_flwr.methods.server_side import (
+    Entry,
+    Merged,
+    ServerSide,
+    State,
+    Upload,
+    entries_of,
+    entries_under,
+    for_client,
+)
 from dance_flwr.methods.whole_graph import FedAvgFull
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.nn.training import proximal_term
 from dance_flwr.seeding import seeded
+
+
+class Personalised(ServerSide):
+    """omega_k <- the model that client k has just trained; nothing is shared.
+
+    A server side that shares overrides `combine`.
+    """
+
+    def combine(
+        self, models: Mapping[int, State], statistics: Mapping[int, Mapping[str, Tensor]]
+    ) -> tuple[Mapping[int, State], dict[str, int]]:
+        """Return the next model of each client of the round, and counts for the history.
+
+        Parameters
+        ----------
+        models, statistics : client -> what it uploaded in this round, ordered by client
+        """
+        return models, {}
+
+    def initial(self, model: Mapping[str, Entry]) -> Mapping[str, Entry]:
+        """Return M copies of the initial model, one per client."""
+        # The same start at all clients, as if there were one model.
+        return _join({client: model for client in range(self.config.clients)})
+
+    def model_for(self, client: int, model: Mapping[str, Entry]) -> Mapping[str, Entry]:
+        """Return the client's own model."""
+        return entries_of(model, client)
+
+    def expected(self, start: State) -> State:
+        """Return one client's model; names and shapes are the same at all clients."""
+        return entries_of(start, 0)
+
+    def merge(self, uploads: Sequence[Upload], start: State, bound: float, round_: int) -> Merged:
+        """Return the models of all clients; those without an upload are unchanged."""
+        models = {_client_of(upload): upload.state for upload in uploads}
+        statistics = {_client_of(upload): upload.statistics for upload in uploads}
+        combined, counts = self.combine(models, statistics)
+        new = _join(combined)
+        # A client without an upload keeps its last model: FedGTA, for instance, has no mean for it.
+        return Merged({name: new.get(name, old) for name, old in start.items()}, counts=counts)
+
+
+def _join(models: Mapping[int, Mapping[str, Entry]]) -> dict[str, Entry]:
+    return {
+        name: entry
+        for client, model in models.items()
+        for name, entry in for_client(model, client).items()
+    }
+
+
+def _client_of(upload: Upload) -> int:
+    assert upload.client is not None, "personalised models need single uploads"
+    return upload.client
+
 
 LAST, MEAN = "last/", "mean/"
 _WEIGHT = "weight"
@@ -58,7 +121,6 @@ def keep(data: ClientData, config: RunConfig, info: RoundInfo, state: Mapping[st
 
 
 def _stored(data: ClientData, run: str, round_: int) -> dict[str, Tensor]:
-    """Return the arrays of the newest file of rounds 1 to `round_`; {} without any."""
     folder, newest = run_folder(data.folder, run), _name(round_)
     paths = [path for path in folder.glob("personal-?????.npz") if path.name <= newest]
     arrays = read_npz(max(paths)) if paths else None

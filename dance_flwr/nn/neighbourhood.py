@@ -176,7 +176,6 @@ def _with_loops(
 
 
 def _number(first: Int64[Tensor, "m"], nodes: Int64[Tensor, "E"]) -> tuple[Tensor, Tensor]:
-    """Return the place of each of `nodes` in (`first`, then all others), and that list."""
     distinct, inverse = torch.unique(torch.cat([first, nodes]), return_inverse=True)
     place = torch.full_like(distinct, -1)
     place[inverse[: first.numel()]] = torch.arange(first.numel(), device=first.device)

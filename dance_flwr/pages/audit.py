@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.api.bundle import FACTS, Bundle
 from dance_flwr.api.inputs import rows_of
-from dance_flwr.api.predicting import Log, explainer_of, known_labels, open_data
+from dance_flwr.api.predicting import Log, bundle_explainer, known_labels, open_data
 from dance_flwr.config.paths import RESULT
 from dance_flwr.data.card import CARD
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
@@ -27,7 +27,6 @@ from dance_flwr.evidence.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.verify import verify_sources
 from dance_flwr.federation.client.client import Client
-from dance_flwr.federation.client.run_files import deployed_own
 from dance_flwr.fingerprint import provenance
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
@@ -168,13 +167,11 @@ def open_run(
     folder = finished.folder_of(number)
     verification = _verify(lambda write: verify_evidence(run, folder, write, encode), log)
     data = finished.data(number)
-    client, run_folder = Client(data, finished.config), finished.client_run_folder(data)
-    client.load(finished.weights)
-    client.own = deployed_own(data.folder, str(finished.result["run"]), finished.config)
+    client, run_folder = finished.client(data), finished.client_run_folder(data)
     final = run_folder.final_path
     yield Subject(
         client=client,
-        explainer=finished.explainer(data),
+        explainer=finished.explainer(client),
         name=f"client {data.card.client}",
         kind="run",
         source=str(finished.result["run"]),
@@ -214,7 +211,7 @@ def open_bundle(folder: Path, data: str, log: Log) -> Iterator[Subject]:
         labels = client_data.labels if of_client else known_labels(data, client)[1]
         yield Subject(
             client=client,
-            explainer=explainer_of(bundle, client),
+            explainer=bundle_explainer(bundle, client),
             name=f"client {client_data.card.client}" if of_client else Path(data).name,
             kind="bundle",
             source=folder.resolve().name,
@@ -393,7 +390,6 @@ def _reliability(subject: Subject, signs: NodeSigns) -> Reliability:
 
 
 def _packs(subject: Subject, nodes: NDArray[np.int64]) -> tuple[Packs, int]:
-    """Return the packs of these nodes in this order, and how many of them the run had stored."""
     # Why (decision 22): stored packs are shown as they are, so that verdicts are about what the run
     # sealed. Others are computed by the same model.
     stored = subject.stored

@@ -78,7 +78,6 @@ def report_run(
 
 
 def _overlaid(run: Path, others: Sequence[Path]) -> dict[Path, Run | str]:
-    """Return these runs and those of earlier comparisons, or why one is not shown."""
     folders = dict.fromkeys(other.resolve() for other in others)
     every: dict[Path, Run | str] = {f: read_run(f) for f in folders if f != run.resolve()}
     for folder in compared_runs(run):

@@ -29,18 +29,33 @@ from dance_flwr.evidence.render import example_row, render
 from dance_flwr.evidence.seal import verify_seal
 from dance_flwr.evidence.summaries.summary import Sentence, Summaries
 from dance_flwr.evidence.verify import PackCounts, verify_packs, verify_sources
-from dance_flwr.federation.client.client import Client, load_at, shape_of
+from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.client.run_files import deployed_own
 from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.federation.wire.keys import DATA_SHA256, EVIDENCE_SHA256
 from dance_flwr.llm.config import CORE, ON_DEMAND, LlmConfig
-from dance_flwr.methods import get_spec
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.result import Round, config_of, load_model, read_result
 
 # Why (decision 20): nothing but the encoder ties embeddings to texts, and encoding is slow.
 ENCODED_CHUNKS = 16  # per client
 Log = Callable[[str], None]
+
+
+def explainer_of(
+    client: Client, round_: int, model_id: str, calibration: Calibration | None = None
+) -> Explainer:
+    """Return what explains the predictions of a client: its model at its data, smoothed, mixed."""
+    return Explainer(
+        cast(DanceModel, client.model),
+        client.data,
+        DanceConfig.of(client.config),
+        round_,
+        model_id,
+        smoothing_of(client.config, client.data),
+        client.mixture(),
+        calibration or Calibration(),
+    )
 
 
 @dataclass(frozen=True)
@@ -123,24 +138,16 @@ class FinishedRun:
         """Return the folder of this run at a client."""
         return RunFolder(data.folder, self.result["run"])
 
-    def explainer(self, data: ClientData) -> Explainer:
-        """Return the saved model at a client's data, with its class prior, the run's `smoothing`
-        and the client's own model: as it predicted in the run.
-        """
-        shape = shape_of(data.text_dim, len(data.card.class_names), self.config)
-        model = get_spec(self.config.method).make_client().build(shape, self.config)
-        load_at(data, model, self.weights, self.config)
+    def client(self, data: ClientData) -> Client:
+        """Return a client with the saved model, its class prior and its own model."""
         client = Client(data, self.config)
+        client.load(self.weights)
         client.own = deployed_own(data.folder, str(self.result["run"]), self.config)
-        return Explainer(
-            cast(DanceModel, model),
-            data,
-            self.settings,
-            int(self.result["best_round"]),
-            self.model_id,
-            smoothing_of(self.config, data),
-            client.mixture(),
-        )
+        return client
+
+    def explainer(self, client: Client) -> Explainer:
+        """Return what explains the predictions of `client`, as it made them in the run."""
+        return explainer_of(client, int(self.result["best_round"]), self.model_id)
 
     def summary(self, data: ClientData, packs: Packs, row: int) -> tuple[Sentence, ...] | None:
         """Return the summary of a pack, as `llm.summaries` of the run says; None = extractive."""
@@ -194,7 +201,9 @@ def show_evidence(
     elif node in (ids := data.ids()):
         row = packs.row_of(ids.index(node))
         if row is None:
-            packs = finished.explainer(data).explain(torch.tensor([ids.index(node)]))
+            packs = finished.explainer(finished.client(data)).explain(
+                torch.tensor([ids.index(node)])
+            )
             packs, row = packs.calibrated(calibration), 0
     else:
         raise UserError(f"--node: expected the id of a node of client {client}, found {node!r}")
@@ -270,18 +279,13 @@ def _verify_client(
     packs = finished.client_run_folder(data)
     if sealed := finished.recorded(EVIDENCE_SHA256, card.client):
         verify_seal(packs, card.salt, sealed)
-    counts = verify_packs(finished.explainer(data), packs, sources)
+    counts = verify_packs(finished.explainer(finished.client(data)), packs, sources)
     log(f"{name}: {counts.line(finished.model_id, bool(sealed))}")
     return counts
 
 
 def _verify_rounds(finished: FinishedRun, verified: Mapping[int, PackCounts]) -> None:
-    """Compare the packs of every round with their number in the run's history.
-
-    Raises
-    ------
-    UserError : names the round that has more or fewer packs
-    """
+    """Compare the packs of every round with their number in the run's history."""
     for row in map(Round.of, finished.result.get("history", ())):
         # A record that does not count packs has them for the core of its round.
         expected = row.counts.get("evidence-packs", row.counts.get("condensed-nodes", 0))

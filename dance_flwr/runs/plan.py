@@ -64,7 +64,6 @@ def _of_client(config: RunConfig, folder: Path) -> Calls:
 
 
 def _summaries(data: ClientData, config: RunConfig) -> tuple[int, int]:
-    """Return calls and about how many tokens one summary per core node takes."""
     settings = DanceConfig.of(config)
     core = core_budget(data.num_nodes, config.condensation_ratio, settings.batch_nodes)
     chunk = float(data.bank.tokens.mean()) if len(data.bank.tokens) else 0.0

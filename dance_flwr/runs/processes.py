@@ -1,17 +1,11 @@
-"""Signals that stop a command, programs of this environment, keepers, ports, private folders."""
+"""Signals that stop a command, programs of this environment, keepers."""
 
-import os
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-# Bytes. A socket's path may have 103 (macOS) or 107, of which Ray uses 88.
-_LONGEST_PARENT = 15
 
 
 @contextmanager
@@ -51,16 +45,3 @@ def keeper(module: str, *arguments: str) -> subprocess.Popen[bytes]:
         cwd="/",
         start_new_session=True,  # out of reach for the Ctrl-C of a terminal
     )
-
-
-def private_folder() -> Path:
-    """Return a new folder of this user alone, short enough for the paths of sockets in it."""
-    short = len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_PARENT
-    return Path(tempfile.mkdtemp(prefix="dance-flwr-", dir=None if short else "/tmp"))
-
-
-def free_port() -> int:
-    """Return a free port of 127.0.0.1."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -354,7 +354,6 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def _of_run(result: Mapping[str, Any], checkpoint: Checkpoint | None) -> dict[str, Any]:
-    """Return the fields of a status that are the same in all rounds."""
     if checkpoint is not None:
         config, rounds = checkpoint.config, checkpoint.config.rounds
         if config.privacy.dp != "none":
@@ -370,7 +369,6 @@ def _of_run(result: Mapping[str, Any], checkpoint: Checkpoint | None) -> dict[st
 
 
 def _of_rounds(rows: Sequence[Round]) -> dict[str, Any]:
-    """Return the fields of a status that the history gives."""
     if not rows:
         return {}
     total = sum(row.round_seconds for row in rows)

@@ -41,7 +41,7 @@ from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.data.prepare import prepare
 from dance_flwr.data.text.encoder_files import DEFAULT_ENCODER
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
-from dance_flwr.llm.factory import open_session
+from dance_flwr.llm.session import open_session
 from dance_flwr.methods.contract import RoundInfo
 
 METHODS = ("llm4rgnn", "llm4rgnn-cosine")

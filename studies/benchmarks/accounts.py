@@ -25,7 +25,7 @@ def contradictions(run: Path) -> tuple[int, float, int]:
     finished = FinishedRun.open(run)
     nodes, gap, against = 0, 0.0, 0
     for number in finished.clients:
-        explainer = finished.explainer(finished.data(number))
+        explainer = finished.explainer(finished.client(finished.data(number)))
         for block in torch.arange(explainer.data.num_nodes).split(_NODES_PER_BLOCK):
             packs = explainer.explain(block).calibrated(
                 Calibration(**finished.result["calibration"])

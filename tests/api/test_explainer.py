@@ -70,11 +70,11 @@ def test_several_nodes_have_the_largest_gates(view):
 
 
 def test_the_model_at_a_graph_is_the_model(model, graph, view):
-    from dance_flwr.api.predicting import explainer_of, open_data
+    from dance_flwr.api.predicting import bundle_explainer, open_data
 
     every = torch.arange(graph.num_nodes)
     with open_data(model.bundle, graph, lambda line: None) as client:
-        packs = explainer_of(model.bundle, client).explain(every)
+        packs = bundle_explainer(model.bundle, client).explain(every)
     expected = torch.tensor(packs.probs[packs.stages.index(view.view)])
     assert torch.allclose(view(view.x, view.edge_index).exp(), expected, atol=1e-5)
     shuffled = view.edge_index[:, torch.randperm(view.edge_index.size(1))]

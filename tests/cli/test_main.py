@@ -10,7 +10,7 @@ import pytest
 import typer
 from support.help import modules_of_help
 
-from dance_flwr.cli.main import REPLACED, STUDIES, app
+from dance_flwr.cli.main import STUDIES, app
 from dance_flwr.config import text
 from dance_flwr.config.plugins import METHODS, PARTITIONERS, RIVALS, STRATEGIES
 from dance_flwr.errors import UserError
@@ -58,15 +58,6 @@ def test_help_is_grouped():
     program = typer.main.get_command(app)
     panels = {command.rich_help_panel for command in program.commands.values()}
     assert panels - {"Study"} == {"Run", "Look", "Own data", "Deploy"}
-
-
-@pytest.mark.parametrize("words", REPLACED)
-def test_a_replaced_command_names_what_does_its_work(cli, words):
-    done = cli(*words.split(), "--help")
-    assert (
-        done.code == 2 and len(done.err) == 1 and f"`dance-flwr {REPLACED[words]}`" in done.err[0]
-    )
-    assert " ".join(REPLACED[words].split()[:2]) in PROGRAM or REPLACED[words].split()[0] in PROGRAM
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ from support.following import follow as follow
 from support.following import options as options
 from support.following import place as place
 from support.graphs import SMALL, WORDS
+from support.processes import free_port
 
 from dance_flwr.deploy import federation as at_server
 from dance_flwr.deploy.federation import Federation
 from dance_flwr.deploy.site import Site
 from dance_flwr.deploy.superlink import SuperLink
-from dance_flwr.runs.processes import free_port
 
 pytestmark = pytest.mark.usefixtures("place")
 TEXTS = ("encoder", "encoder-precision", "chunk-tokens", "max-chunks")

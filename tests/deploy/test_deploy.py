@@ -30,7 +30,7 @@ from support.graphs import SMALL, WORDS, sentences, text_graph
 from dance_flwr import PROTOCOL
 from dance_flwr.data.card import read_card
 from dance_flwr.data.digests import write_card
-from dance_flwr.data.federation_file import agree, read_agreement, write_agreement
+from dance_flwr.data.federation_file import agree, agreement_text, read_agreement
 from dance_flwr.deploy import checks
 from dance_flwr.deploy.certificates import make_certificates, make_key
 from dance_flwr.deploy.checks import CHECKS, Node, can_join, lines, run_checks
@@ -146,7 +146,7 @@ def good(tls, superlink, prepared, tmp_path_factory):
     folder = tmp_path_factory.mktemp("node")
     make_key(folder / "node.key")
     superlink.register(load_key(folder / "node.key"))
-    write_agreement(folder / "federation.toml", agree(prepared / "client-0"))
+    (folder / "federation.toml").write_text(agreement_text(agree(prepared / "client-0")))
     return Node(
         superlink=superlink.address,
         root_certificates=tls.ca,
@@ -261,13 +261,9 @@ def test_ssh_keygen_agrees_about_key_and_fingerprint(tmp_path):
 
 def test_an_agreed_file_is_read_as_it_was_written(good, tmp_path):
     made = dataclasses.replace(good.agreement, class_names=("a", 'with "quotes"', "é\x7f\\", "'"))
-    write_agreement(tmp_path / "f.toml", made)
-    assert read_agreement(tmp_path / "f.toml") == made
-    text = (tmp_path / "f.toml").read_text("utf-8")
-    (tmp_path / "f.toml").write_text(text, encoding="utf-8-sig")  # as Windows editors store it
-    assert read_agreement(tmp_path / "f.toml") == made
-    with pytest.raises(UserError, match="expected a new file"):
-        write_agreement(tmp_path / "f.toml", made)
+    for encoding in ("utf-8", "utf-8-sig"):  # as Windows editors store it
+        (tmp_path / "f.toml").write_text(agreement_text(made), encoding=encoding)
+        assert read_agreement(tmp_path / "f.toml") == made
 
 
 # --- a client's own graph
@@ -349,9 +345,8 @@ class World:
         return self.path / "client"
 
     def agreed(self, **changes):
-        write_agreement(
-            self.path / "agreed.toml", dataclasses.replace(self.good.agreement, **changes)
-        )
+        content = agreement_text(dataclasses.replace(self.good.agreement, **changes))
+        (self.path / "agreed.toml").write_text(content, encoding="utf-8")
         return self.node(agreed=self.path / "agreed.toml")
 
     def file(self, content, mode=0o600):

@@ -18,6 +18,7 @@ import pytest
 import typer
 import yaml
 from flwr.common.config import parse_config_args
+from support.processes import free_port
 from support.project import PROJECT
 
 from dance_flwr.cli.main import app as own
@@ -27,7 +28,6 @@ from dance_flwr.deploy.invitation import SERVER_UNIT, SITE_UNIT, TERMS, unit_tex
 from dance_flwr.deploy.supernode import SETTLED
 from dance_flwr.federation.node_config import refuse_beyond, terms_of
 from dance_flwr.federation.privacy.dp import shares_needed
-from dance_flwr.runs.processes import free_port
 
 DEPLOY = PROJECT / "deploy"
 UNITS = [DEPLOY / SERVER_UNIT, DEPLOY / SITE_UNIT]

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from support.processes import free_port
 from support.project import PROJECT
 
 from dance_flwr.deploy import prefork
@@ -18,7 +19,6 @@ from dance_flwr.deploy.process_tree import ProcessTree, stop
 from dance_flwr.deploy.superlink import flower_environment
 from dance_flwr.deploy.supernode import run_supernode
 from dance_flwr.errors import UserError
-from dance_flwr.runs.processes import free_port
 
 # `load` must import all libraries that a task needs; it must leave one thread, or forking is not
 # safe (pyarrow's allocator has one, and stops it for a fork); and it must not ask for a GPU: what

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from support.graphs import SMALL
 from support.machines import SITES, Machines, found
+from support.processes import free_port
 
 from dance_flwr.data.federation_file import read_agreement
 from dance_flwr.data.imports.loading import load_graph
@@ -23,7 +24,6 @@ from dance_flwr.deploy.superlink import SuperLink
 from dance_flwr.errors import UserError
 from dance_flwr.federation.node_config import terms_of
 from dance_flwr.fingerprint import provenance
-from dance_flwr.runs.processes import free_port
 from dance_flwr.runs.run import latest_run
 
 KEYS = ("hidden-dim", "encoder", "encoder-precision", "device", "chunk-tokens", "max-chunks")

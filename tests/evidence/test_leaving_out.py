@@ -21,7 +21,7 @@ from dance_flwr.seeding import generator
 def opened(dance):
     """A run's model at a client, and the packs of five of its nodes."""
     finished = FinishedRun.open(dance.folder)
-    explainer = finished.explainer(finished.data(0))
+    explainer = finished.explainer(finished.client(finished.data(0)))
     size = explainer.data.num_nodes
     return explainer, explainer.explain(torch.arange(size)[:: max(size // 5, 1)][:5])
 

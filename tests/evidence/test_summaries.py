@@ -33,8 +33,7 @@ from dance_flwr.evidence.summaries.summary import (
     spans_of,
     summary_line,
 )
-from dance_flwr.llm.call_counts import CallCounts
-from dance_flwr.llm.session import LEDGER
+from dance_flwr.llm.session import LEDGER, CallCounts
 from dance_flwr.runs.evidence import show_evidence, verify_evidence
 
 LONG = {"chunk_tokens": 64, "rounds": 2}  # a chunk has several sentences

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support.prompts import GOOD, Told, prompt, session
 
-from dance_flwr.llm.cache import Cache, question_sha256
 from dance_flwr.llm.model import Completion
+from dance_flwr.llm.session import Cache, question_sha256
 
 KEPT = Completion(GOOD, 40, 4)
 

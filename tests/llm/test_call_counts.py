@@ -8,8 +8,7 @@ import pytest
 from support.project import PROJECT
 from support.prompts import GOOD, Told, prompt, session
 
-from dance_flwr.llm.call_counts import CallCounts, SharedCallCounts
-from dance_flwr.llm.session import LEDGER
+from dance_flwr.llm.session import LEDGER, CallCounts, SharedCallCounts
 
 ASK = """
 import sys

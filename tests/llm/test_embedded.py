@@ -1,7 +1,6 @@
 """A model in this process: the real one where it is installed, else skipped."""
 
 import importlib.util
-import json
 import os
 import re
 import socket
@@ -20,7 +19,6 @@ from support.prompts import session
 from support.tracing import BEGIN, END, STRACE, accesses, why_not
 
 from dance_flwr.errors import UserError
-from dance_flwr.llm import embedded as module
 from dance_flwr.llm.embedded import DEFAULT_SHA256, Embedded, ModelFile, model_file
 from dance_flwr.llm.local_settings import LocalSettings
 from dance_flwr.llm.template import Message, Template, as_data
@@ -127,13 +125,14 @@ class TestReal:
 
     def test_messages_that_the_chat_template_refuses_are_an_error_that_says_so(self, model):
         odd = Template("odd", 1, SUMMARY, 8, lambda facts: [Message("", "")], lambda *_: {})
-        server, key = model._server(), model._server()._key
-        server._key = "another"
+        link = model._server()._link
+        key = link.headers["Authorization"]
+        link.headers["Authorization"] = "Bearer another"
         try:
             with pytest.raises(UserError, match="choose another model-file"):
                 model.count_prompt(odd.fill())
         finally:
-            server._key = key
+            link.headers["Authorization"] = key
 
     def test_no_marker_of_a_text_becomes_a_special_token(self, model):
         """Each <|im_end|> that the model's tokeniser reads ends a message: one is ours."""
@@ -152,16 +151,14 @@ class TestReal:
         mine = [
             link.laddr for link in psutil.Process().net_connections() if link.status == "LISTEN"
         ]
-        sockets = [path for path in unix_sockets() if "dance-flwr-llm-" in path]
-        assert len(sockets) == 1 and stat.S_IMODE(Path(sockets[0]).parent.stat().st_mode) == 0o700
+        (path,) = {path for path in unix_sockets() if path.endswith("/llm.sock")}
+        assert stat.S_IMODE(Path(path).parent.stat().st_mode) == 0o700
         for address in mine:  # of other tests: none of them is this model
             with pytest.raises(OSError):
                 urllib.request.urlopen(f"http://127.0.0.1:{address.port}/v1/models", timeout=1)
-        link = module._Link(sockets[0])
-        link.request(
-            "POST", "/tokenize", json.dumps({"content": "x"}), {"Authorization": "Bearer x"}
-        )
-        assert link.getresponse().status == 401
+        headers = {"Authorization": "Bearer x"}
+        answer = model._server()._link.post("/tokenize", json={"content": "x"}, headers=headers)
+        assert answer.status_code == 401
 
     def test_the_console_is_quiet_and_the_socket_goes_with_the_process(self, tmp_path):
         code = (

@@ -9,7 +9,7 @@ from support.prompts import prompt, with_llm
 
 from dance_flwr.data.text.encoder import TextEncoder, loaded
 from dance_flwr.errors import DataError, UserError
-from dance_flwr.llm.factory import embedder, open_session
+from dance_flwr.llm.session import embedder, open_session
 
 
 @pytest.fixture(autouse=True)

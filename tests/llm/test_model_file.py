@@ -61,7 +61,7 @@ def test_an_own_file_that_is_not_there_is_not_replaced_by_the_default(tmp_path):
 
 
 def test_importing_the_package_imports_no_library_of_language_models():
-    modules = ["client_app", "dance_flwr.cli.main", "dance_flwr.llm.factory"]
+    modules = ["client_app", "dance_flwr.cli.main", "dance_flwr.llm.session"]
     code = f"import sys, {', '.join(modules)}; print(sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True

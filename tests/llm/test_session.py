@@ -6,9 +6,8 @@ import pytest
 from support.prompts import GOOD, NONE, RELEVANCE, Told, prompt, session
 
 from dance_flwr.errors import UserError
-from dance_flwr.llm.call_counts import CallCounts
 from dance_flwr.llm.model import Completion
-from dance_flwr.llm.session import LEDGER, usable
+from dance_flwr.llm.session import LEDGER, CallCounts, usable
 
 
 def ledger_of(folder, run="r"):

@@ -18,8 +18,8 @@ from dance_flwr.config.tree import parse
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.node_config import NodeTerms, refuse_beyond
 from dance_flwr.federation.wire import keys
-from dance_flwr.llm.call_counts import CallCounts
 from dance_flwr.llm.local_settings import local_settings
+from dance_flwr.llm.session import CallCounts
 
 pytest.importorskip("openai", reason="needs the package openai, of the extra llm")
 

@@ -17,6 +17,7 @@ import pytest
 import torch
 from support.local_deployment import local_deployment
 from support.namespaces import namespaces
+from support.processes import free_port
 
 from dance_flwr.data.prepare import prepare
 from dance_flwr.deploy import superlink
@@ -24,7 +25,6 @@ from dance_flwr.deploy.bundle import submitted_app
 from dance_flwr.deploy.process_tree import ProcessTree, stop
 from dance_flwr.deploy.superlink import flower_environment
 from dance_flwr.errors import UserError
-from dance_flwr.runs.processes import free_port
 from dance_flwr.runs.result import load_model
 from dance_flwr.runs.simulation import in_process
 

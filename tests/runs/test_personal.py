@@ -145,7 +145,7 @@ def test_a_run_that_is_killed_while_clients_train_alone_resumes_to_the_same(
 def test_evidence_shows_the_parts_and_is_verified(personal):
     packs = FinishedRun.open(personal.folder)
     data = packs.data(0)
-    explained = packs.explainer(data).explain(torch.tensor([1]))
+    explained = packs.explainer(packs.client(data)).explain(torch.tensor([1]))
     assert explained.stages[-2:] == ("alone", "personal")
     probs = dict(zip(explained.stages, explained.probs, strict=True))
     share = explained.own_share
@@ -342,7 +342,7 @@ def test_the_better_of_both_is_verified_and_exported(best, tmp_path):
     if best.config.method == "dance":
         verify_evidence(best.folder, None, lambda line: None)
         data = FinishedRun.open(best.folder)
-        explained = data.explainer(data.data(1)).explain(torch.tensor([1]))
+        explained = data.explainer(data.client(data.data(1))).explain(torch.tensor([1]))
         assert explained.stages[-2:] == (chosen.kind, "personal")
     with torch.no_grad():
         mine = export(best.folder, tmp_path / "mine", folder).client(folder)

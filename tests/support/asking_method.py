@@ -1,7 +1,7 @@
 """A method that asks a language model about texts of its client while it trains."""
 
 from dance_flwr.llm.config import LlmConfig
-from dance_flwr.llm.factory import open_session
+from dance_flwr.llm.session import open_session
 from dance_flwr.methods.contract import MethodCard, MethodSpec
 from dance_flwr.methods.sampling_config import SamplingConfig
 from dance_flwr.methods.whole_graph import FedAvgFull

@@ -29,7 +29,7 @@ from dance_flwr.llm.config import LlmConfig
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import AskingMethod, RoundInfo, Uplink
 from dance_flwr.methods.label_reuse import LabelHalves
-from dance_flwr.methods.personalised import Personalised
+from dance_flwr.methods.personal_parts import Personalised
 from dance_flwr.methods.server_side import ServerSide
 from dance_flwr.runs.privacy_report import table
 from dance_flwr.runs.result import load_model

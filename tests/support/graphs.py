@@ -5,44 +5,12 @@ import os
 
 import numpy as np
 
-WORDS = {
-    "astronomy": [
-        "comet",
-        "galaxy",
-        "nebula",
-        "orbit",
-        "planet",
-        "telescope",
-        "quasar",
-        "eclipse",
-        "meteor",
-        "starlight",
-    ],
-    "cooking": [
-        "butter",
-        "garlic",
-        "oven",
-        "pastry",
-        "saffron",
-        "simmer",
-        "skillet",
-        "vinegar",
-        "whisk",
-        "cinnamon",
-    ],
-    "sailing": [
-        "anchor",
-        "harbour",
-        "keel",
-        "mast",
-        "rudder",
-        "sailcloth",
-        "starboard",
-        "tiller",
-        "windward",
-        "halyard",
-    ],
+_WORDS = {
+    "astronomy": "comet galaxy nebula orbit planet telescope quasar eclipse meteor starlight",
+    "cooking": "butter garlic oven pastry saffron simmer skillet vinegar whisk cinnamon",
+    "sailing": "anchor harbour keel mast rudder sailcloth starboard tiller windward halyard",
 }
+WORDS = {name: words.split() for name, words in _WORDS.items()}
 
 TEXT_DIM = 64  # of the encoder in `small_encoder`
 

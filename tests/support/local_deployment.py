@@ -18,7 +18,8 @@ from dance_flwr.deploy.superlink import (
     wait_until_healthy,
 )
 from dance_flwr.federation.wire import keys
-from dance_flwr.runs.processes import free_port, tool
+from dance_flwr.runs.processes import tool
+from support.processes import free_port
 
 HOST = "127.0.0.1"
 

@@ -8,7 +8,7 @@ import numpy as np
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.deploy.process_tree import ProcessTree, stop
 from dance_flwr.deploy.superlink import flower_environment
-from dance_flwr.runs.processes import free_port
+from support.processes import free_port
 
 SITES = ("north", "south", "west")
 _PATIENCE_SECONDS = 600.0

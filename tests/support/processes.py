@@ -5,6 +5,7 @@ import ipaddress
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -17,6 +18,12 @@ import psutil
 
 MARK = "DANCE_FLWR_TEST_MARK"
 LOOK_SECONDS = 0.5  # a look reads every process of the machine
+
+
+def free_port():
+    """Return a free port of 127.0.0.1."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
 
 
 def marked(mark):

@@ -1,15 +1,34 @@
-"""Published graphs that can be fetched by name: their counts, splits and files.
+"""Published graphs that can be fetched by name: their counts, splits and files; built-in ones.
 
 Every published graph is checked when it is imported: the counts must match the paper's table.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dance_flwr.errors import DataError
 
+if TYPE_CHECKING:
+    from dance_flwr.data.graphs.graph import TextGraph
+
 # Papers count edges in three ways, and each table in one of them.
 BOTH_WAYS, ONE_WAY, ARCS = "both ways", "one way", "arcs"
+
+
+@dataclass(frozen=True)
+class GraphSource:
+    """A data set that is built on this machine, registered in `dance_flwr.datasets`.
+
+    Attributes
+    ----------
+    build : returns the graph
+    identity : returns a string that changes with the graph, without building the graph
+    """
+
+    build: Callable[[], "TextGraph"]
+    identity: Callable[[], str]
 
 
 @dataclass(frozen=True)

@@ -279,7 +279,6 @@ def declared_classes(metadata: Mapping[bytes, bytes], where: str) -> tuple[str, 
 
 
 def _labels(labels: Any, declared: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Return the sorted class names and each node's index, `UNLABELLED` for an empty label."""
     # Sorted: the numbers of classes follow from the names, not from the order of the rows.
     names = tuple(sorted({*declared, *pc.unique(labels).to_pylist()} - {""}))
     codes = pc.index_in(labels, value_set=pa.array(names, pa.large_string()))

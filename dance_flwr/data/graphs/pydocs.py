@@ -29,11 +29,86 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dance_flwr.data.graphs import docstrings
-from dance_flwr.data.graphs.built_in import GraphSource
+from dance_flwr.data.graphs.catalogue import GraphSource
 from dance_flwr.data.graphs.graph import NO_SPLIT, TextGraph, csr_from_pairs
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import code_hash
+
+MIN_QUOTED = 3  # shortest back-quoted name, in characters, that counts as a reference
+_DROPPED_SECTIONS = {"see also", "references", "examples", "example"}
+
+_UNDERLINE = re.compile(r"^\s*[-=~]{3,}\s*$")
+_ROLE = re.compile(r":(?:py:)?(?:func|class|meth|obj|attr|ref|mod|term|doc|data|exc|any):`([^`]*)`")
+_LINK_ROLE = re.compile(r":(?:py:)?(?:func|class|meth|obj):`([^`]*)`")
+_QUOTED = re.compile(r"(?<![`:\w])(`{1,2})([A-Za-z_][\w.]*)(?:\(\))?\1(?!`)")
+_QUALIFIED = re.compile(r"(?<![\w./])(?:numpy|scipy|sklearn|networkx|np|nx)(?:\.\w+)*\.(\w+)")
+# Web addresses name the package area, which is the label.
+_URL = re.compile(r"`([^`<]*)<https?://[^>]*>`__?|https?://[^\s>)\]]+")
+_SIGNATURE = re.compile(r"^\w+\(([^()]*(?:\([^()]*\)[^()]*)*)\)", re.MULTILINE)
+_FIELD = re.compile(r"^(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*:", re.MULTILINE)
+
+
+def _sections(doc: str) -> Iterator[tuple[str, str]]:
+    lines = doc.splitlines()
+    starts = [
+        i for i in range(len(lines) - 1) if lines[i].strip() and _UNDERLINE.match(lines[i + 1])
+    ]
+    bounds = [*starts, len(lines)]
+    yield "", "\n".join(lines[: bounds[0]])
+    for start, end in zip(starts, bounds[1:], strict=True):
+        yield lines[start].strip().rstrip(":").lower(), "\n".join(lines[start:end])
+
+
+def node_text(doc: str) -> str:
+    """Return the docstring without the dropped sections, Sphinx markup and qualified names."""
+    text = "\n".join(body for title, body in _sections(doc) if title not in _DROPPED_SECTIONS)
+    text = _ROLE.sub(lambda match: match[1].partition("<")[0].strip().lstrip("~.!"), text)
+    text = _URL.sub(lambda match: (match[1] or "").strip(), text)
+    text = _QUALIFIED.sub(r"\1", text)
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+def mentions(doc: str) -> set[str]:
+    """Return the names that a docstring refers to by See Also, roles and back-quotes."""
+    names: set[str] = set()
+    quoted: set[str] = set()
+    # Parameters and results: a quoted `axis` does not refer to a function of that name.
+    variables: set[str] = set()
+    for title, body in _sections(doc):
+        names |= {_role_target(target) for target in _LINK_ROLE.findall(body)}
+        if title == "see also":
+            names |= _see_also(body)
+            continue
+        quoted |= {name for _, name in _QUOTED.findall(body)}
+        variables |= {
+            name.strip(" *") for match in _FIELD.finditer(body) for name in match[1].split(",")
+        }
+        variables |= {
+            name for match in _SIGNATURE.finditer(body) for name in re.findall(r"\w+", match[1])
+        }
+    # Names of one or two letters are variables, even if a function has that name (`t`, `f`, `eq`).
+    names |= {name for name in quoted - variables if len(name) >= MIN_QUOTED}
+    return names - {""}
+
+
+def _see_also(body: str) -> set[str]:
+    """Return the names in a See Also section: lines of `a, b : text`, `a: text` or roles."""
+    names: set[str] = set()
+    for line in body.splitlines()[2:]:
+        if line.startswith((" ", "..")):  # an indented line describes the entry above it
+            continue
+        head = re.split(
+            r"\s*:(?:\s|$)", _ROLE.sub(lambda match: _role_target(match[1]), line), maxsplit=1
+        )[0]
+        parts = (part.strip(" `:").removesuffix("()") for part in head.split(","))
+        names |= {part for part in parts if part.replace(".", "").isidentifier()}
+    return names
+
+
+def _role_target(content: str) -> str:
+    shown, bracket, target = content.partition("<")
+    return (target.rstrip("> ") if bracket else shown).strip().lstrip("~.!").removesuffix("()")
+
 
 PACKAGES = {
     "numpy": "numpy",
@@ -90,7 +165,7 @@ def build() -> TextGraph:
             "pydocs: expected docstrings, found Python running with -OO, which strips them; "
             "run it without -OO"
         )
-    described = [(entry, docstrings.node_text(entry.doc)) for entry in _collect()]
+    described = [(entry, node_text(entry.doc)) for entry in _collect()]
     described = [(entry, text) for entry, text in described if len(text) >= MIN_TEXT]
     entries = [entry for entry, _ in described]
     areas = np.unique([_area(entry.name) for entry in entries], return_inverse=True)[1]
@@ -119,11 +194,10 @@ def identity() -> str:
     """Return what the graph depends on: the packages' versions and the builder's source code."""
     versions = ",".join(f"{dist}={version(dist)}" for dist in PACKAGES.values())
     # Why (decision 26): a reworded comment builds the same graph, and renames no partition of it.
-    return f"{versions},{code_hash(__file__, str(docstrings.__file__))}"
+    return f"{versions},{code_hash(__file__)}"
 
 
 def _public_modules(package: str) -> Iterator[ModuleType]:
-    """Yield the package and its importable public submodules, depth first."""
     pending = [package]
     while pending:
         name = pending.pop()
@@ -144,7 +218,6 @@ def _public_modules(package: str) -> Iterator[ModuleType]:
 
 
 def _collect() -> list[_Entry]:
-    """Return every documented public object of the four packages once, sorted by canonical name."""
     objects: dict[int, tuple[Any, str, set[str]]] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -187,7 +260,6 @@ def _public_members(module: ModuleType, package: str) -> Iterator[tuple[str, Any
 
 
 def _is_documented(value: Any) -> bool:
-    """Return whether `value` is a class, function, ufunc or callable with its own docstring."""
     doc = getattr(value, "__doc__", None)
     if not callable(value) or not isinstance(doc, str):
         return False
@@ -216,7 +288,6 @@ def _canonical(value: Any, paths: set[str]) -> str:
 
 
 def _area(name: str) -> str:
-    """Return the package area of a canonical name; networkx.algorithms is divided further."""
     parts = name.split(".")[:-1]
     depth = 3 if parts[:2] == ["networkx", "algorithms"] else 2
     return ".".join(parts[:depth])
@@ -254,7 +325,7 @@ def _links(nodes: list[_Entry]) -> set[tuple[int, int]]:
         by_last.setdefault((path.partition(".")[0], path.rpartition(".")[2]), set()).add(i)
     links = set()
     for i, entry in enumerate(nodes):
-        for mention in docstrings.mentions(entry.doc):
+        for mention in mentions(entry.doc):
             j = _resolve(mention, entry, by_path, by_last)
             if j is not None and j != i:
                 links.add((min(i, j), max(i, j)))

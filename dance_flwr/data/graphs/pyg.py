@@ -81,7 +81,6 @@ def arrays_of(data: "Data", mask_column: int | None = None) -> PygArrays:
 
 
 def _edge_weight(data: "Data", size: int) -> NDArray[np.float32] | None:
-    """Return `edge_weight`, [E] float32; None if there is none."""
     if getattr(data, "edge_weight", None) is None:
         return None
     weights = np.asarray(data.edge_weight.detach().cpu(), np.float32)
@@ -90,7 +89,6 @@ def _edge_weight(data: "Data", size: int) -> NDArray[np.float32] | None:
 
 
 def _edge_text(data: "Data", size: int) -> list[str]:
-    """Return `edge_text`, E strings; an empty list if there is none."""
     texts = getattr(data, "edge_text", None)
     if texts is None:
         return []

@@ -67,7 +67,6 @@ def _code(low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _pair(code: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (low, high) of each number of a pair: the inverse of `_code`."""
     high = ((1 + np.sqrt(1 + 8 * code.astype(np.float64))) / 2).astype(np.int64)
     high -= high * (high - 1) // 2 > code  # the root is off by less than one
     high += high * (high + 1) // 2 <= code

@@ -130,7 +130,6 @@ def _structure(
 
 
 def _by_row(chosen: NDArray[np.bool_], indptr: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many entries of each row are chosen, [n] int64."""
     before = np.concatenate([[0], np.cumsum(chosen)])
     return np.diff(before[indptr])
 

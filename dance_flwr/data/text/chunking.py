@@ -160,7 +160,6 @@ def _is_abbreviation(text: str, match: re.Match[str]) -> bool:
 
 
 def _token_starts(texts: list[str], tokenizer: Any) -> list[list[int]]:
-    """Return for each text the ascending start offsets of its tokens."""
     # Why its Rust part (decision 31): around it, lists that nobody reads take a third of the time.
     rust = tokenizer.backend_tokenizer
     rust.no_truncation()
@@ -204,7 +203,6 @@ def _cut_sentence(text: str, starts: list[int], begin: int, end: int, max_tokens
 
 
 def _last_gap(text: str, begin: int, limit: int) -> int:
-    """Return the last position in (begin, limit] that follows white space, else `limit`."""
     if text[limit - 1].isspace():
         return limit
     words = text[begin:limit].rsplit(None, 1)

@@ -61,7 +61,6 @@ def find_folder(name: str) -> Path:
 
 
 def _hub_folder(name: str) -> Path:
-    """Return the local snapshot of a hub model, from the cache if possible (works offline)."""
     from huggingface_hub import HfApi, snapshot_download
 
     try:

@@ -34,8 +34,7 @@ from dance_flwr.evidence.summaries.summary import (
     share_line,
     spans_of,
 )
-from dance_flwr.llm.factory import open_session
-from dance_flwr.llm.session import Session
+from dance_flwr.llm.session import Session, open_session
 from dance_flwr.llm.template import DATA_NOTE, Embed, Json, Message, Template, as_data
 
 LOG = logging.getLogger("flwr")

@@ -226,7 +226,7 @@ def _tokens_of(data: ClientData, run: str, privacy: PrivacyConfig) -> Tokens:
     )
     if not (folder / LEDGER).is_file():  # a run without a language model imports none of it
         return counted
-    from dance_flwr.llm.call_counts import CallCounts
+    from dance_flwr.llm.session import CallCounts
 
     ledger = CallCounts.load(folder / LEDGER)
     counts = {name: getattr(ledger, name.removeprefix(_LLM)) for name in _LLM_COUNTS}

@@ -125,7 +125,6 @@ class Dance:
 def _keep_evidence(
     now: ClientRound, selected: tuple[Tensor, Selection], difficulty_round: int, model_id: str
 ) -> None:
-    """Write the packs of the round's selection, or note the chunks that it read."""
     hidden, selection = selected
     if now.client.settings.evidence_keep != "all":
         # The chunks are noted all the same: the run's count of evidence tokens needs them.

@@ -22,8 +22,9 @@ from flwr.serverapp import Grid, ServerApp
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import PROJECT
 from dance_flwr.config.tree import RunConfig, flatten
+from dance_flwr.disk import private_folder
 from dance_flwr.federation import flower
-from dance_flwr.runs.processes import private_folder, stopping_in_order
+from dance_flwr.runs.processes import stopping_in_order
 from dance_flwr.runs.result import read_result
 from dance_flwr.runs.simulation.in_process import OnRound, apps, keep_errors_only
 from dance_flwr.runs.simulation.ray_keeper import kept
@@ -99,7 +100,6 @@ def _is_no_repetition(record: logging.LogRecord) -> bool:
 
 
 def _stoppable(grid: Grid, stopped: threading.Event) -> Grid:
-    """Change a grid so that waiting for replies ends when the run is stopped; return it."""
     pull = grid.pull_messages
 
     def pull_messages(message_ids: Iterable[str]) -> Iterable[Message]:

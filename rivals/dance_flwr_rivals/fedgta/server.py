@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr import events
-from dance_flwr.methods.personalised import Personalised
+from dance_flwr.methods.personal_parts import Personalised
 from dance_flwr.methods.server_side import State
 from dance_flwr_rivals.fedgta import FedGtaConfig
 

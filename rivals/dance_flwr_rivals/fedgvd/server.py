@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dance_flwr.methods.personalised import Personalised
+from dance_flwr.methods.personal_parts import Personalised
 from dance_flwr.methods.plain_method import plain_model
 from dance_flwr.methods.server_side import Merged, State, Upload, entries_under
 from dance_flwr.nn.model import PlainModel

@@ -19,8 +19,7 @@ from torch import Tensor
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.llm.config import LlmConfig
-from dance_flwr.llm.factory import open_session
-from dance_flwr.llm.session import Session
+from dance_flwr.llm.session import Session, open_session
 from dance_flwr.llm.template import DATA_NOTE, Embed, Json, Message, Prompt, Template, as_data
 from dance_flwr_rivals.llata import LlataConfig
 from dance_flwr_rivals.llata.nodes import LocalNodes, class_sentence, local_nodes

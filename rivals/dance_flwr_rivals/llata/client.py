@@ -15,7 +15,7 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
 from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.disk import write_json
-from dance_flwr.llm.factory import embedder, open_session
+from dance_flwr.llm.session import embedder, open_session
 from dance_flwr.nn.ragged import Ragged
 from dance_flwr.seeding import generator, seeded
 from dance_flwr_rivals.llata import LlataConfig

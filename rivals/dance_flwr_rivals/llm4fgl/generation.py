@@ -19,7 +19,7 @@ from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_json, write_npz
-from dance_flwr.llm.factory import embedder
+from dance_flwr.llm.session import embedder
 from dance_flwr.methods.server_side import entries_under
 from dance_flwr.seeding import generator
 from dance_flwr_rivals.llm4fgl import Llm4FglConfig

@@ -19,7 +19,7 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.text.chunking import split_sentences
-from dance_flwr.llm.factory import open_session
+from dance_flwr.llm.session import open_session
 from dance_flwr.llm.template import DATA_NOTE, Embed, Json, Message, Prompt, Template, as_data
 from dance_flwr.seeding import generator
 from dance_flwr_rivals.llm4fgl import Llm4FglConfig

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.llm.factory import open_session
+from dance_flwr.llm.session import open_session
 from dance_flwr.seeding import generator
 from dance_flwr_rivals.llm4rgnn import Llm4RgnnConfig
 from dance_flwr_rivals.llm4rgnn.judging import (

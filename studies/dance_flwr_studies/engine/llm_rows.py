@@ -13,8 +13,8 @@ from typing import Any
 from dance_flwr.config.paths import LEDGER
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.llm.call_counts import CallCounts
 from dance_flwr.llm.config import CORE, ENDPOINT, LlmConfig
+from dance_flwr.llm.session import CallCounts
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.plan import asks
 from dance_flwr.runs.token_ledgers import llm_tokens

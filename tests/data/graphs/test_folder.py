@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dance_flwr.config.plugins import DATASETS
-from dance_flwr.data.graphs.built_in import GraphSource
 from dance_flwr.data.graphs.folder import read_folder, write_folder
 from dance_flwr.data.graphs.graph import (
     NO_SPLIT,
@@ -23,6 +22,7 @@ from dance_flwr.data.graphs.graph import (
     TextGraph,
     csr_from_pairs,
 )
+from dance_flwr.data.graphs.pydocs import GraphSource
 from dance_flwr.data.imports.importer import import_graph, read_graph
 from dance_flwr.data.imports.loading import absolute_source, load_graph, source_identity
 from dance_flwr.data.imports.options import Options

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from dance_flwr.data.graphs import docstrings, pydocs
+from dance_flwr.data.graphs import pydocs
 from dance_flwr.data.graphs.graph import edge_homophily
 from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.text.chunking import chunk_texts
@@ -128,7 +128,7 @@ References
 
 
 def test_mentions_are_the_references_and_not_the_parameters():
-    assert docstrings.mentions(DOC) == {
+    assert pydocs.mentions(DOC) == {
         "beta",
         "pkg.gamma",
         "pkg.area.Delta",
@@ -141,7 +141,7 @@ def test_mentions_are_the_references_and_not_the_parameters():
 
 
 def test_node_text_drops_sections_markup_and_qualified_names():
-    text = docstrings.node_text(
+    text = pydocs.node_text(
         DOC + "\nNotes\n-----\nAs in `scipy.stats.norm`, np.linalg.det and `a <https://x.y/z>`__.\n"
     )
     assert "zeta" not in text

@@ -9,8 +9,7 @@ from filelock import FileLock
 from support.encoding import encode
 
 from dance_flwr.data.text import bank as module
-from dance_flwr.data.text.bank import TextBank
-from dance_flwr.data.text.bank_index import text_key
+from dance_flwr.data.text.bank import TextBank, text_key
 from dance_flwr.data.text.bank_slice import BankSlice, load_slice, read_meta, save_slice
 from dance_flwr.data.text.encoder import DEFAULT_ENCODER, TextEncoder, resolve_encoder
 from dance_flwr.errors import DataError

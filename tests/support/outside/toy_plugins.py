@@ -8,7 +8,7 @@ import torch
 from flwr.serverapp.strategy import FedAvg
 
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.graphs.built_in import GraphSource
+from dance_flwr.data.graphs.catalogue import GraphSource
 from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
 
 
