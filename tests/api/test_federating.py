@@ -64,14 +64,6 @@ def test_data_that_cannot_be_prepared_leave_no_folder(tmp_path):
     assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["empty"]
 
 
-def test_a_file_is_no_folder_of_a_run(tiny, tmp_path):
-    (tmp_path / "afile").write_text("mine")
-    for name in ("afile", "afile/run"):
-        with pytest.raises(UserError, match=r"afile: expected a folder, found a file; choose"):
-            federate(str(tiny), KEYS, out=tmp_path / name, progress=False)
-    assert (tmp_path / "afile").read_text() == "mine"
-
-
 def test_a_run_gives_the_numbers_of_the_command(result, tiny, run):
     assert read_folder(tiny).name not in str(result.config.data)
     expected = run(rounds=2).result
@@ -168,11 +160,6 @@ def test_what_cannot_be_federated_is_refused(graphs, config, message, tmp_path, 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=message):
         federate(graphs, config, progress=False)
-
-
-def test_a_finished_run_is_not_replaced(result):
-    with pytest.raises(UserError, match="finished"):
-        federate(read_folder(result.client_folders[0]), KEYS, out=result.folder, progress=False)
 
 
 def test_an_interrupted_run_is_not_replaced(tiny, tmp_path, monkeypatch):

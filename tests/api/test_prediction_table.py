@@ -358,14 +358,6 @@ def test_data_with_another_encoder_are_refused(bundle, tmp_path, finished):
         predict(bundle, str(copy), tmp_path / "p.parquet", log=quiet)
 
 
-def test_nothing_is_overwritten(finished, bundle, data, tmp_path):
-    (tmp_path / "p.parquet").touch()
-    with pytest.raises(UserError, match="--out"):
-        predict(bundle, str(data), tmp_path / "p.parquet", log=quiet)
-    with pytest.raises(UserError, match="--out"):
-        export(finished.folder, bundle.folder)
-
-
 def test_a_model_without_evidence_predicts_too(run, data, tmp_path):
     plain = export(run(clients=3, rounds=1, method="fedavg-full").folder, tmp_path / "plain")
     predict(plain, str(data), tmp_path / "p.parquet", log=quiet)

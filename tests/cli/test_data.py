@@ -92,13 +92,6 @@ def test_show_sees_an_altered_text(call, mine, tmp_path):
         call("show", "g")
 
 
-def test_show_takes_folders_and_unlabelled_graphs(call, tmp_path):
-    (tmp_path / "nodes.csv").write_text("id,text,label\na,,\n")
-    (tmp_path / "edges.csv").write_text("source,target\n")
-    with pytest.warns(UserWarning, match="1 of 1 nodes have an empty text"):
-        assert "nan" in call("show", tmp_path)
-
-
 def test_options_reach_the_reader(call, tmp_path):
     (tmp_path / "n.csv").write_text("key,a,b,kind\n1,one,two,x\n")
     (tmp_path / "e.csv").write_text("source,target\n")

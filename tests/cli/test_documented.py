@@ -33,13 +33,3 @@ def test_commands_of_the_documents_exist():
     commands = [(path.name, words) for path in DOCUMENTS for words in commands_of(path)]
     assert len(commands) > 50
     assert [(*command, unknown(command[1])) for command in commands if unknown(command[1])] == []
-
-
-def test_the_readme_shows_most_commands():
-    shown = {words[0] for words in commands_of(PROJECT / "README.md")}
-    assert {"run", "evidence", "export", "predict", "report", "status", "experiment"} <= shown
-
-
-def test_a_command_or_an_option_that_does_not_exist_is_found():
-    assert unknown(["evidence", "pages", "RUN"]) == "pages"
-    assert unknown(["evidence", "page", "RUN", "--clients", "1"]) == "--clients"

@@ -12,7 +12,7 @@ from support.help import modules_of_help
 
 from dance_flwr.cli.main import STUDIES, app
 from dance_flwr.config import text
-from dance_flwr.config.plugins import METHODS, PARTITIONERS, RIVALS, STRATEGIES
+from dance_flwr.config.plugins import METHODS, RIVALS
 from dance_flwr.errors import UserError
 
 COMMANDS = {
@@ -54,12 +54,6 @@ def test_every_command_and_option_is_explained(words):
     assert [item.name for item in options if not item.help] == []
 
 
-def test_help_is_grouped():
-    program = typer.main.get_command(app)
-    panels = {command.rich_help_panel for command in program.commands.values()}
-    assert panels - {"Study"} == {"Run", "Look", "Own data", "Deploy"}
-
-
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
@@ -86,14 +80,6 @@ def test_help_is_grouped():
 def test_a_mistake_is_answered_with_what_is_meant(cli, words, meant):
     done = cli(*words.split())
     assert done.code == 2 and len(done.err) == 1 and meant in done.err[0], done.err
-
-
-@pytest.mark.parametrize("kind", ["methods", "partitioners", "strategies"])
-def test_list_has_a_line_for_each(cli, kind):
-    registries = {"methods": METHODS, "partitioners": PARTITIONERS, "strategies": STRATEGIES}
-    rows = [line.split(maxsplit=1) for line in cli("list", kind).out.splitlines()]
-    assert [name for name, _ in rows] == list(registries[kind].names())
-    assert len({text for _, text in rows}) > len(rows) / 2
 
 
 # What typer needs to print help, and what of this package declares commands and keys.

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from support.following import CURVE, PLACEHOLDER, files, recommended
+from support.following import CURVE, files, recommended
 from support.following import follow as follow
 from support.following import options as options
 from support.following import place as place
@@ -22,16 +22,6 @@ from dance_flwr.deploy.superlink import SuperLink
 
 pytestmark = pytest.mark.usefixtures("place")
 TEXTS = ("encoder", "encoder-precision", "chunk-tokens", "max-chunks")
-
-
-def test_commands_are_found_in_text():
-    text = "Next:\n  dance-flwr report latest --html   # a page\nuse `dance-flwr list runs`\n"
-    text += "resume with: dance-flwr run --resume '/a b/c'\nerror: RUN; dance-flwr status RUN"
-    assert recommended(text) == [
-        *("report latest --html", "list runs", "run --resume '/a b/c'", "status RUN"),
-    ]
-    assert PLACEHOLDER.search("status RUN") and PLACEHOLDER.search("data import <name>")
-    assert not PLACEHOLDER.search("report /tmp/A/RUN --html")
 
 
 def test_after_a_run(follow, options):

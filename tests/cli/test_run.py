@@ -51,13 +51,6 @@ def test_a_score_over_no_nodes_is_not_measured(printed):
     assert table["overall"] == ["27", "8", "0.2500", "0.1250"]
 
 
-def test_a_result_without_nodes_is_not_measured_overall(printed):
-    table = printed(
-        [row(0, None, None, test_nodes=0, val_nodes=0)], None, None, test_nodes=0, val_nodes=0
-    )
-    assert table["overall"] == ["9", "0", "not", "measured", "not", "measured"]
-
-
 def test_partition_makes_what_a_run_with_the_same_options_finds(cli, tiny, run_config):
     keys = ("encoder", "encoder-precision", "chunk-tokens", "max-chunks")
     texts = [f"--set={key}={SMALL[key]}" for key in keys]

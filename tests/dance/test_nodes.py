@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracles import nodes as oracle
 from support.builders import lists
@@ -96,7 +96,6 @@ def test_every_class_of_the_floor_has_a_node_where_there_are_enough(sizes, budge
     assert held == min(sum(floor), budget)
 
 
-@settings(max_examples=200)
 @given(n=st.integers(1, 200_000), percent=st.integers(1, 100))
 def test_node_budget_is_the_exact_ceiling(n, percent):
     assert node_budget(n, percent / 100) == oracle.node_budget(n, percent / 100)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.graphs import SMALL, knowledge_graph
 
@@ -68,7 +68,6 @@ def records(draw):
     return nodes, edges(*((a, b, text) for (a, b), text in rows))
 
 
-@settings(max_examples=80)
 @given(records())
 def test_texts_of_edges_stand_as_given_and_no_chunk_holds_both(bank, case):
     nodes, relations = case

@@ -132,21 +132,3 @@ def test_a_folder_whose_ids_were_altered_is_not_encoded(run_config, nodes, cli):
     pq.write_table(table.take([1, 0, *range(2, len(table))]), folder / "nodes.parquet")
     done = cli("encode", folder)
     assert done.code == 2 and len(done.err) == 1 and "expected the node ids" in done.err[0]
-
-
-def test_partition_takes_the_shares_of_the_split(tiny, tmp_path, cli):
-    ratios = ("--set=train-ratio=0.25", "--set=val-ratio=0.25", "--set=test-ratio=0.5")
-    made = tmp_path / "m.json"
-    done = cli(
-        "partition",
-        "--data",
-        tiny,
-        "--clients",
-        "2",
-        *ratios,
-        "--out",
-        made,
-    )
-    assert done.code == 0
-    parts = [client["nodes_per_split"] for client in json.loads(made.read_text())["clients"]]
-    assert abs(sum(part["test"] for part in parts) - 36) <= 3

@@ -9,7 +9,6 @@ from support.edge_cases import Draft, data_without
 
 from dance_flwr.api.bundle import export
 from dance_flwr.api.predicting import Predictor
-from dance_flwr.config.text import to_toml
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.metrics import Counts
 from dance_flwr.pages.run_page import report_run
@@ -54,13 +53,6 @@ def test_where_nothing_was_validated_it_is_said(run, data, tmp_path, cli):
     card = " ".join((tmp_path / "bundle" / "README.md").read_text("utf-8").split())
     assert "the model of round 2, the last one, as no round was validated." in card
     assert "best on validation" not in card
-
-
-def test_trackers_have_no_accuracy_where_nothing_was_validated(run, data):
-    result = run(data=data, **KEYS).result
-    numbers = final_numbers(result)
-    assert not {"final/val_accuracy", "final/best_round"} & numbers.keys()
-    assert numbers["final/test_accuracy"] == result["test_accuracy"]
 
 
 @pytest.mark.parametrize(("objective", "best"), [("accuracy", 1), ("macro-f1", 2)])
@@ -120,20 +112,3 @@ def test_trackers_have_no_accuracy_of_a_client_without_test_nodes(run, crafted):
     numbers = final_numbers(run(data=data, **KEYS).result)
     assert "final/test_accuracy/client-0" not in numbers
     assert {"final/test_accuracy/client-1", "final/val_accuracy"} <= numbers.keys()
-
-
-def test_the_command_says_that_nothing_was_validated(cli, run_config, data, tmp_path):
-    config = run_config(data=data, data_root=str(tmp_path / "root"), **KEYS)
-    (tmp_path / "c.toml").write_text(to_toml(config))
-    done = cli("run", "--config", tmp_path / "c.toml", "--out", tmp_path / "run")
-    assert done.code == 0, done.err
-    assert done.out.count(LINE) == 1 and "best validation" not in done.out
-    printed = cli("report", tmp_path / "run").out.splitlines()
-    overall = next(line.split() for line in printed if "overall" in line)
-    assert overall[3:5] == ["not", "measured"] and 0 <= float(overall[5]) <= 1
-
-
-def test_the_model_card_of_a_validated_run_says_so(dance, tmp_path):
-    export(dance.folder, tmp_path / "bundle")
-    card = (tmp_path / "bundle" / "README.md").read_text("utf-8")
-    assert f"the model of round {dance.result['best_round']}, the best on validation." in card

@@ -1,6 +1,5 @@
 """A killed run resumes from its last complete round, and ends as if it had never stopped."""
 
-import itertools
 import json
 import shutil
 import sys
@@ -11,7 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
-import torch
 from flwr.app import Context, RecordDict
 from support.graphs import enough_for
 from support.killing import Kill, Killed, asks, same, states
@@ -24,12 +22,6 @@ from dance_flwr import PROTOCOL
 from dance_flwr.cli.report import accuracy_table
 from dance_flwr.config.text import read_config, to_toml
 from dance_flwr.config.tree import flatten
-from dance_flwr.dance.plan import Condensation
-from dance_flwr.dance.queue import Queue
-from dance_flwr.dance.state import (
-    CONDENSATION,
-    RunFolder,
-)
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import QuorumError, ResumeError, UserError
 from dance_flwr.federation.privacy.dp import spent_epsilon
@@ -41,16 +33,6 @@ from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 SEEDED = {"privacy_seeded": True, "privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0}
 PLAIN = {"method": "fedavg-full"}
-
-
-def uploads(messages, round_):
-    """The models of every training of this round, one list per client; replies follow requests."""
-    found = {}
-    for request, reply in itertools.pairwise(messages):
-        if to_train(request) and request.content["config"]["server-round"] == round_:
-            state = reply.content.array_records["arrays"].to_torch_state_dict()
-            found.setdefault(reply.metadata.src_node_id, []).append(state)
-    return found
 
 
 def to_train(message):
@@ -235,96 +217,6 @@ def test_a_run_may_be_killed_again_and_again(whole, run, tmp_path):
     assert finished.result["resumed_after"] == [1, 1, 1, 2]
 
 
-# A round that is asked again
-
-
-def test_a_round_that_is_asked_again_gives_the_same_upload(run, tmp_path):
-    seen, folder = [], tmp_path / "run"
-
-    def watch(kill):
-        def see(message):
-            seen.append(message)
-            if kill:
-                kill(message)
-
-        return see
-
-    keys = {
-        **FAST,
-        "dance_core_refresh_every": 1,
-        "dance_coverage_penalty": 1.0,
-        "dance_text_refresh_every": 2,
-    }
-    with pytest.raises(Killed):
-        run(folder=folder, on_message=watch(asks("evaluate", 3)), **keys)
-    finished = run(folder=folder, on_message=watch(None), resume=True, **keys)
-    asked = uploads(seen, 3)
-    assert len(asked) == 2
-    for first, again in asked.values():
-        assert all(first[name].equal(again[name]) for name in first)
-    for kept in states(finished):
-        assert (kept["core_round"], kept["turn"], kept["round"]) == (3, 1, 3)
-
-
-CPU = torch.device("cpu")
-
-
-def state_of(store, round_, base, count=2):
-    """Write the state of a round; `count` distinguishes states."""
-    state = store.load(CPU, before=round_)
-    assert state.round == base
-    last = store.read(CONDENSATION, state.core_round, Condensation, CPU)
-    times = count + (last.times_selected if last else torch.zeros(4, dtype=torch.int64))
-    queue = Queue(torch.arange(2), torch.tensor([0, 2]), torch.tensor([2]))
-    store.write(CONDENSATION, round_, Condensation(times, torch.zeros(4), queue))
-    state.before, state.round, state.core_round = state.round, round_, round_
-    state.core = torch.arange(2)
-    store.save(state)
-
-
-def before(store, round_):
-    state = store.load(CPU, before=round_)
-    last = store.read(CONDENSATION, state.core_round, Condensation, CPU)
-    lost = not state.round and store.lost(round_)
-    return state.round, int(last.times_selected.sum()) if last else 0, lost
-
-
-def test_a_store_gives_the_state_before_a_round_however_often_it_is_asked(tmp_path):
-    store = RunFolder(tmp_path, "run")
-    assert before(store, 1) == (0, 0, False) and before(store, 3) == (0, 0, True)
-    state_of(store, 2, 0)  # the first round that this client takes part in
-    assert before(store, 2) == (0, 0, False) and before(store, 3) == (2, 8, False)
-    for _ in range(3):
-        state_of(store, 5, 2)
-        assert before(store, 5) == (2, 8, False) and before(store, 6) == (5, 16, False)
-    state_of(store, 6, 5)
-    assert before(store, 6) == (5, 16, False) and before(store, 4) == (0, 0, True)
-    assert before(store, 1) == (0, 0, False), "a run that starts again under the same name"
-    state_of(store, 1, 0)
-    assert before(store, 1) == (0, 0, False) and before(store, 2) == (1, 8, False)
-
-
-@pytest.mark.parametrize("half", [False, True])
-def test_a_store_whose_client_dies_while_saving_has_the_state_before(tmp_path, monkeypatch, half):
-    from dance_flwr.dance import state as module
-
-    store = RunFolder(tmp_path, "run")
-    state_of(store, 1, 0)
-
-    def die(path, arrays, **_):
-        if half:
-            path.with_name(f".{path.name}.1").write_bytes(b"half")
-        raise Killed
-
-    monkeypatch.setattr(module, "write_npz", die)
-    with pytest.raises(Killed):
-        state_of(store, 2, 1)
-    monkeypatch.undo()
-    assert before(store, 2) == (1, 8, False)
-    state_of(store, 2, 1)
-    assert before(store, 2) == (1, 8, False) and before(store, 3) == (2, 16, False)
-
-
 def test_a_client_that_lost_its_state_selects_its_core_anew(run, tmp_path, monkeypatch):
     from dance_flwr.dance import algorithm as local
 
@@ -415,17 +307,6 @@ OTHER_PROTOCOL = f"expected a checkpoint of protocol {PROTOCOL}, found one of 99
 def test_what_cannot_be_resumed_is_refused(cli, copied, alter, words):
     alter(copied)
     assert words in refused(cli, copied)
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        *(("--config", "f.toml"), ("--set", "rounds=9"), ("--data", "pydocs")),
-        *(("--clients", 3), ("--seed", 1), ("--out", "x")),
-    ],
-)
-def test_options_beside_resume_are_refused(cli, copied, option):
-    assert option[0] in refused(cli, copied, *option)
 
 
 def test_another_configuration_is_refused(run, run_config, copied):
@@ -708,12 +589,6 @@ def test_a_run_that_completed_no_round_is_replaced(run, again, tmp_path):
         run(folder=folder, on_message=asks("train", 1), **PLAIN)
     assert (folder / "checkpoint.safetensors").is_file()
     assert again(folder).code == 0 and (folder / "result.json").is_file()
-
-
-def test_a_run_that_is_at_work_is_not_called_interrupted(again, copied):
-    with exclusive(copied, "this test"):
-        line = again(copied).err[-1]
-    assert "expected nobody else at work here, found the server of a run" in line
 
 
 # What a refused run leaves in the folder of an earlier one

@@ -299,12 +299,6 @@ def test_a_rejected_upload_and_its_sender_are_named(run, lines):
     assert all("expected the" in line["reason"] for line in rejected)
 
 
-def test_a_client_that_was_not_drawn_is_not_absent(run):
-    finished = run(client_fraction=0.67, evaluate_every=3, rounds=2, **FAST)
-    first = Round.of(finished.result["history"][0])
-    assert len(first.answered) == 2 and first.absent == {}
-
-
 def test_a_client_that_drops_out_under_masks_is_named(run):
     from flwr.app import Error, Message
 
@@ -437,9 +431,3 @@ def test_a_process_writes_json_lines_only_when_asked(printed):
         line for line in kept if '"log"' not in line
     ]
     assert len(kept) <= len(lines)
-
-
-def test_a_process_that_is_not_at_a_terminal_prints_only_how_far_it_is(printed):
-    lines, folder = printed(DANCE_FLWR_LOG="")
-    assert all(line.endswith(" so far") for line in lines), lines  # none of less than 5 s
-    assert not (folder / "events.jsonl").exists()

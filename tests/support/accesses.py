@@ -69,9 +69,9 @@ READABLE = [*OUR_CODE, *INTERPRETER, *LIBRARIES, *MACHINE, ENCODER]
 WRITABLE = [Path("/dev/null")]
 _OF_A_PROCESS = re.compile(r"^/proc/\d+/")  # where /proc/self/ leads
 # Importing the text encoder imports joblib, which makes a semaphore to see whether it can, and asks
-# how many processors its own process may use.
+# how many processors its own process may use. A client asks how much memory its own process has.
 SEMAPHORE = re.compile(r"/dev/shm/sem\.(\w{6}|(joblib|loky)-\d+-\w+)")
-OWN_LIMITS = re.compile(r"/proc/(\d+/)?(mounts|cgroup)")
+OWN_LIMITS = re.compile(r"/proc/(\d+/)?(mounts|cgroup|statm?)")
 
 
 class Access(NamedTuple):

@@ -239,14 +239,14 @@ class Contract:
 class LabelReuseContract:
     """What a method owes that offers `label-reuse`."""
 
-    fast = MappingProxyType({"rounds": 2, "local_epochs": 2})
+    fast = MappingProxyType({"rounds": 1, "local_epochs": 2})
 
     def test_a_run_learns_and_uploads_the_map_of_labels_and_repeats(self, method, run):
         finished = run(method=method, label_reuse=True, **self.fast)
         same(run(method=method, label_reuse=True, **self.fast), finished)
         uploads = models(finished).values()
         assert all(bool(state["label_weight"].any()) for sent in uploads for state in sent)
-        assert finite(finished) and len(finished.replies("train")) == 6
+        assert finite(finished) and len(finished.replies("train")) == 3
 
     def test_without_it_no_model_has_the_map(self, method, run_config):
         config = run_config(method=method)
@@ -300,7 +300,7 @@ class SamplingContract:
     """What a method owes that trains on whole graphs and can sample."""
 
     def test_a_sampled_run_repeats_bit_by_bit_and_is_another_than_the_whole_one(self, method, run):
-        keys = {"method": method, "rounds": 2, "clients": 3, "local_epochs": 2}
+        keys = {"method": method, "rounds": 1, "clients": 3, "local_epochs": 2}
         sampled = {**keys, "sampling_batch_nodes": 4, "sampling_fan_out": 2}
         first = run(**sampled)
         same(run(**sampled), first)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.graphs import knowledge_graph, text_graph
 from torch_geometric.data import Data
@@ -86,7 +86,6 @@ def graphs(draw):
     )
 
 
-@settings(max_examples=60)
 @given(graphs())
 def test_a_folder_holds_a_graph_with_its_weights_and_texts(tmp_path_factory, graph):
     folder = tmp_path_factory.mktemp("folder")
@@ -94,7 +93,6 @@ def test_a_folder_holds_a_graph_with_its_weights_and_texts(tmp_path_factory, gra
     same(read_folder(folder), graph)
 
 
-@settings(max_examples=60)
 @given(graphs())
 def test_pyg_holds_a_graph_with_its_weights_and_texts(graph):
     data = graph.to_pyg()

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dance_flwr.config.plugins import DATASETS
@@ -164,7 +164,6 @@ def graphs(draw):
     )
 
 
-@settings(max_examples=40, deadline=None)
 @given(graph=graphs())
 @pytest.mark.filterwarnings("ignore:.*empty text")
 def test_what_is_written_is_read_back(graph, tmp_path_factory):

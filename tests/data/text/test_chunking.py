@@ -58,9 +58,7 @@ words = st.sampled_from([*PLAIN, *UNICODE, *SPACES])
 texts = st.one_of(st.text(max_size=120), st.lists(words, max_size=60).map("".join))
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batch=st.lists(texts, min_size=1, max_size=3), max_tokens=st.integers(8, 24))
 def test_chunks_are_exact_ordered_limited_and_complete(tokenizer, batch, max_tokens):
     chunks = chunk_texts(batch, tokenizer, max_tokens, 10_000)
@@ -154,7 +152,6 @@ def test_batching_does_not_change_chunks(tokenizer):
         ).all()
 
 
-@settings(max_examples=100)
 @given(batch=st.lists(texts, min_size=1, max_size=2), max_chunks=st.integers(1, 6))
 def test_the_beginning_of_a_long_text_gives_the_chunks_of_the_whole(tokenizer, batch, max_chunks):
     batch = [text * 40 for text in batch]
