@@ -68,16 +68,29 @@ def words(tiny):
     return ["--data", tiny, *(f"--set={key}={v}" for key, v in pairs.items())]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The folder of a run beside another method, and what it printed once it was made."""
+    return tmp_path_factory.mktemp("made"), []
+
+
 @pytest.fixture
-def compared(cli, words, tmp_path, monkeypatch):
-    """What a run beside another method printed; its folder is unnamed."""
+def compared(made, cli, words, tmp_path, monkeypatch):
+    """What a run beside another method printed; its folder, a copy of one, is unnamed."""
+    folder, printed = made
+    if not printed:
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("DANCE_FLWR_HOME", str(folder))
+        done = cli("run", *words, f"--set=data-root={folder}", "--compare", "local-only")
+        assert done.code == 0, done.err
+        printed.append(done.out)
+    runs, home = shutil.copytree(folder / "runs", tmp_path / "runs"), tmp_path / "home"
+    (home / "state").mkdir(parents=True)
+    latest = (folder / "state" / "latest-run").read_text()
+    (home / "state" / "latest-run").write_text(latest.replace(str(folder), str(tmp_path)))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DANCE_FLWR_HOME", str(tmp_path / "home"))
-    done = cli(
-        "run", *words, "--set=data-root=" + str(tmp_path / "home"), "--compare", "local-only"
-    )
-    assert done.code == 0, done.err
-    return done.out, sorted((tmp_path / "runs").iterdir())
+    monkeypatch.setenv("DANCE_FLWR_HOME", str(home))
+    return printed[0], sorted(runs.iterdir())
 
 
 def test_a_run_says_what_happens_and_what_came_of_it(compared, cli, words):

@@ -113,7 +113,7 @@ INSTANTS = {
 }
 
 
-CLIENTS_MATTER = ("first-round", "some-trained", "all-trained", "at-the-end", "in-the-checkpoint")
+CLIENTS_MATTER = ("some-trained", "at-the-end", "in-the-checkpoint")
 
 
 @pytest.mark.parametrize(
