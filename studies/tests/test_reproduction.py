@@ -41,7 +41,6 @@ def pages():
 
 
 def test_the_pages_are_made_from_the_rows(rows, tmp_path, monkeypatch):
-    """The pictures are made and not painted: `test_report.py` paints some of each kind."""
     from matplotlib.figure import Figure
 
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: path.touch())
