@@ -25,7 +25,6 @@ MAX_WORDS = 14_000  # of all pages together: what a reader may be asked to look 
 
 @pytest.fixture(scope="module")
 def rows():
-    """The committed rows, to be read only."""
     return load_rows(ROWS)
 
 
@@ -41,9 +40,8 @@ def pages():
 
 
 def test_the_pages_are_made_from_the_rows(rows, tmp_path, monkeypatch):
-    from matplotlib.figure import Figure
-
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: path.touch())
+    # The pictures are made and not painted.
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda _, path, **__: path.touch())
     page, folder = tmp_path / "reproduction.md", tmp_path / "reproduction"
     shutil.copy(PAGE, page)
     insert(write_report(rows, folder, print), folder, page, print)
@@ -98,8 +96,6 @@ NAMES = {  # of a line in the README -> in the page
     "DANCE at 8 %": "dance",
     "DANCE with a random core": "dance w/o NC",
 }
-
-
 # Of the README, as the page names them.
 COLUMNS = ("standard", "text 0.75", "edges 1", "skew Dirichlet 0.1", "labels 5")
 
