@@ -23,7 +23,6 @@ from dance_flwr.cli import (
     report,
     run,
     site,
-    status,
 )
 from dance_flwr.cli.options import Group
 from dance_flwr.errors import UserError
@@ -32,7 +31,7 @@ from dance_flwr.fingerprint import VERSION
 
 # A Typer with a name is a group of commands below that name; the commands of one without a name
 # stand at the top level. In the order of the help.
-GROUPS = (run, status, listing, report, evidence, predict, new, data, partition, deploy, site)
+GROUPS = (run, listing, report, evidence, predict, new, data, partition, deploy, site)
 # Commands of the package in the repository's folder studies/.
 STUDIES = ("experiment", "tune", "tables")
 

@@ -257,9 +257,6 @@ def details(folder: Path, result: Mapping[str, Any]) -> Iterator[str]:
         yield f"tokens      {line}"
     if result["partition_dir"]:
         partition = Path(result["partition_dir"])
-        example = partition / "client-0" / "runs" / result["run"] / "evidence" / "example.txt"
-        if example.is_file():
-            yield f"evidence    {example}"
         if line := summary_line(partition, result["run"], int(result["config"]["clients"])):
             yield f"summaries   {line}"
     yield f"result      {folder / 'result.json'}"

@@ -38,8 +38,8 @@ _HEAD = """\
 # The terms of this node: a run that asks for more is refused before the data are opened. Change
 # them as you like; docs/deployment.md, "Terms of a node", explains every key.
 """
-# What may have changed since `site join`; the data are read by the node itself.
-_AT_START = ("SuperLink", "TLS", "certificate", "clock", "key", "registration", "terms", "protocol")
+# What may have changed since `site join`; the node itself reads the data and checks the terms.
+_AT_START = ("SuperLink", "TLS", "certificate", "clock", "key", "registration", "protocol")
 
 
 @dataclass(frozen=True)

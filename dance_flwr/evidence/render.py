@@ -2,23 +2,19 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.sections import ALONE, TUNED
 from dance_flwr.dance.inference import DEPLOYED
-from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.edge_spans import EdgeSpans
-from dance_flwr.disk import atomic_file
 from dance_flwr.escaping import escaped, one_line
 from dance_flwr.evidence.account import GRAPH, LABELS, START, TEXT, Step, account, log_odds
 from dance_flwr.evidence.pack import FUSED, OWN, PERSONAL, SMOOTHED, Packs
 from dance_flwr.evidence.summaries.summary import (
     Sentence,
     Span,
-    Summaries,
     lines_of,
     quote,
     spans_of,
@@ -205,16 +201,3 @@ def example_row(packs: Packs) -> int:
     """Return the row of the most confident pack, among those with a neighbour if there is one."""
     # Confidence is at most 1, so adding 1 ranks all packs with a neighbour first.
     return int(np.argmax(packs.confidence + (np.diff(packs.neighbour_ptr) > 1)))
-
-
-def write_example(
-    folder: RunFolder, data: ClientData, packs: Packs, summaries: Summaries | None = None
-) -> Path | None:
-    """Write one pack as text to the client's folder; return the file, None if there is no pack."""
-    if not len(packs.nodes):
-        return None
-    path, row = folder.evidence_folder / "example.txt", example_row(packs)
-    summary = summaries.of(packs, row, data.texts()) if summaries else None
-    with atomic_file(path) as file:
-        file.write(render(data, packs, row, summary).encode())
-    return path

@@ -87,20 +87,6 @@ def test_a_state_that_finds_no_room_leaves_those_before(tmp_path, monkeypatch, r
     }
 
 
-def test_an_example_that_finds_no_room_leaves_the_old_one(dance, tmp_path, monkeypatch):
-    from dance_flwr.evidence import render as rendering
-
-    data, store = dance.data(0), RunFolder(tmp_path, "run")
-    packs = Packs.load(dance.store(0).final_path)
-    store.evidence_folder.mkdir(parents=True)
-    path = rendering.write_example(store, data, packs)
-    old = path.read_bytes()
-    monkeypatch.setattr(rendering, "render", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        rendering.write_example(store, data, packs)
-    assert contents(store.evidence_folder) == {"example.txt": old}
-
-
 # A federation in which the disk of client 1 is full for a while
 
 

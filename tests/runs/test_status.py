@@ -15,7 +15,7 @@ from support.killing import Killed
 from support.project import PROJECT
 
 from dance_flwr import events
-from dance_flwr.cli.status import render
+from dance_flwr.cli.listing import render
 from dance_flwr.config.text import to_toml
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import QuorumError, UserError

@@ -1,6 +1,5 @@
 """Search messages for what belongs to clients: strings, vectors, runs of numbers."""
 
-import re
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,9 +39,6 @@ def secrets_of(finished) -> Secrets:
                 traces += [
                     row for name in names for row in np.split(getattr(packs, name), ptr[1:-1])
                 ]
-        example = finished.store(client).evidence_folder / "example.txt"
-        if example.is_file():
-            strings.add(re.findall(r"summary     \[1\] (.+) \(", example.read_text())[0])
         if summaries := Summaries.load(finished.store(client).summaries_path):
             strings |= {sentence.text for _, sentence in summaries.sentences()}
     return Secrets(

@@ -17,7 +17,6 @@ from dance_flwr.dance.state import CONDENSATION, VALIDATION, RunFolder
 from dance_flwr.dance.training import train_round
 from dance_flwr.data.text.usage import note_evidence
 from dance_flwr.evidence.explain import Explainer
-from dance_flwr.evidence.render import write_example
 from dance_flwr.evidence.seal import seal
 from dance_flwr.llm.config import CORE, LlmConfig
 from dance_flwr.methods.contract import RoundInfo
@@ -97,7 +96,7 @@ class Dance:
     def finish(
         self, model: DanceModel, data: ClientData, config: RunConfig, info: RoundInfo
     ) -> None:
-        """Write the evidence packs of the last core under the final model, and one of them as text.
+        """Write the evidence packs of the last core under the final model.
 
         With `llm.summaries` = core, a summary of each pack is written too.
         """
@@ -108,12 +107,10 @@ class Dance:
         explainer = Explainer(model, data, settings, info.round, info.model_id, *after)
         packs = explainer.explain(core)
         packs.save(folder.final_path)
-        summaries = None
         if LlmConfig.of(config).summaries == CORE:
             from dance_flwr.evidence.summaries.language_model import write_summaries
 
-            summaries = write_summaries(folder, data, packs, config, info.run)
-        write_example(folder, data, packs, summaries)
+            write_summaries(folder, data, packs, config, info.run)
 
     def seal(self, data: ClientData, run: str) -> str:
         """Return the hash of the run's evidence packs."""
