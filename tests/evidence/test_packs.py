@@ -20,7 +20,6 @@ from dance_flwr.dance.nodes import node_budget
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.card import read_card
 from dance_flwr.data.digests import data_commitment, write_card
-from dance_flwr.data.text.encoder import TextEncoder, loaded
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.seal import seal
@@ -323,14 +322,6 @@ def test_verify_passes_whatever_the_settings(run, keys):
     verify_evidence(run(rounds=2, **keys).folder, None, said.append)
     assert said[-1] == "evidence verified"
     assert not any(" 0 spans" in line or "weights of 0 packs" in line for line in said)
-
-
-def test_verify_loads_the_encoder_once_for_all_clients(dance, monkeypatch):
-    loads, load = [], TextEncoder.from_spec
-    monkeypatch.setattr(TextEncoder, "from_spec", lambda spec: loads.append(spec) or load(spec))
-    loaded.cache_clear()
-    verify_evidence(dance.folder, None, lambda line: None)
-    assert len(loads) == 1 < len(CLIENTS)
 
 
 @pytest.mark.parametrize("alter", ALTERATIONS.values(), ids=ALTERATIONS)

@@ -591,6 +591,12 @@ def test_a_run_that_completed_no_round_is_replaced(run, again, tmp_path):
     assert again(folder).code == 0 and (folder / "result.json").is_file()
 
 
+def test_a_run_that_is_at_work_is_not_called_interrupted(again, copied):
+    with exclusive(copied, "this test"):
+        line = again(copied).err[-1]
+    assert "expected nobody else at work here, found the server of a run" in line
+
+
 # What a refused run leaves in the folder of an earlier one
 
 
