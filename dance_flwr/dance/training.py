@@ -23,7 +23,6 @@ from dance_flwr.dance.passes import DanceClient, Reader
 from dance_flwr.dance.selection import Padded
 from dance_flwr.dance.text import budgets
 from dance_flwr.dance.weighing import DenseSelection, weigh
-from dance_flwr.nn.captured import train_replayed
 from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.neighbourhood import Neighbourhood, power_of_two
 from dance_flwr.nn.propagation import densified, operator, trainable, widened
@@ -151,6 +150,8 @@ def train_condensed(now: ClientRound, start: Refreshed, supervised: Int64[Tensor
         return train_epochs(
             model, partial(batch_loss, client, batch), now.config, round_=now.number
         )
+    from dance_flwr.nn.captured import train_replayed  # on a GPU only
+
     return train_replayed(model, partial(batch_loss, client), batch, now.config, round_=now.number)
 
 

@@ -55,7 +55,7 @@ def report_run(
         tracker is missing or fails
     """
     check_trackers(trackers)
-    trackings = [Tracking(name, run) for name in trackers]
+    trackings = [Tracking(name) for name in trackers]
     facts, overlaid = read_run(run), _overlaid(run, others)
     if page:
         check_replaceable(page)  # before trackers store anything

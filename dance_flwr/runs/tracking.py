@@ -126,8 +126,8 @@ def final_numbers(result: Mapping[str, Any]) -> Numbers:
 class Tracking:
     """One run and one tracker, which is opened when the run is known."""
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder = name, folder
+    def __init__(self, name: str) -> None:
+        self.name = name
         self._make = TRACKERS.get(name)
         self.tracker: Tracker | None = None
 
@@ -177,7 +177,7 @@ def tracked(names: Sequence[str], folder: Path, log: Log) -> Iterator[Callable[[
     A tracker that fails is left out from then on, with one warning: it never costs a run.
     """
     check_trackers(names)
-    trackings = [Tracking(name, folder) for name in names]
+    trackings = [Tracking(name) for name in names]
 
     def update(step: Callable[[Tracking], None]) -> None:
         for one in list(trackings):

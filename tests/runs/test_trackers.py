@@ -161,7 +161,7 @@ def test_a_run_is_read_back_by_the_trackers_own_library(tracker, copied, dance):
     """After the fact, twice: nothing is stored twice, and no text of a client is stored."""
     facts = read_run(copied)
     for _ in range(2):
-        track([Tracking(tracker, copied)], facts)
+        track([Tracking(tracker)], facts)
     texts = check(tracker, facts)
     stored = "\n".join(f"{name} {value}" for name, value in texts)
     for fact in ("model_fingerprint", "provenance"):
@@ -241,7 +241,7 @@ def test_a_tracker_that_fails_costs_no_run(run_config, tmp_path, monkeypatch, da
     assert len(seen) == 1 and f"dance-flwr report {folder}" in str(seen[0].message)
     assert len(read_run(folder).rows) == 3
     with pytest.raises(UserError, match="--track broken: expected a store that can be written"):
-        track([Tracking("broken", dance.folder)], read_run(dance.folder))
+        track([Tracking("broken")], read_run(dance.folder))
 
 
 def test_what_is_missing_is_one_line_before_anything_runs(monkeypatch, cli, tmp_path, dance):
@@ -272,5 +272,5 @@ def test_nothing_is_asked_of_the_network(tracker, copied, monkeypatch):
         monkeypatch.setattr(socket.socket, name, refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     facts = read_run(copied)
-    track([Tracking(tracker, copied)], facts)
+    track([Tracking(tracker)], facts)
     check(tracker, facts)

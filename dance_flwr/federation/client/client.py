@@ -26,7 +26,6 @@ from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import ExchangingMethod, RoundInfo, SealingMethod, Uplink
 from dance_flwr.metrics import Counts, Report, count
 from dance_flwr.nn.calibration import confidence_gaps, temperature_losses
-from dance_flwr.nn.captured import forget_captured
 from dance_flwr.nn.mixture import Mixture
 from dance_flwr.nn.model import ModelShape, load_state
 from dance_flwr.nn.moving import HOST, moved
@@ -233,6 +232,8 @@ def open_client(folder: Path, config: RunConfig, device: torch.device | None = N
 
 def close_clients() -> None:
     """Close all clients and free their memory on CUDA devices."""
+    from dance_flwr.nn.captured import forget_captured  # few processes capture epochs
+
     # Clients refer to data and models, so memory is free only when all three are empty.
     for opened in (_client, _data, _model):
         opened.cache_clear()
