@@ -147,9 +147,8 @@ def train_condensed(now: ClientRound, start: Refreshed, supervised: Int64[Tensor
         drawn = drawn.rounded_up(client.settings)
     batch = _gathered(now, drawn)
     if not captured:
-        return train_epochs(
-            model, partial(batch_loss, client, batch), now.config, round_=now.number
-        )
+        loss = partial(batch_loss, client, batch)
+        return train_epochs(model, loss, now.config, round_=now.number)
     from dance_flwr.nn.captured import train_replayed  # on a GPU only
 
     return train_replayed(model, partial(batch_loss, client), batch, now.config, round_=now.number)
