@@ -234,8 +234,7 @@ def close_clients() -> None:
     """Close all clients and free their memory on CUDA devices."""
     from dance_flwr.nn.captured import forget_captured  # few processes capture epochs
 
-    # Clients refer to data and models, so memory is free only when all three are empty.
-    for opened in (_client, _data, _model):
+    for opened in (_client, _data, _model):  # clients refer to the other two
         opened.cache_clear()
     forget_captured()
     torch.cuda.empty_cache()
