@@ -11,6 +11,7 @@ from flwr.app import Context, Message
 from dance_flwr import events
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.app import ReticentApp, log_answers
+from dance_flwr.federation.client.sent import keep_sent
 from dance_flwr.federation.node_config import client_number
 from dance_flwr.federation.secagg.client import secure_sum
 from dance_flwr.federation.secagg.signatures import signed_hello
@@ -19,7 +20,7 @@ from dance_flwr.federation.wire.serialization import answer_packed
 from dance_flwr.fingerprint import PROTOCOL
 
 events.install()
-app = ReticentApp(mods=[log_answers, answer_packed])
+app = ReticentApp(mods=[log_answers, answer_packed, keep_sent])
 
 
 @app.query(keys.action_of(keys.HELLO))

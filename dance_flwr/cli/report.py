@@ -98,7 +98,7 @@ def _print_messages(result: Mapping[str, Any]) -> None:
     from dance_flwr.runs import privacy_report
     from dance_flwr.terminal import console
 
-    table = _table(privacy_report.COLUMNS, right=("messages", "bytes"))
+    table = new_table(privacy_report.COLUMNS, right=("messages", "bytes"))
     last: tuple[str, ...] = ()
     for row in privacy_report.table(result):
         # A kind of message with several records is named once.
@@ -119,7 +119,7 @@ def _print_worth(run: Path, client_folder: Path | None) -> None:
 
     names = tuple(evaluation.MODELS.values())
     headings = ("client", "test nodes", *names)
-    table = _table(headings, headings, title="accuracy on test nodes, in %")
+    table = new_table(headings, headings, title="accuracy on test nodes, in %")
     sentences = []
     for row in evaluation.worth(run, client_folder):
         shares = [row.accuracy[name] for name in names]
@@ -131,7 +131,7 @@ def _print_worth(run: Path, client_folder: Path | None) -> None:
         typer.echo(sentence)
 
 
-def _table(headings: Sequence[str], right: Sequence[str], title: str | None = None) -> "Table":
+def new_table(headings: Sequence[str], right: Sequence[str], title: str | None = None) -> "Table":
     """Return an empty table; `right` names the columns that are aligned to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -274,7 +274,7 @@ def choice(result: Mapping[str, Any]) -> str:
 def accuracy_table(result: Mapping[str, Any]) -> "Table":
     """Return a table of the accuracy of each client and of all together."""
     headings = ("client", "nodes", "test nodes", "val accuracy", "test accuracy")
-    table = _table(headings, headings)
+    table = new_table(headings, headings)
     for row in result["clients"]:
         first = (str(row["client"]), str(row.get("nodes") or "-"), str(row["test_nodes"]))
         table.add_row(*first, _score(row["val_accuracy"]), _score(row["test_accuracy"]))

@@ -17,7 +17,7 @@ app = typer.Typer()
 site = typer.Typer(
     name="site",
     no_args_is_help=True,
-    help="Join a federation with your own graph: join, start, accept, results.",
+    help="Join a federation with your own graph: join, start, accept, results, privacy.",
 )
 app.add_typer(site, cls=Group, rich_help_panel="Deploy")
 
@@ -170,6 +170,42 @@ def results(
     if get_spec(bundle.config.method).keeps_evidence:
         with open_bundle(bundle.folder, str(opened.client_folder), typer.echo) as subject:
             write_page(subject, place / "audit.html", [], _MAX_PACKS, typer.echo)
+
+
+@site.command()
+def privacy(
+    run: Annotated[
+        str, typer.Argument(metavar="[RUN]", help="name of the run; default: the newest one")
+    ] = "",
+    folder: SiteFolder = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write a page, signed with the site's key")
+    ] = None,
+    verify: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="check such a page, of any site")
+    ] = None,
+) -> None:
+    """Print what left this site in a run, by its own record of every message."""
+    from dance_flwr.cli.report import new_table
+    from dance_flwr.deploy import statement
+    from dance_flwr.deploy.site import Site
+    from dance_flwr.terminal import console
+
+    if verify:
+        of, fingerprint = statement.verify_statement(verify)
+        typer.echo(f"verified    {of.site} of {of.federation}, run {of.run}, key {fingerprint}")
+        return
+    of = statement.Statement.of(opened := Site.open(folder), run)
+    for sentence in of.sentences():
+        typer.echo(sentence)
+    if html:
+        statement.write_statement(opened, of, html)
+        typer.echo(f"page        {html}: `dance-flwr site privacy --verify {html}` checks it")
+        return
+    table = new_table(statement.HEADINGS, right=("bytes",))
+    for row in of.rows():
+        table.add_row(*row)
+    console().print(table)
 
 
 @site.command()

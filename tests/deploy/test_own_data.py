@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +18,13 @@ from dance_flwr.data.client_folder import write_partition
 from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.partition import make_partition, manifest
 from dance_flwr.data.prepare import partition_spec, prepare
+from dance_flwr.deploy.certificates import make_key
+from dance_flwr.deploy.statement import _BLOCK
 from dance_flwr.errors import UserError
+from dance_flwr.federation.client.sent import read_sent
+from dance_flwr.federation.secagg.signatures import fingerprint_of, load_key
+from dance_flwr.federation.wire.keys import UP
+from dance_flwr.pages.document import packed, unpacked
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 
@@ -132,3 +139,68 @@ def test_a_folder_whose_ids_were_altered_is_not_encoded(run_config, nodes, cli):
     pq.write_table(table.take([1, 0, *range(2, len(table))]), folder / "nodes.parquet")
     done = cli("encode", folder)
     assert done.code == 2 and len(done.err) == 1 and "expected the node ids" in done.err[0]
+
+
+def test_the_records_of_all_sites_are_what_the_server_received(run_config, nodes, tmp_path):
+    config = run_config(rounds=2, privacy_secure_aggregation=True)
+    found = run(config, nodes, tmp_path / "out")
+    sites = [read_sent(Path(node["data-path"])) for node in nodes.values()]
+    totals = {}
+    for line in (line for site in sites for line in site):
+        assert line["run"] == "own" and not line["error"]
+        row = totals.setdefault((line["type"], line["stage"]), {"keys": {}, "count": 0, "bytes": 0})
+        row["count"] += 1
+        row["bytes"] += line["bytes"]
+        for name, of in line["keys"].items():
+            row["keys"][name] = sorted({*of, *row["keys"].get(name, ())})
+    received = {
+        (row["type"], row["stage"]): {name: row[name] for name in ("keys", "count", "bytes")}
+        for row in found["messages"]
+        if row["way"] == UP
+    }
+    assert totals == received and len(received) > 5
+
+
+def test_a_site_shows_what_left_it_signed_and_any_other_page_is_refused(
+    run_config, nodes, tmp_path, cli, monkeypatch
+):
+    run(run_config(rounds=1), nodes, tmp_path / "out")
+    make_key(tmp_path / "site-1" / "node.key")
+    names = SimpleNamespace(site="north", federation="hospitals")
+    site = SimpleNamespace(
+        client_folder=tmp_path / "site-1" / "data", folder=tmp_path / "site-1", invitation=names
+    )
+    monkeypatch.setattr("dance_flwr.deploy.site.Site.open", lambda folder: site)
+    done = cli("site", "privacy", "own")
+    assert done.code == 0, done.err
+    count = len(read_sent(site.client_folder))
+    assert done.out.startswith(f"north sent {count} messages (")
+    assert "They held: model parameters, " in done.out and "No text, no id, no edge" in done.out
+    page = tmp_path / "left.html"
+    assert cli("site", "privacy", "--html", page).code == 0
+    done = cli("site", "privacy", "--verify", page)
+    key = load_key(tmp_path / "site-1" / "node.key").public_key()
+    assert done.out.strip() == f"verified    north of hospitals, run own, key {fingerprint_of(key)}"
+    text = page.read_text()
+    assert text.count("<tr>") > count  # every message has a row
+    record = json.dumps(unpacked(_BLOCK.search(text)[1]))
+    for other in (
+        text.replace("north sent", "north never sent"),
+        text.replace(_BLOCK.search(text)[1], packed(json.loads(record.replace("own", "owm")))),
+        "<html></html>",
+    ):
+        assert other != text
+        page.write_text(other)
+        done = cli("site", "privacy", "--verify", page)
+        assert done.code == 2 and "expected a page of `dance-flwr site privacy`" in done.err[-1]
+    done = cli("site", "privacy", "another")
+    assert done.code == 2 and "expected run 'another' in the record, found own" in done.err[-1]
+
+
+def test_a_reply_that_cannot_be_recorded_does_not_leave(run_config, nodes, tmp_path):
+    path = tmp_path / "site-0" / "data" / "runs"
+    path.write_text("a file where the record's folder should be")
+    with pytest.raises(
+        UserError, match=r"node 10: .*cannot record what it sends; the reason is in its own log$"
+    ):
+        run(run_config(rounds=1), nodes, tmp_path / "out")

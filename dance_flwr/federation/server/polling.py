@@ -20,8 +20,8 @@ from dance_flwr.errors import UserError
 from dance_flwr.escaping import one_line
 from dance_flwr.federation import flower
 from dance_flwr.federation.flower import SECAGG_CONFIGS, DecodeError, ErrorCode, SecAggKey
-from dance_flwr.federation.wire.keys import DOWN, HELLO, INVALID_REPLY, NODE, UP
-from dance_flwr.federation.wire.messages import query
+from dance_flwr.federation.wire.keys import DOWN, HELLO, INVALID_REPLY, UP
+from dance_flwr.federation.wire.messages import keys_in, query
 from dance_flwr.federation.wire.serialization import bytes_of, pack, unpack
 
 LOG = logging.getLogger("flwr")
@@ -71,10 +71,8 @@ class MessageLog:
             row["count"] += 1
             row["errors"] += message.has_error()
             row["bytes"] += bytes_of(message)
-            for name, record in message.content.items() if message.has_content() else ():
-                # SecAgg+ uses numbers of nodes as keys; the log names no clients.
-                found = {NODE if str(key).lstrip("-").isdigit() else str(key) for key in record}
-                row["keys"][name] = sorted(found.union(row["keys"].get(name, ())))
+            for name, found in keys_in(message).items():
+                row["keys"][name] = sorted({*found, *row["keys"].get(name, ())})
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows."""

@@ -212,6 +212,15 @@ def config_of(message: Message) -> dict[str, Any]:
     return dict(message.content.config_records.get(keys.CONFIG, {}))
 
 
+def keys_in(message: Message) -> dict[str, list[str]]:
+    """Return the keys that a message holds, by record, and no values."""
+    # SecAgg+ uses numbers of nodes as keys; a record of messages names no clients.
+    return {
+        name: sorted({keys.NODE if str(key).lstrip("-").isdigit() else str(key) for key in record})
+        for name, record in (message.content.items() if message.has_content() else ())
+    }
+
+
 def arrays_in(message: Message) -> ArrayRecord:
     """Return the model of a message, still serialised."""
     return message.content.array_records[keys.ARRAYS]

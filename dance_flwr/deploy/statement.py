@@ -1,0 +1,147 @@
+"""`dance-flwr site privacy`: what left a site in a run, by its own record, signed with its key."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dance_flwr.deploy.site import KEY, Site
+from dance_flwr.errors import UserError, counted
+from dance_flwr.escaping import one_line
+from dance_flwr.federation.client.sent import read_sent
+from dance_flwr.federation.declarations import disclosure, entries
+from dance_flwr.federation.secagg.signatures import (
+    fingerprint_of,
+    is_signed,
+    line_of,
+    load_key,
+    load_public_key,
+    sign,
+)
+from dance_flwr.federation.wire.rules import Disclosure
+from dance_flwr.pages.document import Page, unpacked
+from dance_flwr.terminal import size
+
+HEADINGS = ("time", "round", "message", "what", "how", "who can read it", "bytes")
+_BLOCK = re.compile(r'<script type="application/gzip" id="data-statement">([^<]*)</script>')
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a site sent in a run.
+
+    Attributes
+    ----------
+    site, federation, run : their names
+    lines : the site's record, a line per message
+    """
+
+    site: str
+    federation: str
+    run: str
+    lines: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, site: Site, run: str = "") -> "Statement":
+        """Return the statement of a run, by default of the newest one."""
+        lines = read_sent(site.client_folder, run)
+        return cls(site.invitation.site, site.invitation.federation, lines[0]["run"], lines)
+
+    def sentences(self) -> list[str]:
+        """Return what left in plain words: how much, what, and what did not."""
+        told = {each for line in self.lines for each in _told(line)}
+        briefs = [entry.told.brief for _, _, _, entry in entries() if entry.told in told]
+        errors = sum(bool(line["error"]) for line in self.lines)
+        total = size(sum(line["bytes"] for line in self.lines))
+        rounds = {line["round"] for line in self.lines if line["round"]}
+        first, last = self.lines[0]["at"], self.lines[-1]["at"]
+        found = [
+            f"{self.site} sent {counted(len(self.lines), 'message')} ({total}) in run {self.run}, "
+            f"{counted(len(rounds), 'round')}, from {first} to {last}.",
+            f"They held: {', '.join(dict.fromkeys(filter(None, briefs)))}.",
+            "No text, no id, no edge, no evidence and no label of a node left.",
+        ]
+        if errors:
+            found.append(f"{counted(errors, 'message')} of these said why it was not answered.")
+        return found
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return a row per message and kind of content, with the columns `HEADINGS`."""
+        rows: list[tuple[str, ...]] = []
+        for line in self.lines:
+            name = f"{line['type']} / {line['stage']}" if line["stage"] else line["type"]
+            head = (line["at"], str(line["round"] or ""), name)
+            if line["error"]:
+                rows.append((*head, f"an error: {one_line(line['error'])}", "", "the server", "0"))
+            # In the order of the declarations; the size is that of the whole message.
+            told = sorted(_told(line))
+            for place, each in enumerate(told):
+                number = f"{line['bytes']:,}" if place == 0 else ""
+                kind = dict(each.under).get(line["dp"], each.kind)
+                rows.append((*head, each.what, str(kind), each.readers, number))
+        return rows
+
+    def page(self, key: str, signature: str) -> Page:
+        """Return the page: sentences, rows, and the record with the site's signature.
+
+        Parameters
+        ----------
+        key : the public key, as `line_of` gives it; signature : hexadecimal, of `signed_text`
+        """
+        facts = {
+            "sentences": self.sentences(),
+            "table_of": {
+                "caption": f"Messages that {self.site} sent",
+                "headings": HEADINGS,
+                "rows": self.rows(),
+                "numbers": False,
+                "shaded": False,
+            },
+            "fingerprint": fingerprint_of(load_public_key(key.encode(), "the page's key")),
+        }
+        data = {"statement": asdict(self), "key": key, "signature": signature}
+        return Page("sent.html.j2", f"What left {self.site}", facts, {"statement": data})
+
+    def signed_text(self) -> bytes:
+        """Return the text that the site's key signs."""
+        named = {"purpose": "dance-flwr site privacy", **asdict(self)}
+        return json.dumps(named, sort_keys=True, separators=(",", ":")).encode()
+
+
+def write_statement(site: Site, statement: Statement, out: Path) -> None:
+    """Write the page of a statement, signed with the site's key."""
+    key = load_key(site.folder / KEY)
+    signature = sign(key, statement.signed_text()).hex()
+    statement.page(line_of(key.public_key()).decode(), signature).write(out)
+
+
+def verify_statement(path: Path) -> tuple[Statement, str]:
+    """Return the statement of a page and the fingerprint of the key that signed it.
+
+    Raises
+    ------
+    UserError : the page is none of `write_statement`, or was altered in any byte
+    """
+    found = f"{path}: expected a page of `dance-flwr site privacy`, found "
+    try:
+        page = path.read_bytes()
+        block = _BLOCK.search(page.decode("utf-8"))
+        data = unpacked(block[1]) if block else {}
+        statement = Statement(**data["statement"])
+        key = load_public_key(data["key"].encode(), str(path))
+        valid = is_signed(statement.signed_text(), bytes.fromhex(data["signature"]), key)
+        # The page follows from the record, so that it can show nothing else.
+        valid = valid and statement.page(data["key"], data["signature"]).html() == page
+    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+        raise UserError(f"{found}{error!r:.80}") from None
+    if not valid:
+        raise UserError(
+            f"{found}one that was altered after it was signed, or made by another version"
+        )
+    return statement, fingerprint_of(key)
+
+
+def _told(line: Mapping[str, Any]) -> set[Disclosure]:
+    return {disclosure(name, key, line["way"]) for name, of in line["keys"].items() for key in of}
