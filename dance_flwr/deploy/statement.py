@@ -10,7 +10,7 @@ from typing import Any
 from dance_flwr.deploy.site import KEY, Site
 from dance_flwr.errors import UserError, counted
 from dance_flwr.escaping import one_line
-from dance_flwr.federation.client.sent import read_sent
+from dance_flwr.federation.client.sent import FILE
 from dance_flwr.federation.declarations import disclosure, entries
 from dance_flwr.federation.secagg.signatures import (
     fingerprint_of,
@@ -141,6 +141,41 @@ def verify_statement(path: Path) -> tuple[Statement, str]:
             f"{found}one that was altered after it was signed, or made by another version"
         )
     return statement, fingerprint_of(key)
+
+
+def read_sent(client_folder: Path, run: str = "") -> list[dict[str, Any]]:
+    """Return the record of a run, by default of the newest one; its name is in every line.
+
+    Parameters
+    ----------
+    run : the run's name, or its number in Flower
+
+    Raises
+    ------
+    UserError : there is no such run in the record, or a line cannot be read
+    """
+    path = client_folder / "runs" / FILE
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        # Greetings and stages of masks name Flower's number of the run alone.
+        names = {line["id"]: line["run"] for line in lines if line["run"]}
+        wanted = [
+            number
+            for number in dict.fromkeys(line["id"] for line in lines)
+            if not run or run in (names.get(number), str(number))
+        ]
+        found = [line for line in lines if wanted and line["id"] == wanted[-1]]
+    except FileNotFoundError:
+        raise UserError(
+            f"{path}: expected the record of what this site sent, found none; it begins with the "
+            "first message that `dance-flwr site start` answers"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: expected a record of messages, found {error!r:.80}") from None
+    if not found:
+        known = ", ".join(names.values()) or "none"
+        raise UserError(f"{path}: expected run {run!r} in the record, found {known}")
+    return [line | {"run": names.get(line["id"], str(line["id"]))} for line in found]
 
 
 def _told(line: Mapping[str, Any]) -> set[Disclosure]:

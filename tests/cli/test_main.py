@@ -20,7 +20,8 @@ COMMANDS = {
     *("evidence show", "evidence verify", "evidence page"),
     *("data fetch", "data import", "data show", "partition", "encode", "supernode"),
     *("deploy init", "deploy serve", "deploy admit", "deploy run", "deploy certificates"),
-    *("deploy check", "site join", "site start", "site accept", "site results", "site prepare"),
+    *("deploy check", "site join", "site start", "site accept", "site results"),
+    *("site prepare", "site privacy"),
 }
 
 

@@ -19,9 +19,8 @@ from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.partition import make_partition, manifest
 from dance_flwr.data.prepare import partition_spec, prepare
 from dance_flwr.deploy.certificates import make_key
-from dance_flwr.deploy.statement import _BLOCK
+from dance_flwr.deploy.statement import _BLOCK, read_sent
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.sent import read_sent
 from dance_flwr.federation.secagg.signatures import fingerprint_of, load_key
 from dance_flwr.federation.wire.keys import UP
 from dance_flwr.pages.document import packed, unpacked
@@ -200,7 +199,5 @@ def test_a_site_shows_what_left_it_signed_and_any_other_page_is_refused(
 def test_a_reply_that_cannot_be_recorded_does_not_leave(run_config, nodes, tmp_path):
     path = tmp_path / "site-0" / "data" / "runs"
     path.write_text("a file where the record's folder should be")
-    with pytest.raises(
-        UserError, match=r"node 10: .*cannot record what it sends; the reason is in its own log$"
-    ):
+    with pytest.raises(UserError, match=r"node 10: .* FileExistsError"):
         run(run_config(rounds=1), nodes, tmp_path / "out")
