@@ -187,8 +187,8 @@ def privacy(
 ) -> None:
     """Print what left this site in a run, by its own record of every message."""
     from dance_flwr.cli.report import new_table
-    from dance_flwr.deploy import statement
     from dance_flwr.deploy.site import Site
+    from dance_flwr.pages import statement
     from dance_flwr.terminal import console
 
     if verify:

@@ -19,11 +19,11 @@ from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.partition import make_partition, manifest
 from dance_flwr.data.prepare import partition_spec, prepare
 from dance_flwr.deploy.certificates import make_key
-from dance_flwr.deploy.statement import _BLOCK, read_sent
 from dance_flwr.errors import UserError
 from dance_flwr.federation.secagg.signatures import fingerprint_of, load_key
 from dance_flwr.federation.wire.keys import UP
 from dance_flwr.pages.document import packed, unpacked
+from dance_flwr.pages.statement import _BLOCK, read_sent
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 
