@@ -1,7 +1,5 @@
 """Average the global models over rounds, for validation and deployment."""
 
-from collections.abc import Mapping
-
 import torch
 from flwr.app import ArrayRecord
 from torch import Tensor
@@ -19,26 +17,16 @@ class ModelAverage:
     Parameters
     ----------
     decay : weight of the past, in [0, 1); 0 keeps the last model
+
+    Attributes
+    ----------
+    weight : the sum of weights so far
+    mean : the average so far in float64; empty before the first model and without decay
     """
 
     def __init__(self, decay: float) -> None:
-        self._decay = decay
-        self._weight = 0.0
-        self._mean: dict[str, Tensor] = {}
-
-    @property
-    def weight(self) -> float:
-        """The sum of weights so far."""
-        return self._weight
-
-    @property
-    def mean(self) -> dict[str, Tensor]:
-        """The average so far in float64; empty before the first model and without decay."""
-        return self._mean
-
-    def restore(self, weight: float, mean: Mapping[str, Tensor]) -> None:
-        """Restore a sum of weights and an average."""
-        self._weight, self._mean = weight, dict(mean)
+        self._decay, self.weight = decay, 0.0
+        self.mean: dict[str, Tensor] = {}
 
     def add(self, arrays: ArrayRecord) -> ArrayRecord:
         """Add the aggregated model of a round and return the average so far."""
@@ -46,12 +34,10 @@ class ModelAverage:
         if not self._decay:
             return arrays
         model = state_of(arrays)
-        self._weight = self._decay * self._weight + 1
-        if not self._mean:
+        self.weight = self._decay * self.weight + 1
+        if not self.mean:
             # In float64, as the average is rounded again in every round.
-            self._mean = {name: tensor.double() for name, tensor in model.items()}
+            self.mean = {name: tensor.double() for name, tensor in model.items()}
         for name, tensor in model.items():
-            self._mean[name] = torch.lerp(self._mean[name], tensor.double(), 1 / self._weight)
-        return arrays_of(
-            {name: self._mean[name].to(tensor.dtype) for name, tensor in model.items()}
-        )
+            self.mean[name] = torch.lerp(self.mean[name], tensor.double(), 1 / self.weight)
+        return arrays_of({name: self.mean[name].to(tensor.dtype) for name, tensor in model.items()})

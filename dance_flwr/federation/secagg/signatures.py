@@ -74,25 +74,21 @@ def load_key(path: Path) -> PrivateKey:
     """Return a node's private key as Flower reads it."""
     try:
         key = load_ssh_private_key(path.read_bytes(), None)
+        if isinstance(key, ec.EllipticCurvePrivateKey):
+            return key
+        found = type(key).__name__.removesuffix("PrivateKey").strip("_")
     except OSError as error:
         raise UserError(
             f"expected the node's private key at {path}, found {error.strerror}; {_MAKE}"
         ) from None
     except TypeError:
-        # Raised for a key that needs a passphrase.
-        raise UserError(
-            f"{path}: expected a key without a passphrase, which Flower cannot ask for, "
-            f"found a protected one; {_MAKE}"
-        ) from None
+        found = "one with a passphrase"
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise UserError(
-            f"{path}: expected a private key in OpenSSH format, found {_format_of(path, error)}; "
-            f"{_MAKE}"
-        ) from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        kind = type(key).__name__.removesuffix("PrivateKey").strip("_")
-        raise UserError(f"{path}: expected an ECDSA key, found {kind}; {_MAKE}")
-    return key
+        found = _format_of(path, error)
+    raise UserError(
+        f"{path}: expected an ECDSA key, found {found}; it is in OpenSSH format, without a "
+        f"passphrase: {_MAKE}"
+    )
 
 
 def load_public_key(line: bytes, source: str) -> PublicKey:

@@ -354,8 +354,8 @@ class Round(Strategy):
                     self.step, name, list(groups[name].values()) if listed else dict(groups[name])
                 )
         self.side.memory = dict(groups.get("memory", {}))
-        mean = state_of(record_of(groups.get("average", {})))
-        self.average.restore(numbers["average-weight"], mean)
+        self.average.weight = numbers["average-weight"]
+        self.average.mean = state_of(record_of(groups.get("average", {})))
         self.privacy.norm.value = numbers["norm"]
         self.norms.restore(numbers)
         return arrays
