@@ -216,7 +216,7 @@ def _one_client_each(keys: Mapping[str, Value], graphs: object) -> dict[str, Val
 
 
 def _placed(keys: Mapping[str, Value]) -> RunConfig:
-    """Return a configuration that can run, with a folder that it may write to."""
+    """Return a checked configuration with a writable run folder."""
     config = parse(keys)
     if config.resume:
         raise UserError("resume: expected a new run, found the key `resume`; leave it out")

@@ -130,7 +130,7 @@ def _fail(message: str) -> None:
 def _print_bug(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Print a traceback, whose texts may be those of a data set."""
+    """Print a traceback, escaped: it may quote texts of a data set."""
     from traceback import format_exception
 
     sys.stderr.write(escaped("".join(format_exception(kind, error, trace))))

@@ -220,7 +220,7 @@ def _against(folder: Path, other: Path) -> str:
 
 
 def _what_left(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what left each client, by the run's own record of messages, and what did not."""
+    """Yield what each client sent, by the run's record of messages, and what stayed local."""
     from textwrap import wrap
 
     from dance_flwr.data.card import read_texts

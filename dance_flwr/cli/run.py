@@ -263,7 +263,7 @@ def _print_plan(config: "RunConfig") -> None:
 
 
 def _prepare(config: "RunConfig", graph: "TextGraph | None") -> None:
-    """Say what a new run does, and prepare its clients; `graph` as for `prepare`."""
+    """Print what a new run does and prepare its clients; `graph` as in `prepare`."""
     from dance_flwr.cli.report import headline
     from dance_flwr.config.paths import MANIFEST
     from dance_flwr.data.partition import read_manifest
@@ -283,7 +283,7 @@ def _prepare(config: "RunConfig", graph: "TextGraph | None") -> None:
 
 
 def _pass_warnings(line: str) -> None:
-    """Print what a reader must know of `prepare`, and not its steps."""
+    """Print the warnings of `prepare` and leave out its steps."""
     if "warning  " in line or "waits for" in line or "take no part" in line:
         print(line, flush=True)
 

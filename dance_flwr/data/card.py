@@ -122,7 +122,7 @@ def _column(folder: Path, name: str) -> list[str]:
 
 @contextmanager
 def _of_nodes() -> Iterator[None]:
-    """Say in an error of the node table how the user gets another one."""
+    """Add to an error about the node table how to write it again."""
     try:
         yield
     except DataError as error:

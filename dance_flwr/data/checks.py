@@ -171,7 +171,7 @@ def unread_texts(texts: Iterable[str], tokenizer: Path) -> str:
 
 @lru_cache(maxsize=1)
 def _tokenizer(path: Path) -> "Tokenizer":
-    """Return the tokenizer of a file, which takes longer to load than its texts take to read."""
+    """Load the tokenizer in a file once: loading it takes longer than reading the texts."""
     # The library of the file itself: transformers would import torch.
     from tokenizers import Tokenizer
 

@@ -156,7 +156,7 @@ def load(config: DataConfig, log: Log = lambda line: None) -> TextGraph:
 
 
 def _existing(folder: Path, bank: TextBank, log: Log) -> Prepared:
-    """Return a partition that exists, and log its warnings again, from what its clients hold."""
+    """Return an existing partition and repeat its warnings, computed from its clients' folders."""
     content = check(folder)
     log(f"partition   {folder} (found)")
     clients = [folder / f"client-{k}" for k in range(len(content["clients"]))]

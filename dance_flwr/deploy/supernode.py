@@ -102,7 +102,7 @@ def pauses() -> Callable[[float], None]:
 
 
 def _check_terms(arguments: Sequence[str]) -> None:
-    """Refuse invalid terms, and terms that no run could meet; print those that are missing."""
+    """Refuse terms that are invalid or that no run could meet; print missing ones."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     # A space, as "" would not be checked.
     parser.add_argument("--node-config", default=" ")

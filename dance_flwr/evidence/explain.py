@@ -131,7 +131,6 @@ class Explainer:
         logits: Float[Tensor, "m C"],
         all_nodes: Mapping[str, Float[Tensor, "m C"]],
     ) -> dict[str, Float[Tensor, "m C"]]:
-        """Return the probabilities of every known stage, in the order of `STAGES`."""
         probs = {FUSED: torch.softmax(logits, dim=1), **all_nodes}
         if "plain" in self._views:
             probs["plain"] = torch.softmax(self.model.graph_logits(hidden), dim=1)
@@ -155,7 +154,6 @@ class Explainer:
         return hidden, condense_text(client, nodes, hidden, difficulty)
 
     def _stages_of_all_nodes(self, nodes: Int64[Tensor, "m"]) -> dict[str, Float[Tensor, "m C"]]:
-        """Return "core" and "smoothed" of these nodes where they are deployed."""
         # Both read the predictions of all nodes, so that they are made only where they are
         # deployed.
         if self.smooth is None and "core" not in self._views:

@@ -191,8 +191,6 @@ def first_difference(found: Any, expected: Any, where: str = "") -> str:
 
 
 def _sorted(entries: list[Any]) -> list[Any]:
-    """Return entries by the place that they name, whatever their form."""
-
     def place(entry: Any) -> str:
         named = entry if isinstance(entry, dict) else {}
         return json.dumps([named.get(key) for key in ("hop", "id", "start", "end")])

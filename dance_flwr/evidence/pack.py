@@ -219,7 +219,6 @@ class Packs:
         return slice(int(self.chunk_ptr[row]), int(self.chunk_ptr[row + 1]))
 
     def _places(self, name: str) -> Ragged:
-        """Return the places of the entries of each pack; `name` is that of their ptr."""
         # Places instead of entries: one `take` serves all arrays of a ptr.
         ptr = torch.as_tensor(getattr(self, name))
         return Ragged(ptr, torch.arange(int(ptr[-1])))

@@ -46,7 +46,6 @@ def verify_seal(folder: RunFolder, salt: str, expected: str) -> None:
 
 
 def _sealed(folder: RunFolder) -> dict[str, str]:
-    """Return the digests beside the evidence, which only help to name the changed file."""
     try:
         return dict(json.loads(folder.seal_path.read_text("utf-8")))
     except (OSError, ValueError, TypeError):

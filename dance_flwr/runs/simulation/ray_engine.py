@@ -95,7 +95,7 @@ class InstalledClientApp:
 
 
 def _is_no_repetition(record: logging.LogRecord) -> bool:
-    """Whether a record is not one of Flower's tracebacks, as our server reports failures, too."""
+    """Whether to keep a record: Flower's tracebacks repeat what our server reports."""
     return record.module not in ("vce_api", "raybackend")
 
 
