@@ -1,6 +1,6 @@
 """`dance-flwr data`: fetch and import graphs, and show what graphs and partitions hold."""
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,6 +38,10 @@ Dangling = Annotated[
     typer.Option(
         help="edges that name an unknown node: refuse, drop (at most half), or the number to drop"
     ),
+]
+Nameless = Annotated[str, typer.Option(help="nodes without an id: refuse, or drop")]
+Duplicates = Annotated[
+    str, typer.Option(help="nodes with the same id: refuse, keep the first, or merge their texts")
 ]
 Missing = Annotated[
     str, typer.Option(help="labels and texts that mean none, separated by commas, such as NA")
@@ -86,7 +90,9 @@ def import_(
         list[Path],
         typer.Argument(metavar="FOLDER|FILE...", help="a graph, or a node table and an edge table"),
     ],
-    name: Annotated[str, typer.Option("--name", help="name to store the graph under")],
+    name: Annotated[
+        str, typer.Option("--name", help="name to store the graph under; by default of the file")
+    ] = "",
     text: Text = "",
     label: Label = "",
     id_: Id = "",
@@ -96,6 +102,8 @@ def import_(
     edge_weight: EdgeWeight = "",
     edge_text: EdgeText = "",
     dangling: Dangling = "refuse",
+    nameless: Nameless = "refuse",
+    duplicates: Duplicates = "refuse",
     unlabelled: Unlabelled = None,
     missing: Missing = "",
     encoding: Encoding = "",
@@ -113,30 +121,18 @@ def import_(
     Reads tables (CSV, JSON lines, Parquet, Arrow) or a folder of them, GraphML, GEXF, JSON, a PyG
     .pt file, and a saved data set.
     """
+    given = dict(locals())  # every option under its name
     from dance_flwr.config.plugins import DATASETS
     from dance_flwr.data.imports.importer import import_graph, look_at
     from dance_flwr.data.imports.options import UNLABELLED_VALUES, Options
     from dance_flwr.data.imports.report import summary_lines
 
     root = root_of(data_root)
-    options = Options(
-        text=text,
-        label=label,
-        id=id_,
-        source=source,
-        target=target,
-        edges_from=edges_from,
-        edge_weight=edge_weight,
-        edge_text=edge_text,
-        dangling=dangling,
-        unlabelled=UNLABELLED_VALUES if unlabelled is None else tuple(unlabelled.split(",")),
-        missing=tuple(filter(None, missing.split(","))),
-        encoding=encoding,
-        delimiter=delimiter,
-        quoting=quoting,
-        header=not no_header,
-        split_index=split_index,
-    )
+    name = name or paths[0].resolve().name.split(".")[0]  # resolved, as `.` has no name
+    given |= {"id": id_, "header": not no_header}
+    given["missing"] = tuple(filter(None, missing.split(",")))
+    given["unlabelled"] = UNLABELLED_VALUES if unlabelled is None else tuple(unlabelled.split(","))
+    options = Options(**{entry.name: given[entry.name] for entry in fields(Options)})
     if dry_run:
         report = look_at(paths, name, options)
     else:

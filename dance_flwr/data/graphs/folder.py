@@ -240,7 +240,7 @@ def check_ids(ids: Any, where: str) -> Any:
     empty = pc.index(ids, "").as_py()
     if empty >= 0:
         raise DataError(
-            f"{where} row {empty + 1}: expected a node id, found an empty one; fill it in"
+            f"{where} row {empty + 1}: expected a node id, found an empty one; give --nameless drop"
         )
     # With Arrow's hash table no Python string is made unless an id repeats.
     first = pc.index_in(ids, value_set=pc.unique(ids)).to_numpy()
@@ -248,7 +248,7 @@ def check_ids(ids: Any, where: str) -> Any:
         row = int(np.setdiff1d(np.arange(len(ids)), np.unique(first, return_index=True)[1])[0])
         raise DataError(
             f"{where} row {row + 1}: expected unique ids, found {ids[row].as_py()!r} again; "
-            "remove one"
+            "remove one, or give --duplicates merge or first"
         )
     return ids
 

@@ -57,27 +57,16 @@ def assemble(source: GraphFile, options: Options, out: Path) -> ImportReport:
     report = ImportReport(facts=dict(source.facts), directed=source.directed)
     _report_columns(report, source, of_nodes, of_edges, options)
     columns = (*COLUMNS, "site") if "site" in of_nodes else COLUMNS
-    schema = pa.schema([(name, pa.large_string()) for name in columns])
-    with pa.OSFile(str(out / NODES_FILE), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for batch in _rows(nodes, of_nodes, options):
-            writer.write_batch(pa.record_batch({name: batch[name] for name in columns}, schema))
-    # Of another column than the file's own, its classes say nothing.
-    if of_nodes.get("label", [""]) == [source.roles.get("label", "label")]:
-        report.classes = sorted(source.classes)
-    with pa.memory_map(str(out / NODES_FILE)) as file:
-        table = pa.ipc.open_file(file).read_all()
-        ids = check_ids(table["id"].combine_chunks(), nodes.where)
-        count_nodes(report, table, nodes.where)
-    if source.by_place:
-        ids = pc.cast(pa.array(np.arange(len(ids))), pa.large_string())
-    table = _edges(edges, of_edges, options, report, _Ids(ids, nodes.where, report))
+    ids = _write_nodes(source, of_nodes, columns, options, report, out / NODES_FILE)
+    table = _edges(edges, of_edges, options, report, ids)
     count_edges(report, table["source"].to_numpy(), table["target"].to_numpy())
-    with (
-        pa.OSFile(str(out / EDGES_FILE), "wb") as sink,
-        pa.ipc.new_file(sink, table.schema) as writer,
-    ):
-        writer.write_table(table)
+    _write(table, out / EDGES_FILE)
     return report
+
+
+def _write(table: Any, file: Path) -> None:
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
 
 
 def _report_columns(
@@ -89,14 +78,93 @@ def _report_columns(
     edges = {role: names for role, names in edges.items() if asked.get(role, "ends")}
     report.columns = nodes | edges
     for what, table, roles in (("nodes", source.nodes, nodes), ("edges", source.edges, edges)):
-        used = {name for names in roles.values() for name in names}
-        others = [*table.names, *source.left_out.get(what, ())]
-        report.columns_left_out[what] = [name for name in others if name not in used]
+        role_of = {name: role for role, names in roles.items() for name in names}
+        every = [*table.names, *source.left_out.get(what, ())]
+        columns = {name: role_of.get(name, "") for name in every}
+        report.account(table.where, what)["columns"] = columns
+        report.columns_left_out[what] = [name for name, role in columns.items() if not role]
     if nodes["text"] == ["Label"] and not options.text:
         report.warnings.append(
             f"{source.kind}: no column of texts; the names in 'Label' are the texts (--text names "
             "another column)"
         )
+
+
+def _write_nodes(
+    source: GraphFile,
+    roles: Roles,
+    columns: Sequence[str],
+    options: Options,
+    report: ImportReport,
+    file: Path,
+) -> "_Ids":
+    """Write the table of nodes, without those that the options drop, and return their ids."""
+    schema, where = pa.schema([(name, pa.large_string()) for name in columns]), source.nodes.where
+    kept, rows = [np.empty(0, bool)], 0  # for every row that is read, whether it stays
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for row in _rows(source.nodes, roles, options):
+            batch = pa.record_batch({name: row[name] for name in columns}, schema)
+            rows += len(batch)
+            if options.nameless == "drop":
+                named = pc.invert(is_empty(batch["id"]))
+                kept.append(named.to_numpy(zero_copy_only=False))
+                batch = batch.filter(named)
+            writer.write_batch(batch)
+    report.account(where, "nodes")["rows"] += rows
+    # Of another column than the file's own, its classes say nothing.
+    if roles.get("label", [""]) == [source.roles.get("label", "label")]:
+        report.classes = sorted(source.classes)
+    with pa.memory_map(str(file)) as mapped:
+        nodes = pa.ipc.open_file(mapped).read_all()
+        ids = nodes["id"].combine_chunks()
+        places = np.flatnonzero(np.concatenate(kept)) if len(kept) > 1 else np.arange(rows)
+        rows_of = np.arange(len(ids))
+        if options.duplicates != "refuse" and len(ids):
+            nodes, rows_of = _without_duplicates(nodes, options.duplicates, where)
+            _write(nodes, draft := file.with_name("merged.arrow"))
+            draft.replace(file)
+        report.counts["nameless_nodes"] = rows - len(ids)
+        report.counts["duplicate_nodes"] = len(ids) - len(nodes)
+        ids = check_ids(nodes["id"].combine_chunks(), where)
+        count_nodes(report, nodes, where)
+    if source.by_place:
+        return _Ids(pc.cast(pa.array(places), pa.large_string()), where, report, rows_of)
+    return _Ids(ids, where, report)
+
+
+def _without_duplicates(nodes: Any, rule: str, where: str) -> tuple[Any, NDArray[np.int64]]:
+    """Return nodes of which each id is there once, and the row in it of every node before."""
+    ids = nodes["id"].combine_chunks()
+    rows_of = pc.index_in(ids, value_set=pc.unique(ids)).to_numpy().astype(np.int64)
+    _, first, counts = np.unique(rows_of, return_index=True, return_counts=True)
+    kept = nodes.take(pa.array(first))
+    if rule == "first" or len(first) == len(ids):
+        return kept, rows_of
+    several = np.flatnonzero(counts > 1)
+    order = np.argsort(rows_of, kind="stable")
+    starts = np.cumsum(counts) - counts
+    for name in nodes.column_names[1:]:
+        values = nodes[name]
+        merged = {}
+        for row in several.tolist():
+            of_row = order[starts[row] : starts[row] + counts[row]].tolist()
+            found = list(dict.fromkeys(v for i in of_row if (v := values[i].as_py()).strip()))
+            if len(found) > 1 and name != "text":
+                raise DataError(
+                    f"{where}: expected one {name} in all rows of the id "
+                    f"{kept['id'][row].as_py()!r}, found {found[0]!r} and {found[1]!r}; correct "
+                    "one, or give --duplicates first"
+                )
+            merged[row] = "\n".join(found)
+        mask = np.zeros(len(kept), bool)
+        mask[several] = True
+        column = pc.replace_with_mask(
+            kept[name].combine_chunks(),
+            pa.array(mask),
+            pa.array([merged[row] for row in several.tolist()], pa.large_string()),
+        )
+        kept = kept.set_column(kept.column_names.index(name), name, column)
+    return kept, rows_of
 
 
 def _rows(nodes: Table, roles: Roles, options: Options) -> Iterator[dict[str, Any]]:
@@ -152,15 +220,26 @@ def _texts(values: Any, column: str) -> Any:
 class _Ids:
     """The ids of the nodes, looked up as they stand, and then more loosely."""
 
-    def __init__(self, ids: Any, where: str, report: ImportReport) -> None:
-        self.where, self._ids, self._report = where, ids, report
+    def __init__(
+        self, ids: Any, where: str, report: ImportReport, rows_of: NDArray[np.int64] | None = None
+    ) -> None:
+        self.where, self._ids, self._report, self._rows_of = where, ids, report, rows_of
+        self.size = len(ids)
 
     def rows(self, values: Any, end: str) -> NDArray[np.int64]:
         """Return the row of the node of each id, [m] int64; -1 for an unknown one."""
         codes = _places(values, self._ids)
         unknown = np.flatnonzero(codes < 0)
-        if not len(unknown):
-            return codes
+        if len(unknown):
+            self._loosely(values, end, codes, unknown)
+        if self._rows_of is not None:
+            codes[codes >= 0] = self._rows_of[codes[codes >= 0]]
+        return codes
+
+    def _loosely(
+        self, values: Any, end: str, codes: NDArray[np.int64], unknown: NDArray[np.int64]
+    ) -> None:
+        """Fill in the codes of ids that match one node more loosely."""
         found = values.take(pa.array(unknown))
         for (what, change), (keys, rows) in zip(_LOOSE, self._levels, strict=True):
             found = change(found)
@@ -172,7 +251,6 @@ class _Ids:
                 example = values[first].as_py(), self._ids[int(codes[first])].as_py()
                 self._report.matched(what, end, int(hit.sum()), example)
                 unknown, found = unknown[~hit], found.filter(pa.array(~hit))
-        return codes
 
     @cached_property
     def _levels(self) -> list[tuple[Any, NDArray[np.int64]]]:
@@ -201,8 +279,9 @@ def _edges(table: Table, roles: Roles, options: Options, report: ImportReport, i
     kept: dict[str, list[Any]] = {"source": [], "target": []}
     kept |= {"text": []} if options.edge_text else {}
     kept |= {"weight": []} if "weight" in used else {}
-    read = dangling = 0
+    read = dangling = nameless = 0
     examples: list[str] = []
+    kind = np.int32 if ids.size < 1 << 31 else np.int64  # until all are there
     for batch in _chunks(table.batches(list(dict.fromkeys(names.values())))):
         values = {role: batch[name] for role, name in names.items()}
         for role in report.edges_left_out:
@@ -210,31 +289,34 @@ def _edges(table: Table, roles: Roles, options: Options, report: ImportReport, i
             report.edges_left_out[role] += number
         ends = {end: ids.rows(values[end], end) for end in ("source", "target")}
         keep = (ends["source"] >= 0) & (ends["target"] >= 0)
-        for row in np.flatnonzero(~keep)[: _EXAMPLES - len(examples)].tolist():
+        unknown = ~keep
+        if options.nameless == "drop" and unknown.any():
+            empty = [is_empty(values[end]).to_numpy(zero_copy_only=False) for end in ends]
+            unknown &= ~(empty[0] | empty[1])
+        for row in np.flatnonzero(unknown)[: _EXAMPLES - len(examples)].tolist():
             end = "source" if ends["source"][row] < 0 else "target"
             examples.append(f"row {read + row + 1} {end} {values[end][row].as_py()!r}")
         for end, rows in ends.items():
-            kept[end].append(rows[keep])
+            kept[end].append(rows[keep].astype(kind))
         if "weight" in used:
             kept["weight"].append(
                 _weights(values["weight"], names["weight"], table.where, read)[keep]
             )
         if options.edge_text:
             kept["text"].append(_edge_texts(values, len(keep)).filter(pa.array(keep)))
-        read, dangling = read + len(keep), dangling + int((~keep).sum())
-    report.counts["edge_rows"] = read
-    if dangling:
-        _check_dangling(dangling, read, examples, options.dangling, (table.where, ids.where))
-        report.counts["dangling"] = dangling
+        read, dangling = read + len(keep), dangling + int(unknown.sum())
+        nameless += int((~keep).sum() - unknown.sum())
+    report.account(table.where, "edges")["rows"] += read
+    report.counts |= {"edge_rows": read, "nameless_edges": nameless, "dangling": dangling}
+    where = table.where, ids.where
+    _check_dangling(dangling, read - nameless, examples, options.dangling, where)
     kinds = {"source": np.int64, "target": np.int64, "weight": np.float32}
-    return pa.table(
-        {
-            name: join(parts)
-            if name == "text"
-            else np.concatenate([np.empty(0, kinds[name]), *parts])
-            for name, parts in kept.items()
-        }
-    )
+    joined: dict[str, Any] = {}
+    for name in list(kept):
+        parts = kept.pop(name)  # not held beside the column
+        none = np.empty(0, kinds.get(name))
+        joined[name] = join(parts) if name == "text" else np.concatenate([none, *parts])
+    return pa.table(joined)
 
 
 def _chunks(batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:

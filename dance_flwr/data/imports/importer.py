@@ -22,13 +22,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dance_flwr.data.graphs.catalogue import CATALOGUE, graphs_folder
-from dance_flwr.data.graphs.edges import EdgeList
+from dance_flwr.data.graphs.edges import EdgeList, csr_rows
 from dance_flwr.data.graphs.folder import (
     CLASSES_KEY,
     EDGES,
     NODES,
     declared_classes,
-    edge_table,
     graph_of,
     is_ours,
 )
@@ -64,6 +63,7 @@ _KNOWN = (
 _TORCH = (".pt", ".pth")
 # Readers take a row group at a time.
 _ROW_GROUP = 8 << 20  # bytes
+_EDGES = 1 << 20  # of a row group
 
 
 def import_graph(
@@ -312,8 +312,17 @@ def _write_edges(edges: Any, ids: Any, file: Path) -> None:
     ids = ids.combine_chunks().cast(pa.string())
     listed = _edge_list(edges)
     if listed.text is None and listed.weight is None:
-        csr = csr_from_pairs(listed.source, listed.target, len(ids))
-        pq.write_table(edge_table(ids, *csr), file)
+        indptr, indices = csr_from_pairs(listed.source, listed.target, len(ids))
+        source = csr_rows(indptr)
+        # The graph is symmetric, so the half above the diagonal is all of it.
+        once = np.flatnonzero(source < indices)
+        ends = {"source": source, "target": indices}
+        with pq.ParquetWriter(file, pa.schema(dict.fromkeys(ends, pa.string()))) as writer:
+            for start in range(0, len(once) or 1, _EDGES):
+                part = once[start : start + _EDGES]
+                writer.write_table(
+                    pa.table({name: ids.take(pa.array(rows[part])) for name, rows in ends.items()})
+                )
         return
     rows = np.flatnonzero(listed.source != listed.target)
     columns = {

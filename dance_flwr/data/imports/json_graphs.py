@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.data.graphs.limits import check
-from dance_flwr.data.imports.layouts import JSON_LISTS, GraphFile
+from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile
 from dance_flwr.data.imports.memory_tables import memory_table, record_table, values_of
 from dance_flwr.data.imports.text_tables import read_json
 from dance_flwr.data.imports.torch_files import unused
@@ -72,7 +72,7 @@ def _node_link(content: Any, file: Path) -> _Network:
             "as nodes.jsonl, one per line, beside a table of edges"
         )
     content = content if isinstance(content, dict) else {}
-    for names in JSON_LISTS:
+    for names in LAYOUTS["json"]["lists"]:
         nodes, links = (content.get(name) for name in names)
         if isinstance(nodes, list) and isinstance(links, list):
             kind = "node-link JSON of NetworkX" if "multigraph" in content else _D3

@@ -9,6 +9,8 @@ NO_LABELS = "none"
 UNLABELLED_VALUES = ("", "-1", "-1.0", "nan", "none", "null")
 _CHOICES = {
     "edge-text": ("", "append"),
+    "nameless": ("refuse", "drop"),
+    "duplicates": ("refuse", "first", "merge"),
     "quoting": ("", "standard", "backslash", "none"),
 }
 
@@ -30,6 +32,9 @@ class Options:
         them out
     dangling : "refuse" edges that name an unknown node, "drop" them if they are at most half of
         all, or the number of edges that may be dropped
+    nameless : "refuse" nodes without an id, or "drop" them and the edges at them
+    duplicates : "refuse" an id that is there twice, keep its "first" row, or "merge" its rows:
+        their texts are joined by newlines, and the other values must be the same
     unlabelled : labels that mean "no label", compared without case and surrounding space
     missing : labels and texts that mean "none", such as `NA`, compared in the same way
     encoding : of text files; empty for UTF-8, or UTF-16 by its byte-order mark
@@ -41,7 +46,7 @@ class Options:
 
     Raises
     ------
-    UserError : `edge_text`, `dangling`, `delimiter` or `quoting` has another value
+    UserError : an option has another value than those above
     """
 
     text: str = ""
@@ -53,6 +58,8 @@ class Options:
     edge_weight: str = ""
     edge_text: str = ""
     dangling: str = "refuse"
+    nameless: str = "refuse"
+    duplicates: str = "refuse"
     unlabelled: tuple[str, ...] = UNLABELLED_VALUES
     missing: tuple[str, ...] = ()
     encoding: str = ""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,10 @@ class ImportReport:
     facts : encoding, delimiter and the like, by file where there are several
     columns : role -> column that fills it; several texts in the order in which they are joined
     columns_left_out : "nodes" or "edges" -> columns that were not read
+    accounts : file -> "nodes" or "edges" -> the number of its `rows`, and its `columns`, each with
+        the role that it fills, "" = left out
     counts : numbers of nodes, edges, labels and texts; `edge_rows` is the number of rows of edges,
-        the sum of `arcs`, `duplicates`, `loop_rows` and `dangling`
+        the sum of `arcs`, `duplicates`, `loop_rows`, `dangling` and `nameless_edges`
     class_sizes : class -> number of nodes, largest first
     edges_left_out : "relation", "description" or "weight" -> rows with a value that was left out
     warnings : one line each
@@ -43,6 +46,7 @@ class ImportReport:
     facts: dict[str, str] = field(default_factory=dict)
     columns: dict[str, list[str]] = field(default_factory=dict)
     columns_left_out: dict[str, list[str]] = field(default_factory=dict)
+    accounts: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     class_sizes: dict[str, int] = field(default_factory=dict)
     edges_left_out: dict[str, int] = field(default_factory=dict)
@@ -50,6 +54,11 @@ class ImportReport:
     directed: bool | None = None
     classes: list[str] = field(default_factory=list)
     _matches: dict[str, tuple[int, tuple[str, str]]] = field(default_factory=dict)
+
+    def account(self, where: str, rows: str) -> dict[str, Any]:
+        """Return the account of the "nodes" or "edges" in a file."""
+        of_file = self.accounts.setdefault(Path(where).name, {})
+        return of_file.setdefault(rows, {"rows": 0, "columns": {}})  # type: ignore[no-any-return]
 
     def matched(self, what: str, end: str, number: int, example: tuple[str, str]) -> None:
         """Count ids at an end of edges that differ from those of the nodes in this alone."""
@@ -64,7 +73,28 @@ class ImportReport:
             for line, (number, first) in self._matches.items()
         ]
         values = {k: v for k, v in vars(self).items() if not k.startswith("_")}
-        return {**values, "warnings": [*self.warnings, *matches]}
+        c = self.counts
+        left_out = {
+            "nodes": {
+                "without an id": c["nameless_nodes"],
+                "with the id of another": c["duplicate_nodes"],
+            },
+            "edges": {
+                "in the other direction of another": c["arcs"] - c["edges"],
+                "equal to another": c["duplicates"],
+                "from a node to itself": c["loop_rows"],
+                "that name an unknown node": c["dangling"],
+                "that name no node": c["nameless_edges"],
+            },
+        }
+        return {
+            **values,
+            "rows_left_out": {
+                rows: {why: number for why, number in of.items() if number}
+                for rows, of in left_out.items()
+            },
+            "warnings": [*self.warnings, *matches],
+        }
 
 
 def is_empty(texts: Any) -> Any:
@@ -141,22 +171,28 @@ def count_edges(report: ImportReport, source: NDArray[np.int64], target: NDArray
     """
     n = report.counts["nodes"]
     is_loop = source == target
-    low, high = np.minimum(source, target)[~is_loop], np.maximum(source, target)[~is_loop]
-    # One number per arc: n is at most 10^8 by default, so n^2 fits into int64.
-    arcs = len(np.unique(source[~is_loop] * n + target[~is_loop]))
-    pairs = np.unique(low * n + high)
+    loops, source, target = source[is_loop], source[~is_loop], target[~is_loop]
     linked = np.zeros(n, bool)
-    linked[low] = linked[high] = True
+    linked[source] = linked[target] = True
+    # One number per pair: n is at most 10^8 by default, so n^2 fits into int64.
+    arcs = _distinct(source * n + target)
+    pairs = _distinct(np.minimum(source, target) * n + np.maximum(source, target))
     report.counts |= {
-        "edges": len(pairs),
-        "directed_edges": 2 * len(pairs),
+        "edges": pairs,
+        "directed_edges": 2 * pairs,
         "arcs": arcs,
-        "one_way": 2 * len(pairs) - arcs,
-        "self_loops": len(np.unique(source[is_loop])),
+        "one_way": 2 * pairs - arcs,
+        "self_loops": _distinct(loops),
         "loop_rows": int(is_loop.sum()),
-        "duplicates": int(len(low) - arcs),
+        "duplicates": len(source) - arcs,
         "isolated": n - int(linked.sum()),
     }
+
+
+def _distinct(numbers: NDArray[np.int64]) -> int:
+    """Return how many different numbers there are; sorts them, as `np.unique` takes ten times."""
+    numbers.sort()
+    return min(len(numbers), 1) + int(np.count_nonzero(numbers[1:] != numbers[:-1]))
 
 
 def summary_lines(report: dict[str, Any]) -> list[str]:
@@ -183,10 +219,14 @@ def summary_lines(report: dict[str, Any]) -> list[str]:
             f"{counts['isolated']:,} isolated nodes",
         )
     )
-    if counts.get("dangling"):
-        rows.append(("", f"{counts['dangling']:,} dropped, as they name an unknown node"))
-    if "edge_rows" in counts:
-        rows.append(("rows", f"{counts['nodes']:,} of nodes, {counts['edge_rows']:,} of edges"))
+    rows += [
+        ("rows", f"{name}: {account['rows']:,} of {kind}")
+        for name, of_file in report.get("accounts", {}).items()
+        for kind, account in of_file.items()
+    ]
+    for kind, why in report.get("rows_left_out", {}).items():
+        parts = ", ".join(f"{number:,} {reason}" for reason, number in why.items())
+        rows += [("left out", f"rows of {kind}: {parts}")] if parts else []
     rows += [("left out", line) for line in left_out(report["edges_left_out"])]
     width = max(len(what) for what, _ in rows)
     return [f"{one_line(what):{width}}  {value}" for what, value in rows]

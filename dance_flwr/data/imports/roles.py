@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dance_flwr.data.graphs.limits import listed
-from dance_flwr.data.imports.layouts import ENDS, NEO4J, TABLES, USUAL
+from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, USUAL, layout_of
 from dance_flwr.data.imports.options import NO_LABELS, Options
 from dance_flwr.errors import ColumnError, meant, near
 
@@ -136,16 +136,14 @@ def dialect(nodes: Sequence[str], edges: Sequence[str]) -> tuple[str, dict[str, 
     if "source" in roles:
         # Both kinds of rows may have an :ID or a :TYPE, and the nodes' :ID is meant.
         return "Neo4j tables", roles | _neo4j_roles(nodes)
-    layout = next((layout for layout in TABLES if layout.fits(nodes, edges)), None)
-    if layout is None:
-        return "tables", {}
-    for role, columns in layout.roles.items():
+    kind, of_tool = layout_of("tables", nodes, edges) or ("tables", {})
+    for role, columns in of_tool.items():
         names = nodes if role in ("id", "text", "label") else edges
         if role == "text" and recognised(nodes, USUAL["text"]):
             continue
         if (column := next((c for c in columns if c in names or not c), None)) is not None:
             roles[role] = column
-    return layout.kind, roles
+    return kind, roles
 
 
 def _neo4j_roles(names: Sequence[str]) -> dict[str, str]:
@@ -153,8 +151,8 @@ def _neo4j_roles(names: Sequence[str]) -> dict[str, str]:
     roles: dict[str, str] = {}
     for name in names:
         typed = _TYPED.fullmatch(name.strip())
-        if typed and typed["type"] in NEO4J:
-            roles.setdefault(NEO4J[typed["type"]], name)
+        if typed and typed["type"] in LAYOUTS["neo4j"]:
+            roles.setdefault(LAYOUTS["neo4j"][typed["type"]], name)
     return roles
 
 

@@ -1,6 +1,8 @@
 """Folders that libraries save: data sets of `datasets`, and the output of GraphRAG."""
 
+import itertools
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,31 +10,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dance_flwr.data.graphs.tables import Table, parquet_table, readable, require
-from dance_flwr.data.imports.layouts import (
-    GRAPHRAG,
-    GRAPHRAG_FILES,
-    GRAPHRAG_FOLDERS,
-    NEIGHBOURS,
-    SAVED_SPLITS,
-    GraphFile,
-)
+from dance_flwr.data.imports.layouts import LAYOUTS, USUAL, GraphFile
 from dance_flwr.data.imports.tables import neighbours, open_table
 from dance_flwr.data.imports.text_tables import read_object
 from dance_flwr.data.imports.torch_files import unused
 from dance_flwr.errors import DataError, unknown
 
 _EDGE_FILES = ("edges.parquet", "edges.csv")
+_load = partial(read_object, what="a JSON object", advice="save the data set again")
 
 
 def graphrag_files(folder: Path) -> tuple[Path, Path] | None:
     """Return the entities and relationships of GraphRAG in a folder, or in its `output`."""
-    for inner in GRAPHRAG_FOLDERS:
-        for name in GRAPHRAG_FILES:
-            entities, relationships = (
-                folder / inner / name.format(table) for table in ("entities", "relationships")
-            )
-            if entities.is_file() and relationships.is_file():
-                return entities, relationships
+    names = LAYOUTS["graphrag"]
+    for inner, name in itertools.product(names["folders"], names["files"]):
+        files = [folder / inner / name.format(table) for table in ("entities", "relationships")]
+        if all(file.is_file() for file in files):
+            return files[0], files[1]
     return None
 
 
@@ -40,11 +34,10 @@ def read_graphrag(files: tuple[Path, Path]) -> GraphFile:
     """Return the entities and relationships of GraphRAG; relationships name entities by title."""
     nodes, edges = parquet_table(files[0]), parquet_table(files[1], "edges")
     # The title was the name until version 0.4.
-    roles = {"id": "title" if "title" in nodes.names else "name"} | {
-        role: column
-        for role, column in GRAPHRAG.items()
-        if column in (nodes if role == "text" else edges).names
-    }
+    roles = {"id": "title" if "title" in nodes.names else "name"}
+    roles |= {"text": "description"} if "description" in nodes.names else {}
+    used = ("source", "target", "description", "weight")
+    roles |= {name: name for name in used if name in edges.names}
     # `merge_graph` of GraphRAG builds an undirected graph.
     return GraphFile("output of GraphRAG", files, nodes, edges, roles, directed=False)
 
@@ -101,7 +94,7 @@ def read_saved_dataset(folder: Path, key: str = "", edges_from: str = "") -> Gra
         roles["label"] = "label" if "label" in classes else next(iter(classes))
     files = tuple(file for _, file in parts)
     table = next((folder / name for name in _EDGE_FILES if (folder / name).is_file()), None)
-    column = edges_from or next((name for name in NEIGHBOURS if name in names), "")
+    column = edges_from or next((name for name in USUAL["neighbours"] if name in names), "")
     if table and not edges_from:
         edges, files = open_table(table, rows="edges"), (*files, table)
     elif column:
@@ -109,15 +102,11 @@ def read_saved_dataset(folder: Path, key: str = "", edges_from: str = "") -> Gra
         roles |= {"source": "source", "target": "target"}
     else:
         raise DataError(
-            f"{folder}: expected edges.parquet or edges.csv, or a column {NEIGHBOURS[0]!r} "
-            "with the ids of each node's neighbours, found neither; add one"
+            f"{folder}: expected edges.parquet or edges.csv, or a column 'neighbors' with "
+            "the ids of each node's neighbours, found neither; add one"
         )
     declared = tuple(classes.get(roles.get("label", ""), ()))
     return GraphFile("saved data set", files, nodes, edges, roles, classes=declared)
-
-
-def _load(file: Path) -> dict[str, Any]:
-    return read_object(file, "a JSON object", "save the data set again")
 
 
 def _parts(folder: Path) -> list[tuple[str, Path]]:
@@ -125,9 +114,9 @@ def _parts(folder: Path) -> list[tuple[str, Path]]:
     folders = [("", folder)]
     if (folder / "dataset_dict.json").is_file():
         names = _load(folder / "dataset_dict.json").get("splits", [])
-        if strange := [name for name in names if name not in SAVED_SPLITS]:
-            raise DataError(unknown(f"{folder}: parts", strange, SAVED_SPLITS))
-        folders = [(SAVED_SPLITS[name], folder / name) for name in names]
+        if strange := [name for name in names if name not in LAYOUTS["splits"]]:
+            raise DataError(unknown(f"{folder}: parts", strange, LAYOUTS["splits"]))
+        folders = [(LAYOUTS["splits"][name], folder / name) for name in names]
     parts: list[tuple[str, Path]] = []
     for split, inner in folders:
         state = _load(inner / "state.json")

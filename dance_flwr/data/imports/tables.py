@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from dance_flwr.data.graphs.folder import declared_classes
 from dance_flwr.data.graphs.tables import Table, as_strings, parquet_table, readable
-from dance_flwr.data.imports.layouts import NEIGHBOURS, GraphFile
+from dance_flwr.data.imports.layouts import LAYOUTS, USUAL, GraphFile
 from dance_flwr.data.imports.options import DEFAULTS, Options
 from dance_flwr.data.imports.roles import (
     Header,
@@ -32,15 +32,8 @@ from dance_flwr.errors import DataError
 _JSON_LINES = (".jsonl", ".ndjson")
 _BINARY = (".parquet", ".arrow", ".feather")
 _SUFFIXES = (".parquet", ".csv", ".jsonl", ".tsv", ".arrow", ".feather", ".ndjson", *EDGE_LISTS)
-_STEMS = {
-    "nodes": ("nodes", "vertices", "entities", "node"),
-    "edges": ("edges", "relationships", "links", "relations", "rels", "edge"),
-}
-# A run of marks is tried once, from its beginning: else its length counts squared.
-_SEPARATORS = re.compile(
-    r"""(?<!["'\[\]\s])["'\[\]\s]*+[;,|]["'\s]*+|[;,|]["'\s]*+|^\s*\[["'\s]*+"""
-    r"""|(?<!["'\s])["'\s]*+\]\s*$|\]\s*$"""
-)
+# Between and around the ids of neighbours in one string.
+_SEPARATORS, _AROUND = re.compile(r"[;,|]"), " \t\r\n'\"[]"
 
 
 def is_table(path: Path) -> bool:
@@ -126,7 +119,9 @@ def read_lone_table(path: Path, options: Options) -> GraphFile:
     DataError : there is no such column
     """
     nodes = open_table(path, options)
-    column = options.edges_from or next((name for name in NEIGHBOURS if name in nodes.names), "")
+    column = options.edges_from or next(
+        (name for name in USUAL["neighbours"] if name in nodes.names), ""
+    )
     is_edges = has_ends(nodes.names, options)
     if not column or is_edges:
         kind, other = (
@@ -163,7 +158,7 @@ def neighbours(nodes: Table, column: str, key: str) -> Table:
             if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)):
                 texts = as_strings(lists, column, where)
                 entries = [
-                    [part for part in _SEPARATORS.split(text.strip()) if part]
+                    [part for entry in _SEPARATORS.split(text) if (part := entry.strip(_AROUND))]
                     for text in texts.to_pylist()
                 ]
                 lists = pa.array(entries, pa.list_(pa.large_string()))
@@ -187,12 +182,10 @@ def _only_table(folder: Path, kind: str) -> Path:
     matches = sorted(
         path
         for path in folder.iterdir()
-        if is_table(path) and path.name.split(".")[0].lower() in _STEMS[kind]
+        if is_table(path) and path.name.split(".")[0].lower() in LAYOUTS["stems"][kind]
     )
     if len(matches) == 1:
         return matches[0]
     expected = f"{folder}: expected one of {', '.join(kind + suffix for suffix in _SUFFIXES[:6])}"
-    if not matches:
-        raise DataError(f"{expected}, found none; add one")
-    names = " and ".join(path.name for path in matches)
-    raise DataError(f"{expected}, found {names}; keep only one")
+    found = " and ".join(path.name for path in matches) or "none"
+    raise DataError(f"{expected}, found {found}; {'keep only one' if matches else 'add one'}")

@@ -8,6 +8,7 @@ import itertools
 import json
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,7 +52,7 @@ _ARROW_QUOTINGS: dict[str, dict[str, Any]] = {
 
 def suffix_of(file: Path) -> str:
     """Return the suffix that names the format, in lower case, without `.gz`."""
-    return (file.with_suffix("") if _is_packed(file) else file).suffix.lower()
+    return (file.with_suffix("") if (file.suffix.lower() == ".gz") else file).suffix.lower()
 
 
 def delimited(
@@ -112,9 +113,9 @@ def delimited(
     def record_batches(columns: list[str]) -> Iterator[Any]:
         convert = pa_csv.ConvertOptions(strings_can_be_null=False, include_columns=columns)
         convert.column_types = dict.fromkeys(columns, pa.string())
-        read = pa_csv.ReadOptions(use_threads=False, skip_rows=skipped)
-        if not has_header:
-            read.column_names = names
+        # By our names, since a header would be told from what Arrow reads first of it.
+        read = pa_csv.ReadOptions(use_threads=False, skip_rows=skipped, column_names=names)
+        read.skip_rows_after_names = int(has_header)
         return _arrow_batches(file, encoding, read, parse, convert)
 
     return Table(str(file), names, record_batches, rows, facts=facts)
@@ -165,12 +166,25 @@ def _records(file: Path, encoding: str) -> Iterator[tuple[int, dict[str, Any]]]:
                 continue
             where = f"{file} line {number}: expected a JSON object"
             try:
-                record = json.loads(line)
+                record = parsed(line)
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{where}, found: {error}; correct the line") from error
             if not isinstance(record, dict):
                 raise DataError(f"{where}, found {record!r:.40}; correct the line")
             yield number, record
+
+
+def parsed(text: str | bytes) -> Any:
+    """Return the value of JSON; an object that has a key twice is an error."""
+    return json.loads(text, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {twice!r} is there twice in an object")
+    return entries
 
 
 def read_json(file: Path, what: str, advice: str) -> Any:
@@ -188,7 +202,7 @@ def read_json(file: Path, what: str, advice: str) -> Any:
     try:
         with _raw(file) as stream:
             # Some editors begin a file with a byte-order mark, which JSON refuses.
-            return json.loads(stream.read().removeprefix(codecs.BOM_UTF8))
+            return parsed(stream.read().removeprefix(codecs.BOM_UTF8))
     except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{file}: expected {what}, found: {reason}; {advice}") from error
@@ -202,12 +216,8 @@ def read_object(file: Path, what: str, advice: str) -> dict[str, Any]:
     return content
 
 
-def _is_packed(file: Path) -> bool:
-    return file.suffix.lower() == ".gz"
-
-
 def _raw(file: Path) -> IO[bytes]:
-    return gzip.open(file, "rb") if _is_packed(file) else file.open("rb")  # type: ignore[return-value]
+    return gzip.open(file, "rb") if (file.suffix.lower() == ".gz") else file.open("rb")  # type: ignore[return-value]
 
 
 @contextmanager
@@ -400,7 +410,7 @@ def _arrow_batches(file: Path, encoding: str, read: Any, parse: Any, convert: An
         seen = 0
         try:
             with pa.input_stream(
-                str(file), compression="gzip" if _is_packed(file) else None
+                str(file), compression="gzip" if (file.suffix.lower() == ".gz") else None
             ) as raw:
                 if not encoding.startswith("utf-8"):
                     raw = pa.transcoding_input_stream(raw, encoding, "utf-8")

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from dance_flwr.data.graphs.graph import SPLIT_NAMES
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.graphs.pyg import MASKS, edge_ends, label_codes, mask_codes, whole_numbers
-from dance_flwr.data.imports.layouts import LABEL_NAME_KEYS, TEXT_KEYS, GraphFile
+from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile
 from dance_flwr.data.imports.memory_tables import memory_table
 from dance_flwr.errors import DataError
 
+TEXT_KEYS, LABEL_NAME_KEYS = LAYOUTS["pyg"]["texts"], LAYOUTS["pyg"]["class-names"]
 _REFUSALS = ("Unsupported global: GLOBAL ", "Unsupported class ", "Unsupported operand ")
 
 

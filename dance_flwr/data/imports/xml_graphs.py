@@ -3,28 +3,33 @@
 NetworkX's own readers ignore defaults of keys and refuse graphs with directed and undirected edges.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
-from xml.parsers import expat
 
 from dance_flwr.data.graphs.limits import check
 from dance_flwr.data.graphs.tables import Table
-from dance_flwr.data.imports.layouts import GraphFile, graphml_layout
+from dance_flwr.data.imports.layouts import GraphFile, layout_of
 from dance_flwr.data.imports.memory_tables import memory_table, values_of
+from dance_flwr.data.imports.torch_files import unused
 from dance_flwr.errors import DataError
 
 _HEAD, _BLOCK = 1 << 12, 1 << 20
 _DEPTH = 1000  # no graph is nested so deep
 _DIRECTED = ("true", "1", "directed", "mutual")
 _TOOLS = ("Gephi", "NetworkX")
+_GRAPHML, _GEXF = "GraphML", "GEXF"
 # Attributes of an element that are columns; a node must have the first, an edge the first two.
-_GRAPHML = ("id", "label"), ("source", "target", "id", "label", "directed")
-_GEXF = (
-    ("id", "label", "pid", "start", "end"),
-    ("source", "target", "id", "label", "weight", "kind", "type", "start", "end"),
-)
+_OWN = {
+    (_GRAPHML, "node"): ("id", "label"),
+    (_GRAPHML, "edge"): ("source", "target", "id", "label", "directed"),
+    (_GEXF, "node"): ("id", "label", "pid", "start", "end"),
+    (_GEXF, "edge"): (
+        *("source", "target", "id", "label", "weight", "kind", "type", "start", "end"),
+    ),
+}
 
 
 def format_of(file: Path) -> str:
@@ -41,24 +46,22 @@ def read_graphml(file: Path) -> GraphFile:
     ------
     DataError : the file is damaged, or has hyperedges
     """
-    reader = _Reader(file, "GraphML", *_GRAPHML)
-    reader.read()
-    nodes, edges, facts = reader.nodes, reader.edges, reader.facts()
+    reader = _Reader(file, _GRAPHML)
+    facts = reader.read()
     if reader.graphs > 1:
         facts["graphs"] = f"the first of {reader.graphs}"
     if reader.inner:
         facts["graphs inside of nodes"] = f"{reader.inner}, their nodes and edges included"
     if reader.further_labels:
         facts["further labels left out"] = str(reader.further_labels)
-    names = [
-        *(key for _, key in reader.keys),
-        *nodes.attributes,
-        *(["@"] if reader.is_drawn else []),
-    ]
-    kind, columns = graphml_layout(names)
+    nodes, edges = reader.nodes, reader.edges
+    drawing = ["@"] if reader.is_drawn else []
+    names = [*(key for _, key in reader.keys), *nodes.attributes, *drawing]
+    kind, columns = layout_of("graphml", names) or ("GraphML", {})
     drawn = {"text": nodes.name("label"), "relation": edges.name("label")}
     # "@" is yEd's label, which is drawn and no attribute.
-    roles = {role: drawn[role] if name == "@" else name for role, name in columns.items()}
+    roles = {role: drawn[role] if name == "@" else name for role, (name,) in columns.items()}
+    roles["weight"] = "weight"
     return reader.graph(kind, roles, facts)
 
 
@@ -67,18 +70,18 @@ def read_gexf(file: Path) -> GraphFile:
 
     Colours, sizes and places are ignored.
     """
-    reader = _Reader(file, "GEXF", *_GEXF)
-    reader.read()
-    nodes, edges, facts = reader.nodes, reader.edges, reader.facts()
+    reader = _Reader(file, _GEXF)
+    facts = reader.read()
     if reader.mode == "dynamic":
         facts["mode"] = "dynamic; values that change are lists"
     if reader.inner:
         facts["nodes inside of nodes"] = f"{reader.inner}, taken out"
-    label, kind = edges.name("label"), edges.name("kind")
+    nodes, edges = reader.nodes, reader.edges
+    label, kind, weight = (edges.name(own) for own in ("label", "kind", "weight"))
     # What a parallel edge means is its kind, and before GEXF 1.3 its label.
-    has_kind = kind in edges.names()
+    has_kind = kind in edges.columns()
     roles = {"relation": kind, "description": label} if has_kind else {"relation": label}
-    roles["weight"] = edges.name("weight") if edges.name("weight") in edges.names() else "weight"
+    roles["weight"] = weight if weight in edges.columns() else "weight"
     # The label of a node is its name on the screen, and its text if there is no other.
     if "text" not in nodes.attributes:
         roles["text"] = nodes.name("label")
@@ -94,49 +97,29 @@ class _Rows:
     attributes : names of the other columns, in order, with their defaults
     """
 
-    def __init__(self, file: Path, rows: str, own: tuple[str, ...], required: int) -> None:
-        self.file, self.rows = file, rows
+    def __init__(self, file: Path, rows: str, own: tuple[str, ...]) -> None:
+        self.file, self.rows, self.own = file, rows, own
+        self.required = own[:1] if rows == "nodes" else own[:2]
         self.records: list[dict[str, Any]] = []
         self.attributes: dict[str, Any] = {}
-        self._own, self._required = own, own[:required]
-
-    def add(self, given: dict[str, str]) -> dict[str, Any]:
-        """Store the row of an element with these attributes, and return it."""
-        own = {name: given[name] for name in self._required} | given
-        self.records.append({f"\0{name}": own[name] for name in self._own if own.get(name)})
-        check(self.file, **{self.rows: len(self.records)})
-        return self.records[-1]
 
     def declare(self, name: str, default: Any = "") -> None:
         """Add an attribute; of several defaults the first that is not empty counts."""
         self.attributes[name] = self.attributes.get(name) or default
         check(self.file, columns=len(self.attributes))
 
-    def put(self, record: dict[str, Any], name: str, value: Any) -> None:
-        """Store an attribute of a row; values of an attribute that repeats become a list."""
-        if name not in self.attributes:
-            self.declare(name)
-        if name not in record:
-            record[name] = value
-        elif isinstance(record[name], list):
-            record[name].append(value)
-        else:
-            record[name] = [record[name], value]
-
     def name(self, own: str) -> str:
         """Return the name of an own column; with "@" in front if an attribute has this name."""
-        while own in self.attributes:
-            own = "@" + own
-        return own
+        return unused(own, self.attributes)
 
-    def names(self) -> dict[str, tuple[str, Any]]:
+    def columns(self) -> dict[str, tuple[str, Any]]:
         """Return column -> key of records and default, without own columns that are empty."""
-        used = {f"\0{name}" for name in self._required}.union(*self.records)
-        own = {self.name(n): (f"\0{n}", "") for n in self._own if f"\0{n}" in used}
+        used = {f"\0{name}" for name in self.required}.union(*self.records)
+        own = {self.name(n): (f"\0{n}", "") for n in self.own if f"\0{n}" in used}
         return own | {name: (name, default) for name, default in self.attributes.items()}
 
     def table(self) -> Table:
-        columns = {name: values_of(self.records, *of) for name, of in self.names().items()}
+        columns = {n: values_of(self.records, *of) for n, of in self.columns().items()}
         return memory_table(self.file, self.rows, len(self.records), columns)
 
 
@@ -146,69 +129,50 @@ class _Reader:
     Attributes
     ----------
     keys : kind of rows in GEXF, else "", and id -> name and type of each declared attribute
-    open : rows of the open nodes and edges; None for those that are left out
     graphs, inner : number of graphs, and of graphs or nodes inside of nodes
     directed : number of edges with a direction
-    encoding, version, mode, tool : what the file says; the tool as " of Gephi"
+    version, mode, tool : what the file says; the tool as " of Gephi"
     is_drawn : whether a key holds the drawing of yEd
     further_labels : number of drawn labels after the first of a node or an edge
     """
 
-    def __init__(
-        self, file: Path, what: str, nodes: tuple[str, ...], edges: tuple[str, ...]
-    ) -> None:
+    def __init__(self, file: Path, what: str) -> None:
         self.file, self.what = file, what
-        self.nodes, self.edges = _Rows(file, "nodes", nodes, 1), _Rows(file, "edges", edges, 2)
+        self.nodes = _Rows(file, "nodes", _OWN[what, "node"])
+        self.edges = _Rows(file, "edges", _OWN[what, "edge"])
         self.keys: dict[tuple[str, str], tuple[str, str]] = {}
-        self.open: list[dict[str, Any] | None] = []
         self.graphs = self.inner = self.directed = self.further_labels = 0
-        self.encoding, self.version, self.mode, self.tool = "utf-8", "", "", ""
-        self.is_drawn = False
+        self.version, self.mode, self.tool, self.is_drawn = "", "", "", False
+        self._open: list[dict[str, Any] | None] = []  # rows of open elements; None if left out
         self._around: list[Any] = []  # open elements
         self._directions: list[str] = []  # of the edges in the open graphs
         self._default = ""  # direction of the edges in the first graph
         self._class = ""  # of the attributes in GEXF that are being declared
 
-    def read(self) -> None:
-        """Read the whole file.
+    def read(self) -> dict[str, str]:
+        """Read the whole file, and return what is said about it.
 
         Raises
         ------
         DataError : the file is not XML, an element lacks an attribute, or it exceeds a bound
         """
         try:
-            self._prolog()
             for event, element in self._events():
                 (self._start if event == "start" else self._end)(_local(element), element)
         except KeyError as error:
             raise self._damaged(f"an element without {error}") from error
-        except (SyntaxError, expat.ExpatError, LookupError, ValueError, OSError) as error:
+        except (SyntaxError, LookupError, ValueError, OSError) as error:
             raise self._damaged(str(error) or type(error).__name__) from error
         if not self.graphs:
             raise self._damaged("no graph in it")
-
-    def _events(self) -> Iterator[tuple[str, Any]]:
-        parser: Any = ElementTree.XMLPullParser(("start", "end"))
-        with self.file.open("rb") as stream:
-            # In large blocks, as a tag longer than one is scanned again with every block.
-            while block := stream.read(_BLOCK):
-                parser.feed(block)
-                yield from parser.read_events()
-        parser.close()
-        yield from parser.read_events()
-
-    def facts(self) -> dict[str, str]:
-        """Return what is said about the file."""
-        facts, size = {"encoding": self.encoding}, len(self.edges.records)
-        return facts | (
-            {"directed": f"{self.directed} of {size} edges"} if 0 < self.directed < size else {}
-        )
+        facts, size = {"encoding": self._encoding}, len(self.edges.records)
+        mixed = {"directed": f"{self.directed} of {size} edges"}
+        return facts | (mixed if 0 < self.directed < size else {})
 
     def graph(self, kind: str, roles: dict[str, str], facts: dict[str, str]) -> GraphFile:
         """Return the graph, with those of the roles whose columns are there."""
         nodes, edges = self.nodes.table(), self.edges.table()
-        own = {"id": self.nodes.name("id"), "source": self.edges.name("source")}
-        own["target"] = self.edges.name("target")
+        own = {"id": self.nodes.name("id")} | {e: self.edges.name(e) for e in ("source", "target")}
         present = {
             role: name
             for role, name in roles.items()
@@ -218,30 +182,34 @@ class _Reader:
         directed = self.directed > 0 if self.edges.records else self._default in _DIRECTED
         return GraphFile(kind, (self.file,), nodes, edges, own | present, facts, directed=directed)
 
+    def _events(self) -> Iterator[tuple[str, Any]]:
+        parser: Any = ElementTree.XMLPullParser(("start", "end"))
+        before = b""
+        with self.file.open("rb") as stream:
+            # In large blocks, as a tag longer than one is scanned again with every block.
+            while block := stream.read(_BLOCK):
+                if not before:
+                    said = re.search(
+                        rb"<\?xml[^>]*encoding=[\"']([\w.-]+)", block.replace(b"\0", b"")
+                    )
+                    self._encoding = said[1].decode().lower() if said else "utf-8"
+                    if block[:2] in (b"\xff\xfe", b"\xfe\xff"):
+                        self._encoding = "utf-16"
+                if b"<!ENTITY" in (before + block).replace(b"\0", b""):
+                    # They can expand to any size.
+                    raise DataError(
+                        f"{self.file}: expected plain {self.what}, found entity declarations; "
+                        "remove them"
+                    )
+                before = block[-20:]
+                parser.feed(block)
+                yield from parser.read_events()
+        parser.close()
+        yield from parser.read_events()
+
     def _damaged(self, reason: str) -> DataError:
         reason = " ".join(reason.split())[:160]
         return DataError(f"{self.file}: expected {self.what}, found: {reason}; export it again")
-
-    def _prolog(self) -> None:
-        """Learn the encoding, and refuse entities, which can expand to any size."""
-        started: list[str] = []
-
-        def declared(version: str, encoding: str | None, standalone: int) -> None:
-            self.encoding = (encoding or self.encoding).lower()
-
-        def refuse(*_: object) -> None:
-            raise DataError(
-                f"{self.file}: expected plain {self.what}, found entity declarations; remove them"
-            )
-
-        parser = expat.ParserCreate()
-        parser.XmlDeclHandler, parser.EntityDeclHandler = declared, refuse
-        parser.StartElementHandler = lambda name, _: started.append(name)
-        with self.file.open("rb") as stream:
-            while (block := stream.read(_BLOCK)) and not started:
-                if block[:2] in (b"\xff\xfe", b"\xfe\xff"):
-                    self.encoding = "utf-16"
-                parser.Parse(block)
 
     def _start(self, name: str, element: Any) -> None:
         self._around.append(element)
@@ -266,30 +234,35 @@ class _Reader:
             # A hyperedge has no two ends; NetworkX refuses it, too.
             raise self._damaged("a hyperedge")
         elif name in ("node", "edge"):
-            if self.what == "GEXF" and self.graphs > 1:
+            if self.what == _GEXF and self.graphs > 1:
                 raise self._damaged("several graphs")
-            self.open.append(self._row(name, given) if is_first else None)
+            self._open.append(self._row(name, given) if is_first else None)
 
     def _row(self, name: str, given: dict[str, str]) -> dict[str, Any]:
+        """Store the row of an element with these attributes, and return it."""
+        rows = self.nodes if name == "node" else self.edges
         if name == "edge":
             direction = given.get("directed") or given.get("type") or self._directions[-1]
             self.directed += direction in _DIRECTED
-        if self.what == "GraphML":
-            # A label is what yEd draws, and no attribute.
-            return (self.nodes if name == "node" else self.edges).add(given | {"label": ""})
-        if name == "edge":
-            return self.edges.add(given | {"weight": typed(given.get("weight", ""), "double")})
-        outer = self.open[-1] if self.open else None
-        parent = given.get("pid", (outer or {}).get("\0id", ""))
-        self.inner += bool(parent)
-        return self.nodes.add(given | {"pid": parent})
+        if self.what == _GRAPHML:
+            given = given | {"label": ""}  # a label is what yEd draws, and no attribute
+        elif name == "edge":
+            given = given | {"weight": typed(given.get("weight", ""), "double")}
+        else:
+            outer = self._open[-1] if self._open else None
+            given = {"pid": (outer or {}).get("\0id", ""), **given}
+            self.inner += bool(given["pid"])
+        own = {required: given[required] for required in rows.required} | given
+        rows.records.append({f"\0{n}": own[n] for n in rows.own if own.get(n)})
+        check(self.file, **{rows.rows: len(rows.records)})
+        return rows.records[-1]
 
     def _end(self, name: str, element: Any) -> None:
         self._around.pop()
         if name in ("node", "edge"):
-            record = self.open.pop()
+            record = self._open.pop()
             if record is not None:
-                self._values(self.nodes if name == "node" else self.edges, record, element)
+                self._attributes(self.nodes if name == "node" else self.edges, record, element)
             if self._around:
                 # What is read of it stays in its row.
                 self._around[-1].remove(element)
@@ -309,14 +282,14 @@ class _Reader:
         kind = given.get("attr.type", given.get("type", "string"))
         tables = {"node": (self.nodes,), "edge": (self.edges,), "all": (self.nodes, self.edges)}
         # "all" is what the specification of GraphML takes where a key names no domain.
-        domain = given.get("for", "all") if self.what == "GraphML" else self._class
-        self.keys["" if self.what == "GraphML" else f"{domain}s", given["id"]] = name, kind
+        domain = given.get("for", "all") if self.what == _GRAPHML else self._class
+        self.keys["" if self.what == _GRAPHML else f"{domain}s", given["id"]] = name, kind
         for rows in tables.get(domain, ()) if not drawing else ():
             rows.declare(name, "" if default is None else typed(default, kind))
 
-    def _values(self, rows: _Rows, record: dict[str, Any], element: Any) -> None:
+    def _attributes(self, rows: _Rows, record: dict[str, Any], element: Any) -> None:
         """Store the attributes of a node or an edge; those in it have been removed."""
-        if self.what == "GEXF":
+        if self.what == _GEXF:
             for value in element.iterfind(".//{*}attvalue"):
                 # `for` was `id` in the first versions.
                 key = value.get("for") or value.attrib["id"]
@@ -334,13 +307,21 @@ class _Reader:
     def _put(
         self, rows: _Rows, record: dict[str, Any], key: tuple[str, str], text: str | None
     ) -> None:
+        """Store an attribute of a row; values of an attribute that repeats become a list."""
         # Gephi 0.7 writes weights as an attribute that it does not declare.
         usual = ("weight", "double") if key[0] and key[1] == "weight" else ("", "")
         name, kind = self.keys.get(key, usual)
         if key not in self.keys and not name:
             raise self._damaged(f"an attribute of the unknown key {key[1]!r:.80}")
-        if text is not None:
-            rows.put(record, name, typed(text, kind))
+        if text is None:
+            return
+        if name not in rows.attributes:
+            rows.declare(name)
+        value = typed(text, kind)
+        if isinstance(record.get(name), list):
+            record[name].append(value)
+        else:
+            record[name] = [record[name], value] if name in record else value
 
 
 def _local(element: Any) -> str:
@@ -364,8 +345,6 @@ def typed(text: str, kind: str) -> Any:
         return text
     text = text.strip()
     if kind in ("float", "double", "real"):
-        whole, _, rest = text.partition(".")
-        if whole.lstrip("-").isdecimal() and rest and not rest.strip("0"):
-            return whole
+        text = re.sub(r"^(-?\d+)\.0+$", r"\1", text)
         return "" if text.lower() == "nan" else text
     return text.lower() if kind in ("boolean", "bool") else text
