@@ -104,7 +104,7 @@ def test_options_reach_the_reader(call, tmp_path):
     names = (*names, "--dangling", "drop", "--encoding", "latin-1", "--unlabelled", "?,")
     output = call("import", tmp_path / "e.csv", tmp_path / "n.csv", "--name", "h", *names)
     lines = [" ".join(line.split()) for line in output.splitlines()]
-    for line in ("1 -1 (rare)", "weight w", "1 dropped, as they name an unknown node"):
+    for line in ("1 -1 (rare)", "weight w", "left out rows of edges: 1 that name an unknown node"):
         assert line in lines, output
     assert "café" in call("show", "h")
 

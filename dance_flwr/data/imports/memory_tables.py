@@ -1,5 +1,6 @@
 """Tables of rows that a parser has read into memory."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,11 @@ def values_of(
 ) -> Callable[[], list[Any]]:
     """Return the column of one key of records, for `memory_table`."""
     return lambda: [record.get(key, default) for record in records]
+
+
+def ids_in(text: str) -> list[str]:
+    """Return the ids in a string, between semicolons, commas or bars, quotes and brackets aside."""
+    return [i for part in re.split("[;,|]", text) if (i := part.strip(" \t\r\n'\"[]"))]
 
 
 def as_string(value: Any, column: str, where: str, place: str = "") -> str:

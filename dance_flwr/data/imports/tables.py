@@ -1,6 +1,5 @@
 """Tables by the names of their files: which reader reads one, and where a folder keeps them."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pyarrow.compute as pc
 from dance_flwr.data.graphs.folder import declared_classes
 from dance_flwr.data.graphs.tables import Table, as_strings, parquet_table, readable
 from dance_flwr.data.imports.layouts import LAYOUTS, USUAL, GraphFile
+from dance_flwr.data.imports.memory_tables import ids_in
 from dance_flwr.data.imports.options import DEFAULTS, Options
 from dance_flwr.data.imports.roles import (
     Header,
@@ -32,8 +32,6 @@ from dance_flwr.errors import DataError
 _JSON_LINES = (".jsonl", ".ndjson")
 _BINARY = (".parquet", ".arrow", ".feather")
 _SUFFIXES = (".parquet", ".csv", ".jsonl", ".tsv", ".arrow", ".feather", ".ndjson", *EDGE_LISTS)
-# Between and around the ids of neighbours in one string.
-_SEPARATORS, _AROUND = re.compile(r"[;,|]"), " \t\r\n'\"[]"
 
 
 def is_table(path: Path) -> bool:
@@ -157,10 +155,7 @@ def neighbours(nodes: Table, column: str, key: str) -> Table:
             lists = batch.column(column)
             if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)):
                 texts = as_strings(lists, column, where)
-                entries = [
-                    [part for entry in _SEPARATORS.split(text) if (part := entry.strip(_AROUND))]
-                    for text in texts.to_pylist()
-                ]
+                entries = [ids_in(text) for text in texts.to_pylist()]
                 lists = pa.array(entries, pa.list_(pa.large_string()))
             ids = as_strings(batch.column(key), key, where)
             ends = {"source": ids.take(pc.list_parent_indices(lists))}

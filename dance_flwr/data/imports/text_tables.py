@@ -19,7 +19,7 @@ import pyarrow.csv as pa_csv
 
 from dance_flwr.data.graphs.limits import check, listed
 from dance_flwr.data.graphs.tables import Table, readable
-from dance_flwr.data.imports.memory_tables import as_string
+from dance_flwr.data.imports.memory_tables import as_string, ids_in
 from dance_flwr.data.imports.options import Options
 from dance_flwr.errors import DataError, counted
 
@@ -141,8 +141,9 @@ def json_lines(file: Path, options: Options, rows: str = "nodes", lists: str = "
         entry = record.get(name)
         if name != lists:
             return as_string(entry, name, where)
-        entries = entry if isinstance(entry, list) else [entry]
-        return [text for one in entries if (text := as_string(one, name, where))]
+        if not isinstance(entry, list):
+            return ids_in(as_string(entry, name, where))
+        return [text for one in entry if (text := as_string(one, name, where))]
 
     def record_batches(columns: list[str]) -> Iterator[Any]:
         records = _records(file, encoding)
@@ -180,8 +181,7 @@ def parsed(text: str | bytes) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    entries = dict(pairs)
-    if len(entries) < len(pairs):
+    if len(entries := dict(pairs)) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"the key {twice!r} is there twice in an object")
     return entries

@@ -1,14 +1,15 @@
 """No row or column vanishes without a word, and no advice loses edges."""
 
+import json
 import unicodedata
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from dance_flwr.data.imports import importer
-from dance_flwr.data.imports.importer import import_graph, look_at, read_graph
+from dance_flwr.data.imports.importer import look_at, read_graph
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.report import summary_lines
 from dance_flwr.errors import DataError
@@ -122,49 +123,104 @@ def test_what_a_pyg_file_holds_is_read_or_named(tmp_path):
     assert not any("edge" in name for name in report["columns_left_out"]["nodes"])
 
 
+def test_nodes_without_an_id_and_with_the_id_of_another(tmp_path):
+    paths = files(tmp_path, NODES + ",nobody,y\n1,more,\n", "source,target\n1,2\n,1\n2,3\n")
+    with pytest.raises(DataError, match=r"row 4: .* give --nameless drop"):
+        read_graph(paths)
+    with pytest.raises(DataError, match=r"row 4: .* give --duplicates merge or first"):
+        read_graph(paths, nameless="drop")
+    for rule, text in (("first", "one"), ("merge", "one\nmore")):
+        graph = read_graph(paths, nameless="drop", duplicates=rule)
+        assert (graph.texts[0], graph.num_nodes, graph.num_edges) == (text, 3, 2)
+    paths = files(tmp_path, NODES + "1,more,z\n")
+    with pytest.raises(DataError, match="one label in all rows of the id '1', found 'x' and 'z'"):
+        read_graph(paths, duplicates="merge")
+
+
+def test_a_key_that_an_object_has_twice_is_refused(tmp_path):
+    (tmp_path / "g.json").write_text(
+        '{"nodes": [{"id": 1, "text": "a", "text": "b"}], "links": []}'
+    )
+    with pytest.raises(DataError, match="the key 'text' is there twice in an object"):
+        read_graph(tmp_path / "g.json")
+
+
 @pytest.mark.parametrize("name", ["n.jsonl", "n.csv"])
 def test_edges_are_a_column_of_the_records(tmp_path, name):
     rows = {
         "n.jsonl": '{"id": 1, "text": "a", "references": [2, 3]}\n{"id": 2, "text": "b"}\n'
-        '{"id": 3, "text": "c", "references": 1}\n',
-        "n.csv": "id,text,references\n1,a,2;3\n2,b,\n3,c,1\n",
+        '{"id": 3, "text": "c", "references": "1;2"}\n',
+        "n.csv": "id,text,references\n1,a,2;3\n2,b,\n3,c,1;2\n",
     }
     (tmp_path / name).write_text(rows[name])
     for options in ({}, {"edges_from": "references"}):
         graph = read_graph(tmp_path / name, **options)
-        assert graph.indices.tolist() == [1, 2, 0, 0]
+        assert graph.indices.tolist() == [1, 2, 0, 2, 0, 1]
 
 
-def test_a_dry_run_stores_nothing(tmp_path):
-    report = look_at(files(tmp_path), "g")
-    assert "3 of nodes, 1 of edges" in "\n".join(summary_lines(report))
+ids = st.sampled_from(["a", "b", "c", "D", "é", ""])
+cells = st.sampled_from(["", "1", "x y"])
+rows = st.fixed_dictionaries({"id": ids, "text": cells, "year": cells})
+links = st.fixed_dictionaries({"source": ids, "target": ids, "weight": st.just("1"), "at": cells})
 
 
-ids = st.sampled_from("abcdefZ")
+def as_csv(records, names):
+    return "\n".join([",".join(names), *(",".join(r[n] for n in names) for r in records)]) + "\n"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    nodes=st.lists(ids, min_size=1, unique=True),
-    edges=st.lists(st.tuples(ids, ids, st.sampled_from(["", "1"]))),
-    extra=st.lists(st.sampled_from(["year", "note", "split2"]), unique=True),
-)
-def test_every_row_and_column_is_accounted_for(tmp_path_factory, in_process, nodes, edges, extra):
-    folder = tmp_path_factory.mktemp("all")
-    head = ["id", "text", *extra]
-    rows = [",".join([node, "t", *["1"] * len(extra)]) for node in nodes]
-    paths = files(
-        folder,
-        "\n".join([",".join(head), *rows]) + "\n",
-        "\n".join(["source,target,weight,when", *(",".join([*e, "x"]) for e in edges)]) + "\n",
-    )
-    report = import_graph(paths, "g", folder / "root", Options(dangling=str(len(edges))))
-    counts, left_out = report["counts"], report["columns_left_out"]
-    parts = ("arcs", "duplicates", "loop_rows", "dangling")
-    assert counts["nodes"] == len(nodes)
-    assert sum(counts.get(part, 0) for part in parts) == counts["edge_rows"] == len(edges)
-    used = {name for names in report["columns"].values() for name in names}
-    assert {*head, "source", "target", "weight", "when"} == used | {*left_out["nodes"]} | {
-        *left_out["edges"]
-    }
-    assert report["edges_left_out"].get("weight", 0) == sum(e[2] == "1" for e in edges)
+def as_lines(records, names):
+    return "".join(json.dumps({n: r[n] for n in names}) + "\n" for r in records)
+
+
+def as_graphml(nodes, edges):
+    def data(record, names):
+        return "".join(f'<data key="{n}">{record[n]}</data>' for n in names)
+
+    keys = "".join(f'<key id="{n}" for="all" attr.name="{n}"/>' for n in ("text", "year", "at"))
+    body = [f'<node id="{n["id"]}">{data(n, ["text", "year"])}</node>' for n in nodes]
+    body += [
+        f'<edge source="{e["source"]}" target="{e["target"]}">{data(e, ["at"])}</edge>'
+        for e in edges
+    ]
+    return f"<graphml>{keys}<graph>{''.join(body)}</graph></graphml>"
+
+
+def stored(folder, kind, nodes, edges):
+    """The paths of a graph in files of a kind."""
+    names = ["id", "text", "year"], ["source", "target", "weight", "at"]
+    contents = {}
+    if kind == "graphml":
+        contents["g.graphml"] = as_graphml(nodes, edges)
+    elif kind == "json":
+        contents["g.json"] = json.dumps({"nodes": nodes, "links": edges, "multigraph": True})
+    else:
+        write = as_csv if kind == "csv" else as_lines
+        contents[f"nodes.{kind}"] = write(nodes, names[0])
+        contents[f"edges.{kind}"] = write(edges, names[1])
+    for name, content in contents.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    return [folder / name for name in contents]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "graphml", "json"])
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(nodes=st.lists(rows, min_size=1), edges=st.lists(links, min_size=1))
+def test_every_row_and_column_is_accounted_for(tmp_path_factory, in_process, kind, nodes, edges):
+    assume(any(node["id"] for node in nodes))
+    paths = stored(tmp_path_factory.mktemp("all"), kind, nodes, edges)
+    options = Options(dangling=str(len(edges)), nameless="drop", duplicates="merge")
+    report = look_at(paths, "g", options)
+    counts, accounts = report["counts"], report["accounts"]
+    assert set(accounts) == {path.name for path in paths} == set(report["files"])
+    given_rows = {"nodes": len(nodes), "edges": len(edges)}
+    for what, number in given_rows.items():
+        read = sum(of_file[what]["rows"] for of_file in accounts.values() if what in of_file)
+        assert read == number
+        assert counts[what] + sum(report["rows_left_out"][what].values()) == number
+    left_out = {name for names in report["columns_left_out"].values() for name in names}
+    for of_file in accounts.values():
+        unused = {n for of in of_file.values() for n, role in of["columns"].items() if not role}
+        used = {n for of in of_file.values() for n, role in of["columns"].items() if role}
+        assert unused <= left_out | used
+    assert counts["nodes"] == len({node["id"] for node in nodes} - {""})
+    assert "\n".join(summary_lines(report)).count("rows ") >= len(paths)

@@ -111,7 +111,7 @@ def test_dangling_edges_are_counted_named_and_dropped_on_request(tmp_path):
     assert "--dangling 4" in refusal(tmp_path, NODES, edges, dangling="drop")
     report = import_graph([tmp_path], "g", tmp_path / "root", Options(dangling="4"))
     assert (report["counts"]["dangling"], report["counts"]["edges"]) == (4, 1)
-    assert "4 dropped, as they name an unknown node" in "\n".join(summary_lines(report))
+    assert "4 that name an unknown node" in "\n".join(summary_lines(report))
 
 
 def test_all_missing_columns_are_named_at_once_with_those_that_may_be_meant(tmp_path):
