@@ -144,7 +144,7 @@ def _sum(packs: Packs, row: int, names: Sequence[str], ids: Sequence[str]) -> li
     steps, (best, rival) = account(packs, row), (packs.predicted[row], packs.rival[row])
     odds = log_odds(steps, int(best), int(rival))
     classes = f"{names[best]} against {names[rival]}"
-    lines = [f"account     {classes}: {sum(odds):+.2f} in log-odds, the sum of"]
+    lines = [f"account     {classes}: {sum(odds):+.2f}, the sum of"]
     for step, value in zip(steps, odds, strict=True):
         # Steps of exactly 0 contributed nothing.
         if value:

@@ -9,7 +9,6 @@ from typing import Any
 
 from dance_flwr.deploy.site import KEY, Site
 from dance_flwr.errors import UserError, counted
-from dance_flwr.escaping import one_line
 from dance_flwr.federation.client.sent import FILE
 from dance_flwr.federation.declarations import disclosure, entries
 from dance_flwr.federation.secagg.signatures import (
@@ -53,19 +52,16 @@ class Statement:
         """Return what left in plain words: how much, what, and what did not."""
         told = {each for line in self.lines for each in _told(line)}
         briefs = [entry.told.brief for _, _, _, entry in entries() if entry.told in told]
-        errors = sum(bool(line["error"]) for line in self.lines)
         total = size(sum(line["bytes"] for line in self.lines))
         rounds = {line["round"] for line in self.lines if line["round"]}
         first, last = self.lines[0]["at"], self.lines[-1]["at"]
-        found = [
+        return [
             f"{self.site} sent {counted(len(self.lines), 'message')} ({total}) in run {self.run}, "
             f"{counted(len(rounds), 'round')}, from {first} to {last}.",
             f"They held: {', '.join(dict.fromkeys(filter(None, briefs)))}.",
-            "No text, no id, no edge, no evidence and no label of a node left.",
+            "No text, no id, no edge, no evidence and no label of a node left. "
+            "Refusals are one line each, in the node's log.",
         ]
-        if errors:
-            found.append(f"{counted(errors, 'message')} of these said why it was not answered.")
-        return found
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return a row per message and kind of content, with the columns `HEADINGS`."""
@@ -73,8 +69,6 @@ class Statement:
         for line in self.lines:
             name = f"{line['type']} / {line['stage']}" if line["stage"] else line["type"]
             head = (line["at"], str(line["round"] or ""), name)
-            if line["error"]:
-                rows.append((*head, f"an error: {one_line(line['error'])}", "", "the server", "0"))
             # In the order of the declarations; the size is that of the whole message.
             told = sorted(_told(line))
             for place, each in enumerate(told):

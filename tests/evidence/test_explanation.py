@@ -246,7 +246,7 @@ def test_the_answer_comes_first_then_the_readings(dance):
         "reading     all texts and edges, none marked: class2 (0.610)",
         "reading     the marked text and the neighbours: class0 (0.900)",
         "            the readings disagree",
-        "account     class0 against class2: +0.62 in log-odds, the sum of",
+        "account     class0 against class2: +0.62, the sum of",
         "             +0.25  class sizes",
         "             +2.00  its own text",
         "             -1.00  texts around it, unmarked",

@@ -1,5 +1,7 @@
-"""A thousand replies that hypothesis altered: each is refused in one line, or can be read."""
+"""A thousand replies that hypothesis altered: none ends a run of five while four answer well."""
 
+import json
+import logging
 import math
 from dataclasses import replace
 
@@ -10,8 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.quick import examples
 
+import server_app
 from dance_flwr import PROTOCOL
-from dance_flwr.federation.flower import TaskIdentity
+from dance_flwr.config.tree import flatten
+from dance_flwr.errors import UserError
 from dance_flwr.federation.server.checks import ReplyChecks, read_upload
 from dance_flwr.federation.server.polling import MessageLog, ask
 from dance_flwr.federation.wire import keys, messages
@@ -126,6 +130,53 @@ def alterations(draw):
     return alter
 
 
+def strict(text):
+    def refuse(word):
+        raise ValueError(f"expected JSON, found {word}")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.fixture(scope="module")
+def federation(run_config, tmp_path_factory):
+    """A function that runs a federation with a liar; returns the result."""
+    flower = logging.getLogger("flwr")
+    before = flower.level
+    flower.setLevel(logging.CRITICAL)
+    place = tmp_path_factory.mktemp("fuzz")
+    options = {"method": "fedavg-full", "clients": CLIENTS, "rounds": 1, "hidden_dim": 4}
+    config = run_config(
+        **options, min_valid_replies=4, out=str(place), node_timeout=0.1, overwrite=True
+    )
+
+    def start(kind, alter):
+        def app(message, context):
+            reply = honest(message, context)
+            lies = context.node_config[keys.PARTITION_ID] == LIAR
+            return alter(reply) if lies and message.metadata.message_type == kind else reply
+
+        grid = InProcessGrid(app, flatten(config), CLIENTS)
+        server_app.run(grid, config, "fuzz", place)
+        return strict((place / "result.json").read_text("utf-8"))
+
+    yield start
+    flower.setLevel(before)
+
+
+@pytest.mark.long
+@settings(max_examples=examples(250), derandomize=True, suppress_health_check=list(HealthCheck))
+@given(kind=st.sampled_from(KINDS), alter=alterations())
+def test_no_altered_reply_ends_a_run_or_falsifies_it(federation, kind, alter):
+    result = federation(kind, alter)
+    (row,) = result["history"]
+    assert row["loss"] is not None and abs(row["loss"]) <= 2**53
+    assert row["val_accuracy"] is None or 0 <= row["val_accuracy"] <= 1
+    for score in (result["test_accuracy"], result["test_macro_f1"]):
+        assert 0 <= score <= 1 if result["test_nodes"] else score is None
+    assert result["test_nodes"] <= CLIENTS * NODES
+    assert len(json.dumps(result)) < 50_000
+
+
 @pytest.fixture(scope="module")
 def asked(run_config):
     """A function that sends one request to a liar; returns its reply as the server keeps it."""
@@ -135,7 +186,6 @@ def asked(run_config):
     checks.learn(
         {1: messages.Schema(("a", "b", "c"), 6, CLIENTS, NODES, "0" * 64, 100, "cpu", "0" * 64)}
     )
-    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
     common = messages.run_config("fuzz", "")
     requests = {
         keys.DESCRIBE: messages.query(keys.DESCRIBE, 1, {keys.PARTITION_DIR: ""}),
@@ -180,3 +230,19 @@ def test_what_the_checks_let_pass_can_be_read(asked, kind, alter):
             macro_f1(counts.true_positives, counts.predicted, counts.actual),
         )
         assert all(0 <= score <= 1 if counts.total else score is None for score in scores)
+
+
+@settings(max_examples=examples(30), derandomize=True, suppress_health_check=list(HealthCheck))
+@given(alter=alterations())
+def test_an_altered_greeting_is_one_line_or_nothing(federation, alter):
+    try:
+        federation(keys.HELLO, alter)
+    except UserError as error:  # no run starts without all of its clients
+        assert len(str(error)) < 2000
+
+
+def test_the_honest_answers_are_read(federation):
+    result = federation(keys.TRAIN, lambda reply: reply)
+    assert result["test_nodes"] == 6 * CLIENTS and not result["history"][0]["absent"]
+    assert result["nodes_per_client"] == [NODES] * CLIENTS
+    assert math.isfinite(result["history"][0]["loss"])

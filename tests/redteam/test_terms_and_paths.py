@@ -291,6 +291,10 @@ def test_a_term_that_is_mistyped_stops_the_node_too(client, key, value, problem,
     assert problem in caplog.text
 
 
+def test_half_a_client_more_is_a_whole_one():
+    assert terms_of({keys.MIN_CLIENTS: 3.5}).min_clients == 4
+
+
 def test_a_run_is_named_before_anything_is_written_of_it(run, tmp_path):
     """The account of a client holds the names of runs: one of a megabyte would stay in it."""
     asked = first_training(
@@ -315,3 +319,8 @@ def test_a_node_without_a_folder_follows_no_link_out_of_the_partition(asked, tmp
     records = dict(message.content) | {keys.CONFIG: ConfigRecord(config)}
     lie = Message(RecordDict(records), message.metadata.dst_node_id, keys.TRAIN)
     assert "remove the link" in reason(client_app.app(lie, deepcopy(context)))
+
+
+def test_the_name_is_checked_where_a_path_is_made(tmp_path):
+    with pytest.raises(UserError, match="expected a name"):
+        run_folder(tmp_path, "../x")

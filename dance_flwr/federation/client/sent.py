@@ -1,4 +1,7 @@
-"""A node's own record of what it sent: one line per reply, kept beside the data."""
+"""A node's own record of what it sent: one line per answer, kept beside the data.
+
+A refusal writes nothing: it is one line, in the node's log too.
+"""
 
 import json
 import logging
@@ -30,7 +33,7 @@ def keep_sent(
     stage = message.content.config_records.get(SECAGG_CONFIGS) if message.has_content() else None
     named = str(stage[SecAggKey.STAGE]) if stage else ""
     reply = call_next(message, context)
-    if data := context.node_config.get(keys.DATA_PATH):
+    if (data := context.node_config.get(keys.DATA_PATH)) and not reply.has_error():
         line = {
             "at": f"{datetime.now(UTC):%FT%TZ}",
             "id": message.metadata.run_id,
@@ -41,7 +44,6 @@ def keep_sent(
             "way": keys.UP,
             "dp": context.run_config.get("privacy.dp", "none"),
             "bytes": bytes_of(reply),
-            "error": reply.error.reason if reply.has_error() else "",
             "keys": messages.keys_in(reply),
         }
         try:
