@@ -170,7 +170,6 @@ def test_a_run_ends_once_at_a_node_whatever_its_terms(client):
     for _ in range(2):
         assert not client(temperature=TEMPERATURES[3], **told).has_error()
     assert "expected one of its temperatures" in reason(client(temperature=TEMPERATURES[4], **told))
-    assert not client(run="another", model=next(other), **final).has_error()
 
 
 def test_a_damaged_count_of_trainings_is_no_new_one(client):

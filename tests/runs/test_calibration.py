@@ -33,6 +33,7 @@ def fitted(run):
     """A run of personal models whose few validation nodes may fit a temperature."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calibration, "MIN_NODES", 1)
+        patch.setattr(calibration, "_LEAST_GAIN", 0)
         finished = run(method="dance", personal="mix", seed=2)
     assert finished.result["calibration"]["temperature"] != 1
     return finished
@@ -121,6 +122,7 @@ def sums(finished):
 def test_masks_change_nothing(run, fitted):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calibration, "MIN_NODES", 1)
+        patch.setattr(calibration, "_LEAST_GAIN", 0)
         masked = run(method="dance", personal="mix", seed=2, privacy_secure_aggregation=True)
     assert masked.result["calibration"] == fitted.result["calibration"]
     assert masked.replies(keys.EVALUATE) == []
