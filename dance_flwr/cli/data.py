@@ -1,6 +1,6 @@
 """`dance-flwr data`: fetch and import graphs, and show what graphs and partitions hold."""
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,7 +88,7 @@ def fetch(
 def import_(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="FOLDER|FILE...", help="a graph, or a node table and an edge table"),
+        typer.Argument(metavar="FOLDER|FILE...", help="a graph, or tables of nodes and edges"),
     ],
     name: Annotated[
         str, typer.Option("--name", help="name to store the graph under; by default of the file")
@@ -118,21 +118,37 @@ def import_(
 ) -> None:
     """Store a graph of your own under a name, and print what was read and what was left out.
 
-    Reads tables (CSV, JSON lines, Parquet, Arrow) or a folder of them, GraphML, GEXF, JSON, a PyG
-    .pt file, and a saved data set.
+    Reads tables (CSV, JSON, Parquet, Arrow, Excel, SQLite) or a folder of them, GraphML, GEXF, GML,
+    JSON, RDF, a PyG .pt file, a saved data set, and a folder of Markdown notes.
     """
-    given = dict(locals())  # every option under its name
     from dance_flwr.config.plugins import DATASETS
     from dance_flwr.data.imports.importer import import_graph, look_at
     from dance_flwr.data.imports.options import UNLABELLED_VALUES, Options
     from dance_flwr.data.imports.report import summary_lines
 
     root = root_of(data_root)
-    name = name or paths[0].resolve().name.split(".")[0]  # resolved, as `.` has no name
-    given |= {"id": id_, "header": not no_header}
-    given["missing"] = tuple(filter(None, missing.split(",")))
-    given["unlabelled"] = UNLABELLED_VALUES if unlabelled is None else tuple(unlabelled.split(","))
-    options = Options(**{entry.name: given[entry.name] for entry in fields(Options)})
+    # Resolved, as `.` has no name; without `.graphml` or `.csv.gz`.
+    name = name or paths[0].resolve().name.split(".")[0]
+    options = Options(
+        text=text,
+        label=label,
+        id=id_,
+        source=source,
+        target=target,
+        edges_from=edges_from,
+        edge_weight=edge_weight,
+        edge_text=edge_text,
+        dangling=dangling,
+        nameless=nameless,
+        duplicates=duplicates,
+        unlabelled=UNLABELLED_VALUES if unlabelled is None else tuple(unlabelled.split(",")),
+        missing=tuple(filter(None, missing.split(","))),
+        encoding=encoding,
+        delimiter=delimiter,
+        quoting=quoting,
+        header=not no_header,
+        split_index=split_index,
+    )
     if dry_run:
         report = look_at(paths, name, options)
     else:
@@ -195,6 +211,7 @@ def show(
 
 
 def _manifest_of(name: str) -> Path | None:
+    """Return the manifest of the partition that a user names; None for a graph."""
     path = shipped(Path(name))
     if (path / MANIFEST).is_file():
         return path / MANIFEST
@@ -216,7 +233,12 @@ def _show_partition(manifest: Path, as_json: bool) -> None:
 
 
 def _check(name: str, root: Path) -> None:
-    """Compare a stored graph with its report and its recorded files."""
+    """Compare a stored graph with its report and its recorded files.
+
+    Raises
+    ------
+    DataError : the graph is not as it was stored
+    """
     from dance_flwr.data.graphs.catalogue import CATALOGUE, imported_graphs
     from dance_flwr.data.imports.describe import faults
     from dance_flwr.data.imports.importer import read_report

@@ -211,7 +211,7 @@ def test_the_user_sets_the_bounds_of_every_network(small, monkeypatch, bounds, w
             continue  # it has one
         with pytest.raises(UserError) as caught:
             file = read_network(path)
-            for table in (file.nodes, file.edges):
+            for (table,) in (file.nodes, file.edges):
                 values(table, without_lists(table))
         assert all(word in str(caught.value) for word in words), str(caught.value)
 
@@ -254,7 +254,7 @@ def test_a_damaged_network_is_a_graph_or_one_line(tmp_path_factory, small, kind,
     file.write_bytes(changed(file.read_bytes(), how))
     try:
         read = read_network(path)
-        for table in (read.nodes, read.edges):
+        for (table,) in (read.nodes, read.edges):
             for name in without_lists(table):
                 values(table, [name])
     except UserError as error:
@@ -272,7 +272,7 @@ def test_no_flipped_bit_of_a_parquet_file_ends_the_process(small, tmp_path):
             for place, byte in enumerate(content):
                 os.pwrite(file.fileno(), bytes([byte ^ 1 << place % 8]), place)
                 with suppress(UserError):
-                    nodes = read_network(folder).nodes
+                    (nodes,) = read_network(folder).nodes
                     values(nodes, without_lists(nodes))
                 os.pwrite(file.fileno(), bytes([byte]), place)
         os._exit(0)

@@ -29,7 +29,7 @@ from dance_flwr.data.graphs.edges import (
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, UNLABELLED, TextGraph, csr_from_pairs
 from dance_flwr.data.graphs.tables import join, parquet_table
 from dance_flwr.disk import atomic_path, create_folder
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, counted
 from dance_flwr.fingerprint import file_sha256
 
 _TEXT, _WEIGHT = "text", "weight"  # optional columns of edges
@@ -240,17 +240,22 @@ def check_ids(ids: Any, where: str) -> Any:
     empty = pc.index(ids, "").as_py()
     if empty >= 0:
         raise DataError(
-            f"{where} row {empty + 1}: expected a node id, found an empty one; give --nameless drop"
+            f"{where} row {empty + 1}: expected a node id, found an empty one; fill it in, or give "
+            "--nameless drop"
         )
     # With Arrow's hash table no Python string is made unless an id repeats.
     first = pc.index_in(ids, value_set=pc.unique(ids)).to_numpy()
     if first.max() + 1 < len(ids):
         row = int(np.setdiff1d(np.arange(len(ids)), np.unique(first, return_index=True)[1])[0])
         raise DataError(
-            f"{where} row {row + 1}: expected unique ids, found {ids[row].as_py()!r} again; "
-            "remove one, or give --duplicates merge or first"
+            f"{where} row {row + 1}: expected unique ids, found {ids[row].as_py()!r} again"
+            f"{_more(len(ids) - first.max() - 2)}; remove one, or give --duplicates merge or first"
         )
     return ids
+
+
+def _more(rows: int) -> str:
+    return f", and {counted(rows, 'more row')} of ids that are there before" if rows else ""
 
 
 def _warn_of_empty(texts: list[str], where: str) -> None:
@@ -279,6 +284,7 @@ def declared_classes(metadata: Mapping[bytes, bytes], where: str) -> tuple[str, 
 
 
 def _labels(labels: Any, declared: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Return the sorted class names and each node's index, `UNLABELLED` for an empty label."""
     # Sorted: the numbers of classes follow from the names, not from the order of the rows.
     names = tuple(sorted({*declared, *pc.unique(labels).to_pylist()} - {""}))
     codes = pc.index_in(labels, value_set=pa.array(names, pa.large_string()))

@@ -1,7 +1,8 @@
 """`TextGraph`: an undirected text-attributed graph G = (V, A, S), checked on construction."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -123,7 +124,7 @@ class TextGraph:
 
         Parameters
         ----------
-        texts : one per node, in the order of the nodes; an empty text is allowed
+        texts : one per node, in the order of the nodes; an empty text, None or NaN is none
         class_names : name of class 0, 1, ... of `y`; None = their numbers
         ids : unique ids of the nodes, strings or integers; None = "0", "1", ...
         mask_column : which column of two-dimensional masks is the split
@@ -144,6 +145,7 @@ class TextGraph:
                 f"class_names: expected {arrays.labels.max() + 1} different names or more, one per "
                 f"class of data.y, found {list(names)}"
             )
+        texts = ["" if text is None or text != text else text for text in texts]
         check_texts(texts)
         node_ids = checked_names(
             range(arrays.num_nodes) if ids is None else ids, "ids", numbers=True
@@ -155,7 +157,7 @@ class TextGraph:
         return cls(
             name=name,
             ids=np.array(node_ids, dtype=np.str_),
-            texts=list(texts),
+            texts=texts,
             labels=renumbered(arrays.labels, names, ascending),
             class_names=ascending,
             indptr=indptr,
@@ -164,6 +166,48 @@ class TextGraph:
             weights=csr_weights((indptr, indices), *ends, arrays.weights),
             edge_texts=arrays.edge_texts,
         )
+
+    @classmethod
+    def from_pandas(
+        cls, nodes: Any, edges: Any, *, name: str = "graph", **options: Any
+    ) -> "TextGraph":
+        """Return the graph of a data frame of nodes and one of edges, by the rules of `read_graph`.
+
+        Without a column of ids, the index names the nodes.
+
+        Parameters
+        ----------
+        options : as in `read_graph`: `text="title,abstract"`, `label="none"`, `id="key"`, ...
+        """
+        return _reader().graph_of_frames(nodes, edges, name, options)  # type: ignore[no-any-return]
+
+    @classmethod
+    def from_records(
+        cls,
+        nodes: Iterable[Mapping[str, Any]],
+        edges: Iterable[Mapping[str, Any]] | None = None,
+        *,
+        name: str = "graph",
+        **options: Any,
+    ) -> "TextGraph":
+        """Return the graph of records of nodes and of edges, by the rules of `read_graph`.
+
+        Parameters
+        ----------
+        edges : None if a column of the nodes names their neighbours
+        options : as in `read_graph`
+        """
+        return _reader().graph_of_records(nodes, edges, name, options)  # type: ignore[no-any-return]
+
+    @classmethod
+    def from_networkx(cls, graph: Any, *, name: str = "graph", **options: Any) -> "TextGraph":
+        """Return a graph of NetworkX whose nodes have attributes, by the rules of `read_graph`.
+
+        Parameters
+        ----------
+        options : as in `read_graph`
+        """
+        return _reader().graph_of_network(graph, name, options)  # type: ignore[no-any-return]
 
     def to_pyg(self, *, class_names: Sequence[str] | None = None) -> "Data":
         """Return the graph as a torch-geometric `Data`, without features.
@@ -278,6 +322,11 @@ def edge_homophily(graph: TextGraph) -> float:
     source = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
     same = graph.labels[source] == graph.labels[graph.indices]
     return float(same.mean()) if len(same) else 0.0
+
+
+def _reader() -> Any:
+    """Return the module that applies the rules of import, loaded by name as plugins are."""
+    return import_module("dance_flwr.data.imports.in_memory")
 
 
 def check_texts(texts: Sequence[str]) -> None:

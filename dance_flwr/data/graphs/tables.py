@@ -27,7 +27,9 @@ class Table:
     record_batches : takes names of columns and yields Arrow record batches of them
     rows : what a row is, "nodes" or "edges", each with its own bound
     metadata : of the schema, if the format has one
-    facts : what was recognised, such as the encoding; reading may add to it
+    facts : what was recognised, such as the encoding
+    roles : role -> column that the format itself declares for it, several for the text; "" = the
+        format has none
 
     Raises
     ------
@@ -39,7 +41,8 @@ class Table:
     record_batches: Callable[[list[str]], Iterator[Any]]
     rows: str = "nodes"
     metadata: Mapping[bytes, bytes] = field(default_factory=dict)
-    facts: dict[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+    roles: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check(self.where, columns=len(self.names))
@@ -62,9 +65,9 @@ class Table:
                 batch = next(batches, None)
             if batch is None:
                 return
+            texts = {n: as_strings(batch.column(n), n, self.where, rows) for n in columns}
             rows += len(batch)
             check(self.where, **{self.rows: rows})
-            texts = {n: as_strings(batch.column(n), n, self.where) for n in columns}
             memory += sum(text.nbytes for text in texts.values())
             check(self.where, memory=memory)
             for text in texts.values():
@@ -79,9 +82,16 @@ class Table:
         return {name: join([batch[name] for batch in batches]) for name in columns}
 
 
-def parquet_table(file: Path, rows: str = "nodes") -> Table:
-    """Return the table in a Parquet file."""
-    with readable(file), pq.ParquetFile(file) as table:
+def parquet_table(file: Any, rows: str = "nodes", where: str = "") -> Table:
+    """Return the table in a Parquet file.
+
+    Parameters
+    ----------
+    file : path, or a stream
+    where : name of the file, for messages; empty for its path
+    """
+    where = where or str(file)
+    with readable(where), pq.ParquetFile(file) as table:
         schema = table.schema_arrow
 
     def record_batches(columns: list[str]) -> Iterator[Any]:
@@ -90,7 +100,7 @@ def parquet_table(file: Path, rows: str = "nodes") -> Table:
         with pq.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False) as table:
             yield from table.iter_batches(_ROWS[rows], columns=columns, use_threads=False)
 
-    return Table(str(file), list(schema.names), record_batches, rows, dict(schema.metadata or {}))
+    return Table(where, list(schema.names), record_batches, rows, dict(schema.metadata or {}))
 
 
 def join(arrays: list[Any]) -> Any:
@@ -108,8 +118,13 @@ def require(names: Sequence[str], columns: Sequence[str], where: str) -> None:
         )
 
 
-def as_strings(values: Any, column: str, where: str) -> Any:
-    """Return a column as a large_string array; null and NaN become "", 3.0 becomes "3"."""
+def as_strings(values: Any, column: str, where: str, before: int = 0) -> Any:
+    """Return a column as a large_string array; null and NaN become "", 3.0 becomes "3".
+
+    Parameters
+    ----------
+    before : number of rows before these, for messages
+    """
     try:
         values.validate(full=True)  # a file may declare any bytes as a string, and any offsets
     except pa.ArrowException as error:
@@ -117,6 +132,12 @@ def as_strings(values: Any, column: str, where: str) -> Any:
             f"{where}: expected Unicode text in {column!r}, found other bytes; correct the file"
         ) from error
     kind = values.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+        raise DataError(
+            f"{where}: expected one value in {column!r}, found a list in row "
+            f"{before + int(lengths.argmax()) + 1}; name another column, or store one value per row"
+        )
     try:
         if pa.types.is_dictionary(kind):
             values = values.dictionary_decode()

@@ -1,6 +1,6 @@
-"""From the tables of a file to a checked graph: columns are chosen, rules applied, rows counted."""
+"""From the tables of files to a checked graph: columns are chosen, rules applied, rows counted."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -13,17 +13,10 @@ from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.folder import check_ids
 from dance_flwr.data.graphs.tables import Table, join
-from dance_flwr.data.imports.layouts import GraphFile
+from dance_flwr.data.imports.layouts import LAYOUTS, NODE_ROLES, GraphFile
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.report import ImportReport, count_edges, count_nodes, is_empty
-from dance_flwr.data.imports.roles import (
-    Header,
-    Roles,
-    edge_roles,
-    node_roles,
-    plain_name,
-    refuse_lacking,
-)
+from dance_flwr.data.imports.roles import Roles, edge_roles, node_roles, plain_name, refuse_lacking
 from dance_flwr.errors import DataError
 
 COLUMNS = ("id", "text", "label", "split")
@@ -48,42 +41,53 @@ def assemble(source: GraphFile, options: Options, out: Path) -> ImportReport:
     text, no label or no split. Those of the edges are `source` and `target`, row numbers in int64,
     and `weight` (float32) and `text` where the options ask for them.
     """
-    nodes, edges = source.nodes, source.edges
     # Before any row is read.
-    headers = Header(nodes.names, nodes.where), Header(edges.names, edges.where)
-    of_nodes = node_roles(headers[0], source.roles, options)
-    of_edges = edge_roles(headers[1], source.roles, options)
-    refuse_lacking(*headers)
+    of_nodes, lacks = node_roles(source.nodes, options)
+    of_edges, more = edge_roles(source.edges, options)
+    refuse_lacking([*lacks, *more])
     report = ImportReport(facts=dict(source.facts), directed=source.directed)
     _report_columns(report, source, of_nodes, of_edges, options)
-    columns = (*COLUMNS, "site") if "site" in of_nodes else COLUMNS
-    ids = _write_nodes(source, of_nodes, columns, options, report, out / NODES_FILE)
-    table = _edges(edges, of_edges, options, report, ids)
+    ids = _write_nodes(source, of_nodes, options, report, out / NODES_FILE)
+    table = _edges(source.edges, of_edges, options, report, ids)
     count_edges(report, table["source"].to_numpy(), table["target"].to_numpy())
-    _write(table, out / EDGES_FILE)
+    with (
+        pa.OSFile(str(out / EDGES_FILE), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema) as writer,
+    ):
+        writer.write_table(table)
     return report
 
 
-def _write(table: Any, file: Path) -> None:
-    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-
-
 def _report_columns(
-    report: ImportReport, source: GraphFile, nodes: Roles, edges: Roles, options: Options
+    report: ImportReport,
+    source: GraphFile,
+    nodes: Sequence[Roles],
+    edges: Sequence[Roles],
+    options: Options,
 ) -> None:
-    """Write into the report which columns are used, and which are not."""
+    """Write into the report which columns of every table are used, and which are not."""
     asked = {"relation": options.edge_text, "description": options.edge_text}
     asked["weight"] = options.edge_weight
-    edges = {role: names for role, names in edges.items() if asked.get(role, "ends")}
-    report.columns = nodes | edges
-    for what, table, roles in (("nodes", source.nodes, nodes), ("edges", source.edges, edges)):
-        role_of = {name: role for role, names in roles.items() for name in names}
-        every = [*table.names, *source.left_out.get(what, ())]
-        columns = {name: role_of.get(name, "") for name in every}
-        report.account(table.where, what)["columns"] = columns
-        report.columns_left_out[what] = [name for name, role in columns.items() if not role]
-    if nodes["text"] == ["Label"] and not options.text:
+    edges = [{r: c for r, c in of.items() if asked.get(r, "ends")} for of in edges]
+    every = *zip(source.nodes, nodes, strict=True), *zip(source.edges, edges, strict=True)
+    used = {(t.where, name) for t, roles in every for names in roles.values() for name in names}
+    for table, roles in every:
+        role_of = {str(table.roles.get("neighbours")): "edges"}
+        for role, names in roles.items():
+            role_of |= dict.fromkeys(names, role)
+            known = report.columns.setdefault(role, [])
+            known += [name for name in names if name not in known]
+        columns = {name: role_of.get(name, "") for name in table.names}
+        report.account(table.where, table.rows)["columns"] |= columns
+        # What rows of the other kind in the same table use is not left out.
+        rest = [n for n, role in columns.items() if not role and (table.where, n) not in used]
+        left_out = report.columns_left_out.setdefault(table.rows, [])
+        left_out += [name for name in rest if name not in left_out]
+    for rows in ("nodes", "edges"):
+        report.columns_left_out.setdefault(rows, []).extend(source.left_out.get(rows, ()))
+    others = {k: v for k, v in source.left_out.items() if k not in ("nodes", "edges") and v}
+    report.columns_left_out |= {what: list(names) for what, names in others.items()}
+    if report.columns["text"] == ["Label"] and not options.text:
         report.warnings.append(
             f"{source.kind}: no column of texts; the names in 'Label' are the texts (--text names "
             "another column)"
@@ -91,44 +95,52 @@ def _report_columns(
 
 
 def _write_nodes(
-    source: GraphFile,
-    roles: Roles,
-    columns: Sequence[str],
-    options: Options,
-    report: ImportReport,
-    file: Path,
+    source: GraphFile, roles: Sequence[Roles], options: Options, report: ImportReport, file: Path
 ) -> "_Ids":
     """Write the table of nodes, without those that the options drop, and return their ids."""
-    schema, where = pa.schema([(name, pa.large_string()) for name in columns]), source.nodes.where
-    kept, rows = [np.empty(0, bool)], 0  # for every row that is read, whether it stays
+    columns = (*COLUMNS, "site") if any("site" in of for of in roles) else COLUMNS
+    schema = pa.schema([(name, pa.large_string()) for name in columns])
+    where = ", ".join(table.where for table in source.nodes)
+    kept = []  # for every row that is read, whether it has an id
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for row in _rows(source.nodes, roles, options):
-            batch = pa.record_batch({name: row[name] for name in columns}, schema)
-            rows += len(batch)
-            if options.nameless == "drop":
-                named = pc.invert(is_empty(batch["id"]))
-                kept.append(named.to_numpy(zero_copy_only=False))
-                batch = batch.filter(named)
-            writer.write_batch(batch)
-    report.account(where, "nodes")["rows"] += rows
+        for table, of in zip(source.nodes, roles, strict=True):
+            rows = 0
+            for row in _rows(table, of, options):
+                batch = pa.record_batch({name: row[name] for name in columns}, schema)
+                rows += len(batch)
+                if options.nameless == "drop":
+                    named = pc.invert(is_empty(batch["id"]))
+                    kept.append(named.to_numpy(zero_copy_only=False))
+                    batch = batch.filter(named)
+                writer.write_batch(batch)
+            report.account(table.where, "nodes")["rows"] += rows
     # Of another column than the file's own, its classes say nothing.
-    if roles.get("label", [""]) == [source.roles.get("label", "label")]:
-        report.classes = sorted(source.classes)
+    own = [str(table.roles.get("label", "label")) for table in source.nodes]
+    if [of.get("label", [""])[0] for of in roles] == own:
+        report.classes = sorted(set(source.classes))
     with pa.memory_map(str(file)) as mapped:
         nodes = pa.ipc.open_file(mapped).read_all()
+        report.counts["nameless_nodes"] = sum(int((~part).sum()) for part in kept)
         ids = nodes["id"].combine_chunks()
-        places = np.flatnonzero(np.concatenate(kept)) if len(kept) > 1 else np.arange(rows)
+        places = np.flatnonzero(np.concatenate(kept)) if kept else np.arange(len(ids))
         rows_of = np.arange(len(ids))
         if options.duplicates != "refuse" and len(ids):
             nodes, rows_of = _without_duplicates(nodes, options.duplicates, where)
-            _write(nodes, draft := file.with_name("merged.arrow"))
-            draft.replace(file)
-        report.counts["nameless_nodes"] = rows - len(ids)
+            if len(nodes) < len(ids):
+                draft = file.with_name("merged.arrow")
+                with (
+                    pa.OSFile(str(draft), "wb") as sink,
+                    pa.ipc.new_file(sink, schema) as writer,
+                ):
+                    writer.write_table(nodes)
+                draft.replace(file)
         report.counts["duplicate_nodes"] = len(ids) - len(nodes)
         ids = check_ids(nodes["id"].combine_chunks(), where)
         count_nodes(report, nodes, where)
     if source.by_place:
-        return _Ids(pc.cast(pa.array(places), pa.large_string()), where, report, rows_of)
+        total = sum(len(part) for part in kept) if kept else len(rows_of)
+        names = pc.cast(pa.array(np.arange(total)), pa.large_string())
+        return _Ids(names.take(pa.array(places)), where, report, rows_of)
     return _Ids(ids, where, report)
 
 
@@ -174,16 +186,20 @@ def _rows(nodes: Table, roles: Roles, options: Options) -> Iterator[dict[str, An
         list(dict.fromkeys(name for role in roles.values() for name in role))
     ):
         empty = pa.repeat(pa.scalar("", pa.large_string()), len(batch[roles["id"][0]]))
-        row = {
-            role: batch[roles[role][0]] if role in roles else empty
-            for role in ("id", "label", "split", "site")
-        }
-        texts = [_without(_texts(batch[name], name), options.missing) for name in roles["text"]]
-        row["text"] = pc.binary_join_element_wise(*texts, pa.scalar("\n", pa.large_string()))
+        row = {role: batch[roles[role][0]] if role in roles else empty for role in NODE_ROLES}
+        texts = [
+            _without(_texts(batch[name], name), options.missing) for name in roles.get("text", ())
+        ]
+        if len(texts) > 1 and not options.text:  # of several that are declared, those with words
+            texts = [pc.if_else(is_empty(text), None, text) for text in texts]
+        glue = pa.scalar("\n", pa.large_string())
+        if texts:
+            row["text"] = pc.binary_join_element_wise(*texts, glue, null_handling="skip")
         row["label"] = _without(row["label"], (*options.unlabelled, *options.missing))
         column = roles.get("label", [""])[0]
-        if "[]" in column or ":LABEL" in column or column == "~label":
-            _check_single(row["label"], column, nodes.where)
+        mark = next((m for name, m in LAYOUTS["label-marks"].items() if column.endswith(name)), "")
+        if mark:
+            row["label"] = _single(row["label"], mark, column, nodes.where)
         yield row
 
 
@@ -201,14 +217,16 @@ def _without(values: Any, missing: Sequence[str]) -> Any:
     return pc.if_else(is_missing, pa.scalar("", values.type), values)
 
 
-def _check_single(labels: Any, column: str, where: str) -> None:
-    """Check labels of Neo4j and Neptune, which separate several by semicolons."""
-    several = pc.index(pc.match_substring(labels, ";"), True).as_py()
+def _single(labels: Any, mark: str, column: str, where: str) -> Any:
+    """Return labels of a tool that separates several by a mark, of which each must be one."""
+    labels = pc.utf8_trim(labels, mark)
+    several = pc.index(pc.match_substring(labels, mark), True).as_py()
     if several >= 0:
         raise DataError(
             f"{where}: expected one label per node in {column!r}, found "
             f"{labels[several].as_py()!r}; keep one, or name another column with --label"
         )
+    return labels
 
 
 def _texts(values: Any, column: str) -> Any:
@@ -270,52 +288,65 @@ def _places(values: Any, among: Any) -> NDArray[np.int64]:
     return places.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
 
 
-def _edges(table: Table, roles: Roles, options: Options, report: ImportReport, ids: _Ids) -> Any:
-    """Read a table of edges, and count what of it is left out."""
-    names = {role: columns[0] for role, columns in roles.items()}
+def _edges(
+    tables: Sequence[Table],
+    roles: Sequence[Roles],
+    options: Options,
+    report: ImportReport,
+    ids: _Ids,
+) -> Any:
+    """Read the tables of edges, and count what of them is left out."""
+    names = {role for of in roles for role in of}
     used = {"weight"} if options.edge_weight else set()
     used |= {"relation", "description"} if options.edge_text else set()
-    report.edges_left_out = {role: 0 for role in names if role not in {*used, "source", "target"}}
+    report.edges_left_out = {
+        role: 0
+        for role in ("relation", "description", "weight")
+        if role in names and role not in used
+    }
     kept: dict[str, list[Any]] = {"source": [], "target": []}
     kept |= {"text": []} if options.edge_text else {}
     kept |= {"weight": []} if "weight" in used else {}
-    read = dangling = nameless = 0
+    nameless = dangling = read = 0
     examples: list[str] = []
-    kind = np.int32 if ids.size < 1 << 31 else np.int64  # until all are there
-    for batch in _chunks(table.batches(list(dict.fromkeys(names.values())))):
-        values = {role: batch[name] for role, name in names.items()}
-        for role in report.edges_left_out:
-            number = pc.sum(pc.invert(is_empty(values[role]))).as_py() or 0
-            report.edges_left_out[role] += number
-        ends = {end: ids.rows(values[end], end) for end in ("source", "target")}
-        keep = (ends["source"] >= 0) & (ends["target"] >= 0)
-        unknown = ~keep
-        if options.nameless == "drop" and unknown.any():
-            empty = [is_empty(values[end]).to_numpy(zero_copy_only=False) for end in ends]
-            unknown &= ~(empty[0] | empty[1])
-        for row in np.flatnonzero(unknown)[: _EXAMPLES - len(examples)].tolist():
-            end = "source" if ends["source"][row] < 0 else "target"
-            examples.append(f"row {read + row + 1} {end} {values[end][row].as_py()!r}")
-        for end, rows in ends.items():
-            kept[end].append(rows[keep].astype(kind))
-        if "weight" in used:
-            kept["weight"].append(
-                _weights(values["weight"], names["weight"], table.where, read)[keep]
-            )
-        if options.edge_text:
-            kept["text"].append(_edge_texts(values, len(keep)).filter(pa.array(keep)))
-        read, dangling = read + len(keep), dangling + int(unknown.sum())
-        nameless += int((~keep).sum() - unknown.sum())
-    report.account(table.where, "edges")["rows"] += read
-    report.counts |= {"edge_rows": read, "nameless_edges": nameless, "dangling": dangling}
-    where = table.where, ids.where
-    _check_dangling(dangling, read - nameless, examples, options.dangling, where)
+    for table, of in zip(tables, roles, strict=True):
+        before = read
+        columns = {role: names[0] for role, names in of.items()}
+        for batch in _chunks(table.batches(list(dict.fromkeys(columns.values())))):
+            values = {role: batch[name] for role, name in columns.items()}
+            for role in report.edges_left_out.keys() & values.keys():
+                number = pc.sum(pc.invert(is_empty(values[role]))).as_py() or 0
+                report.edges_left_out[role] += number
+            ends = {end: ids.rows(values[end], end) for end in ("source", "target")}
+            keep = (ends["source"] >= 0) & (ends["target"] >= 0)
+            unknown = ~keep
+            if options.nameless == "drop" and unknown.any():
+                empty = [is_empty(values[end]).to_numpy(zero_copy_only=False) for end in ends]
+                unknown &= ~(empty[0] | empty[1])
+            for row in np.flatnonzero(unknown)[: _EXAMPLES - len(examples)].tolist():
+                end = "source" if ends["source"][row] < 0 else "target"
+                place = f"row {read - before + row + 1}"
+                examples.append(f"{place} {end} {values[end][row].as_py()!r}")
+            for end, rows in ends.items():
+                kept[end].append(rows[keep].astype(np.int32 if ids.size < 1 << 31 else np.int64))
+            if "weight" in used:
+                kept["weight"].append(_weights(values, columns, table.where, read - before)[keep])
+            if options.edge_text:
+                kept["text"].append(_edge_texts(values, len(keep)).filter(pa.array(keep)))
+            read, dangling = read + len(keep), dangling + int(unknown.sum())
+            nameless += int((~keep).sum() - unknown.sum())
+        report.account(table.where, "edges")["rows"] += read - before
+    report.counts |= {"edge_rows": read, "nameless_edges": nameless}
+    if dangling:
+        where = ", ".join(table.where for table in tables)
+        _check_dangling(dangling, read - nameless, examples, options.dangling, (where, ids.where))
+    report.counts["dangling"] = dangling
     kinds = {"source": np.int64, "target": np.int64, "weight": np.float32}
     joined: dict[str, Any] = {}
     for name in list(kept):
         parts = kept.pop(name)  # not held beside the column
-        none = np.empty(0, kinds.get(name))
-        joined[name] = join(parts) if name == "text" else np.concatenate([none, *parts])
+        nothing = np.empty(0, kinds.get(name))
+        joined[name] = join(parts) if name == "text" else np.concatenate([nothing, *parts])
     return pa.table(joined)
 
 
@@ -354,22 +385,28 @@ def _check_dangling(
     raise DataError(f"{line}correct them, or give --dangling drop")
 
 
-def _weights(values: Any, column: str, where: str, before: int) -> NDArray[np.float32]:
-    """Return the weights of edges, finite and not negative."""
-    weights = np.full(len(values), np.nan, np.float32)
+def _weights(
+    values: Mapping[str, Any], columns: Mapping[str, str], where: str, before: int
+) -> NDArray[np.float32]:
+    """Return the weights of edges, finite and not negative; 1 in a table without weights."""
+    if "weight" not in values:
+        return np.ones(len(values["source"]), np.float32)
+    given = values["weight"]
+    weights = np.full(len(given), np.nan, np.float32)
     try:
-        numbers = pc.cast(pc.utf8_trim_whitespace(values), pa.float32())
+        numbers = pc.cast(pc.utf8_trim_whitespace(given), pa.float32())
         weights[:] = numbers.to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
-        for row, text in enumerate(values.to_pylist()):  # to find the first that is none
+        for row, text in enumerate(given.to_pylist()):  # to find the first that is none
             with suppress(ValueError):
                 weights[row] = float(text)
     wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(wrong):
         row = int(wrong[0])
         raise DataError(
-            f"{where} row {before + row + 1}: expected a number of at least 0 in {column!r}, found "
-            f"{values[row].as_py()!r}; correct it, or leave --edge-weight out"
+            f"{where} row {before + row + 1}: expected a number of at least 0 in "
+            f"{columns['weight']!r}, found {given[row].as_py()!r}; correct it, or leave "
+            "--edge-weight out"
         )
     return weights
 

@@ -19,7 +19,7 @@ from dance_flwr.data.graphs.catalogue import (
 )
 from dance_flwr.data.imports.importer import import_graph, read_report
 from dance_flwr.data.imports.options import Options
-from dance_flwr.data.imports.text_tables import read_object
+from dance_flwr.data.imports.records import read_object
 from dance_flwr.disk import atomic_path, create_folder, private_lock, write_json
 from dance_flwr.errors import DataError, unknown
 from dance_flwr.fingerprint import file_sha256

@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -36,8 +36,10 @@ from dance_flwr.data.graphs.tables import parquet_table
 from dance_flwr.data.imports.assemble import EDGES_FILE, NODES_FILE, assemble
 from dance_flwr.data.imports.json_graphs import read_network_json
 from dance_flwr.data.imports.layouts import GraphFile
+from dance_flwr.data.imports.networks import RDF, read_gml, read_notes, read_rdf
 from dance_flwr.data.imports.options import DEFAULTS, Options
 from dance_flwr.data.imports.published import read_published
+from dance_flwr.data.imports.records import read_object, suffix_of
 from dance_flwr.data.imports.report import left_out
 from dance_flwr.data.imports.sandbox import read_in_child
 from dance_flwr.data.imports.saved import (
@@ -46,8 +48,7 @@ from dance_flwr.data.imports.saved import (
     read_graphrag,
     read_saved_dataset,
 )
-from dance_flwr.data.imports.tables import is_table, read_lone_table, read_tables, table_files
-from dance_flwr.data.imports.text_tables import read_object, suffix_of
+from dance_flwr.data.imports.tables import is_table, pieces_of, read_pieces
 from dance_flwr.data.imports.torch_files import load_data, pyg_data
 from dance_flwr.data.imports.xml_graphs import format_of, read_gexf, read_graphml
 from dance_flwr.disk import atomic_folder, write_text
@@ -156,15 +157,22 @@ def read_graph(paths: Path | str | Iterable[Path | str], **options: Any) -> Text
 def graph_in(files: Sequence[Path], name: str, options: Options) -> TextGraph:
     """Return the graph in these files; under a published graph's name, of its layout."""
     with _read(files, name, options) as (report, nodes, edges):
-        for line in left_out(report["edges_left_out"]):
-            warnings.warn(f"{name}: left out: {line}", stacklevel=3)
-        columns = {n: nodes[n].combine_chunks() for n in nodes.column_names if n != "text"}
-        texts: list[str] = []
-        for chunk in nodes["text"].chunks:
-            # Chunk by chunk, so that the column is never held twice.
-            texts += chunk.to_pylist()
-        hashes = {file: f"sha256:{sha256}" for file, sha256 in report["files"].items()}
-        return graph_of(name, columns, texts, _edge_list(edges), tuple(report["classes"]), hashes)
+        return graph_of_report(report, nodes, edges, name, stacklevel=4)
+
+
+def graph_of_report(
+    report: dict[str, Any], nodes: Any, edges: Any, name: str, stacklevel: int
+) -> TextGraph:
+    """Return the graph in tables as `assemble` writes them, and warn of what is left out."""
+    for line in left_out(report["edges_left_out"]):
+        warnings.warn(f"{name}: left out: {line}", stacklevel=stacklevel)
+    columns = {n: nodes[n].combine_chunks() for n in nodes.column_names if n != "text"}
+    texts: list[str] = []
+    for chunk in nodes["text"].chunks:
+        # Chunk by chunk, so that the column is never held twice.
+        texts += chunk.to_pylist()
+    hashes = {file: f"sha256:{sha256}" for file, sha256 in report["files"].items()}
+    return graph_of(name, columns, texts, _edge_list(edges), tuple(report["classes"]), hashes)
 
 
 def check_name(name: str, reserved: tuple[str, ...] = ()) -> str:
@@ -198,13 +206,8 @@ def prepare(paths: Sequence[Path], name: str, options: Options, out: Path) -> di
 
 def recognise(paths: Sequence[Path], options: Options, name: str = "") -> tuple[GraphFile, Options]:
     """Return the tables in these files, and options that hold for them."""
-    if len(paths) == 2 and all(is_table(path) for path in paths):
-        return read_tables(paths[0], paths[1], options), options
     if len(paths) != 1:
-        raise DataError(
-            "expected one path, or a node table and an edge table, "
-            f"found {len(paths)} paths; see --help"
-        )
+        return _graph_of_tables(paths, options), options
     path = paths[0]
     published = CATALOGUE.get(name)
     if published and all((path / file.name).is_file() for file in published.files):
@@ -213,10 +216,24 @@ def recognise(paths: Sequence[Path], options: Options, name: str = "") -> tuple[
         return _our_folder(path, options)
     if source := read_network(path, options):
         return source, options
-    if path.is_dir():
-        return read_tables(*table_files(path), options), options
-    if is_table(path):
-        return read_lone_table(path, options), options
+    return _graph_of_tables(paths, options), options
+
+
+def _graph_of_tables(paths: Sequence[Path], options: Options) -> GraphFile:
+    """Return the graph in files that are tables, and in folders of them."""
+    found = [pieces_of(path, options) for path in paths if path.is_dir() or _may_be_table(path)]
+    pieces = [piece for of_path, _ in found for piece in of_path]
+    if not pieces:
+        raise DataError(
+            f"{paths[0]}: expected a table of nodes and one of edges, such as nodes.csv and "
+            "edges.csv, found none; add them"
+        )
+    return read_pieces(pieces, options, [name for _, names in found for name in names])
+
+
+def _may_be_table(path: Path) -> bool:
+    if is_table(path) or suffix_of(path) == ".json":
+        return True
     raise DataError(
         f"{path}: expected {_KNOWN}, found a file ending in {path.suffix!r}; convert it"
     )
@@ -227,21 +244,31 @@ def read_network(path: Path, options: Options = DEFAULTS) -> GraphFile | None:
     if path.is_dir():
         if is_saved(path):
             return read_saved_dataset(path, options.id, options.edges_from)
-        files = graphrag_files(path)
-        return read_graphrag(files) if files else None
+        if files := graphrag_files(path):
+            return read_graphrag(files)
+        return None if any(map(_is_part, path.iterdir())) else read_notes(path)
     suffix = suffix_of(path)
     if suffix in _TORCH:
         return pyg_data(load_data(path), (path,), options.split_index)
+    readers: dict[str, Callable[[Path], GraphFile | None]]
     readers = {".graphml": read_graphml, ".gexf": read_gexf}
     readers |= dict.fromkeys((".json", ".cyjs"), read_network_json)
+    readers |= {".gml": read_gml, **dict.fromkeys(RDF, read_rdf)}
     suffix = format_of(path) if suffix == ".xml" else suffix
     return readers[suffix](path) if suffix in readers else None
+
+
+def _is_part(path: Path) -> bool:
+    """Return whether a file is a table, or a folder has some."""
+    if path.is_dir():
+        return not path.name.startswith(".") and any(map(is_table, path.iterdir()))
+    return is_table(path) and suffix_of(path) != ".txt"
 
 
 def needs_torch(paths: Sequence[Path]) -> bool:
     """Return whether a file of torch is among these, or in one of these folders."""
     files = [file for path in paths for file in (path.glob("*") if path.is_dir() else [path])]
-    return any(file.suffix.lower() in (*_TORCH, ".zip") for file in files)
+    return any(suffix_of(file) in (*_TORCH, ".zip") for file in files)
 
 
 def _existing(paths: Sequence[Path]) -> list[Path]:
@@ -259,7 +286,8 @@ def _our_folder(folder: Path, options: Options) -> tuple[GraphFile, Options]:
     has_text, has_weight = "text" in edges.names, "weight" in edges.names
     roles = {"relation": "", "description": "text" if has_text else ""}
     classes = declared_classes({CLASSES_KEY: nodes.metadata[CLASSES_KEY]}, nodes.where)
-    source = GraphFile("dance-flwr folder", files, nodes, edges, roles, classes=classes)
+    edges = replace(edges, roles=roles)
+    source = GraphFile("dance-flwr folder", files, (nodes,), (edges,), classes=classes)
     return source, replace(
         options,
         unlabelled=(),
@@ -277,17 +305,23 @@ def _read(
     try:
         with bar("reading"):
             report = read_in_child(list(files), name, options, folder)
-        with (
-            pa.memory_map(str(folder / NODES_FILE)) as nodes,
-            pa.memory_map(str(folder / EDGES_FILE)) as edges,
-        ):
+        with tables_in(folder) as (nodes, edges):
             shutil.rmtree(folder)  # mapped: nothing is left behind by a process that is killed
             for line in report["warnings"]:
                 warnings.warn(line, stacklevel=5)
-            tables = [pa.ipc.open_file(file).read_all() for file in (nodes, edges)]
-            yield report, *tables
+            yield report, nodes, edges
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def tables_in(folder: Path) -> Iterator[tuple[Any, Any]]:
+    """Yield the tables of nodes and edges that `assemble` wrote into a folder."""
+    with (
+        pa.memory_map(str(folder / NODES_FILE)) as nodes,
+        pa.memory_map(str(folder / EDGES_FILE)) as edges,
+    ):
+        yield pa.ipc.open_file(nodes).read_all(), pa.ipc.open_file(edges).read_all()
 
 
 def _write_nodes(nodes: Any, classes: list[str], file: Path) -> None:

@@ -1,115 +1,183 @@
-"""JSON of graphs: node-link of NetworkX, D3, Cytoscape, JSON Graph Format and Neo4j."""
+"""JSON of graphs, by the layouts of `layouts.toml`, and lists of records in JSON."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from dance_flwr.data.graphs.limits import check
-from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile
-from dance_flwr.data.imports.memory_tables import memory_table, record_table, values_of
-from dance_flwr.data.imports.text_tables import read_json
-from dance_flwr.data.imports.torch_files import unused
+from dance_flwr.data.graphs.tables import Table
+from dance_flwr.data.imports.layouts import CYTOSCAPE, D3, LAYOUTS, GraphFile, declared
+from dance_flwr.data.imports.options import Options
+from dance_flwr.data.imports.records import (
+    Record,
+    column_table,
+    flat,
+    read_json,
+    record_table,
+    unused,
+)
+from dance_flwr.data.imports.text_tables import json_lines
 from dance_flwr.errors import DataError
 
-Record = dict[str, Any]
-_LeftOut = dict[str, list[str]]
-# The kind of a file, its nodes and edges, its word on directions, and what of it is left out.
-_Network = tuple[str, list[Any], list[Any], Any, _LeftOut]
-_D3 = "JSON of D3"
 _IDS = ("id", "name")  # keys of a node by which links name it
+_ROLES = ("id", "source", "target", "weight")
+_SAID = ("directed", "multigraph", "format_version")  # keys that are read, or say nothing
 
 
-def read_network_json(file: Path) -> GraphFile:
-    """Return the graph in a JSON file.
+def read_network_json(file: Path) -> GraphFile | None:
+    """Return the graph in a JSON file; None for records, which are a table.
 
     Links name nodes by id. In files of D3 without ids, or with ends that are no ids, whole numbers
     are places in the list of nodes.
     """
-    content = read_json(file, "JSON of a graph", "export it again")
-    network = _cytoscape(content, file) or _graph_format(content) or _node_link(content, file)
-    kind, *lists, directed, left_out = network
-    for rows, records in zip(("nodes", "edges"), lists, strict=True):
-        check(file, **{rows: len(records)})
-        if any(not isinstance(record, dict) for record in records):
-            raise DataError(
-                f"{file}: expected an object for every one of the {rows}, found other values; "
-                "export it again"
-            )
-    nodes, edges = record_table(file, "nodes", lists[0]), record_table(file, "edges", lists[1])
-    if not edges.names:  # a graph without edges has none that would name the ends
-        edges = memory_table(file, "edges", 0, {"source": (), "target": ()})
-    facts, key, by_place = {}, "id", False
-    if kind == _D3:
-        key, by_place = _ends_are(*lists)
+    content = _elements(_content(file), file)
+    found = next((layout for layout in LAYOUTS["json"] if _fits(layout, content)), None)
+    if found is None:
+        if _record_list(content) is not None:
+            return None
+        raise DataError(
+            f"{file}: expected lists 'nodes' and 'links' (or 'edges'), or 'elements' of Cytoscape, "
+            "found none; export it again, from NetworkX with node_link_data"
+        )
+    kind, of_edges = found["kind"], found["edges"]
+    paths = found["nodes"], next((path for path in of_edges if _has(content, path)), of_edges[0])
+    nodes, edges = (
+        _records(content, path, rows, file)
+        for path, rows in zip(paths, ("nodes", "edges"), strict=True)
+    )
+    facts, by_place, roles = (
+        {},
+        False,
+        {**{name: name for name in _ROLES}, **found.get("roles", {})},
+    )
+    if kind == D3:
+        key, by_place = _ends_are(nodes, edges)
         facts["links"] = "by place" if by_place else f"by {key}"
-    if by_place:
-        key = unused(key, nodes.names)
-        size = len(lists[0])
-        columns = {name: values_of(lists[0], name) for name in nodes.names}
-        nodes = memory_table(file, "nodes", size, {key: range(size), **columns})
-    roles = {"id": key} if key in nodes.names else {}
-    roles |= {name: name for name in ("source", "target", "weight") if name in edges.names}
-    if kind == "JSON of Cytoscape" and "interaction" in edges.names:
-        roles["relation"] = "interaction"
-    says = directed if isinstance(directed, bool) else None
+        if by_place:
+            key = unused(key, {name for record in nodes for name in record})
+            nodes = [{key: place, **record} for place, record in enumerate(nodes)]
+        roles["id"] = key
+    tables = [_table(file, rows, of) for rows, of in (("nodes", nodes), ("edges", edges))]
+    outer = content[paths[0].split(".")[0]]
+    inner = outer if isinstance(outer, dict) else {}
+    said = content.get("directed", inner.get("directed"))
+    used = {path.split(".")[0] for path in paths}
+    left_out = {
+        "nodes": content.get(CYTOSCAPE, {}).get("nodes", []),
+        "edges": content.get(CYTOSCAPE, {}).get("edges", []),
+        "file": [key for key in content if key not in (*used, *_SAID, CYTOSCAPE)],
+    }
+    left_out["edges"] += ["hyperedges"] if inner.get("hyperedges") else []
     return GraphFile(
         kind,
         (file,),
-        nodes,
-        edges,
-        roles,
+        (declared(tables[0], roles),),
+        (declared(tables[1], roles),),
         facts,
-        directed=says,
+        directed=said if isinstance(said, bool) else None,
         by_place=by_place,
         left_out=left_out,
     )
 
 
-def _node_link(content: Any, file: Path) -> _Network:
-    """Return the graph of two lists, such as `nodes` and `links`."""
-    if isinstance(content, list):
+def json_records(file: Path, options: Options, rows: str) -> Table:
+    """Return the table of the records in a JSON file: a list, the only one of an object, or lines.
+
+    Raises
+    ------
+    DataError : there are no records in it
+    """
+    content = _content(file)
+    if content is None:
+        return json_lines(file, options, rows)
+    if (records := _record_list(content)) is None:
         raise DataError(
-            f"{file}: expected JSON of a graph, found a list, which has no edges; save its records "
-            "as nodes.jsonl, one per line, beside a table of edges"
+            f"{file}: expected a list of objects, found {type(content).__name__}; save its "
+            "records, one per line, as .jsonl"
         )
-    content = content if isinstance(content, dict) else {}
-    for names in LAYOUTS["json"]["lists"]:
-        nodes, links = (content.get(name) for name in names)
-        if isinstance(nodes, list) and isinstance(links, list):
-            kind = "node-link JSON of NetworkX" if "multigraph" in content else _D3
-            return kind, nodes, links, content.get("directed"), {}
-    raise DataError(
-        f"{file}: expected lists 'nodes' and 'links' (or 'edges'), or 'elements' of Cytoscape, "
-        "found none; export it again, from NetworkX with node_link_data"
-    )
+    return record_table(file, rows, lambda: map(flat, records))
 
 
-def _graph_format(content: Any) -> _Network | None:
-    """Return the graph in JSON Graph Format, whose nodes are an object by id, else None."""
-    graph = content.get("graph") if isinstance(content, dict) else None
-    nodes = graph.get("nodes") if isinstance(graph, dict) else None
-    if not isinstance(graph, dict) or not isinstance(nodes, dict):
-        return None
-    records = [
-        _flat({"id": key, **node} if isinstance(node, dict) else node)
-        for key, node in nodes.items()
-    ]
-    edges = graph.get("edges") or []
-    edges = [_flat(edge) for edge in (edges if isinstance(edges, list) else [edges])]
-    left_out = {"edges": ["hyperedges"] if graph.get("hyperedges") else []}
-    return "JSON Graph Format", records, edges, graph.get("directed"), left_out
+def _content(file: Path) -> Any:
+    """Return the content of a JSON file; None if it has an object in every line."""
+    try:
+        return read_json(file, "JSON of a graph", "export it again")
+    except DataError as error:
+        if "Extra data: line 2" in str(error):
+            return None
+        raise
 
 
-def _flat(record: Any) -> Any:
-    """Return a record with the entries of its metadata beside the others."""
-    if not isinstance(record, dict):
-        return record  # refused with the others
-    metadata = record.get("metadata")
-    extra = metadata if isinstance(metadata, dict) else {}
-    return {**extra, **{name: value for name, value in record.items() if name != "metadata"}}
+def _record_list(content: Any) -> list[Record] | None:
+    """Return the records that JSON consists of, or the only list of records in it."""
+    if content is None:
+        return []
+    lists = [content] if isinstance(content, list) else []
+    if isinstance(content, dict):
+        lists = [v for k, v in content.items() if isinstance(v, list) and v and k != "nodes"]
+    of_records = [one for one in lists if one and all(isinstance(r, dict) for r in one)]
+    return of_records[0] if len(of_records) == 1 else None
 
 
-def _cytoscape(content: Any, file: Path) -> _Network | None:
-    """Return the graph of `elements`, by group or in one list; None for other JSON."""
+def _fits(layout: Record, content: Any) -> bool:
+    if not isinstance(content, dict) or not _has(content, layout["nodes"]):
+        return False
+    edges = next((path for path in layout["edges"] if _has(content, path)), "")
+    first = next(_entries(content, edges), None) if edges else None
+    beside = {*content, *(flat(first) if isinstance(first, dict) else ())}
+    marks = layout.get("marks")
+    return bool(edges or "without-edges" in layout) and not (marks and beside.isdisjoint(marks))
+
+
+def _has(content: Any, path: str) -> bool:
+    """Return whether there is a list or an object at a path of keys."""
+    key, _, rest = path.partition(".")
+    if isinstance(content, list):
+        return any(_has(one, path) for one in content)
+    if not isinstance(content, dict) or key not in content:
+        return False
+    return _has(content[key], rest) if rest else isinstance(content[key], list | dict)
+
+
+def _entries(content: Any, path: str) -> Iterator[Any]:
+    """Yield the entries at a path of keys; those of objects by id with their `id`."""
+    key, _, rest = path.partition(".")
+    if isinstance(content, list):
+        for one in content:
+            yield from _entries(one, path)
+        return
+    inner = content.get(key) if isinstance(content, dict) else None
+    if rest:
+        yield from _entries(inner, rest)
+    elif isinstance(inner, dict):
+        for name, entry in inner.items():
+            yield {"id": name, **entry} if isinstance(entry, dict) else entry
+    else:
+        yield from inner or []
+
+
+def _records(content: Record, path: str, rows: str, file: Path) -> list[Record]:
+    records = list(_entries(content, path))
+    check(file, **{rows: len(records)})
+    if any(not isinstance(record, dict) for record in records):
+        raise DataError(
+            f"{file}: expected an object for every one of the {rows}, found other values; "
+            "export it again"
+        )
+    return [flat(record) for record in records]
+
+
+def _table(file: Path, rows: str, records: list[Record]) -> Table:
+    if rows == "edges" and not records:  # it has none that would name the ends
+        return column_table(file, rows, 0, {"source": (), "target": ()})
+    return record_table(file, rows, lambda: records)
+
+
+def _elements(content: Any, file: Path) -> Any:
+    """Return JSON of Cytoscape with the data of its elements by group; other JSON as it is.
+
+    What stands beside the data is named under the key `CYTOSCAPE`.
+    """
     elements = content.get("elements") if isinstance(content, dict) else content
     if (
         isinstance(elements, list)
@@ -119,22 +187,21 @@ def _cytoscape(content: Any, file: Path) -> _Network | None:
         groups: Record = {"nodes": [], "edges": []}
         for element in elements:
             groups["edges" if _is_edge(element) else "nodes"].append(element)
-        elements = groups
-    if not isinstance(elements, dict):
-        return None
-    lists = [elements.get(group) or [] for group in ("nodes", "edges")]
-    if not all(isinstance(group, list) for group in lists):
-        raise DataError(
-            f"{file}: expected lists 'nodes' and 'edges' in 'elements', found other values; "
-            "export it again"
-        )
-    directed = content.get("directed") if isinstance(content, dict) else None
-    left_out: _LeftOut = {}
-    for what, group in zip(("nodes", "edges"), lists, strict=True):
+        elements, content = groups, content if isinstance(content, dict) else {}
+    if not isinstance(content, dict) or not isinstance(elements, dict):
+        return content
+    data, beside = {}, {}
+    for rows in ("nodes", "edges"):
+        group = elements.get(rows) or []
+        if not isinstance(group, list):
+            raise DataError(
+                f"{file}: expected lists 'nodes' and 'edges' in 'elements', found other values; "
+                "export it again"
+            )
         keys = {key: None for element in group if isinstance(element, dict) for key in element}
-        left_out[what] = [key for key in keys if key not in ("data", "group")]
-    nodes, edges = ([e.get("data") if isinstance(e, dict) else e for e in group] for group in lists)
-    return "JSON of Cytoscape", nodes, edges, directed, left_out
+        beside[rows] = [key for key in keys if key not in ("data", "group")]
+        data[rows] = [e.get("data") if isinstance(e, dict) else e for e in group]
+    return {**content, "elements": data, CYTOSCAPE: beside}
 
 
 def _is_edge(element: Record) -> bool:

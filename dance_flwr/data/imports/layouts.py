@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,10 @@ from dance_flwr.data.graphs.tables import Table
 
 LAYOUTS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("layouts.toml").read_text("utf-8"))
 USUAL, ENDS = LAYOUTS["usual"], LAYOUTS["usual"]["ends"]
+NODE_ROLES = ("id", "text", "label", "split", "site")
+D3, CYTOSCAPE = "JSON of D3", "JSON of Cytoscape"
+# Role -> column, several for the text; "" = there is none.
+Roles = Mapping[str, str | Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -20,26 +24,37 @@ class GraphFile:
     ----------
     kind : format and dialect, as in "GraphML of yEd"; printed, and stored in `import.json`
     files : every file that is read
-    nodes, edges : the two tables
-    roles : column that the format itself declares for a role: `id`, `text`, `label`, `split`,
-        `site`, `source`, `target`, `relation`, `weight`, `description`; "" = the format has none
+    nodes, edges : the tables of each; what the format declares of their columns is in `Table.roles`
     facts : what was recognised, as in {"encoding": "utf-16", "delimiter": ";"}
     classes : classes that the file declares for its own column of labels, in any order
     directed : whether the format says that edges have a direction; None if it does not say
     by_place : whether the ends of edges are places in the table of nodes, from 0
-    left_out : "nodes" or "edges" -> names of what the file holds and no column shows
+    left_out : "nodes", "edges", "file" or "files" -> names of what is there and no column shows
     """
 
     kind: str
     files: tuple[Path, ...]
-    nodes: Table
-    edges: Table
-    roles: Mapping[str, str] = field(default_factory=dict)
+    nodes: tuple[Table, ...]
+    edges: tuple[Table, ...]
     facts: Mapping[str, str] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     directed: bool | None = None
     by_place: bool = False
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def declared(table: Table, roles: Roles) -> Table:
+    """Return a table with those of the roles that are of its kind of rows and whose columns it has.
+
+    A role without a column, "", is kept.
+    """
+    present = {
+        role: column
+        for role, column in roles.items()
+        if (role in NODE_ROLES) == (table.rows == "nodes")
+        and (not isinstance(column, str) or column in ("", *table.names))
+    }
+    return replace(table, roles={**dict(table.roles), **present})
 
 
 def layout_of(

@@ -51,11 +51,11 @@ def source_identity(name_or_path: str, root: Path | None = None) -> str:
     path = _path(name_or_path, root)
     if path.is_file():
         return file_sha256(path)
-    from dance_flwr.data.imports.tables import table_files
+    from dance_flwr.data.imports.tables import pieces_of
 
-    try:
-        files = list(table_files(path))
-    except DataError:
+    pieces, _ = pieces_of(path)
+    files = [piece.file for piece in pieces]
+    if not {"nodes", "edges"} <= {piece.hint for piece in pieces}:
         # Of another tool: any of its files may be part of the graph.
         files = sorted(file for file in path.rglob("*") if file.is_file())
     return "+".join(map(file_sha256, files))

@@ -15,9 +15,9 @@ from dance_flwr.data.graphs.limits import check
 from dance_flwr.data.graphs.pyg import check_ends
 from dance_flwr.data.graphs.tables import readable
 from dance_flwr.data.imports.layouts import GraphFile
-from dance_flwr.data.imports.memory_tables import memory_table
 from dance_flwr.data.imports.options import Options
-from dance_flwr.data.imports.text_tables import delimited, read_object
+from dance_flwr.data.imports.records import column_table, read_object
+from dance_flwr.data.imports.text_tables import delimited
 from dance_flwr.data.imports.torch_files import (
     label_names,
     load_data,
@@ -134,8 +134,8 @@ def _graph(
     return GraphFile(
         kind,
         files,
-        memory_table(where, "nodes", n, {"id": range(n), **columns}),
-        memory_table(where, "edges", len(ends[0]), edges),
+        (column_table(where, "nodes", n, {"id": range(n), **columns}),),
+        (column_table(where, "edges", len(ends[0]), edges),),
         classes=classes,
         by_place=True,
     )

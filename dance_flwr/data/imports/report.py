@@ -31,7 +31,8 @@ class ImportReport:
     ----------
     facts : encoding, delimiter and the like, by file where there are several
     columns : role -> column that fills it; several texts in the order in which they are joined
-    columns_left_out : "nodes" or "edges" -> columns that were not read
+    columns_left_out : "nodes" or "edges" -> columns that were not read; "files" or "file" -> what
+        else was not read of a folder or of a file
     accounts : file -> "nodes" or "edges" -> the number of its `rows`, and its `columns`, each with
         the role that it fills, "" = left out
     counts : numbers of nodes, edges, labels and texts; `edge_rows` is the number of rows of edges,
@@ -202,7 +203,10 @@ def summary_lines(report: dict[str, Any]) -> list[str]:
     rows += [(what, value) for what, value in report["facts"].items()]
     rows += [(role, listed(names)) for role, names in report["columns"].items()]
     rows += [
-        (f"left out of {table}", f"columns {listed(names)}")
+        (
+            f"left out of {'the folder' if table == 'files' else f'the {table}'}",
+            f"{'' if table.startswith('file') else 'columns '}{listed(names)}",
+        )
         for table, names in report["columns_left_out"].items()
         if names
     ]

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dance_flwr.data.graphs.tables import Table, parquet_table, readable, require
-from dance_flwr.data.imports.layouts import LAYOUTS, USUAL, GraphFile
+from dance_flwr.data.imports.layouts import LAYOUTS, USUAL, GraphFile, declared
+from dance_flwr.data.imports.records import read_object, unused
 from dance_flwr.data.imports.tables import neighbours, open_table
-from dance_flwr.data.imports.text_tables import read_object
-from dance_flwr.data.imports.torch_files import unused
 from dance_flwr.errors import DataError, unknown
 
 _EDGE_FILES = ("edges.parquet", "edges.csv")
-_load = partial(read_object, what="a JSON object", advice="save the data set again")
 
 
 def graphrag_files(folder: Path) -> tuple[Path, Path] | None:
@@ -33,13 +30,12 @@ def graphrag_files(folder: Path) -> tuple[Path, Path] | None:
 def read_graphrag(files: tuple[Path, Path]) -> GraphFile:
     """Return the entities and relationships of GraphRAG; relationships name entities by title."""
     nodes, edges = parquet_table(files[0]), parquet_table(files[1], "edges")
+    roles = {name: name for name in ("source", "target", "description", "weight")}
     # The title was the name until version 0.4.
-    roles = {"id": "title" if "title" in nodes.names else "name"}
-    roles |= {"text": "description"} if "description" in nodes.names else {}
-    used = ("source", "target", "description", "weight")
-    roles |= {name: name for name in used if name in edges.names}
+    roles |= {"id": "title" if "title" in nodes.names else "name", "text": "description"}
+    of_both = declared(nodes, roles), declared(edges, roles)
     # `merge_graph` of GraphRAG builds an undirected graph.
-    return GraphFile("output of GraphRAG", files, nodes, edges, roles, directed=False)
+    return GraphFile("output of GraphRAG", files, of_both[:1], of_both[1:], directed=False)
 
 
 def is_saved(folder: Path) -> bool:
@@ -88,10 +84,10 @@ def read_saved_dataset(folder: Path, key: str = "", edges_from: str = "") -> Gra
                     yield pa.record_batch({name: arrays[name] for name in columns})
 
     every = [*filter(None, [number]), *names, *filter(None, [split])]
-    nodes = Table(str(folder), every, record_batches)
     roles = {"id": key or number or "id"} | ({"split": "split"} if "split" in every else {})
     if "label" in classes or len(classes) == 1:
         roles["label"] = "label" if "label" in classes else next(iter(classes))
+    nodes = Table(str(folder), every, record_batches, roles=roles)
     files = tuple(file for _, file in parts)
     table = next((folder / name for name in _EDGE_FILES if (folder / name).is_file()), None)
     column = edges_from or next((name for name in USUAL["neighbours"] if name in names), "")
@@ -99,14 +95,17 @@ def read_saved_dataset(folder: Path, key: str = "", edges_from: str = "") -> Gra
         edges, files = open_table(table, rows="edges"), (*files, table)
     elif column:
         edges = neighbours(nodes, column, roles["id"])
-        roles |= {"source": "source", "target": "target"}
     else:
         raise DataError(
-            f"{folder}: expected edges.parquet or edges.csv, or a column 'neighbors' with "
-            "the ids of each node's neighbours, found neither; add one"
+            f"{folder}: expected edges.parquet or edges.csv, or a column 'neighbors' with the ids "
+            "of each node's neighbours, found neither; add one"
         )
-    declared = tuple(classes.get(roles.get("label", ""), ()))
-    return GraphFile("saved data set", files, nodes, edges, roles, classes=declared)
+    names = classes.get(roles.get("label", ""), [])
+    return GraphFile("saved data set", files, (nodes,), (edges,), classes=tuple(names))
+
+
+def _load(file: Path) -> dict[str, Any]:
+    return read_object(file, "a JSON object", "save the data set again")
 
 
 def _parts(folder: Path) -> list[tuple[str, Path]]:

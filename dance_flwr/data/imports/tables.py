@@ -1,148 +1,305 @@
-"""Tables by the names of their files: which reader reads one, and where a folder keeps them."""
+"""From files and folders to tables of nodes and of edges: which is which, and where edges are."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dance_flwr.data.graphs.folder import declared_classes
+from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.graphs.tables import Table, as_strings, parquet_table, readable
-from dance_flwr.data.imports.layouts import LAYOUTS, USUAL, GraphFile
-from dance_flwr.data.imports.memory_tables import ids_in
+from dance_flwr.data.imports.databases import sheets
+from dance_flwr.data.imports.json_graphs import json_records
+from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, USUAL, GraphFile, declared
 from dance_flwr.data.imports.options import DEFAULTS, Options
+from dance_flwr.data.imports.records import is_packed, opened, seekable, suffix_of
 from dance_flwr.data.imports.roles import (
-    Header,
+    Lack,
     dialect,
+    ends_of,
+    find_id,
     has_ends,
+    id_space,
     known_names,
-    node_roles,
     refuse_lacking,
 )
-from dance_flwr.data.imports.text_tables import (
-    COMMENTS,
-    EDGE_LISTS,
-    delimited,
-    json_lines,
-    suffix_of,
-)
+from dance_flwr.data.imports.text_tables import COMMENTS, EDGE_LISTS, delimited, json_lines
 from dance_flwr.errors import DataError
 
-_JSON_LINES = (".jsonl", ".ndjson")
-_BINARY = (".parquet", ".arrow", ".feather")
-_SUFFIXES = (".parquet", ".csv", ".jsonl", ".tsv", ".arrow", ".feather", ".ndjson", *EDGE_LISTS)
+_SUFFIXES = (
+    *(".parquet", ".csv", ".jsonl", ".tsv", ".arrow", ".feather", ".ndjson"),
+    *EDGE_LISTS,
+)
+_SHEETS = (".xlsx", ".sqlite", ".sqlite3", ".db")
+_TABLE = "table"  # the column with the name of its table, where there are several of a kind
+# Between and around the ids of neighbours in one string.
+_SEPARATORS, _AROUND = re.compile(r"[;,|]"), " \t\r\n'\"[]"
+
+
+class Piece(NamedTuple):
+    """A table that may be one of nodes or of edges.
+
+    Attributes
+    ----------
+    name : of its file or sheet
+    file : that it is in
+    hint : "nodes" or "edges" if its name or that of its folder says so, else ""
+    open : takes "nodes" or "edges", and returns the table
+    """
+
+    name: str
+    file: Path
+    hint: str
+    open: Callable[..., Table]
 
 
 def is_table(path: Path) -> bool:
     """Return whether the name of a file is that of a table."""
-    suffix = suffix_of(path)
-    # Parquet and Arrow compress by themselves.
-    is_packed = path.suffix.lower() == ".gz" and suffix in _BINARY
-    return path.is_file() and suffix in _SUFFIXES and not is_packed
+    return path.is_file() and suffix_of(path) in (*_SUFFIXES, *_SHEETS)
 
 
-def open_table(
-    file: Path, options: Options = DEFAULTS, rows: str = "nodes", *, comments: bool = True
-) -> Table:
-    """Return the table in a file, by its suffix."""
+def open_table(file: Path, options: Options = DEFAULTS, rows: str = "nodes", **more: Any) -> Table:
+    """Return the table in a file, by its suffix.
+
+    Parameters
+    ----------
+    more : as of `delimited`, for text files
+    """
     suffix = suffix_of(file)
     if suffix == ".parquet":
-        return parquet_table(file, rows)
-    if suffix in _BINARY:
+        return parquet_table(seekable(file), rows, str(file))
+    if suffix in (".arrow", ".feather"):
         return _arrow_table(file, rows)
-    if suffix in _JSON_LINES:
+    if suffix in (".jsonl", ".ndjson"):
         return json_lines(file, options, rows)
-    return delimited(file, options, rows, known_names(options), comments)
+    if suffix == ".json":
+        return json_records(file, options, rows)
+    return delimited(file, options, rows, known_names(options), **more)
 
 
 def _arrow_table(file: Path, rows: str) -> Table:
     """Return the table in an Arrow IPC file or stream, as `pandas.to_feather` and Arrow write."""
 
-    def opened() -> Any:
-        with file.open("rb") as stream:
+    def reader() -> Any:
+        with opened(file) as stream:
             is_file = stream.read(6) == b"ARROW1"
-        return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(str(file))
+        source = seekable(file) if is_packed(file) else str(file)
+        return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source)
 
     def record_batches(columns: list[str]) -> Iterator[Any]:
-        with opened() as reader:
-            numbered = hasattr(reader, "num_record_batches")
-            batches = (
-                map(reader.get_batch, range(reader.num_record_batches)) if numbered else reader
-            )
-            for batch in batches:
+        with reader() as table:
+            number = getattr(table, "num_record_batches", None)
+            for batch in table if number is None else map(table.get_batch, range(number)):
                 batch.validate(full=True)  # offsets in a foreign file may point anywhere
                 yield batch.select(columns)
 
-    with readable(file), opened() as reader:
-        schema = reader.schema
+    with readable(file), reader() as table:
+        schema = table.schema
     return Table(str(file), list(schema.names), record_batches, rows, dict(schema.metadata or {}))
 
 
-def read_tables(first: Path, second: Path, options: Options) -> GraphFile:
-    """Return the graph of a node table and an edge table, which may come in either order."""
-    nodes, edges = open_table(first, options), open_table(second, options, "edges")
-    if not has_ends(edges.names, options) and (
-        has_ends(nodes.names, options)
-        or has_ends(open_table(first, options, "edges").names, options)
-    ):
-        first, second = second, first
-        nodes, edges = open_table(first, options), open_table(second, options, "edges")
-    if "skipped" in edges.facts and _begins_with_marks(nodes, options):
-        edges = open_table(second, options, "edges", comments=False)
-    kind, roles = dialect(nodes.names, edges.names)
-    facts: dict[str, str] = {}
-    for file, table in ((first, nodes), (second, edges)):
-        what = [f"{name} {value}" for name, value in table.facts.items()]
-        facts |= {file.name: ", ".join(what)} if what else {}
-    classes = declared_classes(nodes.metadata, nodes.where)
-    return GraphFile(kind, (first, second), nodes, edges, roles, facts, classes)
+def pieces_of(path: Path, options: Options = DEFAULTS) -> tuple[list[Piece], list[str]]:
+    """Return the tables in a file or folder, and the names of the files that are none of them.
+
+    In a folder, files and folders that are named as nodes and as edges are these, and others are
+    left out; without such names all tables are taken.
+    """
+    if not path.is_dir():
+        return _pieces(path, "", options), []
+    files = []
+    for inner in sorted(path.iterdir()):
+        hint = _hint(inner.name) or _hint(path.name)
+        if inner.is_dir() and hint:
+            files += [(part, hint) for part in sorted(inner.iterdir()) if is_table(part)]
+        elif is_table(inner) or (hint and suffix_of(inner) == ".json"):
+            files.append((inner, hint))
+    if {"nodes", "edges"} <= {hint for _, hint in files}:
+        files = [(file, hint) for file, hint in files if hint]
+    files.sort(key=lambda entry: entry[1] == "edges")
+    taken = {file for file, _ in files}
+    left_out = [f.name for f in sorted(path.iterdir()) if f.is_file() and f not in taken]
+    return [p for file, hint in files for p in _pieces(file, hint, options)], left_out
 
 
-def _begins_with_marks(nodes: Table, options: Options) -> bool:
-    """Return whether an id begins with a mark of comments, which is then none."""
-    (key,) = node_roles(Header(nodes.names, nodes.where), {}, options).get("id", [""])
-    return bool(key) and any(
+def _hint(name: str) -> str:
+    """Return "nodes" or "edges" if the name of a file or folder says so, else ""."""
+    stem = re.split(r"[.\-_\d]", name.lower(), maxsplit=1)[0]
+    return next((kind for kind, stems in LAYOUTS["stems"].items() if stem in stems), "")
+
+
+def _pieces(path: Path, hint: str, options: Options) -> list[Piece]:
+    if suffix_of(path) in _SHEETS:
+        return [Piece(name, path, _hint(name), table) for name, table in sheets(path)]
+    return [Piece(path.name.split(".")[0], path, hint, partial(open_table, path, options))]
+
+
+def _with_headers(pieces: Sequence[Piece]) -> list[Piece]:
+    """Return tables with the header that a file apart holds, as `nodes-header.csv`."""
+    apart = {re.sub(r"[-_]?header$", "", p.name): p for p in pieces if p.name.endswith("header")}
+    completed = []
+    for piece in pieces:
+        if piece not in apart.values():
+            header = next((apart[stem] for stem in apart if piece.name.startswith(stem)), None)
+            with_names = header and partial(piece.open, names=header.open("nodes").names)
+            completed.append(piece._replace(open=with_names or piece.open))
+    return completed
+
+
+def read_pieces(
+    pieces: Sequence[Piece], options: Options, left_out: Sequence[str] = ()
+) -> GraphFile:
+    """Return the graph of tables of nodes and of edges in any order.
+
+    Without a table of edges, the edges are a column of the nodes, or rows of the same table.
+    """
+    pieces = _with_headers(pieces)
+    kinds = _kinds(pieces, options)
+    tables: dict[str, list[Table]] = {}
+    for rows in ("nodes", "edges"):
+        chosen = [piece for piece, kind in zip(pieces, kinds, strict=True) if kind == rows]
+        opened_ = [piece.open(rows) for piece in chosen]
+        if rows == "edges" and _begin_with_marks(tables["nodes"], opened_, options):
+            opened_ = [piece.open(rows, comments=False) for piece in chosen]
+        tables[rows] = _named(opened_, [piece.name for piece in chosen])
+    facts = {
+        Path(table.where).name: ", ".join(f"{name} {value}" for name, value in table.facts.items())
+        for table in (*tables["nodes"], *tables["edges"])
+        if table.facts
+    }
+    nodes, edges = tables["nodes"], tables["edges"]
+    if len(pieces) == 1 and not options.edges_from:
+        nodes, edges = _rows_of_two_kinds([*nodes, *edges][0])
+    if not nodes:
+        raise DataError(
+            f"{edges[0].where}: expected a node table and an edge table, found a table of edges "
+            "alone; give the node table with the texts, too"
+        )
+    kind, roles = dialect(*([n for t in part for n in t.names] for part in (nodes, edges)))
+    nodes, edges = (
+        [declared(table, {**roles, **id_space(table.names).roles}) for table in part]
+        for part in (nodes, edges)
+    )
+    if options.edges_from or not edges:
+        column = facts["edges from"] = options.edges_from or _neighbours_column(nodes, options)
+        with_it = [table for table in nodes if column in table.names]
+        refuse_lacking([] if with_it else [Lack(nodes[0], column, "--edges-from")])
+        edges += [neighbours(table, column, find_id(table, options)) for table in with_it]
+        nodes = [replace(table, roles={**table.roles, "neighbours": column}) for table in nodes]
+    if len({id_space(table.names).of.get("id") for table in nodes}) > 1:
+        nodes, edges = ([_prefixed(table) for table in part] for part in (nodes, edges))
+    classes = tuple(c for table in nodes for c in declared_classes(table.metadata, table.where))
+    files = tuple(dict.fromkeys(piece.file for piece in pieces))
+    more = {"files": left_out}
+    return GraphFile(kind, files, tuple(nodes), tuple(edges), facts, classes, left_out=more)
+
+
+def _kinds(pieces: Sequence[Piece], options: Options) -> list[str]:
+    """Return "nodes" or "edges" for each table: by its name, else by its columns."""
+    found = ["edges" if _has_ends(piece, options) else "nodes" for piece in pieces]
+    if len(pieces) == 2 and not any(piece.hint for piece in pieces):
+        # In the order in which they are given, unless the columns say otherwise.
+        if found[0] == found[1] and not options.edges_from:
+            return ["nodes", "edges"]
+        return found
+    return [piece.hint or kind for piece, kind in zip(pieces, found, strict=True)]
+
+
+def _has_ends(piece: Piece, options: Options) -> bool:
+    names = piece.open("nodes").names
+    if has_ends(names, options):
+        return True
+    # Without a header, the columns are named only as those of edges.
+    is_bare = any(name.strip().lstrip("-").replace(".", "", 1).isdecimal() for name in names)
+    return is_bare and has_ends(piece.open("edges").names, options)
+
+
+def _named(tables: list[Table], names: list[str]) -> list[Table]:
+    """Return tables of a kind with a column of the names of the tables, where these differ."""
+    stems = {re.sub(r"[-_.]?\d*$", "", name) for name in names}
+    if len(stems) < 2 or any(_TABLE in table.names for table in tables):
+        return tables
+    roles = {"relation": _TABLE} if tables[0].rows == "edges" else {}
+    return [
+        replace(
+            table,
+            names=[*table.names, _TABLE],
+            record_batches=partial(_with_name, table, name),
+            roles={**roles, **table.roles},
+        )
+        for table, name in zip(tables, names, strict=True)
+    ]
+
+
+def _with_name(table: Table, name: str, columns: list[str]) -> Iterator[Any]:
+    # A column that is there, so that the number of rows is known.
+    others = [column for column in columns if column != _TABLE] or table.names[:1]
+    for batch in table.record_batches(others):
+        value = pa.repeat(pa.scalar(name, pa.string()), len(batch))
+        yield pa.record_batch([value if c == _TABLE else batch.column(c) for c in columns], columns)
+
+
+def _rows_of_two_kinds(table: Table) -> tuple[list[Table], list[Table]]:
+    """Return the rows without ends, which are nodes, and those with them, which are edges."""
+    _, roles = dialect(table.names, table.names)
+    found = {**dict(zip(ENDS[0], ends_of(table.names) or (), strict=False)), **roles}
+    ends = [str(found.get(end, "")) for end in ENDS[0]]
+    if not all(ends):
+        return [table], []
+
+    def filtered(has_ends: bool, columns: list[str]) -> Iterator[Any]:
+        for batch in table.record_batches(list(dict.fromkeys([*columns, *ends]))):
+            empty = [pc.equal(as_strings(batch.column(e), e, table.where), "") for e in ends]
+            is_node = pc.and_(*empty)
+            yield batch.filter(pc.invert(is_node) if has_ends else is_node).select(columns)
+
+    nodes, edges = (
+        replace(table, rows=rows, record_batches=partial(filtered, rows == "edges"))
+        for rows in ("nodes", "edges")
+    )
+    is_mixed = any(len(batch[ends[0]]) for batch in nodes.batches(ends[:1]))
+    return [nodes] if is_mixed else [], [edges if is_mixed else table]
+
+
+def _begin_with_marks(nodes: list[Table], edges: list[Table], options: Options) -> bool:
+    """Return whether an id begins with a mark of comments in the edges, which is then none."""
+    return any("skipped" in table.facts for table in edges) and any(
         pc.any(pc.starts_with(batch[key], mark)).as_py()
-        for batch in nodes.batches([key])
+        for table in nodes
+        for key in [find_id(table, options)]
+        for batch in table.batches([key])
         for mark in COMMENTS
     )
 
 
-def read_lone_table(path: Path, options: Options) -> GraphFile:
-    """Return the graph of one table, in which a column names the neighbours of each node.
-
-    Raises
-    ------
-    DataError : there is no such column
-    """
-    nodes = open_table(path, options)
-    column = options.edges_from or next(
-        (name for name in USUAL["neighbours"] if name in nodes.names), ""
+def _neighbours_column(nodes: Sequence[Table], options: Options) -> str:
+    """Return the column of the neighbours of a node, by its name and as its values are ids."""
+    found = [
+        (table, name) for name in USUAL["neighbours"] for table in nodes if name in table.names
+    ]
+    for table, column in found:
+        key = find_id(table, options)
+        ids = table.read([key])[key]
+        for batch in neighbours(table, column, key).batches(["target"]):
+            if pc.any(pc.is_in(batch["target"], value_set=ids)).as_py():
+                return str(column)
+    where = ", ".join(table.where for table in nodes)
+    no_ids = f", and no id in {listed(name for _, name in found)}" if found else ""
+    raise DataError(
+        f"{where}: expected a node table and an edge table, found a table of nodes alone{no_ids}; "
+        "give the edge table, such as edges.parquet or edges.csv, too, or name a column of "
+        "neighbours with --edges-from"
     )
-    is_edges = has_ends(nodes.names, options)
-    if not column or is_edges:
-        kind, other = (
-            ("edges", "node table with the texts") if is_edges else ("nodes", "edge table")
-        )
-        raise DataError(
-            f"{path}: expected a node table and an edge table, found a table of {kind} alone; "
-            f"give the {other}, too, or name a column of neighbours with --edges-from"
-        )
-    kind, roles = dialect(nodes.names, [])
-    (key,) = node_roles(Header(nodes.names, nodes.where), roles, options).get("id", [""])
-    lists = nodes
-    if suffix_of(path) in _JSON_LINES:
-        lists = json_lines(path, options, lists=column)
-    edges = neighbours(lists, column, key)
-    facts = {path.name: ", ".join(f"{name} {value}" for name, value in nodes.facts.items())}
-    facts |= {"edges from": column}
-    roles |= {"source": "source", "target": "target"}
-    return GraphFile(kind, (path,), nodes, edges, roles, facts)
 
 
 def neighbours(nodes: Table, column: str, key: str) -> Table:
     """Return the edges that a column of a node table names: lists of ids, or ids with separators.
+
+    A value that is an id is one; another is split at semicolons, commas and bars.
 
     Parameters
     ----------
@@ -151,36 +308,46 @@ def neighbours(nodes: Table, column: str, key: str) -> Table:
     where = nodes.where
 
     def record_batches(columns: list[str]) -> Iterator[Any]:
+        every = nodes.read([key])[key]
         for batch in nodes.record_batches([key, column]):
-            lists = batch.column(column)
-            if not (pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)):
-                texts = as_strings(lists, column, where)
-                entries = [ids_in(text) for text in texts.to_pylist()]
-                lists = pa.array(entries, pa.list_(pa.large_string()))
-            ids = as_strings(batch.column(key), key, where)
-            ends = {"source": ids.take(pc.list_parent_indices(lists))}
-            ends["target"] = as_strings(pc.list_flatten(lists), column, where)
+            ids, lists = as_strings(batch.column(key), key, where), batch.column(column)
+            if pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type):
+                parents, texts = pc.list_parent_indices(lists), pc.list_flatten(lists)
+            else:
+                parents, texts = pa.array(range(len(lists))), lists
+            texts = as_strings(texts, column, where)
+            whole = pc.is_in(texts, value_set=every).to_pylist()
+            entries = [
+                [text] if known else _split(text)
+                for text, known in zip(texts.to_pylist(), whole, strict=True)
+            ]
+            lists = pa.array(entries, pa.list_(pa.large_string()))
+            rows = parents.take(pc.list_parent_indices(lists))
+            ends = {"source": ids.take(rows), "target": pc.list_flatten(lists)}
             yield pa.record_batch({name: ends[name] for name in columns})
 
-    header = Header(nodes.names, where)
-    header.find("edges-from", column, {})
-    refuse_lacking(header)
-    return Table(where, ["source", "target"], record_batches, "edges")
+    roles = {"source": "source", "target": "target"}
+    return Table(where, ["source", "target"], record_batches, "edges", roles=roles)
 
 
-def table_files(folder: Path) -> tuple[Path, Path]:
-    """Return the node table and the edge table of a folder."""
-    return _only_table(folder, "nodes"), _only_table(folder, "edges")
+def _split(text: str) -> list[str]:
+    return [part for entry in _SEPARATORS.split(text) if (part := entry.strip(_AROUND))]
 
 
-def _only_table(folder: Path, kind: str) -> Path:
-    matches = sorted(
-        path
-        for path in folder.iterdir()
-        if is_table(path) and path.name.split(".")[0].lower() in LAYOUTS["stems"][kind]
-    )
-    if len(matches) == 1:
-        return matches[0]
-    expected = f"{folder}: expected one of {', '.join(kind + suffix for suffix in _SUFFIXES[:6])}"
-    found = " and ".join(path.name for path in matches) or "none"
-    raise DataError(f"{expected}, found {found}; {'keep only one' if matches else 'add one'}")
+def _prefixed(table: Table) -> Table:
+    """Return a table whose ids have their space in front, where Neo4j's header names one."""
+    space = id_space(table.names)
+    roles = ["id"] if table.rows == "nodes" else ENDS[0]
+    prefixes = {space.roles[role]: space.of[role] for role in roles if space.of.get(role)}
+
+    def record_batches(columns: list[str]) -> Iterator[Any]:
+        for batch in table.record_batches(columns):
+            arrays = {name: batch.column(name) for name in columns}
+            for name in prefixes.keys() & arrays.keys():
+                ids = as_strings(arrays[name], name, table.where)
+                ids = pc.if_else(pc.equal(ids, ""), None, ids)
+                prefix, mark = (pa.scalar(t, ids.type) for t in (prefixes[name], ":"))
+                arrays[name] = pc.binary_join_element_wise(prefix, ids, mark)
+            yield pa.record_batch(arrays)
+
+    return replace(table, record_batches=record_batches)

@@ -2,25 +2,29 @@
 
 import codecs
 import csv
-import gzip
 import io
 import itertools
-import json
 import sys
-import zlib
-from collections import Counter
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from dance_flwr.data.graphs.limits import check, listed
+from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.graphs.tables import Table, readable
-from dance_flwr.data.imports.memory_tables import as_string, ids_in
 from dance_flwr.data.imports.options import Options
+from dance_flwr.data.imports.records import (
+    Record,
+    flat,
+    is_packed,
+    opened,
+    parsed,
+    record_table,
+    suffix_of,
+    unpacked,
+)
 from dance_flwr.errors import DataError, counted
 
 # Lists of edges as SNAP, LINQS and NetworkX write them: two columns, or three with a weight.
@@ -28,8 +32,7 @@ EDGE_LISTS = (".txt", ".cites", ".edges", ".edgelist")
 _DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "space"}
 COMMENTS = ("#", "%")
 _SAMPLE, _SAMPLE_ROWS = 1 << 20, 100  # characters and rows from which the delimiter is told
-_BLOCK, _LARGEST_BLOCK = 1 << 19, (1 << 31) - 1
-_BATCH = 1024  # JSON lines of a batch
+_BLOCK = 1 << 19
 _SHOWN = 40  # bytes of a line that cannot be decoded
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
@@ -43,16 +46,7 @@ _QUOTINGS: dict[str, dict[str, Any]] = {  # of Python's reader
     "backslash": {"strict": True, "doublequote": False, "escapechar": "\\"},
     "none": {"quoting": csv.QUOTE_NONE},
 }
-_ARROW_QUOTINGS: dict[str, dict[str, Any]] = {
-    "standard": {},
-    "backslash": {"double_quote": False, "escape_char": "\\"},
-    "none": {"quote_char": False},
-}
-
-
-def suffix_of(file: Path) -> str:
-    """Return the suffix that names the format, in lower case, without `.gz`."""
-    return (file.with_suffix("") if (file.suffix.lower() == ".gz") else file).suffix.lower()
+_BACKSLASH = {"double_quote": False, "escape_char": "\\"}  # for Arrow
 
 
 def delimited(
@@ -61,6 +55,7 @@ def delimited(
     rows: str = "nodes",
     known: Collection[str] = (),
     comments: bool = True,
+    names: Sequence[str] = (),
 ) -> Table:
     """Return the table in a text file, its values as they stand there: `007` stays `007`.
 
@@ -71,96 +66,70 @@ def delimited(
     ----------
     known : names in lower case that make the first row a header
     comments : whether lines at the top that begin with a mark are skipped
+    names : of the columns, if a file apart holds the header
     """
-    encoding, quotes = _encoding(file, options.encoding)
+    encoding, quotes, longest = _encoding(file, options.encoding)
     with _text(file, encoding) as stream:
         head = stream.read(_SAMPLE)
-    is_list, skipped = suffix_of(file) in EDGE_LISTS, 0
+    is_list, skipped, is_whole = suffix_of(file) in EDGE_LISTS, 0, len(head) < _SAMPLE
     # Where every line begins with a mark, ids begin with it.
     comments = comments and not all(line.startswith(COMMENTS) for line in head.splitlines())
-    is_whole = len(head) < _SAMPLE
     while is_list and comments and head.startswith(COMMENTS):
         skipped, head = skipped + 1, head.partition("\n")[2]
     marks = "\t" if suffix_of(file) == ".tsv" else "".join(_DELIMITERS)[: 5 if is_list else 4]
-    style = _QUOTINGS["none"] if options.quoting == "none" else {}
-    samples = {m: _sample(head, m, is_whole, style) for m in options.delimiter or marks}
+    plain = _QUOTINGS["none"] if options.quoting == "none" else {}
+    samples = {m: _sample(head, m, is_whole, plain) for m in options.delimiter or marks}
     mark = _delimiter(samples, file)
     if not samples[mark]:
         raise DataError(f"{file}: expected a readable csv table, found: Empty CSV file; add rows")
     first = samples[mark][0]
-    has_header = options.header and not (
-        (is_list or (rows == "edges" and len(first) in (2, 3) and all(map(_is_number, first))))
-        and not any(name.strip().lower() in known for name in first)
-    )
-    names = first if has_header else _names(first, file, is_list)
-    facts = {"encoding": encoding.removesuffix("-sig"), "delimiter": _DELIMITERS.get(mark, mark)}
-    if not has_header:
-        facts["header"] = "none"
-    if skipped:
-        facts["skipped"] = counted(skipped, "comment line")
-    quoting, spanning = options.quoting or "standard", 0
+    is_header = any(name.strip().lower() in known for name in first)
+    bare = is_list or (rows == "edges" and len(first) in (2, 3) and all(map(_is_number, first)))
+    has_header = not names and (is_header or (options.header and not bare))
+    names = list(names or (first if has_header else _names(first, file, is_list)))
+    lines = _Lines(file, encoding, mark, len(first), skipped, int(has_header))
+    quoting, seen = options.quoting or "standard", _Seen()
     if quotes:
-        lines = _Lines(file, encoding, mark, len(first), skipped)
-        quoting, spanning = _quoting(lines, options.quoting, has_escapes=len(quotes) > 1)
-    if quoting != "standard":
-        facts["quoting"] = quoting
-    if spanning:
-        facts["rows over several lines"] = f"{spanning:,}"
+        quoting, seen = _quoting(lines, options.quoting, has_escapes=len(quotes) > 1)
+    facts = {"encoding": encoding.removesuffix("-sig"), "delimiter": _DELIMITERS.get(mark, mark)}
+    facts |= {} if has_header else {"header": "none"}
+    facts |= {"skipped": counted(skipped, "comment line")} if skipped else {}
+    facts |= {"quoting": quoting} if quoting != "standard" else {}
+    facts |= {"rows over several lines": f"{seen.spanning:,}"} if seen.spanning else {}
+    style: dict[str, Any] = {"none": {"quote_char": False}, "backslash": _BACKSLASH}
     parse = pa_csv.ParseOptions(
-        newlines_in_values=quoting != "none", delimiter=mark, **_ARROW_QUOTINGS[quoting]
+        newlines_in_values=quoting != "none", delimiter=mark, **style.get(quoting, {})
     )
+    # By our names, since a header would be told from what Arrow reads first of it.
+    read = pa_csv.ReadOptions(use_threads=False, skip_rows=skipped, column_names=names)
+    read.skip_rows_after_names = int(has_header)
+    # Arrow refuses a row that is longer than a block; a character has up to four bytes.
+    read.block_size = min(max(_BLOCK, 4 * longest, 4 * seen.longest), (1 << 31) - 1)
 
     def record_batches(columns: list[str]) -> Iterator[Any]:
         convert = pa_csv.ConvertOptions(strings_can_be_null=False, include_columns=columns)
         convert.column_types = dict.fromkeys(columns, pa.string())
-        # By our names, since a header would be told from what Arrow reads first of it.
-        read = pa_csv.ReadOptions(use_threads=False, skip_rows=skipped, column_names=names)
-        read.skip_rows_after_names = int(has_header)
-        return _arrow_batches(file, encoding, read, parse, convert)
+        packing = "gzip" if is_packed(file) else None
+        with pa.input_stream(str(file), compression=packing) as raw:
+            if not encoding.startswith("utf-8"):
+                raw = pa.transcoding_input_stream(raw, encoding, "utf-8")
+            yield from pa_csv.open_csv(raw, read, parse, convert)
 
     return Table(str(file), names, record_batches, rows, facts=facts)
 
 
-def json_lines(file: Path, options: Options, rows: str = "nodes", lists: str = "") -> Table:
+def json_lines(file: Path, options: Options, rows: str = "nodes") -> Table:
     """Return the table of one JSON object per line; blank lines are skipped.
 
     Arrow's own reader infers one type per column and turns an id such as `2020-01-01` into a date.
-
-    Parameters
-    ----------
-    lists : column whose values are read as lists of strings
     """
-    encoding, _ = _encoding(file, options.encoding)
-    names: dict[str, None] = {}
-    with readable(file):
-        for _, record in _records(file, encoding):
-            names.update(dict.fromkeys(record))
-            check(file, columns=len(names))
-
-    def value(record: dict[str, Any], name: str, where: str) -> Any:
-        entry = record.get(name)
-        if name != lists:
-            return as_string(entry, name, where)
-        if not isinstance(entry, list):
-            return ids_in(as_string(entry, name, where))
-        return [text for one in entry if (text := as_string(one, name, where))]
-
-    def record_batches(columns: list[str]) -> Iterator[Any]:
-        records = _records(file, encoding)
-        while batch := list(itertools.islice(records, _BATCH)):
-            arrays = {}
-            for name in columns:
-                kind = pa.list_(pa.large_string()) if name == lists else pa.large_string()
-                values = [value(record, name, f"{file} line {number}") for number, record in batch]
-                arrays[name] = pa.array(values, kind)
-            yield pa.record_batch(arrays)
-
+    encoding, *_ = _encoding(file, options.encoding)
     facts = {"encoding": encoding.removesuffix("-sig")}
-    return Table(str(file), list(names), record_batches, rows, facts=facts)
+    with readable(file):
+        return record_table(file, rows, lambda: _records(file, encoding), facts=facts)
 
 
-def _records(file: Path, encoding: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number of each line and its object."""
+def _records(file: Path, encoding: str) -> Iterator[Record]:
     with _text(file, encoding, "\n") as stream:
         for number, line in enumerate(stream, start=1):
             if not line.strip():
@@ -172,77 +141,21 @@ def _records(file: Path, encoding: str) -> Iterator[tuple[int, dict[str, Any]]]:
                 raise DataError(f"{where}, found: {error}; correct the line") from error
             if not isinstance(record, dict):
                 raise DataError(f"{where}, found {record!r:.40}; correct the line")
-            yield number, record
-
-
-def parsed(text: str | bytes) -> Any:
-    """Return the value of JSON; an object that has a key twice is an error."""
-    return json.loads(text, object_pairs_hook=_object)
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(entries := dict(pairs)) < len(pairs):
-        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"the key {twice!r} is there twice in an object")
-    return entries
-
-
-def read_json(file: Path, what: str, advice: str) -> Any:
-    """Return the content of a JSON file, which may be compressed.
-
-    Parameters
-    ----------
-    what : what the file should be, for the message
-    advice : what the user can do about a bad file, for the message
-
-    Raises
-    ------
-    DataError : the file cannot be read, or is not JSON
-    """
-    try:
-        with _raw(file) as stream:
-            # Some editors begin a file with a byte-order mark, which JSON refuses.
-            return parsed(stream.read().removeprefix(codecs.BOM_UTF8))
-    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"{file}: expected {what}, found: {reason}; {advice}") from error
-
-
-def read_object(file: Path, what: str, advice: str) -> dict[str, Any]:
-    """Return the JSON object in a file; parameters and errors as of `read_json`."""
-    content = read_json(file, what, advice)
-    if not isinstance(content, dict):
-        raise DataError(f"{file}: expected {what}, found {type(content).__name__}; {advice}")
-    return content
-
-
-def _raw(file: Path) -> IO[bytes]:
-    return gzip.open(file, "rb") if (file.suffix.lower() == ".gz") else file.open("rb")  # type: ignore[return-value]
-
-
-@contextmanager
-def _unpacked(file: Path) -> Iterator[None]:
-    """Turn the errors of a damaged gzip file into one line."""
-    try:
-        yield
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{file}: expected a complete gzip file, found: {error}; copy it again"
-        ) from error
+            yield flat(record)
 
 
 def _text(file: Path, encoding: str, newline: str = "") -> io.TextIOWrapper:
-    return io.TextIOWrapper(_raw(file), encoding, newline=newline)
+    return io.TextIOWrapper(opened(file), encoding, newline=newline)
 
 
-def _encoding(file: Path, asked: str) -> tuple[str, str]:
-    """Return the encoding of a text file, and its double quotes, after decoding it all.
+def _encoding(file: Path, asked: str) -> tuple[str, str, int]:
+    """Return the encoding of a text file, its double quotes, and a bound of its longest line.
 
-    The quotes are one character, two where a backslash stands before one, or none.
-
-    The encoding is the one asked for, that of the byte-order mark, or UTF-8.
+    The encoding is the one asked for, that of the byte-order mark, or UTF-8. The quotes are one
+    character, two where a backslash stands before one, or none. The bound is in characters, and 0
+    if no line is long.
     """
-    with readable(file), _unpacked(file), _raw(file) as stream:
+    with readable(file), unpacked(file), opened(file) as stream:
         head = stream.read(1024)
         marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "")
         if not asked and not marked and head.count(0) > len(head) // 4:
@@ -263,6 +176,7 @@ def _encoding(file: Path, asked: str) -> tuple[str, str]:
             encoding = marked or encoding
         stream.seek(0)
         decoder, line, quotes, block = codecs.getincrementaldecoder(encoding)(), 1, "", b" "
+        run = longest = 0  # characters since the last end of a line
         while block:
             block = stream.read(_SAMPLE)
             try:
@@ -275,10 +189,12 @@ def _encoding(file: Path, asked: str) -> tuple[str, str]:
                     f"{file}: expected {encoding}, found half a character ({error.reason}); "
                     "correct the text"
                 ) from None
-            line += text.count("\n")
+            ends = text.count("\n")
+            line, run = line + ends, run + len(text)
+            longest, run = max(longest, run), len(text) if ends else run
             found = next((mark for mark in ('\\"', '"') if mark in text), "")
             quotes = max(quotes, found, key=len)
-    return encoding, quotes
+    return encoding, quotes, longest if longest > 2 * _SAMPLE else 0
 
 
 def _undecodable(file: Path, encoding: str, line: int, error: UnicodeDecodeError) -> DataError:
@@ -339,53 +255,63 @@ def _is_number(text: str) -> bool:
 
 
 class _Lines(NamedTuple):
-    """A table in a text file: its delimiter, number of columns, and lines above it."""
+    """A table in a text file: its delimiter, columns, lines above it, and rows of its header."""
 
     file: Path
     encoding: str
     mark: str
     width: int
     skipped: int
+    header: int
 
 
-def _quoting(lines: _Lines, asked: str, *, has_escapes: bool) -> tuple[str, int]:
-    """Return what quotes mean, told from the whole file, and the number of rows over several lines.
+class _Seen(NamedTuple):
+    """What a meaning of quotes makes of a file.
+
+    Attributes
+    ----------
+    fits : whether all rows have the right number of columns
+    rows, spanning : number of rows, and of those over several lines
+    first : line where the first of these begins
+    longest : characters of the longest row
+    """
+
+    fits: bool = True
+    rows: int = 0
+    spanning: int = 0
+    first: int = 0
+    longest: int = 0
+
+
+def _quoting(lines: _Lines, asked: str, *, has_escapes: bool) -> tuple[str, _Seen]:
+    """Return what quotes mean, told from the whole file, and what they make of it.
 
     Raises
     ------
     DataError : both meanings fit, with different rows
     """
     if asked:
-        return asked, _read_as(lines, asked)[2]
-    fits, rows, spanning, first = _read_as(lines, "standard")
-    if fits and not spanning:
-        return "standard", 0
-    fits_plain, plain_rows, *_ = _read_as(lines, "none")
-    if fits and fits_plain:
+        return asked, _read_as(lines, asked)
+    standard = _read_as(lines, "standard")
+    if standard.fits and not standard.spanning:
+        return "standard", standard
+    plain = _read_as(lines, "none")
+    if standard.fits and plain.fits:
         raise DataError(
             f"{lines.file}: expected quotes that are either part of the values or around them, "
-            f"found that both fit: line {first} begins a row over several lines, and every line "
-            f"alone has {lines.width} columns, too; give --quoting none for {plain_rows - 1:,} "
-            f"rows, or --quoting standard for {rows - 1:,}"
+            f"found that both fit: line {standard.first} begins a row over several lines, and "
+            f"every line alone has {lines.width} columns, too; give --quoting none for "
+            f"{plain.rows - lines.header:,} rows, or --quoting standard for "
+            f"{standard.rows - lines.header:,}"
         )
-    if not fits:
-        fits_escaped, _, escaped, _ = _read_as(lines, "backslash")
-        if fits_escaped and has_escapes:
-            return "backslash", escaped
-        if fits_plain:
-            return "none", 0
-    return "standard", spanning
+    if not standard.fits and has_escapes and (escaped := _read_as(lines, "backslash")).fits:
+        return "backslash", escaped
+    return ("none", plain) if plain.fits else ("standard", standard)
 
 
-def _read_as(lines: _Lines, quoting: str) -> tuple[bool, int, int, int]:
-    """Return what a meaning of the quotes makes of a file.
-
-    Returns
-    -------
-    Whether all rows have the right number of columns, the number of rows, that of rows over several
-    lines, and the line where the first of these begins.
-    """
-    fits, rows, spanning, first, before = True, 0, 0, 0, 0
+def _read_as(lines: _Lines, quoting: str) -> _Seen:
+    """Return what a meaning of the quotes makes of a file."""
+    fits, rows, spanning, first, longest, before = True, 0, 0, 0, 0, 0
     with _text(lines.file, lines.encoding) as stream:
         for _ in range(lines.skipped):
             stream.readline()
@@ -395,36 +321,10 @@ def _read_as(lines: _Lines, quoting: str) -> tuple[bool, int, int, int]:
                 if row:
                     rows += 1
                     fits = fits and len(row) == lines.width
+                    longest = max(longest, sum(map(len, row)))
                     if reader.line_num > before + 1:
                         spanning, first = spanning + 1, first or before + lines.skipped + 1
                 before = reader.line_num
         except csv.Error:
             fits = False
-    return fits, rows, spanning, first
-
-
-def _arrow_batches(file: Path, encoding: str, read: Any, parse: Any, convert: Any) -> Iterator[Any]:
-    """Yield the batches of a file; a row longer than a block is read with larger blocks."""
-    read.block_size, done = _BLOCK, 0
-    while True:
-        seen = 0
-        try:
-            with pa.input_stream(
-                str(file), compression="gzip" if (file.suffix.lower() == ".gz") else None
-            ) as raw:
-                if not encoding.startswith("utf-8"):
-                    raw = pa.transcoding_input_stream(raw, encoding, "utf-8")
-                for batch in pa_csv.open_csv(raw, read, parse, convert):
-                    # After a restart with larger blocks the rows that were yielded come again.
-                    fresh = batch.slice(max(done - seen, 0))
-                    seen += len(batch)
-                    done = max(done, seen)
-                    if len(fresh):
-                        yield fresh
-            return
-        except pa.ArrowInvalid as error:
-            # Arrow says only in its message that a row straddles the end of a block.
-            if "straddl" not in str(error) or read.block_size == _LARGEST_BLOCK:
-                raise
-            # Eightfold: few restarts, and a block is never much larger than its longest row.
-            read.block_size = min(read.block_size * 8, _LARGEST_BLOCK)
+    return _Seen(fits, rows, spanning, first, longest)

@@ -2,7 +2,7 @@
 
 import pickle
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from dance_flwr.data.graphs.graph import SPLIT_NAMES
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.graphs.pyg import MASKS, edge_ends, label_codes, mask_codes, whole_numbers
-from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile
-from dance_flwr.data.imports.memory_tables import memory_table
+from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, GraphFile, declared
+from dance_flwr.data.imports.records import column_table, seekable, unused
 from dance_flwr.errors import DataError
 
 TEXT_KEYS, LABEL_NAME_KEYS = LAYOUTS["pyg"]["texts"], LAYOUTS["pyg"]["class-names"]
@@ -41,7 +41,7 @@ def load_torch(file: Path) -> Any:
         ):
             warnings.simplefilter("ignore")  # about how the file was pickled
             # To the CPU: a file may name a GPU that this machine lacks.
-            return torch.load(file, map_location="cpu", weights_only=True)
+            return torch.load(seekable(file), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         words = " ".join(str(error).split())
         parts = [words.partition(mark)[2] for mark in _REFUSALS if mark in words]
@@ -100,7 +100,7 @@ def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int 
     _check_size(data, texts, n, where)
     row = unused("row", data)
     columns: dict[str, Any] = {row: range(n)}
-    roles = {"id": row, "text": texts, "source": "source", "target": "target"}
+    roles = {"id": row, "text": texts}
     label = next((key for key in ("y", "label") if data.get(key) is not None), "")
     named = next((data[key] for key in LABEL_NAME_KEYS if data.get(key) is not None), ())
     classes = tuple(map(str, named))
@@ -120,17 +120,14 @@ def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int 
         roles["split"] = unused("split", columns)
         columns[roles["split"]] = partial(split_names, data, n, split_index, where)
     edges = _edges(data, n, where)
-    roles |= {
-        r: c for r, c in (("weight", "edge_weight"), ("description", "edge_text")) if c in edges
-    }
+    of_edges = {"weight": "edge_weight", "description": "edge_text"} | {end: end for end in ENDS[0]}
     read = {*columns, *masks, *edges, *LABEL_NAME_KEYS, "edge_index", "num_nodes"}
     others = [key for key in data if key not in read]
     return GraphFile(
         "PyG Data",
         files,
-        memory_table(file, "nodes", n, columns),
-        memory_table(file, "edges", len(edges["source"]), edges),
-        roles,
+        (declared(column_table(file, "nodes", n, columns), roles),),
+        (declared(column_table(file, "edges", len(edges["source"]), edges), of_edges),),
         classes=classes if label else (),
         by_place=True,
         left_out={
@@ -220,10 +217,3 @@ def split_names(data: Mapping[str, Any], num_nodes: int, index: int, where: str)
     """Return "train", "val", "test" or "" per node, from masks as of `mask_codes`."""
     codes = mask_codes(data, num_nodes, index, where, "--split-index")
     return np.array(SPLIT_NAMES, object)[codes].tolist()  # type: ignore[no-any-return]
-
-
-def unused(name: str, names: Iterable[str]) -> str:
-    """Return a name that is not among others, with "@" in front if needed."""
-    while name in names:
-        name = "@" + name
-    return name

@@ -5,15 +5,15 @@ NetworkX's own readers ignore defaults of keys and refuse graphs with directed a
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 from dance_flwr.data.graphs.limits import check
 from dance_flwr.data.graphs.tables import Table
-from dance_flwr.data.imports.layouts import GraphFile, layout_of
-from dance_flwr.data.imports.memory_tables import memory_table, values_of
-from dance_flwr.data.imports.torch_files import unused
+from dance_flwr.data.imports.layouts import GraphFile, declared, layout_of
+from dance_flwr.data.imports.records import column_table, opened, unpacked, unused
 from dance_flwr.errors import DataError
 
 _HEAD, _BLOCK = 1 << 12, 1 << 20
@@ -34,7 +34,7 @@ _OWN = {
 
 def format_of(file: Path) -> str:
     """Return ".graphml" or ".gexf" for a file in XML, by its first element; "" for others."""
-    with file.open("rb") as stream:
+    with unpacked(file), opened(file) as stream:
         head = stream.read(_HEAD)
     return next((s for s in (".graphml", ".gexf") if b"<" + s[1:].encode() in head), "")
 
@@ -119,8 +119,12 @@ class _Rows:
         return own | {name: (name, default) for name, default in self.attributes.items()}
 
     def table(self) -> Table:
-        columns = {n: values_of(self.records, *of) for n, of in self.columns().items()}
-        return memory_table(self.file, self.rows, len(self.records), columns)
+        columns = {n: partial(_values, self.records, *of) for n, of in self.columns().items()}
+        return column_table(self.file, self.rows, len(self.records), columns)
+
+
+def _values(records: list[dict[str, Any]], key: str, default: Any) -> list[Any]:
+    return [record.get(key, default) for record in records]
 
 
 class _Reader:
@@ -157,8 +161,9 @@ class _Reader:
         DataError : the file is not XML, an element lacks an attribute, or it exceeds a bound
         """
         try:
-            for event, element in self._events():
-                (self._start if event == "start" else self._end)(_local(element), element)
+            with unpacked(self.file):
+                for event, element in self._events():
+                    (self._start if event == "start" else self._end)(_local(element), element)
         except KeyError as error:
             raise self._damaged(f"an element without {error}") from error
         except (SyntaxError, LookupError, ValueError, OSError) as error:
@@ -171,21 +176,18 @@ class _Reader:
 
     def graph(self, kind: str, roles: dict[str, str], facts: dict[str, str]) -> GraphFile:
         """Return the graph, with those of the roles whose columns are there."""
-        nodes, edges = self.nodes.table(), self.edges.table()
-        own = {"id": self.nodes.name("id")} | {e: self.edges.name(e) for e in ("source", "target")}
-        present = {
-            role: name
-            for role, name in roles.items()
-            if name in (nodes if role in ("text", "label") else edges).names
-        }
+        own = {"id": self.nodes.name("id")}
+        own |= {end: self.edges.name(end) for end in ("source", "target")}
+        tables = [declared(rows.table(), {**roles, **own}) for rows in (self.nodes, self.edges)]
         # Without edges, whether they usually have a direction.
         directed = self.directed > 0 if self.edges.records else self._default in _DIRECTED
-        return GraphFile(kind, (self.file,), nodes, edges, own | present, facts, directed=directed)
+        files, ends = (self.file,), (tables[1],)
+        return GraphFile(kind, files, (tables[0],), ends, facts, directed=directed)
 
     def _events(self) -> Iterator[tuple[str, Any]]:
         parser: Any = ElementTree.XMLPullParser(("start", "end"))
         before = b""
-        with self.file.open("rb") as stream:
+        with opened(self.file) as stream:
             # In large blocks, as a tag longer than one is scanned again with every block.
             while block := stream.read(_BLOCK):
                 if not before:

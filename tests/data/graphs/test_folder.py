@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from dance_flwr.data.graphs.built_in import GraphSource
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dance_flwr.config.plugins import DATASETS
@@ -22,7 +23,6 @@ from dance_flwr.data.graphs.graph import (
     TextGraph,
     csr_from_pairs,
 )
-from dance_flwr.data.graphs.pydocs import GraphSource
 from dance_flwr.data.imports.importer import import_graph, read_graph
 from dance_flwr.data.imports.loading import absolute_source, load_graph, source_identity
 from dance_flwr.data.imports.options import Options
@@ -97,9 +97,9 @@ def test_empty_and_null_texts_are_kept_with_one_warning(tmp_path):
 def test_missing_folder_and_files_are_named(folder, tmp_path):
     assert "nowhere" in refusal(tmp_path / "nowhere")
     (folder / "edges.csv").unlink()
-    assert "edges.parquet, edges.csv" in refusal(folder)
+    assert "give the edge table, such as edges.parquet or edges.csv" in refusal(folder)
     (folder / "nodes.csv").unlink()
-    assert "nodes.parquet, nodes.csv, nodes.jsonl" in refusal(folder)
+    assert "such as nodes.csv and edges.csv, found none" in refusal(folder)
 
 
 @pytest.mark.parametrize(
@@ -164,6 +164,7 @@ def graphs(draw):
     )
 
 
+@settings(max_examples=40, deadline=None)
 @given(graph=graphs())
 @pytest.mark.filterwarnings("ignore:.*empty text")
 def test_what_is_written_is_read_back(graph, tmp_path_factory):

@@ -18,7 +18,6 @@ from torch_geometric.data import Data
 from dance_flwr.data.graphs.catalogue import imported_graphs
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL
-from dance_flwr.data.imports import importer
 from dance_flwr.data.imports.importer import import_graph, read_graph
 from dance_flwr.data.imports.loading import load_graph, source_identity
 from dance_flwr.data.imports.options import Options
@@ -100,9 +99,17 @@ def test_our_own_folder_and_its_card(tmp_path, root):
     graph, card = take(folder, root)
     is_the_toy(graph)
     assert graph.name == "g"
-    counts = card["counts"]
-    names = ("edges", "arcs", "self_loops", "directed_edges", "train_nodes", "labelled")
-    assert ([counts[name] for name in names], card["inductive"]) == ([2, 3, 1, 4, 1, 3], False)
+    assert card["counts"]["edges"] == 2
+    assert (
+        card["counts"]["arcs"],
+        card["counts"]["self_loops"],
+        card["counts"]["directed_edges"],
+    ) == (3, 1, 4)
+    assert (card["counts"]["train_nodes"], card["counts"]["labelled"], card["inductive"]) == (
+        1,
+        3,
+        False,
+    )
     assert set(card["files"]) == {"nodes.csv", "edges.csv"}
     assert json.loads((root / "graphs" / "g" / "import.json").read_text()) == card
     assert imported_graphs(root) == {"g": root / "graphs" / "g"}
@@ -165,6 +172,25 @@ def test_rows_longer_than_a_block_are_streamed_once(tmp_path, root):
         tables(tmp_path / "mine", "id,text,label\n" + rows, "source,target\n0,1\n"), root
     )
     assert [len(text) for text in graph.texts] == [len(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "parts"),
+    [
+        ("id,body,label\na,t,x\n", EDGES, ["'text'", "id, body, label"]),
+        ("id,text,label\n", EDGES, ["at least one node"]),
+        ("id,text,label\na,t,x\na,u,x\n", EDGES, ["row 2", "'a'"]),
+        ("id,text,label\n,t,x\n", EDGES, ["row 1", "empty"]),
+        (NODES.replace("val", "dev"), EDGES, ["row 2", "'dev'"]),
+        (NODES, "source,target\na,zz\n", ["row 1", "'zz'"]),
+        (NODES, "first,second\na,b\n", ["'source'", "first, second"]),
+        (NODES, "", ["edges.csv", "readable csv"]),
+        ("id,text,label\na,t\n", EDGES, ["nodes.csv", "readable csv"]),
+    ],
+)
+def test_bad_tables_are_refused(tmp_path, root, nodes, edges, parts):
+    message = refused(tables(tmp_path / "mine", nodes, edges), root)
+    assert all(part in message for part in parts), message
 
 
 def test_nan_ids_wrong_types_and_truncated_parquet_are_refused(tmp_path, root):
@@ -306,10 +332,10 @@ def test_broken_and_foreign_files_are_refused(tmp_path, pt, root):
         (tmp_path / name).write_bytes(content)
         assert name in refused(tmp_path / name, root)
     assert "PyG Data object" in refused(pt([1, 2]), root)
-    (tmp_path / "a.xlsx").write_bytes(b"x")
-    assert "'.xlsx'" in refused(tmp_path / "a.xlsx", root)
+    (tmp_path / "a.docx").write_bytes(b"x")
+    assert "'.docx'" in refused(tmp_path / "a.docx", root)
     assert "nothing there" in refused(tmp_path / "nowhere", root)
-    assert "found 3 paths" in refused([tmp_path / "a.xlsx"] * 3, root)
+    assert "'.docx'" in refused([tmp_path / "a.docx"] * 3, root)
 
 
 @pytest.mark.parametrize("name", ["g.graphml", "g.json"])
@@ -335,6 +361,24 @@ def test_half_a_character_in_the_name_of_a_column_is_reported(tmp_path, root):
     assert json.loads((root / "graphs" / "g" / "import.json").read_text()) == card
 
 
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        ('{"nodes": [{"id": 1}], "links": []}', "attribute 'text'"),
+        ('{"multigraph": false, "nodes": [{"text": "t"}], "links": []}', "attribute 'id'"),
+        ('{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": 1, "target": 2}]}', "'2'"),
+        (
+            '{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": [1], "target": 2}]}',
+            "'source'",
+        ),
+    ],
+)
+def test_networks_that_lack_something_are_refused(tmp_path, root, content, part):
+    (tmp_path / "g.json").write_text(content)
+    message = refused(tmp_path / "g.json", root)
+    assert "g.json" in message and part in message
+
+
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "pydocs", "a" * 65])
 def test_names_that_cannot_be(tmp_path, root, name):
     with pytest.raises(DataError, match="--name"):
@@ -346,11 +390,14 @@ def test_an_import_is_all_or_nothing(tmp_path, root, monkeypatch):
     take(folder, root, name="kept")
     with pytest.raises(DataError, match="already there"):
         take(folder, root, name="kept")
+    real = pq.write_table
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
+    def failing(table, file, *rest, **more):
+        if "edges" in str(file):
+            raise OSError(28, "No space left on device")
+        real(table, file, *rest, **more)
 
-    monkeypatch.setattr(importer, "_write_edges", full)
+    monkeypatch.setattr(pq, "write_table", failing)
     assert "No space left" in refused(folder, root)
     assert list(imported_graphs(root)) == ["kept"]
 

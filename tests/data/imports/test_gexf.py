@@ -1,7 +1,7 @@
 """GEXF 1.2 and 1.3, from the examples of its documentation and as Gephi exports it."""
 
 import pytest
-from support.tables import of_roles, values
+from support.tables import of_roles, roles_of, values
 
 from dance_flwr.data.imports.importer import read_network
 from dance_flwr.errors import DataError
@@ -46,7 +46,7 @@ def test_the_web_of_the_documentation_with_defaults(tmp_path, version, space):
     }
     assert values(file.edges) == {"source": ["0"], "target": ["3"], "id": ["0"]}
     assert (file.kind, file.directed) == (f"GEXF {version} of Gephi", True)
-    assert file.roles == {"id": "id", "text": "label", "source": "source", "target": "target"}
+    assert roles_of(file) == {"id": "id", "text": "label", "source": "source", "target": "target"}
 
 
 def test_an_export_of_gephi_with_kinds_weights_and_drawing(tmp_path):
@@ -91,7 +91,7 @@ def test_an_export_of_gephi_with_kinds_weights_and_drawing(tmp_path):
     }
     assert file.facts == {"encoding": "utf-8", "directed": "2 of 3 edges"}
     # A label is a name only where no attribute is a text.
-    assert set(file.roles) == {"id", "source", "target", "relation", "description", "weight"}
+    assert set(roles_of(file)) == {"id", "source", "target", "relation", "description", "weight"}
     assert of_roles(file)["relation"] == ["cites", "mentions", ""]
     assert of_roles(file)["description"] == ["in 1999", "", ""]
 

@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from support.tables import of_roles, values
+from support.tables import of_roles, roles_of, values
 
 from dance_flwr.data.imports.importer import read_network
 from dance_flwr.errors import DataError
@@ -57,7 +57,7 @@ def test_relationships_name_entities_by_title(tmp_path, name):
         "weight": ["8.5"],
     }
     # The type of an entity is a label only where the user says so.
-    assert "label" not in file.roles
+    assert "label" not in roles_of(file)
     assert values(file.nodes, ["type", "human_readable_id", "x"]) == {
         "type": ["CONCEPT", ""],
         "human_readable_id": ["0", "1"],
@@ -67,8 +67,8 @@ def test_relationships_name_entities_by_title(tmp_path, name):
 
 def test_a_list_is_refused_where_it_is_asked_for(tmp_path):
     file = read_network(output(tmp_path))
-    assert set(file.nodes.names) == ENTITIES.keys()
-    assert set(file.edges.names) == RELATIONSHIPS.keys()
+    assert set(file.nodes[0].names) == ENTITIES.keys()
+    assert set(file.edges[0].names) == RELATIONSHIPS.keys()
     with pytest.raises(DataError, match="'text_unit_ids'"):
         values(file.nodes, ["text_unit_ids"])
 
@@ -79,7 +79,7 @@ def test_the_folder_of_a_project_whose_entities_have_names_as_in_the_first_versi
 ):
     output(tmp_path / inner, title="name")
     file = read_network(tmp_path)
-    assert file.roles["id"] == "name" and of_roles(file)["id"] == ["SOIL", "STONE"]
+    assert roles_of(file)["id"] == "name" and of_roles(file)["id"] == ["SOIL", "STONE"]
 
 
 def test_other_folders_are_none_of_graphrag(tmp_path):

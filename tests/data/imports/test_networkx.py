@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.project import PROJECT
-from support.tables import values
+from support.tables import roles_of, values
 
 from dance_flwr.data.imports.importer import read_network
 
@@ -55,13 +55,13 @@ def without_empty(record):
 
 def same(file, graph, left_out=()):
     """Whether a file is a graph; `left_out` are columns of edges that NetworkX adds."""
-    assert rows(file.nodes, file.roles["id"]) == [
+    assert rows(file.nodes, roles_of(file)["id"]) == [
         ((name,), without_empty(record)) for name, record in graph.nodes(data=True)
     ]
     undirected = set if not graph.is_directed() else tuple
     edges = [
         (undirected(ends), {k: v for k, v in record.items() if k not in left_out})
-        for ends, record in rows(file.edges, file.roles["source"], file.roles["target"])
+        for ends, record in rows(file.edges, roles_of(file)["source"], roles_of(file)["target"])
     ]
     assert edges == [
         (undirected((a, b)), without_empty(record)) for a, b, record in graph.edges(data=True)

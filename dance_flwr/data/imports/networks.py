@@ -1,0 +1,189 @@
+"""Networks that libraries read: GML by NetworkX, RDF by rdflib, and a folder of Markdown notes."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from dance_flwr.data.graphs.limits import check
+from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile, declared
+from dance_flwr.data.imports.records import (
+    Record,
+    column_table,
+    flat,
+    opened,
+    optional,
+    record_table,
+    suffix_of,
+)
+from dance_flwr.errors import DataError
+
+RDF = {
+    ".ttl": "turtle",
+    ".nt": "nt",
+    ".n3": "n3",
+    ".rdf": "xml",
+    ".owl": "xml",
+    ".jsonld": "json-ld",
+}
+_WIKI_LINK = re.compile(r"(?<!!)\[\[([^\[\]|#^]+)[^\[\]]*\]\]")
+_LINK = re.compile(r"(?<!!)\[[^\[\]]*\]\(<?([^()<>\s#]+\.md)[^()]*\)")
+_TAG = re.compile(r"(?<![\w/#&])#([^\W\d][\w/-]*)")
+_FRONT = re.compile(r"\A---\s*\n(.*?)\n---\s*(?:\n|\Z)", re.DOTALL)
+_LANGUAGES = ("", "en")  # of which a text is taken before others
+
+
+def read_gml(file: Path) -> GraphFile:
+    """Return the graph in a GML file."""
+    import networkx as nx
+
+    with opened(file) as stream:
+        text = stream.read().decode("utf-8")
+    # As a multigraph, since NetworkX refuses parallel edges in other graphs.
+    text = re.sub(r"\bgraph\s*\[", "graph [\n multigraph 1\n", text, count=1)
+    try:
+        graph = nx.parse_gml(text.splitlines(), label=None)
+    except nx.NetworkXError as error:
+        reason = " ".join(str(error).split())[:160]
+        raise DataError(f"{file}: expected GML, found: {reason}; export it again") from error
+    nodes = [flat({"id": node, **values}) for node, values in graph.nodes(data=True)]
+    edges = [flat({"source": a, "target": b, **values}) for a, b, values in graph.edges(data=True)]
+    return _graph("GML", file, nodes, edges, {}, directed=graph.is_directed())
+
+
+def read_rdf(file: Path) -> GraphFile:
+    """Return the graph of the triples in a file of RDF.
+
+    Subjects are nodes and their literals columns, by the end of the predicate; a triple whose
+    object is no literal is an edge. The type of a subject is its class.
+    """
+    rdflib = optional("rdflib", file)
+    triples = rdflib.Graph()
+    with opened(file) as stream:
+        content = stream.read()
+    try:
+        triples.parse(data=content, format=RDF[suffix_of(file)])
+    except Exception as error:  # of the parser of a format, each with its own
+        reason = " ".join(str(error).split())[:160]
+        raise DataError(f"{file}: expected RDF, found: {reason}; export it again") from error
+    nodes: dict[str, dict[str, list[tuple[str, str]]]] = {}
+    edges: list[Record] = []
+    for subject, predicate, value in sorted(triples):
+        values = nodes.setdefault(str(subject), {})
+        name = re.split(r"[/#:]", str(predicate).rstrip("/#"))[-1]
+        if isinstance(value, rdflib.Literal):
+            values.setdefault(name, []).append((str(value.language or ""), str(value)))
+        elif predicate == rdflib.RDF.type:
+            label = re.split(r"[/#:]", str(value).rstrip("/#"))[-1]
+            values.setdefault("type", []).append(("", label))
+        else:
+            edges.append({"source": str(subject), "target": str(value), "relation": name})
+    records = [{"id": node} | {k: _one(v) for k, v in of.items()} for node, of in nodes.items()]
+    texts = tuple(n for n in LAYOUTS["rdf"]["texts"] if any(n in of for of in nodes.values()))
+    typed = any("type" in of for of in nodes.values())
+    roles = {"label": "type" if typed else "", "text": texts or ("",)}
+    return _graph("RDF", file, records, edges, roles, directed=True)
+
+
+def _one(values: list[tuple[str, str]]) -> Any:
+    """Return a value in no language or in English, else in the first; several as a list."""
+    order = [language for language, _ in values]
+    chosen = next((language for language in _LANGUAGES if language in order), order[0])
+    texts = list(dict.fromkeys(text for language, text in values if language == chosen))
+    return texts[0] if len(texts) == 1 else texts
+
+
+def read_notes(folder: Path) -> GraphFile | None:
+    """Return the graph of the notes in a folder, as of Obsidian; None if there are none.
+
+    A note is named as its file, with the folder in front if two have the same name. Its links are
+    its edges; its front matter and `tags` are columns.
+    """
+    files = sorted(file for file in folder.rglob("*.md") if file.is_file())
+    if not files:
+        return None
+    stems = [file.stem for file in files]
+    paths = [file.relative_to(folder).with_suffix("").as_posix() for file in files]
+    ids = [s if stems.count(s) == 1 else p for s, p in zip(stems, paths, strict=True)]
+    # By path or name, whatever its case, as Obsidian resolves links.
+    known = {name.lower(): i for i, *names in zip(ids, stems, paths, strict=True) for name in names}
+    nodes: list[Record] = []
+    edges: list[Record] = []
+    for file, name in zip(files, ids, strict=True):
+        text = file.read_text("utf-8-sig")
+        check(file, characters=len(text))
+        front, body = _front_matter(file, text)
+        tags = front.pop("tags", None) or front.pop("tag", None) or []
+        words = tags.replace(",", " ").split() if isinstance(tags, str) else tags
+        tags = dict.fromkeys([*map(str, words), *_TAG.findall(body)])
+        nodes.append(flat({**front, "id": name, "text": body.strip(), "tags": _few(list(tags))}))
+        nodes[-1]["folder"] = file.parent.relative_to(folder).as_posix()
+        links = (known.get(link.lower(), link) for link in _links(file, folder, body))
+        edges += [{"source": name, "target": link} for link in links]
+    graph = _graph("Markdown notes", folder, nodes, edges, {}, directed=True)
+    others = sorted(
+        f.relative_to(folder).as_posix()
+        for f in folder.rglob("*")
+        if f.is_file() and f not in files and not f.relative_to(folder).as_posix().startswith(".")
+    )
+    left_out = {"files": others} if others else {}
+    return GraphFile(
+        graph.kind, tuple(files), graph.nodes, graph.edges, directed=True, left_out=left_out
+    )
+
+
+def _few(values: list[str]) -> Any:
+    return values[0] if len(values) == 1 else values or None
+
+
+def _front_matter(file: Path, text: str) -> tuple[Record, str]:
+    """Return the properties above a note, and the note."""
+    if not (found := _FRONT.match(text)):
+        return {}, text
+    yaml = optional("yaml", file)
+    try:
+        properties = yaml.safe_load(found[1])
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())[:160]
+        raise DataError(
+            f"{file}: expected YAML between the lines '---', found: {reason}; correct it"
+        ) from error
+    if not isinstance(properties, dict):
+        return {}, text
+    return {str(k): v for k, v in properties.items()}, text[found.end() :]
+
+
+def _links(file: Path, folder: Path, body: str) -> Iterator[str]:
+    """Yield the names or paths of the notes that a note links to, attachments aside."""
+    for target in _WIKI_LINK.findall(body):
+        name = target.strip().removesuffix(".md").strip("/")
+        if Path(name).suffix.lower() not in (".png", ".jpg", ".jpeg", ".svg", ".pdf", ".canvas"):
+            yield name
+    for target in _LINK.findall(body):
+        if "://" not in target:
+            path = os.path.normpath(file.parent.relative_to(folder) / unquote(target))
+            yield Path(path).with_suffix("").as_posix()
+
+
+def _graph(
+    kind: str,
+    path: Path,
+    nodes: list[Record],
+    edges: list[Record],
+    roles: dict[str, Any],
+    *,
+    directed: bool,
+) -> GraphFile:
+    """Return the graph of records with `id`, and with `source` and `target`."""
+    check(path, nodes=len(nodes), edges=len(edges))
+    ends = {"source": "source", "target": "target"}
+    node_table = declared(record_table(path, "nodes", lambda: nodes), {"id": "id", **roles})
+    edge_table = (
+        record_table(path, "edges", lambda: edges)
+        if edges
+        else column_table(path, "edges", 0, dict.fromkeys(ends, ()))
+    )
+    edge_table = declared(edge_table, ends)
+    return GraphFile(kind, (path,), (node_table,), (edge_table,), directed=directed)
