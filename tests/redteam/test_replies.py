@@ -11,6 +11,8 @@ from support.altered import records
 from support.killing import Kill, Killed, same
 
 import client_app
+import server_app
+from dance_flwr.config.tree import flatten
 from dance_flwr.errors import UserError
 from dance_flwr.federation.secagg import client as secagg_client
 from dance_flwr.federation.secagg.sums import options_of
@@ -20,6 +22,7 @@ from dance_flwr.metrics import Counts, Training
 from dance_flwr.nn.mixture import MAX_LOSS, SHARES
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.recorder import Recorder
+from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 LIAR, CLIENTS = 3, 5
 HUGE = 10**9
@@ -399,3 +402,20 @@ def collects_in_round_2(message):
     options = options_of(message) if records and not message.metadata.src_node_id else None
     trains = options is not None and options.task == keys.TRAIN
     return trains and records["config"][keys.ROUND] == 2
+
+
+def test_a_false_greeting_of_a_surplus_node_is_left_out(run_config, tmp_path):
+    """Six nodes for five clients: the sixth greets with other code, or with nonsense."""
+    for number, change in enumerate([described(code="other"), described(partition="six"), crash]):
+
+        def app(message, context, change=change):
+            reply = client_app.app(message, context)
+            sixth = context.node_config[keys.PARTITION_ID] == CLIENTS
+            return change(reply) if sixth else reply
+
+        folder = tmp_path / str(number)
+        config = run_config(**SETTINGS, out=str(folder))
+        grid = InProcessGrid(app, flatten(config), CLIENTS + 1)
+        server_app.run(grid, config, f"surplus-{number}", folder)
+        clients = strict((folder / "result.json").read_text("utf-8"))["clients"]
+        assert [row["client"] for row in clients] == list(range(CLIENTS))
