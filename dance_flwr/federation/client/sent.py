@@ -33,7 +33,9 @@ def keep_sent(
     stage = message.content.config_records.get(SECAGG_CONFIGS) if message.has_content() else None
     named = str(stage[SecAggKey.STAGE]) if stage else ""
     reply = call_next(message, context)
-    if (data := context.node_config.get(keys.DATA_PATH)) and not reply.has_error():
+    folder = Path(str(context.node_config.get(keys.DATA_PATH, "")))
+    # Without data, a node can answer a greeting alone, which holds none.
+    if keys.DATA_PATH in context.node_config and folder.is_dir() and not reply.has_error():
         line = {
             "at": f"{datetime.now(UTC):%FT%TZ}",
             "id": message.metadata.run_id,
@@ -47,7 +49,7 @@ def keep_sent(
             "keys": messages.keys_in(reply),
         }
         try:
-            with disk_of(folder := Path(str(data))):
+            with disk_of(folder):
                 _append(folder / "runs" / FILE, line)
         except UserError as error:  # what is not on record does not leave
             return messages.error_reply(message, str(error))
