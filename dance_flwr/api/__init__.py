@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 
 # Why by name (decision 23): torch takes seconds to import, this module none.
 _PLACES = {
-    "comparing": ("compare",),
     "condensing": ("Core", "condense", "encode"),
     "node_evidence": ("Evidence", "Neighbour", "NodeEvidence", "Span"),
     "explainer": ("DanceExplainer",),
-    "federating": ("federate",),
+    "federating": ("compare", "federate"),
     "graph_model": ("GraphModel",),
     "predicting": ("Predictions", "Predictor", "explain", "load"),
     "result": ("Result",),

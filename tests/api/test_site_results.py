@@ -27,14 +27,14 @@ def test_a_node_with_its_own_data_keeps_the_final_model(
     run_config, tmp_path, monkeypatch, method, personal
 ):
     monkeypatch.setattr(calibration, "MIN_NODES", 1)
+    monkeypatch.setattr(calibration, "_LEAST_GAIN", 0)
     config = run_config(seed=5, method=method, personal=personal)
-    copy = tmp_path / "client"
-    shutil.copytree(prepare(config).folder / "client-1", copy)
+    shutil.copytree(prepare(config).folder, tmp_path / "all")
+    copy = tmp_path / "all" / "client-1"
     nodes = {
-        10 + k: {"partition-id": k, "data-path": str(prepare(config).folder / f"client-{k}")}
+        10 + k: {"partition-id": k, "data-path": str(tmp_path / "all" / f"client-{k}")}
         for k in range(3)
     }
-    nodes[11]["data-path"] = str(copy)
     grid = InProcessGrid(client_app.app, flatten(config), nodes)
     server_app.run(grid, replace(config, out=str(tmp_path / "out")), "own", tmp_path / "out")
     result = json.loads((tmp_path / "out" / "result.json").read_text())

@@ -60,7 +60,7 @@ def keep_sent(
 
 
 def _append(path: Path, line: Mapping[str, Any]) -> None:
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     # One write of one line, as several processes of a node may append.
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from dance_flwr.data.graphs.built_in import GraphSource
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dance_flwr.config.plugins import DATASETS
+from dance_flwr.data.graphs.catalogue import GraphSource
 from dance_flwr.data.graphs.folder import read_folder, write_folder
 from dance_flwr.data.graphs.graph import (
     NO_SPLIT,

@@ -390,14 +390,14 @@ def test_an_import_is_all_or_nothing(tmp_path, root, monkeypatch):
     take(folder, root, name="kept")
     with pytest.raises(DataError, match="already there"):
         take(folder, root, name="kept")
-    real = pq.write_table
+    real = pq.ParquetWriter
 
-    def failing(table, file, *rest, **more):
+    def failing(file, *rest, **more):
         if "edges" in str(file):
             raise OSError(28, "No space left on device")
-        real(table, file, *rest, **more)
+        return real(file, *rest, **more)
 
-    monkeypatch.setattr(pq, "write_table", failing)
+    monkeypatch.setattr(pq, "ParquetWriter", failing)
     assert "No space left" in refused(folder, root)
     assert list(imported_graphs(root)) == ["kept"]
 
