@@ -34,7 +34,7 @@ from dance_flwr.errors import DataError, UserError
 BOUNDS = "nodes=1e6,edges=1e6,characters=1e6,columns=5000,memory=64e6"
 # Where memory is measured, refusals come so early that no import takes more than half of what is
 # allowed: allocators and readers differ by a fifth from run to run.
-EARLY_BOUNDS = "nodes=1e6,edges=2e5,characters=1e6,columns=5000,memory=16e6"
+EARLY_BOUNDS = "nodes=1e6,edges=2e5,characters=1e6,columns=5000,memory=16e6,seconds=30"
 MAX_BYTES = 128 << 20  # above the memory of the loaded libraries
 linux = pytest.mark.skipif(
     not Path("/proc/self/status").is_file(), reason="needs the peak memory that Linux reports"
