@@ -45,7 +45,7 @@ class Limits:
     characters: int = 32_000_000
     columns: int = 10_000
     memory: int = field(default_factory=_half_of_memory)
-    seconds: int = 36_000
+    seconds: int = 3_600
 
 
 def limits() -> Limits:

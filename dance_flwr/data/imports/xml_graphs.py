@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
+from xml.parsers import expat
 
 from dance_flwr.data.graphs.limits import check
 from dance_flwr.data.graphs.tables import Table
@@ -16,7 +17,7 @@ from dance_flwr.data.imports.layouts import GraphFile, declared, layout_of
 from dance_flwr.data.imports.records import column_table, opened, unpacked, unused
 from dance_flwr.errors import DataError
 
-_HEAD, _BLOCK = 1 << 12, 1 << 20
+_HEAD, _BLOCK = 1 << 12, 1 << 18
 _DEPTH = 1000  # no graph is nested so deep
 _DIRECTED = ("true", "1", "directed", "mutual")
 _TOOLS = ("Gephi", "NetworkX")
@@ -147,6 +148,7 @@ class _Reader:
         self.keys: dict[tuple[str, str], tuple[str, str]] = {}
         self.graphs = self.inner = self.directed = self.further_labels = 0
         self.version, self.mode, self.tool, self.is_drawn = "", "", "", False
+        self._encoding = "utf-8"
         self._open: list[dict[str, Any] | None] = []  # rows of open elements; None if left out
         self._around: list[Any] = []  # open elements
         self._directions: list[str] = []  # of the edges in the open graphs
@@ -162,11 +164,12 @@ class _Reader:
         """
         try:
             with unpacked(self.file):
+                self._prolog()
                 for event, element in self._events():
                     (self._start if event == "start" else self._end)(_local(element), element)
         except KeyError as error:
             raise self._damaged(f"an element without {error}") from error
-        except (SyntaxError, LookupError, ValueError, OSError) as error:
+        except (SyntaxError, expat.ExpatError, LookupError, ValueError, OSError) as error:
             raise self._damaged(str(error) or type(error).__name__) from error
         if not self.graphs:
             raise self._damaged("no graph in it")
@@ -186,28 +189,35 @@ class _Reader:
 
     def _events(self) -> Iterator[tuple[str, Any]]:
         parser: Any = ElementTree.XMLPullParser(("start", "end"))
-        before = b""
         with opened(self.file) as stream:
-            # In large blocks, as a tag longer than one is scanned again with every block.
+            # In large blocks, as a tag longer than one is scanned again with every block; not
+            # larger, as all elements of a block are built before their depth is seen.
             while block := stream.read(_BLOCK):
-                if not before:
-                    said = re.search(
-                        rb"<\?xml[^>]*encoding=[\"']([\w.-]+)", block.replace(b"\0", b"")
-                    )
-                    self._encoding = said[1].decode().lower() if said else "utf-8"
-                    if block[:2] in (b"\xff\xfe", b"\xfe\xff"):
-                        self._encoding = "utf-16"
-                if b"<!ENTITY" in (before + block).replace(b"\0", b""):
-                    # They can expand to any size.
-                    raise DataError(
-                        f"{self.file}: expected plain {self.what}, found entity declarations; "
-                        "remove them"
-                    )
-                before = block[-20:]
                 parser.feed(block)
                 yield from parser.read_events()
         parser.close()
         yield from parser.read_events()
+
+    def _prolog(self) -> None:
+        """Learn the encoding, and refuse entities, which can expand to any size."""
+        started: list[str] = []
+
+        def declared(version: str, encoding: str | None, standalone: int) -> None:
+            self._encoding = (encoding or self._encoding).lower()
+
+        def refuse(*_: object) -> None:
+            raise DataError(
+                f"{self.file}: expected plain {self.what}, found entity declarations; remove them"
+            )
+
+        parser = expat.ParserCreate()
+        parser.XmlDeclHandler, parser.EntityDeclHandler = declared, refuse
+        parser.StartElementHandler = lambda name, _: started.append(name)
+        with opened(self.file) as stream:
+            while not started and (block := stream.read(_BLOCK)):
+                if block[:2] in (b"\xff\xfe", b"\xfe\xff"):
+                    self._encoding = "utf-16"
+                parser.Parse(block)
 
     def _damaged(self, reason: str) -> DataError:
         reason = " ".join(reason.split())[:160]

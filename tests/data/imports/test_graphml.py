@@ -158,6 +158,17 @@ def test_other_encodings_and_names_of_files(tmp_path):
     assert read_network(tmp_path / "other.xml") is None
 
 
+def test_a_text_about_entities_declares_none(tmp_path):
+    said = 'write <!ENTITY e "x"> in the head'
+    file = read(
+        tmp_path,
+        f"""<key id="t" for="node" attr.name="text" attr.type="string"/>
+            <graph edgedefault="directed"><!-- no <!ENTITY e "x"> here -->
+            <node id="a"><data key="t"><![CDATA[{said}]]></data></node></graph>""",
+    )
+    assert values(file.nodes)["text"] == [said]
+
+
 def test_the_first_of_several_graphs_is_read(tmp_path):
     file = read(tmp_path, "<graph/>" + '<graph><node id="a"/><edge source="a" target="a"/></graph>')
     assert file.facts["graphs"] == "the first of 2"
