@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from dance_flwr.dance.inference import DEPLOYED
 from dance_flwr.evidence.pack import PARTS, PERSONAL, SMOOTHED, Packs
+from dance_flwr.nn.calibration import MIN_PROB
 
 # Kinds of steps beside the stages of `_LATER`, in their order.
 START, TEXT, LABELS, GRAPH = "start", "text", "labels", "graph"
 _LATER = (DEPLOYED, SMOOTHED, PERSONAL)
-_MIN_PROB = 1e-12  # as in calibration, so that a probability of 0 has a logarithm
 
 
 class Step(NamedTuple):
@@ -48,7 +48,7 @@ def account(packs: Packs, row: int) -> list[Step]:
     # The parts are kept in float32: what they miss of the text is in no other step.
     reached = sum((step.logits for step in steps), np.zeros(packs.probs.shape[2]))
     logs = {
-        stage: np.log(np.maximum(packs.probs[at, row].astype(np.float64), _MIN_PROB))
+        stage: np.log(np.maximum(packs.probs[at, row].astype(np.float64), MIN_PROB))
         for at, stage in enumerate(packs.stages)
     }
     last = [stage for stage in _LATER if stage in logs][-1:]

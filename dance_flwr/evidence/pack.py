@@ -4,6 +4,7 @@ Packs stay in the client's folder. One file holds all packs of one refresh as ar
 """
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -95,24 +96,24 @@ class Packs:
         """[m, C] probabilities of the last known stage, the deployed one if that is known."""
         return self.probs[-1]  # type: ignore[no-any-return]
 
-    @property
+    @cached_property
     def predicted(self) -> NDArray[np.int64]:
         """[m] class of the last stage."""
         return self.decisive.argmax(axis=1)  # type: ignore[no-any-return]
 
-    @property
+    @cached_property
     def rival(self) -> NDArray[np.int64]:
         """[m] second class of the last stage; the same as the first where there is one alone."""
         rest = self.decisive.copy()
         np.put_along_axis(rest, self.predicted[:, None], -np.inf, axis=1)
         return rest.argmax(axis=1)  # type: ignore[no-any-return]
 
-    @property
+    @cached_property
     def confidence(self) -> NDArray[np.float32]:
         """[m] probability of that class."""
         return self.decisive.max(axis=1)  # type: ignore[no-any-return]
 
-    @property
+    @cached_property
     def disagree(self) -> NDArray[np.bool_]:
         """[m] whether some deployed view that is known predicts another class."""
         # Packs of a training round do not know the view "core".

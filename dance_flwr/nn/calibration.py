@@ -21,7 +21,7 @@ TEMPERATURES = tuple(round(2 ** (step / 4), 3) for step in range(-12, 13))
 BINS = 15  # of equal width, as in Guo et al.
 MIN_NODES = 100  # to fit a temperature on
 _LEAST_GAIN = 1.92 * THOUSANDTHS  # half of the chi-square of one parameter at 5 %
-_MIN_PROB = 1e-12  # so that a probability of 0 has a logarithm
+MIN_PROB = 1e-12  # so that a probability of 0 has a logarithm
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Calibration:
 
 
 def _scaled(probs: Tensor, temperature: float) -> Tensor:
-    return torch.softmax(probs.double().clamp(min=_MIN_PROB).log() / temperature, dim=-1)
+    return torch.softmax(probs.double().clamp(min=MIN_PROB).log() / temperature, dim=-1)
 
 
 def temperature_losses(probs: Float[Tensor, "m C"], labels: Int64[Tensor, "m"]) -> list[int]:

@@ -242,6 +242,9 @@ def close_clients() -> None:
 
 @cache
 def _client(folder: Path, version: Hashable, config: RunConfig, device: torch.device) -> Client:
+    own = psutil.Process().memory_info()
+    if own.rss - getattr(own, "shared", 0) > limits().memory:
+        close_clients()
     # Data are cached separately, so that runs with other settings share them.
     data = _data(folder, version, device, config.split_mode == "inductive", reading_of(config))
     return Client(data, config)
@@ -251,9 +254,6 @@ def _client(folder: Path, version: Hashable, config: RunConfig, device: torch.de
 def _data(
     folder: Path, version: Hashable, device: torch.device, inductive: bool, reading: ReadingConfig
 ) -> ClientData:
-    own = psutil.Process().memory_info()
-    if own.rss - getattr(own, "shared", 0) > limits().memory:
-        close_clients()
     return ClientData(folder, device, inductive, reading)
 
 
