@@ -59,7 +59,7 @@ class Statement:
             f"{self.site} sent {counted(len(self.lines), 'message')} ({total}) in run {self.run}, "
             f"{counted(len(rounds), 'round')}, from {first} to {last}.",
             f"They held: {', '.join(dict.fromkeys(filter(None, briefs)))}.",
-            "No text, no id, no edge, no evidence and no label of a node left. "
+            "No message has an entry for a text, an id, an edge, evidence or the label of a node. "
             "Refusals are one line each, in the node's log.",
         ]
 

@@ -174,7 +174,10 @@ def test_a_site_shows_what_left_it_signed_and_any_other_page_is_refused(
     assert done.code == 0, done.err
     count = len(read_sent(site.client_folder))
     assert done.out.startswith(f"north sent {count} messages (")
-    assert "They held: model parameters, " in done.out and "No text, no id, no edge" in done.out
+    assert (
+        "They held: model parameters, " in done.out
+        and "No message has an entry for a text, an id, an edge" in done.out
+    )
     page = tmp_path / "left.html"
     assert cli("site", "privacy", "--html", page).code == 0
     done = cli("site", "privacy", "--verify", page)

@@ -134,9 +134,9 @@ def count_nodes(report: ImportReport, nodes: Any, where: str) -> None:
             "they are kept"
         )
     for (column, word), number in sorted(absent.items()):
-        what = "are in a class" if column == "label" else "have the text"
+        what = "with the class" if column == "label" else "with the text"
         report.warnings.append(
-            f"{where}: {counted(number, 'node')} {what} {word!r}; if it means that "
+            f"{where}: found {counted(number, 'node')} {what} {word!r}; if it means that "
             f"there is none, give --missing {word}"
         )
     for what, values in (("class names", pc.unique(labels)), ("ids", nodes["id"].combine_chunks())):

@@ -124,6 +124,10 @@ def test_opened_clients_hold_no_descriptors_and_are_as_many_as_memory_has_room_f
     assert open_client(tmp_path / "client-0", dance.settled, HOST) is opened[0]
     open_client(dance.partition / "client-0", dance.settled, HOST)
     assert open_client(tmp_path / "client-0", dance.settled, HOST) is not opened[0]
+    # So does a run with other settings on the same data.
+    kept = open_client(dance.partition / "client-0", dance.settled, HOST)
+    open_client(dance.partition / "client-0", replace(dance.settled, seed=9), HOST)
+    assert open_client(dance.partition / "client-0", dance.settled, HOST) is not kept
 
 
 # Federations of nodes that name their own devices
