@@ -1,6 +1,7 @@
 // Start: the index, the list, and the keys.
 
 async function start() {
+  keepReviewer(); // before anything is waited for, or it would replace a name typed meanwhile
   const index = await unpack("index");
   const title = document.getElementById("evidence");
   const list = new NodeList(index, async (row) => {
@@ -15,7 +16,6 @@ async function start() {
   }
   document.getElementById("previous").addEventListener("click", () => list.turnTo(-1));
   document.getElementById("next").addEventListener("click", () => list.turnTo(1));
-  keepReviewer();
   countVerdicts(index);
   document.getElementById("print").addEventListener("click", () => printJudged(index));
   document.getElementById("export").addEventListener("click", () => download(exported(index)));
