@@ -110,6 +110,14 @@ def import_(
     delimiter: Delimiter = "",
     quoting: Quoting = "",
     no_header: NoHeader = False,
+    labels_from: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="verdicts that an audit page exported: their classes become labels; repeatable, "
+            "nodes on which reviewers differ keep their label",
+        ),
+    ] = None,
     dry_run: DryRun = False,
     split_index: Annotated[
         int, typer.Option(help="index of the mask to use as the split", min=0)
@@ -125,6 +133,7 @@ def import_(
     from dance_flwr.data.imports.importer import import_graph, look_at
     from dance_flwr.data.imports.options import UNLABELLED_VALUES, Options
     from dance_flwr.data.imports.report import summary_lines
+    from dance_flwr.evidence.review import labels_of
 
     root = root_of(data_root)
     # Resolved, as `.` has no name; without `.graphml` or `.csv.gz`.
@@ -148,6 +157,7 @@ def import_(
         quoting=quoting,
         header=not no_header,
         split_index=split_index,
+        labels=labels_of(labels_from, typer.echo) if labels_from else {},
     )
     if dry_run:
         report = look_at(paths, name, options)

@@ -76,6 +76,22 @@ def merge(files: Sequence[Path], log: Callable[[str], None]) -> None:
             log(f"    {one_line(name)}: {of.verdict}{which}{note}")
 
 
+def labels_of(files: Sequence[Path], log: Callable[[str], None]) -> dict[str, str]:
+    """Return the class of every node that reviewers agree on, and print how many have none."""
+    classes: dict[str, set[str]] = {}
+    for path in files:
+        for of in _read(path)[1].values():
+            classes.setdefault(of.node, set()).add(of.chosen)
+    agreed = {node: min(chosen) for node, chosen in classes.items() if len(chosen) == 1}
+    labels = {node: name for node, name in agreed.items() if name}
+    log(
+        f"verdicts    on {counted(len(classes), 'node')}: {len(labels):,} with a class, "
+        f"{len(agreed) - len(labels):,} without, {len(classes) - len(agreed):,} on which "
+        "reviewers differ"
+    )
+    return labels
+
+
 def agreement_of(chosen: NDArray[np.int64]) -> tuple[float, str, float]:
     """Return the share of equal pairs of verdicts, and Fleiss' or Cohen's kappa; NaN = not defined.
 
@@ -112,6 +128,7 @@ def _read(path: Path) -> tuple[str, Verdicts]:
             for entry in content["verdicts"]
         }
         reviewer = str(content["reviewer"])
+        "".join(of.node + of.chosen for of in verdicts.values()).encode()  # half a surrogate pair
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = error.strerror if isinstance(error, OSError) else repr(error)
         raise UserError(

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.evidence.review import agreement_of
 
 
@@ -73,3 +74,35 @@ def test_other_files_are_refused_in_one_line(tmp_path, cli, content):
     assert done.code == 2 and "found 'maybe'" in done.err[-1]
     done = cli("review", "--merge", anna)
     assert done.code == 2 and "two reviewers, found 1 file" in done.err[-1]
+
+
+def test_verdicts_become_labels(tmp_path, cli):
+    (tmp_path / "nodes.csv").write_text(
+        "id,text,label\nn1,a,A\nn2,b,A\nn3,c,\nn4,d,B\nn5,e,C\nn6,f,C\n"
+    )
+    (tmp_path / "edges.csv").write_text("source,target\nn1,n2\n")
+    files = (tmp_path / "nodes.csv", tmp_path / "edges.csv", "--data-root", tmp_path / "root")
+    anna = exported(tmp_path / "anna.json", "Anna", n1="right", n2="B", n3="right", n5="B", n6="B")
+    ben = exported(tmp_path / "ben.json", "Ben", n2="B", n4="cannot tell", n5="C", n6="cannot tell")
+    taken = ("--labels-from", anna, "--labels-from", ben)
+    done = cli("data", "import", *files, "--name", "g", *taken)
+    assert done.code == 0, done.err
+    lines = [" ".join(line.split()) for line in done.out.splitlines()]
+    said = "verdicts on 6 nodes: 3 with a class, 1 without, 2 on which reviewers differ"
+    assert lines[0] == said
+    assert "by verdicts: 1 corrected, 1 added, 1 confirmed" in lines
+    graph = load_graph("g", tmp_path / "root")
+    names = [graph.class_names[k] for k in graph.labels.tolist()]
+    assert dict(zip(graph.ids, names, strict=True)) == dict(
+        n1="A", n2="B", n3="A", n4="B", n5="C", n6="C"
+    )
+    for of, what in ((dict(n9="right"), "id"), (dict(n1="Z"), "class"), ({"\ud800": "B"}, "")):
+        wrong = exported(tmp_path / "wrong.json", "Eve", **of)
+        done = cli("data", "import", *files, "--name", "h", "--labels-from", wrong)
+        assert done.code == 2 and len(done.err) == 1
+        assert f"expected the {what} of a node in" in done.err[0] or not what
+        assert "surrogates not allowed" in done.err[0] or what
+        assert not (tmp_path / "root" / "graphs" / "h").exists()
+    # Without labels of its own, a graph takes whatever classes reviewers name.
+    done = cli("data", "import", *files, "--name", "i", "--label", "none", "--labels-from", anna)
+    assert done.code == 0 and load_graph("i", tmp_path / "root").class_names == ("A", "B")

@@ -300,7 +300,7 @@ def test_the_bars_of_an_account_end_at_the_answer_against_any_class(shown, audit
 
 def test_judged_nodes_are_printed_one_after_the_other(shown, audit, tmp_path):
     page = shown.page
-    # Playwright calls what an expression returns, if that is a function; so this one returns nothing.
+    # Returns nothing, as Playwright calls a function that an expression returns.
     page.evaluate("window.print = () => { window.printed = document.body.innerText; }; undefined")
     page.fill("#reviewer", "Anna")
     for place in range(3):

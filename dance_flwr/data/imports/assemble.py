@@ -126,16 +126,16 @@ def _write_nodes(
         rows_of = np.arange(len(ids))
         if options.duplicates != "refuse" and len(ids):
             nodes, rows_of = _without_duplicates(nodes, options.duplicates, where)
-            if len(nodes) < len(ids):
-                draft = file.with_name("merged.arrow")
-                with (
-                    pa.OSFile(str(draft), "wb") as sink,
-                    pa.ipc.new_file(sink, schema) as writer,
-                ):
-                    writer.write_table(nodes)
-                draft.replace(file)
         report.counts["duplicate_nodes"] = len(ids) - len(nodes)
+        changed = len(nodes) < len(ids)
         ids = check_ids(nodes["id"].combine_chunks(), where)
+        if options.labels:
+            nodes, changed = _relabelled(nodes, options.labels, _Ids(ids, where, report)), True
+        if changed:
+            draft = file.with_name("changed.arrow")
+            with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+                writer.write_table(nodes)
+            draft.replace(file)
         count_nodes(report, nodes, where)
     if source.by_place:
         total = sum(len(part) for part in kept) if kept else len(rows_of)
@@ -177,6 +177,28 @@ def _without_duplicates(nodes: Any, rule: str, where: str) -> tuple[Any, NDArray
         )
         kept = kept.set_column(kept.column_names.index(name), name, column)
     return kept, rows_of
+
+
+def _relabelled(nodes: Any, labels: Mapping[str, str], ids: "_Ids") -> Any:
+    """Return nodes with these classes, by id, in place of their labels, and count them."""
+    rows = ids.rows(pa.array(labels, pa.large_string()), "verdict")
+    before = nodes["label"].to_pylist()
+    after, known = list(before), {*before, *ids.report.classes} - {""}
+    counts = dict.fromkeys(("labels_corrected", "labels_added", "labels_confirmed"), 0)
+    for (node, name), row in zip(labels.items(), rows.tolist(), strict=True):
+        what = "class" if row >= 0 else "id"
+        if row < 0 or (known and name not in known):
+            raise DataError(
+                f"--labels-from: expected the {what} of a node in {ids.where}, found "
+                f"{(name if row >= 0 else node)!r}; take verdicts on this graph"
+            )
+        same = before[row] == name
+        word = "confirmed" if same else "corrected" if before[row] else "added"
+        counts[f"labels_{word}"] += 1
+        after[row] = name
+    ids.report.counts |= counts
+    place = nodes.column_names.index("label")
+    return nodes.set_column(place, "label", pa.array(after, pa.large_string()))
 
 
 def _rows(nodes: Table, roles: Roles, options: Options) -> Iterator[dict[str, Any]]:
@@ -241,7 +263,7 @@ class _Ids:
     def __init__(
         self, ids: Any, where: str, report: ImportReport, rows_of: NDArray[np.int64] | None = None
     ) -> None:
-        self.where, self._ids, self._report, self._rows_of = where, ids, report, rows_of
+        self.where, self._ids, self.report, self._rows_of = where, ids, report, rows_of
         self.size = len(ids)
 
     def rows(self, values: Any, end: str) -> NDArray[np.int64]:
@@ -267,7 +289,7 @@ class _Ids:
                 codes[unknown[hit]] = rows[places[hit]]
                 first = int(unknown[hit][0])
                 example = values[first].as_py(), self._ids[int(codes[first])].as_py()
-                self._report.matched(what, end, int(hit.sum()), example)
+                self.report.matched(what, end, int(hit.sum()), example)
                 unknown, found = unknown[~hit], found.filter(pa.array(~hit))
 
     @cached_property

@@ -1,6 +1,7 @@
 """What a user says about files that do not say it themselves."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from dance_flwr.errors import UserError
 
@@ -23,6 +24,7 @@ class Options:
     ----------
     text : one column, or several separated by commas, whose texts are joined by newlines
     label : column of the labels; `none` for a graph without labels
+    labels : id -> class of nodes whose label another source knows better than the files
     id : column of the node ids
     source, target : columns of the two ends of an edge
     edges_from : column of a node table that names the neighbours of each node: a list of ids, ids
@@ -67,6 +69,7 @@ class Options:
     quoting: str = ""
     header: bool = True
     split_index: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():

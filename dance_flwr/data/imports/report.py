@@ -212,6 +212,10 @@ def summary_lines(report: dict[str, Any]) -> list[str]:
     ]
     empty = f"longest {counts['longest_text']:,} characters, {counts['empty_texts']:,} empty"
     rows += [("texts", empty), ("labels", _label_line(counts))]
+    if "labels_corrected" in counts:
+        words = ("corrected", "added", "confirmed")
+        of_verdicts = ", ".join(f"{counts[f'labels_{w}']:,} {w}" for w in words)
+        rows.append(("", f"by verdicts: {of_verdicts}"))
     rows += [("", line) for line in _class_lines(report["class_sizes"])]
     one_way = f", {counts['one_way']:,} in one direction only, read in both"
     loops = counts.get("loop_rows", counts["self_loops"])
