@@ -1,4 +1,4 @@
-"""Text of strangers on a terminal or in Markdown: no control sequences, no marks like ours.
+"""Text of strangers on a terminal, in Markdown or in a spreadsheet: shown, never obeyed.
 
 Source texts, class names, ids, error lines and names of devices come from data or from other
 machines. A terminal obeys the control characters in them: it copies to the clipboard (OSC 52),
@@ -19,6 +19,9 @@ _CONTROLS = re.compile(
 )
 # Of Markdown with HTML, tables and mathematics; a colon or the dot after `www` would begin a link.
 _MARKDOWN = re.compile(r"[&<>|\\]|([`*_{}\[\]()#!~:@$\"^=+]|(?<=www)\.)", re.IGNORECASE)
+# What spreadsheets take for the begin of a formula, the last four in East Asian versions.
+_FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _CONTROLS_AND_MARKS = re.compile(f"{_CONTROLS.pattern[:-1]}{MARKS}]")
 
 
@@ -44,6 +47,14 @@ def markdown(text: str) -> str:
     return _MARKDOWN.sub(
         lambda match: f"\\{match[1]}" if match[1] else f"&#{ord(match[0])};", one_line(text)
     )
+
+
+def spreadsheet_cell(text: str) -> str:
+    """Return text for a cell of a CSV file, with an apostrophe in front where it begins a formula.
+
+    As OWASP recommends against CSV injection. Numbers stay: they compute nothing.
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 class EscapedOutput(io.TextIOBase):

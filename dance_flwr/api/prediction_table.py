@@ -29,7 +29,7 @@ from dance_flwr.config.tree import parse
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.disk import atomic_file, atomic_path, write_json
 from dance_flwr.errors import UserError, counted
-from dance_flwr.escaping import one_line
+from dance_flwr.escaping import one_line, spreadsheet_cell
 from dance_flwr.evidence.json_lines import evidence_lines, read_lines, verify_lines
 from dance_flwr.evidence.pack import FUSED
 from dance_flwr.federation.client.client import Client
@@ -69,7 +69,8 @@ def predict(
     ----------
     data : folder of a graph (its labels are read only to print the accuracy), or folder of a client
         (its training labels are used as in the run)
-    out : new file, `.parquet`, `.csv` or `.jsonl`
+    out : new file, `.parquet`, `.csv` or `.jsonl`. In a `.csv`, which people open in spreadsheets,
+        an id or a class that would be a formula has an apostrophe in front
     evidence : new file of JSON lines, see `evidence_lines`; None = no evidence
 
     Raises
@@ -139,9 +140,22 @@ def _table_writer(out: Path, schema: Any) -> Iterator[_Write]:
                 json.dumps(row).encode() + b"\n" for row in table.to_pylist()
             )
             return
-        kind = pq.ParquetWriter if out.suffix == ".parquet" else pa_csv.CSVWriter
-        with kind(file, schema) as writer:
-            yield writer.write_table
+        if out.suffix == ".parquet":
+            with pq.ParquetWriter(file, schema) as writer:
+                yield writer.write_table
+        else:
+            with pa_csv.CSVWriter(file, schema) as writer:
+                yield lambda table: writer.write_table(_for_spreadsheets(table))
+
+
+def _for_spreadsheets(table: Any) -> Any:
+    columns = [
+        [spreadsheet_cell(cell) for cell in column.to_pylist()]
+        if pa.types.is_string(column.type)
+        else column
+        for column in table.columns
+    ]
+    return pa.table(columns, schema=table.schema)
 
 
 def _blocks(

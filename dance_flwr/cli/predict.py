@@ -62,7 +62,13 @@ def predict(
         str,
         typer.Option(metavar="FOLDER", help="folder of a graph, labels not needed, or of a client"),
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="new table: .parquet, .csv or .jsonl")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="new table: .parquet, .jsonl, or .csv, with ' before what would be a formula",
+        ),
+    ],
     evidence: Annotated[
         Path | None,
         typer.Option(

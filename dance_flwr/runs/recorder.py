@@ -20,7 +20,7 @@ from dance_flwr import __version__, events
 from dance_flwr.config.paths import COMPARED, ERROR, HISTORY, MODEL, RESULT
 from dance_flwr.config.sections import MACRO_F1
 from dance_flwr.config.tree import flatten
-from dance_flwr.disk import append_to, atomic_path, create_folder, json_text, write_json, write_text
+from dance_flwr.disk import append_to, atomic_path, create_folder, json_text, write_text
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import spent_epsilon
 from dance_flwr.fingerprint import model_fingerprint
@@ -28,11 +28,18 @@ from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, Training, accuracy, balanced_accuracy, macro_f1
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.checkpoint import Checkpoint
-from dance_flwr.runs.result import Round, privacy_of, sum_by_key, validated, why_last_model
+from dance_flwr.runs.result import (
+    SCHEMA,
+    Round,
+    privacy_of,
+    sum_by_key,
+    validated,
+    why_last_model,
+    write_result,
+)
 from dance_flwr.runs.resume import forget, holds_run
 
 LOG = logging.getLogger("flwr")
-SCHEMA = 1
 _VERSIONS = ("flwr", "torch", "torch-geometric", "sentence-transformers", "entmax", "scikit-learn")
 
 # Client -> counts of "val" and "test"; None = the sums of all clients, if only these are known.
@@ -210,7 +217,7 @@ class Recorder:
         result = self._result(clients, context)
         if not result["val_nodes"] and not validated(result):
             LOG.warning(why_last_model(result))
-        write_json(self.folder / RESULT, result)
+        write_result(self.folder, result)
         # After the result: until it exists, the checkpoint is all that is left of the run.
         forget(self.folder)
         score = result["test_accuracy"]

@@ -11,12 +11,15 @@ from safetensors import SafetensorError
 
 from dance_flwr.config.paths import HISTORY, MODEL, RESULT
 from dance_flwr.config.tree import RunConfig, parse
+from dance_flwr.disk import json_text, write_json
 from dance_flwr.errors import UserError
-from dance_flwr.fingerprint import model_fingerprint
+from dance_flwr.fingerprint import commitment, model_fingerprint
 
 if TYPE_CHECKING:  # reading the status of a run needs no torch
     from torch import Tensor
 
+SCHEMA = 2  # from 2 on, a result has a digest of its other entries
+_DIGEST = "sha256"
 # The entries that every reader of a result needs; others may be missing in earlier versions.
 _NEEDED = ("calibration", "model_fingerprint", "method", "config")
 # What `report --json` prints of a result.
@@ -116,8 +119,19 @@ def sum_by_key(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return total
 
 
+def write_result(folder: Path, result: Mapping[str, Any]) -> None:
+    """Write `result.json` with a digest of its content."""
+    content = json.loads(json_text(result))  # keys and numbers as a reader finds them
+    write_json(folder / RESULT, content | {_DIGEST: commitment(content)})
+
+
 def read_result(folder: Path) -> dict[str, Any]:
-    """Return the content of `result.json`."""
+    """Return the content of `result.json`, compared with its digest.
+
+    Raises
+    ------
+    UserError : there is none, or it was damaged
+    """
     path = folder / RESULT
     if not path.is_file():
         raise UserError(f"expected {RESULT} of a finished run, found none in {folder}")
@@ -128,6 +142,12 @@ def read_result(folder: Path) -> dict[str, Any]:
     if not isinstance(result, dict) or (missing := [key for key in _NEEDED if key not in result]):
         lack = f"none of {missing[0]!r}" if isinstance(result, dict) else type(result).__name__
         raise UserError(f"{path}: expected the result of a run, found {lack}; {_AGAIN}")
+    digest = result.pop(_DIGEST, None)
+    if digest != commitment(result) if digest else result.get("schema") == SCHEMA:
+        raise UserError(
+            f"{path}: expected the result that the run wrote, found another; it was altered or "
+            f"damaged: {_AGAIN}"
+        )
     return result
 
 

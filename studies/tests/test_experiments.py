@@ -23,6 +23,7 @@ from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.fingerprint import provenance
+from dance_flwr.runs.result import read_result, write_result
 
 QUICK = {**SMALL, "rounds": 1, "local-epochs": 1}
 PAIRS = [f"{key}={value}" for key, value in QUICK.items() if key != "condensation-ratio"]
@@ -99,17 +100,12 @@ def test_a_key_that_a_later_version_adds_moves_no_run(monkeypatch, tiny):
 def test_a_default_that_has_changed_is_no_result_of_today(go, tmp_path):
     assert go("ablation", labels=ONE) == 0
     (path,) = sorted(tmp_path.glob("study/runs/*/result.json"))
-    result = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(
-        json.dumps(result | {"config": result["config"] | {"ema-decay": 0.5}}), encoding="utf-8"
-    )
+    result = read_result(path.parent)
+    write_result(path.parent, result | {"config": result["config"] | {"ema-decay": 0.5}})
     config = parse(result["config"])
     made = Study(tmp_path / "study")
     assert made.run_folder(config) == path.parent and not made.has_run(config)
-    path.write_text(
-        json.dumps(result | {"config": result["config"] | {"fedgta.epsilon": 0.9}}),
-        encoding="utf-8",
-    )
+    write_result(path.parent, result | {"config": result["config"] | {"fedgta.epsilon": 0.9}})
     assert made.has_run(config), "no key of this method"
 
 
@@ -306,7 +302,7 @@ def test_a_dry_run_refuses_data_that_do_not_exist(go, inline, tmp_path, data):
 def test_again_repeats_runs_and_other_code_is_counted(go, inline, tmp_path, capsys):
     assert go("ablation", labels=TWO) == 0
     for path in tmp_path.glob("study/runs/*/result.json"):
-        path.write_text(path.read_text().replace(provenance(), "0" * 16))
+        write_result(path.parent, read_result(path.parent) | {"provenance": "0" * 16})
     capsys.readouterr()
     assert go("ablation", labels=TWO) == 0
     assert "other code made 2 of their 2 runs" in capsys.readouterr().out and len(inline.done) == 2

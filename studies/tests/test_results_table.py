@@ -92,6 +92,11 @@ def test_csv_has_every_digit_and_a_column_for_each_number():
     assert [row[f"other_{part}"] for part in ("mean", "std", "n")] == ["", "", "0"]
 
 
+def test_csv_has_no_formula_of_a_stranger():
+    (row,) = csv.DictReader(io.StringIO(table("=1+1").csv()))
+    assert row["dataset"] == "'=1+1"
+
+
 def test_markdown_keeps_the_cells_of_strangers_together():
     head, rule, line, _, note = table("a|b\n*c*").markdown().splitlines()
     assert head == "| data set | method | accuracy % | macro-F1 % |" and note == "2 seeds."

@@ -1,6 +1,5 @@
 """Federations in this process: numbers of the command line, institutions as clients, refusals."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +12,7 @@ from dance_flwr.api.federating import together
 from dance_flwr.api.inputs import config_of
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
+from dance_flwr.runs.result import read_result
 
 KEYS = SMALL | {"rounds": 2}
 ALONE = {key: value for key, value in KEYS.items() if key != "clients"}
@@ -52,7 +52,7 @@ def test_a_run_of_ours_is_replaced_on_request_alone(tiny, tmp_path):
     with pytest.raises(UserError, match=r"bundle: expected the bundle of the run, found another"):
         federate(graph, keys, out=first.folder, progress=False)
     assert (first.folder / "bundle" / "mine.txt").read_text() == "precious"
-    assert second.facts == json.loads((first.folder / "result.json").read_text("utf-8"))
+    assert second.facts == read_result(first.folder)
 
 
 def test_data_that_cannot_be_prepared_leave_no_folder(tmp_path):
@@ -74,7 +74,7 @@ def test_a_run_gives_the_numbers_of_the_command(result, tiny, run):
         [row["test_accuracy"] for row in expected["clients"]]
     )
     assert [row.round for row in result.history] == [1, 2]
-    written = json.loads((result.folder / "result.json").read_text("utf-8"))
+    written = read_result(result.folder)
     assert written["model_fingerprint"] == result.facts["model_fingerprint"]
     assert "<script" not in result._repr_html_() and "client" in result._repr_html_()
 

@@ -1,9 +1,11 @@
 """A model that is handed on: what a bundle holds, and predictions of nodes that are new to it."""
 
+import csv
 import json
 import re
 import shutil
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -341,6 +343,31 @@ def test_the_suffix_decides_the_format(bundle, data, tmp_path, suffix):
     predict(bundle, str(data), path, log=quiet)
     content = path.read_bytes()
     assert content.startswith({"parquet": b"PAR1", "csv": b'"id",', "jsonl": b'{"id": '}[suffix])
+
+
+def test_a_spreadsheet_finds_no_formula_in_a_csv(bundle, data, tmp_path):
+    """Cells of text alone, and other formats have them as they are."""
+    shown = {
+        "=1+1": "'=1+1",
+        "@anna": "'@anna",
+        "\tx": "'\tx",
+        "-5": "-5",
+        "+1e3": "+1e3",
+        "a=b": "a=b",
+    }
+    nodes = pq.read_table(data / "nodes.parquet")
+    ids = pa.array([*shown, *nodes["id"].to_pylist()[len(shown) :]])
+    (tmp_path / "site").mkdir()
+    pq.write_table(nodes.set_column(0, "id", ids), tmp_path / "site" / "nodes.parquet")
+    edges = pq.read_table(data / "edges.parquet").slice(0, 0)
+    pq.write_table(edges, tmp_path / "site" / "edges.parquet")
+    for suffix in ("csv", "parquet"):
+        predict(bundle, str(tmp_path / "site"), tmp_path / f"p.{suffix}", log=quiet)
+    with (tmp_path / "p.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows[: len(shown)]] == list(shown.values())
+    assert all(float(row["probability"]) > 0 for row in rows)
+    assert pq.read_table(tmp_path / "p.parquet")["id"].to_pylist() == ids.to_pylist()
 
 
 def test_other_suffixes_are_refused(bundle, data, tmp_path):

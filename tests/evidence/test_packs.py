@@ -2,7 +2,6 @@
 alteration fails.
 """
 
-import json
 import re
 import shutil
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.seal import seal
 from dance_flwr.runs.evidence import show_evidence, verify_evidence
+from dance_flwr.runs.result import read_result, write_result
 
 CLIENTS = range(3)
 
@@ -141,11 +141,11 @@ class Copy:
     def forge_record(self):
         """Let card, seal and record of the run describe what is there now."""
         write_card(self.client, read_card(self.client))
-        card, result = read_card(self.client), json.loads((self.run / "result.json").read_text())
+        card, result = read_card(self.client), read_result(self.run)
         result["data_sha256"]["1"] = data_commitment(card)
         sealed = seal(RunFolder(self.client, self.name), card.salt)
         result["evidence_sha256"]["1"] = sealed
-        (self.run / "result.json").write_text(json.dumps(result))
+        write_result(self.run, result)
 
     def texts(self, edit):
         """Rewrite the node table with `edit(columns)`, a dict of lists."""
@@ -160,7 +160,7 @@ def copy(dance, tmp_path) -> Copy:
     shutil.copytree(dance.folder, tmp_path / "run")
     shutil.copytree(dance.partition, tmp_path / "partition")
     result = dance.result | {"partition_dir": str(tmp_path / "partition")}
-    (tmp_path / "run" / "result.json").write_text(json.dumps(result))
+    write_result(tmp_path / "run", result)
     return Copy(tmp_path / "run", tmp_path / "partition", dance.result["run"])
 
 
@@ -346,9 +346,9 @@ def with_a_node_twice(packs):
 def unsealed(copy, stem, edit):
     """Alter packs of client 1 that the record of the run did not seal."""
     edit(copy.packs(stem)).save(copy.evidence / f"{stem}.npz")
-    result = json.loads((copy.run / "result.json").read_text())
+    result = read_result(copy.run)
     del result["evidence_sha256"]["1"]
-    (copy.run / "result.json").write_text(json.dumps(result))
+    write_result(copy.run, result)
 
 
 def refusal(copy, client_folder=None):
@@ -395,18 +395,18 @@ def test_a_round_whose_packs_are_gone_is_found(copy, dance):
 
 def test_packs_of_a_client_that_a_round_did_not_count_are_no_fault(copy):
     """It trained, and its answer was lost: its packs are more than the record counts."""
-    result = json.loads((copy.run / "result.json").read_text())
+    result = read_result(copy.run)
     row, own = result["history"][1], len(copy.packs("round-00002").nodes)
     row["absent"], row["counts"]["evidence-packs"] = (
         {"1": "silent"},
         row["counts"]["evidence-packs"] - own,
     )
-    (copy.run / "result.json").write_text(json.dumps(result))
+    write_result(copy.run, result)
     said = []
     verify_evidence(copy.run, None, said.append)
     assert said[-1] == "evidence verified"
     row["absent"] = {}
-    (copy.run / "result.json").write_text(json.dumps(result))
+    write_result(copy.run, result)
     assert "round 2: expected packs of" in refusal(copy)
 
 

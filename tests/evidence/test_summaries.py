@@ -14,7 +14,6 @@ from support.project import PROJECT
 from support.prompts import with_llm
 from support.searching import secrets_of
 
-from dance_flwr.config.paths import RESULT
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.card import read_card
 from dance_flwr.errors import DataError, UserError
@@ -35,6 +34,7 @@ from dance_flwr.evidence.summaries.summary import (
 )
 from dance_flwr.llm.session import LEDGER, CallCounts
 from dance_flwr.runs.evidence import show_evidence, verify_evidence
+from dance_flwr.runs.result import read_result, write_result
 
 LONG = {"chunk_tokens": 64, "rounds": 2}  # a chunk has several sentences
 
@@ -55,7 +55,7 @@ def copied(core, tmp_path):
     shutil.copytree(core.folder, tmp_path / "run")
     shutil.copytree(core.partition, tmp_path / "partition")
     result = core.result | {"partition_dir": str(tmp_path / "partition")}
-    (tmp_path / "run" / RESULT).write_text(json.dumps(result))
+    write_result(tmp_path / "run", result)
     return RunFolder(tmp_path / "partition" / "client-1", core.result["run"]), tmp_path / "run"
 
 
@@ -222,10 +222,10 @@ def test_verify_fails_on_an_altered_summary(copied, edit, record):
     folder, run = copied
     changed(folder, edit)
     if record == "forged":
-        result = json.loads((run / RESULT).read_text())
+        result = read_result(run)
         sealed = seal(folder, read_card(folder.folder.parents[1]).salt)
         result["evidence_sha256"]["1"] = sealed
-        (run / RESULT).write_text(json.dumps(result))
+        write_result(run, result)
     with pytest.raises(UserError) as error:
         verify_evidence(run, None, lambda line: None)
     assert "\n" not in str(error.value)

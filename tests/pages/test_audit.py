@@ -32,6 +32,7 @@ from dance_flwr.pages.audit_pack import (
     unseen,
 )
 from dance_flwr.pages.document import unpacked
+from dance_flwr.runs.result import write_result
 from dance_flwr.seeding import generator
 
 
@@ -260,7 +261,7 @@ def test_a_page_that_did_not_verify_says_so(dance, tmp_path):
     shutil.copytree(dance.folder, tmp_path / "run")
     shutil.copytree(dance.partition, tmp_path / "partition")
     result = dance.result | {"partition_dir": str(tmp_path / "partition")}
-    (tmp_path / "run" / "result.json").write_text(json.dumps(result))
+    write_result(tmp_path / "run", result)
     path = tmp_path / "partition" / "client-1" / "nodes.parquet"
     content = pq.read_table(path).to_pydict()
     node = int(Packs.load(dance.store(1).final_path).nodes[0])

@@ -18,6 +18,7 @@ from dance_flwr.pages import run_page
 from dance_flwr.pages.run_page import report_run
 from dance_flwr.pages.run_sections import accuracy_chart, measured
 from dance_flwr.runs.locks import SERVER, exclusive
+from dance_flwr.runs.result import write_result
 from dance_flwr.runs.run import read_run
 from dance_flwr.runs.simulation.in_process import run_in_process
 
@@ -216,14 +217,14 @@ def test_folders_elsewhere_and_altered_folders_are_said_to_be(dance, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(dance.folder, copy)
     result = dict(dance.result, partition_dir=None)
-    (copy / "result.json").write_text(json.dumps(result))
+    write_result(copy, result)
     text = Parsed(page_of(copy)).text
     assert "Not known here: the clients' folders are not on this machine." in text
     moved = tmp_path / "partition"
     shutil.copytree(dance.partition, moved)
     card = json.loads((moved / "client-1" / "client.json").read_text("utf-8"))
     (moved / "client-1" / "client.json").write_text(json.dumps(card | {"salt": "0" * 64}))
-    (copy / "result.json").write_text(json.dumps(result | {"partition_dir": str(moved)}))
+    write_result(copy, result | {"partition_dir": str(moved)})
     assert "was altered or prepared again after the run" in page_of(copy)
 
 
@@ -355,7 +356,7 @@ def altered(finished, folder, clients, **total):
         row | own for row, own in zip(finished.result["clients"], clients, strict=True)
     ]
     shutil.copytree(finished.folder, folder)
-    (folder / "result.json").write_text(json.dumps(result))
+    write_result(folder, result)
     html = page_of(folder)
     return html, Parsed(html).table("Accuracy of the final model by client")
 

@@ -10,9 +10,10 @@ from support.killing import Killed
 from dance_flwr.config.paths import MODEL, RESULT, STATE, state_root
 from dance_flwr.data.digests import check_files
 from dance_flwr.data.prepare import prepare
-from dance_flwr.disk import read_npz, write_new, write_npz
+from dance_flwr.disk import read_npz, write_json, write_new, write_npz
 from dance_flwr.errors import DataError, ResumeError, UserError
 from dance_flwr.runs.checkpoint import CHECKPOINT, Checkpoint
+from dance_flwr.runs.result import read_result
 from dance_flwr.runs.run import read_status
 
 PLACES = np.linspace(0, 1, 9)  # from the first bit of a file to the last
@@ -169,9 +170,27 @@ def test_a_damaged_result_or_model_is_one_line(dance, cli, tmp_path):
             flip(tmp_path / "run" / name, place)
             done = cli("evidence", "verify", tmp_path / "run", "--encode", "0")
             assert "Traceback" not in "\n".join(done.err)
-            assert (done.code == 2 and len(done.err) == 1) or (name == RESULT and done.code == 0)
+            assert done.code == 2 and len(done.err) == 1
             done = cli("status", tmp_path / "run")
             assert done.code in (0, 2) and len(done.err) <= 1
+
+
+def test_a_flipped_bit_anywhere_in_a_result_is_found(dance, tmp_path):
+    """Or the file means the same: in its layout, or as another spelling of a number."""
+    content, result = (dance.folder / RESULT).read_bytes(), read_result(dance.folder)
+    for place in np.linspace(0, 1, 500):
+        (tmp_path / RESULT).write_bytes(content)
+        flip(tmp_path / RESULT, place)
+        try:
+            assert read_result(tmp_path) == result
+        except UserError as error:
+            assert "\n" not in str(error)
+
+
+def test_a_result_of_an_earlier_version_has_no_digest(dance, tmp_path):
+    result = read_result(dance.folder) | {"schema": 1}
+    write_json(tmp_path / RESULT, result)
+    assert read_result(tmp_path) == result
 
 
 def test_damaged_arrays_are_no_arrays(tmp_path):

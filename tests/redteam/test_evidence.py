@@ -1,6 +1,5 @@
 """A client that forges its evidence after a run, and makes every digest in its folder fit."""
 
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -19,6 +18,7 @@ from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.seal import seal
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.runs.evidence import verify_evidence
+from dance_flwr.runs.result import read_result, write_result
 
 
 class Forger:
@@ -28,7 +28,7 @@ class Forger:
         shutil.copytree(finished.folder, folder / "run")
         shutil.copytree(finished.partition, folder / "partition")
         result = finished.result | {"partition_dir": str(folder / "partition")}
-        (folder / "run" / "result.json").write_text(json.dumps(result))
+        write_result(folder / "run", result)
         self.run, self.client = folder / "run", folder / "partition" / "client-1"
         self.store = RunFolder(self.client, finished.result["run"])
 
@@ -165,17 +165,17 @@ def test_verify_says_how_far_it_went(forger):
 
 
 def test_a_client_that_never_sealed_has_packs_that_nobody_can_vouch_for(forger):
-    result = json.loads((forger.run / "result.json").read_text())
+    result = read_result(forger.run)
     del result["evidence_sha256"]["1"]
-    (forger.run / "result.json").write_text(json.dumps(result))
+    write_result(forger.run, result)
     weights_of_an_old_pack(forger)
     assert any("not sealed, so their weights are not known" in line for line in forger.verify())
 
 
 def test_a_client_that_took_no_part_is_not_called_verified(forger):
-    result = json.loads((forger.run / "result.json").read_text())
+    result = read_result(forger.run)
     del result["data_sha256"]["1"]
-    (forger.run / "result.json").write_text(json.dumps(result))
+    write_result(forger.run, result)
     said = forger.verify()
     assert "client 1: took no part in the run, whose record holds no hash of its data" in said
     assert said[-1] == "evidence of 2 of 3 clients verified"

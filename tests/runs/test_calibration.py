@@ -22,6 +22,7 @@ from dance_flwr.nn import calibration
 from dance_flwr.nn.calibration import TEMPERATURES, Calibration
 from dance_flwr.pages.audit import open_run
 from dance_flwr.runs.evidence import FinishedRun, show_evidence, verify_evidence
+from dance_flwr.runs.result import write_result
 
 
 def quiet(line):
@@ -146,6 +147,6 @@ def test_every_run_without_privacy_measures_its_error(run):
 def test_a_result_without_calibration_is_refused_in_one_line(dance, tmp_path):
     result = {**dance.result}
     del result["calibration"]
-    (tmp_path / "result.json").write_text(json.dumps(result), "utf-8")
+    write_result(tmp_path, result)
     with pytest.raises(UserError, match="found none of 'calibration'"):
         export(tmp_path, tmp_path / "bundle")

@@ -25,7 +25,7 @@ from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.mixture import SHARES, best_candidate, mixture_losses
 from dance_flwr.pages.run_page import report_run
 from dance_flwr.runs.evidence import FinishedRun, verify_evidence
-from dance_flwr.runs.result import load_model
+from dance_flwr.runs.result import load_model, write_result
 
 MIX = {"personal": "mix", "seed": 2}
 
@@ -159,8 +159,7 @@ def copied(finished, tmp_path):
     run, partition = tmp_path / "run", tmp_path / "partition"
     shutil.copytree(finished.folder, run)
     shutil.copytree(finished.partition, partition)
-    path = run / "result.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"partition_dir": str(partition)}))
+    write_result(run, finished.result | {"partition_dir": str(partition)})
     return run, partition / "client-0"
 
 

@@ -1,16 +1,14 @@
 """The record of a run's messages and the privacy report."""
 
-import json
-
 import pytest
 from support.privacy_report import PrivacyReport
 from support.privacy_report import any_run as any_run
 
-from dance_flwr.config.paths import RESULT
 from dance_flwr.errors import UserError
 from dance_flwr.federation.declarations import disclosure
 from dance_flwr.federation.wire.keys import DOWN, UP
 from dance_flwr.runs.privacy_report import promises, table
+from dance_flwr.runs.result import write_result
 
 SECURE = {"privacy_secure_aggregation": True, "clients": 5, "rounds": 2}
 DP = {"privacy_dp": "distributed", "privacy_noise_multiplier": 1.0, "privacy_epsilon": 50.0}
@@ -95,8 +93,6 @@ class TestPrivacyReport(PrivacyReport):
 def test_the_command(cli, secure, tmp_path):
     done = cli("report", secure.folder, "--privacy")
     assert done.code == 0 and "masked" in done.out and "differential privacy epsilon" in done.out
-    old = json.loads((secure.folder / RESULT).read_text())
-    del old["messages"]
-    (tmp_path / RESULT).write_text(json.dumps(old))
+    write_result(tmp_path, {k: v for k, v in secure.result.items() if k != "messages"})
     done = cli("report", tmp_path, "--privacy")
     assert done.code == 2 and "run it again" in done.err[-1]

@@ -13,6 +13,7 @@ from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.measured import MEASURED, Measured, read_measured
 from dance_flwr.pages.run_page import report_run
+from dance_flwr.runs.result import read_result, write_result
 from dance_flwr.runs.run import PrivateStatus, read_status
 
 NOISE = {"privacy_noise_multiplier": 1.0, "privacy_epsilon": 50.0, "rounds": 2}
@@ -76,8 +77,8 @@ def test_epsilon_and_what_each_site_measured_are_shown_and_no_loss(noisy, cli, t
 
 def test_sites_that_are_elsewhere_are_told_where_they_look(noisy, tmp_path):
     folder = shutil.copytree(noisy.folder, tmp_path / "run")
-    result = json.loads((folder / "result.json").read_text())
-    (folder / "result.json").write_text(json.dumps(result | {"partition_dir": None}))
+    result = read_result(folder)
+    write_result(folder, result | {"partition_dir": None})
     rows = dict(read_status(folder).private.rows())
     assert rows["sites"] == "each sees what it measured with `dance-flwr site results`"
     assert not any(name.startswith("client") for name in rows)

@@ -28,6 +28,7 @@ from dance_flwr.federation.privacy.dp import spent_epsilon
 from dance_flwr.methods import server_side
 from dance_flwr.runs import checkpoint, recorder
 from dance_flwr.runs.locks import exclusive
+from dance_flwr.runs.result import read_result
 from dance_flwr.runs.run import FINISHED, read_status
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 
@@ -434,7 +435,7 @@ def test_the_command_goes_on_and_prints_the_table(cli, copied, whole):
     (copied / "history.jsonl").write_text(rows + rows[:40])  # the server died within a line
     done = cli("run", "--resume", copied)
     assert done.code == 0, done.err
-    result = json.loads((copied / "result.json").read_text())
+    result = read_result(copied)
     assert result["model_fingerprint"] == whole(**PLAIN).result["model_fingerprint"]
     assert f"accuracy    {result['test_accuracy']:.1%} of" in done.out
     assert f"{result['test_accuracy']:.4f}" in cli("report", copied).out and result[
@@ -482,7 +483,7 @@ def test_the_engine_s_run_says_how_to_go_on_and_does(run_config, tmp_path, monke
     assert reason.startswith("RuntimeError: the link is down; 1 of 3 rounds are kept")
     assert len(reason.splitlines()) == 1 and f"--resume {tmp_path / 'out'}" in reason
     start(replace(config, resume=True), 72, None)
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    result = read_result(tmp_path / "out")
     assert result["run"] == "71" and not (tmp_path / "out" / "error.txt").exists()
     assert result["model_fingerprint"] == whole(**PLAIN).result["model_fingerprint"]
 
@@ -523,7 +524,7 @@ def test_a_finished_run_is_replaced_with_overwrite_only(cli, run_config, tmp_pat
     assert refused.code == 2 and "found result.json" in refused.err[-1]
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
     assert cli(*command, "--seed", "1", "--overwrite").code == 0
-    result = json.loads((out / "result.json").read_text())
+    result = read_result(out)
     assert result["config"]["seed"] == 1 and not result["config"]["overwrite"]
 
 
@@ -556,7 +557,7 @@ def test_an_interrupted_run_is_replaced_with_overwrite_only(again, copied):
     )
     assert contents(copied) == before
     assert again(copied, "--overwrite").code == 0
-    result = json.loads((copied / "result.json").read_text())
+    result = read_result(copied)
     assert len(result["history"]) == 3 and "resumed_after" not in result
 
 

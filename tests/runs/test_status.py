@@ -20,7 +20,7 @@ from dance_flwr.config.text import to_toml
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.runs.locks import SERVER, exclusive, is_locked
-from dance_flwr.runs.result import Round, read_history, whole_lines
+from dance_flwr.runs.result import Round, read_history, read_result, whole_lines
 from dance_flwr.runs.run import read_status
 from dance_flwr.runs.simulation.in_process import run_in_process
 from dance_flwr.terminal import duration, pace, size
@@ -121,7 +121,7 @@ def test_while_it_runs_and_after_its_end(seen, tmp_path):
     assert (second.answered, second.absent, second.resume) == ([0, 1, 2], [], "")
     assert during[2].seconds_left == 0
     after = read_status(tmp_path / "run")
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    result = read_result(tmp_path / "run")
     assert (after.state, after.round, after.rounds, after.run) == ("finished", 3, 3, second.run)
     for name in ("run", "best_round", "test_accuracy"):
         assert getattr(after, name) == result[name]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.edges import EdgeTexts, check_weights, csr_rows, pair_codes
+from dance_flwr.data.graphs.limits import listed
 from dance_flwr.errors import DataError
 
 if TYPE_CHECKING:  # torch-geometric takes longer to import than torch
@@ -48,11 +49,15 @@ def arrays_of(data: "Data", mask_column: int | None = None) -> PygArrays:
     ------
     DataError : it is not such a graph, or a part has another shape or type than PyG's own data sets
     """
-    # By name: importing torch-geometric takes longer than torch.
-    if type(data).__name__ == "HeteroData" or not hasattr(data, "edge_index"):
+    if found := types_of(data):
         raise DataError(
-            f"data: expected a torch_geometric.data.Data, found {type(data).__name__}; "
-            "a graph with types of nodes is made homogeneous by data.to_homogeneous()"
+            f"data: expected a torch_geometric.data.Data, found {found}; give "
+            "data.to_homogeneous(), with the texts of the node types in this order"
+        )
+    if not hasattr(data, "edge_index"):
+        raise DataError(
+            f"data: expected a torch_geometric.data.Data, found {type(data).__name__}; make one "
+            "of its edge_index and num_nodes"
         )
     n = data.num_nodes
     if not n:
@@ -78,6 +83,15 @@ def arrays_of(data: "Data", mask_column: int | None = None) -> PygArrays:
         weights,
         EdgeTexts.of(source, target, texts) if texts else None,
     )
+
+
+def types_of(data: object) -> str:
+    """Return the types of nodes and edges of a `HeteroData`, in words; "" for other objects."""
+    # By name: importing torch-geometric takes longer than torch.
+    if type(data).__name__ != "HeteroData":
+        return ""
+    nodes, edges = (listed(getattr(data, f"{of}_types")) for of in ("node", "edge"))
+    return f"a HeteroData with nodes of types {nodes or 'none'} and edges {edges or 'none'}"
 
 
 def _edge_weight(data: "Data", size: int) -> NDArray[np.float32] | None:

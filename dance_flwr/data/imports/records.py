@@ -201,7 +201,8 @@ def unpacked(file: Path) -> Iterator[None]:
 
 def parsed(text: str | bytes) -> Any:
     """Return the value of JSON; an object that has a key twice is an error."""
-    return json.loads(text, object_pairs_hook=_object)
+    # Not strict: a control character in a string is what it is, if a tool wrote it so.
+    return json.loads(text, object_pairs_hook=_object, strict=False)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Record:

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.graph import SPLIT_NAMES
 from dance_flwr.data.graphs.limits import listed
-from dance_flwr.data.graphs.pyg import MASKS, edge_ends, label_codes, mask_codes, whole_numbers
+from dance_flwr.data.graphs.pyg import (
+    MASKS,
+    edge_ends,
+    label_codes,
+    mask_codes,
+    types_of,
+    whole_numbers,
+)
 from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, GraphFile, declared
 from dance_flwr.data.imports.records import column_table, seekable, unused
 from dance_flwr.errors import DataError
@@ -29,14 +36,16 @@ def load_torch(file: Path) -> Any:
     DataError : the file holds other objects or code (which is never run), or is damaged
     """
     import torch
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData, storage
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
-    from torch_geometric.data.storage import GlobalStorage
 
+    # PyG's own classes and nothing else: the unpickler calls whatever is listed.
+    classes = [Data, DataEdgeAttr, DataTensorAttr, storage.GlobalStorage]
+    # Of a HeteroData, which is refused with the types that it has.
+    classes += [HeteroData, storage.BaseStorage, storage.NodeStorage, storage.EdgeStorage]
     try:
         with (
-            # PyG's own classes and nothing else: the unpickler calls whatever is listed.
-            torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]),
+            torch.serialization.safe_globals(classes),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # about how the file was pickled
@@ -68,14 +77,20 @@ def load_data(file: Path) -> dict[str, Any]:
     content = load_torch(file)
     if isinstance(content, tuple) and content:
         content = content[0]
-    if isinstance(content, Data):
-        try:
-            content = content.to_dict()
-        except Exception as error:  # a Data object from a damaged file
-            raise DataError(
-                f"{file}: expected a complete PyG Data object, found a damaged one; "
-                "download it again"
-            ) from error
+    try:
+        several = types_of(content)
+        content = content.to_dict() if isinstance(content, Data) else content
+    except Exception as error:  # a Data object from a damaged file
+        raise DataError(
+            f"{file}: expected a complete PyG Data object, found a damaged one; download it again"
+        ) from error
+    if several:
+        raise DataError(
+            f"{file}: expected a PyG Data object, found {several}; save `one` after "
+            "one = data.to_homogeneous(); "
+            "one.raw_texts = [text for kind in data.node_types for text in data[kind].raw_texts], "
+            "where raw_texts are the texts of each node type"
+        )
     if isinstance(content, dict):
         return {str(k): v for k, v in content.items()}
     raise DataError(

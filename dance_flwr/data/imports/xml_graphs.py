@@ -4,6 +4,7 @@ NetworkX's own readers ignore defaults of keys and refuse graphs with directed a
 """
 
 import re
+import shlex
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,11 +15,18 @@ from xml.parsers import expat
 from dance_flwr.data.graphs.limits import check
 from dance_flwr.data.graphs.tables import Table
 from dance_flwr.data.imports.layouts import GraphFile, declared, layout_of
-from dance_flwr.data.imports.records import column_table, opened, unpacked, unused
+from dance_flwr.data.imports.records import column_table, is_packed, opened, unpacked, unused
 from dance_flwr.errors import DataError
 
 _HEAD, _BLOCK = 1 << 12, 1 << 18
 _DEPTH = 1000  # no graph is nested so deep
+# What XML cannot hold: written as it is, or as a reference.
+_CONTROL = re.compile(
+    rb"[\0-\x08\x0b\x0c\x0e-\x1f]"
+    rb"|&#(?:0*(?:[0-8]|1[124-9]|2[0-9]|3[01])|x0*(?:[0-8bcef]|1[0-9a-f]));",
+    re.IGNORECASE,
+)
+_CONTROLS_OF_TR = r"\000-\010\013\014\016-\037"
 _DIRECTED = ("true", "1", "directed", "mutual")
 _TOOLS = ("Gephi", "NetworkX")
 _GRAPHML, _GEXF = "GraphML", "GEXF"
@@ -170,6 +178,8 @@ class _Reader:
         except KeyError as error:
             raise self._damaged(f"an element without {error}") from error
         except (SyntaxError, expat.ExpatError, LookupError, ValueError, OSError) as error:
+            if isinstance(error, SyntaxError | expat.ExpatError):
+                self._refuse_control()
             raise self._damaged(str(error) or type(error).__name__) from error
         if not self.graphs:
             raise self._damaged("no graph in it")
@@ -218,6 +228,34 @@ class _Reader:
                 if block[:2] in (b"\xff\xfe", b"\xfe\xff"):
                     self._encoding = "utf-16"
                 parser.Parse(block)
+
+    def _refuse_control(self) -> None:
+        """Refuse a file that stops to be XML at a control character; nothing if it does not."""
+        # Again, as the first parser does not tell which byte it was.
+        parser, before, start = expat.ParserCreate(), b"", 0
+        with opened(self.file) as stream:
+            while block := stream.read(_BLOCK):
+                try:
+                    parser.Parse(block)
+                except expat.ExpatError as error:
+                    place = parser.ErrorByteIndex - start + len(before)
+                    if found := _CONTROL.match(before + block, max(place, 0)):
+                        raise self._control(found[0], error) from None
+                    return
+                before, start = block, start + len(block)
+
+    def _control(self, found: bytes, error: expat.ExpatError) -> DataError:
+        name = found.decode() if found[:1] == b"&" else f"U+{found[0]:04X}"
+        # Writing it again writes the same: XML has no way to write these characters.
+        remove = f"sed 's/{name}//g'" if name[0] == "&" else f"tr -d '{_CONTROLS_OF_TR}'"
+        unpack = "gzip -dc" if is_packed(self.file) else "cat"
+        ending = f".{self.what.lower()}"
+        return DataError(
+            f"{self.file}: expected {self.what}, found the control character {name} at line "
+            f"{error.lineno}, column {error.offset + 1}, which XML cannot hold; remove it from the "
+            f"texts, or from the file: {unpack} {shlex.quote(str(self.file))} | {remove} > "
+            f"clean{ending}"
+        )
 
     def _damaged(self, reason: str) -> DataError:
         reason = " ".join(reason.split())[:160]

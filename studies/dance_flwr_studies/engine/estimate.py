@@ -13,9 +13,10 @@ from dance_flwr.config.paths import RESULT
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError, counted
 from dance_flwr.runs.plan import asks, planned_calls
+from dance_flwr.runs.result import read_result
 from dance_flwr.terminal import console
 from dance_flwr_studies.engine.cells import Cell, dataset_name
-from dance_flwr_studies.engine.folder import Study, read_json, run_name
+from dance_flwr_studies.engine.folder import Study, run_name
 from dance_flwr_studies.engine.rows import load_rows
 
 COMMITTED = Path(__file__).parents[2] / "reproduction" / "results.jsonl"  # of a checkout
@@ -74,7 +75,7 @@ def per_round(samples: Iterable[Sample], dataset: str, method: str) -> tuple[flo
 
 def _of_study(study: Study) -> Iterator[Sample]:
     for path in study.runs.glob(f"*/{RESULT}"):
-        result = read_json(path)
+        result = read_result(path.parent)
         method, dataset = result["config"]["method"], dataset_name(result["config"]["data"])
         seconds = result["seconds_total"] / max(1, len(result["history"]))
         yield Sample(FINISHED, method, dataset, seconds)

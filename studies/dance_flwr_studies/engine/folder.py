@@ -18,6 +18,7 @@ from dance_flwr.config.tree import RunConfig, flatten, section_types
 from dance_flwr.disk import write_json
 from dance_flwr.errors import UserError
 from dance_flwr.methods import get_spec
+from dance_flwr.runs.result import read_result
 from dance_flwr_studies.engine.cells import Cell, dataset_name
 
 FACTS = "facts.json"
@@ -100,10 +101,10 @@ class Study:
 
     def has_run(self, config: RunConfig) -> bool:
         """Whether a finished run has these settings; settings unknown to it are ignored."""
-        path = self.run_folder(config) / RESULT
-        if not path.is_file():
+        folder = self.run_folder(config)
+        if not (folder / RESULT).is_file():
             return False
-        stored = read_json(path)["config"]
+        stored = read_result(folder)["config"]
         return all(
             stored[key] == value
             for key, value in settings_of(config).items()

@@ -11,6 +11,7 @@ from dance_flwr.config.paths import RESULT
 from dance_flwr.config.tree import defaults as all_defaults
 from dance_flwr.disk import write_text
 from dance_flwr.errors import UserError, counted
+from dance_flwr.runs.result import read_result
 from dance_flwr_studies import EXPERIMENTS
 from dance_flwr_studies.engine.cells import Row
 from dance_flwr_studies.engine.compact_rows import CURVE, compact
@@ -230,7 +231,7 @@ def _line(
             "config": changes(of_method(cell["config"]), defaults),
             "result": {},
         }
-    result = read_json(folder / RESULT)
+    result = read_result(folder)
     # The run says what it knew: the grid may have been asked for by another version.
     made = result["config"] | {"data": cell["config"]["data"]}
     made = {name: made[name] for name in made if name in today or name in cell["config"]}

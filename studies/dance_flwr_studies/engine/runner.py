@@ -12,12 +12,13 @@ from typing import Any
 
 import psutil
 
-from dance_flwr.config.paths import RESULT, data_root
+from dance_flwr.config.paths import data_root
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.imports.loading import absolute_source
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import DataError, UserError, counted
 from dance_flwr.fingerprint import provenance
+from dance_flwr.runs.result import read_result
 from dance_flwr.terminal import Bar, bar
 from dance_flwr_studies.engine.cells import Cell
 from dance_flwr_studies.engine.folder import FACTS, Study, read_json, run_name
@@ -133,7 +134,7 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, log: L
 
 def _reused_line(study: Study, cells: Sequence[Cell]) -> str:
     folders = {study.run_folder(cell.config) for cell in cells if not cell.measure}
-    versions = [read_json(folder / RESULT).get("provenance") for folder in folders]
+    versions = [read_result(folder).get("provenance") for folder in folders]
     # Other code may give other numbers; the user decides whether to repeat the runs.
     other = sum(version != provenance() for version in versions)
     line = f"found       {counted(len(cells), 'cell')} with results"

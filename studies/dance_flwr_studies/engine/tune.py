@@ -13,13 +13,14 @@ from statistics import mean
 from typing import Any
 
 from dance_flwr.config.options import Value
-from dance_flwr.config.paths import RESULT, check_out
+from dance_flwr.config.paths import check_out
 from dance_flwr.config.text import to_lines, toml_value
 from dance_flwr.config.tree import RunConfig, flatten, paper_values, parse
 from dance_flwr.data.prepare import prepare
 from dance_flwr.disk import write_json, write_text
 from dance_flwr.errors import UserError
 from dance_flwr.methods import get_spec
+from dance_flwr.runs.result import read_result
 from dance_flwr_studies.engine.cell_filters import at_work
 from dance_flwr_studies.engine.cells import (
     TUNED,
@@ -29,7 +30,7 @@ from dance_flwr_studies.engine.cells import (
     disk_values,
     tuned_file,
 )
-from dance_flwr_studies.engine.folder import Study, read_json
+from dance_flwr_studies.engine.folder import Study
 from dance_flwr_studies.engine.runner import run_grid
 
 _TRIALS = "tune"  # folder of a study
@@ -193,9 +194,7 @@ def _defaults(plan: Search) -> dict[str, Value]:
 def _score(study: Study, cells: Sequence[Cell]) -> float | None:
     if not all(study.has_run(cell.config) for cell in cells):
         return None
-    return float(
-        mean(read_json(study.run_folder(cell.config) / RESULT)["val_accuracy"] for cell in cells)
-    )
+    return float(mean(read_result(study.run_folder(cell.config))["val_accuracy"] for cell in cells))
 
 
 def _optuna() -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dance_flwr.disk import write_text
 from dance_flwr.escaping import markdown as as_markdown
-from dance_flwr.escaping import one_line
+from dance_flwr.escaping import one_line, spreadsheet_cell
 from dance_flwr_studies.engine.cells import Picture
 from dance_flwr_studies.reports.figures import COLOURS
 from dance_flwr_studies.reports.tables import Group, Stat, markdown, with_values
@@ -75,7 +75,10 @@ class Table:
         names = [re.sub(r"\W+", "_", metric) for metric in self.metrics]
         columns = [f"{name}_{part}" for name in names for part in ("mean", "std", "n")]
         lines = [
-            [*keys, *(value for stat in stats for value in (stat.mean, stat.std, stat.n))]
+            [
+                *map(spreadsheet_cell, keys),
+                *(value for stat in stats for value in (stat.mean, stat.std, stat.n)),
+            ]
             for keys, stats in self.lines
         ]
         text = io.StringIO()

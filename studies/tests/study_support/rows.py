@@ -29,6 +29,8 @@ def result_of(config, accuracy, rounds=8):
         "seconds_by_phase": SECONDS,
         "devices": ["cpu"],
         "model_fingerprint": "m",
+        "calibration": [1.0],
+        "method": config.method,
         "provenance": "c",
         "versions": {"torch": "1"},
         "clients": [

@@ -66,13 +66,31 @@ def test_a_column_of_two_dimensional_masks():
         TextGraph.from_pyg(data, ["", ""])
 
 
+def test_several_types_are_named_and_the_printed_call_makes_one_graph():
+    data = HeteroData()
+    data["paper"].y = torch.tensor([0, 1, 0])
+    data["paper"].num_nodes, data["author"].num_nodes = 3, 2
+    data["author", "writes", "paper"].edge_index = torch.tensor([[0, 1], [0, 2]])
+    with pytest.raises(DataError) as caught:
+        TextGraph.from_pyg(data, ["a"] * 5)
+    assert str(caught.value) == (
+        "data: expected a torch_geometric.data.Data, found a HeteroData with nodes of types paper, "
+        "author and edges ('author', 'writes', 'paper'); give data.to_homogeneous(), with the "
+        "texts of the node types in this order"
+    )
+    graph = TextGraph.from_pyg(data.to_homogeneous(), ["p"] * 3 + ["a"] * 2)
+    assert (graph.num_nodes, graph.num_edges, len(graph.class_names)) == (5, 2, 2)
+    with pytest.raises(DataError, match="found a HeteroData with nodes of types none and edges"):
+        TextGraph.from_pyg(HeteroData(), [])
+
+
 def both_masks():
     inside = torch.tensor([True, False])
     return Data(num_nodes=2, train_mask=inside, test_mask=inside)
 
 
 REFUSED = {
-    "HeteroData": (HeteroData(), {}, "expected a torch_geometric.data.Data, found HeteroData"),
+    "a list": ([], {}, "expected a torch_geometric.data.Data, found list; make one"),
     "no nodes": (Data(), {}, "at least one node"),
     "texts": (Data(num_nodes=2), {"texts": ["one"]}, "expected 2 entries of texts"),
     "a number": (Data(num_nodes=2), {"texts": ["one", 2]}, "expected strings, found 2 for node 1"),

@@ -1,5 +1,8 @@
 """GraphML by its specification, and as Gremlin, Gephi, yEd and LightRAG write it."""
 
+import gzip
+import subprocess
+
 import pytest
 from support.tables import of_roles, roles_of, values
 
@@ -192,6 +195,38 @@ def test_other_files_are_refused_in_one_line(tmp_path, body, part):
         read(tmp_path, body)
     message = str(caught.value)
     assert part in message and "\n" not in message and message.endswith("; export it again")
+
+
+@pytest.mark.parametrize("written", ["\x0b", "\0", "&#11;", "&#x1F;", "&#0;"], ids=ascii)
+@pytest.mark.parametrize("place", ["text", "attribute", "far", "GEXF", "packed"])
+def test_a_control_character_is_named_and_the_printed_command_removes_it(tmp_path, written, place):
+    """In XML no tool can write one again, so that another export fails, too."""
+    filled = "x" * (1 << 18) if place == "far" else ""  # a reference over the end of a block
+    text = f"{filled}ä{written}b"
+    bodies = {
+        "attribute": f'<graph><node id="a"/><node id="{text}"/></graph></graphml>',
+        "GEXF": f'<graph><nodes>\n<node id="{text}"/></nodes></graph></gexf>',
+    }
+    key = '<key id="t" for="node" attr.name="text" attr.type="string"/>\n'
+    node = f'<graph><node id="a"><data key="t">{text}</data></node></graph></graphml>'
+    body = bodies.get(place, key + node)
+    head = '<gexf version="1.3">' if place == "GEXF" else HEAD
+    name = "g.gexf" if place == "GEXF" else "g.graphml"
+    file = tmp_path / (f"{name}.gz" if place == "packed" else name)
+    content = (head + body).encode()
+    file.write_bytes(gzip.compress(content) if place == "packed" else content)
+    with pytest.raises(DataError) as caught:
+        read_network(file)
+    message = str(caught.value)
+    # The only one in this file, so that where it is can be counted.
+    line = (head + body).split(written)[0]
+    character = written if written[0] == "&" else f"U+{ord(written):04X}"
+    at = f"line {line.count(chr(10)) + 1}, column {len(line) - line.rfind(chr(10))}"
+    assert f"found the control character {character} at {at}, " in message
+    assert "\n" not in message
+    command = message.partition("from the file: ")[2]
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    assert "äb" in str(values(read_network(tmp_path / f"clean.{name.partition('.')[2]}").nodes))
 
 
 def test_gremlin_labels_of_vertices_and_edges(tmp_path):

@@ -193,3 +193,9 @@ def test_other_json_is_refused_in_one_line(tmp_path, content, part):
     with pytest.raises(DataError) as caught:
         read(tmp_path, content)
     assert part in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_control_character_in_a_string_is_what_it_is(tmp_path):
+    """As tools write it that escape too little; Python's reader refuses it by default."""
+    file = read(tmp_path, '{"nodes": [{"id": "a", "text": "x\x0by"}], "links": []}')
+    assert values(file.nodes)["text"] == ["x\x0by"]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.files_of_tools import saved
 from support.tables import of_roles, roles_of, values
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from dance_flwr.data.imports.importer import read_network
 from dance_flwr.data.imports.options import Options
@@ -120,6 +120,20 @@ def test_lists_and_tensors_of_a_pyg_file_are_columns(pt):
         "train",
         "test",
     ]
+
+
+def test_a_file_of_several_types_is_refused_with_code_that_makes_one_graph(pt):
+    data = HeteroData()
+    data["paper"].raw_texts, data["author"].raw_texts = ["a", "b", "c"], ["d", "e"]
+    data["paper"].num_nodes, data["author"].num_nodes = 3, 2
+    data["author", "writes", "paper"].edge_index = torch.tensor([[0, 1], [0, 2]])
+    with pytest.raises(DataError, match="HeteroData with nodes of types paper, author") as caught:
+        read_network(pt(data))
+    names = {"data": data}
+    exec(str(caught.value).partition("after ")[2].partition(", where")[0], names)
+    file = read_network(pt(names["one"]))
+    assert values(file.nodes)["raw_texts"] == list("abcde")
+    assert values(file.edges) == {"source": ["3", "4"], "target": ["0", "2"]}
 
 
 def test_a_pyg_file_without_labels_and_masks(pt):
