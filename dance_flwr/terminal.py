@@ -191,6 +191,14 @@ def console() -> "Console":
     return Console(width=None if "COLUMNS" in os.environ else _columns(sys.stdout, _PIPE))
 
 
+def wrapped(text: str, indent: str = "") -> str:
+    """Return a sentence in lines no wider than the terminal, all but the first indented."""
+    from textwrap import fill
+
+    width = console().width
+    return fill(text, width, subsequent_indent=indent, break_on_hyphens=False)
+
+
 def _columns(stream: TextIO, otherwise: int = 80) -> int:
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80

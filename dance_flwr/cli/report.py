@@ -1,6 +1,6 @@
 """`dance-flwr report`: what is said of a run at its end and later: scores, costs, pages."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +30,9 @@ def report(
     ],
     html: Annotated[
         bool,
-        typer.Option("--html", help="write the page of a run, report.html in its folder or --out"),
+        typer.Option(
+            "--html", help="write the page of a run, or of --privacy, into its folder or --out"
+        ),
     ] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="with --html: the file of the page")
@@ -58,7 +60,9 @@ def report(
     run, *others = (each.expanduser().resolve() for each in folders)
     prints = {"--json": as_json, "--privacy": privacy, "--worth": worth}
     writes = {"--html": html, "--out": out, "--live": live, "--track": track}
-    given = [name for name, value in (prints | writes).items() if value]
+    # What --privacy prints can be a page.
+    pages = ("--html", "--out") if privacy and html else ()
+    given = [name for name, value in (prints | writes).items() if value and name not in pages]
     if any(prints.values()) and (others or len(given) > 1):
         raise UserError(
             f"report: expected one run and one of {', '.join(prints)}, found "
@@ -69,7 +73,7 @@ def report(
     if as_json:
         print_json(short_result(read_result(run)))
     elif privacy:
-        _print_messages(read_result(run))
+        _report_privacy(read_result(run), (out or run / "privacy.html") if html else None)
     elif worth:
         _print_worth(run, client_folder)
     elif html or (track and not out and not others):
@@ -94,23 +98,36 @@ def report(
             print(line)
 
 
-def _print_messages(result: Mapping[str, Any]) -> None:
+def _report_privacy(result: Mapping[str, Any], page: Path | None) -> None:
+    from dance_flwr.federation.wire.keys import DOWN
+    from dance_flwr.pages.statement import privacy_page
     from dance_flwr.runs import privacy_report
-    from dance_flwr.terminal import console
+    from dance_flwr.terminal import wrapped
 
-    table = new_table(privacy_report.COLUMNS, right=("messages", "bytes"))
-    last: tuple[str, ...] = ()
-    for row in privacy_report.table(result):
-        # A kind of message with several records is named once.
-        repeated = row[:2] == last
-        blank = ("", "")
-        table.add_row(
-            *(blank if repeated else row[:2]), *row[2:5], *(blank if repeated else row[5:])
-        )
-        last = row[:2]
-    console().print(table)
-    for line in privacy_report.promises(result):
-        print(line)
+    for sentence in privacy_report.sentences(result):
+        typer.echo(wrapped(sentence))
+    if page:
+        privacy_page(result).write(page)
+        typer.echo(f"page        {page}")
+        return
+    messages = privacy_report.messages_of(result)
+    print_messages(messages, "What clients sent, and who could read it")
+    print_messages(messages, "What the server sent, and who could read it", DOWN)
+
+
+def print_messages(messages: Iterable[Mapping[str, Any]], title: str, way: str = "") -> None:
+    """Print what the messages of one way held, of a run or of a site, and who could read it."""
+    from dance_flwr.federation.wire.keys import UP
+    from dance_flwr.runs import privacy_report
+    from dance_flwr.terminal import wrapped
+
+    way = way or UP
+    typer.echo(f"\n{title}\n")
+    for name, what, readers, number, length in privacy_report.table(messages, way):
+        if number:
+            sizes = f", {length} bytes of arrays and keys" if length != "0" else ""
+            typer.echo(wrapped(f"{name}: {number} message{'s' * (number != '1')}{sizes}"))
+        typer.echo(wrapped(f"  {what} -> {readers}", "    "))
 
 
 def _print_worth(run: Path, client_folder: Path | None) -> None:

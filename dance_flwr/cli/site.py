@@ -186,10 +186,10 @@ def privacy(
     ] = None,
 ) -> None:
     """Print what left this site in a run, by its own record of every message."""
-    from dance_flwr.cli.report import new_table
+    from dance_flwr.cli.report import print_messages
     from dance_flwr.deploy.site import Site
     from dance_flwr.pages import statement
-    from dance_flwr.terminal import console
+    from dance_flwr.terminal import wrapped
 
     if verify:
         of, fingerprint = statement.verify_statement(verify)
@@ -197,15 +197,12 @@ def privacy(
         return
     of = statement.Statement.of(opened := Site.open(folder), run)
     for sentence in of.sentences():
-        typer.echo(sentence)
+        typer.echo(wrapped(sentence))
     if html:
         statement.write_statement(opened, of, html)
         typer.echo(f"page        {html}: `dance-flwr site privacy --verify {html}` checks it")
         return
-    table = new_table(statement.HEADINGS, right=("bytes",))
-    for row in of.rows():
-        table.add_row(*row)
-    console().print(table)
+    print_messages(of.lines, "What it sent, and who can read it; a page of --html has each message")
 
 
 @site.command()

@@ -466,7 +466,7 @@ def _header(subject: Subject, signs: NodeSigns, counts: tuple[int, int, int]) ->
         "source": one_line(subject.source, marks=True),
         "code_then": str(record.get("provenance", "not recorded")),
         "code_now": provenance(),
-        "privacy": [" ".join(line.split()) for line in promises(record)],
+        "privacy": promises(record),
         "verification": subject.verification,
         "lines": [one_line(line, marks=True) for line in subject.verification.lines],
         "nodes": len(known),

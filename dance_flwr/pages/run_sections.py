@@ -14,7 +14,7 @@ from dance_flwr.data.partition.manifest import read_manifest
 from dance_flwr.deploy.invitation import AGREED, Invitation
 from dance_flwr.errors import UserError, counted
 from dance_flwr.evidence.render import READINGS
-from dance_flwr.federation.wire.keys import DATA_SHA256
+from dance_flwr.federation.wire.keys import DATA_SHA256, DOWN, UP
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import wilson_interval
 from dance_flwr.nn.calibration import Calibration
@@ -376,17 +376,16 @@ def _cost(facts: Run, names: Mapping[int, str]) -> Section:
 
 
 def _privacy(facts: Run) -> Section:
-    promises = privacy_report.promises({"privacy": facts.privacy})
-    lines = [" ".join(line.split()) for line in promises]
-    lines = [f"{line[0].upper()}{line[1:]}." for line in lines]
+    lines = privacy_report.promises({"privacy": facts.privacy})
     tables = []
     with suppress(UserError):  # the method of a package that is not installed here
         card = get_spec(facts.status.method).card
         lines.append(f"What a client of {facts.status.method} sends: {card.leaves_client}.")
     try:
-        held = privacy_report.table({"messages": facts.messages})
-        caption, headings = "What messages held, and who could read it", privacy_report.COLUMNS
-        tables.append(Table(caption, headings, held, numbers=False))
+        for way in (UP, DOWN):
+            held = privacy_report.table(facts.messages, way)
+            caption = f"What messages {way} held"
+            tables.append(Table(caption, privacy_report.HEADINGS, held, numbers=False))
     except UserError as error:
         lines.append(str(error))
     return Section("left", "What left the clients", lines, tables)

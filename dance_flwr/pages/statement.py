@@ -1,4 +1,4 @@
-"""`dance-flwr site privacy`: what left a site in a run, by its own record, signed with its key."""
+"""What left a site in a run, by its own record and signed; and what left all, by the server's."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from typing import Any
 from dance_flwr.deploy.site import KEY, Site
 from dance_flwr.errors import UserError, counted
 from dance_flwr.federation.client.sent import FILE
-from dance_flwr.federation.declarations import disclosure, entries
+from dance_flwr.federation.declarations import entries
 from dance_flwr.federation.secagg.signatures import (
     fingerprint_of,
     is_signed,
@@ -19,11 +19,13 @@ from dance_flwr.federation.secagg.signatures import (
     load_public_key,
     sign,
 )
-from dance_flwr.federation.wire.rules import Disclosure
+from dance_flwr.federation.wire.keys import DOWN, UP
 from dance_flwr.pages.document import Page, unpacked
+from dance_flwr.runs import privacy_report
 from dance_flwr.terminal import size
 
-HEADINGS = ("time", "round", "message", "what", "how", "who can read it", "bytes")
+_EACH = ("time", "round", "message", "what", "how", "who can read it", "bytes of arrays and keys")
+_WORDS = {"numbers": False, "shaded": False}  # of a table whose cells are words
 _BLOCK = re.compile(r'<script type="application/gzip" id="data-statement">([^<]*)</script>')
 
 
@@ -50,27 +52,25 @@ class Statement:
 
     def sentences(self) -> list[str]:
         """Return what left in plain words: how much, what, and what did not."""
-        told = {each for line in self.lines for each in _told(line)}
+        told = privacy_report.told_by(self.lines)
         briefs = [entry.told.brief for _, _, _, entry in entries() if entry.told in told]
         total = size(sum(line["bytes"] for line in self.lines))
         rounds = {line["round"] for line in self.lines if line["round"]}
         first, last = self.lines[0]["at"], self.lines[-1]["at"]
         return [
-            f"{self.site} sent {counted(len(self.lines), 'message')} ({total}) in run {self.run}, "
-            f"{counted(len(rounds), 'round')}, from {first} to {last}.",
+            f"{self.site} sent {counted(len(self.lines), 'message')} ({total} of arrays and keys) "
+            f"in run {self.run}, {counted(len(rounds), 'round')}, from {first} to {last}.",
             f"They held: {', '.join(dict.fromkeys(filter(None, briefs)))}.",
-            "No message has an entry for a text, an id, an edge, evidence or the label of a node. "
-            "Refusals are one line each, in the node's log.",
+            f"{privacy_report.NEVER} Refusals are one line each, in the node's log.",
         ]
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Return a row per message and kind of content, with the columns `HEADINGS`."""
+        """Return a row per message and kind of content, with the columns `_EACH`."""
         rows: list[tuple[str, ...]] = []
         for line in self.lines:
-            name = f"{line['type']} / {line['stage']}" if line["stage"] else line["type"]
-            head = (line["at"], str(line["round"] or ""), name)
+            head = (line["at"], str(line["round"] or ""), privacy_report.name_of(line))
             # In the order of the declarations; the size is that of the whole message.
-            told = sorted(_told(line))
+            told = sorted(privacy_report.told_by([line]))
             for place, each in enumerate(told):
                 number = f"{line['bytes']:,}" if place == 0 else ""
                 kind = dict(each.under).get(line["dp"], each.kind)
@@ -86,13 +86,10 @@ class Statement:
         """
         facts = {
             "sentences": self.sentences(),
-            "table_of": {
-                "caption": f"Messages that {self.site} sent",
-                "headings": HEADINGS,
-                "rows": self.rows(),
-                "numbers": False,
-                "shaded": False,
-            },
+            "tables": [
+                _table(f"What {self.site} sent, as the server counts it", self.lines),
+                {"caption": "Each message", "headings": _EACH, "rows": self.rows()} | _WORDS,
+            ],
             "fingerprint": fingerprint_of(load_public_key(key.encode(), "the page's key")),
         }
         data = {"statement": asdict(self), "key": key, "signature": signature}
@@ -172,5 +169,20 @@ def read_sent(client_folder: Path, run: str = "") -> list[dict[str, Any]]:
     return [line | {"run": names.get(line["id"], str(line["id"]))} for line in found]
 
 
-def _told(line: Mapping[str, Any]) -> set[Disclosure]:
-    return {disclosure(name, key, line["way"]) for name, of in line["keys"].items() for key in of}
+def privacy_page(result: Mapping[str, Any]) -> Page:
+    """Return the page of what left the clients of a run, by the server's record."""
+    messages = privacy_report.messages_of(result)
+    facts = {
+        "sentences": privacy_report.sentences(result),
+        "tables": [
+            _table("From clients to the server", messages),
+            _table("From the server to clients", messages, DOWN),
+        ],
+        "fingerprint": "",
+    }
+    return Page("sent.html.j2", f"What left the clients in run {result['run']}", facts)
+
+
+def _table(caption: str, messages: Sequence[Mapping[str, Any]], way: str = UP) -> dict[str, Any]:
+    rows = privacy_report.table(messages, way)
+    return {"caption": caption, "headings": privacy_report.HEADINGS, "rows": rows} | _WORDS

@@ -3,81 +3,140 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.federation.declarations import SCORED, disclosure, entries
-from dance_flwr.federation.wire.keys import DOWN
+from dance_flwr.federation.flower import SecAggStage
+from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire.keys import DOWN, UP
 from dance_flwr.federation.wire.rules import Disclosure
 from dance_flwr.runs.result import withholds_counts
+from dance_flwr.terminal import size
 
-COLUMNS = (
-    *("message", "way", "what it held", "who could read it", "assumption", "messages", "bytes"),
-)
+HEADINGS = ("message", "what it held", "who could read it", "messages", "bytes of arrays and keys")
+NEVER = "No message has an entry for a text, an id, an edge, evidence or the label of a node."
+
+_NAMES = {
+    (keys.HELLO, ""): "greeting",
+    (keys.DESCRIBE, ""): "description",
+    (keys.EXCHANGE, ""): "exchange before round 1",
+    (keys.TRAIN, ""): "training",
+    (keys.EVALUATE, ""): "scores",
+    (keys.SEAL, ""): "seal",
+    (keys.TRAIN, SecAggStage.SETUP): "masks: public keys",
+    (keys.TRAIN, SecAggStage.SHARE_KEYS): "masks: shares of secrets",
+    (keys.WEIGH, SecAggStage.COLLECT_MASKED_VECTORS): "masked sum of sizes",
+    (keys.TRAIN, SecAggStage.COLLECT_MASKED_VECTORS): "masked sum of training",
+    (keys.EVALUATE, SecAggStage.COLLECT_MASKED_VECTORS): "masked sum of scores",
+    (keys.TRAIN, keys.SURVIVORS): "masks: who is in the sum",
+    (keys.TRAIN, SecAggStage.UNMASK): "masks: taking them off",
+}
 
 
-def table(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return what each message held, a row each with the columns `COLUMNS`."""
+def name_of(message: Mapping[str, Any]) -> str:
+    """Return the name of a message in reports, by its type and its stage of a masked sum."""
+    kind = message["type"], message["stage"]
+    return _NAMES.get(kind) or " / ".join(filter(None, kind))
+
+
+def table(messages: Iterable[Mapping[str, Any]], way: str = UP) -> list[tuple[str, ...]]:
+    """Return what the messages of one way held, with the columns `HEADINGS`.
+
+    A message has a row for each thing that it held; its numbers are in the first.
+
+    Parameters
+    ----------
+    messages : rows of a run's record, or lines of a site's own
+    """
+    every: dict[str, dict[Disclosure, None]] = {}
+    totals: dict[str, list[int]] = {}
+    for entry in (entry for entry in messages if entry["way"] == way):
+        name = name_of(entry)
+        every.setdefault(name, {}).update(dict.fromkeys(sorted(told_by([entry]))))
+        total = totals.setdefault(name, [0, 0])
+        total[0] += entry.get("count", 1)
+        total[1] += entry["bytes"]
     rows: list[tuple[str, ...]] = []
-    for entry in _messages(result):
-        name = f"{entry['type']} / {entry['stage']}" if entry["stage"] else entry["type"]
-        for told in sorted(_disclosed([entry])):
-            reader = told.readers if entry["way"] != DOWN else "the client it is sent to"
-            numbers = (str(entry["count"]), f"{entry['bytes']:,}")
-            rows.append((name, entry["way"], told.what, reader, told.assumption, *numbers))
+    for name, told in every.items():
+        for place, each in enumerate(told):
+            readers = each.readers if way == UP else "its addressee"
+            note = f" ({each.assumption})" if each.assumption else ""
+            numbers = [f"{number:,}" if place == 0 else "" for number in totals[name]]
+            rows.append((name, each.what, readers + note, *numbers))
     return rows
+
+
+def sentences(result: Mapping[str, Any]) -> list[str]:
+    """Return in three lines what left the clients, who could read it, and what never left."""
+    every = messages_of(result)
+    up, down = ([entry for entry in every if entry["way"] == way] for way in (UP, DOWN))
+
+    def total(of: Sequence[Mapping[str, Any]]) -> str:
+        number, length = (sum(entry[name] for entry in of) for name in ("count", "bytes"))
+        return f"{counted(number, 'message')} ({size(length)} of arrays and keys)"
+
+    return [
+        f"{counted(int(result['config']['clients']), 'client')} sent {total(up)} and received "
+        f"{total(down)} in {counted(len(result['history']), 'round')}. They sent: "
+        f"{', '.join(sent(result))}.",
+        " ".join(promises(result)),
+        NEVER,
+    ]
 
 
 def sent(result: Mapping[str, Any]) -> list[str]:
     """Return all that the clients of a run sent, in a few words each, models first."""
-    found = _disclosed([entry for entry in _messages(result) if entry["way"] != DOWN])
+    found = told_by([entry for entry in messages_of(result) if entry["way"] != DOWN])
     known = [entry.told for _, _, _, entry in entries() if entry.told in found]
     withheld = f"{SCORED.brief} (all 0)" if withholds_counts(result) else SCORED.brief
     return list(dict.fromkeys(withheld if told == SCORED else told.brief for told in known))
 
 
-def _disclosed(entries: Iterable[Mapping[str, Any]]) -> set[Disclosure]:
+def told_by(entries: Iterable[Mapping[str, Any]]) -> set[Disclosure]:
     """Return what messages disclose, each once; a key without a description is an error."""
     return {
         disclosure(record, key, entry["way"])
         for entry in entries
-        for record, keys in entry["keys"].items()
-        for key in keys
+        for record, names in entry["keys"].items()
+        for key in names
     }
 
 
-def _messages(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def messages_of(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the record of a run's messages.
+
+    Raises
+    ------
+    UserError : an older run has none
+    """
     if "messages" not in result:
         raise UserError(
             "privacy report: expected a run with a record of its messages, found none; run it again"
         )
-    messages: Sequence[Mapping[str, Any]] = result["messages"]
-    return messages
+    return result["messages"]  # type: ignore[no-any-return]
 
 
 def promises(result: Mapping[str, Any]) -> list[str]:
-    """Return what the run promised and spent, a line each."""
+    """Return what the run promised and spent, a sentence each."""
     privacy = result["privacy"]
-    masks = "on: the server reads sums" if privacy["secure_aggregation"] else "off"
-    lines = [f"secure aggregation   {masks}"]
+    masks = "No secure aggregation: the server reads models and numbers of each client."
+    if privacy["secure_aggregation"]:
+        masks = "Secure aggregation: the server reads sums over the clients."
     if privacy["dp"] == "none":
-        return [*lines, "differential privacy none: no bound on what a model reveals of a client"]
-    spent = (
-        f"epsilon {privacy['epsilon']:.4g} of training nodes at delta {privacy['delta']:g}, "
-        f"{privacy['dp']}, per client, of the model updates"
-    )
-    detail = (
-        f"noise multiplier {privacy['noise_multiplier']:.4g}, "
-        f"clipping norm {privacy['clipping_norm']:g}"
-    )
-    lines += [
-        f"differential privacy {spent}",
-        f"                     {detail}; losses, seconds and counts of a round are not covered",
+        none = "No differential privacy: nothing bounds what a model reveals of a client."
+        return [masks, none]
+    server = ", but not to the server" if privacy["dp"] == "central" else ""
+    lines = [
+        masks,
+        f"Differential privacy ({privacy['dp']}): epsilon {privacy['epsilon']:.4g} of training "
+        f"nodes at delta {privacy['delta']:g} bounds what a model reveals of a client{server}; "
+        f"noise multiplier {privacy['noise_multiplier']:.4g}, clipping norm "
+        f"{privacy['clipping_norm']:g}.",
     ]
     # Why (decision 9): noise from the seed of a run can be computed by whoever knows the seed.
     if privacy["seeded"]:
-        lines.append(
-            "                     void: the noise came from the run's seed (privacy.seeded), and "
-            "validations were counted"
+        void = (
+            "Void: the noise came from the run's seed (privacy.seeded); validations were counted."
         )
-    else:
-        lines.append("                     no count of validation or test nodes left a client")
-    return lines
+        return [*lines, void]
+    zeros = "Losses, seconds and counts were sent as 0"
+    return [*lines, f"{zeros}: no count of validation or test nodes left a client."]

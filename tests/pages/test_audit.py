@@ -62,7 +62,7 @@ def test_the_head_names_model_code_privacy_and_verification(page, dance):
     html = page.path.read_text("utf-8")
     for fact in ("model_fingerprint", "provenance", "run"):
         assert str(dance.result[fact]) in html
-    assert "differential privacy none" in html
+    assert "No differential privacy: " in html
     assert re.search(
         r"✓ unchanged since training.*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, in \d+\.\d s",
         html,

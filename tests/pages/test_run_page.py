@@ -207,9 +207,12 @@ def test_the_confusion_matrix_agrees_with_what_clients_counted(dance, parsed):
 
 
 def test_what_left_is_the_table_of_the_privacy_report(dance, parsed):
+    from dance_flwr.federation.wire.keys import DOWN, UP
     from dance_flwr.runs.privacy_report import table
 
-    assert parsed.table("What messages held") == [list(row) for row in table(dance.result)]
+    for way in (UP, DOWN):
+        held = [list(row) for row in table(dance.result["messages"], way)]
+        assert parsed.table(f"What messages {way} held") == held
     assert "What a client of dance sends: model parameters, counts, seconds" in parsed.text
 
 
@@ -298,7 +301,7 @@ def test_live_until_the_run_is_killed(run_config, tmp_path, monkeypatch, cli):
         assert f'value="{number}">{number} of 3</progress>' in html and "time left" in html
         assert "s a round" in html and "location.reload()" in html
         assert len(Parsed(html).table("Numbers of each round")) == number
-        assert Parsed(html).table("What messages held")
+        assert Parsed(html).table("What messages to the server held")
     done = cli("report", folder, "--html", "--live")
     assert done.code == 0 and "run interrupted, 2 rounds" in done.out
     html = (folder / "report.html").read_text("utf-8")

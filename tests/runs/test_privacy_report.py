@@ -1,13 +1,16 @@
 """The record of a run's messages and the privacy report."""
 
+from html import unescape
+
 import pytest
 from support.privacy_report import PrivacyReport
 from support.privacy_report import any_run as any_run
+from support.terminals import on_terminal
 
 from dance_flwr.errors import UserError
 from dance_flwr.federation.declarations import disclosure
 from dance_flwr.federation.wire.keys import DOWN, UP
-from dance_flwr.runs.privacy_report import promises, table
+from dance_flwr.runs.privacy_report import HEADINGS, promises, sentences, table
 from dance_flwr.runs.result import write_result
 
 SECURE = {"privacy_secure_aggregation": True, "clients": 5, "rounds": 2}
@@ -41,22 +44,31 @@ def test_the_record_counts_every_message_and_its_bytes(plain):
 
 
 def test_messages_of_secure_aggregation_are_told_apart_by_stage(secure):
-    stages = [e["stage"] for e in entries(secure, type="train", way=UP)]
+    stages = [e["stage"] for e in entries(secure, way=UP) if e["stage"]]
+    stages = list(dict.fromkeys(stages))
     assert stages == ["setup", "share_keys", "collect_masked_vectors", "unmask"]
-    (masked,) = entries(secure, stage="collect_masked_vectors", way=UP)
-    # Weights, two trainings, the final counts; under noise no validation.
-    assert masked["count"] == 5 * 4
-    assert "metrics" not in masked["keys"] and entries(secure, type="evaluate") == []
+    masked = entries(secure, stage="collect_masked_vectors", way=UP)
+    # Flower sends all as training; only two of four are. Under noise there is no validation.
+    counts = {entry["type"]: entry["count"] for entry in masked}
+    assert counts == {"weigh": 5, "train": 10, "evaluate": 5}
+    assert all("metrics" not in entry["keys"] for entry in masked)
+    (setup,) = entries(secure, stage="setup", way=UP)
+    assert setup["count"] == 5 * 4 and entries(secure, type="evaluate", stage="") == []
     (keys,) = entries(secure, stage="share_keys", way=DOWN)
     assert keys["keys"]["secaggplus_configs"] == ["<node>", "stage"]
 
 
 def test_every_key_of_a_run_is_explained(plain, secure):
-    open_, masked = table(plain.result), table(secure.result)
-    assert any("can be inferred" in row[4] and row[1] == UP for row in open_)
-    assert not any(row[2] == "model parameters" and row[3] == "the server" for row in masked)
-    assert any(row[3].startswith("nobody") for row in masked)
-    assert all(len(row) == 7 for row in [*open_, *masked])
+    open_, masked = table(plain.result["messages"]), table(secure.result["messages"])
+    assert any("can be inferred" in row[2] for row in open_)
+    assert not any(row[1] == "model parameters" for row in masked)
+    assert any(row[2].startswith("nobody") for row in masked)
+    down = table(secure.result["messages"], DOWN)
+    assert all(len(row) == len(HEADINGS) for row in [*open_, *masked, *down])
+    names = {row[0] for row in [*open_, *masked, *down]}
+    # Words for all of them: no stage or type of the protocol.
+    assert not [name for name in names if "_" in name or "/" in name or "." in name]
+    assert {"masked sum of sizes", "masked sum of training", "masked sum of scores"} <= names
 
 
 def test_an_unknown_key_is_not_passed_over():
@@ -65,11 +77,14 @@ def test_an_unknown_key_is_not_passed_over():
 
 
 def test_promises(plain, secure):
-    assert promises(plain.result)[0].endswith("off") and "none" in promises(plain.result)[1]
+    assert [line.split(":")[0] for line in promises(plain.result)] == [
+        "No secure aggregation",
+        "No differential privacy",
+    ]
     said = "\n".join(promises(secure.result))
-    assert f"{secure.result['privacy']['epsilon']:.4g}" in said and "void" not in said
+    assert f"{secure.result['privacy']['epsilon']:.4g}" in said and "Void" not in said
     seeded = dict(secure.result) | {"privacy": secure.result["privacy"] | {"seeded": True}}
-    assert "void" in promises(seeded)[-1]
+    assert "Void" in promises(seeded)[-1]
 
 
 SETTINGS = {
@@ -92,7 +107,19 @@ class TestPrivacyReport(PrivacyReport):
 
 def test_the_command(cli, secure, tmp_path):
     done = cli("report", secure.folder, "--privacy")
-    assert done.code == 0 and "masked" in done.out and "differential privacy epsilon" in done.out
+    assert done.code == 0 and "\nmasked sum of training: 10 messages, " in done.out
+    page = tmp_path / "left.html"
+    assert cli("report", secure.folder, "--privacy", "--html", "--out", page).code == 0
+    said = unescape(page.read_text())
+    for sentence in sentences(secure.result):
+        assert sentence in done.out.replace("\n", " ") and f">{sentence}<" in said
+    assert sentences(secure.result)[0].startswith("5 clients sent ")
+    # On a terminal no line is wider, whatever it says.
+    for columns in (60, 100):
+        code, text = on_terminal("report", secure.folder, "--privacy", columns=columns)
+        lines = text.splitlines()
+        assert code == 0 and max(map(len, lines)) <= columns
+        assert " ".join(text.split()) == " ".join(done.out.split())
     write_result(tmp_path, {k: v for k, v in secure.result.items() if k != "messages"})
     done = cli("report", tmp_path, "--privacy")
     assert done.code == 2 and "run it again" in done.err[-1]

@@ -207,7 +207,9 @@ class Contract:
                 assert next(metrics) == next(metrics)
 
     def test_every_key_of_its_messages_is_explained(self, method, observed):
-        single = [row for row in table(observed.finished.result) if "unmasked" in row[4]]
+        record = observed.finished.result["messages"]
+        every = [*table(record, keys.UP), *table(record, keys.DOWN)]
+        single = [row for row in every if "unmasked" in row[2]]
         assert bool(single) == bool(get_spec(method).server and method != "local-only")
 
     def test_a_client_reports_the_nodes_it_trains_on(self, method, observed):

@@ -14,7 +14,8 @@ from typing import Any
 from flwr.app import Context, Message
 
 from dance_flwr.errors import UserError, disk_of
-from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey, SecAggStage
+from dance_flwr.federation.flower import SecAggStage
+from dance_flwr.federation.secagg.sums import kind_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.serialization import bytes_of
 
@@ -30,8 +31,7 @@ def keep_sent(
     A node without data of its own keeps no record: in a simulation the server has one.
     """
     config = messages.config_of(message) if message.has_content() else {}
-    stage = message.content.config_records.get(SECAGG_CONFIGS) if message.has_content() else None
-    named = str(stage[SecAggKey.STAGE]) if stage else ""
+    kind, stage = kind_of(message)
     reply = call_next(message, context)
     folder = Path(str(context.node_config.get(keys.DATA_PATH, "")))
     # Without data, a node can answer a greeting alone, which holds none.
@@ -41,8 +41,8 @@ def keep_sent(
             "id": message.metadata.run_id,
             "run": str(config.get(keys.RUN, "")),
             "round": config.get(keys.ROUND),
-            "type": message.metadata.message_type,
-            "stage": named,
+            "type": kind,
+            "stage": stage,
             "way": keys.UP,
             "dp": context.run_config.get("privacy.dp", "none"),
             "bytes": bytes_of(reply),
@@ -54,7 +54,7 @@ def keep_sent(
         except UserError as error:  # what is not on record does not leave
             return messages.error_reply(message, str(error))
         # One line a round: other stages of a masked sum carry keys and shares.
-        if line["type"] == keys.TRAIN and named in ("", SecAggStage.COLLECT_MASKED_VECTORS):
+        if kind == keys.TRAIN and stage in ("", SecAggStage.COLLECT_MASKED_VECTORS):
             LOG.info("round %s: sent %s bytes", line["round"], f"{line['bytes']:,}")
     return reply
 

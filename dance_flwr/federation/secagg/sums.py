@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from dance_flwr.config.sections import FLOAT16, FLOAT32, INT8
 from dance_flwr.config.tree import FREE, RunConfig, flatten
 from dance_flwr.errors import UserError
-from dance_flwr.federation.flower import SECAGG_CONFIGS
+from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.tensors import numpy_of
 from dance_flwr.methods.fixed_point import Integers, Vector, levels_for
@@ -149,6 +149,13 @@ class SumOptions:
                 "the run started: start the run again"
             )
         return float(share)
+
+
+def kind_of(request: Message) -> tuple[str, str]:
+    """Return the task of a request, and its stage of a masked sum; Flower calls all TRAIN."""
+    records: Any = request.content.config_records if request.has_content() else {}
+    asked = records.get(keys.SECURE_SUM, {}).get(keys.TASK, request.metadata.message_type)
+    return str(asked), str(records.get(SECAGG_CONFIGS, {}).get(SecAggKey.STAGE, ""))
 
 
 def options_of(message: Message) -> SumOptions | None:

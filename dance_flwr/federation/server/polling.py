@@ -19,7 +19,8 @@ from dance_flwr.config.sections import FederationConfig
 from dance_flwr.errors import UserError
 from dance_flwr.escaping import one_line
 from dance_flwr.federation import flower
-from dance_flwr.federation.flower import SECAGG_CONFIGS, DecodeError, ErrorCode, SecAggKey
+from dance_flwr.federation.flower import DecodeError, ErrorCode
+from dance_flwr.federation.secagg.sums import kind_of
 from dance_flwr.federation.wire.keys import DOWN, HELLO, INVALID_REPLY, UP
 from dance_flwr.federation.wire.messages import keys_in, query
 from dance_flwr.federation.wire.serialization import bytes_of, pack, unpack
@@ -51,18 +52,19 @@ Check = Callable[[Message, Message], str]  # (request, reply) -> the error in it
 class MessageLog:
     """Totals over all messages of one kind, in the order of their first messages.
 
-    A row has Flower's message type, the stage of secure aggregation or "", the way, the keys that
-    occurred by record, and the numbers of messages, of errors among them, and of bytes.
+    A row has the type of a message, its stage of a masked sum or "" (`kind_of`), the way,
+    the keys that occurred by record, and the numbers of messages, of errors among them, and of
+    bytes.
     """
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str, str], dict[str, Any]] = {}
-        self._stage_of: dict[int | None, str] = {}
+        self._asked: dict[int | None, tuple[str, str]] = {}
 
     def add(self, batch: Iterable[Message], way: str) -> None:
         """Record messages that were sent (DOWN) or received (UP)."""
         for message in batch:
-            kind, stage = message.metadata.message_type, self._stage(message, way)
+            kind, stage = self._kind(message, way)
             new = {"type": kind, "stage": stage, "way": way, "keys": dict[str, list[str]]()}
             row = self._rows.setdefault(
                 (kind, stage, way), new | {"count": 0, "errors": 0, "bytes": 0}
@@ -82,14 +84,13 @@ class MessageLog:
         """Replace all rows by these."""
         self._rows = {(row["type"], row["stage"], row["way"]): dict(row) for row in rows}
 
-    def _stage(self, message: Message, way: str) -> str:
+    def _kind(self, message: Message, way: str) -> tuple[str, str]:
+        if way == DOWN:
+            kind = self._asked[message.metadata.dst_node_id] = kind_of(message)
+            return kind
         # A reply belongs to the last stage asked of its node.
-        if way == UP:
-            return self._stage_of.get(message.metadata.src_node_id, "")
-        record = message.content.config_records.get(SECAGG_CONFIGS)
-        stage = str(record[SecAggKey.STAGE]) if record is not None else ""
-        self._stage_of[message.metadata.dst_node_id] = stage
-        return stage
+        kind = self._asked.get(message.metadata.src_node_id, ("", ""))
+        return kind if kind[1] else (message.metadata.message_type, "")
 
 
 def timeout_of(config: FederationConfig) -> float:
