@@ -104,7 +104,7 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
         return score_record(finish()) if step == strategy.remaining else None
 
     def finish() -> dict[str, Any]:
-        rec.keep_last_model(state_of(strategy.deployed))
+        rec.settle_model(state_of(strategy.deployed))
         best = partial(strategy.model_for, arrays_of(rec.best_state))
         clients, tokens, costs = final_counts(federation, best, common, rec.best_round, config)
         facts: dict[str, Any] = {"strategy": strategy_name(config)}

@@ -57,7 +57,7 @@ def atomic_path(
     try:
         yield draft
         if lasting:
-            os.fsync(held)
+            _flush(draft)  # by name, as some libraries put another file in its place
         # Between these two renames `path` is absent: a reader then takes `keep`. Removed first, as
         # a rename onto a file waits for the disk (decision 10).
         if keep is not None and path.is_file():
@@ -65,7 +65,7 @@ def atomic_path(
             path.rename(keep)
         draft.replace(path)
         if lasting:
-            _flush_folder(path.parent)
+            _flush(path.parent)
     finally:
         # A disk that refuses the file may refuse its removal too; the first error is reported.
         with suppress(OSError):
@@ -273,7 +273,7 @@ def mapped_array(path: Path) -> NDArray[Any]:
 
 
 def write_new(files: Mapping[Path, tuple[bytes, int]]) -> None:
-    """Create files that must not exist yet, all of them or none.
+    """Create files that must not exist yet, all of them or none, flushed to the device.
 
     Parameters
     ----------
@@ -293,6 +293,9 @@ def write_new(files: Mapping[Path, tuple[bytes, int]]) -> None:
             written.append(path)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
+                file.flush()
+                os.fsync(file)
+            _flush(path.parent)
     except BaseException as error:
         for path in written:
             path.unlink(missing_ok=True)
@@ -313,15 +316,16 @@ def create_folder(path: Path) -> None:
         for folder in () if path.is_dir() else (*reversed(path.parents), path):
             if not folder.is_dir():
                 folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
-                _flush_folder(folder.parent)  # or files below it are lost with its name
+                _flush(folder.parent)  # or files below it are lost with its name
     except (FileExistsError, NotADirectoryError) as error:
         code, file = errno.ENOTDIR, in_the_way(path) or path
         raise NotADirectoryError(code, os.strerror(code), str(file)) from error
 
 
-def _flush_folder(folder: Path) -> None:
+def _flush(path: Path) -> None:
+    """Flush a file, or the names in a folder, to the device."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

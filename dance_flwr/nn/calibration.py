@@ -43,7 +43,12 @@ class Calibration:
 
     @classmethod
     def fit(
-        cls, losses: Sequence[Sequence[int]], nodes: int, gaps: Sequence[int], test_nodes: int
+        cls,
+        losses: Sequence[Sequence[int]],
+        nodes: int,
+        gaps: Sequence[int],
+        test_nodes: int,
+        settled: float | None = None,
     ) -> "Calibration":
         """Return the T with the least loss; log a warning where the nodes do not tell it.
 
@@ -56,6 +61,7 @@ class Calibration:
         losses, nodes : `temperature_losses` of every client with nodes, or their sum; and the
             number of nodes
         gaps, test_nodes : sum of `confidence_gaps`, and its number of nodes
+        settled : T, if it was fitted before; None = fit it
 
         Examples
         --------
@@ -80,6 +86,8 @@ class Calibration:
             every = [sum(column) for column in zip(*losses, strict=True)]
             if every[middle] - min(every) > _LEAST_GAIN:
                 best = trimmed(least(every), list(map(least, losses)))
+        if settled is not None:
+            best = TEMPERATURES.index(settled)
         if best in (0, len(TEMPERATURES) - 1):
             LOG.warning(
                 "calibration: the temperature ends at its bound, %g; the validation nodes do not "

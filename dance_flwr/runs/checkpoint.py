@@ -67,7 +67,8 @@ class Checkpoint:
         of its description of its data, for the clients that took part in a start; partition : name
         of the partition's folder, empty if clients bring their own data; all empty before `agree`
     best_round : of the best model so far; seconds : wall clock of its rounds so far
-    numbers : scalars of the `Round` by name; arrays : its arrays, group -> name -> array
+    numbers : scalars of the `Round` by name, and the temperature of the result once it is fitted
+    arrays : of the `Round`, group -> name -> array
     history : the rows of `history.jsonl` as text; messages : rows of the message log
     sizes : "nodes_per_client" and "encoder_tokens" by client, for the clients that took part in a
         start; None = the sum of all, if only that is known; total_weight : then, of all clients
@@ -155,8 +156,13 @@ class Checkpoint:
                 f"{path}: expected a checkpoint of this version, found {error}; {RESTART}"
             ) from None
 
-    def save(self, folder: Path) -> None:
-        """Write the checkpoint; a crash at any moment leaves the previous one."""
+    def save(self, folder: Path, *, lasting: bool = False) -> None:
+        """Write the checkpoint; a crash at any moment leaves the previous one.
+
+        Parameters
+        ----------
+        lasting : whether a power failure leaves this one
+        """
         facts = {item.name: getattr(self, item.name) for item in fields(self)}
         for name in ("config", "arrays", "history"):
             facts.pop(name)
@@ -175,7 +181,7 @@ class Checkpoint:
         metadata |= {_DIGEST: digest, _KEYED: keyed_digest(digest)}
         # Why (decision 10): renaming the predecessor is faster than replacing it, which waits for
         # the disk. A power failure may cost this round; a dying process does not.
-        with atomic_path(folder / CHECKPOINT, keep=folder / BEFORE) as draft:
+        with atomic_path(folder / CHECKPOINT, keep=folder / BEFORE, lasting=lasting) as draft:
             save_file(tensors, draft, metadata)
         (folder / BEFORE).unlink(missing_ok=True)
 

@@ -23,6 +23,7 @@ from dance_flwr.config.tree import flatten
 from dance_flwr.disk import append_to, atomic_path, create_folder, json_text, write_text
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.dp import spent_epsilon
+from dance_flwr.federation.wire.keys import TEMPERATURE
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, Training, accuracy, balanced_accuracy, macro_f1
@@ -89,7 +90,7 @@ class Recorder:
         write_text(self.folder / HISTORY, rows)
         # The file may be that of a round after the checkpoint, which is repeated.
         if self.best_round:
-            self._save_model()
+            self._save_model(lasting=True)
 
     def on_train(self, trained: Training) -> None:
         """Record the cost and the counts of a round of training."""
@@ -183,26 +184,37 @@ class Recorder:
     def _score(self, row: Round) -> float | None:
         return row.val_macro_f1 if self.config.objective == MACRO_F1 else row.val_accuracy
 
-    def keep_last_model(self, state: Mapping[str, Tensor]) -> None:
-        """Keep the last model if no round was validated.
+    def settle_model(self, state: Mapping[str, Tensor]) -> None:
+        """Settle the model of the result, so that a resumed run has no other.
 
-        No client has validation nodes, or a privacy budget ended after a stop.
+        Parameters
+        ----------
+        state : of the last round, for a run without any validation: no client has validation
+            nodes, or a privacy budget ended after a stop
         """
         if not self.best_state:
             self.best_round, self.best_state = self.checkpoint.round, dict(state)
-            self._save_model()
+        # Before any client sees it, as a client takes one final model of a run.
+        self._save_model(lasting=True)
+        self.checkpoint.save(self.folder, lasting=True)
 
-    def _save_model(self) -> None:
+    def _save_model(self, *, lasting: bool = False) -> None:
         # Safetensors stores contiguous tensors only.
         tensors = {name: tensor.contiguous() for name, tensor in self.best_state.items()}
-        with atomic_path(self.folder / MODEL) as draft:
+        with atomic_path(self.folder / MODEL, lasting=lasting) as draft:
             save_file(tensors, draft, metadata={"round": str(self.best_round)})
 
     def calibrate(self, clients: ClientCounts) -> Calibration:
-        """Fit the temperature of the result to the final counts, as for `write`, and return it."""
+        """Fit the temperature of the result to the final counts, as for `write`, and return it.
+
+        It is settled like the model: a resumed run keeps that of which clients may have heard.
+        """
         val, test = _total(clients, "val"), _total(clients, "test")
         own = [each["val"].calibration for each in clients.values() if each["val"].total]
-        self._calibration = Calibration.fit(own, val.total, test.calibration, test.total)
+        gaps, settled = (test.calibration, test.total), self.checkpoint.numbers
+        self._calibration = Calibration.fit(own, val.total, *gaps, settled.get(TEMPERATURE))
+        settled[TEMPERATURE] = self._calibration.temperature
+        self.checkpoint.save(self.folder, lasting=True)
         return self._calibration
 
     def write(self, clients: ClientCounts, context: Mapping[str, Any]) -> dict[str, Any]:

@@ -120,7 +120,8 @@ def save_checkpoint(
     folder: Path,
 ) -> None:
     """Write the checkpoint of a completed round, or of the start, and how `flwr run` resumes it."""
-    checkpoint.arrays, checkpoint.numbers = round_.state(arrays)
+    checkpoint.arrays, numbers = round_.state(arrays)
+    checkpoint.numbers |= numbers  # a temperature that was settled stays
     checkpoint.messages, checkpoint.total_weight = federation.log.rows(), federation.total_weight
     checkpoint.traffic = [dict(federation.bytes_down), dict(federation.bytes_up)]
     checkpoint.save(folder)
