@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -147,15 +147,12 @@ def read_sent(client_folder: Path, run: str = "") -> list[dict[str, Any]]:
     """
     path = client_folder / "runs" / FILE
     try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         # Greetings and stages of masks name Flower's number of the run alone.
-        names = {line["id"]: line["run"] for line in lines if line["run"]}
-        wanted = [
-            number
-            for number in dict.fromkeys(line["id"] for line in lines)
-            if not run or run in (names.get(number), str(number))
-        ]
-        found = [line for line in lines if wanted and line["id"] == wanted[-1]]
+        names: dict[int, str] = {}
+        for line in _lines(path):
+            names[line["id"]] = line["run"] or names.get(line["id"], "")
+        wanted = [n for n, name in names.items() if not run or run in (name, str(n))]
+        found = [line for line in _lines(path) if wanted and line["id"] == wanted[-1]]
     except FileNotFoundError:
         raise UserError(
             f"{path}: expected the record of what this site sent, found none; it begins with the "
@@ -164,9 +161,14 @@ def read_sent(client_folder: Path, run: str = "") -> list[dict[str, Any]]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: expected a record of messages, found {error!r:.80}") from None
     if not found:
-        known = ", ".join(names.values()) or "none"
+        known = ", ".join(filter(None, names.values())) or "none"
         raise UserError(f"{path}: expected run {run!r} in the record, found {known}")
-    return [line | {"run": names.get(line["id"], str(line["id"]))} for line in found]
+    return [line | {"run": names[line["id"]] or str(line["id"])} for line in found]
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as file:  # a record may be larger than what memory takes
+        yield from map(json.loads, file)
 
 
 def privacy_page(result: Mapping[str, Any]) -> Page:

@@ -20,6 +20,7 @@ from dance_flwr.data.partition import make_partition, manifest
 from dance_flwr.data.prepare import partition_spec, prepare
 from dance_flwr.deploy.certificates import make_key
 from dance_flwr.errors import UserError
+from dance_flwr.federation.client import sent
 from dance_flwr.federation.secagg.signatures import fingerprint_of, load_key
 from dance_flwr.federation.wire.keys import UP
 from dance_flwr.pages.document import packed, unpacked
@@ -197,6 +198,21 @@ def test_a_site_shows_what_left_it_signed_and_any_other_page_is_refused(
         assert done.code == 2 and "expected a page of `dance-flwr site privacy`" in done.err[-1]
     done = cli("site", "privacy", "another")
     assert done.code == 2 and "expected run 'another' in the record, found own" in done.err[-1]
+
+
+def test_a_record_has_a_bound_and_what_does_not_fit_does_not_leave(
+    run_config, nodes, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sent, "MAX_BYTES", 2000)
+    record = tmp_path / "site-0" / "data" / "runs" / sent.FILE
+    with pytest.raises(UserError, match=r"expected a record of at most 2,000 bytes, found 1,") as e:
+        run(run_config(rounds=3), nodes, tmp_path / "out")
+    assert 1000 < record.stat().st_size <= 2000 and "keep it elsewhere" in str(e.value)
+    for site in range(3):  # what the message says, and the run goes on
+        (tmp_path / f"site-{site}" / "data" / "runs" / sent.FILE).rename(tmp_path / f"kept-{site}")
+    monkeypatch.setattr(sent, "MAX_BYTES", 10_000)
+    again = run_config(rounds=3, resume=True, out=str(tmp_path / "out"))
+    assert len(run(again, nodes, tmp_path / "out")["history"]) == 3
 
 
 def test_a_reply_that_cannot_be_recorded_does_not_leave(run_config, nodes, tmp_path):

@@ -21,6 +21,8 @@ from dance_flwr.federation.wire.serialization import bytes_of
 
 LOG = logging.getLogger("flwr")
 FILE = "sent.jsonl"
+# A round takes up to 2 kB, so that 130,000 fit; a server that asks without end fills no disk.
+MAX_BYTES = 256 << 20
 
 
 def keep_sent(
@@ -60,10 +62,16 @@ def keep_sent(
 
 
 def _append(path: Path, line: Mapping[str, Any]) -> None:
+    text = json.dumps(line).encode() + b"\n"
     path.parent.mkdir(mode=0o700, exist_ok=True)
     # One write of one line, as several processes of a node may append.
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(file, json.dumps(line).encode() + b"\n")
+        if (size := os.fstat(file).st_size) + len(text) > MAX_BYTES:
+            raise UserError(
+                f"{path}: expected a record of at most {MAX_BYTES:,} bytes, found {size:,}; keep "
+                "it elsewhere, and this node answers with a new one"
+            )
+        os.write(file, text)
     finally:
         os.close(file)
