@@ -60,6 +60,7 @@ MACHINE = [
         *("/sys/fs/cgroup", "/sys/kernel/mm", "/proc/stat", "/proc/sys/vm/overcommit_memory"),
         "/proc/sys/kernel/random/boot_id",
         *("/proc/self/maps", "/proc/self/status", "/proc/self/cgroup", "/proc/self/mountinfo"),
+        *("/proc/self/stat", "/proc/self/statm"),  # how much memory its process has
         "/proc/self/mounts",  # transformers: whether the encoder's files are on a remote disk
         *("/dev/null", "/dev/urandom", "/dev/random"),
     )
@@ -67,11 +68,9 @@ MACHINE = [
 ENCODER = Path(SMALL.get("encoder", os.devnull))  # a child process has none
 READABLE = [*OUR_CODE, *INTERPRETER, *LIBRARIES, *MACHINE, ENCODER]
 WRITABLE = [Path("/dev/null")]
-_OF_A_PROCESS = re.compile(r"^/proc/\d+/")  # where /proc/self/ leads
-# Importing the text encoder imports joblib, which makes a semaphore to see whether it can, and asks
-# how many processors its own process may use. A client asks how much memory its own process has.
+# Importing the text encoder imports joblib, which makes a semaphore to see whether it can.
 SEMAPHORE = re.compile(r"/dev/shm/sem\.(\w{6}|(joblib|loky)-\d+-\w+)")
-OWN_LIMITS = re.compile(r"/proc/(\d+/)?(mounts|cgroup|statm?)")
+_SELF = "/proc/self/"
 
 
 class Access(NamedTuple):
@@ -86,20 +85,25 @@ class Allowed:
 
     Its folder is `own`, None where the message names none. Below the data root, where the folders
     of the other clients are too, it may not even look; elsewhere looking is free, since a path is
-    resolved by looking at its parents.
+    resolved by looking at its parents. Of /proc it may read what is of its own `process`.
     """
 
-    def __init__(self, message):
+    def __init__(self, message, process):
         folder = config_of(message).get(keys.PARTITION_DIR) if message.has_content() else None
         client = f"client-{message.metadata.dst_node_id - 1}"
         self.own = Path(folder, client).resolve() if folder else None
-        self.root = data_root(RunConfig())
+        self.root, self.process = data_root(RunConfig()), f"/proc/{process}/"
 
     def covers(self, access):
         """Whether the client may do this; call it at once, as links may change."""
         if access.kind in (START, NETWORK):
             return False
-        path = Path(_OF_A_PROCESS.sub("/proc/self/", os.path.realpath(access.target)))
+        target = os.path.normpath(access.target)
+        if not target.startswith(_SELF):  # which leads elsewhere here than there
+            target = os.path.realpath(target)
+        if target.startswith(self.process):
+            target = target.replace(self.process, _SELF, 1)
+        path = Path(target)
         if self.own and path.is_relative_to(self.own):
             return True
         if access.kind == LOOK:
@@ -107,8 +111,6 @@ class Allowed:
             return above or not path.is_relative_to(self.root)
         if access.kind == WRITE:
             return path in WRITABLE or bool(SEMAPHORE.fullmatch(access.target))
-        if access.kind == READ and OWN_LIMITS.fullmatch(access.target):
-            return True
         if access.kind == LIST and path in SEARCHED:
             return True
         return any(path.is_relative_to(place) for place in READABLE)

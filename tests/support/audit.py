@@ -40,7 +40,7 @@ class Audit:
         if message.metadata.src_node_id:
             self.active = None
         else:
-            self.allowed = Allowed(message)
+            self.allowed = Allowed(message, os.getpid())
             self.active = message.metadata.dst_node_id - 1
 
     def note(self, access):

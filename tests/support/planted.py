@@ -125,6 +125,12 @@ def looked(own, other):
     assert Path(f"{other}/nodes.parquet").stat().st_size
 
 
+def parent(own, other):
+    """How much memory another process has."""
+    for name in ("stat", "maps"):
+        assert Path(f"/proc/{os.getppid()}/{name}").read_bytes()
+
+
 # Name -> what it does, and a part of the access that must be found.
 LEAKS = {
     leak.__name__: (leak, trace)
@@ -134,7 +140,7 @@ LEAKS = {
         *((dotted, "/client.json"), (linked, "/client.json"), (relative, "/client.json")),
         *((subprocess_cat, "/bin/cat"), (forked, START), (listing, LIST), (passwords, "/passwd")),
         *((home, "/.netrc-of-nobody"), (temporary, tempfile.gettempdir())),
-        *((connection, NETWORK), (datagram, NETWORK)),
+        *((connection, NETWORK), (datagram, NETWORK), (parent, "/stat")),
     )
 }
 # What happens below Python or asks no hook, so that only the kernel sees it.

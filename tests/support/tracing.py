@@ -65,7 +65,9 @@ class Traced:
                 cwd=folder,
                 env=os.environ | {"PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'tests'}"},
             )
-        self.loading = list(accesses(self._until(READY)))
+        lines = self._until(READY)
+        self._client = int(lines[0].split()[0])  # strace is its parent
+        self.loading = list(accesses(lines))
 
     def close(self):
         self.process.communicate(timeout=600)
@@ -87,7 +89,7 @@ class Traced:
         except EOFError:
             raise AssertionError(self._errors.read_text()[-3000:]) from None
         self._until(BEGIN)
-        new, allowed = list(accesses(self._until(END))), Allowed(message)
+        new, allowed = list(accesses(self._until(END))), Allowed(message, self._client)
         self.seen += new
         self.refused += [access for access in new if not allowed.covers(access)]
         if "error" in answer:
