@@ -61,6 +61,21 @@ class Certificates:
         return cls(*(folder / name for name in (CA, CA_KEY, SERVER, SERVER_KEY)))
 
 
+def check_valid(certificates: Certificates) -> None:
+    """Refuse a server certificate that has ended, before anything fails for that reason."""
+    path = certificates.certificate
+    found = x509.load_pem_x509_certificate(path.read_bytes())
+    if (end := found.not_valid_after_utc) < datetime.now(UTC):
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        hosts = " ".join(f"--host {name.value}" for name in names)
+        raise UserError(
+            f"{path}: expected a certificate that is valid today, found one that ended on "
+            f"{end:%Y-%m-%d}; renew it with `dance-flwr deploy certificates {hosts} --authority "
+            f"{path.parent} --out renewed`, for which {CA_KEY} must be there, and replace {SERVER} "
+            f"and {SERVER_KEY}"
+        )
+
+
 def make_certificates(
     folder: Path,
     hosts: Sequence[str],

@@ -25,7 +25,13 @@ from dance_flwr.config.text import read_config, to_lines
 from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.data.client_folder import Log
 from dance_flwr.data.federation_file import new_agreement
-from dance_flwr.deploy.certificates import CA, Certificates, make_certificates, write_peer_keys
+from dance_flwr.deploy.certificates import (
+    CA,
+    Certificates,
+    check_valid,
+    make_certificates,
+    write_peer_keys,
+)
 from dance_flwr.deploy.invitation import (
     AGREED,
     SERVER_UNIT,
@@ -89,9 +95,11 @@ class Federation:
 
         Raises
         ------
-        UserError : there is none, or more than one
+        UserError : there is none, or more than one, or its certificate has ended
         """
-        return cls(folder_with(_RUN, folder, "--federation"))
+        opened = cls(folder_with(_RUN, folder, "--federation"))
+        check_valid(opened.certificates)
+        return opened
 
     @cached_property
     def invitation(self) -> Invitation:

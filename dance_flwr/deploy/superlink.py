@@ -63,9 +63,8 @@ class SuperLink:
             # The exit status of `flwr` says nothing reliable; its JSON does (decision 2).
             if answer.get("success", True):
                 return answer  # type: ignore[no-any-return]
-        raise UserError(
-            f"flwr {arguments[0]}: expected an answer, found: {(done.stdout + done.stderr).strip()}"
-        )
+        found = " ".join((done.stdout + done.stderr).split())
+        raise UserError(f"flwr {arguments[0]}: expected an answer, found: {found}")
 
 
 def flower_environment(home: Path) -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 import csv
 import json
+import shlex
 import shutil
 import stat
+from datetime import UTC, datetime
 from itertools import count
 from types import SimpleNamespace
 
@@ -16,7 +18,7 @@ from dance_flwr.data.federation_file import read_agreement
 from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.deploy import federation, prefork
 from dance_flwr.deploy.bundle import accepted_code, waiting_code
-from dance_flwr.deploy.certificates import write_peer_keys
+from dance_flwr.deploy.certificates import make_certificates, write_peer_keys
 from dance_flwr.deploy.federation import Federation
 from dance_flwr.deploy.invitation import TERMS, Invitation
 from dance_flwr.deploy.site import Site
@@ -254,6 +256,27 @@ def test_a_run_is_the_latest_and_a_site_that_fails_is_named(admitting, hospitals
 
 def test_a_server_without_the_gate_does_not_serve(hospitals, cli, monkeypatch):
     monkeypatch.setattr(federation.shutil, "which", lambda *_, **__: None)
+    assert "expected nginx" in cli("deploy", "serve").err[-1]
+
+
+def test_an_expired_certificate_is_named_at_once_and_the_printed_command_renews_it(
+    hospitals, cli, tmp_path, monkeypatch
+):
+    """Nothing else says why: neither Flower's command nor a server that never becomes healthy."""
+    monkeypatch.setattr(federation.shutil, "which", lambda *_, **__: None)
+    folder, ended = hospitals.folder / "certificates", datetime(2025, 1, 1, tzinfo=UTC)
+    hosts = ["127.0.0.1", "localhost", "superlink"]
+    make_certificates(tmp_path / "old", hosts, 30, authority=folder, now=ended)
+    for name in ("server.pem", "server.key"):
+        shutil.copy(tmp_path / "old" / name, folder / name)
+    for words in (["serve"], ["run"], ["admit", "north.pub"]):
+        done = cli("deploy", *words)
+        assert done.code == 2 and len(done.err) == 1
+        assert "server.pem: expected a certificate that is valid today, found one" in done.err[0]
+    command = done.err[0].split("`")[1].removeprefix("dance-flwr ")
+    assert cli(*shlex.split(command)).code == 0
+    for name in ("server.pem", "server.key"):
+        shutil.copy(tmp_path / "renewed" / name, folder / name)
     assert "expected nginx" in cli("deploy", "serve").err[-1]
 
 
