@@ -9,6 +9,7 @@ from support.stopping import begin as begin
 from support.stopping import data_root as data_root
 
 from dance_flwr.config.text import to_toml
+from dance_flwr.runs.result import read_history
 
 DELETED = "deleted --out"
 
@@ -47,6 +48,25 @@ def test_nothing_of_an_engine_is_left(begin_run, tmp_path, way):
     assert private and not any(home.exists() for home in private)
     if way == DELETED:
         says_that_it_was_removed(started, tmp_path / "out")
+
+
+@pytest.mark.flower
+@pytest.mark.xdist_group("engine")
+def test_a_client_whose_process_is_killed_is_absent_once(begin, run_config, data_root, tmp_path):
+    """As the kernel does for want of memory; another process takes its place."""
+    keys = {"out": str(tmp_path / "out"), "data_root": str(data_root), "method": "fedavg-full"}
+    config = run_config(rounds=8, min_valid_replies=2, **keys)
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    command = ["dance-flwr", "run", "--config", tmp_path / "config.toml", "--engine", "ray"]
+    started = begin(command, "out/history.jsonl")
+    workers = [each for each in started.look() if "ray::ClientAppActor" in each.cmdline()[0]]
+    workers[0].kill()
+    assert started.process.wait(PATIENCE_SECONDS) == 0, started.text()
+    rows = read_history(tmp_path / "out")
+    (row,) = [row for row in rows if row.absent]
+    (reason,) = row.absent.values()
+    assert "its process ended, perhaps killed for its memory" in reason and len(reason) < 100
+    assert len(rows) == 8 and row.round < 8
 
 
 def says_that_it_was_removed(started, out):

@@ -192,7 +192,7 @@ def _pool_type(stopped: threading.Event) -> type:
                     actor = self.create_actor_fn()
                     with self._lock:
                         self._starting[actor.__ray_ready__.remote()] = actor
-                raise
+                raise RuntimeError("its process ended, perhaps killed for its memory") from None
 
         def add_actor_back_to_pool(self, future: Any) -> None:
             """Return an actor to the pool, unless it has died."""
