@@ -188,6 +188,7 @@ def privacy(
     """Print what left this site in a run, by its own record of every message."""
     from dance_flwr.cli.report import print_messages
     from dance_flwr.deploy.site import Site
+    from dance_flwr.federation.client.measured import read_measured
     from dance_flwr.pages import statement
     from dance_flwr.terminal import wrapped
 
@@ -202,6 +203,9 @@ def privacy(
         statement.write_statement(opened, of, html)
         typer.echo(f"page        {html}: `dance-flwr site privacy --verify {html}` checks it")
         return
+    # Of its own graph, and on no page: pages are shown to others.
+    if measured := read_measured(opened.client_folder, of.run):
+        typer.echo(f"measured    {measured}")
     print_messages(of.lines, "What it sent, and who can read it; a page of --html has each message")
 
 

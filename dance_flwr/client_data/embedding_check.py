@@ -8,7 +8,7 @@ import numpy as np
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.data.text.bank_slice import read_meta
 from dance_flwr.data.text.encoder import loaded, resolve_local
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, counted
 
 # The same chunk in another batch, on another machine or in bfloat16 has more, another chunk less.
 MIN_COSINE = 0.99
@@ -53,4 +53,5 @@ def encoded_again(data: ClientData, texts: Sequence[str], count: int) -> str:
             f"expected the embedding of encoder {name!r}, found one of cosine "
             f"{cosine[wrong[0]]:.2f} with it; encode the texts again"
         )
-    return f"{len(rows)} of {every:,} chunks encoded again, cosine at least {cosine.min():.4f}"
+    alike = f"{cosine.min():.4f} alike or more"
+    return f"{len(rows)} of {counted(every, 'text passage')} encoded again, {alike} (cosine)"

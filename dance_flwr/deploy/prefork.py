@@ -16,6 +16,7 @@ import ctypes
 import gc
 import logging
 import os
+import re
 import resource
 import shutil
 import signal
@@ -34,6 +35,7 @@ from dance_flwr.federation import flower
 from dance_flwr.federation.wire import messages
 
 LOG = logging.getLogger("flwr")
+_OF_A_MESSAGE = re.compile(r"$|\[RUN |(Receiving|Sending): |(Received|Sent) successfully")
 SITE = "DANCE_FLWR_SITE"
 SOCKET = "supernode"  # of the SuperNode's Runtime API, in a folder of its user alone
 # What a task imports late (torch._dynamo: the first optimiser of a process does); checked by
@@ -105,9 +107,15 @@ def close_memory() -> None:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE, 0) failed")
 
 
+def log_rounds() -> None:
+    """Leave what Flower says of every message, or part of one, out of this process's log."""
+    LOG.addFilter(lambda record: not _OF_A_MESSAGE.match(record.getMessage()))
+
+
 def serve(folder: Path, accepted: Collection[str]) -> None:
     """Fork for each task of the SuperNode that is the parent process, until that has exited."""
     close_memory()
+    log_rounds()
     parent, server = os.getppid(), os.getpid()
     at_work: set[int] = set()
     # From a terminal or a service manager; the SuperNode decides when to stop.
@@ -187,7 +195,6 @@ def _ended() -> set[int]:
 def _run_task(token: str, server: int) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    LOG.info("Start ClientApp")
     with suppress(SystemExit):  # how Flower ends a task, when its exit handlers have run
         # Dependencies that a bundle names would be other code, too.
         flower.run_clientapp(

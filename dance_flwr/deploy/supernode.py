@@ -1,9 +1,7 @@
 """`dance-flwr supernode`: Flower's SuperNode, which runs only the installed code."""
 
 import argparse
-import logging
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -26,9 +24,6 @@ SETTLED = (
     *("--ssl-certfile", "--ssl-keyfile", "--ssl-ca-certfile"),
     *("--allow-runtime-dependency-installation", "--disable-runtime-dependency-installation"),
 )
-
-# Flower logs every message, most of them parts of one masked round; a node logs its rounds.
-_OF_A_MESSAGE = re.compile(r"$|\[RUN |(Receiving|Sending): |(Received|Sent) successfully")
 
 # How long a node waits, with its SuperLink and with its own task, before it asks again.
 _FASTEST_SECONDS, _TASK_SECONDS = 0.25, 0.1
@@ -69,7 +64,7 @@ def run_supernode(
     threading.Thread(target=_end_with, args=(tasks, folder), daemon=True).start()
     uvicorn = flower.uvicorn
     server = partial(uvicorn.Config, uds=str(folder / prefork.SOCKET))
-    logging.getLogger("flwr").addFilter(lambda record: not _OF_A_MESSAGE.match(record.getMessage()))
+    prefork.log_rounds()
     flower.replace("uvicorn", SimpleNamespace(Server=uvicorn.Server, Config=server))
     flower.replace("node_time", SimpleNamespace(sleep=pauses()))
     sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]

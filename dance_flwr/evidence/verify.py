@@ -76,17 +76,15 @@ class PackCounts:
     def line(self, fingerprint: str, sealed: bool) -> str:
         """Return in words what was verified and what was not."""
         text = (
-            f"{counted(self.spans, 'span')} of {counted(self.packs, 'pack')} read back from the "
-            f"source texts, weights of {counted(self.recomputed, 'pack')} recomputed from model "
-            f"{fingerprint}"
+            f"{counted(self.spans, 'marked passage')} read back from the source texts; of "
+            f"{counted(self.packs, 'piece')} of evidence, a node's each, {self.recomputed:,} "
+            f"computed again by model {fingerprint}"
         )
         if self.sentences:
-            text += (
-                f"; {counted(self.sentences, 'sentence')} of summaries checked against their spans"
-            )
+            text += f"; {counted(self.sentences, 'sentence')} of summaries checked against them"
         if rest := self.packs - self.recomputed:
-            how = "as sealed at its end" if sealed else "not sealed, so their weights are not known"
-            text += f"; {rest:,} packs are of models that a run does not keep: {how}"
+            how = "as sealed at its end" if sealed else "not sealed, so nobody can vouch for it"
+            text += f"; {rest:,} of models that a run does not keep: {how}"
         return text
 
 

@@ -115,7 +115,7 @@ _TRAINED_ON = _plain(
     "evidence; packs written",
     *("counts of its evidence", _EXACT),
 )
-SCORED = _plain(
+_SCORED = _plain(
     "counts on a split: nodes, hits by view, and by class nodes, predictions and hits",
     *("counts by class of validation and test nodes", _EXACT),
 )
@@ -153,6 +153,7 @@ _SCHEMA = _public(
 # Under masks a client answers 0 here, and its numbers enter a masked sum.
 _NODES = _plain("number of local nodes (0 where it is withheld)", _SIZES)
 _ENCODED = _plain("number of encoded tokens (0 where it is withheld)", _SIZES)
+WITHHELD = (_VOTES, _NODES, _ENCODED)  # under masks, in the open
 _DATA = _hidden("a hash of the client's data and a secret salt", *_SALTED, "a hash of its data")
 # Why (decision 20): in the open even under masks, as a sum of hashes means nothing.
 _EVIDENCE = _hidden(
@@ -166,7 +167,9 @@ _LAYOUT = _public(
 )
 _SIGNED = _public("signatures of greetings, public keys and survivors, client numbers", _MASKS)
 _REQUEST = _public("what is to be summed, the range of updates, all nodes together")
-_CONSTANT = _plain("constants that Flower's workflow asks for", _MASKS)._replace(kind=Kind.CONSTANT)
+_CONSTANT = _plain("constants that Flower's workflow asks for", _MASKS)._replace(
+    kind=Kind.CONSTANT, under=()
+)
 # What follows rests on assumptions, which the report states beside each key.
 _VECTOR = _hidden(
     *("model update, weight and metrics, masked", "nobody; the server reads a sum"),
@@ -273,12 +276,12 @@ def counts(
     table = {keys.WEIGHT: Entry(_WEIGHT, nodes)}
     by_class = list_of(nodes, classes, classes or MAX_CLASSES)
     for split in splits:
-        table[keys.total_of(split)] = Entry(SCORED, nodes)
+        table[keys.total_of(split)] = Entry(_SCORED, nodes)
         # A method may count fewer views than it has, but the deployed one is what is validated.
         for view in views:
-            table[keys.correct_of(split, view)] = Entry(SCORED, nodes, optional=view != "deployed")
+            table[keys.correct_of(split, view)] = Entry(_SCORED, nodes, optional=view != "deployed")
         table |= each(
-            (keys.per_class(split, name) for name in messages.PER_CLASS), SCORED, by_class
+            (keys.per_class(split, name) for name in messages.PER_CLASS), _SCORED, by_class
         )
     # Tokens of the run come once, with the counts of the final model.
     if "test" not in splits:

@@ -205,7 +205,7 @@ def open_bundle(folder: Path, data: str, log: Log) -> Iterator[Subject]:
             verify_sources(client_data)
             texts = client_data.num_nodes
             read = f"{counted(chunks, 'text passage')} of {counted(texts, 'text')}"
-            write(f"{read}: digests are those kept with them")
+            write(f"{read} are those that were read")
             write(f"evidence was computed by model {bundle.model_id} when this page was written")
 
         labels = client_data.labels if of_client else known_labels(data, client)[1]

@@ -10,7 +10,6 @@ from typing import Any
 from dance_flwr.deploy.site import KEY, Site
 from dance_flwr.errors import UserError, counted
 from dance_flwr.federation.client.sent import FILE
-from dance_flwr.federation.declarations import entries
 from dance_flwr.federation.secagg.signatures import (
     fingerprint_of,
     is_signed,
@@ -52,15 +51,15 @@ class Statement:
 
     def sentences(self) -> list[str]:
         """Return what left in plain words: how much, what, and what did not."""
-        told = privacy_report.told_by(self.lines)
-        briefs = [entry.told.brief for _, _, _, entry in entries() if entry.told in told]
+        masks = any(line["stage"] for line in self.lines)
+        held = privacy_report.briefs(self.lines, self.lines[-1]["dp"], masks=masks)
         total = size(sum(line["bytes"] for line in self.lines))
         rounds = {line["round"] for line in self.lines if line["round"]}
         first, last = self.lines[0]["at"], self.lines[-1]["at"]
         return [
             f"{self.site} sent {counted(len(self.lines), 'message')} ({total} of arrays and keys) "
             f"in run {self.run}, {counted(len(rounds), 'round')}, from {first} to {last}.",
-            f"They held: {', '.join(dict.fromkeys(filter(None, briefs)))}.",
+            f"They held: {', '.join(held)}.",
             f"{privacy_report.NEVER} Refusals are one line each, in the node's log.",
         ]
 

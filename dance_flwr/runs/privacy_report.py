@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dance_flwr.errors import UserError, counted
-from dance_flwr.federation.declarations import SCORED, disclosure, entries
+from dance_flwr.federation.declarations import WITHHELD, disclosure, entries
 from dance_flwr.federation.flower import SecAggStage
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.keys import DOWN, UP
-from dance_flwr.federation.wire.rules import Disclosure
+from dance_flwr.federation.wire.rules import Disclosure, Kind
 from dance_flwr.runs.result import withholds_counts
 from dance_flwr.terminal import size
 
@@ -85,10 +85,20 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
 
 def sent(result: Mapping[str, Any]) -> list[str]:
     """Return all that the clients of a run sent, in a few words each, models first."""
-    found = told_by([entry for entry in messages_of(result) if entry["way"] != DOWN])
-    known = [entry.told for _, _, _, entry in entries() if entry.told in found]
-    withheld = f"{SCORED.brief} (all 0)" if withholds_counts(result) else SCORED.brief
-    return list(dict.fromkeys(withheld if told == SCORED else told.brief for told in known))
+    privacy = result["privacy"]
+    up = [entry for entry in messages_of(result) if entry["way"] == UP]
+    dp = privacy["dp"] if withholds_counts(result) else "none"
+    return briefs(up, dp, masks=privacy["secure_aggregation"])
+
+
+def briefs(messages: Iterable[Mapping[str, Any]], dp: str, *, masks: bool) -> list[str]:
+    """Return what messages held, in a few words each; entries that are withheld are named so."""
+    told = told_by(messages)
+    words = []
+    for each in (entry.told for _, _, _, entry in entries() if entry.told in told):
+        zero = dict(each.under).get(dp) is Kind.WITHHELD or (masks and each in WITHHELD)
+        words.append(f"{each.brief} (withheld)" if zero else each.brief)
+    return list(dict.fromkeys(words))
 
 
 def told_by(entries: Iterable[Mapping[str, Any]]) -> set[Disclosure]:

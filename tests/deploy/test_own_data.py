@@ -21,6 +21,7 @@ from dance_flwr.data.prepare import partition_spec, prepare
 from dance_flwr.deploy.certificates import make_key
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client import sent
+from dance_flwr.federation.client.measured import read_measured
 from dance_flwr.federation.secagg.signatures import fingerprint_of, load_key
 from dance_flwr.federation.wire.keys import UP
 from dance_flwr.pages.document import packed, unpacked
@@ -220,3 +221,29 @@ def test_a_reply_that_cannot_be_recorded_does_not_leave(run_config, nodes, tmp_p
     path.write_text("a file where the record's folder should be")
     with pytest.raises(UserError, match=r"node 10: .* FileExistsError"):
         run(run_config(rounds=1), nodes, tmp_path / "out")
+
+
+@pytest.mark.parametrize("mode", ["local", "distributed"])
+def test_a_run_under_noise_ends_at_a_site_with_its_own_accuracy_and_its_largest_class(
+    run_config, nodes, tmp_path, cli, monkeypatch, caplog, mode
+):
+    noise = {"privacy_dp": mode, "privacy_noise_multiplier": 1.0, "privacy_epsilon": 500.0}
+    noise["privacy_secure_aggregation"] = mode == "distributed"
+    with caplog.at_level("INFO", "flwr"):
+        found = run(run_config(rounds=1, **noise), nodes, tmp_path / "out")
+    assert found["test_accuracy"] is None
+    own = [str(read_measured(Path(node["data-path"]), "own")) for node in nodes.values()]
+    said = [m for m in caplog.messages if m.startswith("the final model at this site: ")]
+    assert sorted(said) == sorted(f"the final model at this site: {each}" for each in own)
+    assert all("if all were called" in each for each in own)
+    make_key(tmp_path / "site-1" / "node.key")
+    names = SimpleNamespace(site="north", federation="hospitals")
+    site = SimpleNamespace(
+        client_folder=tmp_path / "site-1" / "data", folder=tmp_path / "site-1", invitation=names
+    )
+    monkeypatch.setattr("dance_flwr.deploy.site.Site.open", lambda folder: site)
+    assert f"measured    {own[1]}" in cli("site", "privacy").out
+    page = tmp_path / "left.html"
+    assert cli("site", "privacy", "--html", page).code == 0
+    # The page is for others, who may not know it.
+    assert "if all were called" not in page.read_text()

@@ -314,6 +314,10 @@ def test_judged_nodes_are_printed_one_after_the_other(shown, audit, tmp_path):
     digests = pack_digests(audit.packs, audit.ids, audit.names)
     places = [text.index(digest) for digest in digests[:3]]
     assert places == sorted(places) and digests[3] not in text
+    # The deliverable says of what it is, and whether that was verified.
+    said = text[: places[0]]
+    assert "Evidence of client 0, model " in said and "✓ unchanged since training." in said
+    assert "▲ for what the model says, ▼ against" in said
     assert "Verdict: right; note 0 (Anna, 20" in text and "Verdict: wrong; note 2 (Anna" in text
     assert page.evaluate("document.querySelectorAll('#judged > *').length") == 0
     assert shown.console == []

@@ -2,7 +2,10 @@
 
 import pytest
 
+from dance_flwr.deploy.certificates import make_key
+from dance_flwr.federation.wire.keys import UP
 from dance_flwr.pages.run_page import run_page
+from dance_flwr.pages.statement import Statement, privacy_page
 from dance_flwr.runs.run import read_run
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -34,6 +37,36 @@ def test_no_request_no_word_on_the_console_no_violation(watched, path):
         page.emulate_media(color_scheme=scheme)
         assert seen.violations() == [], scheme
     assert seen.requests == [path.as_uri()] and seen.console == []
+
+
+@pytest.mark.parametrize("of", ["server", "site"])
+@pytest.mark.parametrize(("wide", "scheme"), [(1280, "light"), (390, "dark")])
+def test_pages_of_what_left_are_accessible_and_no_word_is_broken(
+    watched, dance, tmp_path, of, wide, scheme
+):
+    lines = [
+        row | {"at": "2026-01-01T00:00:00Z", "run": "x", "round": 1, "dp": "none"}
+        for row in dance.result["messages"]
+        if row["way"] == UP
+    ]
+    if of == "server":
+        left = privacy_page(dance.result)
+    else:
+        key = make_key(tmp_path / "node.key").read_text()
+        left = Statement("north", "hospitals", "x", lines).page(key, "00")
+    left.write(path := tmp_path / "left.html")
+    seen = watched(viewport={"width": wide, "height": 900})
+    page = seen.open(path)
+    page.emulate_media(color_scheme=scheme)
+    assert seen.violations() == [] and seen.console == []
+    assert seen.requests == [path.as_uri()]
+    assert (
+        page.evaluate("document.documentElement.scrollWidth") <= wide
+    )  # tables scroll by themselves
+    widths = [
+        box["width"] for cell in page.locator("td.break").all() if (box := cell.bounding_box())
+    ]
+    assert min(widths) >= 140
 
 
 @pytest.fixture(scope="module")

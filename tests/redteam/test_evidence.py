@@ -159,9 +159,9 @@ def test_embeddings_that_were_wrong_before_the_run_are_found(run, tmp_path):
 
 def test_verify_says_how_far_it_went(forger):
     said = "\n".join(forger.verify(encode=5))
-    cosine = re.findall(r"5 of [\d,]+ chunks encoded again, cosine at least ([\d.]+)", said)
+    cosine = re.findall(r"5 of [\d,]+ text passages encoded again, ([\d.]+) alike or more", said)
     assert len(cosine) == 3 and all(0.99 <= float(each) <= 1 for each in cosine)
-    assert "packs are of models that a run does not keep: as sealed at its end" in said
+    assert "of models that a run does not keep: as sealed at its end" in said
 
 
 def test_a_client_that_never_sealed_has_packs_that_nobody_can_vouch_for(forger):
@@ -169,7 +169,7 @@ def test_a_client_that_never_sealed_has_packs_that_nobody_can_vouch_for(forger):
     del result["evidence_sha256"]["1"]
     write_result(forger.run, result)
     weights_of_an_old_pack(forger)
-    assert any("not sealed, so their weights are not known" in line for line in forger.verify())
+    assert any("not sealed, so nobody can vouch for it" in line for line in forger.verify())
 
 
 def test_a_client_that_took_no_part_is_not_called_verified(forger):

@@ -5,6 +5,7 @@ Processes with TLS, node authentication, signatures and masks, each node in a ne
 
 import json
 import os
+import re
 import subprocess
 import threading
 import time
@@ -192,6 +193,16 @@ def test_a_deployment_with_masks_is_the_run_of_one_process(deployed):
     here, there = deployed.here, json.loads((deployed.home / "there" / "result.json").read_text())
     assert there["partition_dir"] is None and there["privacy"]["secure_aggregation"] is True
     assert "survivors" in {row["stage"] for row in there["messages"]}  # clients signed
+    # A node logs rounds and its own result, however many messages a masked round has.
+    log = (deployed.home / "deployment" / "node-0.log").read_text(errors="replace")
+    flower = [line.split(":", 1)[1].strip() for line in log.splitlines() if "INFO \x1b[0m:" in line]
+    said = [line for line in flower if re.match("round|the final model", line)]
+    assert "" not in flower and "Start ClientApp" not in flower and len(flower) < len(said) + 9
+    assert [line.split(":")[0] for line in said] == [
+        "round 1",
+        "round 2",
+        "the final model at this site",
+    ]
     left, right = load_model(deployed.home / "here"), load_model(deployed.home / "there")
     for name, tensor in left.items():
         torch.testing.assert_close(tensor, right[name], atol=1e-4, rtol=0)

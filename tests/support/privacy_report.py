@@ -29,7 +29,7 @@ class PrivacyReport:
         keys = {(record, k) for m in replies(any_run) for record, c in m.content.items() for k in c}
         of_nodes = [key for key in keys if str(key[1]).lstrip("-").isdigit()]
         briefs = {disclosure(r, "<node>" if (r, k) in of_nodes else str(k)).brief for r, k in keys}
-        said = {word.removesuffix(" (all 0)") for word in words}
+        said = {word.removesuffix(" (withheld)") for word in words}
         assert "" not in briefs and said == briefs and len(words) == len(said)
 
     def test_counts_by_class_are_named_unless_they_are_of_no_node(self, any_run):
@@ -37,7 +37,7 @@ class PrivacyReport:
         privacy = any_run.result["privacy"]
         words, noisy = sent(any_run.result), privacy["dp"] != "none" and not privacy["seeded"]
         assert (counts in words) == (not privacy["secure_aggregation"] and not noisy)
-        assert (f"{counts} (all 0)" in words) == (not privacy["secure_aggregation"] and noisy)
+        assert (f"{counts} (withheld)" in words) == (not privacy["secure_aggregation"] and noisy)
         assert "class names, encoder, device" in words
 
     def test_what_never_left_is_in_no_message(self, any_run):

@@ -1,7 +1,4 @@
-"""A node's own record of what it sent: one line per answer, kept beside the data.
-
-A refusal writes nothing: it is one line, in the node's log too.
-"""
+"""A node's record of what it sent, a line per answer, beside its data; refusals are in its log."""
 
 import json
 import logging
@@ -14,6 +11,7 @@ from typing import Any
 from flwr.app import Context, Message
 
 from dance_flwr.errors import UserError, disk_of
+from dance_flwr.federation.client.measured import read_measured
 from dance_flwr.federation.flower import SecAggStage
 from dance_flwr.federation.secagg.sums import kind_of
 from dance_flwr.federation.wire import keys, messages
@@ -58,6 +56,9 @@ def keep_sent(
         # One line a round: other stages of a masked sum carry keys and shares.
         if kind == keys.TRAIN and stage in ("", SecAggStage.COLLECT_MASKED_VECTORS):
             LOG.info("round %s: sent %s bytes", line["round"], f"{line['bytes']:,}")
+        # Under noise nobody else may know it.
+        elif config.get(keys.FINAL) and (own := read_measured(folder, str(line["run"]))):
+            LOG.info("the final model at this site: %s", own)
     return reply
 
 

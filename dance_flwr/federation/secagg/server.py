@@ -42,7 +42,6 @@ from dance_flwr.federation.secagg.sums import (
     SumFormat,
     SumOptions,
     clients_to_stay,
-    decode_integers,
     options_of,
     request_digest,
     unpack_bits,
@@ -123,6 +122,14 @@ def masked_sum(
     layout = MetricLayout.of_record(grid.layouts[0])
     omitted = any(bool(record[keys.OMITTED]) for record in grid.layouts)
     return MaskedSum(capture.clients, capture.total(options.form), layout, omitted)
+
+
+def decode_integers(total: Integers, form: SumFormat) -> list[int]:
+    """Return the exact sum of each value over clients."""
+    return [
+        sum(int(digit) << (form.digit_bits * place) for place, digit in enumerate(row))
+        for row in total.reshape(-1, form.digits)
+    ]
 
 
 class _Capture(LegacyStrategy):  # type: ignore[misc]

@@ -245,14 +245,6 @@ def encode_integers(values: Sequence[int], form: SumFormat) -> Integers:
     return flat
 
 
-def decode_integers(total: Integers, form: SumFormat) -> list[int]:
-    """Return the exact sum of each value over clients."""
-    return [
-        sum(int(digit) << (form.digit_bits * place) for place, digit in enumerate(row))
-        for row in total.reshape(-1, form.digits)
-    ]
-
-
 @dataclass(frozen=True)
 class MetricLayout:
     """The layout of a reply's metrics as integers, the same at every client.

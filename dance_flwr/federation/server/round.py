@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import isfinite, nan
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 from numpy.typing import NDArray
@@ -211,9 +211,7 @@ class Round(Strategy):
         if self.config.strategy in READ_EACH:
             merged = Merged({})
             batch = [
-                messages.merged_reply(
-                    answers[0], arrays_of(upload.state), {keys.WEIGHT: upload.weight}
-                )
+                _merged_reply(answers[0], arrays_of(upload.state), {keys.WEIGHT: upload.weight})
                 for upload in uploads
             ]
         else:
@@ -221,7 +219,7 @@ class Round(Strategy):
             uploads = self.privacy.clip(uploads, self._start)
             merged = self.side.merge(uploads, self._start, self.privacy.bound, round_)
             state = self.privacy.protect(merged.state, total, round_)
-            batch = [messages.merged_reply(answers[0], arrays_of(state), total)]
+            batch = [_merged_reply(answers[0], arrays_of(state), total)]
         arrays, _ = self.step.aggregate_train(round_, batch)
         clients = messages.read_training(total)
         withheld = self.config.privacy.withholds_numbers  # 0 stands in the place of a loss
@@ -377,3 +375,9 @@ class Round(Strategy):
 def initial_arrays(side: ServerSide, model: State) -> ArrayRecord:
     """Return the arrays that round 1 starts from, given the initial model."""
     return ArrayRecord(dict(side.initial(arrays_of(model))))
+
+
+def _merged_reply(message: Message, arrays: ArrayRecord, metrics: Mapping[str, Any]) -> Message:
+    """Return one answer to TRAIN for all clients of a round, as Flower's strategies read it."""
+    content = RecordDict({keys.ARRAYS: arrays, keys.METRICS: MetricRecord(dict(metrics))})
+    return messages.with_content(message, content)

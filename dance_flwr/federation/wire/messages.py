@@ -198,12 +198,6 @@ def error_reply(message: Message, reason: str) -> Message:
     return Message(Error(keys.USER_ERROR, reason), reply_to=message)
 
 
-def merged_reply(message: Message, arrays: ArrayRecord, metrics: Mapping[str, Any]) -> Message:
-    """Return one answer to TRAIN for all clients of a round, as Flower's strategies read it."""
-    content = RecordDict({keys.ARRAYS: arrays, keys.METRICS: MetricRecord(dict(metrics))})
-    return with_content(message, content)
-
-
 # What a message holds.
 
 

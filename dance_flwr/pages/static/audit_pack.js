@@ -137,7 +137,7 @@ function account(facts, classes) {
   const draw = () => place.replaceChildren(steps(facts, Number(choice.value), classes));
   choice.addEventListener("input", draw);
   draw();
-  return make("div", { class: "account" }, make("label", {}, "Why not ", choice, "?"), place);
+  return make("div", { class: "account" }, make("label", { class: "screen" }, "Why not ", choice, "?"), place);
 }
 
 let asked = 0; // packs, so that one which opens late does not replace a later one
@@ -152,10 +152,17 @@ async function opened(index, row) {
 function said({ answer, advice, account: facts }, index, row) {
   const trained = index.splits[index.split[row]] === "train" ? " It was in training." : "";
   return [
-    make("p", { class: "says" }, answer.says),
+    make("p", { class: "says" }, answer.says.replaceAll(" %", "\u00a0%")),
     make("p", { class: answer.wrong ? "bad" : null }, `${answer.wrong ? "✗ Wrong: " : ""}${answer.label}${trained}`),
     make("p", { class: "advice" }, advice),
     make("h3", {}, "How it comes to this ", word("account", "answer")), account(facts, index.classes)];
+}
+
+/** Return what the marks of passages mean, for the class that a model says. */
+function legend(name, more) {
+  return make("p", { class: "soft legend" }, "Passages, by the ", word("effect", "effect"), " of leaving them out: ",
+    make("span", { class: "sample for" }, "▲ for"), ` ${name}, `,
+    make("span", { class: "sample against" }, "▼ against"), ", ", make("span", { class: "sample none" }, "● none"), `. ${more}`);
 }
 
 function read(articles, texts) {
@@ -177,10 +184,7 @@ async function showPack(index, row) {
       make("div", { class: "side" }, ...why, proof),
       make("div", { class: "texts" },
         make("h3", {}, "What it read"),
-        make("p", { class: "soft legend" }, "Passages, by the ", word("effect", "effect"), " of leaving them out: ",
-          make("span", { class: "sample for" }, "▲ for"), ` ${name}, `,
-          make("span", { class: "sample against" }, "▼ against"), ", ", make("span", { class: "sample none" }, "● none"),
-          ". Unmarked text is folded."),
+        legend(name, "Unmarked text is folded."),
         ...read(facts.articles, texts)),
       verdictForm(index, row, facts.digest)),
     make("h3", {}, "Details"),
@@ -204,7 +208,11 @@ async function printJudged(index) {
   const place = document.getElementById("judged");
   // The ids of texts are those of the page, so that this copy has none.
   for (const one of all.flatMap((section) => [...section.querySelectorAll("[id]")])) one.removeAttribute("id");
-  place.replaceChildren(...(all.length ? all : [make("p", {}, "No node has a verdict yet.")]));
+  const { client, model } = index.source;
+  place.replaceChildren(...(all.length ? [
+    make("p", {}, `Evidence of ${client}, model ${model}: ${proof.querySelector(".chip").textContent}.`),
+    legend("what the model says", "The steps add up to the answer, effects do not."), ...all,
+  ] : [make("p", {}, "No node has a verdict yet.")]));
   document.body.classList.add("printing");
   print();
   document.body.classList.remove("printing");

@@ -9,11 +9,11 @@ from hypothesis.extra.numpy import arrays
 
 from dance_flwr.config.sections import FLOAT16, FLOAT32, INT8
 from dance_flwr.errors import UserError
+from dance_flwr.federation.secagg.server import decode_integers
 from dance_flwr.federation.secagg.sums import (
     MAX_VALUE,
     MetricLayout,
     check_bounded,
-    decode_integers,
     encode_integers,
     pack_bits,
     sum_format,
