@@ -3,6 +3,7 @@
 `masked_sum` runs the stages; `masked_fault` and `unlike_faults` check the replies to each.
 """
 
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
@@ -37,6 +39,7 @@ from dance_flwr.federation.flower import (
 from dance_flwr.federation.secagg import masks
 from dance_flwr.federation.secagg.signatures import Claim, read_claim, with_claims
 from dance_flwr.federation.secagg.sums import (
+    CHUNK,
     MAX_BITS,
     MetricLayout,
     SumFormat,
@@ -44,7 +47,6 @@ from dance_flwr.federation.secagg.sums import (
     clients_to_stay,
     options_of,
     request_digest,
-    unpack_bits,
 )
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.messages import with_content
@@ -349,6 +351,27 @@ def unlike_faults(request: Message, replies: Sequence[Message]) -> list[str]:
             lengths.append(str(sorted(by_node)))
         return _unusual(lengths, "shares as long as those of most clients")
     return [""] * len(replies)
+
+
+def unpack_bits(data: bytes, bits: int) -> NDArray[np.int64]:
+    """Return the numbers of `pack_bits`, from 0 to 2^bits - 1; [n] int64."""
+    # Checked before an array of this size is allocated.
+    count = struct.unpack_from("<Q", data)[0] if len(data) >= 8 else -1
+    if len(data) != 8 + -(-count * bits // 8):
+        raise ValueError(
+            f"expected numbers of {bits} bits after their count, found {len(data)} bytes"
+        )
+    numbers = np.zeros(count, np.int64)
+    for start in range(0, count, CHUNK):
+        size = min(CHUNK, count - start)
+        first = 8 + start * bits // 8
+        octets = np.frombuffer(data, np.uint8, -(-size * bits // 8), first)
+        each = np.unpackbits(octets, count=size * bits, bitorder="little").reshape(size, bits)
+        wide = np.zeros((size, MAX_BITS), np.uint8)
+        wide[:, :bits] = each
+        packed = np.packbits(wide, axis=1, bitorder="little")
+        numbers[start : start + size] = packed.view("<u4").ravel()
+    return numbers
 
 
 def _unusual(values: Sequence[str], expected: str) -> list[str]:

@@ -46,7 +46,7 @@ MAX_BITS = 32  # of a masked integer: Flower's quantisation stores no wider ones
 # Why (decision 14): steps of a client of mean weight on each side of zero, the largest integer with
 # a negative of 16 or 8 bits.
 _STEPS = {FLOAT16: 2**15 - 1, INT8: 127}
-_CHUNK = 2**16  # numbers packed at a time: a multiple of 8, so that each chunk ends with a byte
+CHUNK = 2**16  # numbers packed at a time: a multiple of 8, so that each chunk ends with a byte
 MIN_CLIENTS = 3  # of a sum; in one of two, each could subtract its own part
 _BY_CLIENT = (SECAGG_CONFIGS, keys.SIGNED)  # records that differ by client: keys and shares
 # In every statement, so that a signature is worth nothing outside this app, or in a later form.
@@ -322,29 +322,8 @@ def pack_bits(numbers: NDArray[Any], bits: int) -> bytes:
     # Flower's integers are wider; a sum modulo 2^b needs the b lowest bits.
     words = np.ascontiguousarray(numbers.ravel() & ((1 << bits) - 1), "<u4")
     parts = [struct.pack("<Q", words.size)]
-    for start in range(0, words.size, _CHUNK):
-        octets = words[start : start + _CHUNK].view(np.uint8).reshape(-1, 4)
+    for start in range(0, words.size, CHUNK):
+        octets = words[start : start + CHUNK].view(np.uint8).reshape(-1, 4)
         each = np.unpackbits(octets, axis=1, bitorder="little")[:, :bits]
         parts.append(np.packbits(each.ravel(), bitorder="little").tobytes())
     return b"".join(parts)
-
-
-def unpack_bits(data: bytes, bits: int) -> NDArray[np.int64]:
-    """Return the numbers of `pack_bits`, from 0 to 2^bits - 1; [n] int64."""
-    # Checked before an array of this size is allocated.
-    count = struct.unpack_from("<Q", data)[0] if len(data) >= 8 else -1
-    if len(data) != 8 + -(-count * bits // 8):
-        raise ValueError(
-            f"expected numbers of {bits} bits after their count, found {len(data)} bytes"
-        )
-    numbers = np.zeros(count, np.int64)
-    for start in range(0, count, _CHUNK):
-        size = min(_CHUNK, count - start)
-        first = 8 + start * bits // 8
-        octets = np.frombuffer(data, np.uint8, -(-size * bits // 8), first)
-        each = np.unpackbits(octets, count=size * bits, bitorder="little").reshape(size, bits)
-        wide = np.zeros((size, MAX_BITS), np.uint8)
-        wide[:, :bits] = each
-        packed = np.packbits(wide, axis=1, bitorder="little")
-        numbers[start : start + size] = packed.view("<u4").ravel()
-    return numbers

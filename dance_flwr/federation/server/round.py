@@ -177,7 +177,7 @@ class Round(Strategy):
         settings = ConfigRecord({**config, keys.CLIPPING_NORM: self.privacy.norm.value})
         batch = list(self.step.configure_train(round_, arrays, settings, grid))
         if (drawn := self.privacy.sample(list(grid.get_node_ids()), round_)) is not None:
-            batch = [messages.to_node(batch[0], node) for node in drawn]
+            batch = [_to_node(batch[0], node) for node in drawn]
         self._asked = len(batch)
         # 3. To each client its part of the model and what the method's server side has for it.
         return [self._for_client(message, grid, trains=True) for message in batch]
@@ -367,7 +367,7 @@ class Round(Strategy):
             message = messages.with_arrays(message, part)
         if not trains:
             return message
-        return messages.with_payload(
+        return _with_payload(
             message, self.side.payload(client), self.side.needs_initial_upload(client)
         )
 
@@ -381,3 +381,23 @@ def _merged_reply(message: Message, arrays: ArrayRecord, metrics: Mapping[str, A
     """Return one answer to TRAIN for all clients of a round, as Flower's strategies read it."""
     content = RecordDict({keys.ARRAYS: arrays, keys.METRICS: MetricRecord(dict(metrics))})
     return messages.with_content(message, content)
+
+
+def _to_node(message: Message, node: int) -> Message:
+    """Return a message with the same content and type to another node."""
+    return Message(message.content, dst_node_id=node, message_type=message.metadata.message_type)
+
+
+def _with_payload(
+    message: Message, payload: Mapping[str, Any], needs_initial_upload: bool
+) -> Message:
+    """Return a training message with the payload of the method's server side for this client."""
+    records = dict(message.content)
+    if needs_initial_upload:
+        config = messages.config_of(message) | {keys.NEEDS_INITIAL_UPLOAD: True}
+        records[keys.CONFIG] = ConfigRecord(config)
+    if payload:
+        records[keys.SERVER_PAYLOAD] = arrays_of(payload)
+    if not (payload or needs_initial_upload):
+        return message
+    return messages.with_content(message, RecordDict(records))

@@ -342,29 +342,9 @@ def with_error(message: Message, code: int, reason: str) -> Message:
     return copy
 
 
-def to_node(message: Message, node: int) -> Message:
-    """Return a message with the same content and type to another node."""
-    return Message(message.content, dst_node_id=node, message_type=message.metadata.message_type)
-
-
 def with_arrays(message: Message, arrays: ArrayRecord) -> Message:
     """Return a message with another model."""
     return with_content(message, RecordDict(dict(message.content) | {keys.ARRAYS: arrays}))
-
-
-def with_payload(
-    message: Message, payload: Mapping[str, Tensor], needs_initial_upload: bool
-) -> Message:
-    """Return a training message with the payload of the method's server side for this client."""
-    records = dict(message.content)
-    if needs_initial_upload:
-        config = config_of(message) | {keys.NEEDS_INITIAL_UPLOAD: True}
-        records[keys.CONFIG] = ConfigRecord(config)
-    if payload:
-        records[keys.SERVER_PAYLOAD] = arrays_of(payload)
-    if not (payload or needs_initial_upload):
-        return message
-    return with_content(message, RecordDict(records))
 
 
 def _reply(message: Message, records: Mapping[str, Any]) -> Message:
