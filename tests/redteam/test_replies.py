@@ -22,6 +22,7 @@ from dance_flwr.metrics import Counts, Training
 from dance_flwr.nn.mixture import MAX_LOSS, SHARES
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.recorder import Recorder
+from dance_flwr.runs.result import load_model
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 LIAR, CLIENTS = 3, 5
@@ -369,6 +370,22 @@ def test_an_update_that_no_honest_sum_has_becomes_no_model(run, tmp_path, monkey
     monkeypatch.undo()
     finished = run(folder=tmp_path / "run", resume=True, **settings)
     same(finished, honest)
+
+
+def test_within_what_honest_sums_have_one_of_five_moves_every_weight_by_the_range(run, monkeypatch):
+    """What is left to a liar under masks: docs/security.md says so."""
+    honest, encode, left = run(method="fedavg-full", **MASKED), secagg_client.to_steps, [LIAR + 1]
+
+    def lying(update, levels, **options):
+        left[0] -= 1
+        steps = encode(update, levels, **options)
+        return steps if left[0] else np.full_like(steps, int(0.95 * levels / 2))
+
+    monkeypatch.setattr(secagg_client, "to_steps", lying)
+    moved = load_model(run(method="fedavg-full", **MASKED).folder)
+    distances = [(moved[name] - state).abs() for name, state in load_model(honest.folder).items()]
+    assert honest.config.privacy.update_range == 1
+    assert min(each.min() for each in distances) > 0.9 and max(each.max() for each in distances) < 1
 
 
 def consistent(reply, more=10**6):
