@@ -19,20 +19,19 @@ from dance_flwr.errors import UserError, unknown
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.rules import short_repr
 
-Item = tuple[str, Value, type]  # True and 1 are equal, and only one of them is a valid switch
-
 
 def run_config_of(context: Context) -> RunConfig:
     """Return the run's configuration; `clients` = 0 becomes the number in the node's own."""
     values = dict(context.run_config)
     if values.get(keys.CLIENTS) == 0:
         values[keys.CLIENTS] = context.node_config.get(keys.NUM_PARTITIONS, 0)
-    return _parsed(frozenset((key, value, type(value)) for key, value in values.items()))
+    return _parsed(tuple(values.items()), tuple(map(type, values.values())))
 
 
 @lru_cache(maxsize=8)  # simulated clients of several runs share a process
-def _parsed(items: frozenset[Item]) -> RunConfig:
-    return parse({key: value for key, value, _ in items})
+def _parsed(items: tuple[tuple[str, Value], ...], types: tuple[type, ...]) -> RunConfig:
+    # Types are part of the key, as True and 1 are equal, and only one of them is a valid switch.
+    return parse(dict(items))
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def secure_sum(message: Message, context: Context, handler: Handler) -> Message:
     metrics into one vector, and deletes the keys of the sum after its last stage. A refusal ends
     the sum at this client: a server cannot try again with other parameters.
     """
-    stage = message.content.config_records.get(SECAGG_CONFIGS)
+    stage = messages.record_in(message.content, SECAGG_CONFIGS, ConfigRecord)
     if stage is None or message.metadata.message_type != keys.TRAIN:  # as Flower's mod
         return handler(message, context)
     masks.install()  # why (decision 8): Flower's own masks have 32 bits
@@ -121,7 +121,7 @@ def _collect(message: Message, context: Context, handler: Handler) -> Message:
     if (options := options_of(message)) is None:
         raise refusal("the options of a sum", "none")
     # These checks never read the client's data, so their refusals say nothing of it.
-    if _REFUSED in context.state.config_records:
+    if _REFUSED in context.state:
         raise refusal("a run in which every answer could be summed", "one that could not")
     # No mask or signature depends on the parameters of quantisation: if the vectors of all clients
     # but one are multiplied by 0, the sum of all is the vector of that one.
@@ -205,7 +205,7 @@ def task_of(message: Message, context: Context) -> str:
 
 def _state(context: Context) -> ConfigRecord:
     # Of Flower's mod after earlier stages; empty before the first.
-    return context.state.config_records.get(SECAGG_STATE) or ConfigRecord({})
+    return messages.record_in(context.state, SECAGG_STATE, ConfigRecord) or ConfigRecord({})
 
 
 def _masked(handler: Handler, options: SumOptions) -> Handler:

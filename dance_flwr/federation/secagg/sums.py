@@ -35,6 +35,7 @@ from dance_flwr.config.tree import FREE, RunConfig, flatten
 from dance_flwr.errors import UserError
 from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey
 from dance_flwr.federation.wire import keys
+from dance_flwr.federation.wire.messages import record_in
 from dance_flwr.federation.wire.tensors import numpy_of
 from dance_flwr.methods.fixed_point import Integers, Vector, levels_for
 
@@ -153,14 +154,16 @@ class SumOptions:
 
 def kind_of(request: Message) -> tuple[str, str]:
     """Return the task of a request, and its stage of a masked sum; Flower calls all TRAIN."""
-    records: Any = request.content.config_records if request.has_content() else {}
-    asked = records.get(keys.SECURE_SUM, {}).get(keys.TASK, request.metadata.message_type)
-    return str(asked), str(records.get(SECAGG_CONFIGS, {}).get(SecAggKey.STAGE, ""))
+    records = request.content if request.has_content() else RecordDict()
+    task: Any = record_in(records, keys.SECURE_SUM, ConfigRecord) or {}
+    stage: Any = record_in(records, SECAGG_CONFIGS, ConfigRecord) or {}
+    asked = task.get(keys.TASK, request.metadata.message_type)
+    return str(asked), str(stage.get(SecAggKey.STAGE, ""))
 
 
 def options_of(message: Message) -> SumOptions | None:
     """Return the options of the masked sum that a message asks for; None without masks."""
-    record: Any = message.content.config_records.get(keys.SECURE_SUM)
+    record: Any = record_in(message.content, keys.SECURE_SUM, ConfigRecord)
     if record is None:
         return None
     levels, bits, digit_bits = (record[key] for key in (keys.LEVELS, keys.BITS, keys.DIGIT_BITS))

@@ -12,7 +12,7 @@ from math import sqrt
 from typing import Any
 
 import torch
-from flwr.app import Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from dance_flwr import events
 from dance_flwr.client_data.reading_probe import MAX_PROBED, is_settled, readings
@@ -102,7 +102,7 @@ class ReplyChecks:
         if fault := _whole_fault(request, reply):
             return fault
         # By the request, which is the server's own: a reply does not choose its rules.
-        if SECAGG_CONFIGS in request.content.config_records:
+        if SECAGG_CONFIGS in request.content:
             return masked_fault(request, reply)
         kind, content = request.metadata.message_type, reply.content
         if kind == keys.HELLO:
@@ -122,7 +122,7 @@ class ReplyChecks:
         return self._scores_fault(messages.config_of(request), content, nodes)
 
     def _scores_fault(self, asked: Mapping[str, Any], content: RecordDict, nodes: int) -> str:
-        metrics: Mapping[str, Any] = content.metric_records.get(keys.METRICS, {})
+        metrics: Mapping[str, Any] = messages.record_in(content, keys.METRICS, MetricRecord) or {}
         if asked.get(keys.PERSONALISE, False):
             table = mixture_losses(nodes, len(candidates(self._config.personal)), metrics)
             return content_fault(content, evaluated(table, final=False))
@@ -140,7 +140,7 @@ class ReplyChecks:
         the wrong number of nodes; those of a masked stage must fit together.
         """
         valid = [reply for reply in replies if not reply.has_error()]
-        if SECAGG_CONFIGS in request.content.config_records:
+        if SECAGG_CONFIGS in request.content:
             found = unlike_faults(request, valid)
         elif request.metadata.message_type == keys.EVALUATE:
             names = [tuple(sorted(messages.metrics_of(reply.content))) for reply in valid]
@@ -251,7 +251,9 @@ def _whole_fault(request: Message, reply: Message) -> str:
     if reply.metadata.message_type != kind or not reply.has_content():
         return f"expected an answer to {kind}, found {short_repr(reply.metadata.message_type)}"
     # Sizes before content: no array is read whose bytes are not those of its type and shape.
-    for record in reply.content.array_records.values():
+    for record in reply.content.values():
+        if not isinstance(record, ArrayRecord):
+            continue
         if len(record) > _MAX_ARRAYS:
             return f"expected at most {_MAX_ARRAYS} arrays, found {len(record)}"
         for name, array in record.items():
@@ -263,7 +265,7 @@ def _whole_fault(request: Message, reply: Message) -> str:
 
 
 def _votes_fault(content: RecordDict) -> str:
-    answer: Mapping[str, Any] = content.config_records[keys.CONFIG]
+    answer: Mapping[str, Any] = content[keys.CONFIG]
     votes, nodes = answer["reading_votes"], answer[keys.SCHEMA_NODES]
     # A validation node is gained or lost by a reading, not both.
     most = max(map(sum, zip(votes[::2], votes[1::2], strict=True)), default=0)
@@ -273,7 +275,7 @@ def _votes_fault(content: RecordDict) -> str:
 def _greeting_fault(content: RecordDict) -> str:
     # Why (decision 26): a greeting of another protocol may have other entries; what all have says
     # who sent it, and `join` refuses it with a line that says what to install.
-    stated: Mapping[str, Any] = content.config_records.get(keys.CONFIG, {})
+    stated: Mapping[str, Any] = messages.record_in(content, keys.CONFIG, ConfigRecord) or {}
     common = {name: stated.get(name) for name in (keys.PARTITION, keys.PROTOCOL)}
     if common[keys.PROTOCOL] != PROTOCOL and all(map(whole().allows, common.values())):
         return ""

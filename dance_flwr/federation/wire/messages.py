@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import nan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
@@ -53,6 +53,7 @@ class Schema:
     reading_votes: tuple[int, ...] = ()
 
 
+_Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
 _LISTS = ("class_names", "reading_votes")  # of a schema
 PER_CLASS = ("true_positives", "predicted", "actual")  # of `Counts`
 
@@ -201,9 +202,18 @@ def error_reply(message: Message, reason: str) -> Message:
 # What a message holds.
 
 
+def record_in(content: RecordDict, name: str, kind: type[_Record]) -> _Record | None:
+    """Return the record of this name and type, None without one.
+
+    Flower's `config_records` and `array_records` copy and check all records whenever they are read.
+    """
+    found = content.get(name)
+    return found if isinstance(found, kind) else None
+
+
 def config_of(message: Message) -> dict[str, Any]:
     """Return the config that came with a message; empty when there is none."""
-    return dict(message.content.config_records.get(keys.CONFIG, {}))
+    return dict(record_in(message.content, keys.CONFIG, ConfigRecord) or {})
 
 
 def keys_in(message: Message) -> dict[str, list[str]]:
@@ -217,7 +227,13 @@ def keys_in(message: Message) -> dict[str, list[str]]:
 
 def arrays_in(message: Message) -> ArrayRecord:
     """Return the model of a message, still serialised."""
-    return message.content.array_records[keys.ARRAYS]
+    if (found := record_in(message.content, keys.ARRAYS, ArrayRecord)) is None:
+        raise KeyError(keys.ARRAYS)
+    return found
+
+
+def _arrays(message: Message, name: str) -> ArrayRecord:
+    return record_in(message.content, name, ArrayRecord) or ArrayRecord()
 
 
 def model_of(message: Message) -> dict[str, Tensor]:
@@ -229,28 +245,28 @@ def scales_of(message: Message) -> Tensor:
     """Return the scales beside an update in int8; empty where there are none."""
     import torch
 
-    arrays = state_of(message.content.array_records.get(keys.SCALES, ArrayRecord()))
+    arrays = state_of(_arrays(message, keys.SCALES))
     return arrays.get(keys.STEPS, torch.zeros(0))
 
 
 def statistics_of(message: Message) -> dict[str, Tensor]:
     """Return the statistics that came with an answer to TRAIN, empty where there are none."""
-    return state_of(message.content.array_records.get(keys.STATISTICS, ArrayRecord()))
+    return state_of(_arrays(message, keys.STATISTICS))
 
 
 def payload_of(message: Message) -> dict[str, Tensor]:
     """Return what the server sent to this client alone, beside the model."""
-    return state_of(message.content.array_records.get(keys.SERVER_PAYLOAD, ArrayRecord()))
+    return state_of(_arrays(message, keys.SERVER_PAYLOAD))
 
 
 def exchange_record(message: Message) -> ArrayRecord:
     """Return the tensors of EXCHANGE or of its answer, still serialised; empty without any."""
-    return message.content.array_records.get(keys.EXCHANGED, ArrayRecord())
+    return _arrays(message, keys.EXCHANGED)
 
 
 def metrics_of(record: RecordDict) -> dict[str, Any]:
     """Return the metrics of a reply."""
-    return dict(record.metric_records[keys.METRICS])
+    return dict(record[keys.METRICS])
 
 
 def upload_of(reply: Message, client: int | None) -> Upload:

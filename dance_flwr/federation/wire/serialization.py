@@ -5,10 +5,11 @@ again from SuperNode to ClientApp. The packed format is safetensors: names, dtyp
 with the numbers, and reading it executes no code.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -32,7 +33,7 @@ def pack(messages: Iterable[Message]) -> list[Message]:
 
     return [
         with_content(message, _each(message.content, once))
-        if message.has_content() and message.content.array_records
+        if message.has_content() and any(_arrays_in(message.content))
         else message
         for message in messages
     ]
@@ -50,7 +51,7 @@ def unpack(message: Message) -> Message:
 def is_packed(message: Message) -> bool:
     """Whether a message comes from `pack`."""
     return message.has_content() and any(
-        PACKED in record for record in message.content.array_records.values()
+        PACKED in record for _, record in _arrays_in(message.content)
     )
 
 
@@ -64,8 +65,13 @@ def answer_packed(
 
 
 def _each(content: RecordDict, change: Callable[[ArrayRecord], ArrayRecord]) -> RecordDict:
-    changed = {name: change(record) for name, record in content.array_records.items()}
+    changed = {name: change(record) for name, record in _arrays_in(content)}
     return RecordDict(dict(content) | changed)
+
+
+def _arrays_in(content: RecordDict) -> Iterator[tuple[str, ArrayRecord]]:
+    # Why not `array_records`: see `messages.record_in`.
+    return ((name, record) for name, record in content.items() if isinstance(record, ArrayRecord))
 
 
 def _pack_record(record: ArrayRecord) -> ArrayRecord:
@@ -92,8 +98,11 @@ def bytes_of(message: Message) -> int:
     """Return the size of a message in bytes: arrays and byte strings, such as masked vectors."""
     if not message.has_content():
         return 0
-    records = message.content.array_records.values()
-    arrays = sum(len(array.data) for record in records for array in record.values())
-    values = [v for record in message.content.config_records.values() for v in record.values()]
+    arrays, values = 0, list[Any]()
+    for record in message.content.values():
+        if isinstance(record, ArrayRecord):
+            arrays += sum(len(array.data) for array in record.values())
+        elif isinstance(record, ConfigRecord):
+            values += record.values()
     strings = [part for v in values for part in (v if isinstance(v, list) else [v])]
     return arrays + sum(len(part) for part in strings if isinstance(part, bytes))

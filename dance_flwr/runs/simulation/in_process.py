@@ -181,6 +181,7 @@ class InProcessGrid(Grid):
 def _delivered(message: Message) -> Message:
     """Return the message with copies of its config records, which others change later."""
     records = dict(message.content)
-    for name, record in message.content.config_records.items():
-        records[name] = ConfigRecord(dict(record))
+    for name, record in message.content.items():
+        if isinstance(record, ConfigRecord):
+            records[name] = ConfigRecord(dict(record))
     return with_content(message, RecordDict(records))
