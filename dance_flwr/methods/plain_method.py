@@ -22,22 +22,33 @@ class LabelledGraph:
 
     Attributes
     ----------
-    features : [n, d]
+    features : [n, d]; or [n, i], `Backbone.inputs`, where `started`
     operator : [n, n] sparse, of the backbone's kind
     labels : [n] int64 training labels, -1 where unknown
     client : number of the client, for draws of batches and of labels
+    started : whether the steps over edges that depend on no parameter are taken
     """
 
     features: Tensor
     operator: Tensor
     labels: Tensor
     client: int = 0
+    started: bool = False
 
     @classmethod
     def of(cls, data: ClientData, graph: LocalGraph, model: PlainModel) -> "LabelledGraph":
         """Return a graph on a client's nodes, with the operator of the model's backbone."""
         operator = graph.operator(model.backbone.operator)
-        return cls(data.features, operator, data.train_labels, data.card.client)
+        # A label that is an input takes these steps too, and graphs of a method change.
+        started = model.label_weight is None and graph in (data.graph, data.training_graph)
+        features = data.inputs(graph, model.backbone) if started else data.features
+        return cls(features, operator, data.train_labels, data.card.client, started)
+
+    def logits(self, model: PlainModel, labels: Tensor | None = None) -> Tensor:
+        """Return o^g of every node, [n, C]; `labels` as in `PlainModel.logits`."""
+        if self.started:
+            return model.logits_from(self.features, self.operator)
+        return model.logits(self.features, self.operator, labels)
 
 
 class PlainMethod:
@@ -74,7 +85,7 @@ def class_probabilities(model: PlainModel, graph: LabelledGraph) -> Tensor:
     # Dropout is off. FedTAD's public network leaves it on, and is a point less accurate for it.
     model.eval()
     inputs = input_labels(model, graph.labels)
-    return torch.softmax(model.logits(graph.features, graph.operator, inputs), dim=1)
+    return torch.softmax(graph.logits(model, inputs), dim=1)
 
 
 def labelled_loss(
@@ -95,8 +106,7 @@ def labelled_loss(
     if not bool((targets >= 0).any()):
         # A client without a training label takes part with a loss of 0.
         return torch.zeros((), device=graph.features.device)
-    logits = model.logits(graph.features, graph.operator, inputs)
-    return mean_cross_entropy(logits, targets, weights)
+    return mean_cross_entropy(graph.logits(model, inputs), targets, weights)
 
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:

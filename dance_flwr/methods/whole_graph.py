@@ -59,7 +59,8 @@ def train_on_graph(
         inputs, rest = halves.split(in_batch)
         inside = block.nodes
         inputs = None if inputs is None else inputs[inside]
-        part = LabelledGraph(rows_at(graph.features, inside), block.operator, rest[inside])
+        features = rows_at(graph.features, inside)
+        part = replace(graph, features=features, operator=block.operator, labels=rest[inside])
         return labelled_loss(model, part, part.labels, inputs, weights)
 
     # A client without a label has no batch, and takes part with a loss of 0.
@@ -77,8 +78,9 @@ def _blocks(
     # By round and client: a run that is resumed samples the same neighbours.
     draw = generator(config.seed, "neighbours", round_=round_, client=graph.client)
     size, client = sampling.batch_nodes, graph.client
+    steps = model.backbone.hops_left if graph.started else model.backbone.reach
     for batch in epoch_batches(labelled, size, config, round_=round_, client=client):
-        yield batch, rows.block(batch, model.backbone.reach, sampling.fan_out, draw)
+        yield batch, rows.block(batch, steps, sampling.fan_out, draw)
 
 
 def epoch_batches(

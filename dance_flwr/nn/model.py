@@ -66,6 +66,18 @@ class PlainModel(nn.Module):
             added = F.linear(labels, self.label_weight)
         return self.graph_logits(self.backbone(features, operator, added))
 
+    def logits_from(
+        self, inputs: Float[Tensor, "n i"], operator: Float[Tensor, "n n"]
+    ) -> Float[Tensor, "n C"]:
+        """o^g from `Backbone.inputs`, which a client computes once; without labels as an input.
+
+        In training, dropout follows the first steps over edges instead of preceding them.
+        """
+        # Why (decision 16): a step over edges that depends on no parameter is taken once.
+        hidden = self.backbone.start(self.backbone.drop(inputs.float()))
+        rest = [operator] * self.backbone.hops_left
+        return self.graph_logits(self.backbone.finish(hidden, rest))
+
     def graph_logits(self, hidden: Float[Tensor, "n h"]) -> Float[Tensor, "n C"]:
         """o^g = Dec_g(g); [n, h] -> [n, C]."""
         return self.with_prior(self.head_graph(hidden))

@@ -14,7 +14,7 @@ from dance_flwr.nn.sums import HOST, sums_at, sums_of_rows
 # Why (decision 16): up to this many entries the gradient of a dense product is the cheaper one.
 _MAX_DENSE = 65_536
 _MAX_GATHERED = 2**26  # floats that a product gathers at once on a GPU, 256 MB
-_TRANSPOSED = WeakTensorKeyDictionary()  # operator -> (ptr, columns, values) of P^T
+_TRANSPOSED = WeakTensorKeyDictionary()  # operator -> P^T
 
 
 def operator(
@@ -73,32 +73,34 @@ def propagated(
     ----------
     operator : dense, sparse CSR, or what stands for one (`api.graph_model`)
     """
-    on_card = isinstance(operator, Tensor) and operator.device != HOST
-    if on_card and operator.layout == torch.sparse_csr:
-        # Why (decision 31): cuSPARSE promises no order of its sums.
-        return _OrderedProduct.apply(operator, features)  # type: ignore[no-any-return,no-untyped-call]
+    if isinstance(operator, Tensor) and operator.layout == torch.sparse_csr:
+        on_card = operator.device != HOST
+        return _Product.apply(operator, features, on_card)  # type: ignore[no-any-return,no-untyped-call]
     return operator @ features
 
 
-class _OrderedProduct(torch.autograd.Function):
+class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, operator: Tensor, features: Tensor) -> Tensor:
+    def forward(ctx: Any, operator: Tensor, features: Tensor, on_card: bool) -> Tensor:
         if ctx.needs_input_grad[1]:
-            # An operator is multiplied by in every epoch: its transpose is kept beside it.
+            # Why kept: torch transposes P in every backward pass, which takes eight times as long
+            # as the product; an operator is multiplied by in every epoch.
             if operator not in _TRANSPOSED:
                 _TRANSPOSED[operator] = _transposed(operator)
-            ctx.transposed = _TRANSPOSED[operator]
-        ptr, cols = operator.crow_indices(), operator.col_indices()
-        return _gathered_sums(ptr, cols, operator.values(), features)
+            ctx.transposed, ctx.on_card = _TRANSPOSED[operator], on_card
+        return _product(operator, features, on_card)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor]:
-        ptr, cols, values = ctx.transposed
-        return None, _gathered_sums(ptr, cols, values, gradients[0])
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None]:
+        return None, _product(ctx.transposed, gradients[0], ctx.on_card), None
 
 
-def _gathered_sums(ptr: Tensor, cols: Tensor, values: Tensor, features: Tensor) -> Tensor:
-    # In blocks of columns: every entry of the operator gathers a row of the features.
+def _product(operator: Tensor, features: Tensor, on_card: bool) -> Tensor:
+    if not on_card:
+        return operator @ features
+    # Why (decision 31): cuSPARSE promises no order of its sums. In blocks of columns, as every
+    # entry of the operator gathers a row of the features.
+    ptr, cols, values = operator.crow_indices(), operator.col_indices(), operator.values()
     width = max(1, _MAX_GATHERED // max(1, cols.numel()))
     sums = [
         torch.segment_reduce(values[:, None] * block[cols], "sum", offsets=ptr, unsafe=True)
@@ -107,12 +109,13 @@ def _gathered_sums(ptr: Tensor, cols: Tensor, values: Tensor, features: Tensor) 
     return sums[0] if len(sums) == 1 else torch.cat(sums, dim=1)
 
 
-def _transposed(operator: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _transposed(operator: Tensor) -> Tensor:
     ptr, cols = operator.crow_indices(), operator.col_indices()
     rows = torch.repeat_interleave(ptr.diff(), output_size=cols.numel())
     ordered, order = torch.sort(cols, stable=True)
     ends = torch.arange(operator.size(1) + 1, device=cols.device)
-    return torch.searchsorted(ordered, ends), rows[order], operator.values()[order]
+    starts, size = torch.searchsorted(ordered, ends), (operator.size(1), operator.size(0))
+    return csr(starts, rows[order], operator.values()[order], size)
 
 
 @dataclass(frozen=True)

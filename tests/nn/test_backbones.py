@@ -8,6 +8,7 @@ import torch
 from support.builders import random_csr
 
 from dance_flwr.config.plugins import BACKBONES
+from dance_flwr.nn.backbone import dropout
 from dance_flwr.nn.propagation import operator
 
 WIDTH, HIDDEN = 12, 8
@@ -209,6 +210,18 @@ def test_dropout_acts_in_training_only(name):
     assert not torch.allclose(
         apply(dropping.train(), features, dense), apply(keeping, features, dense)
     )
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9, 0.999])
+def test_dropout_keeps_each_entry_with_its_probability_and_the_mean(rate):
+    """By place within a draw as well: some generators fill 63 of 64 bits."""
+    torch.manual_seed(5)
+    dropped = dropout(torch.ones(200_000, 8), rate, training=True)
+    kept = (dropped > 0).float().mean(0)
+    spread = (rate * (1 - rate) / 200_000) ** 0.5
+    assert ((kept - (1 - rate)).abs() < 5 * spread + 1 / 256).all()
+    assert len(dropped.unique()) == 2 and abs(dropped.mean() - 1) < 0.05
+    assert dropout(torch.ones(3, 3), 0.0, training=True).equal(torch.ones(3, 3))
 
 
 @pytest.mark.parametrize("method", ["dance", "fedavg-full"])

@@ -39,6 +39,18 @@ def inputs(seed=8):
 
 
 @every_backbone
+def test_steps_over_edges_that_were_taken_before_give_the_same_logits_and_gradients(name):
+    model, (features, _) = model_of(name, False), inputs()
+    graph, found = graph_of(model.backbone.operator), []
+    started = model.backbone.inputs(normalise(features), graph)
+    for logits in (model.logits(features, graph), model.logits_from(started, graph)):
+        gradients = torch.autograd.grad(logits.square().sum(), list(model.parameters()))
+        found.append([logits, *gradients])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@every_backbone
 def test_labels_enter_like_columns_behind_the_normalised_texts(name):
     """The twin is a backbone whose text is as wide as both, with the weights side by side."""
     model, (features, labels) = model_of(name, True), inputs()

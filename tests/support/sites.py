@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
+from dance_flwr.client_data.inputs import resident_inputs
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.nn.model import ModelShape, PlainModel
@@ -26,8 +27,10 @@ def toy_site(labels, split, edges, *, client=0, inductive=False, seed=5):
         rows = [[u for u in row if u in seen] if v in seen else [] for v, row in enumerate(near)]
         training = LocalGraph(ragged(rows), split != TEST, "training")
     names = tuple(f"c{number}" for number in range(CLASSES))
+    features = torch.randn(n, TEXT_DIM, generator=torch.Generator().manual_seed(seed))
     return SimpleNamespace(
-        features=torch.randn(n, TEXT_DIM, generator=torch.Generator().manual_seed(seed)),
+        features=features,
+        inputs=lambda graph, backbone: resident_inputs(backbone, features, graph),
         labels=labels,
         split=split,
         train_labels=torch.where(split == 1, labels, -1),

@@ -44,7 +44,7 @@ class SelfTraining(PlainMethod):
             # Before the start round this is FedAvg, bit by bit.
             if not added:
                 return labelled_loss(model, graph, labels, inputs, weights)
-            logits = model.logits(graph.features, graph.operator, inputs)
+            logits = graph.logits(model, inputs)
             loss = settings.weight * mean_cross_entropy(logits, pseudo, weights)
             known = bool((labels >= 0).any())
             return mean_cross_entropy(logits, labels, weights) + loss if known else loss
