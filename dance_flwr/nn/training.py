@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from dance_flwr.config.sections import BALANCED, TrainingConfig
 
@@ -51,18 +52,45 @@ def train_epochs(
     parameters = list(model.parameters())
     rate = learning_rate(config, round_)
     # Why anew in each round: moments of a model that aggregation has replaced are stale.
-    optimizer = torch.optim.Adam(parameters, lr=rate, weight_decay=config.weight_decay, fused=True)
+    moments = [[torch.zeros_like(p), torch.zeros_like(p), p.new_zeros(())] for p in parameters]
     model.train()
     loss = torch.zeros(())
     for _ in range(config.local_epochs):
-        optimizer.zero_grad()
+        model.zero_grad()
         loss = loss_of()
         # A client without labelled nodes has a constant loss, and nothing to learn from.
         if not loss.requires_grad:
             break
         loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        _adam_step(parameters, moments, rate, config.weight_decay)
     return float(loss.detach())
+
+
+@torch.no_grad()
+def _adam_step(
+    parameters: list[nn.Parameter], moments: list[list[Tensor]], rate: float, decay: float
+) -> None:
+    """Step as `torch.optim.Adam(parameters, rate, weight_decay=decay, fused=True)` does.
+
+    Why not that class: its constructor imports the compiler of torch, a second of every process.
+    """
+    states = [
+        (p, p.grad, *m) for p, m in zip(parameters, moments, strict=True) if p.grad is not None
+    ]
+    if not states:
+        return
+    moved, gradients, means, squares, steps = map(list, zip(*states, strict=True))
+    adam(
+        *(moved, gradients, means, squares, [], steps),
+        fused=True,
+        amsgrad=False,
+        maximize=False,
+        lr=rate,
+        weight_decay=decay,
+        beta1=0.9,  # these and eps are the defaults of the class
+        beta2=0.999,
+        eps=1e-8,
+    )
 
 
 @contextmanager

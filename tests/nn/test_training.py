@@ -10,10 +10,36 @@ from dance_flwr.methods.plain_method import LabelledGraph, train_on
 from dance_flwr.methods.whole_graph import train_on_graph
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.propagation import operator
-from dance_flwr.nn.training import class_weights
+from dance_flwr.nn.training import class_weights, train_epochs
 
 BALANCED = parse({"loss-weights": "balanced", "local-epochs": 1, "dropout": 0.0})
 LABELS = torch.tensor([0, 0, 0, 0, 0, 0, 2, 2, -1, -1])
+
+
+def test_epochs_step_as_the_optimizer_of_torch_bit_by_bit():
+    """Also a parameter that has no gradient in some epochs."""
+    config, found = parse({"local-epochs": 4, "weight-decay": 0.01, "learning-rate": 0.1}), []
+    for by_class in (False, True):
+        torch.manual_seed(1)
+        model, epochs = torch.nn.ModuleList([torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)]), []
+        inputs = torch.randn(5, 4)
+
+        def loss_of(model=model, epochs=epochs, inputs=inputs):
+            epochs.append(len(epochs))
+            read = model if len(epochs) % 2 else model[:1]
+            return sum(layer(inputs).square().sum() for layer in read)
+
+        if by_class:
+            options = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
+            optimizer = torch.optim.Adam(model.parameters(), **options, fused=True)
+            for _ in range(config.local_epochs):
+                optimizer.zero_grad()
+                loss_of().backward()
+                optimizer.step()
+        else:
+            train_epochs(model, loss_of, config, round_=1)
+        found.append(list(model.parameters()))
+    assert all(map(torch.equal, *found))
 
 
 def test_balanced_weights_are_those_of_scikit_learn():
