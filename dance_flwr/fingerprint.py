@@ -56,7 +56,7 @@ def provenance(package: Path = Path(__file__).parent) -> str:
 
 
 def commitment(content: Mapping[str, object]) -> str:
-    """Return the sha256 of content in canonical JSON; hiding where it has a secret salt."""
+    """Return the sha256 of content as canonical JSON; a secret salt in it makes it hiding."""
     # Canonical: content that was stored and read again has the same hash.
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -13,7 +13,7 @@ QUANTILE = 1.96  # of 95 %
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of one client on one split, all that it sends for a metric.
+    """Counts of one client on one split: all that it sends for metrics.
 
     Attributes
     ----------

@@ -51,7 +51,7 @@ def bundle_of(model: ModelLike) -> Bundle:
 
 
 def checked_graph(graph: object) -> TextGraph:
-    """Return a graph, with a node at least, whose texts can be stored."""
+    """Return the graph, after checking that it has a node and texts that can be stored."""
     if not isinstance(graph, TextGraph):
         kind = type(graph).__name__
         hint = "TextGraph.from_pyg(data, texts) makes one"

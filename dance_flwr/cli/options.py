@@ -58,7 +58,7 @@ class Group(TyperGroup):
 
 
 class SpaceSeparated(TyperCommand):
-    """A command whose list options take all words that follow, up to the next option."""
+    """A command whose list options take every word up to the next option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat the flag before each of its values, as click expects."""

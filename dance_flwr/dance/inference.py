@@ -266,6 +266,6 @@ def condense_in_blocks(
     hidden: Float[Tensor, "m h"],
     difficulty: Float[Tensor, "n"],
 ) -> Iterator[Selection]:
-    """Yield `condense_text` of `nodes` in blocks, which bound the memory that it needs."""
+    """Yield `condense_text` of `nodes` in blocks of bounded memory."""
     for rows in torch.split(torch.arange(nodes.numel(), device=nodes.device), _NODES_PER_BLOCK):
         yield condense_text(reader, nodes[rows], rows_at(hidden, rows), difficulty)

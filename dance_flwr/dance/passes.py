@@ -1,4 +1,4 @@
-"""A model at the texts and the graph that it reads, and its passes over the original graph."""
+"""A model with its texts and graph, and its passes over the original graph."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class ClientView(Protocol):
 
 @dataclass(frozen=True)
 class Reader:
-    """A model with the texts and the graph that it reads: all that inference needs.
+    """A model with its texts and graph: all that inference needs.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class DanceClient(Reader):
     graph: LocalGraph
 
     def deciding(self) -> "DanceClient":
-        """Return the client as it condenses and selects: on the host, if it is a small one.
+        """Return the client on the device where it condenses: the host, if it is small.
 
         Its model is a copy of the model at the time of the call.
         """

@@ -1,4 +1,4 @@
-"""What a client stores of a run between two rounds: its state, and the files that it refers to."""
+"""A client's stored state between two rounds, and the files it refers to."""
 
 from collections.abc import Iterable, Mapping
 from copy import copy
@@ -219,7 +219,7 @@ class RunFolder:
     def _stored(
         self, path: Path, kind: type[Stored], device: torch.device, new: Stored | None = None
     ) -> Stored | None:
-        """Return what `read_stored` does, parsed once per file, or `new`, which it holds now."""
+        """Return `read_stored` of a file, parsed once, or `new`, its present content."""
         if (version := file_version(path)) is None:
             return None
         name = path.name.partition("-")[0]  # without the round: one file of each is in memory

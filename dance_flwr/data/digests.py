@@ -36,7 +36,7 @@ def data_digests(folder: Path) -> dict[str, str]:
 
 
 def write_card(folder: Path, card: ClientCard) -> None:
-    """Write the card of a client's folder whose data is complete, with the digests of its files.
+    """Write the card of a complete client folder, with the digests of its files.
 
     The salt is new: what a server learns of the card is a hash that nobody can look up.
     """

@@ -99,7 +99,7 @@ def write_whole(
 
 
 def relabel(graph: TextGraph, names: tuple[str, ...]) -> TextGraph:
-    """Return a graph whose labels are numbered by these class names, also those without a node."""
+    """Return a graph with labels numbered by these class names, including unused ones."""
     unknown = [name for name in graph.class_names if name not in names]
     if unknown:
         agreed = ", ".join(map(repr, names))

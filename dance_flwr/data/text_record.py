@@ -64,7 +64,7 @@ class TextRecord:
 
     @classmethod
     def split(cls, texts: Sequence[str], spans: EdgeSpans | None) -> "TextRecord":
-        """Return the record whose `texts` and `spans` are these: the inverse of `of`."""
+        """Return the record with these `texts` and `spans`: the inverse of `of`."""
         if spans is None:
             return cls(texts, [""] * len(texts), None)
         node_texts, edge_texts = list(texts), [""] * len(texts)

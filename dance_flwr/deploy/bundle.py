@@ -1,4 +1,4 @@
-"""The code of a run: the app as it is submitted, and what a node accepts of it.
+"""The code of a run: the submitted app, and which code a node accepts.
 
 A node compares the bundle of a run with the installed app, without unpacking or importing it. The
 folder of a site holds the digests that its operator has accepted, and the refused ones, a line
@@ -116,7 +116,7 @@ def refusal(bundle: bytes, accepted: Collection[str]) -> str:
 
 
 def differences(bundle: bytes) -> dict[str, bytes]:
-    """Return the files of a bundle whose code is not that of the installed app.
+    """Return the files of a bundle that differ from the installed app.
 
     Python counts by its syntax tree, pyproject.toml without the keys of a run; documents and
     partitions do not count. Any other file is compared by its bytes.
@@ -173,7 +173,7 @@ def accepted_code(folder: Path) -> Mapping[str, str]:
 
 
 def installed_code(folder: Path) -> Mapping[str, str]:
-    """Return digest -> what it is, of the installed code that the site's node may run.
+    """Return digest -> description of the installed code that the site's node may run.
 
     That is dance-flwr, and the packages of the other methods that the site's terms allow.
     """
@@ -190,13 +190,13 @@ def installed_code(folder: Path) -> Mapping[str, str]:
 
 
 def waiting_code(folder: Path) -> Mapping[str, str]:
-    """Return digest -> what it is, of the installed and the refused code that is not accepted."""
+    """Return digest -> description of the installed and the refused code not accepted yet."""
     codes = {**installed_code(folder), **_digests(folder / _REFUSED)}
     return {digest: what for digest, what in codes.items() if digest not in accepted_code(folder)}
 
 
 def accept_code(folder: Path, digest: str) -> str:
-    """Accept code that waits; return what it is.
+    """Accept code that waits; return its description.
 
     Raises
     ------

@@ -400,7 +400,7 @@ def check_registration(node: Node) -> str:
 
 
 def check_terms(node: Node) -> str:
-    """Check that the node bounds what a run may ask of it, by terms that it can read."""
+    """Check that the node's terms can be read, and bound what a run may ask."""
     _given(node.node_config, "--node-config, as the SuperNode gets it")
     config = node.config
     terms, clients = terms_of(config), config.get(keys.NUM_PARTITIONS)

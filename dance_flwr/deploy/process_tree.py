@@ -1,4 +1,4 @@
-"""Start a process, and stop it with everything that it has started, even when we are killed.
+"""Start a process, and stop its whole tree, even if this process is killed.
 
 python -m dance_flwr.deploy.process_tree MARK
     wait until standard input ends, then stop the processes with this mark
@@ -59,7 +59,7 @@ class Members:
 
 
 class ProcessTree(subprocess.Popen[bytes]):
-    """A process with all that it starts, and a keeper, which stops them if this process dies.
+    """A process tree, and a keeper that stops it if this process dies.
 
     The command is one of this environment, or a path; it has a session of its own. The
     keeper waits at a pipe that the system closes when this process ends, in whatever way.
@@ -120,7 +120,7 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def stop(tree: ProcessTree, ask: bool = True) -> None:
-    """Stop a process and all that it started: terminate, and kill what is left, or kill at once.
+    """Stop a process tree: terminate it and kill what is left, or kill at once.
 
     Returns when none is left, or after twice `_PATIENCE_SECONDS` where one cannot be killed.
     """

@@ -11,8 +11,6 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from dance_flwr.nn.sums import HOST, sums_at, sums_of_rows
 
-# Why (decision 16): up to this many entries the gradient of a dense product is the cheaper one.
-_MAX_DENSE = 65_536
 _MAX_GATHERED = 2**26  # floats that a product gathers at once on a GPU, 256 MB
 _TRANSPOSED = WeakTensorKeyDictionary()  # operator -> P^T
 
@@ -178,17 +176,6 @@ def edge_weights(
         loops = degree / sizes.clamp(min=1)
         return EdgeWeights(one, one, loops, sums=False, gates=gates)
     raise ValueError(f"expected operator 'gcn', 'mean', 'sum' or 'loops', found {kind!r}")
-
-
-def trainable(operator: Tensor, kind: str) -> Tensor:
-    """Return the operator in the form whose backward pass is the cheaper one, dense if it is small.
-
-    On a CPU the gradient of a CSR product takes eight times as long as the product, and longer than
-    the gradient of a dense one of at most 65,536 entries.
-    """
-    # Attention needs the list of edges, whatever the size.
-    small = operator.numel() <= _MAX_DENSE
-    return operator.to_dense() if small and kind != "loops" else operator
 
 
 def densified(operator: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:

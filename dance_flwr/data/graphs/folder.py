@@ -47,7 +47,7 @@ def is_ours(path: Path) -> bool:
 
 
 def read_folder(path: Path) -> TextGraph:
-    """Return the undirected graph in a folder of ours, as it stands there.
+    """Return the undirected graph stored in a folder, unchanged.
 
     A missing label means unlabelled, and an empty site none: only the partitioner `by-column`
     needs one for every node. The graph takes the folder's name; its provenance lists each file's
@@ -176,7 +176,7 @@ def edge_table(ids: Any, indptr: NDArray[np.int64], indices: NDArray[np.int64]) 
 
 
 def _attributed_table(graph: TextGraph, ids: Any) -> Any:
-    """Return the Arrow table of a graph's edges with what it has of weights and texts.
+    """Return the Arrow table of a graph's edges, with their weights and texts if any.
 
     Texts come first, in their order and one a row; then the edges without one. `_edge_list`
     gives the same weights and texts again.

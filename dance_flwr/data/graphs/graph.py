@@ -201,7 +201,7 @@ class TextGraph:
 
     @classmethod
     def from_networkx(cls, graph: Any, *, name: str = "graph", **options: Any) -> "TextGraph":
-        """Return a graph of NetworkX whose nodes have attributes, by the rules of `read_graph`.
+        """Return a NetworkX graph with node attributes, by the rules of `read_graph`.
 
         Parameters
         ----------

@@ -145,7 +145,7 @@ def _write_nodes(
 
 
 def _without_duplicates(nodes: Any, rule: str, where: str) -> tuple[Any, NDArray[np.int64]]:
-    """Return nodes of which each id is there once, and the row in it of every node before."""
+    """Return nodes with distinct ids, and the new row of every old one."""
     ids = nodes["id"].combine_chunks()
     rows_of = pc.index_in(ids, value_set=pc.unique(ids)).to_numpy().astype(np.int64)
     _, first, counts = np.unique(rows_of, return_index=True, return_counts=True)

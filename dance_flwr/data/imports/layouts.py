@@ -44,7 +44,7 @@ class GraphFile:
 
 
 def declared(table: Table, roles: Roles) -> Table:
-    """Return a table with those of the roles that are of its kind of rows and whose columns it has.
+    """Return a table with the roles that fit its rows and name one of its columns.
 
     A role without a column, "", is kept.
     """

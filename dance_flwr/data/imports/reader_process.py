@@ -68,7 +68,7 @@ def _run(job: dict[str, Any]) -> None:
 
 
 def _restrict() -> None:
-    """Bound the memory that this process may take beyond what it has, and its processor time."""
+    """Limit this process's further memory and its processor time."""
     status = Path("/proc/self/status")
     used = 0
     if status.is_file():

@@ -1,4 +1,4 @@
-"""Tables of records and of columns that a parser has read, and JSON, of which many are made."""
+"""Tables from parsed records, columns and JSON."""
 
 import codecs
 import gzip
@@ -58,7 +58,7 @@ def column_table(where: Path | str, rows: str, size: int, columns: Mapping[str, 
 def record_table(
     where: Path | str, rows: str, records: Callable[[], Iterable[Record]], **more: Any
 ) -> Table:
-    """Return the table of records, whose columns are their keys as they first appear.
+    """Return the table of records; columns are their keys in order of first appearance.
 
     Parameters
     ----------

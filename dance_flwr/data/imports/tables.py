@@ -335,7 +335,7 @@ def _split(text: str) -> list[str]:
 
 
 def _prefixed(table: Table) -> Table:
-    """Return a table whose ids have their space in front, where Neo4j's header names one."""
+    """Return a table with ids prefixed by their space, where Neo4j's header names one."""
     space = id_space(table.names)
     roles = ["id"] if table.rows == "nodes" else ENDS[0]
     prefixes = {space.roles[role]: space.of[role] for role in roles if space.of.get(role)}

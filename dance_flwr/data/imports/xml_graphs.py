@@ -188,7 +188,7 @@ class _Reader:
         return facts | (mixed if 0 < self.directed < size else {})
 
     def graph(self, kind: str, roles: dict[str, str], facts: dict[str, str]) -> GraphFile:
-        """Return the graph, with those of the roles whose columns are there."""
+        """Return the graph, with the roles whose columns exist."""
         own = {"id": self.nodes.name("id")}
         own |= {end: self.edges.name(end) for end in ("source", "target")}
         tables = [declared(rows.table(), {**roles, **own}) for rows in (self.nodes, self.edges)]

@@ -212,7 +212,7 @@ def hide_numbers(message: Message, reply: Message, context: Context, request: st
 
 
 def bind_set(context: Context) -> None:
-    """Bind this client's numbers to the set of the sum that it is about to unmask.
+    """Bind this client's numbers to the clients of the sum that it is about to unmask.
 
     The server's list of survivors is ignored, as without signatures each client could be told
     another one.

@@ -50,7 +50,7 @@ class Member:
 
 
 def with_clients(values: Mapping[str, Value], grid: Grid) -> dict[str, Value]:
-    """Return flat keys in which `clients` is the number of SuperNodes where it is 0.
+    """Return flat keys with `clients` = 0 replaced by the number of SuperNodes.
 
     Counts once there are two, and as many as a second before.
 

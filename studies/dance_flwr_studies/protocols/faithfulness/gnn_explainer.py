@@ -12,7 +12,6 @@ from dance_flwr.dance.model import DanceModel
 from dance_flwr.evidence.explain import Explainer as EvidenceExplainer
 from dance_flwr.evidence.pool import Pool
 from dance_flwr.nn.backbone import normalise
-from dance_flwr.nn.propagation import trainable
 from dance_flwr.nn.ragged import rows_at
 from dance_flwr.seeding import seeded
 
@@ -56,7 +55,7 @@ def node_mask(
     ball = data.graph.around(backbone.operator, node.view(1), backbone.reach)
     features = normalise(rows_at(data.table.nodes, ball.nodes))
     explainer = Explainer(
-        _Around(model, [trainable(step, backbone.operator) for step in ball.operators]),
+        _Around(model, ball.operators),
         GNNExplainer(epochs=steps),
         explanation_type="model",
         node_mask_type="object",
