@@ -38,14 +38,12 @@ LOG = logging.getLogger("flwr")
 _OF_A_MESSAGE = re.compile(r"$|\[RUN |(Receiving|Sending): |(Received|Sent) successfully")
 SITE = "DANCE_FLWR_SITE"
 SOCKET = "supernode"  # of the SuperNode's Runtime API, in a folder of its user alone
-# What a task imports late (torch._dynamo: the first optimiser of a process does); checked by
-# tests/deploy/test_prefork.py.
+# What a task imports late; checked by tests/deploy/test_prefork.py.
 LIBRARIES = (
     "dance_flwr.federation.client.handlers",
     "dance_flwr.data.graphs.tables",
     "entmax",
     "psutil",
-    "torch._dynamo",
 )
 # Why (decision 29): a server may call its run's app an agent, for which Flower would start another
 # program with the bundle's code. Either kind of task gets the installed ClientApp.

@@ -39,7 +39,8 @@ def dropout(values: Tensor, rate: float, training: bool) -> Tensor:
         return F.dropout(values, rate, training)
     below, count = min(round(_BYTE * rate), _BYTE - 1), values.numel()
     # Eight bytes per draw, of all 64 bits.
-    drawn = torch.empty(-(-count // 8), dtype=torch.int64).random_(_LOWEST, None)
+    drawn = torch.empty(-(-count // 8), dtype=torch.int64, device=values.device)
+    drawn.random_(_LOWEST, None)
     mask = drawn.view(torch.uint8)[:count].view(values.shape).to(values.dtype)
     return values * mask.ge_(below).mul_(_BYTE / (_BYTE - below))
 

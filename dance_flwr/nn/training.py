@@ -52,7 +52,7 @@ def train_epochs(
     parameters = list(model.parameters())
     rate = learning_rate(config, round_)
     # Why anew in each round: moments of a model that aggregation has replaced are stale.
-    moments = [[torch.zeros_like(p), torch.zeros_like(p), p.new_zeros(())] for p in parameters]
+    moments: list[list[Tensor]] = []
     model.train()
     loss = torch.zeros(())
     for _ in range(config.local_epochs):
@@ -74,6 +74,8 @@ def _adam_step(
 
     Why not that class: its constructor imports the compiler of torch, a second of every process.
     """
+    if not moments:
+        moments += [[torch.zeros_like(p), torch.zeros_like(p), p.new_zeros(())] for p in parameters]
     states = [
         (p, p.grad, *m) for p, m in zip(parameters, moments, strict=True) if p.grad is not None
     ]

@@ -38,7 +38,10 @@ before = packages()
 from dance_flwr.methods import get_spec
 get_spec("dance").make_client()
 cuda = list(asked)  # of `load`; a fork may ask
-torch.optim.Adam([torch.zeros(1, requires_grad=True)])
+from dance_flwr.config.sections import TrainingConfig
+from dance_flwr.nn.training import train_epochs
+layer = torch.nn.Linear(2, 2)
+train_epochs(layer, lambda: layer(torch.ones(1, 2)).sum(), TrainingConfig(), round_=1)
 read_ids(Path(sys.argv[1]))
 late = packages() - before - set(sys.stdlib_module_names)
 print(threads - {"jemalloc_bg_thd"}, type(app).__name__, cuda, sorted(late))

@@ -29,6 +29,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
+from dance_flwr.nn import training
+
 CARD, HOST = torch.device("cpu:0"), torch.device("cpu")
 
 # Their results are as long as their values say, or on the host.
@@ -102,21 +104,22 @@ class Card:
 
     @contextmanager
     def _epochs(self):
-        """An epoch lasts from `zero_grad` to the end of `step`."""
-        adam, zero_grad, step = torch.optim.Adam, torch.optim.Adam.zero_grad, torch.optim.Adam.step
+        """An epoch lasts from `zero_grad` to the end of the step of Adam."""
+        zero_grad, step = torch.nn.Module.zero_grad, training._adam_step
 
-        def begin(optimizer, *arguments, **keys):
+        def begin(model, *arguments, **keys):
             self.in_epoch = True
             self.counts.epochs += 1
-            return zero_grad(optimizer, *arguments, **keys)
+            return zero_grad(model, *arguments, **keys)
 
-        def end(optimizer, *arguments, **keys):
+        def end(*arguments):
             try:
-                return step(optimizer, *arguments, **keys)
+                return step(*arguments)
             finally:
                 self.in_epoch = False
 
-        with patch.object(adam, "zero_grad", begin), patch.object(adam, "step", end):
+        started = patch.object(torch.nn.Module, "zero_grad", begin)
+        with started, patch.object(training, "_adam_step", end):
             yield
 
     def wait(self, name, tensor=None):
