@@ -1,6 +1,6 @@
 """Shared by methods that train the plain network, a backbone with a linear head."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from dance_flwr.config.sections import ModelConfig, TrainingConfig
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.label_reuse import input_labels
+from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.training import class_weights, train_epochs
 
@@ -39,10 +40,21 @@ class LabelledGraph:
     def of(cls, data: ClientData, graph: LocalGraph, model: PlainModel) -> "LabelledGraph":
         """Return a graph on a client's nodes, with the operator of the model's backbone."""
         operator = graph.operator(model.backbone.operator)
-        # A label that is an input takes these steps too, and graphs of a method change.
-        started = model.label_weight is None and graph in (data.graph, data.training_graph)
-        features = data.inputs(graph, model.backbone) if started else data.features
-        return cls(features, operator, data.train_labels, data.card.client, started)
+        known = operator, data.train_labels, data.card.client
+        # The graphs of the client itself have these inputs computed once.
+        if model.label_weight is None and graph in (data.graph, data.training_graph):
+            return cls(data.inputs(graph, model.backbone), *known, started=True)
+        return cls(data.features, *known).started_by(model)
+
+    def started_by(self, model: PlainModel) -> "LabelledGraph":
+        """Return the graph with the steps taken that depend on no parameter.
+
+        Unchanged if labels are an input, since they take these steps too.
+        """
+        if self.started or model.label_weight is not None:
+            return self
+        inputs = model.backbone.inputs(normalise(self.features), self.operator)
+        return replace(self, features=inputs, started=True)
 
     def logits(self, model: PlainModel, labels: Tensor | None = None) -> Tensor:
         """Return o^g of every node, [n, C]; `labels` as in `PlainModel.logits`."""

@@ -94,7 +94,9 @@ def augmented_operator(
     return operator(kind, rows, cols, weights, sum(sizes))
 
 
-def with_generated_nodes(data: ClientData, features: Tensor, operator: Tensor) -> LabelledGraph:
+def with_generated_nodes(
+    model: PlainModel, data: ClientData, features: Tensor, operator: Tensor
+) -> LabelledGraph:
     """Return a client's n nodes followed by g generated ones, which have no label.
 
     Parameters
@@ -106,4 +108,4 @@ def with_generated_nodes(data: ClientData, features: Tensor, operator: Tensor) -
     # Generated nodes have no label, so that no loss and no score covers them.
     labels = data.train_labels.new_full((len(every),), -1)
     labels[: data.num_nodes] = data.train_labels
-    return LabelledGraph(every, operator, labels, data.card.client)
+    return LabelledGraph(every, operator, labels, data.card.client).started_by(model)

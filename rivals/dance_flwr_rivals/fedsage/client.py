@@ -106,7 +106,7 @@ def augmented_graph(
     # P = 0 is FedAvg, bit by bit.
     if not FedSageConfig.of(config).max_generated_per_node:
         nothing = torch.zeros(0, dtype=torch.int64, device=data.device)
-        return _augment(graph, GeneratedNodes(nothing, data.features[:0]), data, kind)
+        return _augment(model, graph, GeneratedNodes(nothing, data.features[:0]), data)
     # Away during the exchange, or the folder is lost: the client goes on with a generator of its
     # own.
     generated = None if path.is_file() else _generate_alone(path, data, config)
@@ -114,17 +114,17 @@ def augmented_graph(
 
     def augment() -> LabelledGraph:
         stored = generated or read(path, data.device) or _generate_alone(path, data, config)
-        return _augment(graph, neighgen.generated_nodes(stored, name), data, kind)
+        return _augment(model, graph, neighgen.generated_nodes(stored, name), data)
 
     return data.cached(f"fedsage {name}", version, augment)
 
 
 def _augment(
-    graph: LocalGraph, added: GeneratedNodes, data: ClientData, kind: str
+    model: PlainModel, graph: LocalGraph, added: GeneratedNodes, data: ClientData
 ) -> LabelledGraph:
-    sizes = data.num_nodes, len(added.owners)
+    sizes, kind = (data.num_nodes, len(added.owners)), model.backbone.operator
     operator = augmented_operator(kind, *graph.edges(), links_of(added.owners), sizes)
-    return with_generated_nodes(data, added.features, operator)
+    return with_generated_nodes(model, data, added.features, operator)
 
 
 def _generate_alone(path: Path, data: ClientData, config: RunConfig) -> State:

@@ -195,7 +195,7 @@ def augmented_graph(
         features, links = generation.features[generation.used], generation.links[name]
         graph, sizes = graphs_of(data)[name], (data.num_nodes, len(features))
         operator = augmented_operator(kind, *graph.edges(), links, sizes, graph.gates)
-        return with_generated_nodes(data, features, operator)
+        return with_generated_nodes(model, data, features, operator)
 
     return data.cached(f"llm4fgl {name}", (generation, kind), augment)
 
