@@ -25,7 +25,7 @@ from dance_flwr.dance.text import budgets
 from dance_flwr.dance.weighing import DenseSelection, weigh
 from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.neighbourhood import Neighbourhood, power_of_two
-from dance_flwr.nn.propagation import densified, operator, widened
+from dance_flwr.nn.propagation import densified, operator, trainable, widened
 from dance_flwr.nn.ragged import rows_at
 from dance_flwr.nn.training import class_weights, train_epochs
 
@@ -162,6 +162,9 @@ def _gathered(now: ClientRound, drawn: Drawn) -> Batch:
     # Why mass for the core alone: its selected neighbours stand for no other node.
     losses = labelled(drawn.labels, weights), labelled(drawn.of_core, weights, drawn.mass)
     steps = (*drawn.ball.operators, drawn.condensed)
+    if drawn.shares is None:
+        # Why `trainable` (decision 16): the gradient of a small dense operator is the cheaper one.
+        steps = tuple(trainable(step, backbone.operator) for step in steps)
     # Why decided on the host and moved at once (decision 31): all of these have sizes that follow
     # from their values, and each of them that a GPU computes is a wait.
     losses, steps, shares, around_core, evidence = moved(

@@ -11,6 +11,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from dance_flwr.nn.sums import HOST, sums_at, sums_of_rows
 
+# Why (decision 16): up to this many entries the gradient of a dense product is the cheaper one.
+_MAX_DENSE = 65_536
 _MAX_GATHERED = 2**26  # floats that a product gathers at once on a GPU, 256 MB
 _TRANSPOSED = WeakTensorKeyDictionary()  # operator -> P^T
 
@@ -176,6 +178,16 @@ def edge_weights(
         loops = degree / sizes.clamp(min=1)
         return EdgeWeights(one, one, loops, sums=False, gates=gates)
     raise ValueError(f"expected operator 'gcn', 'mean', 'sum' or 'loops', found {kind!r}")
+
+
+def trainable(operator: Tensor, kind: str) -> Tensor:
+    """Return an operator of a single round as it trains fastest: dense, if it is small.
+
+    Its transpose, which a gradient needs, would be computed for a few epochs only.
+    """
+    # Attention needs the list of edges, whatever the size.
+    small = operator.numel() <= _MAX_DENSE
+    return operator.to_dense() if small and kind != "loops" else operator
 
 
 def densified(operator: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
