@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from shlex import quote
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ from dance_flwr.config.sections import AGREEMENT, ReadingConfig, reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import ARRAYS, CARD, WEIGHTS, read_card, read_ids, read_texts
 from dance_flwr.data.digests import check_files
-from dance_flwr.data.edge_spans import EdgeSpans, edge_spans
 from dance_flwr.data.graphs.codes import TEST, TRAIN, ids_digest
 from dance_flwr.data.text.bank_slice import META, BankSlice, load_slice, read_meta
 from dance_flwr.disk import mapped_array
@@ -32,6 +31,9 @@ from dance_flwr.errors import DataError
 from dance_flwr.nn.backbone import Backbone
 from dance_flwr.nn.moving import HOST
 from dance_flwr.nn.ragged import Ragged
+
+if TYPE_CHECKING:
+    from dance_flwr.data.edge_spans import EdgeSpans
 
 
 def pooled_table(bank: BankSlice, device: torch.device, stored: StoredArrays) -> TextTable:
@@ -350,6 +352,8 @@ class ClientData:
         return read_texts(self.folder)
 
     @cached_property
-    def edge_spans(self) -> EdgeSpans | None:
+    def edge_spans(self) -> "EdgeSpans | None":
         """Where texts of edges lie in `texts()`; None if no edge has one."""
+        from dance_flwr.data.edge_spans import edge_spans  # training reads none
+
         return edge_spans(self.folder, self.card)

@@ -77,7 +77,7 @@ class PackCounts:
         """Return in words what was verified and what was not."""
         text = (
             f"{counted(self.spans, 'marked passage')} read back from the source texts; of "
-            f"{counted(self.packs, 'piece')} of evidence, a node's each, {self.recomputed:,} "
+            f"{counted(self.packs, 'piece')} of evidence, one per node, {self.recomputed:,} "
             f"computed again by model {fingerprint}"
         )
         if self.sentences:

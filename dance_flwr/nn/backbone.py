@@ -37,11 +37,10 @@ def dropout(values: Tensor, rate: float, training: bool) -> Tensor:
     # Nothing to draw, or not with the CPU's generator, which is the slow one.
     if not training or rate == 0 or values.device.type != "cpu":
         return F.dropout(values, rate, training)
-    below, count = min(round(_BYTE * rate), _BYTE - 1), values.numel()
+    below, (*rows, width) = min(round(_BYTE * rate), _BYTE - 1), values.shape
     # Eight bytes per draw, of all 64 bits.
-    drawn = torch.empty(-(-count // 8), dtype=torch.int64, device=values.device)
-    drawn.random_(_LOWEST, None)
-    mask = drawn.view(torch.uint8)[:count].view(values.shape).to(values.dtype)
+    drawn = torch.empty(*rows, -(-width // 8), dtype=torch.int64, device=values.device)
+    mask = drawn.random_(_LOWEST, None).view(torch.uint8)[..., :width].to(values.dtype)
     return values * mask.ge_(below).mul_(_BYTE / (_BYTE - below))
 
 

@@ -138,7 +138,7 @@ def test_evidence_of_mixed_texts_can_be_verified(run):
     finished = run(**REGIME)
     said: list[str] = []
     verify_evidence(finished.folder, None, said.append)
-    assert any("spans" in line for line in said)
+    assert any("marked passages read back" in line for line in said)
 
 
 def test_show_names_the_regime(run_config, cli):

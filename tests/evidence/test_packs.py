@@ -303,8 +303,8 @@ def test_verify_passes_on_a_fresh_run_and_says_what_it_read(dance, cli, copy):
         ]
     packs = [copy.packs(path.stem) for path in copy.evidence.glob("*.npz")]
     assert (
-        f"{sum(len(p.chunks) for p in packs)} spans of {sum(len(p.nodes) for p in packs)} packs"
-        in clients[5]
+        f"{sum(len(p.chunks) for p in packs)} marked passages read back from the source texts; of "
+        f"{sum(len(p.nodes) for p in packs)} pieces of evidence" in clients[5]
     )
 
 
@@ -321,7 +321,7 @@ def test_verify_passes_whatever_the_settings(run, keys):
     said = []
     verify_evidence(run(rounds=2, **keys).folder, None, said.append)
     assert said[-1] == "evidence verified"
-    assert not any(" 0 spans" in line or "weights of 0 packs" in line for line in said)
+    assert not any(" 0 marked" in line or "of 0 pieces" in line for line in said)
 
 
 @pytest.mark.parametrize("alter", ALTERATIONS.values(), ids=ALTERATIONS)
