@@ -189,7 +189,7 @@ ABOVE = """([selector, high]) => {
   return box.width > 0 && box.top >= 0 && box.bottom <= high; }"""
 ANSWER = (".headline", "#evidence", ".says")
 EFFECTS = ("#pack .account select", "#pack .account table", "#pack .advice")
-REST = ("#proof summary", "form.verdict", "#pack mark", "#rows button.node")
+REST = ("#proof summary", "#verdict-right", "#pack mark", "#rows button.node")
 
 
 @pytest.mark.parametrize(
