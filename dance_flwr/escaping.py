@@ -19,7 +19,7 @@ _CONTROLS = re.compile(
 )
 # Of Markdown with HTML, tables and mathematics; a colon or the dot after `www` would begin a link.
 _MARKDOWN = re.compile(r"[&<>|\\]|([`*_{}\[\]()#!~:@$\"^=+]|(?<=www)\.)", re.IGNORECASE)
-# What spreadsheets take for the begin of a formula, the last four in East Asian versions.
+# What spreadsheets take for the start of a formula, the last four in East Asian versions.
 _FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _CONTROLS_AND_MARKS = re.compile(f"{_CONTROLS.pattern[:-1]}{MARKS}]")

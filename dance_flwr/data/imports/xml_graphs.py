@@ -230,7 +230,7 @@ class _Reader:
                 parser.Parse(block)
 
     def _refuse_control(self) -> None:
-        """Refuse a file that stops to be XML at a control character; nothing if it does not."""
+        """Refuse a file that stops being XML at a control character; else do nothing."""
         # Again, as the first parser does not tell which byte it was.
         parser, before, start = expat.ParserCreate(), b"", 0
         with opened(self.file) as stream:

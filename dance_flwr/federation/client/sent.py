@@ -70,8 +70,8 @@ def _append(path: Path, line: Mapping[str, Any]) -> None:
     try:
         if (size := os.fstat(file).st_size) + len(text) > MAX_BYTES:
             raise UserError(
-                f"{path}: expected a record of at most {MAX_BYTES:,} bytes, found {size:,}; keep "
-                "it elsewhere, and this node answers with a new one"
+                f"{path}: expected a record of at most {MAX_BYTES:,} bytes, found {size:,}; move "
+                "it elsewhere, and the node starts a new one"
             )
         os.write(file, text)
     finally:
