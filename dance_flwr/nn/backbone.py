@@ -31,8 +31,8 @@ def dropout(values: Tensor, rate: float, training: bool) -> Tensor:
     """Zero each entry with probability `rate` and scale the others by 1 / (1 - rate).
 
     Srivastava et al. 2014. On a CPU, `torch.nn.functional.dropout` draws its mask one Bernoulli
-    number at a time, which takes up to twenty times as long as a byte per entry and a comparison;
-    other devices use it. With a byte, the rate is a multiple of 1/256, the nearest one below 1.
+    number at a time, which takes much longer than a byte per entry and a comparison; other devices
+    use it. With a byte, the rate is a multiple of 1/256, the nearest one below 1.
     """
     # Nothing to draw, or not with the CPU's generator, which is the slow one.
     if not training or rate == 0 or values.device.type != "cpu":

@@ -208,7 +208,7 @@ def test_a_record_has_a_bound_and_what_does_not_fit_does_not_leave(
     record = tmp_path / "site-0" / "data" / "runs" / sent.FILE
     with pytest.raises(UserError, match=r"expected a record of at most 2,000 bytes, found 1,") as e:
         run(run_config(rounds=3), nodes, tmp_path / "out")
-    assert 1000 < record.stat().st_size <= 2000 and "keep it elsewhere" in str(e.value)
+    assert 1000 < record.stat().st_size <= 2000 and "move it elsewhere" in str(e.value)
     for site in range(3):  # what the message says, and the run goes on
         (tmp_path / f"site-{site}" / "data" / "runs" / sent.FILE).rename(tmp_path / f"kept-{site}")
     monkeypatch.setattr(sent, "MAX_BYTES", 10_000)
