@@ -151,8 +151,8 @@ def condense(
     ratio_of_nodes : r, above 0 and at most 1
     model : model that scores and reads the nodes; None = the initial model by `seed`, as in
         round 1, which has not learnt anything, so that labels and texts decide
-    config : keys such as {"dance.core-rule": "coverage"}, the better choice if nothing but this
-        core is used for training or reading (decision 7); with a model, only `dance.*` keys
+    config : keys such as {"dance.core-rule": "label-aware"}, the paper's score instead of facility
+        location within each class (decision 7); with a model, only `dance.*` keys
     seed : seed of prototypes, initial model and samples; an integer >= 0
 
     Raises
@@ -237,7 +237,8 @@ def temporary_client_data(graph: TextGraph, config: RunConfig) -> Iterator[Clien
 def _settings(config: ConfigLike, bundle: Bundle | None, ratio: float, seed: int) -> RunConfig:
     chosen: dict[str, Value] = keys_of(config)
     fixed: dict[str, Value] = {"condensation-ratio": ratio, "seed": seed}
-    whole: dict[str, Value] = {"dance.batch-nodes": 0}  # no limit
+    # No limit, and a core that stays.
+    whole: dict[str, Value] = {"dance.batch-nodes": 0, "dance.core-refresh-every": 0}
     if bundle is None:
         settings = parse(whole | chosen | fixed)
     else:

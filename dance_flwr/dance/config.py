@@ -11,6 +11,8 @@ from dance_flwr.config.plugins import CHUNK_RULES
 # are among them (decision 19): the paper trains at a constant rate and averages no models
 # over rounds, and a row "as published" must not profit from either.
 PAPER_DANCE: dict[str, Value] = {
+    "dance.core-rule": "label-aware",
+    "dance.labelled-first": False,
     "dance.coverage-penalty": 0.0,
     "dance.plain-weight": 0.0,
     "dance.views": "core",
@@ -40,11 +42,11 @@ _PAPER_RULES: dict[str, Value] = {
     "paper_matrices": True,
     "trained_evidence": "candidates",
     "candidate_search": "exact",
-    "labelled_first": False,
     "labelled_floor": False,
 }
 LABEL_AWARE, COVERAGE = "label-aware", "coverage"
 RANDOM, RANDOM_LABELLED = "random", "random-labelled"
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,20 @@ class DanceConfig(Section):
     coverage_penalty: float = option(
         2.0, "penalty on a node's prototype score per round that it was in a core", ge=0
     )
+    # Why "auto" (decision 7): a core that stays should cover its classes; where cores move, every
+    # labelled node is visited, whatever the rule.
     core_rule: str = option(
-        LABEL_AWARE,
-        "selection of the core; coverage = facility location per class, for a core that stays; "
-        "random = ablation of node condensation (NC); random-labelled = its control, labelled "
-        "nodes under the quotas",
-        choices=(LABEL_AWARE, COVERAGE, RANDOM, RANDOM_LABELLED),
+        AUTO,
+        "selection of the core: by the paper's score (label-aware), or facility location per class "
+        "(coverage); auto = coverage in a core that stays, label-aware in one that moves; random = "
+        "ablation of node condensation (NC); random-labelled = its control, labelled nodes under "
+        "the quotas",
+        choices=(AUTO, LABEL_AWARE, COVERAGE, RANDOM, RANDOM_LABELLED),
+    )
+    # Why (decision 7): labelled nodes fill the quota of their class first, so that successive
+    # cores cover them.
+    labelled_first: bool = option(
+        True, "labelled nodes enter the core before pseudo-labelled ones", advanced=True
     )
     text_rule: str = option(
         "gated",
@@ -179,9 +189,6 @@ class DanceConfig(Section):
     paper_matrices: bool = False
     trained_evidence: str = "selected"
     candidate_search: str = "in-class"
-    # Why (decision 7): labelled nodes fill the quota of their class first, so that successive
-    # cores cover them.
-    labelled_first: bool = True
     # Why (decision 7): a class with a training label is in every core, which largest remainders
     # leave it out of where classes are many and the core is small.
     labelled_floor: bool = True
@@ -198,6 +205,13 @@ class DanceConfig(Section):
         """Return the values that reduce the method to the paper's."""
         pool = max(1, int(known.get("dance.hop2-budget", cls.hop2_budget)))
         return {**PAPER, "dance.hop2-pool": pool}
+
+    @property
+    def rule(self) -> str:
+        """The rule that selects the core: `core_rule`, "auto" resolved."""
+        if self.core_rule != AUTO:
+            return self.core_rule
+        return LABEL_AWARE if self.core_moves else COVERAGE
 
     @property
     def core_moves(self) -> bool:

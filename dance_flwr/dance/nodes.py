@@ -168,7 +168,7 @@ def condense_nodes(
     labels, visible = pool.labels, pool.visible
     count = int(visible.sum())
     whole, budget = node_budget(count, ratio), core_budget(count, ratio, config.batch_nodes)
-    if config.core_rule == RANDOM:
+    if config.rule == RANDOM:
         nodes = torch.nonzero(visible).flatten()
         nodes = nodes[torch.randperm(nodes.numel(), generator=generator).to(nodes.device)]
         return Queue.of_one_class(nodes if config.core_moves else nodes[:whole], budget)
@@ -208,7 +208,7 @@ def _queue_of(
 ) -> Queue:
     nodes, ptr, classes = candidates.nodes.index, candidates.nodes.ptr, candidates.nodes.rows()
     known, times = pool.labels[nodes] >= 0, pool.times_selected[nodes]
-    if config.core_rule == COVERAGE:
+    if config.rule == COVERAGE:
         # Imported here: no other rule needs it.
         from dance_flwr.dance.coverage import cover
 
@@ -218,7 +218,7 @@ def _queue_of(
         if config.labelled_first:
             tiers = tiers + (~known).long() * (tiers.sum() + 1)
         return candidates.queue(*cover(pool.propagated, candidates, tiers, generator))
-    if config.core_rule == RANDOM_LABELLED:
+    if config.rule == RANDOM_LABELLED:
         scores = torch.rand(len(nodes), generator=generator).to(nodes.device)
     else:
         scores = _scores(prediction, nodes, classes, config.prototypes, generator)

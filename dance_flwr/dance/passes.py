@@ -133,7 +133,7 @@ class TwoSteps(Backbone):
 def pool_of(client: DanceClient, times_selected: Int64[Tensor, "n"]) -> Pool:
     """Return the nodes of a client that a core may be selected from."""
     graph, data, propagated = client.graph, client.data, None
-    if client.settings.core_rule == COVERAGE:
+    if client.settings.rule == COVERAGE:
         # Why not g_v (decision 7): what a node stands for does not depend on an untrained model.
         propagated = data.inputs(graph, TwoSteps(0.0))
     return Pool(data.train_labels, times_selected, graph.visible, propagated)

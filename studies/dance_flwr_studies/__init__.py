@@ -34,13 +34,9 @@ _BUILTIN = {
         "settings:EXPERIMENT",
         "what the harness's own settings change, for both methods alike",
     ),
-    "regimes": (
-        "regimes.protocol:EXPERIMENT",
-        "few labels, skew, foreign text and edges, small cores",
-    ),
-    "cores": ("cores:EXPERIMENT", "which nodes a core should have, moving and chosen once"),
+    "primary": ("primary:EXPERIMENT", "six comparisons fixed before their runs, and controls"),
+    "texts": ("texts:EXPERIMENT", "accuracy by the number of texts in a core chosen once"),
     "encoders": ("encoders:EXPERIMENT", "what another text encoder is worth, and what it costs"),
-    "personal": ("personal:EXPERIMENT", "own models mixed with the global one, in each regime"),
     "privacy": (
         "privacy:EXPERIMENT",
         "accuracy over noise on features and over epsilon of the updates",

@@ -62,12 +62,19 @@ def test_the_core_is_that_of_a_client_in_round_1(dance):
     first = Packs.load(dance.store(0).round_path(1))
     graph = read_folder(dance.partition / "client-0")
     keys = {key: value for key, value in SMALL.items() if key != "condensation-ratio"}
+    # The core of this run moves.
+    keys |= {"dance.core-rule": "label-aware"}
     mine = condense(graph, ratio_of_nodes=dance.config.condensation_ratio, config=keys)
     packs = mine.evidence.packs
     assert packs.model_id == first.model_id and mine.nodes.tolist() == first.nodes.tolist()
     assert (packs.chunks == first.chunks).all() and (packs.neighbours == first.neighbours).all()
     np.testing.assert_allclose(packs.chunk_weights, first.chunk_weights, atol=1e-6)
     np.testing.assert_allclose(mine.probabilities, first.decisive, atol=1e-6)
+
+
+def test_by_default_the_core_covers_its_classes_as_it_stays(graph, core):
+    covering = condense(graph, ratio_of_nodes=0.5, config={**KEYS, "dance.core-rule": "coverage"})
+    assert covering.ids == core.ids
 
 
 def test_a_trained_model_condenses_by_what_it_has_learnt(dance, graph, model):

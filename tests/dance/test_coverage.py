@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from oracles import coverage as oracle
 from support.builders import lists
 
+from dance_flwr.config.tree import parse
 from dance_flwr.dance import coverage as module
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.coverage import (
@@ -163,6 +164,24 @@ def test_quotas_and_priority_are_those_of_the_score(rule, stays, labelled):
         assert [node < labelled for node in left] == [node < labelled for node in right]
         assert len(set(left)) == len(left)
     assert (queue.mass is not None) == (rule == "coverage")
+
+
+@pytest.mark.parametrize(
+    ("settings", "same_as"),
+    [
+        ({}, "label-aware"),
+        ({"core_refresh_every": 0}, "coverage"),
+        ({"coverage_penalty": 0.0}, "coverage"),
+    ],
+)
+def test_by_default_a_core_that_stays_covers_and_one_that_moves_follows_the_score(
+    settings, same_as
+):
+    labels = torch.arange(60) % 3
+    default, named = (core_of(rule, labels, 0.2, **settings) for rule in ("auto", same_as))
+    assert default.nodes.equal(named.nodes) and (default.mass is None) == (named.mass is None)
+    paper = DanceConfig.of(parse({"paper": True}))
+    assert paper.rule == "label-aware" and not paper.core_moves and not paper.labelled_first
 
 
 def lists_of(queue):

@@ -123,6 +123,7 @@ def test_the_core_is_that_of_the_loops(
     for c in range(CLASSES):
         padded[c, counts[c] :] = np.nan
     config = DanceConfig(
+        core_rule="label-aware",
         confidence=tau,
         prototypes=3,
         coverage_penalty=penalty,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from dance_flwr.config.options import Value
-from dance_flwr.dance.config import COVERAGE, RANDOM, RANDOM_LABELLED
+from dance_flwr.dance.config import COVERAGE, LABEL_AWARE, RANDOM, RANDOM_LABELLED
 from dance_flwr_studies.engine.cells import Experiment, Row, Section
 from dance_flwr_studies.protocols.variants import SEED_TEXT, Point, find, gain_text, point_cells
 from dance_flwr_studies.reports import paper_values as paper
@@ -31,12 +31,15 @@ _NODES = "w/o NC"
 _PARTS = ("w/o TGR", "w/o TC", _NODES)  # of the paper's claim
 _PART_KEYS = {key for settings in VARIANTS.values() for key in settings}
 _CORE, _TEXT = "dance.core-refresh-every", "dance.text-refresh-every"
-# The names are the paper's.
+# The names are the paper's. One rule for all, as "auto" is another one for a core that stays.
 REFRESHES: dict[str, dict[str, Value]] = {
-    "DANCE": {_CORE: 1, _TEXT: 1},
-    "Refresh-Core-Only": {_CORE: 1, _TEXT: 0},
-    "Refresh-Text-Only": {_CORE: 0, _TEXT: 1},
-    "Static-DANCE": {_CORE: 0, _TEXT: 0},
+    name: {_CORE: core, _TEXT: text, "dance.core-rule": LABEL_AWARE}
+    for name, core, text in (
+        ("DANCE", 1, 1),
+        ("Refresh-Core-Only", 1, 0),
+        ("Refresh-Text-Only", 0, 1),
+        ("Static-DANCE", 0, 0),
+    )
 }
 HOW = (
     "w/o TGR: the core keeps its induced edges, and every edge of the local graph weighs 1. w/o "

@@ -1,85 +1,72 @@
-"""The harness's own settings: running average, smoothing and backbone, for both methods alike."""
+"""The paper's rules alone, and what of the extensions closes their distance to the default."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from dance_flwr.dance.config import PAPER_DANCE, PAPER_READING, DanceConfig
-from dance_flwr_studies.engine.cells import Cell, Experiment, Label, Request, Row, Section
-from dance_flwr_studies.protocols.variants import (
-    REFERENCE,
-    SEED_TEXT,
-    Point,
-    find,
-    gain_text,
-    variant_cells,
-)
+from dance_flwr.config.options import Value
+from dance_flwr.dance.config import PAPER, DanceConfig
+from dance_flwr_studies.engine.cells import Cell, Experiment, Request, Row, Section
+from dance_flwr_studies.protocols.variants import SEED_TEXT, Point, find, gain_text, variant_cells
 from dance_flwr_studies.reports.sections import Columns, dataset_section
 from dance_flwr_studies.reports.tables import Group
 
-EMA, SMOOTH = 0.9, "correct-and-smooth"
-KEYS = ("backbone", "ema-decay", "smoothing")
-POINTS = (("gcn", EMA, "none"), ("sage", EMA, SMOOTH))  # of `KEYS`
+# The paper preselects B_2 candidates.
+RULES: Mapping[str, Value] = {
+    **PAPER,
+    "dance.hop2-pool": DanceConfig.hop2_budget,
+    "backbone": "gcn",
+}
+FIRST: Mapping[str, Value] = {"dance.labelled-first": True}
+MOVES: Mapping[str, Value] = {"dance.coverage-penalty": 2.0}
+PUBLISHED = "paper = true"
+# Variant -> settings, on top of what a search of the first found.
+VARIANTS: Mapping[str, Mapping[str, Value]] = {
+    PUBLISHED: RULES,
+    "labelled nodes first": {**RULES, **FIRST},
+    "a core that moves": {**RULES, **MOVES},
+    "both: the core moves over the labelled nodes": {**RULES, **FIRST, **MOVES},
+}
+SEEDS = tuple(range(5, 15))
+LONGER = 200  # the paper's rounds
+_FEWER = SEEDS[:5]  # with them
 HOW = (
-    "These settings belong to the harness, not to a method. `paper` is the paper's method alone, "
-    "without any extension of this project, once as published and once with the harness's running "
-    f"average and learning-rate schedule; both with what a search of the first found. {SEED_TEXT}"
+    "`paper = true` and one or two of its extensions, with the settings that a search found for "
+    f"the paper's rules; default: DANCE as it is here. {SEED_TEXT}"
 )
 
 
 def _cells(request: Request) -> list[Cell]:
-    return [
-        cell
-        for dataset in request.datasets
-        for method in request.methods
-        for point in _points(method)
-        for cell in variant_cells(
-            request, dataset, method, point, "" if point[0]["paper"] == "no" else "paper"
-        )
-    ]
-
-
-def _points(method: str) -> list[Point]:
-    points: list[Point] = [
-        (
-            {**dict(zip(KEYS, point, strict=True)), "paper": "no"},
-            dict(zip(KEYS, point, strict=True)),
-        )
-        for point in POINTS
-    ]
-    if method == "dance":
-        labels: dict[str, Label] = {"backbone": "gcn", "ema-decay": 0.0, "smoothing": "none"}
-        points.append(({**labels, "paper": "yes"}, {"paper": True, "backbone": "gcn"}))
-        rules = {
-            **PAPER_DANCE,
-            **PAPER_READING,
-            # The paper preselects B_2 candidates.
-            "dance.hop2-pool": DanceConfig.hop2_budget,
-            "backbone": "gcn",
-        }
-        rules["ema-decay"] = EMA
-        points.append(({**labels, "ema-decay": EMA, "paper": "its rules"}, rules))
-    return points
+    cells: list[Cell] = []
+    for dataset in request.datasets:
+        base = request.config(dataset, "dance", 0).rounds
+        for rounds in (base, LONGER):
+            seeds = tuple(s for s in request.seeds if rounds == base or s in _FEWER)
+            at = Request(request.datasets, (), seeds, rounds, request.overrides)
+            for name, settings in VARIANTS.items():
+                point: Point = {"variant": name, "rounds": rounds}, settings
+                cells += variant_cells(at, dataset, "dance", point, "paper")
+            point = {"variant": "default", "rounds": rounds}, {}
+            cells += variant_cells(at, dataset, "dance", point)
+    return cells
 
 
 def _render(rows: Sequence[Row]) -> Section:
-    values = ("accuracy %", f"against {REFERENCE} alike, points")
-    return dataset_section(rows, HOW, Columns(("method", *KEYS), values, _line))
+    columns = Columns(("variant", "rounds"), ("accuracy %", f"over {PUBLISHED}, points"), _line)
+    return dataset_section(rows, HOW, columns, stated={*RULES, "learning-rate", "rounds"})
 
 
 def _line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
-    labels = {key: group.labels[key] for key in KEYS}
-    reference = find(compared, **labels, method=REFERENCE)
-    suffix = "" if group.labels["paper"] == "no" else ", paper"
-    name = group.name(f"{group.labels['method']}{suffix}")
-    values = [group.stat("test_accuracy").percent, gain_text(group, reference)]
-    return [name, *map(str, labels.values())], values
+    rounds = group.labels["rounds"]
+    published = find(compared, variant=PUBLISHED, rounds=rounds)
+    values = [group.stat("test_accuracy").percent, gain_text(group, published)]
+    return [str(group.labels["variant"]), str(rounds)], values
 
 
 EXPERIMENT = Experiment(
     name="settings",
-    title="Settings of the harness",
-    question="How much of an accuracy is the method's, and how much the harness's: not a claim of "
-    "the paper.",
+    title="The paper's rules",
+    question="Which extension closes the distance between the paper's rules and the default: not a "
+    "claim of the paper.",
     cells=_cells,
     render=_render,
-    methods=("fedavg-full", "dance"),
+    seeds=SEEDS,
 )

@@ -9,6 +9,12 @@ from dance_flwr_studies.engine.cells import Cell, Label, Request, dataset_name
 from dance_flwr_studies.reports import paper_values as paper
 from dance_flwr_studies.reports.tables import Group, Stat, stat_of
 
+RATIO: Mapping[str, Value] = {"condensation-ratio": 0.08}  # of studies that do not vary it
+# Data sets that are divided by their column `site`: the largest maintainer teams of at most 700
+# packages. The other data sets' files say 60 rounds, too.
+BY_SITE: Mapping[str, Mapping[str, Value]] = {
+    "debian": {"partition": "by-column", "clients": 5, "max-client-nodes": 700, "rounds": 60},
+}
 SEED_TEXT = "Mean ± standard deviation over seeds, of differences too."
 REFERENCE = "fedavg-full"  # the method that others are compared with
 

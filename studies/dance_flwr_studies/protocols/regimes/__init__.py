@@ -1,1 +1,0 @@
-"""Regimes: few labels, skew, foreign text and edges, small cores."""
