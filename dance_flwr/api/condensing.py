@@ -23,13 +23,14 @@ from dance_flwr.api.inputs import (
     ratio_of,
 )
 from dance_flwr.api.node_evidence import Evidence
+from dance_flwr.api.result import check_package, frame
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.reading_probe import elect
 from dance_flwr.config.options import Value
 from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.dance.algorithm import select_evidence
-from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.config import COVERAGE, DanceConfig
 from dance_flwr.dance.inference import trained_prediction
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.nodes import condense_nodes, pseudo_labels
@@ -46,7 +47,12 @@ from dance_flwr.nn.moving import HOST
 from dance_flwr.seeding import generator
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
     from torch_geometric.data import Data
+
+_ONE_CLASS = "unlabelled"  # of all nodes of a graph without a label
+_TITLE = 60  # characters of a text in a picture
 
 
 @dataclass(frozen=True)
@@ -55,9 +61,9 @@ class Core:
 
     Attributes
     ----------
-    nodes : [K] int64 positions in the graph, ascending; ids : [K] strings
-    class_names : names of the classes
-    labels : [K] int64 training labels, and pseudo-labels of the other nodes
+    nodes : [K] int64 positions in the graph, ascending; ids, texts : [K] strings
+    class_names : names of the classes; none of a graph without labels
+    labels : [K] int64 training labels, and pseudo-labels of the other nodes; -1 without labels
     known : [K] bool, whether a label is a training label
     probabilities : [K, C] predictions of the model: soft labels
     difficulty : [K] u_v = entropy of the model's prediction, in nats
@@ -65,6 +71,8 @@ class Core:
         the node and its neighbours, weighted by pi, and their context
     edge_index : [2, E] int64, both directions; edge_weight : [E] float32, above 0
     evidence : neighbours with gates and spans with weights, of each node
+    stands_for : [K] number of nodes of its class that each node is most similar to among the nodes
+        of the core, at least 1; None under another rule than "coverage"
     counts : numbers of condensed nodes, and of evidence neighbours, chunks and tokens
     num_nodes, num_edges, num_tokens : size of the whole graph; edges undirected, tokens of the
         encoder
@@ -73,6 +81,7 @@ class Core:
 
     nodes: Tensor
     ids: tuple[str, ...]
+    texts: tuple[str, ...]
     class_names: tuple[str, ...]
     labels: Tensor
     known: Tensor
@@ -82,6 +91,7 @@ class Core:
     edge_index: Tensor
     edge_weight: Tensor
     evidence: Evidence
+    stands_for: Tensor | None
     counts: Mapping[str, int]
     num_nodes: int
     num_edges: int
@@ -102,6 +112,45 @@ class Core:
             "ratio_of_edges": self.edge_index.size(1) / 2 / max(self.num_edges, 1),
             "ratio_of_tokens": self.counts["evidence-tokens"] / max(self.num_tokens, 1),
         }
+
+    def to_frame(self) -> "DataFrame":
+        """Return a frame of pandas with a row per node, those that stand for most nodes first.
+
+        Columns `id`, `text`, `label` (None without one), `known` and `stands_for`.
+        """
+        rows = [
+            {"id": name, "text": text, "label": label, "known": bool(known), "stands_for": count}
+            for name, text, label, known, count in zip(
+                self.ids, self.texts, self._names(), self.known, self._counts(), strict=True
+            )
+        ]
+        return frame(sorted(rows, key=lambda row: -row["stands_for"]))
+
+    def plot(self, most: int = 20) -> "Figure":
+        """Return a figure of Matplotlib: the first words of the texts that stand for most nodes.
+
+        Parameters
+        ----------
+        most : maximum number of texts
+        """
+        check_package("matplotlib", "plot")
+        from matplotlib.figure import Figure
+
+        shown = self.to_frame().head(most)[::-1]
+        figure = Figure(figsize=(8, 1 + 0.25 * len(shown)), layout="constrained")
+        axes = figure.subplots()
+        titles = [" ".join(text.split())[:_TITLE] for text in shown["text"]]
+        axes.barh(range(len(shown)), shown["stands_for"])
+        axes.set_yticks(range(len(shown)), titles, fontsize=8)
+        axes.set_xlabel(f"nodes that a text stands for, of {self.num_nodes:,}")
+        return figure
+
+    def _names(self) -> list[str | None]:
+        return [self.class_names[c] if c >= 0 else None for c in self.labels.tolist()]
+
+    def _counts(self) -> list[int]:
+        counts = torch.ones(len(self)) if self.stands_for is None else self.stands_for
+        return [round(count) for count in counts.tolist()]
 
     def to_pyg(self) -> "Data":
         """Return the core as a torch-geometric `Data`.
@@ -137,6 +186,7 @@ def condense(
     graph: TextGraph,
     *,
     ratio_of_nodes: float = 0.08,
+    texts: int | None = None,
     model: ModelLike | None = None,
     config: ConfigLike = None,
     seed: int = 0,
@@ -144,11 +194,14 @@ def condense(
     """Condense a graph: K = ceil(r n) nodes (Alg. 2), their texts (Alg. 3) and edges (Alg. 4).
 
     This runs the code of a client in one round. Labels of the training split are training labels;
-    in a graph without a split, all labels are. The same graph, seed and model give the same core.
+    in a graph without a split, all labels are. In a graph without any label the core covers all
+    nodes: texts to label first, taken from the training split if there is one. The same graph, seed
+    and model give the same core.
 
     Parameters
     ----------
     ratio_of_nodes : r, above 0 and at most 1
+    texts : K, number of nodes of the core, in place of `ratio_of_nodes`
     model : model that scores and reads the nodes; None = the initial model by `seed`, as in
         round 1, which has not learnt anything, so that labels and texts decide
     config : keys such as {"dance.core-rule": "label-aware"}, the paper's score instead of facility
@@ -157,8 +210,8 @@ def condense(
 
     Raises
     ------
-    UserError : the graph has no training label and there is no model, the method is not DANCE, or
-        the graph has classes that the model lacks
+    UserError : the labels of the graph are outside its training split and there is no model, the
+        method is not DANCE, or the graph has classes that the model lacks
 
     Examples
     --------
@@ -177,15 +230,21 @@ def condense(
     >>> core.evidence["0"].spans[0].text
     'stars and dust'
     """
-    graph, ratio = checked_graph(graph), ratio_of("ratio_of_nodes", ratio_of_nodes)
-    bundle = None if model is None else bundle_of(model)
+    graph = checked_graph(graph)
+    ratio = _ratio(ratio_of_nodes, texts, graph)
+    bundle, unlabelled = None if model is None else bundle_of(model), False
     settings = _settings(config, bundle, ratio, seed)
     if bundle:
         graph = relabel(graph, bundle.agreement.class_names)
-    elif not (graph.labels >= 0).any():
-        raise UserError(
-            "graph: expected some labels, found none; label nodes, or give a trained model"
-        )
+    elif unlabelled := not (graph.labels >= 0).any():
+        if DanceConfig.of(settings).rule != COVERAGE:
+            raise UserError(
+                f"graph: expected some labels for dance.core-rule = "
+                f"{DanceConfig.of(settings).rule!r}, found none; label nodes, give a trained "
+                "model, or leave out the rule"
+            )
+        # One class of all nodes: facility location needs no more.
+        graph = replace(graph, labels=np.zeros_like(graph.labels), class_names=(_ONE_CLASS,))
     with temporary_client_data(_with_split(graph), settings) as data:
         if not bundle and not bool((data.train_labels >= 0).any()):
             raise UserError(
@@ -200,7 +259,8 @@ def condense(
             state = initial_model(shape, settings).state_dict()
         client.load(state)
         identity = bundle.model_id if bundle else model_fingerprint(state)
-        return _condensed(cast(DanceModel, client.model), data, settings, graph, identity)
+        core = _condensed(cast(DanceModel, client.model), data, settings, graph, identity)
+    return _without_classes(core) if unlabelled else core
 
 
 def encode(graph: TextGraph, *, config: ConfigLike = None) -> Tensor:
@@ -258,6 +318,29 @@ def _settings(config: ConfigLike, bundle: Bundle | None, ratio: float, seed: int
     return settings
 
 
+def _ratio(ratio_of_nodes: float, texts: int | None, graph: TextGraph) -> float:
+    """Return r with ceil(r n) = K."""
+    if texts is None:
+        return ratio_of("ratio_of_nodes", ratio_of_nodes)
+    if not isinstance(texts, int) or isinstance(texts, bool) or not 1 <= texts <= graph.num_nodes:
+        raise UserError(
+            f"texts: expected a whole number from 1 to {graph.num_nodes}, the nodes of the graph, "
+            f"found {texts!r}"
+        )
+    return texts / graph.num_nodes
+
+
+def _without_classes(core: Core) -> Core:
+    nothing = torch.full_like(core.labels, -1)
+    return replace(
+        core,
+        class_names=(),
+        labels=nothing,
+        known=nothing >= 0,
+        probabilities=core.probabilities[:, :0],
+    )
+
+
 def _with_split(graph: TextGraph) -> TextGraph:
     if graph.split.any():
         return graph
@@ -276,7 +359,8 @@ def _condensed(
     # As client 0 in round 1 of a run.
     draws = generator(config.seed, "prototypes", round_=1, client=0)
     ratio = config.condensation_ratio
-    core = condense_nodes(prediction, pool_of(client, times), client.settings, ratio, draws).core(0)
+    queue = condense_nodes(prediction, pool_of(client, times), client.settings, ratio, draws)
+    core = queue.core(0)
     hidden, selection = select_evidence(client, core, prediction.difficulty)
     ((rows, cols, weights),) = core_edges(client, hidden, selection, core[None])
     explainer = Explainer(model, data, client.settings, 1, model_id)
@@ -287,6 +371,7 @@ def _condensed(
     return Core(
         nodes=core,
         ids=tuple(ids[node] for node in core.tolist()),
+        texts=tuple(graph.texts[node] for node in core.tolist()),
         class_names=names,
         labels=assigned,
         known=known[core] >= 0,
@@ -296,6 +381,7 @@ def _condensed(
         edge_index=torch.stack([cols, rows]),
         edge_weight=weights,
         evidence=Evidence(packs, ids, data.texts(), names),
+        stands_for=queue.mass_of(core),
         counts=selection.padded.counts(data.bank.tokens),
         num_nodes=graph.num_nodes,
         num_edges=graph.num_edges,

@@ -94,7 +94,39 @@ def test_a_model_condenses_a_graph_without_labels(graph, model):
     assert not core.known.any() and (core.labels >= 0).all()
     assert core.edge_index.shape[0] == 2
     with pytest.raises(UserError, match="expected some labels"):
-        condense(bare)
+        condense(bare, config={"dance.core-rule": "label-aware"})
+
+
+def test_without_labels_the_texts_cover_the_graph(graph):
+    """By the definition: the first text is the most similar one on average, each of the others adds
+    most, and a node counts for the chosen text that is nearest to it.
+    """
+    bare = text_graph("bare", graph.ids, graph.texts, -np.ones_like(graph.labels), [])
+    core = condense(bare, texts=7, config=KEYS)
+    assert len(core) == 7 and core.class_names == () and not core.known.any()
+    assert (core.labels == -1).all() and core.probabilities.shape == (7, 0)
+    assert core.stands_for.sum() == graph.num_nodes
+    texts = torch.nn.functional.layer_norm(encode(bare, config=KEYS), (384,))
+    points = torch.nn.functional.normalize(texts, dim=1)  # no edges: P = I
+    similar = (1 + points @ points.T) / 2
+    chosen: list[int] = []
+    for _ in range(7):
+        best = similar[:, chosen].max(1).values if chosen else torch.zeros(len(similar))
+        gains = torch.maximum(similar, best[:, None]).sum(0)
+        chosen.append(int(gains.argmax()))
+    assert core.nodes.tolist() == sorted(chosen)
+
+
+def test_a_core_says_what_its_texts_stand_for(graph):
+    core = condense(graph, texts=9, config=KEYS)
+    table = core.to_frame()
+    assert list(table) == ["id", "text", "label", "known", "stands_for"] and len(table) == 9
+    assert table["stands_for"].is_monotonic_decreasing
+    of = dict(zip(graph.ids.tolist(), graph.texts, strict=True))
+    assert [of[name] for name in table["id"]] == table["text"].tolist()
+    pytest.importorskip("matplotlib")
+    (axes,) = core.plot(most=5).axes
+    assert [bar.get_width() for bar in axes.patches][::-1] == table["stands_for"].tolist()[:5]
 
 
 def test_labels_without_a_split_are_all_for_training(graph):
@@ -134,6 +166,8 @@ def test_a_network_of_torch_geometric_trains_on_the_core_and_reads_the_graph(gra
 def test_what_cannot_be_condensed_is_refused(graph):
     for arguments, message in (
         ({"ratio_of_nodes": 0}, "ratio_of_nodes: expected"),
+        ({"texts": 0}, "texts: expected a whole number from 1 to"),
+        ({"texts": 10**6}, "texts: expected a whole number from 1 to"),
         ({"config": {"method": "fedavg-full"}}, "method: expected 'dance'"),
         ({"seed": -1}, "seed"),
         ({"model": "nowhere"}, "dance-flwr export"),

@@ -1,0 +1,172 @@
+"""Which texts to label first: fifty are chosen without labels, then labelled, and trained on.
+
+    python studies/benchmarks/labelling.py FOLDER_WITH_CORA FOLDER_WITH_CITESEER [--seeds 5 6 7]
+
+Five institutions hold a part of the graph each, and hide the labels of their training nodes. Each
+chooses ten of these by one rule, labels them, and the five train FedAvg that reads texts and edges
+as DANCE does, on these fifty labels; the last model is tested. Classes are not known before, so no
+rule reads them. Rules: `coverage` is `condense(graph, texts=10)` of the unlabelled graph; `random`;
+`k-means` takes the text nearest to each of ten centres; `degree` the nodes with most edges. Prints
+means and deviations over seeds, and coverage minus each other rule, paired by seed, with the
+interval of the corrected t-test of the studies.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, stdev
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from dance_flwr_studies.engine.cells import base_values
+from dance_flwr_studies.protocols.primary import READS, SEEDS, VARIANTS
+from dance_flwr_studies.protocols.variants import BY_SITE
+from dance_flwr_studies.reports.significance import corrected_test
+from dance_flwr_studies.reports.tables import markdown
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+
+from dance_flwr.api import TextGraph, condense, encode, federate
+from dance_flwr.config.options import Value
+from dance_flwr.config.tree import parse
+from dance_flwr.data.graphs.folder import read_folder
+from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN
+from dance_flwr.data.prepare import prepare
+
+CLIENTS = 5
+Nodes = NDArray[np.int64]
+Keys = Mapping[str, Value]
+Row = dict[str, str | int | float]
+
+
+def _coverage(graph: TextGraph, count: int, seed: int, keys: Keys) -> Nodes:
+    blind = replace(graph, labels=np.full_like(graph.labels, -1))
+    reading = {"encoder", "max-chunks", "chunk-tokens"} & keys.keys()
+    config = {key: keys[key] for key in reading}
+    return condense(blind, texts=count, config=config, seed=seed).nodes.numpy()
+
+
+def _random(graph: TextGraph, count: int, seed: int, keys: Keys) -> Nodes:
+    pool = np.flatnonzero(graph.split == TRAIN)
+    return np.random.default_rng(seed).choice(pool, count, replace=False)
+
+
+def _k_means(graph: TextGraph, count: int, seed: int, keys: Keys) -> Nodes:
+    pool = np.flatnonzero(graph.split == TRAIN)
+    texts = encode(graph, config={"max-chunks": keys.get("max-chunks", 8)}).numpy()[pool]
+    distance = KMeans(count, n_init=3, random_state=seed).fit(texts).transform(texts)
+    chosen: list[int] = []
+    for centre in range(count):  # the nearest text that no other centre has
+        order = [int(row) for row in distance[:, centre].argsort() if int(row) not in chosen]
+        chosen.append(order[0])
+    return pool[chosen]
+
+
+def _degree(graph: TextGraph, count: int, seed: int, keys: Keys) -> Nodes:
+    pool = np.flatnonzero(graph.split == TRAIN)
+    degrees = np.diff(graph.indptr)[pool]
+    return pool[np.lexsort((np.random.default_rng(seed).random(len(pool)), -degrees))[:count]]
+
+
+RULES: Mapping[str, Callable[[TextGraph, int, int, Keys], Nodes]] = {
+    "coverage": _coverage,
+    "random": _random,
+    "k-means": _k_means,
+    "degree": _degree,
+}
+
+
+def labelled(graph: TextGraph, chosen: Nodes) -> TextGraph:
+    """Return the graph with the training labels of the chosen nodes alone."""
+    split, labels = graph.split.copy(), graph.labels.copy()
+    hidden = np.setdiff1d(np.flatnonzero(split == TRAIN), chosen)
+    split[hidden], labels[hidden] = NO_SPLIT, -1
+    return replace(graph, split=split, labels=labels)
+
+
+def measure(data: str, seed: int, texts: int, rounds: int, rules: Sequence[str]) -> list[Row]:
+    """Return a row per rule: accuracy, macro-F1 and number of classes among the texts."""
+    name = Path(data).name
+    keys: dict[str, Value] = {**base_values(name), **BY_SITE.get(name, {}), "data": data}
+    keys |= {"seed": seed, "clients": CLIENTS}
+    folder = prepare(parse({**keys, "method": "fedavg-full"}), print).folder
+    parts = [read_folder(folder / f"client-{client}") for client in range(CLIENTS)]
+    method, reading = VARIANTS[READS]
+    kept = {key: value for key, value in keys.items() if key in ("max-chunks", "local-epochs")}
+    kept |= {"ema-decay": keys["ema-decay"], "rounds": rounds, "evaluate-every": rounds}
+    rows: list[Row] = []
+    for rule in rules:
+        chosen = [RULES[rule](part, texts // CLIENTS, seed, keys) for part in parts]
+        graphs = [labelled(part, nodes) for part, nodes in zip(parts, chosen, strict=True)]
+        found = np.concatenate([p.labels[c] for p, c in zip(parts, chosen, strict=True)])
+        with TemporaryDirectory() as out:
+            config = {**kept, **reading, "seed": seed}
+            result = federate(graphs, config, method=method, out=f"{out}/run", progress=False)
+        rows.append(
+            {"data": name, "seed": seed, "rule": rule}
+            | {"accuracy": result.test_accuracy, "macro-F1": result.test_macro_f1}
+            | {"classes": len(np.unique(found))}
+        )
+        print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def tables(rows: Sequence[Row]) -> str:
+    """Return means by rule and data set, and the differences of coverage from the others."""
+    parts = []
+    for data in dict.fromkeys(str(row["data"]) for row in rows):
+        mine = [row for row in rows if row["data"] == data]
+        rules = dict.fromkeys(str(row["rule"]) for row in mine)
+        lines = []
+        for rule in rules:
+            line = [rule]
+            for metric, scale in (("accuracy", 100), ("macro-F1", 100), ("classes", 1)):
+                values = [scale * float(row[metric]) for row in mine if row["rule"] == rule]
+                deviation = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
+                line.append(f"{fmean(values):.2f}{deviation}")
+            lines.append([*line, _difference(mine, rule)])
+        headings = [data, "accuracy %", "macro-F1 %", "classes found", "coverage minus it, points"]
+        parts.append(markdown(headings, lines))
+    return "\n\n".join(parts)
+
+
+def _difference(rows: Sequence[Row], rule: str) -> str:
+    def by_seed(of: str) -> dict[int, float]:
+        return {int(row["seed"]): float(row["accuracy"]) for row in rows if row["rule"] == of}
+
+    mine, other = by_seed("coverage"), by_seed(rule)
+    values = [mine[seed] - other[seed] for seed in sorted(mine.keys() & other.keys())]
+    # 20 % test nodes, chosen from 60 % training nodes.
+    test = corrected_test(values, 1 / 3)
+    if rule == "coverage" or test is None:
+        return ""
+    low, high = (100 * bound for bound in test.interval)
+    ahead = sum(value > 0 for value in values)
+    mean = 100 * fmean(values)
+    return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}], {ahead} of {len(values)} seeds"
+
+
+def main() -> None:
+    """Measure, print a row per run and the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("data", nargs="+", help="folders of graphs")
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--texts", type=int, default=50, help="of all institutions together")
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rules", nargs="+", choices=list(RULES), default=list(RULES))
+    options = parser.parse_args()
+    rows = [
+        row
+        for data in options.data
+        for seed in options.seeds
+        for row in measure(data, seed, options.texts, options.rounds, options.rules)
+    ]
+    print(tables(rows))
+
+
+if __name__ == "__main__":
+    main()
