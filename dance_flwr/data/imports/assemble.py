@@ -214,6 +214,8 @@ def _rows(nodes: Table, roles: Roles, options: Options) -> Iterator[dict[str, An
         ]
         if len(texts) > 1 and not options.text:  # of several that are declared, those with words
             texts = [pc.if_else(is_empty(text), None, text) for text in texts]
+            # One of each is kept: Arrow leaves out rows in which all are null.
+            texts[0] = pc.if_else(pc.is_null(pc.coalesce(*texts)), "", texts[0])
         glue = pa.scalar("\n", pa.large_string())
         if texts:
             row["text"] = pc.binary_join_element_wise(*texts, glue, null_handling="skip")

@@ -62,6 +62,11 @@ _KNOWN = (
     ".arrow), .graphml, .gexf, .json, .pt, or a saved data set"
 )
 _TORCH = (".pt", ".pth")
+_READERS: dict[str, Callable[[Path], GraphFile | None]] = {
+    **{".graphml": read_graphml, ".gexf": read_gexf, ".gml": read_gml},
+    **{".json": read_network_json, ".cyjs": read_network_json},
+    **dict.fromkeys(RDF, read_rdf),
+}
 # Readers take a row group at a time.
 _ROW_GROUP = 8 << 20  # bytes
 _EDGES = 1 << 20  # of a row group
@@ -234,6 +239,11 @@ def _graph_of_tables(paths: Sequence[Path], options: Options) -> GraphFile:
 def _may_be_table(path: Path) -> bool:
     if is_table(path) or suffix_of(path) == ".json":
         return True
+    if suffix_of(path) in (*_TORCH, *_READERS):
+        raise DataError(
+            f"{path}: expected tables of nodes and of edges, found a file that holds both; give it "
+            "alone, with its texts in it"
+        )
     raise DataError(
         f"{path}: expected {_KNOWN}, found a file ending in {path.suffix!r}; convert it"
     )
@@ -250,12 +260,8 @@ def read_network(path: Path, options: Options = DEFAULTS) -> GraphFile | None:
     suffix = suffix_of(path)
     if suffix in _TORCH:
         return pyg_data(load_data(path), (path,), options.split_index)
-    readers: dict[str, Callable[[Path], GraphFile | None]]
-    readers = {".graphml": read_graphml, ".gexf": read_gexf}
-    readers |= dict.fromkeys((".json", ".cyjs"), read_network_json)
-    readers |= {".gml": read_gml, **dict.fromkeys(RDF, read_rdf)}
     suffix = format_of(path) if suffix == ".xml" else suffix
-    return readers[suffix](path) if suffix in readers else None
+    return _READERS[suffix](path) if suffix in _READERS else None
 
 
 def _is_part(path: Path) -> bool:

@@ -113,6 +113,8 @@ def _record_list(content: Any) -> list[Record] | None:
     if content is None:
         return []
     lists = [content] if isinstance(content, list) else []
+    if isinstance(content, dict) and not any(isinstance(v, dict | list) for v in content.values()):
+        return [content]  # the only line of a file
     if isinstance(content, dict):
         lists = [v for k, v in content.items() if isinstance(v, list) and v and k != "nodes"]
     of_records = [one for one in lists if one and all(isinstance(r, dict) for r in one)]

@@ -12,6 +12,7 @@ from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile, declared
 from dance_flwr.data.imports.records import (
     Record,
     column_table,
+    files_in,
     flat,
     opened,
     optional,
@@ -123,11 +124,7 @@ def read_notes(folder: Path) -> GraphFile | None:
         links = (known.get(link.lower(), link) for link in _links(file, folder, body))
         edges += [{"source": name, "target": link} for link in links]
     graph = _graph("Markdown notes", folder, nodes, edges, {}, directed=True)
-    others = sorted(
-        f.relative_to(folder).as_posix()
-        for f in folder.rglob("*")
-        if f.is_file() and f not in files and not f.relative_to(folder).as_posix().startswith(".")
-    )
+    others = [name for name in files_in(folder) if folder / name not in files]
     left_out = {"files": others} if others else {}
     return GraphFile(
         graph.kind, tuple(files), graph.nodes, graph.edges, directed=True, left_out=left_out

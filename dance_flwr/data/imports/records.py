@@ -24,14 +24,7 @@ _ROWS = 4096  # of a batch
 # Objects in a record whose entries stand beside the others; those of other objects are `a.b`.
 _PLAIN = ("properties", "metadata")
 _LABELS = "labels"  # of Neo4j and Memgraph, in a list
-_KEYS = (
-    "id",
-    "_id",
-    "id_",
-    "node_id",
-    "target",
-    "name",
-)  # of an object in a list, which it stands for
+_KEYS = ("id", "_id", "id_", "node_id", "target", "name")  # of an object that stands for an id
 
 
 def column_table(where: Path | str, rows: str, size: int, columns: Mapping[str, Any]) -> Table:
@@ -132,7 +125,8 @@ def _array(values: Any, column: str, where: str) -> Any:
 
 def _entry(value: Any, column: str, where: str) -> str:
     if isinstance(value, dict):
-        value = next((value[key] for key in _KEYS if key in value), None)
+        named = [key for key in value if key.lower().endswith("id")]
+        value = next((value[key] for key in (*_KEYS, *named) if key in value), None)
     return json.dumps(value) if isinstance(value, list) else as_string(value, column, where)
 
 
@@ -157,6 +151,12 @@ def unused(name: str, names: Iterable[str]) -> str:
 def suffix_of(file: Path) -> str:
     """Return the suffix that names the format, in lower case, without `.gz`."""
     return (file.with_suffix("") if is_packed(file) else file).suffix.lower()
+
+
+def files_in(folder: Path) -> list[str]:
+    """Return the paths of the files in a folder, sorted, without hidden ones."""
+    paths = (file.relative_to(folder) for file in folder.rglob("*") if file.is_file())
+    return sorted(p.as_posix() for p in paths if not any(n.startswith(".") for n in p.parts))
 
 
 def is_packed(file: Path) -> bool:

@@ -20,7 +20,7 @@ RARE = 6
 _MAX_CLASSES = 40  # classes that are printed
 _MAX_EXAMPLES = 3  # of names that look alike
 # What R, pandas and databases write for a missing value, in lower case.
-_ABSENT = ("na", "n/a", "<na>", "nan", "null", "none")
+_ABSENT = ("na", "n/a", "<na>", "nan", "null", "none", r"\n")
 
 
 @dataclass

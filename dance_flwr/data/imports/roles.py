@@ -86,7 +86,8 @@ def refuse_lacking(lacks: Sequence[Lack]) -> None:
             f"found {listed(names) or 'no column'}"
         )
         similar += [near(name, map(plain_name, names)) for name in absent]
-        if any(name.strip().lstrip("-").isdecimal() for name in names):
+        lacks_ends = "delimiter" in of_table[0].table.facts and {*_ENDS} <= {*absent}
+        if lacks_ends or any(name.strip().lstrip("-").isdecimal() for name in names):
             advice = "; if the first row is no header, give --no-header"
     options = list(dict.fromkeys(lack.option for lack in lacks))
     how = f"; name {'it' if len(lacks) == 1 else 'them'} with {', '.join(options)}"
@@ -101,13 +102,22 @@ def plain_name(column: str) -> str:
 
 
 def recognised(names: Sequence[str], usual: Sequence[str]) -> str:
-    """Return the first column with one of these names, one in the same case before the others."""
+    """Return the first column with one of these names.
+
+    One in the same case comes before others; `In-Reply-To` and `parentId` are `in_reply_to` and
+    `parent_id`.
+    """
     for wanted in usual:
         if wanted in names:
             return wanted
-        if match := next((name for name in names if plain_name(name) == wanted), ""):
-            return match
+        for form in (plain_name, _joined):
+            if match := next((name for name in names if form(name) == form(wanted)), ""):
+                return match
     return ""
+
+
+def _joined(column: str) -> str:
+    return re.sub(r"(?<=\w)[-_ ](?=\w)", "", plain_name(column))
 
 
 def known_names(options: Options) -> set[str]:

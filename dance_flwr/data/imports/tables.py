@@ -17,19 +17,21 @@ from dance_flwr.data.imports.databases import sheets
 from dance_flwr.data.imports.json_graphs import json_records
 from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, USUAL, GraphFile, declared
 from dance_flwr.data.imports.options import DEFAULTS, Options
-from dance_flwr.data.imports.records import is_packed, opened, seekable, suffix_of
+from dance_flwr.data.imports.records import files_in, is_packed, opened, seekable, suffix_of
 from dance_flwr.data.imports.roles import (
     Lack,
     dialect,
     ends_of,
+    find,
     find_id,
     has_ends,
     id_space,
     known_names,
+    recognised,
     refuse_lacking,
 )
 from dance_flwr.data.imports.text_tables import COMMENTS, EDGE_LISTS, delimited, json_lines
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, counted
 
 _SUFFIXES = (
     *(".parquet", ".csv", ".jsonl", ".tsv", ".arrow", ".feather", ".ndjson"),
@@ -107,22 +109,24 @@ def pieces_of(path: Path, options: Options = DEFAULTS) -> tuple[list[Piece], lis
     """Return the tables in a file or folder, and the names of the files that are none of them.
 
     In a folder, files and folders that are named as nodes and as edges are these, and others are
-    left out; without such names all tables are taken.
+    left out; without such names all tables are taken. Other folders in it are looked into if there
+    is no table outside of them.
     """
     if not path.is_dir():
         return _pieces(path, "", options), []
+    every = {name: path / name for name in files_in(path)}
     files = []
-    for inner in sorted(path.iterdir()):
-        hint = _hint(inner.name) or _hint(path.name)
-        if inner.is_dir() and hint:
-            files += [(part, hint) for part in sorted(inner.iterdir()) if is_table(part)]
-        elif is_table(inner) or (hint and suffix_of(inner) == ".json"):
-            files.append((inner, hint))
+    for name, file in every.items():
+        hint = next(filter(None, map(_hint, [*Path(name).parts, path.name])), "")
+        if is_table(file) or (hint and suffix_of(file) == ".json"):
+            files.append((file, hint))
+    near = [(f, hint) for f, hint in files if f.parent == path or _hint(f.parent.name)]
+    files = near or files
     if {"nodes", "edges"} <= {hint for _, hint in files}:
         files = [(file, hint) for file, hint in files if hint]
     files.sort(key=lambda entry: entry[1] == "edges")
     taken = {file for file, _ in files}
-    left_out = [f.name for f in sorted(path.iterdir()) if f.is_file() and f not in taken]
+    left_out = [name for name, file in every.items() if file not in taken]
     return [p for file, hint in files for p in _pieces(file, hint, options)], left_out
 
 
@@ -165,7 +169,13 @@ def read_pieces(
         opened_ = [piece.open(rows) for piece in chosen]
         if rows == "edges" and _begin_with_marks(tables["nodes"], opened_, options):
             opened_ = [piece.open(rows, comments=False) for piece in chosen]
-        tables[rows] = _named(opened_, [piece.name for piece in chosen])
+        read = list(zip(opened_, [piece.name for piece in chosen], strict=True))
+        if rows == "nodes" and all(suffix_of(piece.file) in _SHEETS for piece in chosen):
+            # Databases and workbooks hold other tables, too, which nobody can leave out.
+            with_ids = [entry for entry in read if find(entry[0], "id", options.id)] or read
+            left_out = [*left_out, *(_left_out(e[0]) for e in read if e not in with_ids)]
+            read = with_ids
+        tables[rows] = _named(read)
     facts = {
         Path(table.where).name: ", ".join(f"{name} {value}" for name, value in table.facts.items())
         for table in (*tables["nodes"], *tables["edges"])
@@ -198,12 +208,18 @@ def read_pieces(
     return GraphFile(kind, files, tuple(nodes), tuple(edges), facts, classes, left_out=more)
 
 
+def _left_out(table: Table) -> str:
+    rows = sum(len(batch) for batch in table.record_batches(table.names[:1]))
+    return f"{Path(table.where).name}, {counted(rows, 'row')} without ids"
+
+
 def _kinds(pieces: Sequence[Piece], options: Options) -> list[str]:
     """Return "nodes" or "edges" for each table: by its name, else by its columns."""
     found = ["edges" if _has_ends(piece, options) else "nodes" for piece in pieces]
     if len(pieces) == 2 and not any(piece.hint for piece in pieces):
         # In the order in which they are given, unless the columns say otherwise.
-        if found[0] == found[1] and not options.edges_from:
+        of_parts = pieces[0].open("nodes").names == pieces[1].open("nodes").names
+        if found[0] == found[1] and not options.edges_from and not of_parts:
             return ["nodes", "edges"]
         return found
     return [piece.hint or kind for piece, kind in zip(pieces, found, strict=True)]
@@ -218,9 +234,10 @@ def _has_ends(piece: Piece, options: Options) -> bool:
     return is_bare and has_ends(piece.open("edges").names, options)
 
 
-def _named(tables: list[Table], names: list[str]) -> list[Table]:
-    """Return tables of a kind with a column of the names of the tables, where these differ."""
-    stems = {re.sub(r"[-_.]?\d*$", "", name) for name in names}
+def _named(named: list[tuple[Table, str]]) -> list[Table]:
+    """Return tables of a kind with a column of their names, where these differ."""
+    tables = [table for table, _ in named]
+    stems = {re.sub(r"[-_.]?\d*$", "", name) for _, name in named}
     if len(stems) < 2 or any(_TABLE in table.names for table in tables):
         return tables
     roles = {"relation": _TABLE} if tables[0].rows == "edges" else {}
@@ -231,7 +248,7 @@ def _named(tables: list[Table], names: list[str]) -> list[Table]:
             record_batches=partial(_with_name, table, name),
             roles={**roles, **table.roles},
         )
-        for table, name in zip(tables, names, strict=True)
+        for table, name in named
     ]
 
 
@@ -279,7 +296,10 @@ def _begin_with_marks(nodes: list[Table], edges: list[Table], options: Options) 
 def _neighbours_column(nodes: Sequence[Table], options: Options) -> str:
     """Return the column of the neighbours of a node, by its name and as its values are ids."""
     found = [
-        (table, name) for name in USUAL["neighbours"] for table in nodes if name in table.names
+        (table, name)
+        for usual in USUAL["neighbours"]
+        for table in nodes
+        if (name := recognised(table.names, (usual,)))
     ]
     for table, column in found:
         key = find_id(table, options)

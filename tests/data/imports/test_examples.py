@@ -218,11 +218,17 @@ CASES = {
     "no header, names": case(
         {"nodes.csv": N.replace("1,", "a,"), "edges.csv": "a,2\n2,3\n"}, "!--no-header"
     ),
+    "no header, ids with a mark": case(
+        {"nodes.csv": "id,text\n#a,one\n#b,two\n", "edges.csv": "#a,#b\n#b,#a\n"}, "!--no-header"
+    ),
     "no header, as advised": case(
         {"nodes.csv": N.replace("1,", "a,"), "edges.csv": "a,2\n2,3\n"}, "3/2/2", header=False
     ),
     # Values that mean none.
     "NA in labels": case({"nodes.csv": N.replace(",x", ",NA"), "edges.csv": E}, "3/2/2", "'NA'"),
+    "null of Hive and MySQL": case(
+        {"nodes.csv": N.replace("one", "\\N"), "edges.csv": E}, "3/2/2", "text '\\\\N'"
+    ),
     "NaN in texts": case(
         {"nodes.csv": N.replace("one", "NaN"), "edges.csv": E},
         "3/2/2",
@@ -286,6 +292,10 @@ CASES = {
         {"g.pt": torch_file(raw_texts=["a"], x=torch.ones(3, 2), edge_index=EDGE_INDEX)},
         "!a text for each of 3 nodes",
     ),
+    "PyG beside a table": case(
+        {"g.pt": torch_file(raw_texts=["a"], edge_index=EDGE_INDEX), "nodes.csv": N},
+        "!g.pt: expected tables.*alone",
+    ),
     "PyG with NaN": case(
         {
             "g.pt": torch_file(
@@ -322,6 +332,13 @@ CASES = {
     ),
     "AMiner, refused": case({"dblp.jsonl": lines(*AMINER)}, "!'zz'.*--dangling", text="title"),
     "mail": case({"mail.csv": MAIL}, "3/2/0", id="message_id", text="subject,body"),
+    "mail, named as in its headers": case(
+        {"mail.csv": MAIL.replace("message_id,in_reply_to", "Message-ID,In-Reply-To")},
+        "3/2/0",
+        "In-Reply-To",
+        id="Message-ID",
+        text="subject,body",
+    ),
     "forum": case({"posts.tsv": "id\tparent_id\tcontent\n1\t\ta\n2\t1\tb\n3\t1\tc\n"}, "3/2/0"),
     "hub data set": case(
         {
@@ -360,6 +377,28 @@ CASES = {
         },
         "2/1/0",
     ),
+    "Semantic Scholar": case(
+        {
+            "n.jsonl": lines(
+                {"paperId": "p", "text": "a", "references": [{"title": "b", "paperId": "q"}]},
+                {"paperId": "q", "text": "b", "references": []},
+            )
+        },
+        "2/1/0",
+        id="paperId",
+    ),
+    "parts of a hub data set": case(
+        {
+            f"g/data/{part}-00000-of-00001.parquet": parquet(
+                node_id=ids, text=ids, neighbour=[[2, 3]]
+            )
+            for part, ids in (("test", [1]), ("train", [2]), ("validation", [3]))
+        },
+        "3/3/0",
+    ),
+    "two parts": case(
+        {f"{i}.csv": f'id,text,neighbour\n{i},a,"[1, 2]"\n' for i in (1, 2)}, "2/1/0"
+    ),
     # Nodes and edges in one file.
     "APOC, lines": case({"all.jsonl": lines(*APOC)}, "3/2/2", "APOC"),
     "APOC, list": case({"all.json": json.dumps(APOC)}, "3/2/2", "APOC"),
@@ -392,6 +431,11 @@ CASES = {
         label="topic",
     ),
     "OBO graph": case({"go.json": json.dumps({"graphs": [OBO]})}, "3/2/0", "OBO", "0 empty"),
+    "OBO graph, obsolete": case(
+        {"go.json": json.dumps({"graphs": [{**OBO, "nodes": [*OBO["nodes"], {"id": "GO:9"}]}]})},
+        "4/2/0",
+        "1 of 4 nodes have an empty text",
+    ),
     "OBO graph, names": case(
         {"go.json": json.dumps({"graphs": [OBO]})},
         "3/2/0",
@@ -436,6 +480,14 @@ CASES = {
             "g/nodes/part-00001.csv": "id,text,label\n2,two,y\n3,three,y\n",
             "g/edges/part-00000.csv": E,
             "g/edges/_SUCCESS": "",
+        },
+        "3/2/2",
+    ),
+    "parts of Spark in JSON": case(
+        {
+            "g/vertices/part-00000.json": lines(*RECORDS[:2]),
+            "g/vertices/part-00001.json": lines(*RECORDS[2:]),
+            "g/edges/part-00000.json": lines({"src": 1, "dst": 2}, {"src": 2, "dst": 3}),
         },
         "3/2/2",
     ),
@@ -566,6 +618,11 @@ CASES = {
     "SQLite": case({"g.sqlite": database(nodes=NODES, edges=ENDS)}, "3/2/2"),
     "SQLite, other names": case(
         {"g.db": database(papers=NODES, cites={"src": [1, 2], "dst": [2, 3]})}, "3/2/2"
+    ),
+    "SQLite with a table that is no part of it": case(
+        {"g.db": database(nodes=NODES, edges=ENDS, authors={"author": [1], "name": ["A"]})},
+        "3/2/2",
+        "g.db: authors, 1 row",
     ),
     # An index without a name.
     "index in CSV": case(
