@@ -2,8 +2,8 @@
 
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,9 @@ from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.graphs.tables import Table
 from dance_flwr.data.imports.assemble import assemble
 from dance_flwr.data.imports.importer import graph_of_report, tables_in
-from dance_flwr.data.imports.layouts import GraphFile
+from dance_flwr.data.imports.layouts import ENDS, GraphFile
 from dance_flwr.data.imports.options import Options
-from dance_flwr.data.imports.records import column_table, flat, record_table, unused
+from dance_flwr.data.imports.records import column_table, flat, network, record_table, unused
 from dance_flwr.data.imports.tables import Piece, read_pieces
 
 
@@ -34,32 +34,27 @@ def graph_of_records(
     for rows, given in (("nodes", nodes), ("edges", edges)):
         records = [flat(dict(record)) for record in given or ()]
         if given is not None:
-            table = record_table(rows, rows, lambda records=records: records)  # type: ignore[misc]
-            tables.append(table if records else column_table(rows, rows, 0, _NO_EDGES))
+            tables.append(record_table(rows, rows, partial(iter, records)))
     return _graph_of_tables(tables, name, Options(**options))
 
 
-def graph_of_network(network: Any, name: str, options: Mapping[str, Any]) -> TextGraph:
+def graph_of_network(graph: Any, name: str, options: Mapping[str, Any]) -> TextGraph:
     """Return the graph of `TextGraph.from_networkx`."""
-    nodes = [(node, flat(dict(values))) for node, values in network.nodes(data=True)]
-    edges = [(a, b, flat(dict(values))) for a, b, values in network.edges(data=True)]
+    nodes = [(node, flat(dict(values))) for node, values in graph.nodes(data=True)]
+    edges = [(a, b, flat(dict(values))) for a, b, values in graph.edges(data=True)]
     key = unused("id", {name for _, values in nodes for name in values})
     source, target = (
-        unused(end, {name for *_, values in edges for name in values}) for end in _NO_EDGES
+        unused(end, {name for *_, values in edges for name in values}) for end in ENDS[0]
     )
-    node_records = [{key: node, **values} for node, values in nodes]
-    edge_records = [{source: a, target: b, **values} for a, b, values in edges]
-    tables = {"nodes": record_table("network", "nodes", lambda: node_records, roles={"id": key})}
-    tables["edges"] = record_table("network", "edges", lambda: edge_records)
-    if not edges:
-        tables["edges"] = column_table("network", "edges", 0, _NO_EDGES)
-    ends = replace(tables["edges"], roles={"source": source, "target": target})
-    directed = network.is_directed()
-    file = GraphFile("NetworkX", (), (tables["nodes"],), (ends,), directed=directed)
+    file = network(
+        "NetworkX",
+        "network",
+        [{key: node, **values} for node, values in nodes],
+        [{source: a, target: b, **values} for a, b, values in edges],
+        {"id": key, "source": source, "target": target},
+        directed=graph.is_directed(),
+    )
     return _graph(file, name, Options(**options))
-
-
-_NO_EDGES: dict[str, Sequence[str]] = {"source": (), "target": ()}
 
 
 def _frame_table(frame: Any, rows: str) -> Table:

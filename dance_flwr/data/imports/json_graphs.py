@@ -4,18 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.data.graphs.limits import check
 from dance_flwr.data.graphs.tables import Table
-from dance_flwr.data.imports.layouts import CYTOSCAPE, D3, LAYOUTS, GraphFile, declared
+from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile
 from dance_flwr.data.imports.options import Options
-from dance_flwr.data.imports.records import (
-    Record,
-    column_table,
-    flat,
-    read_json,
-    record_table,
-    unused,
-)
+from dance_flwr.data.imports.records import Record, flat, network, read_json, record_table, unused
 from dance_flwr.data.imports.text_tables import json_lines
 from dance_flwr.errors import DataError
 
@@ -30,7 +22,7 @@ def read_network_json(file: Path) -> GraphFile | None:
     Links name nodes by id. In files of D3 without ids, or with ends that are no ids, whole numbers
     are places in the list of nodes.
     """
-    content = _elements(_content(file), file)
+    content = _grouped(_content(file))
     found = next((layout for layout in LAYOUTS["json"] if _fits(layout, content)), None)
     if found is None:
         if _record_list(content) is not None:
@@ -39,41 +31,36 @@ def read_network_json(file: Path) -> GraphFile | None:
             f"{file}: expected lists 'nodes' and 'links' (or 'edges'), or 'elements' of Cytoscape, "
             "found none; export it again, from NetworkX with node_link_data"
         )
-    kind, of_edges = found["kind"], found["edges"]
-    paths = found["nodes"], next((path for path in of_edges if _has(content, path)), of_edges[0])
+    of_edges = next((path for path in found["edges"] if _has(content, path)), found["edges"][0])
+    paths = {"nodes": found["nodes"], "edges": of_edges}
     nodes, edges = (
-        _records(content, path, rows, file)
-        for path, rows in zip(paths, ("nodes", "edges"), strict=True)
+        [_record(entry, found.get("inner"), rows, file) for entry in _entries(content, path)]
+        for rows, path in paths.items()
     )
-    facts, by_place, roles = (
-        {},
-        False,
-        {**{name: name for name in _ROLES}, **found.get("roles", {})},
-    )
-    if kind == D3:
+    roles = {**{name: name for name in _ROLES}, **found.get("roles", {})}
+    facts, by_place = {}, False
+    if found["kind"] == "JSON of D3":
         key, by_place = _ends_are(nodes, edges)
         facts["links"] = "by place" if by_place else f"by {key}"
         if by_place:
             key = unused(key, {name for record in nodes for name in record})
             nodes = [{key: place, **record} for place, record in enumerate(nodes)]
         roles["id"] = key
-    tables = [_table(file, rows, of) for rows, of in (("nodes", nodes), ("edges", edges))]
-    outer = content[paths[0].split(".")[0]]
+    used = {path.split(".")[0] for path in paths.values()}
+    outer = content[found["nodes"].split(".")[0]]
     inner = outer if isinstance(outer, dict) else {}
     said = content.get("directed", inner.get("directed"))
-    used = {path.split(".")[0] for path in paths}
     left_out = {
-        "nodes": content.get(CYTOSCAPE, {}).get("nodes", []),
-        "edges": content.get(CYTOSCAPE, {}).get("edges", []),
-        "file": [key for key in content if key not in (*used, *_SAID, CYTOSCAPE)],
+        "edges": ["hyperedges"] if inner.get("hyperedges") else [],
+        "file": [key for key in content if key not in (*used, *_SAID)],
     }
-    left_out["edges"] += ["hyperedges"] if inner.get("hyperedges") else []
-    return GraphFile(
-        kind,
-        (file,),
-        (declared(tables[0], roles),),
-        (declared(tables[1], roles),),
-        facts,
+    return network(
+        found["kind"],
+        file,
+        nodes,
+        edges,
+        roles,
+        facts=facts,
         directed=said if isinstance(said, bool) else None,
         by_place=by_place,
         left_out=left_out,
@@ -158,58 +145,31 @@ def _entries(content: Any, path: str) -> Iterator[Any]:
         yield from inner or []
 
 
-def _records(content: Record, path: str, rows: str, file: Path) -> list[Record]:
-    records = list(_entries(content, path))
-    check(file, **{rows: len(records)})
-    if any(not isinstance(record, dict) for record in records):
+def _record(entry: Any, inner: str | None, rows: str, file: Path) -> Record:
+    """Return the record of an entry, with what is below its key `inner` if it has one."""
+    data = entry.get(inner) if inner and isinstance(entry, dict) else entry
+    if not isinstance(data, dict):
         raise DataError(
             f"{file}: expected an object for every one of the {rows}, found other values; "
             "export it again"
         )
-    return [flat(record) for record in records]
+    return flat(data | {k: v for k, v in entry.items() if k not in (inner, *data)})  # type: ignore[no-any-return]
 
 
-def _table(file: Path, rows: str, records: list[Record]) -> Table:
-    if rows == "edges" and not records:  # it has none that would name the ends
-        return column_table(file, rows, 0, {"source": (), "target": ()})
-    return record_table(file, rows, lambda: records)
-
-
-def _elements(content: Any, file: Path) -> Any:
-    """Return JSON of Cytoscape with the data of its elements by group; other JSON as it is.
-
-    What stands beside the data is named under the key `CYTOSCAPE`.
-    """
+def _grouped(content: Any) -> Any:
+    """Return JSON of Cytoscape with its elements by group; other JSON as it is."""
     elements = content.get("elements") if isinstance(content, dict) else content
-    if (
-        isinstance(elements, list)
-        and elements
-        and all(isinstance(e, dict) and "data" in e for e in elements)
-    ):
-        groups: Record = {"nodes": [], "edges": []}
-        for element in elements:
-            groups["edges" if _is_edge(element) else "nodes"].append(element)
-        elements, content = groups, content if isinstance(content, dict) else {}
-    if not isinstance(content, dict) or not isinstance(elements, dict):
+    if not (isinstance(elements, list) and elements):
         return content
-    data, beside = {}, {}
-    for rows in ("nodes", "edges"):
-        group = elements.get(rows) or []
-        if not isinstance(group, list):
-            raise DataError(
-                f"{file}: expected lists 'nodes' and 'edges' in 'elements', found other values; "
-                "export it again"
-            )
-        keys = {key: None for element in group if isinstance(element, dict) for key in element}
-        beside[rows] = [key for key in keys if key not in ("data", "group")]
-        data[rows] = [e.get("data") if isinstance(e, dict) else e for e in group]
-    return {**content, "elements": data, CYTOSCAPE: beside}
-
-
-def _is_edge(element: Record) -> bool:
-    """Return whether an element of a list without groups is an edge, as Cytoscape decides it."""
-    data = element["data"] if isinstance(element["data"], dict) else {}
-    return bool(element.get("group", "edges" if "source" in data else "nodes") == "edges")
+    if not all(isinstance(element, dict) and "data" in element for element in elements):
+        return content
+    groups: Record = {"nodes": [], "edges": []}
+    for element in elements:
+        # As Cytoscape decides it.
+        has_ends = isinstance(element["data"], dict) and "source" in element["data"]
+        is_edge = element.get("group", "edges" if has_ends else "nodes") == "edges"
+        groups["edges" if is_edge else "nodes"].append(element)
+    return {**(content if isinstance(content, dict) else {}), "elements": groups}
 
 
 def _ends_are(nodes: list[Record], edges: list[Record]) -> tuple[str, bool]:

@@ -11,7 +11,6 @@ from dance_flwr.data.graphs.tables import Table
 LAYOUTS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("layouts.toml").read_text("utf-8"))
 USUAL, ENDS = LAYOUTS["usual"], LAYOUTS["usual"]["ends"]
 NODE_ROLES = ("id", "text", "label", "split", "site")
-D3, CYTOSCAPE = "JSON of D3", "JSON of Cytoscape"
 # Role -> column, several for the text; "" = there is none.
 Roles = Mapping[str, str | Sequence[str]]
 

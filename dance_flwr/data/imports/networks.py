@@ -8,15 +8,14 @@ from typing import Any
 from urllib.parse import unquote
 
 from dance_flwr.data.graphs.limits import check
-from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile, declared
+from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile
 from dance_flwr.data.imports.records import (
     Record,
-    column_table,
     files_in,
     flat,
+    network,
     opened,
     optional,
-    record_table,
     suffix_of,
 )
 from dance_flwr.errors import DataError
@@ -33,6 +32,7 @@ _WIKI_LINK = re.compile(r"(?<!!)\[\[([^\[\]|#^]+)[^\[\]]*\]\]")
 _LINK = re.compile(r"(?<!!)\[[^\[\]]*\]\(<?([^()<>\s#]+\.md)[^()]*\)")
 _TAG = re.compile(r"(?<![\w/#&])#([^\W\d][\w/-]*)")
 _FRONT = re.compile(r"\A---\s*\n(.*?)\n---\s*(?:\n|\Z)", re.DOTALL)
+_ROLES = {"id": "id", "source": "source", "target": "target"}
 _LANGUAGES = ("", "en")  # of which a text is taken before others
 
 
@@ -51,7 +51,7 @@ def read_gml(file: Path) -> GraphFile:
         raise DataError(f"{file}: expected GML, found: {reason}; export it again") from error
     nodes = [flat({"id": node, **values}) for node, values in graph.nodes(data=True)]
     edges = [flat({"source": a, "target": b, **values}) for a, b, values in graph.edges(data=True)]
-    return _graph("GML", file, nodes, edges, {}, directed=graph.is_directed())
+    return network("GML", file, nodes, edges, _ROLES, directed=graph.is_directed())
 
 
 def read_rdf(file: Path) -> GraphFile:
@@ -85,7 +85,7 @@ def read_rdf(file: Path) -> GraphFile:
     texts = tuple(n for n in LAYOUTS["rdf"]["texts"] if any(n in of for of in nodes.values()))
     typed = any("type" in of for of in nodes.values())
     roles = {"label": "type" if typed else "", "text": texts or ("",)}
-    return _graph("RDF", file, records, edges, roles, directed=True)
+    return network("RDF", file, records, edges, {**_ROLES, **roles}, directed=True)
 
 
 def _one(values: list[tuple[str, str]]) -> Any:
@@ -123,12 +123,9 @@ def read_notes(folder: Path) -> GraphFile | None:
         nodes[-1]["folder"] = file.parent.relative_to(folder).as_posix()
         links = (known.get(link.lower(), link) for link in _links(file, folder, body))
         edges += [{"source": name, "target": link} for link in links]
-    graph = _graph("Markdown notes", folder, nodes, edges, {}, directed=True)
     others = [name for name in files_in(folder) if folder / name not in files]
-    left_out = {"files": others} if others else {}
-    return GraphFile(
-        graph.kind, tuple(files), graph.nodes, graph.edges, directed=True, left_out=left_out
-    )
+    more = {"files": tuple(files), "left_out": {"files": others} if others else {}}
+    return network("Markdown notes", folder, nodes, edges, _ROLES, directed=True, **more)
 
 
 def _few(values: list[str]) -> Any:
@@ -162,25 +159,3 @@ def _links(file: Path, folder: Path, body: str) -> Iterator[str]:
         if "://" not in target:
             path = os.path.normpath(file.parent.relative_to(folder) / unquote(target))
             yield Path(path).with_suffix("").as_posix()
-
-
-def _graph(
-    kind: str,
-    path: Path,
-    nodes: list[Record],
-    edges: list[Record],
-    roles: dict[str, Any],
-    *,
-    directed: bool,
-) -> GraphFile:
-    """Return the graph of records with `id`, and with `source` and `target`."""
-    check(path, nodes=len(nodes), edges=len(edges))
-    ends = {"source": "source", "target": "target"}
-    node_table = declared(record_table(path, "nodes", lambda: nodes), {"id": "id", **roles})
-    edge_table = (
-        record_table(path, "edges", lambda: edges)
-        if edges
-        else column_table(path, "edges", 0, dict.fromkeys(ends, ()))
-    )
-    edge_table = declared(edge_table, ends)
-    return GraphFile(kind, (path,), (node_table,), (edge_table,), directed=directed)

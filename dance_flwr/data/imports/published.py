@@ -1,9 +1,11 @@
-"""Readers of the published graphs, one per file layout."""
+"""Readers of the published graphs: what their files hold, by the keys of a PyG `Data`."""
 
 import gzip
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,33 +14,25 @@ from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.catalogue import Dataset
 from dance_flwr.data.graphs.limits import check
-from dance_flwr.data.graphs.pyg import check_ends
 from dance_flwr.data.graphs.tables import readable
 from dance_flwr.data.imports.layouts import GraphFile
 from dance_flwr.data.imports.options import Options
-from dance_flwr.data.imports.records import column_table, read_object
+from dance_flwr.data.imports.records import read_object
 from dance_flwr.data.imports.text_tables import delimited
-from dance_flwr.data.imports.torch_files import (
-    label_names,
-    load_data,
-    load_torch,
-    pyg_data,
-    split_names,
-    texts_of,
-)
+from dance_flwr.data.imports.torch_files import load_data, load_torch, pyg_data, texts_of
 from dance_flwr.errors import DataError
 
 _COMMAS = Options(delimiter=",")
-_OGB_SPLITS = (("train", "train"), ("val", "valid"), ("test", "test"))
+_OGB_SPLITS = {"train": "train", "val": "valid", "test": "test"}
 
 
 def read_published(row: Dataset, folder: Path, split_index: int = 0) -> GraphFile:
     """Return the graph of a published data set from its files in a folder."""
     files = tuple(folder / file.name for file in row.files)
-    if row.layout == "wikics":
-        return _wikics(files, split_index)
-    if row.layout == "ogbn":
-        return _ogbn(files)
+    readers = {"wikics": ("Wiki-CS", _wikics), "ogbn": ("OGB", _ogbn)}
+    if row.layout in readers:
+        kind, read = readers[row.layout]
+        return replace(pyg_data(read(files), files, split_index), kind=kind)
     data = load_data(files[0])
     if row.layout == "pyg+texts":
         data["raw_texts"] = texts_of(load_torch(files[1]), str(files[1]))
@@ -55,90 +49,53 @@ def read_published(row: Dataset, folder: Path, split_index: int = 0) -> GraphFil
     return pyg_data(data, files, split_index)
 
 
-def _wikics(files: tuple[Path, ...], split_index: int) -> GraphFile:
-    """Read the official graph, masks and article texts."""
+def _wikics(files: tuple[Path, ...]) -> dict[str, Any]:
+    """Read the official graph, masks (one row per split) and article texts."""
     import torch
 
     graph, meta = (read_object(file, "a JSON object", "download it again") for file in files)
-    where = str(files[0])
     try:
-        labels = np.array(graph["labels"], np.int64)
         texts = [
             # Wiki-CS has titles as in addresses.
             node["title"].replace("_", " ") + "\n" + " ".join(node["tokens"])
             for node in meta["nodes"]
         ]
         names = {str(k): str(v) for k, v in meta.get("labels", {}).items()}
-        lengths = np.array([len(links) for links in graph["links"]])
-        targets = np.concatenate([np.array(links, np.int64) for links in graph["links"]])
-        # One row per split.
+        labels, links = torch.tensor(graph["labels"]), graph["links"]
+        ends = [(node, other) for node, others in enumerate(links) for other in others]
         masks = {f"{name}_mask": torch.tensor(graph[f"{name}_masks"]) for name in ("train", "val")}
-        masks["test_mask"] = torch.tensor(graph["test_mask"])
+        return {
+            **{"raw_texts": texts, "y": labels, "edge_index": torch.tensor(ends).T, **masks},
+            "test_mask": torch.tensor(graph["test_mask"]),
+            "label_name": [names.get(str(i), str(i)) for i in range(int(labels.max()) + 1)],
+        }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(
-            f"{where}: expected the official Wiki-CS files, "
+            f"{files[0]}: expected the official Wiki-CS files, "
             f"found {type(error).__name__} {error}; download them again"
         ) from error
-    n = len(labels)
-    if not len(texts) == len(lengths) == n:
-        raise DataError(
-            f"{where}: expected {n} texts and link lists, found {len(texts)} and {len(lengths)}; "
-            "download it again"
-        )
-    classes = [names.get(str(i), str(i)) for i in range(int(labels.max()) + 1)]
-    columns = {
-        "text": texts,
-        "label": label_names(labels, classes, where),
-        "split": split_names(masks, n, split_index, where),
-    }
-    ends = np.stack([np.repeat(np.arange(n), lengths), targets])
-    return _graph("Wiki-CS", files, columns, ends, tuple(classes))
 
 
-def _ogbn(files: tuple[Path, ...]) -> GraphFile:
+def _ogbn(files: tuple[Path, ...]) -> dict[str, Any]:
     """Read OGB's archive of node tables, and titles and abstracts joined by paper id."""
-    where = str(files[0])
+    import torch
+
     with readable(files[0]):
         ends = np.stack(_member(files[0], "raw/edge.csv.gz", ("s", "t")))
         (labels,) = _member(files[0], "raw/node-label.csv.gz", ("y",))
         names = ("node", "paper")
         papers = _member(files[0], "mapping/nodeidx2paperid.csv.gz", names, header=1)[1]
-        split = np.full(len(labels), "", object)
-        for name, part in _OGB_SPLITS:
-            split[_member(files[0], f"split/time/{part}.csv.gz", ("node",))[0]] = name
-    if len(papers) != len(labels):
-        raise DataError(
-            f"{where}: expected {len(labels)} paper ids, found {len(papers)}; download it again"
-        )
+        masks = {}
+        for name, part in _OGB_SPLITS.items():
+            masks[f"{name}_mask"] = torch.zeros(len(labels), dtype=torch.bool)
+            rows = _member(files[0], f"split/time/{part}.csv.gz", ("node",))[0]
+            masks[f"{name}_mask"][torch.tensor(rows)] = True
     with readable(files[1]):
         texts = dict(_titles(files[1]))
-    columns = {
-        "text": [texts.get(paper, "") for paper in papers.tolist()],
-        "label": label_names(labels, [], where),
-        "split": split.tolist(),
+    return {
+        "raw_texts": [texts.get(paper, "") for paper in papers.tolist()],
+        **{"y": torch.tensor(labels), "edge_index": torch.tensor(ends), **masks},
     }
-    return _graph("OGB", files, columns, ends, ())
-
-
-def _graph(
-    kind: str,
-    files: tuple[Path, ...],
-    columns: dict[str, list[str]],
-    ends: NDArray[np.int64],
-    classes: tuple[str, ...],
-) -> GraphFile:
-    """Return the graph of columns of nodes and an edge list [2, m]; ids are row numbers."""
-    where, n = files[0], len(columns["text"])
-    check_ends(ends, n, str(where))
-    edges = {"source": ends[0], "target": ends[1]}
-    return GraphFile(
-        kind,
-        files,
-        (column_table(where, "nodes", n, {"id": range(n), **columns}),),
-        (column_table(where, "edges", len(ends[0]), edges),),
-        classes=classes,
-        by_place=True,
-    )
 
 
 def _titles(file: Path) -> Iterator[tuple[int, str]]:

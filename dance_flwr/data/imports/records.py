@@ -6,7 +6,7 @@ import io
 import itertools
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dance_flwr.data.graphs.limits import check
 from dance_flwr.data.graphs.tables import Table
+from dance_flwr.data.imports.layouts import ENDS, GraphFile, declared
 from dance_flwr.errors import DataError
 
 Record = dict[str, Any]
@@ -59,9 +60,12 @@ def record_table(
     more : as of `Table`
     """
     names: dict[str, None] = {}
+    number = 0
     for number, record in enumerate(records(), 1):
         names.update(dict.fromkeys(record))
         check(where, columns=len(names), **{rows: number})
+    if rows == "edges" and not number:
+        names = dict.fromkeys(ENDS[0])  # nothing names the ends
 
     def record_batches(columns: list[str]) -> Iterator[Any]:
         stream, start = iter(records()), 0
@@ -72,6 +76,22 @@ def record_table(
             start += len(batch)
 
     return Table(str(where), list(names), record_batches, rows, **more)
+
+
+def network(
+    kind: str,
+    where: Path | str,
+    nodes: list[Record],
+    edges: list[Record],
+    roles: Mapping[str, str | Sequence[str]],
+    **more: Any,
+) -> GraphFile:
+    """Return the graph of records in memory; `more` as of `GraphFile`."""
+    of_nodes = declared(record_table(where, "nodes", lambda: nodes), roles)
+    of_edges = declared(record_table(where, "edges", lambda: edges), roles)
+    return GraphFile(
+        kind, **{"files": (Path(where),), **more}, nodes=(of_nodes,), edges=(of_edges,)
+    )
 
 
 def flat(record: Any) -> Any:

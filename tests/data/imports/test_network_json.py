@@ -119,7 +119,8 @@ EDGES = [{"data": {"id": "ab", "source": "a", "target": "b", "interaction": "pp"
 def test_elements_of_cytoscape_by_group_and_in_one_list(tmp_path, content, name):
     file = read(tmp_path, content, name)
     assert (file.kind, file.directed) == ("JSON of Cytoscape", None)
-    assert values(file.nodes) == {"id": ["a", "b"], "label": ["soil", ""]}
+    assert values(file.nodes, ["id", "label"]) == {"id": ["a", "b"], "label": ["soil", ""]}
+    assert {"position.x", "selected", "classes"} <= {*file.nodes[0].names}
     assert of_roles(file) == {
         "id": ["a", "b"],
         "source": ["a"],
@@ -131,8 +132,6 @@ def test_elements_of_cytoscape_by_group_and_in_one_list(tmp_path, content, name)
 
 
 def test_what_no_column_of_a_json_file_shows_is_named(tmp_path):
-    content = {"elements": {"nodes": NODES, "edges": EDGES}}
-    assert read(tmp_path, content).left_out["nodes"] == ["position", "selected", "classes"]
     graph = {"nodes": {"a": {"metadata": {"text": "t"}}}, "hyperedges": [{"nodes": ["a"]}]}
     file = read(tmp_path, {"graph": graph})
     assert values(file.nodes) == {"text": ["t"], "id": ["a"]}
@@ -180,7 +179,7 @@ def test_half_a_character_is_refused_with_its_place(tmp_path):
         (nx.adjacency_data(nx.Graph([(1, 2)])), "from NetworkX with node_link_data"),
         ({"nodes": [1], "links": []}, "an object for every one of the nodes"),
         ({"nodes": [], "links": ["a"]}, "an object for every one of the edges"),
-        ({"elements": {"nodes": 3, "edges": []}}, "lists 'nodes' and 'edges' in 'elements'"),
+        ({"elements": {"nodes": 3, "edges": []}}, "'elements' of Cytoscape"),
         ({"elements": {"nodes": [1], "edges": []}}, "an object for every one of the nodes"),
         ({"graph": {"nodes": {"a": 3}}}, "an object for every one of the nodes"),
         ({"graph": {"nodes": {}, "edges": [["a", "b"]]}}, "an object for every one of the edges"),
