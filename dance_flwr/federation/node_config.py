@@ -26,7 +26,7 @@ def run_config_of(context: Context) -> RunConfig:
     if values.get(keys.CLIENTS) == 0:
         values[keys.CLIENTS] = context.node_config.get(keys.NUM_PARTITIONS, 0)
     items = tuple(sorted(values.items()))  # engines deliver the keys in any order
-    return _parsed(items, tuple(type(value) for _, value in items))
+    return _parsed(items, tuple([type(value) for _, value in items]))
 
 
 @lru_cache(maxsize=8)  # simulated clients of several runs share a process

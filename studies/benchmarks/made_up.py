@@ -102,14 +102,14 @@ class MadeUpBank:
 
 
 def synthetic_edges(
-    n: int, edges: int, rng: np.random.Generator
+    n: int, edges: int, rng: np.random.Generator, size: int = COMMUNITY
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Return (community [n], source [edges], target [edges]) of a block model, without duplicates.
 
     Degrees are corrected: they follow a power law, cut at 1,000 times the least. Community sizes
-    are geometric-like around `COMMUNITY`.
+    are geometric-like around `size`.
     """
-    count = max(1, n // COMMUNITY)
+    count = max(1, n // size)
     community = np.sort(rng.choice(count, n, p=rng.dirichlet(np.full(count, 2.0))))
     weight = np.minimum((1 - rng.random(n)) ** (-1 / (TAIL - 1)), 1000.0)
     # A node owns as many stubs as its weight says: drawing a stub is one look-up, not a binary
@@ -142,7 +142,8 @@ def synthetic_edges(
 def make_graph(nodes: int, clients: int, seed: int, edges_per_node: int = 10) -> TextGraph:
     """Return the whole graph; `site` is the client that holds each node."""
     draw = np.random.default_rng(seed)
-    community, source, target = synthetic_edges(nodes, edges_per_node * nodes, draw)
+    size = min(COMMUNITY, nodes // clients)
+    community, source, target = synthetic_edges(nodes, edges_per_node * nodes, draw, size)
     indptr, indices = csr_from_pairs(source, target, nodes)
     site = _planted(community, clients)
     topic = _topics(community, site, draw)
@@ -170,7 +171,14 @@ def make_graph(nodes: int, clients: int, seed: int, edges_per_node: int = 10) ->
 
 
 def _planted(community: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
-    """Return each node's client: whole communities, in order, up to equal shares of the nodes."""
+    """Return each node's client: whole communities, in order, up to equal shares of the nodes.
+
+    Clients of fewer than four mean communities have equal shares, and parts of communities.
+    """
+    if len(community) < 4 * COMMUNITY * clients:
+        place = np.empty(len(community), np.int64)
+        place[np.argsort(community, kind="stable")] = np.arange(len(community))
+        return place * clients // len(community)
     sizes = np.bincount(community)
     middle = np.cumsum(sizes) - sizes / 2
     share = np.minimum((middle * clients / len(community)).astype(np.int64), clients - 1)
@@ -202,7 +210,7 @@ def make_clients(
     Parameters
     ----------
     folder : must be absent or empty
-    nodes : of all clients together; at least about 250 per client, so that each has a community
+    nodes : of all clients together
     dim : width of the embeddings
     """
     graph = make_graph(nodes, clients, seed, edges_per_node)

@@ -169,6 +169,7 @@ class Contract:
             initial_model(shape_of(TEXT_DIM, len(WORDS), config), config).state_dict(),
         )
         held = (data.table.nodes, data.table.chunks, data.labels, data.train_labels, data.split)
+        held += (*start.values(),)  # which the clients of a process share
         copies = [tensor.clone() for tensor in held]
         info = RoundInfo("another", 1, model_fingerprint(start))
         client.train(start, info)

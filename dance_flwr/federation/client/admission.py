@@ -40,6 +40,7 @@ from dance_flwr.config.sections import PERSONAL
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import UserError, disk_of
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
+from dance_flwr.federation.client.received import Received
 from dance_flwr.federation.client.run_files import own_rounds
 from dance_flwr.federation.flower import SECAGG_STATE, STATE_THRESHOLD
 from dance_flwr.federation.node_config import NodeTerms, refuse_beyond, run_config_of, terms_of
@@ -290,7 +291,7 @@ def _counts(content: Any) -> dict[str, dict[str, _Counts]]:
     }
 
 
-def check_start(client: Client, start: State, round_: int, max_change: float) -> float:
+def check_start(client: Client, start: Received, round_: int, max_change: float) -> float:
     """Check a start model; return the length to which the client's update is clipped.
 
     Raises
@@ -300,10 +301,10 @@ def check_start(client: Client, start: State, round_: int, max_change: float) ->
     """
     data, config = client.data, client.config
     shape = shape_of(data.text_dim, len(data.card.class_names), config)
-    _, seeds, length = _seed_model(shape, config)
-    if fault := model_fault(start, seeds):
+    fault, distance, length = _against_seed(start, shape, config)
+    if fault:
         raise UserError(f"start model: {fault}; this node does not take part")
-    bound, distance = max_change * length, update_norm(start, seeds)
+    bound = max_change * length
     allowed = _ROUNDING * length if round_ == 1 else bound
     # Noise moves a model without a bound, and bounds by itself what any model extracts.
     if round_ > 1 and config.privacy.dp != "none":
@@ -325,6 +326,16 @@ def clipped(state: State, start: State, bound: float) -> State:
     # keeps every bit.
     length = update_norm(state, start)
     return clip(state, start, bound)[0] if bound < length < inf else state
+
+
+@lru_cache(maxsize=1)  # the clients of a round are sent one model
+def _against_seed(
+    start: Received, shape: ModelShape, config: RunConfig
+) -> tuple[str, float, float]:
+    """Return a fault of a model, its distance from the initial one, and the length of that."""
+    _, seeds, length = _seed_model(shape, config)
+    fault = model_fault(start.state, seeds)
+    return fault, 0.0 if fault else update_norm(start.state, seeds), length
 
 
 @lru_cache(maxsize=4)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from flwr.app import Context, Message
@@ -17,6 +18,7 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.reading_probe import with_choice
 from dance_flwr.config.paths import LEDGER
 from dance_flwr.config.sections import PERSONAL, PrivacyConfig
+from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import check_run, inside, run_folder
 from dance_flwr.data.digests import check_files, data_commitment
 from dance_flwr.data.text.usage import usage_of
@@ -33,6 +35,7 @@ from dance_flwr.federation.client.admission import (
 from dance_flwr.federation.client.app import REFUSAL
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
+from dance_flwr.federation.client.received import Received, received
 from dance_flwr.federation.client.run_files import keep_calibration, keep_final, tuning_run
 from dance_flwr.federation.client.uploads import as_upload, noise_step
 from dance_flwr.federation.node_config import client_number, run_config_of
@@ -40,7 +43,6 @@ from dance_flwr.federation.privacy.dp import ClientMechanism
 from dance_flwr.federation.secagg.client import demands_masks, refusing_once, task_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
-from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import TOKEN_COUNTS, Report, Tokens
 
@@ -107,16 +109,16 @@ def _do(task: Task, message: Message, context: Context, *, verify: bool = False)
     ----------
     verify : whether to check the files of the client before anything reads them
     """
-    private = run_config_of(context).privacy.withholds_numbers
+    config = run_config_of(context)
     try:
         with disk_of(folder := _folder(message, context)):
             if verify:
                 check_files(folder)
-            return _answer(task, message, context, folder)
+            return _answer(task, message, context, folder, config)
     except BudgetError:
         raise
     except Exception as error:
-        if not private:
+        if not config.privacy.withholds_numbers:
             raise
         # An error may hold numbers of the client, which no noise covers.
         LOG.warning("%s: %s", type(error).__name__, error)
@@ -124,9 +126,11 @@ def _do(task: Task, message: Message, context: Context, *, verify: bool = False)
         raise UserError(REFUSAL) from None
 
 
-def _answer(task: Task, message: Message, context: Context, folder: Path) -> Message:
+def _answer(
+    task: Task, message: Message, context: Context, folder: Path, config: RunConfig
+) -> Message:
     # Why one reading for all (decision 18): averaged models must have the same inputs.
-    config = with_choice(run_config_of(context), messages.config_of(message))
+    config = with_choice(config, messages.config_of(message))
     device = pick_device(config, context.node_config)
     with claim(device, memory_ratio(context.node_config)):
         try:
@@ -147,9 +151,10 @@ def _folder(message: Message, context: Context) -> Path:
 
 
 def _train(message: Message, client: Client, context: Context, budget: Budget) -> Message:
-    config, start, data = messages.config_of(message), messages.model_of(message), client.data
+    config, model, data = messages.config_of(message), received(message), client.data
+    start = model.state
     info = replace(
-        _info(message, start),
+        _info(config, model),
         server_payload={
             name: tensor.to(data.device) for name, tensor in messages.payload_of(message).items()
         },
@@ -157,7 +162,7 @@ def _train(message: Message, client: Client, context: Context, budget: Budget) -
     )
     # Why (decision 8): a refusal may depend on the client's texts. It is one bit, once per run.
     with refusing_once(context):
-        bound = check_start(client, start, info.round, budget.terms.max_change)
+        bound = check_start(client, model, info.round, budget.terms.max_change)
     state, report = client.train(start, info, proximal_mu=config.get(keys.PROXIMAL_MU, 0.0))
     if shows_single_row(client, start, state):
         LOG.warning(
@@ -165,7 +170,7 @@ def _train(message: Message, client: Client, context: Context, budget: Budget) -
             "the sum",
             *(data.card.client, info.round),
         )
-        state = start
+        state = dict(start)
     budget.charge(client.config, data, info.run)  # before anything noisy exists
     norm, step = config[keys.CLIPPING_NORM], noise_step(message, client)
     mechanism = ClientMechanism(client.config, norm, info.round, data.card.client, step)
@@ -181,8 +186,8 @@ def _train(message: Message, client: Client, context: Context, budget: Budget) -
 
 
 def _evaluate(message: Message, client: Client, *, keep: bool) -> Message:
-    state = messages.model_of(message)
-    info, config = _info(message, state), messages.config_of(message)
+    config, model = messages.config_of(message), received(message)
+    state, info = model.state, _info(config, model)
     client.own = None  # which may be that of another run in this process
     if config.get(keys.PERSONALISE, False):
         from dance_flwr.federation.client.personal import own_losses
@@ -206,9 +211,8 @@ def _evaluate(message: Message, client: Client, *, keep: bool) -> Message:
     return messages.evaluate_reply(message, client.validate(state, info))
 
 
-def _info(message: Message, state: Mapping[str, torch.Tensor]) -> RoundInfo:
-    config = messages.config_of(message)
-    return RoundInfo(config[keys.RUN], config[keys.ROUND], model_fingerprint(state))
+def _info(config: Mapping[str, Any], model: Received) -> RoundInfo:
+    return RoundInfo(config[keys.RUN], config[keys.ROUND], model.model_id)
 
 
 def _tokens_of(data: ClientData, run: str, privacy: PrivacyConfig) -> Tokens:

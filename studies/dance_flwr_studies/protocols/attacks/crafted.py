@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.admission import check_start, shows_single_row
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
+from dance_flwr.federation.client.received import Received
 from dance_flwr.federation.node_config import NodeTerms
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
@@ -155,7 +156,7 @@ def measure_crafted(clients: Sequence[Client]) -> dict[str, Any]:
 def _refused(clients: Sequence[Client], start: Mapping[str, Tensor]) -> bool:
     try:
         for client in clients:
-            check_start(client, start, 1, NodeTerms.max_change)
+            check_start(client, Received(start, ""), 1, NodeTerms.max_change)
     except UserError:
         return True
     return False
