@@ -173,9 +173,9 @@ def make_graph(nodes: int, clients: int, seed: int, edges_per_node: int = 10) ->
 def _planted(community: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
     """Return each node's client: whole communities, in order, up to equal shares of the nodes.
 
-    Clients of fewer than four mean communities have equal shares, and parts of communities.
+    Clients of fewer than two mean communities have equal shares, and parts of communities.
     """
-    if len(community) < 4 * COMMUNITY * clients:
+    if len(community) < 2 * COMMUNITY * clients:
         place = np.empty(len(community), np.int64)
         place[np.argsort(community, kind="stable")] = np.arange(len(community))
         return place * clients // len(community)
