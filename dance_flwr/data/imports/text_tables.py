@@ -5,9 +5,10 @@ import csv
 import io
 import itertools
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -87,10 +88,13 @@ def delimited(
     bare = is_list or (rows == "edges" and len(first) in (2, 3) and all(map(_is_number, first)))
     has_header = not names and (is_header or (options.header and not bare))
     names = list(names or (first if has_header else _names(first, file, is_list)))
-    lines = _Lines(file, encoding, mark, len(first), skipped, int(has_header))
+    read_as = partial(_read_as, partial(_text, file, encoding), mark, len(first), skipped)
     quoting, seen = options.quoting or "standard", _Seen()
-    if quotes:
-        quoting, seen = _quoting(lines, options.quoting, has_escapes=len(quotes) > 1)
+    if quotes and options.quoting:
+        seen = read_as(quoting)
+    elif quotes:
+        counts = {"width": len(first), "header": int(has_header)}
+        quoting, seen = _quoting(read_as, str(file), **counts, has_escapes=len(quotes) > 1)
     facts = {"encoding": encoding.removesuffix("-sig"), "delimiter": _DELIMITERS.get(mark, mark)}
     facts |= {} if has_header else {"header": "none"}
     facts |= {"skipped": counted(skipped, "comment line")} if skipped else {}
@@ -254,76 +258,61 @@ def _is_number(text: str) -> bool:
     return True
 
 
-class _Lines(NamedTuple):
-    """A table in a text file: its delimiter, columns, lines above it, and rows of its header."""
-
-    file: Path
-    encoding: str
-    mark: str
-    width: int
-    skipped: int
-    header: int
-
-
 class _Seen(NamedTuple):
-    """What a meaning of quotes makes of a file.
+    """What a meaning of quotes makes of a file."""
 
-    Attributes
-    ----------
-    fits : whether all rows have the right number of columns
-    rows, spanning : number of rows, and of those over several lines
-    first : line where the first of these begins
-    longest : characters of the longest row
-    """
-
-    fits: bool = True
+    fits: bool = True  # whether all rows have the right number of columns
     rows: int = 0
-    spanning: int = 0
-    first: int = 0
-    longest: int = 0
+    spanning: int = 0  # rows over several lines
+    first: int = 0  # line where the first of these begins
+    longest: int = 0  # characters of the longest row
 
 
-def _quoting(lines: _Lines, asked: str, *, has_escapes: bool) -> tuple[str, _Seen]:
+def _quoting(
+    read: Callable[[str], _Seen], where: str, *, width: int, header: int, has_escapes: bool
+) -> tuple[str, _Seen]:
     """Return what quotes mean, told from the whole file, and what they make of it.
+
+    Parameters
+    ----------
+    read : returns what a meaning makes of the file
+    width, header : number of columns, and of rows of the header
 
     Raises
     ------
     DataError : both meanings fit, with different rows
     """
-    if asked:
-        return asked, _read_as(lines, asked)
-    standard = _read_as(lines, "standard")
+    standard = read("standard")
     if standard.fits and not standard.spanning:
         return "standard", standard
-    plain = _read_as(lines, "none")
+    plain = read("none")
     if standard.fits and plain.fits:
         raise DataError(
-            f"{lines.file}: expected quotes that are either part of the values or around them, "
+            f"{where}: expected quotes that are either part of the values or around them, "
             f"found that both fit: line {standard.first} begins a row over several lines, and "
-            f"every line alone has {lines.width} columns, too; give --quoting none for "
-            f"{plain.rows - lines.header:,} rows, or --quoting standard for "
-            f"{standard.rows - lines.header:,}"
+            f"every line alone has {width} columns, too; give --quoting none for "
+            f"{plain.rows - header:,} rows, or --quoting standard for {standard.rows - header:,}"
         )
-    if not standard.fits and has_escapes and (escaped := _read_as(lines, "backslash")).fits:
+    if not standard.fits and has_escapes and (escaped := read("backslash")).fits:
         return "backslash", escaped
     return ("none", plain) if plain.fits else ("standard", standard)
 
 
-def _read_as(lines: _Lines, quoting: str) -> _Seen:
+def _read_as(stream: Callable[[], TextIO], mark: str, width: int, skipped: int, how: str) -> _Seen:
     """Return what a meaning of the quotes makes of a file."""
     fits, rows, spanning, first, longest, before = True, 0, 0, 0, 0, 0
-    with _text(lines.file, lines.encoding) as stream:
-        for _ in range(lines.skipped):
-            stream.readline()
-        reader = csv.reader(stream, delimiter=lines.mark, **_QUOTINGS[quoting])
+    with stream() as lines:
+        for _ in range(skipped):
+            lines.readline()
+        reader = csv.reader(lines, delimiter=mark, **_QUOTINGS[how])
         try:
             for row in reader:
                 if row:
                     rows += 1
-                    fits = fits and len(row) == lines.width
+                    fits = fits and len(row) == width
                     longest = max(longest, sum(map(len, row)))
                     if reader.line_num > before + 1:
-                        spanning, first = spanning + 1, first or before + lines.skipped + 1
+                        spanning, first = spanning + 1, first or before + skipped + 1
                 before = reader.line_num
         except csv.Error:
             fits = False

@@ -5,11 +5,10 @@ NetworkX's own readers ignore defaults of keys and refuse graphs with directed a
 
 import re
 import shlex
-from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 from xml.parsers import expat
 
 from dance_flwr.data.graphs.limits import check
@@ -32,13 +31,15 @@ _TOOLS = ("Gephi", "NetworkX")
 _GRAPHML, _GEXF = "GraphML", "GEXF"
 # Attributes of an element that are columns; a node must have the first, an edge the first two.
 _OWN = {
-    (_GRAPHML, "node"): ("id", "label"),
-    (_GRAPHML, "edge"): ("source", "target", "id", "label", "directed"),
-    (_GEXF, "node"): ("id", "label", "pid", "start", "end"),
-    (_GEXF, "edge"): (
+    (_GRAPHML, "nodes"): ("id", "label"),
+    (_GRAPHML, "edges"): ("source", "target", "id", "label", "directed"),
+    (_GEXF, "nodes"): ("id", "label", "pid", "start", "end"),
+    (_GEXF, "edges"): (
         *("source", "target", "id", "label", "weight", "kind", "type", "start", "end"),
     ),
 }
+_LABELS = ("NodeLabel", "EdgeLabel")  # that yEd draws
+_WITH_TEXT = ("data", "default", "creator", *_LABELS)
 
 
 def format_of(file: Path) -> str:
@@ -63,15 +64,12 @@ def read_graphml(file: Path) -> GraphFile:
         facts["graphs inside of nodes"] = f"{reader.inner}, their nodes and edges included"
     if reader.further_labels:
         facts["further labels left out"] = str(reader.further_labels)
-    nodes, edges = reader.nodes, reader.edges
-    drawing = ["@"] if reader.is_drawn else []
-    names = [*(key for _, key in reader.keys), *nodes.attributes, *drawing]
-    kind, columns = layout_of("graphml", names) or ("GraphML", {})
-    drawn = {"text": nodes.name("label"), "relation": edges.name("label")}
+    names = [*(key for _, key in reader.keys), *reader.nodes.attributes]
     # "@" is yEd's label, which is drawn and no attribute.
+    kind, columns = layout_of("graphml", names + ["@"] * reader.is_drawn) or ("GraphML", {})
+    drawn = {"text": reader.nodes.name("label"), "relation": reader.edges.name("label")}
     roles = {role: drawn[role] if name == "@" else name for role, (name,) in columns.items()}
-    roles["weight"] = "weight"
-    return reader.graph(kind, roles, facts)
+    return reader.graph(kind, {**roles, "weight": "weight"}, facts)
 
 
 def read_gexf(file: Path) -> GraphFile:
@@ -85,32 +83,25 @@ def read_gexf(file: Path) -> GraphFile:
         facts["mode"] = "dynamic; values that change are lists"
     if reader.inner:
         facts["nodes inside of nodes"] = f"{reader.inner}, taken out"
-    nodes, edges = reader.nodes, reader.edges
-    label, kind, weight = (edges.name(own) for own in ("label", "kind", "weight"))
+    label, kind, weight = (reader.edges.name(own) for own in ("label", "kind", "weight"))
     # What a parallel edge means is its kind, and before GEXF 1.3 its label.
-    has_kind = kind in edges.columns()
-    roles = {"relation": kind, "description": label} if has_kind else {"relation": label}
-    roles["weight"] = weight if weight in edges.columns() else "weight"
+    columns = reader.edges.columns()
+    roles = {"relation": kind, "description": label} if kind in columns else {"relation": label}
+    roles["weight"] = weight if weight in columns else "weight"
     # The label of a node is its name on the screen, and its text if there is no other.
-    if "text" not in nodes.attributes:
-        roles["text"] = nodes.name("label")
+    if "text" not in reader.nodes.attributes:
+        roles["text"] = reader.nodes.name("label")
     return reader.graph(f"GEXF {reader.version}{reader.tool}", roles, facts)
 
 
 class _Rows:
-    """Nodes or edges in the order of the file.
+    """Nodes or edges in the order of the file; names of own columns have a NUL in front."""
 
-    Attributes
-    ----------
-    records : one mapping per row; names of the format's own columns have a NUL in front
-    attributes : names of the other columns, in order, with their defaults
-    """
-
-    def __init__(self, file: Path, rows: str, own: tuple[str, ...]) -> None:
-        self.file, self.rows, self.own = file, rows, own
-        self.required = own[:1] if rows == "nodes" else own[:2]
+    def __init__(self, file: Path, what: str, rows: str) -> None:
+        self.file, self.rows, self.own = file, rows, _OWN[what, rows]
+        self.required = self.own[:1] if rows == "nodes" else self.own[:2]
         self.records: list[dict[str, Any]] = []
-        self.attributes: dict[str, Any] = {}
+        self.attributes: dict[str, Any] = {}  # the other columns, with their defaults
 
     def declare(self, name: str, default: Any = "") -> None:
         """Add an attribute; of several defaults the first that is not empty counts."""
@@ -128,12 +119,19 @@ class _Rows:
         return own | {name: (name, default) for name, default in self.attributes.items()}
 
     def table(self) -> Table:
-        columns = {n: partial(_values, self.records, *of) for n, of in self.columns().items()}
+        def values(key: str, default: Any) -> list[Any]:
+            return [record.get(key, default) for record in self.records]
+
+        columns = {name: partial(values, *of) for name, of in self.columns().items()}
         return column_table(self.file, self.rows, len(self.records), columns)
 
 
-def _values(records: list[dict[str, Any]], key: str, default: Any) -> list[Any]:
-    return [record.get(key, default) for record in records]
+@dataclass(slots=True)
+class _Element:
+    name: str
+    given: dict[str, str]
+    text: list[str] = field(default_factory=list)  # before the first element in it
+    has_inner: bool = False
 
 
 class _Reader:
@@ -151,17 +149,19 @@ class _Reader:
 
     def __init__(self, file: Path, what: str) -> None:
         self.file, self.what = file, what
-        self.nodes = _Rows(file, "nodes", _OWN[what, "node"])
-        self.edges = _Rows(file, "edges", _OWN[what, "edge"])
+        self.nodes, self.edges = _Rows(file, what, "nodes"), _Rows(file, what, "edges")
         self.keys: dict[tuple[str, str], tuple[str, str]] = {}
         self.graphs = self.inner = self.directed = self.further_labels = 0
         self.version, self.mode, self.tool, self.is_drawn = "", "", "", False
         self._encoding = "utf-8"
-        self._open: list[dict[str, Any] | None] = []  # rows of open elements; None if left out
-        self._around: list[Any] = []  # open elements
+        # Rows of open nodes and edges; None if left out.
+        self._open: list[tuple[_Rows, dict[str, Any]] | None] = []
+        self._around: list[_Element] = []  # open elements
+        self._in_data = False  # in an attribute of a row in GraphML
         self._directions: list[str] = []  # of the edges in the open graphs
-        self._default = ""  # direction of the edges in the first graph
+        self._usual = ""  # direction of the edges in the first graph
         self._class = ""  # of the attributes in GEXF that are being declared
+        self._default: str | None = None  # of the key that is being declared
 
     def read(self) -> dict[str, str]:
         """Read the whole file, and return what is said about it.
@@ -170,16 +170,28 @@ class _Reader:
         ------
         DataError : the file is not XML, an element lacks an attribute, or it exceeds a bound
         """
+        parser, start, before = expat.ParserCreate(namespace_separator="}"), 0, b""
+        parser.buffer_text = True
+        parser.XmlDeclHandler, parser.EntityDeclHandler = self._declared, self._refuse_entities
+        parser.StartElementHandler, parser.EndElementHandler = self._start, self._end
+        parser.CharacterDataHandler = self._text
         try:
-            with unpacked(self.file):
-                self._prolog()
-                for event, element in self._events():
-                    (self._start if event == "start" else self._end)(_local(element), element)
+            with unpacked(self.file), opened(self.file) as stream:
+                # In large blocks, as a tag longer than one is scanned again with every block.
+                while block := stream.read(_BLOCK):
+                    if not start and block[:2] in (b"\xff\xfe", b"\xfe\xff"):
+                        self._encoding = "utf-16"
+                    parser.Parse(block)
+                    start, before = start + len(block), block
+                parser.Parse(b"", True)
         except KeyError as error:
             raise self._damaged(f"an element without {error}") from error
-        except (SyntaxError, expat.ExpatError, LookupError, ValueError, OSError) as error:
-            if isinstance(error, SyntaxError | expat.ExpatError):
-                self._refuse_control()
+        except expat.ExpatError as error:
+            place = max(parser.ErrorByteIndex - start + len(before), 0)
+            if found := _CONTROL.match(before + block, place):
+                raise self._control(found[0], error) from None
+            raise self._damaged(str(error)) from error
+        except (LookupError, ValueError, OSError) as error:
             raise self._damaged(str(error) or type(error).__name__) from error
         if not self.graphs:
             raise self._damaged("no graph in it")
@@ -191,82 +203,47 @@ class _Reader:
         """Return the graph, with the roles whose columns exist."""
         own = {"id": self.nodes.name("id")}
         own |= {end: self.edges.name(end) for end in ("source", "target")}
-        tables = [declared(rows.table(), {**roles, **own}) for rows in (self.nodes, self.edges)]
+        nodes, edges = (
+            (declared(rows.table(), {**roles, **own}),) for rows in (self.nodes, self.edges)
+        )
         # Without edges, whether they usually have a direction.
-        directed = self.directed > 0 if self.edges.records else self._default in _DIRECTED
-        files, ends = (self.file,), (tables[1],)
-        return GraphFile(kind, files, (tables[0],), ends, facts, directed=directed)
+        directed = self.directed > 0 if self.edges.records else self._usual in _DIRECTED
+        return GraphFile(kind, (self.file,), nodes, edges, facts, directed=directed)
 
-    def _events(self) -> Iterator[tuple[str, Any]]:
-        parser: Any = ElementTree.XMLPullParser(("start", "end"))
-        with opened(self.file) as stream:
-            # In large blocks, as a tag longer than one is scanned again with every block; not
-            # larger, as all elements of a block are built before their depth is seen.
-            while block := stream.read(_BLOCK):
-                parser.feed(block)
-                yield from parser.read_events()
-        parser.close()
-        yield from parser.read_events()
+    def _declared(self, version: str, encoding: str | None, standalone: int) -> None:
+        self._encoding = (encoding or self._encoding).lower()
 
-    def _prolog(self) -> None:
-        """Learn the encoding, and refuse entities, which can expand to any size."""
-        started: list[str] = []
-
-        def declared(version: str, encoding: str | None, standalone: int) -> None:
-            self._encoding = (encoding or self._encoding).lower()
-
-        def refuse(*_: object) -> None:
-            raise DataError(
-                f"{self.file}: expected plain {self.what}, found entity declarations; remove them"
-            )
-
-        parser = expat.ParserCreate()
-        parser.XmlDeclHandler, parser.EntityDeclHandler = declared, refuse
-        parser.StartElementHandler = lambda name, _: started.append(name)
-        with opened(self.file) as stream:
-            while not started and (block := stream.read(_BLOCK)):
-                if block[:2] in (b"\xff\xfe", b"\xfe\xff"):
-                    self._encoding = "utf-16"
-                parser.Parse(block)
-
-    def _refuse_control(self) -> None:
-        """Refuse a file that stops being XML at a control character; else do nothing."""
-        # Again, as the first parser does not tell which byte it was.
-        parser, before, start = expat.ParserCreate(), b"", 0
-        with opened(self.file) as stream:
-            while block := stream.read(_BLOCK):
-                try:
-                    parser.Parse(block)
-                except expat.ExpatError as error:
-                    place = parser.ErrorByteIndex - start + len(before)
-                    if found := _CONTROL.match(before + block, max(place, 0)):
-                        raise self._control(found[0], error) from None
-                    return
-                before, start = block, start + len(block)
+    def _refuse_entities(self, *_: object) -> None:
+        """Refuse entities, which can expand to any size."""
+        raise DataError(
+            f"{self.file}: expected plain {self.what}, found entity declarations; remove them"
+        )
 
     def _control(self, found: bytes, error: expat.ExpatError) -> DataError:
         name = found.decode() if found[:1] == b"&" else f"U+{found[0]:04X}"
         # Writing it again writes the same: XML has no way to write these characters.
         remove = f"sed 's/{name}//g'" if name[0] == "&" else f"tr -d '{_CONTROLS_OF_TR}'"
         unpack = "gzip -dc" if is_packed(self.file) else "cat"
-        ending = f".{self.what.lower()}"
         return DataError(
             f"{self.file}: expected {self.what}, found the control character {name} at line "
             f"{error.lineno}, column {error.offset + 1}, which XML cannot hold; remove it from the "
             f"texts, or from the file: {unpack} {shlex.quote(str(self.file))} | {remove} > "
-            f"clean{ending}"
+            f"clean.{self.what.lower()}"
         )
 
     def _damaged(self, reason: str) -> DataError:
         reason = " ".join(reason.split())[:160]
         return DataError(f"{self.file}: expected {self.what}, found: {reason}; export it again")
 
-    def _start(self, name: str, element: Any) -> None:
-        self._around.append(element)
+    def _start(self, name: str, given: dict[str, str]) -> None:
+        name = name.rpartition("}")[2]
+        outer = self._around[-1] if self._around else None
+        if outer:
+            outer.has_inner = True
+        self._around.append(_Element(name, given))
         if len(self._around) > _DEPTH:
             raise self._damaged(f"elements in elements, {_DEPTH} deep")
         is_first = self.graphs == 1 and bool(self._directions)
-        given = element.attrib
         if name == "gexf":
             self.version = given.get("version", "")[:8]
         elif name == "graph":
@@ -275,11 +252,13 @@ class _Reader:
                 self.inner += is_first
             else:
                 self.graphs += 1
-                self._default = self._default or direction
+                self._usual = self._usual or direction
                 self.mode = given.get("mode", "static")
             self._directions.append(direction)
         elif name == "attributes":
             self._class = given["class"]
+        elif name in ("key", "attribute"):
+            self._default = None
         elif name == "hyperedge" and is_first:
             # A hyperedge has no two ends; NetworkX refuses it, too.
             raise self._damaged("a hyperedge")
@@ -287,8 +266,14 @@ class _Reader:
             if self.what == _GEXF and self.graphs > 1:
                 raise self._damaged("several graphs")
             self._open.append(self._row(name, given) if is_first else None)
+        elif name == "data":
+            is_of_row = self.what == _GRAPHML and outer and outer.name in ("node", "edge")
+            self._in_data = self._in_data or bool(is_of_row)
+        elif name == "attvalue" and self.what == _GEXF:
+            # `for` was `id` in the first versions.
+            self._put(given.get("for") or given["id"], given["value"])
 
-    def _row(self, name: str, given: dict[str, str]) -> dict[str, Any]:
+    def _row(self, name: str, given: dict[str, str]) -> tuple[_Rows, dict[str, Any]]:
         """Store the row of an element with these attributes, and return it."""
         rows = self.nodes if name == "node" else self.edges
         if name == "edge":
@@ -300,31 +285,41 @@ class _Reader:
             given = given | {"weight": typed(given.get("weight", ""), "double")}
         else:
             outer = self._open[-1] if self._open else None
-            given = {"pid": (outer or {}).get("\0id", ""), **given}
+            given = {"pid": outer[1].get("\0id", "") if outer else "", **given}
             self.inner += bool(given["pid"])
         own = {required: given[required] for required in rows.required} | given
         rows.records.append({f"\0{n}": own[n] for n in rows.own if own.get(n)})
         check(self.file, **{rows.rows: len(rows.records)})
-        return rows.records[-1]
+        return rows, rows.records[-1]
 
-    def _end(self, name: str, element: Any) -> None:
-        self._around.pop()
+    def _text(self, text: str) -> None:
+        if (element := self._around[-1]).name in _WITH_TEXT and not element.has_inner:
+            element.text.append(text)
+
+    def _end(self, _: str) -> None:
+        element = self._around.pop()
+        name, text = element.name, "".join(element.text)
         if name in ("node", "edge"):
-            record = self._open.pop()
-            if record is not None:
-                self._attributes(self.nodes if name == "node" else self.edges, record, element)
-            if self._around:
-                # What is read of it stays in its row.
-                self._around[-1].remove(element)
+            self._open.pop()
         elif name == "graph":
             self._directions.pop()
+        elif name == "default":
+            self._default = text
         elif name in ("key", "attribute"):
-            self._key(element.attrib, element.findtext("{*}default"))
+            self._key(element.given)
         elif name == "creator":
-            tools = (tool for tool in _TOOLS if tool.lower() in (element.text or "").lower())
+            tools = (tool for tool in _TOOLS if tool.lower() in text.lower())
             self.tool = next((f" of {tool}" for tool in tools), "")
+        elif name == "data" and self._in_data and self._around[-1].name in ("node", "edge"):
+            self._in_data = False
+            # The drawing that yEd keeps as an attribute has elements in it.
+            self._put(element.given["key"], None if element.has_inner else text)
+        elif name in _LABELS and self._in_data and self._open[-1] and text.strip():
+            record = self._open[-1][1]
+            self.further_labels += "\0label" in record
+            record.setdefault("\0label", text)
 
-    def _key(self, given: dict[str, str], default: str | None) -> None:
+    def _key(self, given: dict[str, str]) -> None:
         """Declare an attribute."""
         drawing = given.get("yfiles.type", "")
         self.is_drawn = self.is_drawn or bool(drawing)
@@ -335,34 +330,19 @@ class _Reader:
         domain = given.get("for", "all") if self.what == _GRAPHML else self._class
         self.keys["" if self.what == _GRAPHML else f"{domain}s", given["id"]] = name, kind
         for rows in tables.get(domain, ()) if not drawing else ():
-            rows.declare(name, "" if default is None else typed(default, kind))
+            rows.declare(name, "" if self._default is None else typed(self._default, kind))
 
-    def _attributes(self, rows: _Rows, record: dict[str, Any], element: Any) -> None:
-        """Store the attributes of a node or an edge; those in it have been removed."""
-        if self.what == _GEXF:
-            for value in element.iterfind(".//{*}attvalue"):
-                # `for` was `id` in the first versions.
-                key = value.get("for") or value.attrib["id"]
-                self._put(rows, record, (rows.rows, key), value.attrib["value"])
+    def _put(self, attribute: str, text: str | None) -> None:
+        """Store an attribute of the open row; values of one that repeats become a list."""
+        if not self._open or not (opened_row := self._open[-1]):
             return
-        for data in element.iterfind("{*}data"):
-            # The drawing that yEd keeps as an attribute has elements in it.
-            text = None if len(data) else data.text or ""
-            self._put(rows, record, ("", data.attrib["key"]), text)
-            for label in data.iter():
-                if _local(label) in ("NodeLabel", "EdgeLabel") and (label.text or "").strip():
-                    self.further_labels += "\0label" in record
-                    record.setdefault("\0label", label.text)
-
-    def _put(
-        self, rows: _Rows, record: dict[str, Any], key: tuple[str, str], text: str | None
-    ) -> None:
-        """Store an attribute of a row; values of an attribute that repeats become a list."""
+        rows, record = opened_row
+        key = ("" if self.what == _GRAPHML else rows.rows, attribute)
         # Gephi 0.7 writes weights as an attribute that it does not declare.
-        usual = ("weight", "double") if key[0] and key[1] == "weight" else ("", "")
+        usual = ("weight", "double") if key[0] and attribute == "weight" else ("", "")
         name, kind = self.keys.get(key, usual)
         if key not in self.keys and not name:
-            raise self._damaged(f"an attribute of the unknown key {key[1]!r:.80}")
+            raise self._damaged(f"an attribute of the unknown key {attribute!r:.80}")
         if text is None:
             return
         if name not in rows.attributes:
@@ -372,10 +352,6 @@ class _Reader:
             record[name].append(value)
         else:
             record[name] = [record[name], value] if name in record else value
-
-
-def _local(element: Any) -> str:
-    return str(element.tag).rpartition("}")[2]
 
 
 def typed(text: str, kind: str) -> Any:
