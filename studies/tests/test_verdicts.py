@@ -77,7 +77,7 @@ def test_a_rank_among_two_or_without_results_is_not_tested(methods, means):
 )
 def test_an_ablation_lowers_the_accuracy_and_node_condensation_most(drop, nodes, word):
     """The last: every part lowers it, but node condensation least."""
-    drops = {"full": 0.0, "w/o TGR": drop, "w/o TC": drop, "w/o NC": nodes}
+    drops = {"full": 0.0, "w/o TGR": drop, "w/o TC": drop, "random labelled core": nodes}
     text = verdict_of("ablation", lambda labels: 0.8 - drops.get(labels["variant"], 0.0))
     assert text.startswith(f"**{word}**")
 
