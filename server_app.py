@@ -115,6 +115,8 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
         fitted, kept = rec.calibrate(clients), spec.keeps_evidence
         ending = {**common, keys.TEMPERATURE: fitted.temperature, keys.SCORED_NODES: fitted.nodes}
         facts |= hashes(federation, schemas, ending, timeout, evidence=kept, own_data=not prepared)
+        if not prepared:  # a node with data of its own keeps a record, too
+            facts["records"] = {str(m.client): log.digests().get(m.node, "") for m in members}
         return rec.write(clients, costs | facts | {"messages": log.rows()})
 
     strategy.run(federation, start, common, end_round)

@@ -204,7 +204,7 @@ def privacy(
         typer.echo(f"page        {html}: `dance-flwr site privacy --verify {html}` checks it")
         return
     # Of its own graph, and on no page: pages are shown to others.
-    if measured := read_measured(opened.client_folder, of.run):
+    if measured := read_measured(opened.client_folder, of.lines[0]["run"]):
         typer.echo(f"measured    {measured}")
     print_messages(of.lines, "What it sent, and who can read it; a page of --html has each message")
 

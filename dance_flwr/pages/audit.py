@@ -47,8 +47,8 @@ _CONTROLS = 3  # random passages in place of the marked ones, so many times
 _MAX_ENTRIES = 70_000_000
 _SPLITS = {NO_SPLIT: "none", TRAIN: "train", VAL: "validation", TEST: "test"}
 RULE = (
-    "Nodes with more of three signs come first: the answer is wrong, the readings disagree, the "
-    f"lead over the second class is below {LOW_MARGIN:g} (barely). Then the smaller lead."
+    "Nodes with more of three signs come first: the label is another class, the readings disagree, "
+    f"the lead over the second class is below {LOW_MARGIN:g} (barely). Then the smaller lead."
 )
 
 
@@ -278,12 +278,12 @@ class NodeSigns:
         Examples
         --------
         >>> views = {"deployed": np.array([[0.9, 0.1], [0.6, 0.4]], np.float32)}
-        >>> NodeSigns.of(views, np.array([1, 0])).headline()
-        '1 of 2 predictions needs a look: 1 wrong, 0 with readings that disagree, 0 barely decided'
+        >>> NodeSigns.of(views, np.array([1, 0])).headline()[:56]
+        '1 of 2 predictions needs a look: 1 with another label, 0'
         """
         reasons = (self.wrong, self.disagree, self.margin < LOW_MARGIN)
         look = int(np.any(reasons, axis=0).sum())
-        words = ("wrong", "with readings that disagree", "barely decided")
+        words = ("with another label", "with readings that disagree", "barely decided")
         why = [f"{int(of.sum()):,} {word}" for of, word in zip(reasons, words, strict=True)]
         need = "needs" if look == 1 else "need"
         return (

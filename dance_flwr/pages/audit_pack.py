@@ -115,7 +115,8 @@ def answer(
         says += f", {how}before {names[rival]}, {share(packs.decisive[row, rival])}"
     of_label = "No label is known."
     if label >= 0:
-        of_label = "The label is the same." if label == best else f"The label is {names[label]}."
+        other = f"The label is another class, {names[label]}."
+        of_label = "The label is the same." if label == best else other
     return {
         "says": f"{says}.",
         "wrong": label >= 0 and label != best,

@@ -19,11 +19,15 @@ from dance_flwr.federation.secagg.signatures import (
     sign,
 )
 from dance_flwr.federation.wire.keys import DOWN, UP
+from dance_flwr.federation.wire.messages import record_digest
 from dance_flwr.pages.document import Page, unpacked
 from dance_flwr.runs import privacy_report
 from dance_flwr.terminal import size
 
-_EACH = ("time", "round", "message", "what", "how", "who can read it", "bytes of arrays and keys")
+_EACH = (
+    *("time", "round", "message", "what", "how", "who can read it", "bytes of arrays and keys"),
+    *("terms that allowed it", "epsilon spent"),
+)
 _WORDS = {"numbers": False, "shaded": False}  # of a table whose cells are words
 _BLOCK = re.compile(r'<script type="application/gzip" id="data-statement">([^<]*)</script>')
 
@@ -47,7 +51,8 @@ class Statement:
     def of(cls, site: Site, run: str = "") -> "Statement":
         """Return the statement of a run, by default of the newest one."""
         lines = read_sent(site.client_folder, run)
-        return cls(site.invitation.site, site.invitation.federation, lines[0]["run"], lines)
+        name = lines[-1].get("folder") or lines[-1]["run"]
+        return cls(site.invitation.site, site.invitation.federation, name, lines)
 
     def sentences(self) -> list[str]:
         """Return what left in plain words: how much, what, and what did not."""
@@ -60,8 +65,28 @@ class Statement:
             f"{self.site} sent {counted(len(self.lines), 'message')} ({total} of arrays and keys) "
             f"in run {self.run}, {counted(len(rounds), 'round')}, from {first} to {last}.",
             f"They held: {', '.join(held)}.",
+            *self._spent(),
             f"{privacy_report.NEVER} Refusals are one line each, in the node's log.",
+            f"Digest of this record: {self.digest()}. {privacy_report.COMPARE}",
         ]
+
+    def _spent(self) -> list[str]:
+        noisy = [line for line in self.lines if "epsilon" in line]
+        if not noisy:
+            return []
+        last = noisy[-1]
+        return [
+            f"Its updates carried noise ({last['dp']}): this run has spent epsilon "
+            f"{last['epsilon']:.4g} at delta {last['delta']:g} here."
+        ]
+
+    def digest(self) -> str:
+        """Return the `record_digest` of the record, which the server computes from its own."""
+        totals: dict[tuple[str, str], list[int]] = {}
+        for line in self.lines:
+            total = totals.setdefault((line["type"], line["stage"]), [0, 0])
+            total[0], total[1] = total[0] + 1, total[1] + line["bytes"]
+        return record_digest(totals)
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return a row per message and kind of content, with the columns `_EACH`."""
@@ -71,9 +96,12 @@ class Statement:
             # In the order of the declarations; the size is that of the whole message.
             told = sorted(privacy_report.told_by([line]))
             for place, each in enumerate(told):
-                number = f"{line['bytes']:,}" if place == 0 else ""
+                whole = ("", "", "")
+                if place == 0:
+                    spent = f"{line['epsilon']:.4g}" if "epsilon" in line else ""
+                    whole = (f"{line['bytes']:,}", line.get("allowed", ""), spent)
                 kind = dict(each.under).get(line["dp"], each.kind)
-                rows.append((*head, each.what, str(kind), each.readers, number))
+                rows.append((*head, each.what, str(kind), each.readers, *whole))
         return rows
 
     def page(self, key: str, signature: str) -> Page:
@@ -138,7 +166,7 @@ def read_sent(client_folder: Path, run: str = "") -> list[dict[str, Any]]:
 
     Parameters
     ----------
-    run : the run's name, or its number in Flower
+    run : the name of its folder at the server, or its number in Flower
 
     Raises
     ------
@@ -147,10 +175,11 @@ def read_sent(client_folder: Path, run: str = "") -> list[dict[str, Any]]:
     path = client_folder / "runs" / FILE
     try:
         # Greetings and stages of masks name Flower's number of the run alone.
-        names: dict[int, str] = {}
+        names, folders = dict[int, str](), dict[int, str]()
         for line in _lines(path):
             names[line["id"]] = line["run"] or names.get(line["id"], "")
-        wanted = [n for n, name in names.items() if not run or run in (name, str(n))]
+            folders[line["id"]] = line.get("folder", "")
+        wanted = [n for n, name in names.items() if not run or run in (name, str(n), folders[n])]
         found = [line for line in _lines(path) if wanted and line["id"] == wanted[-1]]
     except FileNotFoundError:
         raise UserError(
@@ -160,9 +189,12 @@ def read_sent(client_folder: Path, run: str = "") -> list[dict[str, Any]]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: expected a record of messages, found {error!r:.80}") from None
     if not found:
-        known = ", ".join(filter(None, names.values())) or "none"
+        known = ", ".join(folders[n] or name for n, name in names.items()) or "none"
         raise UserError(f"{path}: expected run {run!r} in the record, found {known}")
-    return [line | {"run": names[line["id"]] or str(line["id"])} for line in found]
+    return [
+        line | {"run": folders[line["id"]] or names[line["id"]] or str(line["id"])}
+        for line in found
+    ]
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -13,6 +13,10 @@ from dance_flwr.runs.result import withholds_counts
 from dance_flwr.terminal import size
 
 HEADINGS = ("message", "what it held", "who could read it", "messages", "bytes of arrays and keys")
+COMPARE = (
+    "`dance-flwr site privacy` at a site and `dance-flwr report RUN --privacy` at the server print "
+    "the same digest where both recorded the same answers of that site: kinds, numbers and bytes."
+)
 NEVER = "No message has an entry for a text, an id, an edge, evidence or the label of a node."
 
 _NAMES = {
@@ -66,7 +70,7 @@ def table(messages: Iterable[Mapping[str, Any]], way: str = UP) -> list[tuple[st
 
 
 def sentences(result: Mapping[str, Any]) -> list[str]:
-    """Return in three lines what left the clients, who could read it, and what never left."""
+    """Return what left the clients, who could read it, what never left, and digests of records."""
     every = messages_of(result)
     up, down = ([entry for entry in every if entry["way"] == way] for way in (UP, DOWN))
 
@@ -80,7 +84,16 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
         f"{', '.join(sent(result))}.",
         " ".join(promises(result)),
         NEVER,
+        *_records(result),
     ]
+
+
+def _records(result: Mapping[str, Any]) -> list[str]:
+    """Return the digests by client, which sites compare with those of their own records."""
+    records = [f"client {client} {of}" for client, of in result.get("records", {}).items() if of]
+    if not records:
+        return []
+    return [f"Digests of the records: {', '.join(records)}. {COMPARE}"]
 
 
 def sent(result: Mapping[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,7 +26,8 @@ from dance_flwr.federation.client.measured import read_measured
 from dance_flwr.federation.secagg.signatures import fingerprint_of, load_key
 from dance_flwr.federation.wire.keys import UP
 from dance_flwr.pages.document import packed, unpacked
-from dance_flwr.pages.statement import _BLOCK, read_sent
+from dance_flwr.pages.statement import _BLOCK, Statement, read_sent
+from dance_flwr.runs import privacy_report
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 
 
@@ -160,6 +162,11 @@ def test_the_records_of_all_sites_are_what_the_server_received(run_config, nodes
         if row["way"] == UP
     }
     assert totals == received and len(received) > 5
+    # So are their digests, which a lost or an added answer changes.
+    statements = [Statement("north", "hospitals", "own", lines) for lines in sites]
+    assert {str(k): each.digest() for k, each in enumerate(statements)} == found["records"]
+    assert replace(statements[0], lines=sites[0][:-1]).digest() != found["records"]["0"]
+    assert f"client 0 {found['records']['0']}" in privacy_report.sentences(found)[-1]
 
 
 def test_a_site_shows_what_left_it_signed_and_any_other_page_is_refused(
@@ -247,3 +254,22 @@ def test_a_run_under_noise_ends_at_a_site_with_its_own_accuracy_and_its_largest_
     assert cli("site", "privacy", "--html", page).code == 0
     # The page is for others, who may not know it.
     assert "if all were called" not in page.read_text()
+    # What the server accounts for, too.
+    spent = f"spent epsilon {found['privacy']['epsilon']:.4g} at delta"
+    assert spent in " ".join(cli("site", "privacy").out.split())
+
+
+def test_every_answer_names_the_terms_that_allowed_it(run_config, nodes, tmp_path):
+    for node in nodes.values():
+        node |= {"max-rounds": 5, "max-trainings": 9, "secure-aggregation": True}
+    config = run_config(rounds=1, privacy_secure_aggregation=True, out="/of/the/server/runs/first")
+    run(config, nodes, tmp_path / "out")
+    lines = read_sent(Path(nodes[10]["data-path"]), "first")
+    assert lines == read_sent(Path(nodes[10]["data-path"]), "own")
+    allowed = {(line["type"], line["stage"] != ""): line["allowed"] for line in lines}
+    masks = "secure-aggregation = True"
+    assert allowed["train", True] == f"max-rounds = 5, max-trainings = 9, {masks}"
+    assert allowed["evaluate", True] == f"max-rounds = 5, max-trainings = 9, {masks}"
+    assert allowed["query.hello", False] == ""
+    statement = Statement("north", "hospitals", "first", lines)
+    assert {row[-2] for row in statement.rows()} >= set(allowed.values())

@@ -177,7 +177,7 @@ def test_one_sentence_says_what_the_model_says(one_answer):
     assert said["says"] == "The model says CARDIOLOGY, 41 %, barely before ONCOLOGY, 38 %."
     assert said["label"] == "No label is known." and not said["wrong"]
     assert said_of(one_answer, 0)["label"] == "The label is the same."
-    assert said_of(one_answer, 2)["label"] == "The label is SURGERY."
+    assert said_of(one_answer, 2)["label"] == "The label is another class, SURGERY."
     assert said_of(one_answer, 2)["wrong"] and not said_of(one_answer, 0)["wrong"]
     packs = one_answer[0]
     packs.decisive = np.array([[0.999, 0.001, 0.0]])
@@ -251,7 +251,8 @@ def test_what_is_worth_a_look():
     assert seen.wrong.tolist() == [False, True, True, False, False]
     assert seen.disagree.tolist() == [False, False, True, False, False]
     assert seen.headline() == (
-        "2 of 5 predictions need a look: 2 wrong, 1 with readings that disagree, 1 barely decided"
+        "2 of 5 predictions need a look: 2 with another label, 1 with readings that disagree, "
+        "1 barely decided"
     )
     # Wrong and unsure before wrong and disagreeing, as its margin is smaller.
     assert seen.order().tolist() == [1, 2, 3, 4, 0]

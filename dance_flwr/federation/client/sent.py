@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from flwr.app import Context, Message
@@ -19,6 +19,17 @@ from dance_flwr.federation.wire.serialization import bytes_of
 
 LOG = logging.getLogger("flwr")
 FILE = "sent.jsonl"
+# Terms of a node that bound an answer, by the task; those of a masked sum bound all of its stages.
+_NOISE = (keys.MAX_EPSILON, keys.MIN_NOISE_MULTIPLIER)
+_TRAINING = (keys.MAX_ROUNDS, keys.MAX_TRAININGS, keys.MAX_LOCAL_EPOCHS, keys.MAX_CHANGE)
+_TERMS = {
+    keys.TRAIN: (*_TRAINING, *_NOISE),
+    keys.EXCHANGE: (keys.MAX_TRAININGS,),
+    keys.EVALUATE: (keys.MAX_ROUNDS, keys.MAX_TRAININGS),
+}
+# Stages that send an update, one a round: others of a masked sum carry keys and shares.
+_WHOLE = ("", SecAggStage.COLLECT_MASKED_VECTORS)
+_MASKED = (keys.DEMANDS_MASKS, keys.MIN_CLIENTS)
 # A round takes up to 2 kB, so that 130,000 fit; a server that asks without end fills no disk.
 MAX_BYTES = 256 << 20
 
@@ -40,6 +51,7 @@ def keep_sent(
             "at": f"{datetime.now(UTC):%FT%TZ}",
             "id": message.metadata.run_id,
             "run": str(config.get(keys.RUN, "")),
+            "folder": PurePath(str(context.run_config.get("out", ""))).name,
             "round": config.get(keys.ROUND),
             "type": kind,
             "stage": stage,
@@ -47,19 +59,40 @@ def keep_sent(
             "dp": context.run_config.get("privacy.dp", "none"),
             "bytes": bytes_of(reply),
             "keys": messages.keys_in(reply),
+            "allowed": _allowed_by(kind, stage, context.node_config),
         }
+        line |= _spent(line, context, folder)
         try:
             with disk_of(folder):
                 _append(folder / "runs" / FILE, line)
         except UserError as error:  # what is not on record does not leave
             return messages.error_reply(message, str(error))
-        # One line a round: other stages of a masked sum carry keys and shares.
-        if kind == keys.TRAIN and stage in ("", SecAggStage.COLLECT_MASKED_VECTORS):
+        if kind == keys.TRAIN and stage in _WHOLE:
             LOG.info("round %s: sent %s bytes", line["round"], f"{line['bytes']:,}")
         # Under noise nobody else may know it.
         elif config.get(keys.FINAL) and (own := read_measured(folder, str(line["run"]))):
             LOG.info("the final model at this site: %s", own)
     return reply
+
+
+def _allowed_by(kind: str, stage: str, node_config: Mapping[str, Any]) -> str:
+    """Return the terms of the node that bound this kind of answer, with their values."""
+    names = (*_TERMS.get(kind, ()), *(_MASKED if stage else ()))
+    return ", ".join(f"{name} = {node_config[name]}" for name in names if name in node_config)
+
+
+def _spent(line: Mapping[str, Any], context: Context, folder: Path) -> dict[str, Any]:
+    """Return epsilon and delta of the run at this client after an update with its noise."""
+    update = line["type"] == keys.TRAIN and line["stage"] in _WHOLE
+    if not update or line["dp"] not in ("local", "distributed"):
+        return {}
+    # Imported here: no other message needs them.
+    from dance_flwr.federation.privacy.accounting import PrivacyAccount, epsilon_of
+    from dance_flwr.federation.secagg.signatures import ledger_folder
+
+    cost = PrivacyAccount(ledger_folder(context.node_config) or folder).cost(line["run"])
+    delta = float(context.run_config["privacy.delta"])
+    return {"epsilon": round(epsilon_of(cost, delta), 4), "delta": delta}
 
 
 def _append(path: Path, line: Mapping[str, Any]) -> None:

@@ -149,6 +149,12 @@ def epsilon_of(cost: float, delta: float) -> float:
     return epsilon_spent(1 / sqrt(cost), 1.0, 1, delta) if cost else 0.0
 
 
+_EXPECTED = (
+    "what this client has spent of its privacy; restore it from a copy. Without it nobody knows "
+    "what was spent: delete it only to start from nothing"
+)
+
+
 class PrivacyAccount:
     """The account of one client in a file of its ledgers: run -> sum of sigma^-2 over its answers.
 
@@ -160,6 +166,11 @@ class PrivacyAccount:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / ACCOUNT
+
+    def cost(self, run: str) -> float:
+        """Return the sum of sigma^-2 of a run; 0 without an answer."""
+        with ledger(self._path, {"runs": {}}, _costs, _EXPECTED) as account:
+            return float(account["runs"].get(run, 0.0))
 
     def spend(
         self, run: str, noise_multiplier: float, allowed: Callable[[Mapping[str, float]], str]
@@ -174,12 +185,8 @@ class PrivacyAccount:
         ------
         UserError : the answer is not allowed, and nothing was written; or the file is damaged
         """
-        expected = (
-            "what this client has spent of its privacy; restore it from a copy. Without it nobody "
-            "knows what was spent: delete it only to start from nothing"
-        )
         # Written first: a crash before the answer leaves costs budget, never privacy.
-        with ledger(self._path, {"runs": {}}, _costs, expected) as account:
+        with ledger(self._path, {"runs": {}}, _costs, _EXPECTED) as account:
             runs = account["runs"]
             # Squares of inverse multipliers add up over rounds and runs, epsilons do not.
             runs[run] = runs.get(run, 0.0) + noise_multiplier**-2

@@ -22,7 +22,7 @@ from dance_flwr.federation import flower
 from dance_flwr.federation.flower import DecodeError, ErrorCode
 from dance_flwr.federation.secagg.sums import kind_of
 from dance_flwr.federation.wire.keys import DOWN, HELLO, INVALID_REPLY, UP
-from dance_flwr.federation.wire.messages import keys_in, query
+from dance_flwr.federation.wire.messages import keys_in, query, record_digest
 from dance_flwr.federation.wire.serialization import bytes_of, pack, unpack
 
 LOG = logging.getLogger("flwr")
@@ -60,6 +60,9 @@ class MessageLog:
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._asked: dict[int | None, tuple[str, str]] = {}
+        # Node -> kind -> [answers, bytes]; None once an earlier start is continued, as a checkpoint
+        # does not have them.
+        self._answers: dict[int, dict[tuple[str, str], list[int]]] | None = {}
 
     def add(self, batch: Iterable[Message], way: str) -> None:
         """Record messages that were sent (DOWN) or received (UP)."""
@@ -73,6 +76,10 @@ class MessageLog:
             row["count"] += 1
             row["errors"] += message.has_error()
             row["bytes"] += bytes_of(message)
+            if way == UP and self._answers is not None and not message.has_error():
+                node = self._answers.setdefault(message.metadata.src_node_id, {})
+                total = node.setdefault((kind, stage), [0, 0])
+                total[0], total[1] = total[0] + 1, total[1] + bytes_of(message)
             for name, found in keys_in(message).items():
                 row["keys"][name] = sorted({*found, *row["keys"].get(name, ())})
 
@@ -80,8 +87,16 @@ class MessageLog:
         """Return the rows."""
         return [row | {"keys": dict(row["keys"])} for row in self._rows.values()]
 
+    def digests(self) -> dict[int, str]:
+        """Return node -> `record_digest` of its answers; none where an earlier start is continued.
+
+        A node of an own record can say whether it names the same answers.
+        """
+        return {node: record_digest(kinds) for node, kinds in (self._answers or {}).items()}
+
     def restore(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Replace all rows by these."""
+        """Replace all rows by these, of an earlier start."""
+        self._answers = None
         self._rows = {(row["type"], row["stage"], row["way"]): dict(row) for row in rows}
 
     def _kind(self, message: Message, way: str) -> tuple[str, str]:

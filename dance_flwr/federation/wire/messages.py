@@ -8,6 +8,8 @@ tensors before round 1 send these in both directions. Nothing else travels.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import nan
@@ -223,6 +225,17 @@ def keys_in(message: Message) -> dict[str, list[str]]:
         name: sorted({keys.NODE if str(key).lstrip("-").isdigit() else str(key) for key in record})
         for name, record in (message.content.items() if message.has_content() else ())
     }
+
+
+def record_digest(totals: Mapping[tuple[str, str], Sequence[int]]) -> str:
+    """Return 12 hex digits of sha256 of a client's record, which client and server each keep.
+
+    Parameters
+    ----------
+    totals : (task, stage of a masked sum) -> numbers of answers without an error, and of bytes
+    """
+    lines = sorted([*kind, *numbers] for kind, numbers in totals.items())
+    return hashlib.sha256(json.dumps(lines).encode()).hexdigest()[:12]
 
 
 def arrays_in(message: Message) -> ArrayRecord:

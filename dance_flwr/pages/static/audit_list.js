@@ -64,7 +64,7 @@ class NodeList {
   /** Return the signs that a prediction needs a look. */
   signs(row) {
     const { disagree, margin, lowMargin } = this.index;
-    return [this.wrong(row) && "wrong", disagree[row] && "disagree", margin[row] < lowMargin && "barely"].filter(Boolean);
+    return [this.wrong(row) && "other label", disagree[row] && "disagree", margin[row] < lowMargin && "barely"].filter(Boolean);
   }
 
   /** Return a heading that orders the rows by its column, and back. */
@@ -114,7 +114,7 @@ class NodeList {
     return [first, breakable(index.classes[index.predicted[row]]),
       index.label[row] < 0 ? "unknown" : this.wrong(row) ? breakable(index.classes[index.label[row]]) : "same",
       index.margin[row].toFixed(3),
-      make("span", { class: signs.includes("wrong") ? "bad" : null }, signs.join(", ")),
+      make("span", { class: signs.includes("other label") ? "bad" : null }, signs.join(", ")),
       make("span", { "data-verdict": pack < 0 ? null : index.digests[pack] },
         pack < 0 ? "" : wordOf(verdicts.get(index.digests[pack])))];
   }

@@ -153,7 +153,7 @@ function said({ answer, advice, account: facts }, index, row) {
   const trained = index.splits[index.split[row]] === "train" ? " It was in training." : "";
   return [
     make("p", { class: "says" }, answer.says.replaceAll(" %", "\u00a0%")),
-    make("p", { class: answer.wrong ? "bad" : null }, `${answer.wrong ? "✗ Wrong: " : ""}${answer.label}${trained}`),
+    make("p", { class: answer.wrong ? "bad" : null }, `${answer.wrong ? "✗ " : ""}${answer.label}${trained}`),
     make("p", { class: "advice" }, advice),
     make("h3", {}, "How it comes to this ", word("account", "answer")), account(facts, index.classes)];
 }
