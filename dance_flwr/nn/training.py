@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adam import adam
 
 from dance_flwr.config.sections import BALANCED, TrainingConfig
 
@@ -56,7 +55,7 @@ def train_epochs(
     model.train()
     loss = torch.zeros(())
     for _ in range(config.local_epochs):
-        model.zero_grad()
+        _forget_gradients(parameters)
         loss = loss_of()
         # A client without labelled nodes has a constant loss, and nothing to learn from.
         if not loss.requires_grad:
@@ -64,6 +63,12 @@ def train_epochs(
         loss.backward()  # type: ignore[no-untyped-call]
         _adam_step(parameters, moments, rate, config.weight_decay)
     return float(loss.detach())
+
+
+def _forget_gradients(parameters: list[nn.Parameter]) -> None:
+    # As `zero_grad` of the model, which looks for its parameters in each epoch.
+    for parameter in parameters:
+        parameter.grad = None
 
 
 @torch.no_grad()
@@ -82,9 +87,9 @@ def _adam_step(
     if not states:
         return
     moved, gradients, means, squares, steps = map(list, zip(*states, strict=True))
-    adam(
+    torch._foreach_add_(steps, 1)
+    torch._fused_adam_(
         *(moved, gradients, means, squares, [], steps),
-        fused=True,
         amsgrad=False,
         maximize=False,
         lr=rate,
@@ -105,10 +110,10 @@ def proximal_term(
     block (Li et al. 2020). No effect if `mu` is 0.
     """
     hooks = []
-    parameters = list(model.parameters())
-    if anchor is None and mu:
+    parameters = list(model.parameters()) if mu else []
+    if anchor is None:
         anchor = [parameter.detach().clone() for parameter in parameters]
-    for parameter, start in zip(parameters, anchor or (), strict=True) if mu else ():
+    for parameter, start in zip(parameters, anchor, strict=True) if mu else ():
         # A hook on the gradient and no term of the loss: it works with any local training. `start`
         # is bound as a default, as the loop goes on to other parameters.
         def add(changed: Tensor, start: Tensor = start) -> None:

@@ -104,13 +104,13 @@ class Card:
 
     @contextmanager
     def _epochs(self):
-        """An epoch lasts from `zero_grad` to the end of the step of Adam."""
-        zero_grad, step = torch.nn.Module.zero_grad, training._adam_step
+        """An epoch lasts from the removal of old gradients to the end of the step of Adam."""
+        forget, step = training._forget_gradients, training._adam_step
 
-        def begin(model, *arguments, **keys):
+        def begin(parameters):
             self.in_epoch = True
             self.counts.epochs += 1
-            return zero_grad(model, *arguments, **keys)
+            forget(parameters)
 
         def end(*arguments):
             try:
@@ -118,7 +118,7 @@ class Card:
             finally:
                 self.in_epoch = False
 
-        started = patch.object(torch.nn.Module, "zero_grad", begin)
+        started = patch.object(training, "_forget_gradients", begin)
         with started, patch.object(training, "_adam_step", end):
             yield
 

@@ -41,12 +41,14 @@ def keep_sent(
 
     A node without data of its own keeps no record: in a simulation the server has one.
     """
+    if keys.DATA_PATH not in context.node_config:
+        return call_next(message, context)
     config = messages.config_of(message) if message.has_content() else {}
     kind, stage = kind_of(message)
     reply = call_next(message, context)
-    folder = Path(str(context.node_config.get(keys.DATA_PATH, "")))
+    folder = Path(str(context.node_config[keys.DATA_PATH]))
     # Without data, a node can answer a greeting alone, which holds none.
-    if keys.DATA_PATH in context.node_config and folder.is_dir() and not reply.has_error():
+    if folder.is_dir() and not reply.has_error():
         line = {
             "at": f"{datetime.now(UTC):%FT%TZ}",
             "id": message.metadata.run_id,

@@ -24,7 +24,13 @@ _MAX_DIMENSIONS, _MAX_SIZE = 8, 2**40
 
 def arrays_of(state: Mapping[str, Tensor]) -> ArrayRecord:
     """Return a model's state dict as an ArrayRecord, on the CPU."""
-    return ArrayRecord({name: array_of(tensor) for name, tensor in state.items()})
+    return _record({name: array_of(tensor) for name, tensor in state.items()})
+
+
+def _record(arrays: Mapping[str, Array]) -> ArrayRecord:
+    record = ArrayRecord()
+    record.update(arrays)  # its constructor makes each array a second time
+    return record
 
 
 def array_of(tensor: Tensor) -> Array:
@@ -105,7 +111,7 @@ def _copy_of(array: Array) -> NDArray[Any]:
 
 def record_of(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
     """Return NumPy arrays as an ArrayRecord; the inverse of `numpy_of`."""
-    return ArrayRecord({name: array_from(array) for name, array in arrays.items()})
+    return _record({name: array_from(array) for name, array in arrays.items()})
 
 
 def in_types_of(start: Mapping[str, Tensor], arrays: ArrayRecord) -> ArrayRecord:
