@@ -102,22 +102,6 @@ def csr_weights(csr: Csr, source: Nodes, target: Nodes, weights: Weights) -> Wei
     return sums[entries].astype(np.float32)
 
 
-def induced_weights(csr: Csr, weights: Weights, part: Csr, nodes: Nodes) -> Weights:
-    """Return the weights of the subgraph on some nodes; [2E'] float32.
-
-    Parameters
-    ----------
-    csr, weights : of the graph; part : of its subgraph, whose node i is `nodes[i]`
-    """
-    if weights is None:
-        return None
-    n = len(csr[0]) - 1
-    codes = csr_rows(csr[0]) * n + csr[1]
-    order = np.argsort(codes, kind="stable")  # whoever makes a graph need not sort its neighbours
-    entries = nodes[csr_rows(part[0])] * n + nodes[part[1]]
-    return weights[order[np.searchsorted(codes, entries, sorter=order)]]
-
-
 def csr_rows(indptr: Nodes) -> Nodes:
     """Return the row of every entry of neighbour lists, [2E] int64."""
     return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))

@@ -15,7 +15,7 @@ from dance_flwr.data.graphs.codes import TEST as TEST
 from dance_flwr.data.graphs.codes import TRAIN as TRAIN
 from dance_flwr.data.graphs.codes import UNLABELLED as UNLABELLED
 from dance_flwr.data.graphs.codes import VAL as VAL
-from dance_flwr.data.graphs.edges import EdgeTexts, check_attributes, csr_weights, induced_weights
+from dance_flwr.data.graphs.edges import EdgeTexts, check_attributes, csr_weights
 from dance_flwr.errors import DataError, counted
 
 if TYPE_CHECKING:
@@ -269,11 +269,15 @@ class TextGraph:
 
     def subgraph(self, nodes: NDArray[np.int64], name: str) -> "TextGraph":
         """Return the induced subgraph on `nodes` ([m] int64 indices), in this order."""
-        adjacency = self.adjacency()[nodes][:, nodes].tocsr()
-        adjacency.sort_indices()
-        csr = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int64)
         place = np.full(self.num_nodes, -1)
         place[nodes] = np.arange(len(nodes))
+        # The lists of these nodes alone: a partition takes a subgraph for each of many clients.
+        first, last = self.indptr[nodes], self.indptr[nodes + 1]
+        ends = np.cumsum(last - first)
+        entries = np.arange(ends[-1] if len(ends) else 0) + np.repeat(last - ends, last - first)
+        owner, target = np.repeat(np.arange(len(nodes)), last - first), place[self.indices[entries]]
+        order = np.lexsort((target, owner))
+        order = order[target[order] >= 0]
         rows: dict[str, Any] = {
             attribute: [values[i] for i in nodes] if isinstance(values, list) else values[nodes]
             for attribute, values in self.per_node().items()
@@ -282,9 +286,9 @@ class TextGraph:
             self,
             **rows,
             name=name,
-            indptr=csr[0],
-            indices=csr[1],
-            weights=induced_weights((self.indptr, self.indices), self.weights, csr, nodes),
+            indptr=np.searchsorted(owner[order], np.arange(len(nodes) + 1)),
+            indices=target[order],
+            weights=None if self.weights is None else self.weights[entries[order]],
             edge_texts=self.edge_texts and self.edge_texts.between(place),
         )
 

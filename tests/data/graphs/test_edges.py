@@ -1,5 +1,6 @@
 """Weights and texts of edges: sums, round trips through files and PyG, subgraphs, refusals."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -150,6 +151,17 @@ def test_a_subgraph_has_the_weights_and_texts_inside_it(tiny):
         for a, b, text in listed(whole.edge_texts)
         if a in place and b in place
     ]
+
+
+def test_a_subgraph_of_few_nodes_costs_what_they_cost():
+    """Or a partition of 10,000 clients takes hours."""
+    draw = np.random.default_rng(0).integers(0, 1000, (200_000, 2))
+    whole = text_graph("whole", [str(i) for i in range(1000)], ["a"] * 1000, [0] * 1000, draw)
+    tracemalloc.start()
+    part = whole.subgraph(np.array([7, 3]), "part")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert part.num_nodes == 2 and most < whole.num_edges
 
 
 def test_random_edges_are_those_of_the_graph_without_weights(tiny):
