@@ -28,4 +28,5 @@ def of_roles(file):
         role: values(table, [column])[column]
         for (table,) in (file.nodes, file.edges)
         for role, column in table.roles.items()
+        if role != "neighbours"  # lists
     }

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.data.graphs.tables import Table
-from dance_flwr.data.imports.records import Record, optional, record_table, seekable, suffix_of
+from dance_flwr.data.imports.records import (
+    Record,
+    is_packed,
+    optional,
+    record_table,
+    seekable,
+    suffix_of,
+)
 from dance_flwr.errors import DataError, UserError
 
 
@@ -53,7 +60,11 @@ def _rows_of_workbook(file: Path, wanted: str | None) -> Iterator[tuple[str, Ite
 
 def _rows_of_database(file: Path, wanted: str | None) -> Iterator[tuple[str, Iterator[Any]]]:
     """Yield the name and the rows, the header first, of the tables or of one of them."""
-    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+    packed = is_packed(file)
+    place = ":memory:" if packed else f"{file.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(place, uri=True)) as connection:
+        if packed:
+            connection.deserialize(seekable(file).read())
         tables = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
         for (name,) in connection.execute(tables).fetchall():
             if wanted in (None, name) and not name.startswith("sqlite_"):

@@ -48,7 +48,7 @@ from dance_flwr.data.imports.saved import (
     read_graphrag,
     read_saved_dataset,
 )
-from dance_flwr.data.imports.tables import is_table, pieces_of, read_pieces
+from dance_flwr.data.imports.tables import holds_tables, is_table, pieces_of, read_pieces
 from dance_flwr.data.imports.torch_files import load_data, pyg_data
 from dance_flwr.data.imports.xml_graphs import format_of, read_gexf, read_graphml
 from dance_flwr.disk import atomic_folder, write_text
@@ -62,10 +62,12 @@ _KNOWN = (
     ".arrow), .graphml, .gexf, .json, .pt, or a saved data set"
 )
 _TORCH = (".pt", ".pth")
-_READERS: dict[str, Callable[[Path], GraphFile | None]] = {
-    **{".graphml": read_graphml, ".gexf": read_gexf, ".gml": read_gml},
-    **{".json": read_network_json, ".cyjs": read_network_json},
-    **dict.fromkeys(RDF, read_rdf),
+_READERS: dict[str, Callable[[Path, Options], GraphFile | None]] = {
+    ".graphml": lambda file, _: read_graphml(file),
+    ".gexf": lambda file, _: read_gexf(file),
+    **dict.fromkeys((".json", ".cyjs"), lambda file, _: read_network_json(file)),
+    ".gml": lambda file, options: read_gml(file, options.encoding),
+    **dict.fromkeys(RDF, lambda file, options: read_rdf(file, options.label)),
 }
 # Readers take a row group at a time.
 _ROW_GROUP = 8 << 20  # bytes
@@ -253,22 +255,15 @@ def read_network(path: Path, options: Options = DEFAULTS) -> GraphFile | None:
     """Return the graph in a file or folder of a network; None if it is none by name and content."""
     if path.is_dir():
         if is_saved(path):
-            return read_saved_dataset(path, options.id, options.edges_from)
+            return read_saved_dataset(path, options)
         if files := graphrag_files(path):
             return read_graphrag(files)
-        return None if any(map(_is_part, path.iterdir())) else read_notes(path)
+        return None if holds_tables(path) else read_notes(path)
     suffix = suffix_of(path)
     if suffix in _TORCH:
         return pyg_data(load_data(path), (path,), options.split_index)
     suffix = format_of(path) if suffix == ".xml" else suffix
-    return _READERS[suffix](path) if suffix in _READERS else None
-
-
-def _is_part(path: Path) -> bool:
-    """Return whether a file is a table, or a folder has some."""
-    if path.is_dir():
-        return not path.name.startswith(".") and any(map(is_table, path.iterdir()))
-    return is_table(path) and suffix_of(path) != ".txt"
+    return _READERS[suffix](path, options) if suffix in _READERS else None
 
 
 def needs_torch(paths: Sequence[Path]) -> bool:

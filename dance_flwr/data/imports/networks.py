@@ -18,6 +18,7 @@ from dance_flwr.data.imports.records import (
     optional,
     suffix_of,
 )
+from dance_flwr.data.imports.text_tables import encoding_of, text_of
 from dance_flwr.errors import DataError
 
 RDF = {
@@ -36,12 +37,12 @@ _ROLES = {"id": "id", "source": "source", "target": "target"}
 _LANGUAGES = ("", "en")  # of which a text is taken before others
 
 
-def read_gml(file: Path) -> GraphFile:
-    """Return the graph in a GML file."""
+def read_gml(file: Path, encoding: str = "") -> GraphFile:
+    """Return the graph in a GML file; the encoding is UTF-8 or that of its mark by default."""
     import networkx as nx
 
-    with opened(file) as stream:
-        text = stream.read().decode("utf-8")
+    with text_of(file, encoding_of(file, encoding)[0]) as stream:
+        text = stream.read()
     # As a multigraph, since NetworkX refuses parallel edges in other graphs.
     text = re.sub(r"\bgraph\s*\[", "graph [\n multigraph 1\n", text, count=1)
     try:
@@ -54,11 +55,12 @@ def read_gml(file: Path) -> GraphFile:
     return network("GML", file, nodes, edges, _ROLES, directed=graph.is_directed())
 
 
-def read_rdf(file: Path) -> GraphFile:
+def read_rdf(file: Path, label: str = "") -> GraphFile:
     """Return the graph of the triples in a file of RDF.
 
     Subjects are nodes and their literals columns, by the end of the predicate; a triple whose
-    object is no literal is an edge. The type of a subject is its class.
+    object is no literal is an edge. The type of a subject is its class, or the object of the
+    predicate that is named as `label`.
     """
     rdflib = optional("rdflib", file)
     triples = rdflib.Graph()
@@ -73,12 +75,11 @@ def read_rdf(file: Path) -> GraphFile:
     edges: list[Record] = []
     for subject, predicate, value in sorted(triples):
         values = nodes.setdefault(str(subject), {})
-        name = re.split(r"[/#:]", str(predicate).rstrip("/#"))[-1]
+        name = _local(predicate)
         if isinstance(value, rdflib.Literal):
             values.setdefault(name, []).append((str(value.language or ""), str(value)))
-        elif predicate == rdflib.RDF.type:
-            label = re.split(r"[/#:]", str(value).rstrip("/#"))[-1]
-            values.setdefault("type", []).append(("", label))
+        elif predicate == rdflib.RDF.type or name == label:
+            values.setdefault(name, []).append(("", _local(value)))
         else:
             edges.append({"source": str(subject), "target": str(value), "relation": name})
     records = [{"id": node} | {k: _one(v) for k, v in of.items()} for node, of in nodes.items()]
@@ -86,6 +87,10 @@ def read_rdf(file: Path) -> GraphFile:
     typed = any("type" in of for of in nodes.values())
     roles = {"label": "type" if typed else "", "text": texts or ("",)}
     return network("RDF", file, records, edges, {**_ROLES, **roles}, directed=True)
+
+
+def _local(name: Any) -> str:
+    return re.split(r"[/#:]", str(name).rstrip("/#"))[-1]
 
 
 def _one(values: list[tuple[str, str]]) -> Any:

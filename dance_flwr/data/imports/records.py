@@ -145,9 +145,14 @@ def _array(values: Any, column: str, where: str) -> Any:
 
 def _entry(value: Any, column: str, where: str) -> str:
     if isinstance(value, dict):
-        named = [key for key in value if key.lower().endswith("id")]
-        value = next((value[key] for key in (*_KEYS, *named) if key in value), None)
+        value = value.get(id_key(value))
     return json.dumps(value) if isinstance(value, list) else as_string(value, column, where)
+
+
+def id_key(names: Iterable[str]) -> str | None:
+    """Return the key of an object by which it stands for an id; None if there is none."""
+    named = [name for name in names if name.lower().endswith("id")]
+    return next((key for key in (*_KEYS, *named) if key in names), None)
 
 
 @contextmanager

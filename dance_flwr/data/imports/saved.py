@@ -2,6 +2,8 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dance_flwr.data.graphs.tables import Table, parquet_table, readable, require
-from dance_flwr.data.imports.layouts import LAYOUTS, USUAL, GraphFile, declared
+from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile, declared
+from dance_flwr.data.imports.options import DEFAULTS, Options
 from dance_flwr.data.imports.records import read_object, unused
-from dance_flwr.data.imports.tables import neighbours, open_table
+from dance_flwr.data.imports.tables import Piece, open_table, read_pieces
 from dance_flwr.errors import DataError, unknown
 
 _EDGE_FILES = ("edges.parquet", "edges.csv")
@@ -43,16 +46,11 @@ def is_saved(folder: Path) -> bool:
     return (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file()
 
 
-def read_saved_dataset(folder: Path, key: str = "", edges_from: str = "") -> GraphFile:
+def read_saved_dataset(folder: Path, options: Options = DEFAULTS) -> GraphFile:
     """Return the graph of a saved data set with an edge table or a column of neighbours.
 
     Ids are row numbers where there is no column `id`. The parts of the data set are its split. The
     classes are those of the column `label`, or of the only one that declares classes.
-
-    Parameters
-    ----------
-    key : column of the ids that the neighbours are; empty for the usual one
-    edges_from : column of the neighbours; empty for the usual ones
     """
     try:
         parts = _parts(folder)
@@ -64,7 +62,7 @@ def read_saved_dataset(folder: Path, key: str = "", edges_from: str = "") -> Gra
         ) from error
     with readable(parts[0][1]), pa.ipc.open_stream(str(parts[0][1])) as reader:
         names = list(reader.schema.names)
-    number = "" if key or "id" in names else unused("row", names)
+    number = "" if options.id or "id" in names else unused("row", names)
     split = "split" if any(split for split, _ in parts) and "split" not in names else ""
 
     def record_batches(columns: list[str]) -> Iterator[Any]:
@@ -84,24 +82,19 @@ def read_saved_dataset(folder: Path, key: str = "", edges_from: str = "") -> Gra
                     yield pa.record_batch({name: arrays[name] for name in columns})
 
     every = [*filter(None, [number]), *names, *filter(None, [split])]
-    roles = {"id": key or number or "id"} | ({"split": "split"} if "split" in every else {})
+    roles = {"id": options.id or number or "id"} | ({"split": "split"} if "split" in every else {})
     if "label" in classes or len(classes) == 1:
         roles["label"] = "label" if "label" in classes else next(iter(classes))
     nodes = Table(str(folder), every, record_batches, roles=roles)
-    files = tuple(file for _, file in parts)
+    pieces = [Piece("nodes", folder, "nodes", lambda *_, **__: nodes)]
+    files = [file for _, file in parts]
     table = next((folder / name for name in _EDGE_FILES if (folder / name).is_file()), None)
-    column = edges_from or next((name for name in USUAL["neighbours"] if name in names), "")
-    if table and not edges_from:
-        edges, files = open_table(table, rows="edges"), (*files, table)
-    elif column:
-        edges = neighbours(nodes, column, roles["id"])
-    else:
-        raise DataError(
-            f"{folder}: expected edges.parquet or edges.csv, or a column 'neighbors' with the ids "
-            "of each node's neighbours, found neither; add one"
-        )
+    if table and not options.edges_from:
+        pieces.append(Piece("edges", table, "edges", partial(open_table, table, options)))
+        files.append(table)
+    graph = read_pieces(pieces, options)
     names = classes.get(roles.get("label", ""), [])
-    return GraphFile("saved data set", files, (nodes,), (edges,), classes=tuple(names))
+    return replace(graph, kind="saved data set", files=tuple(files), classes=tuple(names))
 
 
 def _load(file: Path) -> dict[str, Any]:

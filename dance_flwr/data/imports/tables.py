@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 from dance_flwr.data.graphs.folder import declared_classes
 from dance_flwr.data.graphs.limits import listed
-from dance_flwr.data.graphs.tables import Table, as_strings, parquet_table, readable
+from dance_flwr.data.graphs.tables import Table, as_strings, join, parquet_table, readable
 from dance_flwr.data.imports.databases import sheets
 from dance_flwr.data.imports.json_graphs import json_records
 from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, USUAL, GraphFile, declared
 from dance_flwr.data.imports.options import DEFAULTS, Options
-from dance_flwr.data.imports.records import files_in, is_packed, opened, seekable, suffix_of
+from dance_flwr.data.imports.records import files_in, id_key, is_packed, opened, seekable, suffix_of
 from dance_flwr.data.imports.roles import (
     Lack,
     dialect,
@@ -39,8 +39,9 @@ _SUFFIXES = (
 )
 _SHEETS = (".xlsx", ".sqlite", ".sqlite3", ".db")
 _TABLE = "table"  # the column with the name of its table, where there are several of a kind
-# Between and around the ids of neighbours in one string.
-_SEPARATORS, _AROUND = re.compile(r"[;,|]"), " \t\r\n'\"[]"
+# Between and around the ids of neighbours in one string, and those of an array of NumPy.
+_SEPARATORS, _AROUND = re.compile(r"[;,|]|(?<=>)\s+(?=<)"), " \t\r\n'\"[]"
+_NUMBERS = re.compile(r"\[[\d\s]*\]")
 
 
 class Piece(NamedTuple):
@@ -120,14 +121,26 @@ def pieces_of(path: Path, options: Options = DEFAULTS) -> tuple[list[Piece], lis
         hint = next(filter(None, map(_hint, [*Path(name).parts, path.name])), "")
         if is_table(file) or (hint and suffix_of(file) == ".json"):
             files.append((file, hint))
-    near = [(f, hint) for f, hint in files if f.parent == path or _hint(f.parent.name)]
-    files = near or files
+    files = [(f, hint) for f, hint in files if _is_near(f, path)] or files
     if {"nodes", "edges"} <= {hint for _, hint in files}:
         files = [(file, hint) for file, hint in files if hint]
     files.sort(key=lambda entry: entry[1] == "edges")
     taken = {file for file, _ in files}
     left_out = [name for name, file in every.items() if file not in taken]
     return [p for file, hint in files for p in _pieces(file, hint, options)], left_out
+
+
+def _is_near(file: Path, folder: Path) -> bool:
+    """Return whether a file is in a folder, or in one in it that is named as nodes or edges."""
+    return file.parent == folder or any(map(_hint, file.relative_to(folder).parts[:-1]))
+
+
+def holds_tables(folder: Path) -> bool:
+    """Return whether a folder is one of tables, and not of notes with a table among them."""
+    every = {name: folder / name for name in files_in(folder)}
+    is_of_notes = any(f.suffix == ".md" and f.stem.lower() != "readme" for f in every.values())
+    tables = [f for f in every.values() if is_table(f) and suffix_of(f) != ".txt"]
+    return bool(tables) and (not is_of_notes or any(_is_near(f, folder) for f in tables))
 
 
 def _hint(name: str) -> str:
@@ -195,10 +208,8 @@ def read_pieces(
         for part in (nodes, edges)
     )
     if options.edges_from or not edges:
-        column = facts["edges from"] = options.edges_from or _neighbours_column(nodes, options)
-        with_it = [table for table in nodes if column in table.names]
-        refuse_lacking([] if with_it else [Lack(nodes[0], column, "--edges-from")])
-        edges += [neighbours(table, column, find_id(table, options)) for table in with_it]
+        column, edges_of_column = _edges_from(nodes, options)
+        edges, facts["edges from"] = [*edges, *edges_of_column], column
         nodes = [replace(table, roles={**table.roles, "neighbours": column}) for table in nodes]
     if len({id_space(table.names).of.get("id") for table in nodes}) > 1:
         nodes, edges = ([_prefixed(table) for table in part] for part in (nodes, edges))
@@ -293,22 +304,26 @@ def _begin_with_marks(nodes: list[Table], edges: list[Table], options: Options) 
     )
 
 
-def _neighbours_column(nodes: Sequence[Table], options: Options) -> str:
-    """Return the column of the neighbours of a node, by its name and as its values are ids."""
-    found = [
-        (table, name)
-        for usual in USUAL["neighbours"]
-        for table in nodes
-        if (name := recognised(table.names, (usual,)))
-    ]
-    for table, column in found:
-        key = find_id(table, options)
-        ids = table.read([key])[key]
-        for batch in neighbours(table, column, key).batches(["target"]):
-            if pc.any(pc.is_in(batch["target"], value_set=ids)).as_py():
-                return str(column)
+def _edges_from(nodes: Sequence[Table], options: Options) -> tuple[str, list[Table]]:
+    """Return the column of neighbours, by its name and as its values are ids, and its edges."""
+    usual = [options.edges_from] if options.edges_from else USUAL["neighbours"]
+    named = [name for one in usual for t in nodes if (name := recognised(t.names, (one,)))]
+    if options.edges_from and not named:
+        refuse_lacking([Lack(nodes[0], options.edges_from, "--edges-from")])
+    keys = [find_id(table, options) if named else "" for table in nodes]
+    ids = join([t.read([key])[key] for t, key in zip(nodes, keys, strict=True) if key])
+    for column in dict.fromkeys(named):
+        with_it = [(t, key) for t, key in zip(nodes, keys, strict=True) if column in t.names]
+        edges = [_neighbours(table, column, key, ids) for table, key in with_it]
+        if options.edges_from:
+            return column, edges
+        for batch in (batch for table in edges for batch in table.batches(["target"])):
+            whole = pc.replace_substring_regex(batch["target"], r"\.0$", "")  # floats of pandas
+            known = [pc.any(pc.is_in(ends, value_set=ids)) for ends in (batch["target"], whole)]
+            if any(one.as_py() for one in known):
+                return column, edges
     where = ", ".join(table.where for table in nodes)
-    no_ids = f", and no id in {listed(name for _, name in found)}" if found else ""
+    no_ids = f", and no id in {listed(dict.fromkeys(named))}" if named else ""
     raise DataError(
         f"{where}: expected a node table and an edge table, found a table of nodes alone{no_ids}; "
         "give the edge table, such as edges.parquet or edges.csv, too, or name a column of "
@@ -316,7 +331,7 @@ def _neighbours_column(nodes: Sequence[Table], options: Options) -> str:
     )
 
 
-def neighbours(nodes: Table, column: str, key: str) -> Table:
+def _neighbours(nodes: Table, column: str, key: str, among: Any) -> Table:
     """Return the edges that a column of a node table names: lists of ids, or ids with separators.
 
     A value that is an id is one; another is split at semicolons, commas and bars.
@@ -324,19 +339,21 @@ def neighbours(nodes: Table, column: str, key: str) -> Table:
     Parameters
     ----------
     key : column of the ids of the nodes
+    among : ids of all nodes
     """
     where = nodes.where
 
     def record_batches(columns: list[str]) -> Iterator[Any]:
-        every = nodes.read([key])[key]
         for batch in nodes.record_batches([key, column]):
             ids, lists = as_strings(batch.column(key), key, where), batch.column(column)
             if pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type):
                 parents, texts = pc.list_parent_indices(lists), pc.list_flatten(lists)
             else:
                 parents, texts = pa.array(range(len(lists))), lists
+            if pa.types.is_struct(texts.type) and (name := id_key(texts.type.names)):
+                texts = pc.struct_field(texts, name)
             texts = as_strings(texts, column, where)
-            whole = pc.is_in(texts, value_set=every).to_pylist()
+            whole = pc.is_in(texts, value_set=among).to_pylist()
             entries = [
                 [text] if known else _split(text)
                 for text, known in zip(texts.to_pylist(), whole, strict=True)
@@ -351,6 +368,8 @@ def neighbours(nodes: Table, column: str, key: str) -> Table:
 
 
 def _split(text: str) -> list[str]:
+    if _NUMBERS.fullmatch(text):
+        return text[1:-1].split()
     return [part for entry in _SEPARATORS.split(text) if (part := entry.strip(_AROUND))]
 
 

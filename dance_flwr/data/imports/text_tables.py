@@ -69,8 +69,8 @@ def delimited(
     comments : whether lines at the top that begin with a mark are skipped
     names : of the columns, if a file apart holds the header
     """
-    encoding, quotes, longest = _encoding(file, options.encoding)
-    with _text(file, encoding) as stream:
+    encoding, quotes, longest = encoding_of(file, options.encoding)
+    with text_of(file, encoding) as stream:
         head = stream.read(_SAMPLE)
     is_list, skipped, is_whole = suffix_of(file) in EDGE_LISTS, 0, len(head) < _SAMPLE
     # Where every line begins with a mark, ids begin with it.
@@ -88,7 +88,7 @@ def delimited(
     bare = is_list or (rows == "edges" and len(first) in (2, 3) and all(map(_is_number, first)))
     has_header = not names and (is_header or (options.header and not bare))
     names = list(names or (first if has_header else _names(first, file, is_list)))
-    read_as = partial(_read_as, partial(_text, file, encoding), mark, len(first), skipped)
+    read_as = partial(_read_as, partial(text_of, file, encoding), mark, len(first), skipped)
     quoting, seen = options.quoting or "standard", _Seen()
     if quotes and options.quoting:
         seen = read_as(quoting)
@@ -127,14 +127,14 @@ def json_lines(file: Path, options: Options, rows: str = "nodes") -> Table:
 
     Arrow's own reader infers one type per column and turns an id such as `2020-01-01` into a date.
     """
-    encoding, *_ = _encoding(file, options.encoding)
+    encoding, *_ = encoding_of(file, options.encoding)
     facts = {"encoding": encoding.removesuffix("-sig")}
     with readable(file):
         return record_table(file, rows, lambda: _records(file, encoding), facts=facts)
 
 
 def _records(file: Path, encoding: str) -> Iterator[Record]:
-    with _text(file, encoding, "\n") as stream:
+    with text_of(file, encoding, "\n") as stream:
         for number, line in enumerate(stream, start=1):
             if not line.strip():
                 continue
@@ -148,16 +148,17 @@ def _records(file: Path, encoding: str) -> Iterator[Record]:
             yield flat(record)
 
 
-def _text(file: Path, encoding: str, newline: str = "") -> io.TextIOWrapper:
+def text_of(file: Path, encoding: str, newline: str = "") -> io.TextIOWrapper:
+    """Return a stream of the text in a file, which may be packed."""
     return io.TextIOWrapper(opened(file), encoding, newline=newline)
 
 
-def _encoding(file: Path, asked: str) -> tuple[str, str, int]:
+def encoding_of(file: Path, asked: str) -> tuple[str, str, int]:
     """Return the encoding of a text file, its double quotes, and a bound of its longest line.
 
     The encoding is the one asked for, that of the byte-order mark, or UTF-8. The quotes are one
-    character, two where a backslash stands before one, or none. The bound is in characters, and 0
-    if no line is long.
+    character, two where a backslash stands before one, a backslash alone, or none. The bound is in
+    characters, and 0 if no line is long.
     """
     with readable(file), unpacked(file), opened(file) as stream:
         head = stream.read(1024)
@@ -196,7 +197,7 @@ def _encoding(file: Path, asked: str) -> tuple[str, str, int]:
             ends = text.count("\n")
             line, run = line + ends, run + len(text)
             longest, run = max(longest, run), len(text) if ends else run
-            found = next((mark for mark in ('\\"', '"') if mark in text), "")
+            found = next((mark for mark in ('\\"', '"', "\\") if mark in text), "")
             quotes = max(quotes, found, key=len)
     return encoding, quotes, longest if longest > 2 * _SAMPLE else 0
 
@@ -283,19 +284,20 @@ def _quoting(
     DataError : both meanings fit, with different rows
     """
     standard = read("standard")
-    if standard.fits and not standard.spanning:
+    if standard.fits:
+        if standard.spanning and (plain := read("none")).fits:
+            raise DataError(
+                f"{where}: expected quotes that are either part of the values or around them, "
+                f"found that both fit: line {standard.first} begins a row over several lines, and "
+                f"every line alone has {width} columns, too; give --quoting none for "
+                f"{plain.rows - header:,} rows, or --quoting standard for "
+                f"{standard.rows - header:,}"
+            )
         return "standard", standard
-    plain = read("none")
-    if standard.fits and plain.fits:
-        raise DataError(
-            f"{where}: expected quotes that are either part of the values or around them, "
-            f"found that both fit: line {standard.first} begins a row over several lines, and "
-            f"every line alone has {width} columns, too; give --quoting none for "
-            f"{plain.rows - header:,} rows, or --quoting standard for {standard.rows - header:,}"
-        )
-    if not standard.fits and has_escapes and (escaped := read("backslash")).fits:
-        return "backslash", escaped
-    return ("none", plain) if plain.fits else ("standard", standard)
+    for how in ("backslash", "none") if has_escapes else ("none", "backslash"):
+        if (seen := read(how)).fits:
+            return how, seen
+    return "standard", standard
 
 
 def _read_as(stream: Callable[[], TextIO], mark: str, width: int, skipped: int, how: str) -> _Seen:

@@ -121,9 +121,10 @@ def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int 
     classes = tuple(map(str, named))
     for key, value in data.items():
         if key == label:
+            roles["label"] = key
+        if key == label and not _is_texts(key, value):
             codes = label_codes(value, n, key, where)
             columns[key] = partial(label_names, codes, classes, where)
-            roles["label"] = key
         elif key.startswith("edge_"):
             continue
         elif _is_texts(key, value) and len(value) == n:

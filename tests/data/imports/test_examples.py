@@ -196,6 +196,11 @@ CASES = {
         "3/2/0",
         "quoting backslash",
     ),
+    "tabs by backslash": case(
+        {"nodes.tsv": "id\ttext\n1\ta\\\tb\n2\ttwo\n3\tthree\n", "edges.csv": E},
+        "3/2/0",
+        "quoting backslash",
+    ),
     "a row of two lines": case(
         {"nodes.csv": 'id,text\n1,"a\nb"\n2,two\n3,three\n', "edges.csv": E},
         "3/2/0",
@@ -307,6 +312,10 @@ CASES = {
         "3/2/2",
         "1 not",
     ),
+    "PyG with names of classes": case(
+        {"g.pt": torch_file(raw_texts=["a", "b"], edge_index=EDGE_INDEX[:, :1], y=["soil", "sky"])},
+        "2/1/2",
+    ),
     # Edges that are a column.
     "OpenAlex": case({"works.jsonl": OPENALEX}, "3/2/0", "edges from", text="title"),
     "OpenAlex, answer of the server": case(
@@ -340,6 +349,34 @@ CASES = {
         text="subject,body",
     ),
     "forum": case({"posts.tsv": "id\tparent_id\tcontent\n1\t\ta\n2\t1\tb\n3\t1\tc\n"}, "3/2/0"),
+    "forum, floats": case(
+        {"posts.csv": "id,parent_id,content\n1,,a\n2,1.0,b\n3,1.0,c\n"}, "3/2/0", "'.0'"
+    ),
+    "mail with several references": case(
+        {
+            "mail.csv": MAIL.replace("in_reply_to", "references").replace(
+                ",<1@a>,Re,c", ",<1@a> <2@a>,Re,c"
+            )
+        },
+        "3/3/0",
+        id="message_id",
+        text="body",
+    ),
+    "neighbours as arrays of NumPy": case(
+        {"n.csv": "id,text,neighbors\n1,a,[2 3]\n2,b,[]\n3,c,[1]\n"}, "3/2/0"
+    ),
+    "neighbours in another part": case(
+        {f"{i}.jsonl": lines({"id": i, "text": "a", "references": [3 - i]}) for i in (1, 2)},
+        "2/1/0",
+    ),
+    "neighbours as structures": case(
+        {
+            "n.parquet": parquet(
+                id=["p", "q"], text=["a", "b"], references=[[{"id": "q", "w": 1}], []]
+            )
+        },
+        "2/1/0",
+    ),
     "hub data set": case(
         {
             "train.parquet": parquet(
@@ -483,6 +520,14 @@ CASES = {
         },
         "3/2/2",
     ),
+    "parts by year": case(
+        {
+            "g/nodes/year=1/part-0.csv": "id,text,label\n1,one,x\n",
+            "g/nodes/year=2/part-0.csv": "id,text,label\n2,two,y\n3,three,y\n",
+            "g/edges/part-0.csv": E,
+        },
+        "3/2/2",
+    ),
     "parts of Spark in JSON": case(
         {
             "g/vertices/part-00000.json": lines(*RECORDS[:2]),
@@ -586,10 +631,23 @@ CASES = {
         "1 duplicate",
         text="label",
     ),
+    "GML in Latin-1": case(
+        {"g.gml": 'graph [\n node [ id 0 label "é" ]\n node [ id 1 ]\n]\n'.encode("latin-1")},
+        "2/0/0",
+        text="label",
+        encoding="latin-1",
+    ),
+    "GML in Latin-1, refused": case(
+        {"g.gml": 'graph [\n node [ id 0 label "é" ]\n]\n'.encode("latin-1")},
+        "!line 2: expected UTF-8.*--encoding latin-1",
+    ),
     "GML, packed": case({"g.gml.gz": packed(network(nx.write_gml))}, "3/2/2", label="topic"),
     # RDF.
     "Turtle": case({"g.ttl": TURTLE}, "3/2/2"),
     "Turtle, texts by predicate": case({"g.ttl": TURTLE}, "3/2/2", text="label,comment"),
+    "Turtle, a class by predicate": case(
+        {"g.ttl": TURTLE + ":a :of :stone . :b :of :air . :c :of :air ."}, "3/2/2", label="of"
+    ),
     "N-Triples": case({"g.nt": TRIPLES}, "2/1/0"),
     "N-Triples, packed": case({"g.nt.gz": packed(TRIPLES)}, "2/1/0"),
     # Notes.
@@ -600,6 +658,9 @@ CASES = {
             "v/C.md": "---\ntags: [air]\n---\nblue",
         },
         "3/2/0",
+    ),
+    "notes beside a table": case(
+        {"v/A.md": "[[B]]", "v/B.md": "b", "v/data/t.csv": "a,b\n1,2\n"}, "2/1/0", "data/t.csv"
     ),
     "Markdown links": case(
         {"v/a.md": "[b](sub/b.md) [out](https://x.y)\n", "v/sub/b.md": "[a](../a.md#top)\n"},
@@ -616,6 +677,7 @@ CASES = {
         {"g.xlsx": workbook(notes={**NODES, "links": ["2;3", "", "1"]})}, "3/2/2"
     ),
     "SQLite": case({"g.sqlite": database(nodes=NODES, edges=ENDS)}, "3/2/2"),
+    "SQLite, packed": case({"g.db.gz": packed(database(nodes=NODES, edges=ENDS))}, "3/2/2"),
     "SQLite, other names": case(
         {"g.db": database(papers=NODES, cites={"src": [1, 2], "dst": [2, 3]})}, "3/2/2"
     ),

@@ -40,7 +40,7 @@ def test_parts_are_the_split_and_a_table_beside_has_the_edges(tmp_path):
     for part, ids in (("train", ["a", "b"]), ("validation", ["c"])):
         saved(folder / part, pa.table({"id": ids, "text": ids, "topic": [1] * len(ids)}))
     (folder / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "validation"]}))
-    with pytest.raises(DataError, match=r"edges.parquet or edges.csv, or a column 'neighbors'"):
+    with pytest.raises(DataError, match=r"edges.parquet or edges.csv, too, or name a column"):
         read_network(folder)
     (folder / "edges.csv").write_text("source,target,note\na,c,007\n")
     file = read_network(folder)
@@ -66,7 +66,8 @@ def test_the_only_column_that_declares_classes_is_the_label(tmp_path):
         "target": ["q"],
     }
     two = {"topic": ["x", "y"], "other": ["a"]}
-    assert "label" not in roles_of(read_network(saved(tmp_path / "e", pa.table(columns), two)))
+    folder = saved(tmp_path / "e", pa.table(columns), two)
+    assert "label" not in roles_of(read_network(folder, Options(id="key")))
 
 
 def data(**changes):
