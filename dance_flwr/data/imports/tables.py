@@ -45,20 +45,12 @@ _NUMBERS = re.compile(r"\[[\d\s]*\]")
 
 
 class Piece(NamedTuple):
-    """A table that may be one of nodes or of edges.
+    """A table that may be one of nodes or of edges."""
 
-    Attributes
-    ----------
-    name : of its file or sheet
-    file : that it is in
-    hint : "nodes" or "edges" if its name or that of its folder says so, else ""
-    open : takes "nodes" or "edges", and returns the table
-    """
-
-    name: str
+    name: str  # of its file or sheet
     file: Path
-    hint: str
-    open: Callable[..., Table]
+    hint: str  # "nodes" or "edges" if its name or that of its folder says so, else ""
+    open: Callable[..., Table]  # takes "nodes" or "edges"
 
 
 def is_table(path: Path) -> bool:

@@ -274,14 +274,7 @@ def _quoting(
 ) -> tuple[str, _Seen]:
     """Return what quotes mean, told from the whole file, and what they make of it.
 
-    Parameters
-    ----------
-    read : returns what a meaning makes of the file
-    width, header : number of columns, and of rows of the header
-
-    Raises
-    ------
-    DataError : both meanings fit, with different rows
+    Both meanings fitting with different rows is an error.
     """
     standard = read("standard")
     if standard.fits:

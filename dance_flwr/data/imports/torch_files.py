@@ -134,7 +134,9 @@ def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int 
     masks = [key for key in MASKS if data.get(key) is not None]
     if masks:
         roles["split"] = unused("split", columns)
-        columns[roles["split"]] = partial(split_names, data, n, split_index, where)
+        columns[roles["split"]] = lambda: np.array(SPLIT_NAMES, object)[
+            mask_codes(data, n, split_index, where, "--split-index")
+        ].tolist()
     edges = _edges(data, n, where)
     of_edges = {"weight": "edge_weight", "description": "edge_text"} | {end: end for end in ENDS[0]}
     read = {*columns, *masks, *edges, *LABEL_NAME_KEYS, "edge_index", "num_nodes"}
@@ -227,9 +229,3 @@ def label_names(labels: NDArray[np.int64], classes: Sequence[str], where: str) -
     if classes:
         return np.array([*classes, ""], object)[labels].tolist()  # type: ignore[no-any-return]
     return [str(v) if v >= 0 else "" for v in labels.tolist()]
-
-
-def split_names(data: Mapping[str, Any], num_nodes: int, index: int, where: str) -> list[str]:
-    """Return "train", "val", "test" or "" per node, from masks as of `mask_codes`."""
-    codes = mask_codes(data, num_nodes, index, where, "--split-index")
-    return np.array(SPLIT_NAMES, object)[codes].tolist()  # type: ignore[no-any-return]

@@ -156,22 +156,6 @@ def test_a_file_of_words_is_no_list_of_edges(write):
         read_graph(paths)
 
 
-def test_tab_separated_nodes_beside_packed_edges(write, tmp_path):
-    paths = write(
-        {
-            "nodes.tsv": "id\ttext\tlabel\na\tone, or so\tx\nb\ttwo\ty\n",
-            "edges.csv.gz": "source,target\na,b\n",
-        }
-    )
-    graph, report = take(paths, tmp_path)
-    assert graph.texts == ["one, or so", "two"] and graph.num_edges == 1
-    assert report["facts"] == {
-        "nodes.tsv": "encoding utf-8, delimiter tab",
-        "edges.csv.gz": "encoding utf-8, delimiter comma",
-    }
-    assert read_graph(tmp_path).texts == graph.texts
-
-
 @pytest.mark.parametrize(
     ("nodes", "edges"),
     [

@@ -258,6 +258,10 @@ CASES = {
         "2/1/0",
         "case",
     ),
+    "case of two ids": case(
+        {"nodes.csv": "id,text\nSoil,a\nSOIL,b\n", "edges.csv": "source,target\nsoil,Soil\n"},
+        "!row 1 source 'soil'",
+    ),
     "most edges dangle": case(
         {"nodes.csv": N, "edges.csv": "source,target\n1,2\n7,8\n8,9\n"},
         "!2 of 3 edges.*--dangling 2",
@@ -340,7 +344,6 @@ CASES = {
         label="venue.raw",
     ),
     "AMiner, refused": case({"dblp.jsonl": lines(*AMINER)}, "!'zz'.*--dangling", text="title"),
-    "mail": case({"mail.csv": MAIL}, "3/2/0", id="message_id", text="subject,body"),
     "mail, named as in its headers": case(
         {"mail.csv": MAIL.replace("message_id,in_reply_to", "Message-ID,In-Reply-To")},
         "3/2/0",
@@ -386,22 +389,6 @@ CASES = {
         "3/3/2",
     ),
     "separators in CSV": case({"n.csv": "id,text,links\n1,a,2;3\n2,b,\n3,c,1|2\n"}, "3/3/0"),
-    "separators in JSON": case(
-        {
-            "n.jsonl": lines(
-                {"id": 1, "text": "a", "cites": "2;3"},
-                {"id": 2, "text": "b"},
-                {"id": 3, "text": "c", "cites": "1,2"},
-            )
-        },
-        "3/3/0",
-        edges_from="cites",
-    ),
-    "separators in Parquet": case(
-        {"n.parquet": parquet(id=[1, 2, 3], text=list("abc"), cites=["2;3", None, "1"])},
-        "3/2/0",
-        edges_from="cites",
-    ),
     "an id with a separator": case({"n.csv": 'id,text,links\n"A, B",a,\nC,b,"A, B"\n'}, "2/1/0"),
     "lists in quotes": case(
         {"n.csv": "id,text,links\n1,a,\"['2', '3']\"\n2,b,[]\n3,c,\"[1, 2]\"\n"}, "3/3/0"
@@ -472,12 +459,6 @@ CASES = {
         {"go.json": json.dumps({"graphs": [{**OBO, "nodes": [*OBO["nodes"], {"id": "GO:9"}]}]})},
         "4/2/0",
         "1 of 4 nodes have an empty text",
-    ),
-    "OBO graph, names": case(
-        {"go.json": json.dumps({"graphs": [OBO]})},
-        "3/2/0",
-        "0 empty",
-        text="lbl,meta.definition.val",
     ),
     "LlamaIndex": case({"property_graph_store.json": json.dumps(LLAMA)}, "3/2/1", "LlamaIndex"),
     "node-link": case(

@@ -65,14 +65,6 @@ def test_relationships_name_entities_by_title(tmp_path, name):
     }
 
 
-def test_a_list_is_refused_where_it_is_asked_for(tmp_path):
-    file = read_network(output(tmp_path))
-    assert set(file.nodes[0].names) == ENTITIES.keys()
-    assert set(file.edges[0].names) == RELATIONSHIPS.keys()
-    with pytest.raises(DataError, match="'text_unit_ids'"):
-        values(file.nodes, ["text_unit_ids"])
-
-
 @pytest.mark.parametrize("inner", ["output", "artifacts", "output/artifacts"])
 def test_the_folder_of_a_project_whose_entities_have_names_as_in_the_first_versions(
     tmp_path, inner

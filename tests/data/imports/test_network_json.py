@@ -138,15 +138,6 @@ def test_what_no_column_of_a_json_file_shows_is_named(tmp_path):
     assert file.left_out["edges"] == ["hyperedges"]
 
 
-def test_cytoscape_data_of_networkx(tmp_path):
-    graph = nx.DiGraph([(0, 1)])
-    graph.nodes[1]["text"] = "stone"
-    file = read(tmp_path, nx.cytoscape_data(graph))
-    assert file.directed is True
-    assert values(file.nodes, ["id", "text"]) == {"id": ["0", "1"], "text": ["", "stone"]}
-    assert of_roles(file)["source"] == ["0"]
-
-
 def test_lists_and_objects_are_refused_when_they_are_read(tmp_path):
     nodes = [{"id": 1, "text": "a", "tags": ["x", "y"]}, {"id": 2, "at": {"x": 1}}]
     file = read(tmp_path, {"nodes": nodes, "links": [{"source": [1], "target": 2}]})

@@ -1,7 +1,6 @@
 """No row or column vanishes without a word, and no advice loses edges."""
 
 import json
-import unicodedata
 
 import pytest
 import torch
@@ -9,10 +8,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from dance_flwr.data.imports import importer
-from dance_flwr.data.imports.importer import look_at, read_graph
+from dance_flwr.data.imports.importer import look_at
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.report import summary_lines
-from dance_flwr.errors import DataError
 
 NODES = "id,text,label\n1,one,x\n2,two,y\n3,three,y\n"
 
@@ -34,37 +32,6 @@ def in_process(monkeypatch):
     monkeypatch.setattr(importer, "read_in_child", _here)
 
 
-def test_words_for_missing_values_are_counted_and_read_on_request(tmp_path):
-    paths = files(tmp_path, "id,text,label\n1,NA,x\n2,two,NA\n")
-    with pytest.warns(UserWarning, match="1 node is in a class 'NA'|1 node .* 'NA'") as caught:
-        graph = read_graph(paths)
-    assert len(caught) == 2 and graph.class_names == ("NA", "x")
-    with pytest.warns(UserWarning, match="1 of 2 nodes have an empty text"):
-        graph = read_graph(paths, missing=("NA",))
-    assert (graph.class_names, graph.texts) == (("x",), ["", "two"])
-
-
-@pytest.mark.parametrize(
-    ("node", "end", "what"),
-    [
-        ("7", "7.0", "'.0'"),
-        ("café", unicodedata.normalize("NFD", "café"), "Unicode form"),
-        ("a b", " a b ", "surrounding space"),
-        ("Soil", "soil", "case"),
-    ],
-)
-def test_ids_that_nearly_match_one_node_are_that_node(tmp_path, node, end, what):
-    paths = files(tmp_path, f"id,text\n{node},one\n2,two\n", f"source,target\n{end},2\n")
-    with pytest.warns(UserWarning, match=f"1 source ids differ .* in {what} alone"):
-        assert read_graph(paths).num_edges == 1
-
-
-def test_ids_that_nearly_match_two_nodes_are_unknown(tmp_path):
-    paths = files(tmp_path, "id,text\nSoil,one\nSOIL,two\n", "source,target\nsoil,Soil\n")
-    with pytest.raises(DataError, match="row 1 source 'soil'"):
-        read_graph(paths)
-
-
 def test_what_a_pyg_file_holds_is_read_or_named(tmp_path):
     content = {"raw_texts": ["a", "b"], "y": torch.tensor([0.0, float("nan")])}
     content |= {"edge_index": torch.tensor([[0, 1], [1, 0]]), "edge_attr": torch.ones(2, 3)}
@@ -76,11 +43,6 @@ def test_what_a_pyg_file_holds_is_read_or_named(tmp_path):
     assert report["edges_left_out"] == {"description": 1, "weight": 2}
     assert report["counts"]["unlabelled"] == 1
     assert not any("edge" in name for name in report["columns_left_out"]["nodes"])
-
-
-def test_a_dry_run_stores_nothing(tmp_path):
-    report = look_at(files(tmp_path), "g")
-    assert "nodes.csv: 3 of nodes" in "\n".join(summary_lines(report))
 
 
 ids = st.sampled_from(["a", "b", "c", "D", "é", ""])
