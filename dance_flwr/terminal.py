@@ -8,9 +8,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from dance_flwr.errors import counted
 from dance_flwr.escaping import one_line
@@ -123,6 +123,20 @@ def bar(
             over.set()
             if not _OPEN:
                 clear()
+
+
+@contextmanager
+def round_bar(
+    rounds: int, visible: bool, done: int = 0
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yield a function that moves a progress bar to the round of a row."""
+    with bar("rounds", rounds, done=done, visible=visible) as shown:
+
+        def update(row: Mapping[str, Any]) -> None:
+            score = row["val_accuracy"]
+            shown.move(row["round"], "" if score is None else f"val accuracy {score:.4f}")
+
+        yield update
 
 
 def _watch(over: threading.Event) -> None:

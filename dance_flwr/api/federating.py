@@ -3,7 +3,7 @@
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +35,7 @@ from dance_flwr.runs.locks import SERVER, exclusive
 from dance_flwr.runs.result import read_result
 from dance_flwr.runs.resume import holds_run
 from dance_flwr.runs.run import set_latest_run
-from dance_flwr.terminal import bar
+from dance_flwr.terminal import round_bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -289,20 +289,6 @@ def _pass_warnings(line: str) -> None:
     """Turn a warning of `prepare` into a Python warning; other lines are for the command line."""
     if line.startswith(WARNING):
         warnings.warn(line.removeprefix(WARNING), stacklevel=2)
-
-
-@contextmanager
-def round_bar(
-    rounds: int, visible: bool, done: int = 0
-) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield a function that moves a progress bar to the round of a row."""
-    with bar("rounds", rounds, done=done, visible=visible) as shown:
-
-        def update(row: Mapping[str, Any]) -> None:
-            score = row["val_accuracy"]
-            shown.move(row["round"], "" if score is None else f"val accuracy {score:.4f}")
-
-        yield update
 
 
 def _file_name(name: str) -> str:

@@ -291,7 +291,6 @@ def _pass_warnings(line: str) -> None:
 def _run(
     config: "RunConfig", runner: "Runner | None", done: int, track: Sequence[str]
 ) -> dict[str, Any]:
-    from dance_flwr.api.federating import round_bar
     from dance_flwr.cli.report import choice
     from dance_flwr.config.paths import HISTORY
     from dance_flwr.runs.locks import SERVER, exclusive
@@ -300,7 +299,7 @@ def _run(
     from dance_flwr.runs.run import set_latest_run
     from dance_flwr.runs.simulation.in_process import run_in_process
     from dance_flwr.runs.tracking import tracked
-    from dance_flwr.terminal import duration
+    from dance_flwr.terminal import duration, round_bar
 
     folder = Path(config.out)
     set_latest_run(folder)  # now, so that `dance-flwr status latest` follows it

@@ -144,7 +144,9 @@ def as_strings(values: Any, column: str, where: str, before: int = 0) -> Any:
         if pa.types.is_floating(values.type):
             # Data frames turn a column with a missing integer into floats with NaN.
             values = pc.if_else(pc.is_nan(values), None, values)
-        return pc.fill_null(pc.cast(values, pa.large_string()), "")
+        strings = pc.cast(values, pa.large_string())
+        # Arrow imports pandas to make a scalar of "".
+        return pc.fill_null(strings, "") if strings.null_count else strings
     except MemoryError:
         raise
     except pa.ArrowException as error:

@@ -1,6 +1,7 @@
 """Reading and writing graph folders, and finding a graph by name."""
 
 import hashlib
+import subprocess
 import sys
 import types
 
@@ -255,3 +256,17 @@ def test_a_name_stays_a_name_beside_a_folder_of_that_name(tmp_path, monkeypatch)
     assert absolute_source("pydocs", tmp_path / "root") == "pydocs"
     assert absolute_source("./pydocs", tmp_path / "root") == str(tmp_path / "pydocs")
     assert absolute_source("mine", tmp_path / "root") == str(tmp_path / "mine")
+
+
+def test_strings_are_read_without_pandas(tmp_path):
+    """Where it is installed, its import would lengthen each start of a run."""
+    pq.write_table(pa.table({"text": ["a", "b"]}), tmp_path / "nodes.parquet")
+    code = """if True:
+        import sys, pyarrow.parquet as pq
+        from dance_flwr.data.graphs.tables import as_strings
+        read = as_strings(pq.ParquetFile(sys.argv[1]).read()["text"], "text", "a file")
+        print(read.to_pylist(), "pandas" in sys.modules)
+    """
+    program = [sys.executable, "-c", code, tmp_path / "nodes.parquet"]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['a', 'b'] False"
