@@ -8,6 +8,7 @@ After a change of a table or a text, write them with
 
 import re
 import shutil
+import tomllib
 
 import pytest
 from dance_flwr_studies import EXPERIMENTS
@@ -90,31 +91,28 @@ def test_the_attacks_of_the_guide_are_those_of_the_page():
     assert not [mean for mean in quoted if f"| {mean} |" not in page_of("attacks")]
 
 
-NAMES = {  # of a line in the README -> in the page
-    "FedAvg on all labelled nodes": "fedavg-full",
-    "FedAvg that reads as DANCE does": "fedavg-full as DANCE reads",
-    "DANCE at 8 %": "dance",
-    "DANCE with a random core": "dance w/o NC",
-}
-# Of the README, as the page names them.
-COLUMNS = ("standard", "text 0.75", "edges 1", "skew Dirichlet 0.1", "labels 5")
-
-
-def test_the_table_of_regimes_in_the_readme_is_that_of_the_page():
-    page = page_of("regimes")
+def test_the_table_of_the_readme_is_that_of_the_primary_page():
+    """A line "Cora, DANCE" has the cells of DANCE in the page's table of Cora."""
     readme = (PROJECT / "README.md").read_text()
-    lines = re.search(r"<!-- regimes -->\n(.*)<!-- /regimes -->", readme, re.DOTALL)[1].splitlines()
-    assert len(lines) == 2 + 3 * len(NAMES)
+    lines = re.search(r"<!-- primary -->\n(.*)<!-- /primary -->", readme, re.DOTALL)[1].splitlines()
+    _, *regimes = lines[0].strip("| ").split(" | ")
+    assert len(lines) >= 2 + 3 * 4
     for line in lines[2:]:
         label, *cells = line.strip("| ").split(" | ")
-        data, _, name = label.partition(", ")
-        part = page.partition(f"**{data.split()[0].lower()}**, standard")[2].partition("\n**")[0]
-        shown: dict[str, str] = {}
-        for table in part.split("\n| accuracy % | ")[1:]:
-            levels = table.partition(" |\n")[0].split(" | ")
-            row = re.search(rf"^\| {re.escape(NAMES[name])} \| (.*) \|$", table, re.MULTILINE)
-            shown = dict(zip(levels, row[1].split(" | "), strict=True)) | shown
-        assert cells == [shown.get(level, "\N{EN DASH}") for level in COLUMNS], label
+        data, _, variant = label.partition(", ")
+        table = page_of("primary").partition(f"| {data.split()[0].lower()}, accuracy % | ")[2]
+        columns = table.partition(" |\n")[0].split(" | ")
+        row = re.search(rf"^\| {re.escape(variant)} \| (.*) \|$", table, re.MULTILINE)
+        shown = dict(zip(columns, row[1].split(" | "), strict=True))
+        assert cells == [shown.get(regime, "\N{EN DASH}") for regime in regimes], label
+
+
+def test_every_row_is_of_a_commit_that_is_named(rows):
+    """That its code is the rows' is checked by studies/benchmarks/row_commits.py."""
+    commits = tomllib.loads((FOLDER / "commits.toml").read_text())
+    every = [row for table in rows.by_experiment.values() for row in table if row.result]
+    assert {row.result["provenance"] for row in every} == commits.keys()
+    assert all(commit in PAGE.read_text() for commit in commits.values())
 
 
 def test_the_results_in_the_readme_are_those_of_the_main_table():

@@ -130,7 +130,8 @@ def _draw(regimes: Mapping[str, Places], figure: Any) -> None:
         whole = places.get(ALL, {}).get("all")
         if whole and (mean := whole.stat("test_accuracy").mean) is not None:
             ax.axhline(100 * mean, color="0.6", linewidth=1)
-        ax.set(title=regime, xlabel="texts", xscale="log")
+        # A logarithmic axis needs a point.
+        ax.set(title=regime, xlabel="texts", xscale="log" if cores else "linear")
     axes[0].set_ylabel("test accuracy (%)")
     axes[0].legend(fontsize=7)
 
