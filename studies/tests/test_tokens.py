@@ -129,7 +129,7 @@ def test_a_stub_is_stamped(rival):
 
 def test_by_default_no_experiment_runs_a_method_that_asks(rival):
     assert get_spec("llm4rgnn").card.needs_llm and "llm4rgnn" not in default_methods()
-    for name in ("main-table", "regimes", "tokens", "convergence", "runtime"):
+    for name in ("main-table", "primary", "tokens", "convergence", "runtime"):
         experiment = get_experiment(name)
         request = Request(("cora",), experiment.methods, (5,))
         methods = {cell.config.method for cell in experiment.cells(request)}
