@@ -7,8 +7,10 @@ and the median seconds of a round, from the third on.
 """
 
 import json
+import os
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,13 +22,16 @@ from torch_geometric.nn import GCNConv
 
 # Those of every peer, and of dance-flwr with `hidden-dim = 64`.
 EPOCHS, RATE, DECAY, WIDTH, DROPOUT = 3, 0.01, 5e-4, 64, 0.5
-FOLDER, ROUNDS, SEED = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+# In the environment too, as processes of Ray have other arguments.
+_GIVEN = os.environ.setdefault("PEER_ARGUMENTS", os.pathsep.join(sys.argv[1:4])).split(os.pathsep)
+FOLDER, ROUNDS, SEED = Path(_GIVEN[0]), int(_GIVEN[1]), int(_GIVEN[2])
 CLIENTS = len(list(FOLDER.glob("client-*.pt")))
 
 torch.set_num_threads(1)
 torch.manual_seed(SEED)
 
 
+@cache
 def load(name: str | int) -> dict[str, Any]:
     """Return x, edge_index, y, the masks train, val and test, and classes: of a client or "all"."""
     path = FOLDER / (f"client-{name}.pt" if isinstance(name, int) else f"{name}.pt")

@@ -24,6 +24,7 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.graphs.codes import TEST, TRAIN, VAL
 from dance_flwr.data.prepare import load, prepare
+from dance_flwr.errors import UserError
 from dance_flwr.runs.result import read_result
 
 HERE = Path(__file__).parent
@@ -67,7 +68,8 @@ def run_peer(name: str, tensors: Path, packages: Path, rounds: int, seed: int) -
     own = packages / name
     if (wanted := PACKAGES.get(name)) and not own.is_dir():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(own)]
-        subprocess.run([*pip, *wanted], check=True)
+        if subprocess.run([*pip, *wanted], check=False).returncode:
+            raise UserError(f"{name}: expected {', '.join(wanted)} from the index, found not all")
     # The folder of the runners too: Ray's processes import them by name.
     path = os.pathsep.join([str(own), str(HERE)])
     runner = [sys.executable, HERE / f"run_{name}.py", tensors, str(rounds), str(seed)]
@@ -113,13 +115,17 @@ def main() -> None:
         for name in options.only:
             if name in PEERS:
                 packages = options.folder / "packages"
-                figures = run_peer(name, tensors, packages, options.rounds, seed)
+                try:
+                    figures = run_peer(name, tensors, packages, options.rounds, seed)
+                except UserError as error:  # the others are compared without it
+                    print(error, file=sys.stderr)
+                    continue
             else:
                 figures = run_ours(name, config, values, options.folder / f"run-{name}-{seed}")
             found[name].append(figures)
             print(seed, name, figures, file=sys.stderr, flush=True)
     print("| | test accuracy | seconds a round |\n| --- | --- | --- |")
-    for name, rows in found.items():
+    for name, rows in ((name, rows) for name, rows in found.items() if rows):
         test, seconds = (median(row[key] for row in rows) for key in ("test", "seconds"))
         print(f"| {name} | {test:.1%} | {seconds:.3f} |")
 

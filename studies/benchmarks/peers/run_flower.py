@@ -1,6 +1,5 @@
 """FedAvg of a PyG GCN as in Flower's quickstart for PyTorch, under Flower's simulation (Ray)."""
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -12,12 +11,11 @@ from flwr.serverapp.strategy import FedAvg
 from torch.nn import functional as F
 
 client, server = ClientApp(), ServerApp()
-part = cache(load)
 
 
 def received(message: Message, context: Context) -> tuple[dict[str, Any], Gcn]:
     """Return the data of a client and the model that it was sent."""
-    data = part(int(context.node_config["partition-id"]))
+    data = load(int(context.node_config["partition-id"]))
     model = Gcn(data["x"].size(1), data["classes"])
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     return data, model
