@@ -322,12 +322,13 @@ def _ratio(ratio_of_nodes: float, texts: int | None, graph: TextGraph) -> float:
     """Return r with ceil(r n) = K."""
     if texts is None:
         return ratio_of("ratio_of_nodes", ratio_of_nodes)
-    if not isinstance(texts, int) or isinstance(texts, bool) or not 1 <= texts <= graph.num_nodes:
+    whole = isinstance(texts, int | np.integer) and not isinstance(texts, bool)
+    if not whole or not 1 <= texts <= graph.num_nodes:
         raise UserError(
             f"texts: expected a whole number from 1 to {graph.num_nodes}, the nodes of the graph, "
             f"found {texts!r}"
         )
-    return texts / graph.num_nodes
+    return int(texts) / graph.num_nodes
 
 
 def _without_classes(core: Core) -> Core:

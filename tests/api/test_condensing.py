@@ -118,7 +118,7 @@ def test_without_labels_the_texts_cover_the_graph(graph):
 
 
 def test_a_core_says_what_its_texts_stand_for(graph):
-    core = condense(graph, texts=9, config=KEYS)
+    core = condense(graph, texts=np.int64(9), config=KEYS)
     table = core.to_frame()
     assert list(table) == ["id", "text", "label", "known", "stands_for"] and len(table) == 9
     assert table["stands_for"].is_monotonic_decreasing
@@ -167,6 +167,8 @@ def test_what_cannot_be_condensed_is_refused(graph):
     for arguments, message in (
         ({"ratio_of_nodes": 0}, "ratio_of_nodes: expected"),
         ({"texts": 0}, "texts: expected a whole number from 1 to"),
+        ({"texts": True}, "texts: expected a whole number from 1 to"),
+        ({"texts": 2.5}, "texts: expected a whole number from 1 to"),
         ({"texts": 10**6}, "texts: expected a whole number from 1 to"),
         ({"config": {"method": "fedavg-full"}}, "method: expected 'dance'"),
         ({"seed": -1}, "seed"),

@@ -30,7 +30,7 @@ _TERMS = {
 # Stages that send an update, one a round: others of a masked sum carry keys and shares.
 _WHOLE = ("", SecAggStage.COLLECT_MASKED_VECTORS)
 _MASKED = (keys.DEMANDS_MASKS, keys.MIN_CLIENTS)
-# A round takes up to 2 kB, so that 130,000 fit; a server that asks without end fills no disk.
+# A round takes a few kB, so that tens of thousands fit; a server that asks on fills no disk.
 MAX_BYTES = 256 << 20
 
 
