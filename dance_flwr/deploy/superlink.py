@@ -58,13 +58,18 @@ class SuperLink:
         done = subprocess.run(
             command, env=self.environment, cwd=self.home, capture_output=True, text=True
         )
+        said = done.stdout + done.stderr
         with suppress(ValueError):
             answer = json.loads(done.stdout[done.stdout.index("{") :])
             # The exit status of `flwr` says nothing reliable; its JSON does (decision 2).
             if answer.get("success", True):
                 return answer  # type: ignore[no-any-return]
-        found = " ".join((done.stdout + done.stderr).split())
-        raise UserError(f"flwr {arguments[0]}: expected an answer, found: {found}")
+            # Flower's reason follows what the command was about to do.
+            said = answer.get("error-message", said).rpartition("\n\n")[2]
+        reason = " ".join(said.split())
+        raise UserError(
+            f"flwr {arguments[0]}: expected an answer of `dance-flwr deploy serve`, found: {reason}"
+        )
 
 
 def flower_environment(home: Path) -> dict[str, str]:

@@ -36,6 +36,7 @@ from dance_flwr.deploy.certificates import make_certificates, make_key
 from dance_flwr.deploy.checks import CHECKS, Node, can_join, lines, run_checks
 from dance_flwr.deploy.invitation import SITE_UNIT, unit_text
 from dance_flwr.deploy.network import addresses_of, parse_address
+from dance_flwr.deploy.superlink import NAME, SuperLink, flower_environment, operator_config
 from dance_flwr.errors import UserError
 from dance_flwr.federation.secagg.signatures import fingerprint_of, load_key
 
@@ -311,6 +312,16 @@ def test_asking_about_registration_changes_nothing(good, superlink):
     assert run_checks(good)["registration"].status == "ok"
     assert superlink.state.get_node_info(node_ids=[node]) == before
     assert before[0].status == "registered"
+
+
+def test_of_a_server_that_is_gone_flowers_reason_is_told_without_its_json(tls, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    (tmp_path / "config.toml").write_text(operator_config(f"127.0.0.1:{port}", tls.ca))
+    link = SuperLink(tmp_path, flower_environment(tmp_path), tmp_path / "superlink.log")
+    with pytest.raises(UserError, match="flwr list: .*deploy serve.*unavailable") as told:
+        link.flwr("list", NAME, "--run-id", "1")
+    assert not re.search(r'[{}"]|\n|run ID', str(told.value))
 
 
 def test_flower_asks_an_operators_command_for_no_account(superlink, tls, tmp_path):
