@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dance_flwr.api.condensing import Core, condense, encode
-    from dance_flwr.api.explainer import DanceExplainer
-    from dance_flwr.api.federating import compare, federate
-    from dance_flwr.api.graph_model import GraphModel
+    from dance_flwr.api.federating import federate
     from dance_flwr.api.node_evidence import Evidence, Neighbour, NodeEvidence, Span
     from dance_flwr.api.predicting import Predictions, Predictor, explain, load
     from dance_flwr.api.result import Result
@@ -33,9 +31,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "condensing": ("Core", "condense", "encode"),
     "node_evidence": ("Evidence", "Neighbour", "NodeEvidence", "Span"),
-    "explainer": ("DanceExplainer",),
-    "federating": ("compare", "federate"),
-    "graph_model": ("GraphModel",),
+    "federating": ("federate",),
     "predicting": ("Predictions", "Predictor", "explain", "load"),
     "result": ("Result",),
 }
@@ -47,10 +43,8 @@ _MODULES |= dict.fromkeys(("DataError", "UserError"), "dance_flwr.errors")
 
 __all__ = [
     "Core",
-    "DanceExplainer",
     "DataError",
     "Evidence",
-    "GraphModel",
     "Neighbour",
     "NodeEvidence",
     "Predictions",
@@ -59,7 +53,6 @@ __all__ = [
     "Span",
     "TextGraph",
     "UserError",
-    "compare",
     "condense",
     "encode",
     "explain",

@@ -23,7 +23,6 @@ from dance_flwr.api.inputs import (
     ratio_of,
 )
 from dance_flwr.api.node_evidence import Evidence
-from dance_flwr.api.result import check_package, frame
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.reading_probe import elect
 from dance_flwr.config.options import Value
@@ -47,12 +46,9 @@ from dance_flwr.nn.moving import HOST
 from dance_flwr.seeding import generator
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pandas import DataFrame
     from torch_geometric.data import Data
 
 _ONE_CLASS = "unlabelled"  # of all nodes of a graph without a label
-_TITLE = 60  # characters of a text in a picture
 
 
 @dataclass(frozen=True)
@@ -112,45 +108,6 @@ class Core:
             "ratio_of_edges": self.edge_index.size(1) / 2 / max(self.num_edges, 1),
             "ratio_of_tokens": self.counts["evidence-tokens"] / max(self.num_tokens, 1),
         }
-
-    def to_frame(self) -> "DataFrame":
-        """Return a frame of pandas with a row per node, those that stand for most nodes first.
-
-        Columns `id`, `text`, `label` (None without one), `known` and `stands_for`.
-        """
-        rows = [
-            {"id": name, "text": text, "label": label, "known": bool(known), "stands_for": count}
-            for name, text, label, known, count in zip(
-                self.ids, self.texts, self._names(), self.known, self._counts(), strict=True
-            )
-        ]
-        return frame(sorted(rows, key=lambda row: -row["stands_for"]))
-
-    def plot(self, most: int = 20) -> "Figure":
-        """Return a figure of Matplotlib: the first words of the texts that stand for most nodes.
-
-        Parameters
-        ----------
-        most : maximum number of texts
-        """
-        check_package("matplotlib", "plot")
-        from matplotlib.figure import Figure
-
-        shown = self.to_frame().head(most)[::-1]
-        figure = Figure(figsize=(8, 1 + 0.25 * len(shown)), layout="constrained")
-        axes = figure.subplots()
-        titles = [" ".join(text.split())[:_TITLE] for text in shown["text"]]
-        axes.barh(range(len(shown)), shown["stands_for"])
-        axes.set_yticks(range(len(shown)), titles, fontsize=8)
-        axes.set_xlabel(f"nodes that a text stands for, of {self.num_nodes:,}")
-        return figure
-
-    def _names(self) -> list[str | None]:
-        return [self.class_names[c] if c >= 0 else None for c in self.labels.tolist()]
-
-    def _counts(self) -> list[int]:
-        counts = torch.ones(len(self)) if self.stands_for is None else self.stands_for
-        return [round(count) for count in counts.tolist()]
 
     def to_pyg(self) -> "Data":
         """Return the core as a torch-geometric `Data`.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.api.bundle import FACTS
 from dance_flwr.api.inputs import ConfigLike, checked_graph, keys_of
-from dance_flwr.api.result import BUNDLE, Result, check_package, frame
+from dance_flwr.api.result import BUNDLE, Result
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import RESULT
 from dance_flwr.config.plugins import METHODS
@@ -36,10 +36,6 @@ from dance_flwr.runs.result import read_result
 from dance_flwr.runs.resume import holds_run
 from dance_flwr.runs.run import set_latest_run
 from dance_flwr.terminal import round_bar
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from pandas import DataFrame
 
 _DATA = "data"  # graphs that were given as objects, in the folder of the run
 
@@ -293,50 +289,3 @@ def _pass_warnings(line: str) -> None:
 
 def _file_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip(".-") or "graph"
-
-
-def compare(
-    graphs: TextGraph | Sequence[TextGraph] | str | Path,
-    methods: Sequence[str | MethodSpec],
-    seeds: Sequence[int] = (0,),
-    config: ConfigLike = None,
-) -> "tuple[DataFrame, Figure]":
-    """Run every method with every seed; return a row per round, and curves of their means.
-
-    Parameters
-    ----------
-    graphs, config : as for `federate`, without `out`, method and seed
-
-    Raises
-    ------
-    UserError : as `federate`; pandas or Matplotlib is not installed
-
-    Returns
-    -------
-    a frame with columns method, seed, round, val_accuracy and test_accuracy (of the run, the same
-    in all of its rounds), and a figure of Matplotlib: a line per method, the range of seeds shaded
-    """
-    check_package("pandas", "compare")
-    check_package("matplotlib", "compare")
-    from matplotlib.figure import Figure
-
-    rows: list[dict[str, Any]] = []
-    for method in methods:
-        for seed in seeds:
-            keys = keys_of(config) | {"seed": seed}
-            result = federate(graphs, keys, method=method, progress=False)
-            name = result.config.method
-            facts = {"method": name, "seed": seed, "test_accuracy": result.test_accuracy}
-            rows += [
-                {**facts, "round": row.round, "val_accuracy": row.val_accuracy}
-                for row in result.history
-            ]
-    table, figure = frame(rows), Figure()
-    axes = figure.subplots()
-    for method, part in table.groupby("method", sort=False):
-        curve = part.groupby("round")["val_accuracy"]
-        axes.plot(curve.mean(), label=method)
-        axes.fill_between(curve.mean().index, curve.min(), curve.max(), alpha=0.2)
-    axes.set(xlabel="round", ylabel="accuracy on validation nodes")
-    axes.legend()
-    return table, figure

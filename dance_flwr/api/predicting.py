@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,9 +27,6 @@ from dance_flwr.federation.client.client import Client
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.runs.evidence import explainer_of
-
-if TYPE_CHECKING:
-    from dance_flwr.api.graph_model import GraphModel
 
 Log = Callable[[str], None]
 
@@ -273,25 +270,6 @@ class Predictor:
     def explain(self, graph: GraphLike, nodes: Nodes) -> Evidence:
         """Return the evidence of these nodes; see `dance_flwr.api.explain`."""
         return explain(self, graph, nodes)
-
-    def at(self, graph: GraphLike, *, view: str = "deployed") -> "GraphModel":
-        """Return the model at one graph as a `torch.nn.Module`, for torch-geometric's `Explainer`.
-
-        Parameters
-        ----------
-        view : "deployed" = what `predict` gives, before calibration; "plain" = the graph network
-            alone, which has gradients
-
-        Raises
-        ------
-        UserError : there is no such view, the method is not DANCE, or the data do not fit the model
-        """
-        # Imported here (decision 16): torch-geometric takes longer to import than torch.
-        from dance_flwr.api.graph_model import GraphModel
-
-        bundle = self.bundle
-        with open_data(bundle, source_of(graph), lambda line: None) as client, torch.no_grad():
-            return GraphModel.of(bundle, client, view)
 
     def __repr__(self) -> str:
         accuracy = self.bundle.facts.get("test_accuracy")

@@ -1,50 +1,19 @@
 """`Result`: a finished run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dance_flwr.api.bundle import Bundle, export
 from dance_flwr.api.notebook import table_html
 from dance_flwr.api.predicting import Predictor
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.errors import UserError, counted
+from dance_flwr.errors import counted
 from dance_flwr.runs.result import Round, read_history
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 BUNDLE = "bundle"  # in the folder of a run
-_WAYS = ("bytes_down", "bytes_up")
-
-
-def check_package(package: str, function: str) -> None:
-    """Refuse a call that needs a package which is not installed."""
-    if find_spec(package) is None:
-        raise UserError(
-            f"{function}: expected the package {package}, found none; pip install {package}"
-        )
-
-
-def frame(rows: Sequence[Mapping[str, Any]]) -> "DataFrame":
-    """Return a frame of pandas, which is optional."""
-    check_package("pandas", "to_frame")
-    from pandas import DataFrame
-
-    return DataFrame(rows)
-
-
-class History(list[Round]):
-    """The rounds of a run."""
-
-    def to_frame(self) -> "DataFrame":
-        """Return a row per round: what is one number of it, and the bytes of all clients."""
-        sums = [{way: sum(getattr(row, way).values()) for way in _WAYS} for row in self]
-        plain = [{k: v for k, v in vars(row).items() if not isinstance(v, dict)} for row in self]
-        return frame([first | second for first, second in zip(plain, sums, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -98,13 +67,9 @@ class Result:
         return [partition / f"client-{number}" for number in range(self.config.clients)]
 
     @property
-    def history(self) -> History:
+    def history(self) -> list[Round]:
         """One row per round: loss, validation accuracy, seconds, bytes."""
-        return History(read_history(self.folder))
-
-    def to_frame(self) -> "DataFrame":
-        """Return `clients` as a frame of pandas, a row per client."""
-        return frame(self.clients).drop(columns="correct_by_view", errors="ignore")
+        return read_history(self.folder)
 
     @cached_property
     def model(self) -> Predictor:

@@ -71,7 +71,7 @@ def propagated(
 
     Parameters
     ----------
-    operator : dense, sparse CSR, or what stands for one (`api.graph_model`)
+    operator : dense, or sparse CSR
     """
     if isinstance(operator, Tensor) and operator.layout == torch.sparse_csr:
         on_card = operator.device != HOST

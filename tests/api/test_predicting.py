@@ -91,8 +91,6 @@ def test_what_does_not_fit_is_refused(run, model, graph, tmp_path):
         model.explain(graph, [0])["nobody"]
     with pytest.raises(UserError, match="data: expected one of"):
         model.predict(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="found 'sideways'"):
-        model.at(graph, view="sideways")
     damaged = tmp_path / "damaged"
     shutil.copytree(model.bundle.folder, damaged)
     (damaged / "bundle.json").write_text("{}", "utf-8")
@@ -107,5 +105,3 @@ def test_a_method_without_evidence_predicts_and_does_not_explain(run, graph, tmp
     assert len(plain.predict(graph)) == graph.num_nodes
     with pytest.raises(UserError, match="keeps evidence"):
         plain.explain(graph, 0)
-    with pytest.raises(UserError, match="has no gates"):
-        plain.at(graph)

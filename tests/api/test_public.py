@@ -48,13 +48,12 @@ MISTAKES = {
 def test_condense_explain_and_load_need_no_flower(dance, model, tmp_path):
     """In a process where Flower cannot be imported."""
     code = f"""{BLOCKED}
-from dance_flwr.api import condense, explain, load, load_graph, DanceExplainer, UserError
+from dance_flwr.api import condense, explain, load, load_graph, UserError
 graph = load_graph({str(dance.partition / "client-1")!r})
 model = load({str(model.bundle.folder)!r})
 assert len(model.predict(graph)) == graph.num_nodes
 assert explain(model, graph, 0)[0].spans
 assert len(condense(graph, ratio_of_nodes=0.2, model=model)) > 0
-model.at(graph, view="plain")
 from dance_flwr.api import federate
 try:
     federate(graph, {{"rounds": 1, "clients": 1}}, out={str(tmp_path / "run")!r}, progress=False)
