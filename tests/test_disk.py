@@ -70,15 +70,6 @@ def test_an_exception_in_a_draft_changes_nothing(tmp_path, error):
     assert content_of(tmp_path) == before
 
 
-def test_a_draft_is_hidden_beside_its_file_and_parents_are_created(tmp_path):
-    path = tmp_path / "a" / "b" / "file.parquet"
-    with atomic_path(path) as draft:
-        draft.write_bytes(b"1")
-        assert draft.parent == path.parent and draft.name.startswith(".file.parquet")
-        assert not path.exists()
-    assert content_of(path.parent) == {"file.parquet": b"1"}
-
-
 def test_a_file_that_cannot_be_replaced_leaves_no_draft(tmp_path):
     (tmp_path / "file").mkdir()
     with pytest.raises(OSError, match="directory"), atomic_path(tmp_path / "file") as draft:
@@ -304,15 +295,6 @@ def test_what_numpy_says_of_a_full_disk_is_understood(mounted):
         np.save(mounted / "large", np.zeros(1 << 20))
 
 
-def test_a_folder_of_somebody_else_is_one_line(cli, tiny, monkeypatch):
-    monkeypatch.setattr("dance_flwr.config.text.read_config", closed)
-    done = cli("partition", "--set", f"data={tiny}")
-    assert done.code == 2 and done.err == [
-        "error: /srv/x: expected read and write access for this user, found 'Permission denied'; "
-        "choose another folder (of prepared data: DANCE_FLWR_HOME) or change its owner (chown)"
-    ]
-
-
 def test_a_path_through_a_file_names_the_file(tmp_path):
     """Each fails without a check of its own, and the command line reports it in one line."""
     (tmp_path / "afile").write_text("mine")
@@ -336,20 +318,6 @@ def test_a_path_through_a_file_names_the_file(tmp_path):
     assert (tmp_path / "afile").read_text() == "mine" and (tmp_path / "a" / "b").is_dir()
 
 
-def test_an_output_is_checked_before_the_work(tmp_path, monkeypatch):
-    (tmp_path / "afile").write_text("mine")
-    check_out(tmp_path / "new" / "x")
-    check_out(tmp_path / "afile")  # whether it may be replaced is for others to say
-    with pytest.raises(UserError) as raised:
-        check_out(tmp_path / "afile" / "x" / "y", "--evidence")
-    expected = f"{tmp_path / 'afile'}: expected a folder, found a file; choose another --evidence"
-    assert str(raised.value) == expected
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"^afile: expected a folder"):
-        check_out(Path("afile/x"))
-    assert {path.name for path in tmp_path.iterdir()} == {"afile"}
-
-
 def test_a_closed_folder_is_named_before_the_work_and_after_it(mounted):
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -361,10 +329,6 @@ def test_a_closed_folder_is_named_before_the_work_and_after_it(mounted):
         pq.write_table(pa.table({"a": [1]}), mounted / "p.parquet")
     assert raised.value.filename is None and f"{mounted}/p.parquet" in refusal(raised.value)
     assert "None" not in refusal(raised.value)
-
-
-def closed(*_):
-    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/srv/x")
 
 
 @pytest.mark.parametrize("array", [np.arange(6, dtype=np.float16).reshape(2, 3), np.zeros((0, 4))])

@@ -7,13 +7,12 @@ import typer
 from dance_flwr.cli.main import app
 from dance_flwr.config import plugins
 from dance_flwr.config.plugins import Registry
-from dance_flwr.config.text import read_values
 from dance_flwr.config.tree import flat_fields, parse
 from dance_flwr.data.graphs.catalogue import CATALOGUE
 from dance_flwr.data.imports.fetch import fetch
 from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.text.encoder_files import DEFAULT_ENCODER, find_folder
-from dance_flwr.errors import ConfigError, UserError, near, unknown
+from dance_flwr.errors import UserError, near
 from dance_flwr.runs.tracking import check_trackers
 
 REGISTRIES = [value for value in vars(plugins).values() if isinstance(value, Registry)]
@@ -84,17 +83,6 @@ def test_every_registry_asks_what_is_meant_and_lists_the_choices(registry):
     assert message(registry.check, [FAR, last, FAR + "1"]).endswith(f"found {FAR!r}, {FAR + '1'!r}")
 
 
-@pytest.mark.parametrize("words", GROUPS, ids=" ".join)
-def test_every_group_of_commands_asks_what_is_meant(cli, words):
-    *_, last = GROUPS[words]
-    done = cli(*words, last + "x")
-    assert done.code == 2 and len(done.err) == 1
-    assert done.err[0].endswith(f"found {last + 'x'!r}; did you mean {last!r}?")
-    done = cli(*words, FAR)
-    assert done.code == 2 and len(done.err) == 1 and done.err[0].endswith(f"found {FAR!r}")
-    assert all(name in done.err[0] for name in GROUPS[words])
-
-
 @pytest.mark.parametrize(
     ("action", "name", "meant"),
     [
@@ -135,19 +123,3 @@ def test_a_command_names_everything_that_it_refuses(cli, tmp_path, monkeypatch, 
     assert done.code == 2 and len(done.err) == 1, done
     assert all(part in done.err[0] for part in parts), done.err
     assert not list(tmp_path.iterdir())
-
-
-def test_a_file_names_all_its_unknown_keys(tmp_path):
-    (tmp_path / "own.toml").write_text('ruonds = 3\n[dance]\nmiks = 0.1\n[no]\nsuch = "key"\n')
-    with pytest.raises(ConfigError) as refused:
-        parse(read_values([tmp_path / "own.toml"], []))
-    assert len(refused.value.problems) == 3
-    assert [near(key, flat_fields()) for key in ("ruonds", "dance.miks")] == ["rounds", "dance.mix"]
-    assert "'rounds'" in str(refused.value) and "'dance.mix'" in str(refused.value)
-
-
-def test_many_choices_are_not_listed():
-    line = unknown("node", ["n11x"], [f"n{i}" for i in range(100)])
-    assert line == "node: expected a known name, found 'n11x'; did you mean 'n11'?"
-    few = unknown("node", ["far"], ["a", "b"], ", or a path")
-    assert few == "node: expected one of a, b, or a path, found 'far'"

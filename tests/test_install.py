@@ -89,55 +89,60 @@ def test_a_node_needs_no_extra(folder):
             assert package in declared, f"{path}: {name} is not in [project] dependencies"
 
 
-def test_pip_installs_where_uv_cannot(tmp_path):
+@pytest.fixture
+def install(tmp_path):
+    """A function that calls `.ci/install` with these programs as pip and uv of an environment.
+
+    It returns what became of it, and the lines that the programs wrote into `$LOG`.
+    """
+
+    def call(words, programs, **variables):
+        folder, log = tmp_path / "venv" / "bin", tmp_path / "log"
+        folder.mkdir(parents=True)
+        for name, body in programs.items():
+            (folder / name).write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+            (folder / name).chmod(0o755)
+        done = subprocess.run(
+            [PROJECT / ".ci" / "install", tmp_path / "venv", *words],
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"LOG": str(log)} | variables,
+        )
+        return done, log.read_text(encoding="utf-8").splitlines()
+
+    return call
+
+
+def test_pip_installs_where_uv_cannot(install):
     """A pip that installs no uv, then is asked for the project."""
-    folder = tmp_path / "venv" / "bin"
-    folder.mkdir(parents=True)
-    log = tmp_path / "log"
-    (folder / "pip").write_text(
-        f'#!/bin/sh\necho "$@" >> {log}\ncase "$*" in *hashes*) exit 1;; esac\n', encoding="utf-8"
-    )
-    (folder / "pip").chmod(0o755)
-    done = subprocess.run(
-        [PROJECT / ".ci" / "install", tmp_path / "venv", ".[dev]"],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    pip = 'echo "$@" >> $LOG; case "$*" in *hashes*) exit 1;; esac'
+    done, asked = install([".[dev]"], {"pip": pip})
+    assert done.returncode == 0
     assert "pip does" in done.stderr and "verifies no hashes" in done.stderr
-    asked = log.read_text(encoding="utf-8").splitlines()
     assert asked[-1] == "install --quiet --constraint constraints.txt --editable .[dev]"
 
 
+PIP_SETTINGS = """
+global.cert='/etc/ca.pem'
+global.extra-index-url='https://a.example/simple\\nhttps://b.example/simple'
+:env:.find-links='/wheels'
+"""
+
+
 @pytest.mark.parametrize(
-    ("words", "versions"),
+    ("variables", "versions"),
     [
-        (["."], "--constraint constraints.lock --editable ."),
-        (["."], "--resolution lowest-direct --overrides "),
+        ({}, "--constraint constraints.lock --editable ."),
+        ({"RESOLUTION": "lowest"}, "--resolution lowest-direct --overrides "),
     ],
 )
-def test_uv_gets_what_pip_is_configured_with(words, versions, tmp_path):
+def test_uv_gets_what_pip_is_configured_with(install, tmp_path, variables, versions):
     """Indexes, folders of wheels and certificates of pip.conf reach uv."""
-    folder = tmp_path / "venv" / "bin"
-    folder.mkdir(parents=True)
-    log = tmp_path / "log"
-    settings = (
-        "global.cert='/etc/ca.pem'\n"
-        "global.extra-index-url='https://a.example/simple\\nhttps://b.example/simple'\n"
-        ":env:.find-links='/wheels'\n"
-    )
-    (tmp_path / "settings").write_text(settings, encoding="utf-8")
-    (folder / "pip").write_text(
-        f'#!/bin/sh\nif [ "$1" = config ]; then cat {tmp_path}/settings; fi\n', encoding="utf-8"
-    )
-    (folder / "uv").write_text(f'#!/bin/sh\necho "$SSL_CERT_FILE $@" >> {log}\n', encoding="utf-8")
-    for name in ("pip", "uv"):
-        (folder / name).chmod(0o755)
-    command = [PROJECT / ".ci" / "install", tmp_path / "venv", *words]
-    resolution = {"RESOLUTION": "lowest"} if "lowest" in versions else {}
-    subprocess.run(command, cwd=PROJECT, check=True, env=os.environ | resolution)
-    (asked,) = log.read_text(encoding="utf-8").splitlines()
+    (tmp_path / "settings").write_text(PIP_SETTINGS, encoding="utf-8")
+    pip = f'if [ "$1" = config ]; then cat {tmp_path}/settings; fi'
+    uv = 'echo "$SSL_CERT_FILE $@" >> $LOG'
+    _, (asked,) = install(["."], {"pip": pip, "uv": uv}, **variables)
     assert asked.startswith("/etc/ca.pem pip install ")
     for part in (
         "--index https://a.example/simple --index https://b.example/simple",
@@ -147,21 +152,12 @@ def test_uv_gets_what_pip_is_configured_with(words, versions, tmp_path):
         assert part in asked
 
 
-def test_a_package_with_another_hash_is_not_installed_by_pip_instead(tmp_path):
-    folder = tmp_path / "venv" / "bin"
-    folder.mkdir(parents=True)
-    log = tmp_path / "log"
-    (folder / "pip").write_text(f'#!/bin/sh\necho "$@" >> {log}\n', encoding="utf-8")
+def test_a_package_with_another_hash_is_not_installed_by_pip_instead(install):
     refusal = "  cause: Hash mismatch for `torch-geometric==2.8.1`"
-    (folder / "uv").write_text(f"#!/bin/sh\necho '{refusal}' >&2; exit 1\n", encoding="utf-8")
-    for name in ("pip", "uv"):
-        (folder / name).chmod(0o755)
-    command = [PROJECT / ".ci" / "install", tmp_path / "venv", "."]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
-    assert (
-        done.returncode == 1 and refusal in done.stderr and "nothing was installed" in done.stderr
-    )
-    assert "--editable" not in log.read_text(encoding="utf-8")
+    programs = {"pip": 'echo "$@" >> $LOG', "uv": f"echo '{refusal}' >&2; exit 1"}
+    done, asked = install(["."], programs)
+    assert done.returncode == 1 and refusal in done.stderr
+    assert "nothing was installed" in done.stderr and "--editable" not in "".join(asked)
 
 
 def normalised(name):

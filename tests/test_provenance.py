@@ -99,22 +99,6 @@ def test_docstrings_of_the_whole_package_move_nothing_and_an_operator_does(tmp_p
     assert provenance(changed(folder, "operator") / "dance_flwr") != same
 
 
-def test_it_is_known_after_the_first_round_not_before(run, monkeypatch):
-    """Parsing takes time, which no node and no start of a run has to wait for."""
-    trained = []
-
-    def see(message):
-        trained.append(message.metadata.message_type)
-
-    def count(method):
-        assert trained.count("train") == 6, "two messages for each of three clients"
-        raise KeyError("computed")
-
-    monkeypatch.setattr(checkpoint, "code_of", count)
-    with pytest.raises(KeyError, match="computed"):
-        run(rounds=2, method="fedavg-full", on_message=see)
-
-
 def test_a_result_names_the_code_of_all_its_rounds(run, monkeypatch, tmp_path):
     keys = {"folder": tmp_path / "run", "method": "fedavg-full"}
     with pytest.raises(Killed):

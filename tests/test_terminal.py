@@ -91,15 +91,6 @@ def test_a_terminal_sees_a_bar_that_is_gone_afterwards(looks):
     assert {len(part) for part in screen.getvalue().split("\r")} == {0, 79}
 
 
-def test_of_bars_inside_each_other_the_innermost_is_shown(looks):
-    screen = looks(Screen())
-    with bar("outer"):
-        wait_for(screen, "outer")
-        with bar("inner", 5):
-            wait_for(screen, "inner")
-        wait_for(screen, r"inner[^\r]*\r.*outer")
-
-
 def test_a_log_gets_lines_at_a_bounded_rate(looks):
     log, start = looks(io.StringIO()), time.monotonic()
     with bar("rounds", 1000) as shown:

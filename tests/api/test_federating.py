@@ -162,28 +162,6 @@ def test_what_cannot_be_federated_is_refused(graphs, config, message, tmp_path, 
         federate(graphs, config, progress=False)
 
 
-def test_an_interrupted_run_is_not_replaced(tiny, tmp_path, monkeypatch):
-    from dance_flwr.federation.client.client import Client
-
-    real, calls, folder = Client.train, [], tmp_path / "run"
-
-    def fail(self, *arguments, **keys):
-        calls.append(1)
-        if len(calls) > KEYS["clients"]:
-            raise RuntimeError("out of luck")
-        return real(self, *arguments, **keys)
-
-    keys = KEYS | {"method": "fedavg-full", "rounds": 3}
-    monkeypatch.setattr(Client, "train", fail)
-    with pytest.raises(UserError, match="out of luck"):
-        federate(str(tiny), keys, out=folder, progress=False)
-    monkeypatch.undo()
-    with pytest.raises(UserError, match="an interrupted run, 1 of 3 rounds; resume it with"):
-        federate(str(tiny), keys, out=folder, progress=False)
-    replaced = federate(str(tiny), keys | {"overwrite": True}, out=folder, progress=False)
-    assert len(replaced.history) == 3
-
-
 def test_institutions_keep_the_weights_and_texts_of_their_edges(tiny):
     """One without weights has equal ones, whatever the scale of the others."""
     from support.graphs import knowledge_graph

@@ -9,10 +9,8 @@ from rich.console import Console
 from support.following import CURVE
 from support.graphs import SMALL
 
-from dance_flwr.api.evaluation import compare_runs
 from dance_flwr.cli.report import accuracy_table
 from dance_flwr.data.prepare import prepare
-from dance_flwr.errors import UserError
 from dance_flwr.terminal import duration
 
 
@@ -144,17 +142,6 @@ def test_latest_is_the_run_that_was_compared(compared, cli, tmp_path, monkeypatc
     assert done.code == 2 and "found none; start one with `dance-flwr run`" in done.err[0]
 
 
-def test_the_page_lays_runs_over_each_other(compared, cli, tmp_path):
-    _, (folder, alone) = compared
-    page = (folder / "report.html").read_text()
-    assert page.index("each client alone, local-only") < page.index("<nav") and "points)" in page
-    done = cli("report", alone, folder, "--html", "--out", tmp_path / "other.html")
-    turned = (tmp_path / "other.html").read_text()
-    assert done.code == 0 and "each client alone, local-only, this run" in turned
-    done = cli("report", alone, folder)
-    assert done.code == 2 and "expected --html for a page" in done.err[0]
-
-
 def against(page):
     """The runs that a page shows beside its own, which have a verdict."""
     return CURVE.findall(page.read_text("utf-8"))
@@ -192,16 +179,6 @@ def test_a_run_that_is_replaced_forgets(compared, cli, words, tmp_path):
     root = "--set=data-root=" + str(tmp_path / "home")
     assert cli("run", *words, root, "--out", folder, "--overwrite").code == 0
     assert cli("report", folder, "--html").code == 0 and against(folder / "report.html") == []
-
-
-def test_runs_of_other_clients_are_not_compared(compared, cli, words, tmp_path):
-    _, (folder, _) = compared
-    root = "--set=data-root=" + str(tmp_path / "home")
-    other = tmp_path / "other"
-    done = cli("run", *words, root, "--seed", 5, "--method", "local-only", "--out", other)
-    assert done.code == 0, done.err
-    with pytest.raises(UserError, match="expected a run on the clients of"):
-        compare_runs(folder, other)
 
 
 def test_methods_to_compare_are_checked_before_anything_runs(cli, words, tmp_path):

@@ -751,17 +751,6 @@ def test_the_limits_of_the_clock_are_those_of_flower():
     assert checks.MAX_SLOW == SYSTEM_TIME_TOLERANCE + TIMESTAMP_TOLERANCE
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [("a.org:80", ("a.org", 80)), ("[::1]:8000", ("::1", 8000)), ("10.0.0.1:1", ("10.0.0.1", 1))],
-)
-def test_addresses(text, found):
-    assert parse_address(text) == found
-    for wrong in ("a.org", "::1:8000", "a.org:0", "a.org:70000", "a.org:80/x", ""):
-        with pytest.raises(UserError, match="expected host:port"):
-            parse_address(wrong)
-
-
 # --- the command line
 
 

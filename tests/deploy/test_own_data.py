@@ -2,14 +2,12 @@
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
-from flwr.app import Context, RecordDict
 from support.graphs import EVERY_ROUND
 
 import client_app
@@ -68,30 +66,34 @@ def test_the_server_needs_no_data_and_the_result_is_that_of_a_simulation(
         assert list((tmp_path / node["data-path"]).glob("runs/own/evidence/final.npz"))
 
 
-def test_clients_whose_classes_differ_are_refused(run_config, nodes, tmp_path):
-    card = tmp_path / "site-1" / "data" / "client.json"
+def with_number(number):
+    return lambda nodes: nodes[12].update({"partition-id": number})
+
+
+def with_other_classes(nodes):
+    card = Path(nodes[11]["data-path"]) / "client.json"
     content = json.loads(card.read_text())
     card.write_text(json.dumps(content | {"class_names": ["other", "names", "here"]}))
-    with pytest.raises(UserError, match="the same class names at all clients"):
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (with_other_classes, "the same class names at all clients"),
+        (lambda nodes: nodes[11].pop("data-path"), r"of every SuperNode or of none.*\[1\]"),
+        (with_number(0), "two with partition-id=0"),
+        # No number is rounded: 1.7 and true would be client 1.
+        *(
+            (with_number(number), f"from 0, found {number!r}; write .*--node-config")
+            for number in ("north", "1", 1.7, True, -1)
+        ),
+    ],
+)
+def test_nodes_that_do_not_fit_together_are_refused(run_config, nodes, tmp_path, change, words):
+    change(nodes)
+    with pytest.raises(UserError, match=words) as refusal:
         run(run_config(), nodes, tmp_path / "out")
-
-
-def test_two_nodes_with_one_partition_id_are_refused(run_config, nodes, tmp_path):
-    nodes[12]["partition-id"] = 0
-    with pytest.raises(UserError, match="two with partition-id=0"):
-        run(run_config(), nodes, tmp_path / "out")
-
-
-@pytest.mark.parametrize("number", ["north", "1", 1.7, True, -1], ids=repr)
-def test_a_partition_id_that_is_no_number_of_a_client_is_refused(
-    run_config, nodes, tmp_path, number
-):
-    """No number is rounded: 1.7 and true would be client 1."""
-    nodes[12]["partition-id"] = number
-    expected = f"partition-id: expected a whole number from 0, found {number!r}; write"
-    with pytest.raises(UserError, match=expected) as refusal:
-        run(run_config(), nodes, tmp_path / "out")
-    assert "\n" not in str(refusal.value) and "--node-config" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_folder_without_encoded_texts_is_encoded_on_its_own_machine(
@@ -118,22 +120,6 @@ def test_a_folder_without_encoded_texts_is_encoded_on_its_own_machine(
         run(config, nodes, tmp_path / "out")["model_fingerprint"]
         == dance.result["model_fingerprint"]
     )
-
-
-def test_some_nodes_with_data_and_some_without_are_refused(run_config, nodes, tmp_path):
-    del nodes[11]["data-path"]
-    with pytest.raises(UserError, match=r"of every SuperNode or of none.*\[1\]"):
-        run(run_config(), nodes, tmp_path / "out")
-
-
-def test_a_wrong_key_reaches_flower_without_a_traceback(run_config, monkeypatch):
-    """Plain `flwr run` parses the config in the ServerApp; Flower logs the exception."""
-    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
-    keys = flatten(run_config()) | {"condensation-ratio": 7.0}
-    grid = InProcessGrid(client_app.app, keys, 3)
-    with pytest.raises(UserError, match="condensation-ratio"):
-        server_app.main(grid, Context(1, 0, {}, RecordDict(), keys))
-    assert sys.tracebacklimit == 0
 
 
 def test_a_folder_whose_ids_were_altered_is_not_encoded(run_config, nodes, cli):

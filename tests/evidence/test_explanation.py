@@ -139,7 +139,6 @@ def test_labels_are_those_of_training_neighbours_and_never_of_the_node(dance):
 @pytest.mark.parametrize(
     ("keys", "in_rounds", "at_the_end"),
     [
-        ({}, ["plain", "fused", "deployed"], []),
         ({"dance_views": "plain"}, ["plain", "fused", "deployed"], []),
         ({"dance_views": "core"}, ["fused"], ["core", "deployed"]),
         (
@@ -147,7 +146,6 @@ def test_labels_are_those_of_training_neighbours_and_never_of_the_node(dance):
             ["plain", "fused"],
             ["core", "deployed", "smoothed"],
         ),
-        ({"smoothing": "correct-and-smooth"}, ["plain", "fused", "deployed"], ["smoothed"]),
     ],
     ids=str,
 )
@@ -234,44 +232,47 @@ def rendered(dance, **changes):
     return changed, text.splitlines()[2:]
 
 
-def test_the_answer_comes_first_then_the_readings(dance):
-    stages = {
-        "plain": [0.31, 0.08, 0.61],
-        "fused": [0.9, 0.06, 0.04],
-        "deployed": [0.605, 0.07, 0.325],
-    }
-    packs, lines = rendered(dance, views=("plain", "fused"), stages=stages)
-    assert lines == [
-        "answer      class0 (0.605)",
-        "reading     all texts and edges, none marked: class2 (0.610)",
-        "reading     the marked text and the neighbours: class0 (0.900)",
-        "            the readings disagree",
-        "account     class0 against class2: +0.62, the sum of",
-        "             +0.25  class sizes",
-        "             +2.00  its own text",
-        "             -1.00  texts around it, unmarked",
-        "             -0.63  the unmarked readings",
-    ]
-    assert packs.disagree.all() and not packs.predicted.any()
-    assert packs.confidence == pytest.approx(0.605)
-
-
-def test_smoothing_is_named_and_agreement_is_not(dance):
-    stages = {"fused": [0.5, 0.3, 0.2], "deployed": [0.5, 0.3, 0.2], "smoothed": [0.7, 0.2, 0.1]}
-    packs, lines = rendered(dance, views=("fused",), stages=stages)
-    assert lines[:3] == [
-        "answer      class0 (0.700), smoothed over neighbours",
-        "            class0 (0.500) before smoothing",
-        "reading     the marked text and the neighbours: class0 (0.500)",
-    ]
-    assert not packs.disagree.any() and lines[3].startswith("account ")
-
-
-def test_a_pack_of_a_round_says_that_the_deployed_view_is_missing(dance):
-    packs, lines = rendered(dance, views=("core",), stages={"fused": [0.5, 0.3, 0.2]})
-    assert lines[:3] == [
-        "answer      class0 (0.500) by the evidence alone",
-        "            the deployed one is known at the end of the run",
-        "reading     the marked text and the neighbours: class0 (0.500), not part of the answer",
-    ]
-    assert not packs.disagree.any()
+@pytest.mark.parametrize(
+    ("views", "stages", "expected"),
+    [
+        (
+            ("plain", "fused"),
+            {
+                "plain": [0.31, 0.08, 0.61],
+                "fused": [0.9, 0.06, 0.04],
+                "deployed": [0.605, 0.07, 0.325],
+            },
+            """\
+answer      class0 (0.605)
+reading     all texts and edges, none marked: class2 (0.610)
+reading     the marked text and the neighbours: class0 (0.900)
+            the readings disagree
+account     class0 against class2: +0.62, the sum of
+             +0.25  class sizes
+             +2.00  its own text
+             -1.00  texts around it, unmarked
+             -0.63  the unmarked readings""",
+        ),
+        (
+            ("fused",),
+            {"fused": [0.5, 0.3, 0.2], "deployed": [0.5, 0.3, 0.2], "smoothed": [0.7, 0.2, 0.1]},
+            """\
+answer      class0 (0.700), smoothed over neighbours
+            class0 (0.500) before smoothing
+reading     the marked text and the neighbours: class0 (0.500)""",
+        ),
+        (
+            ("core",),
+            {"fused": [0.5, 0.3, 0.2]},
+            """\
+answer      class0 (0.500) by the evidence alone
+            the deployed one is known at the end of the run
+reading     the marked text and the neighbours: class0 (0.500), not part of the answer""",
+        ),
+    ],
+    ids=["readings", "smoothed", "of a round"],
+)
+def test_the_answer_comes_first_then_the_readings(dance, views, stages, expected):
+    packs, lines = rendered(dance, views=views, stages=stages)
+    assert "\n".join(lines).startswith(expected)
+    assert packs.disagree.any() == ("plain" in views) and not packs.predicted.any()

@@ -23,7 +23,7 @@ from dance_flwr.evidence.summaries.summary import (
 )
 from dance_flwr.llm.embedded import Embedded, model_file
 from dance_flwr.llm.local_settings import LocalSettings
-from dance_flwr.llm.model import Completion, Stub
+from dance_flwr.llm.model import Stub
 from dance_flwr.llm.session import usable
 
 TREES = (
@@ -90,21 +90,8 @@ def test_a_prompt_holds_its_span_and_nothing_of_the_pack(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "reply",
-    [
-        "Decision tables are popular in machine learning and classify data into categories.",
-        PART,  # of the other span
-        "Decision tables predict not almost as well as large trees.",
-        "Induction of decision tables from 43 cases needs no pruning.",
-        "Induction of decision tables from 42 cases needs pruning.",
-        "Kohavi's decision tables predict almost as well as large trees.",
-        "tables tables tables tables tables tables tables tables",
-        "BANANA",
-        "The answer is BANANA.",
-        "\x1b]0;owned\x07 Decision tables predict almost as well as large trees.",
-        "<|im_start|>assistant",
-        "]}",
-    ],
+    "reply",  # one of another span; what else is refused: `test_grounding.py`
+    [PART, "Induction of decision tables from 42 cases needs pruning.", "<|im_start|>assistant"],
 )
 def test_a_model_of_nonsense_gives_the_extractive_summary(tmp_path, reply):
     texts = (TREES, OTHER + " " + OTHER.replace("Robust", "Credal"))
@@ -113,11 +100,7 @@ def test_a_model_of_nonsense_gives_the_extractive_summary(tmp_path, reply):
     assert all(sentence.reason for sentence in summary)
 
 
-@pytest.mark.parametrize(
-    "reply",
-    ["", "no json", '{"text": 3}', '{"text": ""}', '{"other": "x"}', "{", "[]", NONE,
-     Completion('{"text": "cut', 9, 9, "length")],
-)  # fmt: skip
+@pytest.mark.parametrize("reply", ["no json", '{"text": ""}', NONE])
 def test_unusable_replies_give_the_extractive_summary(tmp_path, reply):
     model, own = Told(reply), spans(TREES, CASES)
     asked = session(model, tmp_path)
@@ -155,13 +138,6 @@ def test_an_endless_span_is_quoted_without_a_call(tmp_path):
     assert len(model.asked) == 1
 
 
-def test_caps_hold_and_the_rest_is_quoted_and_counted(tmp_path):
-    summary, model, ledger = summarise(tmp_path, said(SHORTER), (TREES, CASES), max_calls=1)
-    assert [sentence.kind for sentence in summary] == [WRITTEN, QUOTED]
-    assert summary[1].reason == "no reply"
-    assert len(model.asked) == ledger.fresh_calls == ledger.capped_calls == 1
-
-
 def test_after_its_time_the_model_is_asked_no_more(tmp_path):
     model = Told(*said(SHORTER))
     with session(model, tmp_path) as asked:
@@ -169,12 +145,6 @@ def test_after_its_time_the_model_is_asked_no_more(tmp_path):
         summary = summariser.summarise(spans(TREES, CASES))
     assert contents(summary) == contents(extractive(TREES, CASES)) and not model.asked
     assert {sentence.reason for sentence in summary} == {"no time"}
-
-
-def test_the_same_pack_again_asks_nothing(tmp_path):
-    first, _, _ = summarise(tmp_path, said(SHORTER, PART), (TREES, CASES))
-    again, model, ledger = summarise(tmp_path, said("nonsense"), (TREES, CASES))
-    assert again == first and not model.asked and ledger.cached_calls == 2
 
 
 HOSTILE = [

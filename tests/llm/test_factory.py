@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.prompts import prompt, with_llm
 
-from dance_flwr.data.text.encoder import TextEncoder, loaded
+from dance_flwr.data.text.encoder import loaded
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.llm.session import embedder, open_session
 
@@ -39,16 +39,6 @@ def test_the_embedder_is_the_encoder_of_the_clients_chunks(dance, offline):
     assert rows.dtype == np.float32 and np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
     assert np.allclose(rows, data.bank.embeddings[ptr[0] : ptr[1]].astype(np.float32), atol=2e-3)
     assert embed([]).shape == (0, data.text_dim)
-
-
-def test_an_encoder_is_loaded_once_and_only_when_it_is_used(dance, monkeypatch):
-    loads = []
-    load = TextEncoder.from_spec
-    monkeypatch.setattr(TextEncoder, "from_spec", lambda spec: loads.append(spec) or load(spec))
-    first, second = (embedder(dance.data(client), dance.config) for client in (0, 1))
-    assert not loads
-    first(["a"]), second(["b"])
-    assert len(loads) == 1
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,6 @@ def written(tmp_path, monkeypatch):
     return write
 
 
-def test_without_a_file_the_offline_model_and_no_endpoint():
-    assert local_settings() == LocalSettings()
-    assert (local_settings().base_url, local_settings().allow_remote) == ("", False)
-
-
 def test_every_key_of_the_file(written):
     path = written(
         f"""[llm]

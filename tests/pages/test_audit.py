@@ -1,11 +1,8 @@
 """The audit page as a file: what it chooses, holds and says, and to whom it may be shown."""
 
-import json
 import re
 import shutil
 import stat
-from dataclasses import replace
-from hashlib import sha256
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +13,6 @@ from dance_flwr.api.bundle import export
 from dance_flwr.data.card import read_card
 from dance_flwr.data.digests import write_card
 from dance_flwr.errors import UserError
-from dance_flwr.evidence.json_lines import evidence_lines
 from dance_flwr.evidence.leave_out import leave_out
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.pages import audit
@@ -27,8 +23,6 @@ from dance_flwr.pages.audit_pack import (
     pack_digests,
     share,
     signed,
-    span_sha256,
-    units,
     unseen,
 )
 from dance_flwr.pages.document import unpacked
@@ -110,16 +104,6 @@ def test_packs_are_those_that_the_run_stored(page, dance):
         packs, kept = audit._packs(subject, np.array(index["node"][:8]))
     assert kept == seen
     assert pack_digests(packs, dance.data(1).ids(), index["classes"]) == index["digests"]
-
-
-def test_a_digest_is_that_of_the_evidence_line(dance):
-    packs, data = Packs.load(dance.store(1).final_path), dance.data(1)
-    line = next(evidence_lines(packs, data.ids(), data.card.class_names))
-    text = json.dumps(json.loads(json.dumps(line)), sort_keys=True, separators=(",", ":"))
-    digest = sha256(text.encode()).hexdigest()
-    assert pack_digests(packs, data.ids(), data.card.class_names)[0] == digest
-    heavier = replace(packs, chunk_weights=packs.chunk_weights + np.float32(1e-3))
-    assert pack_digests(heavier, data.ids(), data.card.class_names)[0] != digest
 
 
 def test_texts_are_in_the_page_once_and_whole(page, dance):
@@ -339,13 +323,6 @@ def test_errors_are_one_line(dance, tmp_path, cli, words, expected):
     assert done.code == 2 and expected in done.err[-1]
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert not (tmp_path / "out.html").exists()
-
-
-def test_offsets_count_what_a_browser_counts():
-    text = "a\U0001f600\ud83d\ude00e\u0301\U00010348z"  # one pair, then two halves side by side
-    assert len(text) == 8
-    assert [units(text, place) for place in range(9)] == [0, 1, 3, 4, 5, 6, 7, 9, 10]
-    assert span_sha256("\ud800", 0, 1) == sha256(b"\xed\xa0\x80").hexdigest()
 
 
 def test_characters_that_do_not_show_are_named():

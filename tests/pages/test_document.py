@@ -7,11 +7,10 @@ import stat
 from hashlib import sha256
 
 import pytest
-from jinja2 import UndefinedError
 
 from dance_flwr.errors import UserError
 from dance_flwr.pages import document
-from dance_flwr.pages.document import Page, environment, packed, static, unpacked
+from dance_flwr.pages.document import Page, packed, static, unpacked
 
 HOSTILE = "</script><script>alert(1)</script><!-- --> &amp; \" ' \x00 \u202e \ud800 \U0001f600"
 
@@ -47,18 +46,9 @@ def test_the_policy_lets_this_script_and_this_style_run_and_nothing_else(page):
     assert html.index("Content-Security-Policy") < html.index("<style>") < html.index("<script")
 
 
-def test_the_same_content_gives_the_same_bytes(page):
-    assert page.html() == page.html()
-
-
 def test_numbers_that_json_does_not_know_are_refused():
     with pytest.raises(ValueError, match="not JSON compliant"):
         packed([float("nan")])
-
-
-def test_a_template_reads_only_what_it_is_given():
-    with pytest.raises(UndefinedError):
-        environment().from_string("{{ absent }}").render()
 
 
 def test_a_static_file_cannot_end_its_element(tmp_path, monkeypatch):

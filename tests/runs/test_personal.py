@@ -40,8 +40,13 @@ def own_of(finished, client):
     return OwnModel.read(own_path(folder, finished.result["run"]))
 
 
-def test_the_global_model_is_that_of_a_run_without_personal_ones(run, personal):
-    without = run(method="dance", **MIX | {"personal": "off"})
+@pytest.fixture(scope="module")
+def without(run):
+    """The same run without personal models."""
+    return run(method="dance", **MIX | {"personal": "off"})
+
+
+def test_the_global_model_is_that_of_a_run_without_personal_ones(without, personal):
     assert without.result["model_fingerprint"] == personal.result["model_fingerprint"]
     views = personal.result["test_accuracy_by_view"]
     assert views["global"] == without.result["test_accuracy"]
@@ -96,18 +101,6 @@ def test_clients_send_losses_and_get_their_sum(personal):
     assert up[0][0] != up[1][0]
     total = [sum(column) for column in zip(*(losses for losses, _ in up), strict=True)]
     assert down == [(total, sum(nodes for _, nodes in up))] * len(down)
-
-
-def test_a_client_computes_its_losses_once(run, monkeypatch):
-    calls = []
-
-    def counted(*arguments):
-        calls.append(arguments)
-        return mixture_losses(*arguments)
-
-    monkeypatch.setattr("dance_flwr.federation.client.personal.mixture_losses", counted)
-    finished = run(method="fedavg-full", personal="mix", seed=3)
-    assert len(calls) == finished.config.clients
 
 
 def test_masks_hide_the_losses_and_change_no_share(run, personal):
@@ -218,9 +211,8 @@ def test_a_bundle_with_another_own_model_is_refused(personal, tmp_path):
         Bundle.open(tmp_path / "mine").client(folder)
 
 
-def test_a_late_client_personalises_the_model_without_a_round(run, personal, tmp_path, cli):
+def test_a_late_client_personalises_the_model_without_a_round(without, personal, tmp_path, cli):
     """Its own model is the one that it would have trained in the run, and nothing is sent."""
-    without = run(method="dance", **MIX | {"personal": "off"})
     late = tmp_path / "client-1"
     shutil.copytree(without.partition / "client-1", late, ignore=shutil.ignore_patterns("runs"))
     export(without.folder, tmp_path / "bundle")
@@ -241,16 +233,13 @@ def test_a_late_client_personalises_the_model_without_a_round(run, personal, tmp
 
 
 def test_the_page_of_a_run_says_what_joining_was_worth(personal, tmp_path):
+    assert confusion_matrix(personal.folder, personal.result).remark == ""
     report_run(personal.folder, page=tmp_path / "page.html", log=lambda line: None)
     html = (tmp_path / "page.html").read_text("utf-8")
     rows = list(worth(personal.folder))
     assert len(rows) == 3 and all(row.sentence in html for row in rows)
     section = html[html.index("test accuracy alone") :]
     assert all(f"{100 * row.accuracy['alone']:.0f} %" in section for row in rows)
-
-
-def test_the_page_of_a_run_counts_what_was_deployed(personal):
-    assert confusion_matrix(personal.folder, personal.result).remark == ""
 
 
 def test_methods_whose_clients_have_models_of_their_own_are_refused(run):
@@ -299,8 +288,8 @@ def test_worth_needs_models_that_were_trained_alone(dance):
 
 
 @pytest.fixture(scope="module", params=["dance", "fedavg-full"])
-def best(run, request):
-    return run(method=request.param, personal="auto", seed=2)
+def best(reference, request):
+    return reference(method=request.param, personal="auto", seed=2)
 
 
 def test_the_best_of_alone_tuned_and_global_is_chosen_by_summed_losses(best):
@@ -362,8 +351,8 @@ def test_tuning_deploys_the_tuned_model_alone(run):
         list(worth(finished.folder))
 
 
-def test_tokens_that_tuning_reads_are_counted(run, personal):
-    auto = run(method="dance", personal="auto", seed=2)
+def test_tokens_that_tuning_reads_are_counted(reference, personal):
+    auto = reference(method="dance", personal="auto", seed=2)
     read = [
         sum(client["tokens"] for client in finished.result["tokens"]["evidence"]["clients"])
         for finished in (personal, auto)

@@ -7,8 +7,6 @@ from support.privacy_report import PrivacyReport
 from support.privacy_report import any_run as any_run
 from support.terminals import on_terminal
 
-from dance_flwr.errors import UserError
-from dance_flwr.federation.declarations import disclosure
 from dance_flwr.federation.wire.keys import DOWN, UP
 from dance_flwr.runs.privacy_report import HEADINGS, promises, sentences, table
 from dance_flwr.runs.result import write_result
@@ -69,11 +67,6 @@ def test_every_key_of_a_run_is_explained(plain, secure):
     # Words for all of them: no stage or type of the protocol.
     assert not [name for name in names if "_" in name or "/" in name or "." in name]
     assert {"masked sum of sizes", "masked sum of training", "masked sum of scores"} <= names
-
-
-def test_an_unknown_key_is_not_passed_over():
-    with pytest.raises(UserError, match="'texts' of 'extras'"):
-        disclosure("extras", "texts")
 
 
 def test_promises(plain, secure):

@@ -19,7 +19,7 @@ from dance_flwr.cli.listing import render
 from dance_flwr.config.text import to_toml
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import QuorumError, UserError
-from dance_flwr.runs.locks import SERVER, exclusive, is_locked
+from dance_flwr.runs.locks import SERVER, exclusive
 from dance_flwr.runs.result import Round, read_history, read_result, whole_lines
 from dance_flwr.runs.run import read_status
 from dance_flwr.runs.simulation.in_process import run_in_process
@@ -240,28 +240,6 @@ def test_it_may_be_read_at_any_instant(seen, tmp_path):
     assert len(set(rounds)) > 3 and rounds == sorted(rounds)
 
 
-def test_a_folder_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
-    (tmp_path / "error.txt").write_text("why\n")
-    assert read_status(tmp_path).reason == "why"
-
-    def refuse(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "read_text", refuse)
-    with pytest.raises(
-        UserError, match="expected a folder that can be read, found: Permission denied"
-    ):
-        read_status(tmp_path)
-
-
-def test_asking_for_the_lock_changes_nothing(tmp_path):
-    assert not is_locked(tmp_path) and not list(tmp_path.iterdir())
-    with exclusive(tmp_path, SERVER):
-        (tmp_path / ".lock").chmod(0o444)
-        assert is_locked(tmp_path)
-    assert not is_locked(tmp_path)
-
-
 # Clients
 
 
@@ -313,22 +291,6 @@ def test_a_client_that_drops_out_under_masks_is_named(run):
     masked = {"privacy_secure_aggregation": True, "privacy_threshold": 0.6}
     finished = run(app=app, rounds=2, clients=4, **masked, **FAST)
     assert [(a.client, a.last_answered) for a in read_status(finished.folder).absent] == [(1, 1)]
-
-
-def test_a_node_that_is_not_connected_is_named():
-    from types import SimpleNamespace
-
-    from dance_flwr.config.tree import RunConfig
-    from dance_flwr.federation.server.grid import FederationGrid
-    from dance_flwr.federation.server.polling import MessageLog
-
-    grid = SimpleNamespace(get_node_ids=lambda: [11, 13])
-    federation = FederationGrid(
-        grid, {11: 0, 12: 1, 13: 2}, RunConfig(clients=3, min_valid_replies=2), MessageLog()
-    )
-    assert list(federation.get_node_ids()) == [11, 13]
-    assert federation.take_absent() == {1: "its SuperNode is not connected"}
-    assert federation.take_absent() == {}
 
 
 def test_rows_of_an_earlier_version_are_read():
@@ -398,25 +360,14 @@ def test_a_line_holds_what_was_logged_and_nothing_that_json_does_not_know():
     assert "ZeroDivisionError" in json.loads(events._Format().format(record))["traceback"]
 
 
-@pytest.fixture(scope="module")
-def printed(run_config, tmp_path_factory):
-    """A function that runs the command line in a process and returns its output."""
-
-    def start(**variables):
-        folder = tmp_path_factory.mktemp("own")
-        config = run_config(out=str(folder / "run"), **FAST)
-        prepare(config)
-        (folder / "run.toml").write_text(to_toml(config))
-        command = [sys.executable, "-m", "dance_flwr", "run", "--config", folder / "run.toml"]
-        options = {"capture_output": True, "text": True, "check": True, "cwd": PROJECT}
-        done = subprocess.run(command, env=os.environ | variables, **options)
-        return done.stderr.splitlines(), folder / "run"
-
-    return start
-
-
-def test_a_process_writes_json_lines_only_when_asked(printed):
-    lines, folder = printed(DANCE_FLWR_LOG="json")
+def test_a_process_writes_json_lines_when_asked(run_config, tmp_path):
+    config = run_config(out=str(tmp_path / "run"), **FAST)
+    prepare(config)
+    (tmp_path / "run.toml").write_text(to_toml(config))
+    command = [sys.executable, "-m", "dance_flwr", "run", "--config", tmp_path / "run.toml"]
+    options = {"capture_output": True, "text": True, "check": True, "cwd": PROJECT}
+    done = subprocess.run(command, env=os.environ | {"DANCE_FLWR_LOG": "json"}, **options)
+    lines = done.stderr.splitlines()
     found = [json.loads(line) for line in lines]
     assert {"run_started", "round_ended", "run_ended", "message_answered", "log"} <= {
         line["event"] for line in found
@@ -426,7 +377,7 @@ def test_a_process_writes_json_lines_only_when_asked(printed):
         for line in found
     )
     assert any(line["event"] == "log" and line["message"].startswith("client 0:") for line in found)
-    kept = (folder / "events.jsonl").read_text().splitlines()
+    kept = (tmp_path / "run" / "events.jsonl").read_text().splitlines()
     assert [line for line in lines if '"event": "log"' not in line] == [
         line for line in kept if '"log"' not in line
     ]

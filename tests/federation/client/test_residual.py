@@ -38,26 +38,6 @@ def warned(caplog):
     return [r.message for r in caplog.records if r.levelno == logging.WARNING]
 
 
-def test_a_round_starts_from_what_the_one_before_left(client, caplog):
-    assert client.load(1) == ZERO
-    client.round(1, 0.5)
-    assert client.load(2) == [0.5] * 5
-    client.round(2, 0.25)
-    assert client.load(3) == client.load(7) == [0.25] * 5  # 4 to 6 without this client
-    assert warned(caplog) == []
-
-
-def test_a_repeated_round_starts_from_the_same(client, caplog):
-    client.round(1, 0.5)
-    client.round(2, 0.25)
-    assert client.load(2) == [0.5] * 5
-    client.round(2, 0.125)
-    assert client.load(2) == [0.5] * 5 and client.load(3) == [0.125] * 5
-    client.round(3, 0.75)
-    assert client.load(3) == [0.125] * 5
-    assert warned(caplog) == []
-
-
 @pytest.mark.parametrize("damage", ["lost", "cut", "other model"])
 def test_a_lost_folder_is_one_warning(client, caplog, damage):
     client.round(1, 0.5)

@@ -112,15 +112,6 @@ def test_all_that_was_sent_is_all_that_was_learned_but_for_one_residual(
         assert float((total - true[key]).abs().max()) <= bound * 1.001
 
 
-def test_the_same_run_sends_the_same_bytes(run, eight):
-    again = run(rounds=12, **INT8_RUN)
-    assert again.result["model_fingerprint"] == eight.result["model_fingerprint"]
-    for (*_, left), (*_, right) in zip(trainings(eight), trainings(again), strict=True):
-        for record in (keys.ARRAYS, keys.SCALES):
-            left_arrays, right_arrays = (m.content.array_records[record] for m in (left, right))
-            assert all(a.data == right_arrays[name].data for name, a in left_arrays.items())
-
-
 @pytest.mark.parametrize("extra", [PLAIN, PLAIN | SECURE | {"clients": 3}], ids=["open", "masked"])
 def test_a_resumed_run_repeats_its_round_and_ends_the_same(run, tmp_path, extra):
     """Killed after the clients of round 3 have answered: their residuals are those of round 3."""

@@ -103,9 +103,7 @@ def test_only_the_declared_test_mode_is_repeatable(run_config):
     assert not torch.equal(one["w"], other["w"])
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "rounds"), [(1.0, 1e-5, 50), (8.0, 1e-6, 100), (3.0, 1e-3, 10)]
-)
+@pytest.mark.parametrize(("epsilon", "delta", "rounds"), [(1.0, 1e-5, 50), (8.0, 1e-6, 100)])
 def test_sigma_agrees_with_two_other_accountants(epsilon, delta, rounds):
     import dp_accounting
     from opacus.accountants import PRVAccountant
@@ -238,10 +236,10 @@ def test_the_noise_on_a_sum_grows_with_the_root_of_the_number_of_weights(weights
     assert share == pytest.approx(1 / (sigma * math.sqrt(weights)), rel=4 / math.sqrt(2 * weights))
 
 
-ROUNDED = [("central", False, "int8"), ("central", False, "float16"), ("central", True, "float16")]
-
-
-@pytest.mark.parametrize(("dp", "secure", "precision"), [*ROUNDED, ("local", True, "int8")])
+@pytest.mark.parametrize(
+    ("dp", "secure", "precision"),
+    [("central", False, "int8"), ("central", True, "float16"), ("local", True, "int8")],
+)
 def test_noise_and_rounding_together_run(run, dp, secure, precision):
     finished = run(
         privacy_dp=dp,
@@ -308,11 +306,8 @@ def test_masks_change_no_bit_under_noise(run):
     keys = DP | {"privacy_dp": "central"}
     left, right = run(**keys), run(privacy_secure_aggregation=True, **keys)
     assert left.result["model_fingerprint"] == right.result["model_fingerprint"]
-
-
-def test_clients_count_alike(run):
-    finished = run(privacy_dp="central", **DP)
-    assert {reply.content["metrics"]["num-examples"] for reply in finished.replies("train")} == {1}
+    # Clients count alike.
+    assert {reply.content["metrics"]["num-examples"] for reply in left.replies("train")} == {1}
 
 
 def test_epsilon_grows_by_round_and_the_run_ends_at_the_budget(run):
@@ -366,17 +361,6 @@ def test_a_noisy_bit_stays_above_zero(run_config, sigma):
     ]
     assert min(bits) >= 0 and np.std(bits) == pytest.approx(sigma / math.sqrt(3), rel=0.15)
     assert MetricLayout.of({"bit": max(bits)}).pack({"bit": max(bits)})[0] < MAX_VALUE
-
-
-def test_clients_are_drawn_by_chance(run):
-    finished = run(
-        privacy_dp="central", **DP | {"rounds": 8, "client_fraction": 0.5, "local_epochs": 1}
-    )
-    drawn = [len(row["bytes_up"]) for row in finished.result["history"]]
-    trained = [
-        sum(1 for size in row["bytes_up"].values() if size) for row in finished.result["history"]
-    ]
-    assert len(drawn) == 8 and len(set(trained)) > 1
 
 
 def test_the_norm_moves_to_the_quantile(run_config):

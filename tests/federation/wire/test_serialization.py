@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.task_identity import TaskIdentity
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,6 @@ from dance_flwr.federation.wire import messages
 from dance_flwr.federation.wire.serialization import (
     PACKED,
     answer_packed,
-    bytes_of,
     is_packed,
     pack,
     unpack,
@@ -59,15 +57,6 @@ def test_names_order_shapes_dtypes_and_bits_come_back(described):
         assert back[name].dtype == tensor.dtype and torch.equal(back[name], tensor), name
 
 
-def test_a_model_is_a_few_objects_on_the_wire_and_no_larger():
-    state = {f"layer.{i}": torch.randn(16, 16) for i in range(20)}
-    plain = message_with(state, config=ConfigRecord({"server-round": 1}))
-    (there,) = pack([plain])
-    assert len(get_all_nested_objects(there)) == 6 and len(get_all_nested_objects(plain)) == 44
-    assert bytes_of(there) <= bytes_of(plain)
-    assert unpack(there).content["config"] == {"server-round": 1}
-
-
 UNREADABLE = {
     f"{len(data)} bytes": Array(np.frombuffer(data, np.uint8))
     for data in (b"", b"\x00" * 9, b"\xff" * 64, np.random.default_rng(0).bytes(4096))
@@ -82,20 +71,6 @@ UNREADABLE |= {
 def test_what_cannot_be_read_has_no_tensors(array):
     message = Message(RecordDict({"arrays": ArrayRecord({PACKED: array})}), 1, "train")
     assert not unpack(message).content["arrays"]
-
-
-def test_a_model_for_many_clients_is_packed_once():
-    content = message_with({"w": torch.ones(2)}).content
-    first, second, other = pack(
-        [
-            Message(content, 1, "train"),
-            Message(content, 2, "train"),
-            message_with({"w": torch.zeros(2)}),
-        ]
-    )
-    assert first.content["arrays"] is second.content["arrays"]
-    assert (first.metadata.dst_node_id, second.metadata.dst_node_id) == (1, 2)
-    assert messages.state_of(unpack(other).content["arrays"])["w"].sum() == 0
 
 
 def test_a_client_answers_as_it_was_asked():

@@ -130,14 +130,6 @@ def test_same_seed_repeats_and_another_differs(run, dance):
     assert other.result["model_fingerprint"] != dance.result["model_fingerprint"]
 
 
-def test_the_seed_decides_the_first_model(run, dance):
-    def first(finished):
-        sent = next(m for m in finished.messages if m.metadata.message_type == "train")
-        return model_fingerprint(sent.content.array_records["arrays"].to_torch_state_dict())
-
-    assert first(run(rounds=1)) == first(dance) != first(run(rounds=1, seed=1))
-
-
 def info(name, model):
     """Round 1 of a run of this name."""
     return RoundInfo(name, 1, model_fingerprint(model))
@@ -194,29 +186,6 @@ def test_every_strategy_runs_and_is_another_computation(run):
         # An optimiser's numbers make no model larger on the wire.
         assert second == pytest.approx(first, rel=0.01), strategy
     assert len(prints) == len(STRATEGIES)
-
-
-def test_a_fraction_of_the_clients_trains_and_the_choice_repeats(run):
-    first, again = (run(client_fraction=0.67, rounds=4, **PLAIN) for _ in range(2))
-
-    def trained(finished):
-        return [
-            [client for client, up in row["bytes_up"].items() if up]
-            for row in finished.result["history"]
-        ]
-
-    assert (
-        all(len(row) == 2 for row in trained(first))
-        and len({tuple(row) for row in trained(first)}) > 1
-    )
-    assert trained(first) == trained(again)
-    assert first.result["model_fingerprint"] == again.result["model_fingerprint"]
-
-
-def test_evaluation_every_second_round_and_after_the_last(run):
-    finished = run(evaluate_every=2, rounds=5, **PLAIN)
-    assert [value is not None for value in validations(finished)] == [False, True] * 2 + [True]
-    assert finished.result["best_round"] in (2, 4, 5)
 
 
 @pytest.mark.parametrize(
