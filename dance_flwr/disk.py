@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from dance_flwr.errors import in_the_way
+from dance_flwr.errors import UserError, in_the_way
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -32,8 +32,12 @@ PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 # What Python's zip reader and NumPy raise for bytes that are no archive, or of other features.
 _DAMAGED = (BadZipFile, EOFError, KeyError, NotImplementedError, OSError, RuntimeError, ValueError)
 _CLEANED: set[Path] = set()  # folders whose stale drafts this process has removed
+_LEDGER_SECONDS = 60.0  # to wait for another process, which holds the lock for milliseconds
 _LOCK = ".lock"  # ending of the file that keeps the draft of a folder locked
 _DRAFT = re.compile(r"(\..+\.draft-[0-9a-f]{8})(?:\.lock)?")
+
+
+Content = TypeVar("Content")
 
 
 @contextmanager
@@ -147,6 +151,40 @@ def awaited_lock(path: Path, patience: float, say: Callable[[], object]) -> Iter
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def ledger(
+    path: Path, empty: Any, read: Callable[[Any], Content], expected: str
+) -> Iterator[Content]:
+    """Yield the content of a JSON file, and write it back if the block changed it.
+
+    Processes take turns. The file is on the device when the block ends, so that it outlives a kill;
+    after an error in the block nothing is written.
+
+    Parameters
+    ----------
+    empty : the content of a file that does not exist
+    read : converts and checks the parsed JSON
+    expected : "what the file holds; what to do about a damaged one"
+
+    Raises
+    ------
+    UserError : the file is damaged
+    """
+    what, _, remedy = expected.partition("; ")
+    with private_lock(path.with_name(f".{path.name}.lock"), timeout=_LEDGER_SECONDS):
+        try:
+            content = read(json.loads(path.read_text("utf-8")) if path.exists() else empty)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{path}: expected {what}, found a damaged file ({error}); {remedy}"
+            ) from None
+        before = json.dumps(content)
+        yield content
+        if json.dumps(content) != before:
+            with atomic_file(path, lasting=True) as file:
+                file.write((json.dumps(content, indent=1) + "\n").encode())
 
 
 def append_to(path: Path, *, new: bool = True) -> BinaryIO:

@@ -25,7 +25,6 @@ from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.errors import ConfigError, UserError, counted
 from dance_flwr.federation.client.client import Client, shape_of
 from dance_flwr.federation.client.run_files import deployed_own
-from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.federation.wire.keys import DATA_SHA256
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import QUANTILE
@@ -103,7 +102,7 @@ def _predicted(
         info = RoundInfo(
             *(str(result["run"]), int(result["best_round"]), str(result["model_fingerprint"])),
             final=True,
-            smooth=smoothing_of(config, data),
+            smooth=client.smooth,
         )
         # Both splits at once, as at the end of the run: a method may draw neighbours per batch.
         views = client.predict(info, torch.cat(parts))

@@ -17,7 +17,6 @@ from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import RunConfig, defaults, flatten, parse
 from dance_flwr.errors import UserError, unknown
 from dance_flwr.federation.wire import keys
-from dance_flwr.federation.wire.rules import short_repr
 
 
 def run_config_of(context: Context) -> RunConfig:
@@ -101,7 +100,7 @@ def client_number(node_config: Mapping[str, Any]) -> int:
     # `type`, as True is an int for `isinstance`.
     if type(number) is not int or number < 0:
         raise UserError(
-            f"{keys.PARTITION_ID}: expected a whole number from 0, found {short_repr(number)}; "
+            f"{keys.PARTITION_ID}: expected a whole number from 0, found {number!r:.80}; "
             f"write {keys.PARTITION_ID}=K with this client's number K in --node-config"
         )
     return number

@@ -31,7 +31,6 @@ from dance_flwr.evidence.summaries.summary import Sentence, Summaries
 from dance_flwr.evidence.verify import PackCounts, verify_packs, verify_sources
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.client.run_files import deployed_own
-from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.federation.wire.keys import DATA_SHA256, EVIDENCE_SHA256
 from dance_flwr.llm.config import CORE, ON_DEMAND, LlmConfig
 from dance_flwr.nn.calibration import Calibration
@@ -52,7 +51,7 @@ def explainer_of(
         DanceConfig.of(client.config),
         round_,
         model_id,
-        smoothing_of(client.config, client.data),
+        client.smooth,
         client.mixture(),
         calibration or Calibration(),
     )

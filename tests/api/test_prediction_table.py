@@ -20,7 +20,6 @@ from dance_flwr.api.prediction_table import predict, verify
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import open_client
-from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.runs.result import load_model
 
@@ -97,7 +96,7 @@ def test_predictions_are_those_of_the_run(finished, dance, smoothing, client, tm
     )
     own = open_client(folder, finished.settled)
     own.load(load_model(finished.folder))
-    smooth = smoothing_of(finished.config, own.data)
+    smooth = own.smooth
     info = RoundInfo("predict", 1, "", final=True, smooth=smooth)
     expected = own.predict(info, torch.arange(own.data.num_nodes))["deployed"]
     with open_data(bundle, str(folder), quiet) as again:

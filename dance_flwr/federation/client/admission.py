@@ -38,14 +38,14 @@ from torch.nn import functional as F
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.sections import PERSONAL
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.disk import ledger
 from dance_flwr.errors import UserError, disk_of
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.client.received import Received
 from dance_flwr.federation.client.run_files import own_rounds
 from dance_flwr.federation.flower import SECAGG_STATE, STATE_THRESHOLD
 from dance_flwr.federation.node_config import NodeTerms, refuse_beyond, run_config_of, terms_of
-from dance_flwr.federation.privacy.accounting import PrivacyAccount, epsilon_of, ledger
-from dance_flwr.federation.privacy.dp import clip, fewest_clients, noise_multiplier
+from dance_flwr.federation.privacy.clipping import clip
 from dance_flwr.federation.secagg.signatures import ledger_folder
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.methods import check_method
@@ -98,6 +98,8 @@ class Budget:
         # computed again, so that there is no epsilon to spend.
         if settings.dp not in _CLIENT_NOISE or settings.seeded:
             return
+        from dance_flwr.federation.privacy.accounting import PrivacyAccount, epsilon_of
+        from dance_flwr.federation.privacy.dp import noise_multiplier
 
         def fault(runs: Mapping[str, float]) -> str:
             # The smaller delta, as the same noise looks cheaper with a larger one.
@@ -163,6 +165,8 @@ def admit(task: str, message: Message, context: Context) -> Budget:
                 f"{norm!r}; such a norm would clip nothing"
             )
         if config.privacy.dp == "distributed":
+            from dance_flwr.federation.privacy.dp import fewest_clients
+
             state: Mapping[str, Any] = context.state.config_records.get(SECAGG_STATE, {})
             # The threshold of the setup, not the one that the run's configuration promises.
             threshold: Any = state.get(STATE_THRESHOLD, 0)
@@ -188,6 +192,8 @@ def _check_noise(task: str, config: RunConfig, terms: NodeTerms) -> None:
             f"{key}: expected a run whose clients add noise of their own (privacy.dp = local or "
             f"distributed), found {run}; this node does not take part"
         )
+    from dance_flwr.federation.privacy.dp import noise_multiplier
+
     if (sigma := noise_multiplier(config)) < minimum:
         raise UserError(
             f"{key}: expected privacy.noise-multiplier >= {minimum:g}, found {sigma:.4g}; this "

@@ -1,8 +1,8 @@
 """A client: its data, its method and its model. Independent of Flower."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 import psutil
@@ -21,7 +21,6 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.client.device import pick_device
 from dance_flwr.federation.client.measured import Measured
 from dance_flwr.federation.client.run_files import OwnModel, kind_config, tuning_run
-from dance_flwr.federation.client.smoothing import smoothing_of
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import ExchangingMethod, RoundInfo, SealingMethod, Uplink
 from dance_flwr.metrics import Counts, Report, count
@@ -127,6 +126,15 @@ class Client:
             return int((self.data.train_labels >= 0).sum())
         return self.data.num_nodes
 
+    @property
+    def smooth(self) -> Callable[[Tensor], Tensor] | None:
+        """Smooths [n, C] deployed probabilities; None without `smoothing`."""
+        if self.config.smoothing == "none":
+            return None
+        from dance_flwr.federation.client.smoothing import correct_and_smooth
+
+        return partial(correct_and_smooth, data=self.data)
+
     def reading_votes(self) -> list[int]:
         """Return `ClientData.reading_votes`; empty under differential privacy."""
         # Why (decision 18): votes count validation nodes exactly, and no budget covers them.
@@ -141,7 +149,7 @@ class Client:
         ----------
         nodes : [m] int64, distinct
         """
-        smooth = smoothing_of(self.config, self.data)
+        smooth = self.smooth
         # Smoothing spreads the predictions of all nodes over the graph.
         wanted = torch.arange(self.data.num_nodes, device=self.data.device) if smooth else nodes
         views = self.method.predict(self.model, self.data, self.config, info, wanted)
@@ -186,8 +194,7 @@ class Client:
         client, always has those of its test nodes.
         """
         self.load(state)
-        smooth = smoothing_of(self.config, self.data)
-        info = replace(info, final=True, smooth=smooth, mixture=self.mixture())
+        info = replace(info, final=True, smooth=self.smooth, mixture=self.mixture())
         parts = {name: labelled_nodes(self.data, code) for name, code in _SPLITS.items()}
         views = self.predict(info, torch.cat(list(parts.values())))
         self.method.finish(self.model, self.data, self.config, info)

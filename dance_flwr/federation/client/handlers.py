@@ -17,7 +17,7 @@ from flwr.app import Context, Message
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.reading_probe import with_choice
 from dance_flwr.config.paths import LEDGER
-from dance_flwr.config.sections import PERSONAL, PrivacyConfig
+from dance_flwr.config.sections import FLOAT32, PERSONAL, PrivacyConfig
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import check_run, inside, run_folder
 from dance_flwr.data.digests import check_files, data_commitment
@@ -37,9 +37,7 @@ from dance_flwr.federation.client.client import Client, close_clients, open_clie
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
 from dance_flwr.federation.client.received import Received, received
 from dance_flwr.federation.client.run_files import keep_calibration, keep_final, tuning_run
-from dance_flwr.federation.client.uploads import as_upload, noise_step
 from dance_flwr.federation.node_config import client_number, run_config_of
-from dance_flwr.federation.privacy.dp import ClientMechanism
 from dance_flwr.federation.secagg.client import demands_masks, refusing_once, task_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
@@ -172,17 +170,25 @@ def _train(message: Message, client: Client, context: Context, budget: Budget) -
         )
         state = dict(start)
     budget.charge(client.config, data, info.run)  # before anything noisy exists
-    norm, step = config[keys.CLIPPING_NORM], noise_step(message, client)
-    mechanism = ClientMechanism(client.config, norm, info.round, data.card.client, step)
     # Why (decision 14): clip, add noise, and round last.
-    protected = mechanism.protect(clipped(state, start, bound), start)
+    upload, unclipped = clipped(state, start, bound), None
+    # Imported here: most runs have neither noise nor rounding, and a node need not trust either.
+    if client.config.privacy.dp != "none":
+        from dance_flwr.federation.client.uploads import noise_step
+        from dance_flwr.federation.privacy.dp import ClientMechanism
+
+        norm, step = config[keys.CLIPPING_NORM], noise_step(message, client)
+        mechanism = ClientMechanism(client.config, norm, info.round, data.card.client, step)
+        upload, unclipped = mechanism.protect(upload, start)
     if client.config.privacy.withholds_numbers:
         report = Report()  # every number is 0
-    upload = as_upload(protected.state, start, message, client)
-    reply = messages.train_reply(
-        message, upload.tensors, client.weight, report, protected.unclipped
-    )
-    return messages.with_scales(reply, upload.scales)
+    if client.config.upload_precision == FLOAT32:
+        return messages.train_reply(message, upload, client.weight, report, unclipped)
+    from dance_flwr.federation.client.uploads import rounded_upload
+
+    sent = rounded_upload(upload, start, message, client)
+    reply = messages.train_reply(message, sent.tensors, client.weight, report, unclipped)
+    return messages.with_scales(reply, sent.scales)
 
 
 def _evaluate(message: Message, client: Client, *, keep: bool) -> Message:

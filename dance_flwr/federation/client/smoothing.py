@@ -1,22 +1,11 @@
 """Post-process the predictions of any method on the client's own graph."""
 
-from collections.abc import Callable
-from functools import partial
-
 import torch
 from torch import Tensor, nn
 
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.config.tree import RunConfig
 
 _STEPS, _ALPHA = 50, 0.8
-
-
-def smoothing_of(config: RunConfig, data: ClientData) -> Callable[[Tensor], Tensor] | None:
-    """Return a function that smooths [n, C] deployed probabilities; None without `smoothing`."""
-    if config.smoothing == "correct-and-smooth":
-        return partial(correct_and_smooth, data=data)
-    return None
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""A client's upload: the whole model, or a rounded update with error feedback.
+"""A client's upload in few bits, with error feedback.
 
 The residual, the part of past updates that rounding lost, is in the client's folder of the run.
 """
@@ -17,11 +17,10 @@ from torch import Tensor
 
 from dance_flwr import events
 from dance_flwr.client_data.cached import Cached, anew, file_version
-from dance_flwr.config.sections import FLOAT32
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.federation.client.client import Client
-from dance_flwr.federation.privacy.dp import clip
+from dance_flwr.federation.privacy.clipping import clip
 from dance_flwr.federation.privacy.quantiser import (
     Quantised,
     State,
@@ -138,19 +137,16 @@ def noise_step(message: Message, client: Client) -> float | None:
     return _step(options, client.weight)
 
 
-def as_upload(
+def rounded_upload(
     state: Mapping[str, Tensor], start: Mapping[str, Tensor], message: Message, client: Client
 ) -> Quantised:
-    """Return the upload for a trained state.
+    """Return the upload for a trained state: Q(D + e) with D = omega - omega_0 and the residual e.
 
-    float32: `state` unchanged, a model or noisy steps of a sum. Otherwise Q(D + e) with
-    D = omega - omega_0 and the residual e, as float16 or int8, or as steps of the sum (int64) under
-    masks; entries that are not floats travel unchanged. Under central differential privacy D + e is
-    clipped to C again and rounded towards zero, so that the upload is no longer than C.
+    As float16 or int8, or as steps of the sum (int64) under masks; entries that are not floats
+    travel unchanged. Under central differential privacy D + e is clipped to C again and rounded
+    towards zero, so that the upload is no longer than C.
     """
     precision, config = client.config.upload_precision, messages.config_of(message)
-    if precision == FLOAT32:
-        return Quantised(dict(state))
     if options := options_of(message):
         share = options.share(client.weight)
         # Why (decision 14): the update alone must be within the range, as in float32. With the

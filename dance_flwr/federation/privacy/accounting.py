@@ -10,15 +10,13 @@ round, rounds are Poisson-sampled Gaussians, composed by their privacy loss dist
 `dp-accounting` computes both.
 """
 
-import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import inf, isfinite, sqrt
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from dance_flwr.disk import atomic_file, private_lock
+from dance_flwr.disk import ledger
 from dance_flwr.errors import UserError
 
 
@@ -106,42 +104,6 @@ def _library() -> Any:
 
 
 ACCOUNT = "privacy-account.json"
-_SECONDS = 60.0  # to wait for another process, which holds the lock for milliseconds
-Content = TypeVar("Content")
-
-
-@contextmanager
-def ledger(
-    path: Path, empty: Any, read: Callable[[Any], Content], expected: str
-) -> Iterator[Content]:
-    """Yield the content of a JSON file, and write it back if the block changed it.
-
-    Processes take turns. The file is on the device when the block ends, so that it outlives a kill;
-    after an error in the block nothing is written.
-
-    Parameters
-    ----------
-    empty : the content of a file that does not exist
-    read : converts and checks the parsed JSON
-    expected : "what the file holds; what to do about a damaged one"
-
-    Raises
-    ------
-    UserError : the file is damaged
-    """
-    what, _, remedy = expected.partition("; ")
-    with private_lock(path.with_name(f".{path.name}.lock"), timeout=_SECONDS):
-        try:
-            content = read(json.loads(path.read_text("utf-8")) if path.exists() else empty)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise UserError(
-                f"{path}: expected {what}, found a damaged file ({error}); {remedy}"
-            ) from None
-        before = json.dumps(content)
-        yield content
-        if json.dumps(content) != before:
-            with atomic_file(path, lasting=True) as file:
-                file.write((json.dumps(content, indent=1) + "\n").encode())
 
 
 def epsilon_of(cost: float, delta: float) -> float:

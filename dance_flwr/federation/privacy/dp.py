@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, exp, isfinite, sqrt
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +20,7 @@ from dance_flwr.config.sections import PrivacyConfig
 from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.errors import UserError
 from dance_flwr.federation.privacy.accounting import epsilon_spent, noise_for, rounds_within
+from dance_flwr.federation.privacy.clipping import State, clipped_update, updated
 from dance_flwr.federation.privacy.noise import (
     MAX_DEVIATE,
     MAX_SIGMA,
@@ -27,7 +28,6 @@ from dance_flwr.federation.privacy.noise import (
     discrete_gaussian,
 )
 
-State = dict[str, Tensor]
 # Why (decision 9): a sum of discrete Gaussians is one up to 10 exp(-pi^2 sigma^2) per entry and
 # client, which at 8 steps is below 1e-200.
 _MIN_SIGMA = 8
@@ -144,8 +144,7 @@ def update_bound(config: RunConfig, norm: float) -> float:
     return norm + MAX_DEVIATE * client_deviation(config, norm)
 
 
-@dataclass(frozen=True)
-class ProtectedUpload:
+class ProtectedUpload(NamedTuple):
     """A clipped and noisy upload.
 
     Attributes
@@ -271,47 +270,6 @@ def _draw(config: RunConfig, round_: int, client: int) -> NoiseStream:
     if config.privacy.seeded:
         return NoiseStream.seeded(config.seed, "privacy", round_=round_, client=client)
     return NoiseStream()
-
-
-def clip(
-    state: Mapping[str, Tensor], start: Mapping[str, Tensor], norm: float
-) -> tuple[State, bool]:
-    """Return (omega_0 + D * min(1, C / ||D||), whether it was clipped) with D = omega - omega_0.
-
-    D spans all float entries, scalars included; a zero update stays zero. Integer buffers, which
-    noise cannot hide, stay those of omega_0. If the norm is not finite, D = 0.
-
-    Parameters
-    ----------
-    norm : C
-    """
-    change, was_clipped = clipped_update(state, start, norm)
-    return updated(start, change), was_clipped
-
-
-def updated(start: Mapping[str, Tensor], change: Mapping[str, Tensor]) -> State:
-    """Return omega_0 + D, rounded once to the types of omega_0; D holds its float entries."""
-    new = {
-        name: (start[name].cpu().double() + part).to(start[name].dtype)
-        for name, part in change.items()
-    }
-    return {name: new.get(name, start[name].cpu()) for name in start}
-
-
-def clipped_update(
-    state: Mapping[str, Tensor], start: Mapping[str, Tensor], norm: float
-) -> tuple[State, bool]:
-    """Return (D * min(1, C / ||D||) of the float entries in float64, whether it was clipped)."""
-    change = {
-        k: state[k].detach().cpu().double() - v.cpu().double()
-        for k, v in start.items()
-        if v.is_floating_point()
-    }
-    # In float64, as float32 loses an update of large weights.
-    length = sqrt(sum(float(part.square().sum()) for part in change.values()))
-    # 0 if not finite, as nan_to_num would leave huge values.
-    factor = 0.0 if not np.isfinite(length) else min(1.0, norm / length) if length else 1.0
-    return {name: factor * part.nan_to_num() for name, part in change.items()}, factor < 1
 
 
 def add_noise(state: Mapping[str, Tensor], deviation: float, draw: NoiseStream) -> State:

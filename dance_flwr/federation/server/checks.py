@@ -34,7 +34,8 @@ from dance_flwr.federation.declarations import (
     weighed,
 )
 from dance_flwr.federation.flower import SECAGG_CONFIGS
-from dance_flwr.federation.privacy.dp import clip, update_bound
+from dance_flwr.federation.privacy.clipping import clip
+from dance_flwr.federation.privacy.dp import update_bound
 from dance_flwr.federation.privacy.quantiser import (
     Quantised,
     dequantise,

@@ -22,10 +22,10 @@ from dance_flwr.config.sections import FLOAT32
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.averaging import ModelAverage
+from dance_flwr.federation.privacy.clipping import clip
 from dance_flwr.federation.privacy.dp import (
     ClippingNorm,
     affordable_rounds,
-    clip,
     draw_clients,
     fewest_clients,
     protect_mean,

@@ -12,12 +12,12 @@ from support.graphs import TEXT_DIM
 
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.privacy.accounting import epsilon_spent, noise_for, rounds_within
+from dance_flwr.federation.privacy.clipping import clip
 from dance_flwr.federation.privacy.dp import (
     ClientMechanism,
     ClippingNorm,
     add_noise,
     client_deviation,
-    clip,
     noise_multiplier,
     update_bound,
     update_noise,

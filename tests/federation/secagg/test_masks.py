@@ -1,5 +1,6 @@
 """Masks: known vectors, every bit of the secret counts, and Flower's generator is replaced."""
 
+import hashlib
 import importlib
 
 import numpy as np
@@ -30,7 +31,10 @@ def test_the_stream_is_that_of_rfc_8439():
 
 def test_masks_are_stable():
     (drawn,) = masks.masks(b"secret", 2**32, [(4,)])
-    words = np.frombuffer(masks.stream(b"secret", 16), "<u4")
+    stream = masks.stream(b"secret", 16)
+    key = hashlib.sha256(b"dance-flwr secure aggregation mask" + b"secret").digest()
+    assert stream == key_stream(key, bytes(12), 16)
+    words = np.frombuffer(stream, "<u4")
     assert drawn.tolist() == words.tolist() and drawn.dtype == np.int64
 
 
