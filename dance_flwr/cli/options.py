@@ -147,7 +147,7 @@ Trackers = Annotated[
     list[str] | None,
     typer.Option(
         metavar="TRACKER",
-        help="also store rounds and result in mlflow, tensorboard or wandb; repeatable",
+        help="also store rounds and result in mlflow or tensorboard; repeatable",
         autocompletion=TRACKERS.names,
     ),
 ]

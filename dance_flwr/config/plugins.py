@@ -195,6 +195,5 @@ TRACKERS = Registry(
     {
         "mlflow": "dance_flwr.runs.tracking:MlflowTracker",
         "tensorboard": "dance_flwr.runs.tracking:TensorboardTracker",
-        "wandb": "dance_flwr.runs.tracking:WandbTracker",
     },
 )

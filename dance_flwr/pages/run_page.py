@@ -71,7 +71,7 @@ def report_run(
     # The end of the run, which the loop has read but not sent.
     track(trackings, facts)
     for tracking in trackings:
-        tracking.report(log)
+        log(f"tracked     {tracking.place}")
     if page:
         run_page(facts, None, overlaid).write(page, _MODE)
         log(f"page        {page}: run {facts.status.state}, {counted(facts.status.round, 'round')}")

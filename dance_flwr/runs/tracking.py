@@ -8,12 +8,10 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
-from shutil import rmtree
 from time import time_ns
 from typing import Any
 
@@ -25,28 +23,6 @@ from dance_flwr.runs.run import Run, read_run
 
 Log = Callable[[str], None]
 Numbers = dict[str, float]
-
-
-@dataclass(frozen=True)
-class TrackedRun:
-    """What a tracker needs to know about a run when it opens its store.
-
-    Attributes
-    ----------
-    name : of the run; folder : of the run
-    config : flat keys; tags : method, provenance of the code, folder
-    """
-
-    name: str
-    folder: Path
-    config: Mapping[str, Any]
-    tags: Mapping[str, str]
-
-    @property
-    def digest(self) -> str:
-        """Hash of name and folder, which identifies the run in a store."""
-        # Names of runs repeat, and a store may hold those of many folders.
-        return sha256(f"{self.name}\n{self.folder}".encode()).hexdigest()[:32]
 
 
 class Tracker:
@@ -65,8 +41,8 @@ class Tracker:
     rounds = 0
     place = ""
 
-    def __init__(self, run: TrackedRun) -> None:
-        """Open the store."""
+    def __init__(self, run: Run) -> None:
+        """Open the store for a run that has begun."""
 
     def log(self, round_: int, numbers: Mapping[str, float]) -> None:
         """Store the numbers of one round, from 1."""
@@ -77,7 +53,7 @@ class Tracker:
 
         Parameters
         ----------
-        state : of `dance_flwr.runs.run`; "running" = only this process stops following
+        state : "finished", "failed" or "interrupted"
         numbers : of the result, empty if there is none; tags : fingerprint of the model, strategy
         """
         raise NotImplementedError
@@ -132,30 +108,22 @@ class Tracking:
         self.tracker: Tracker | None = None
 
     def catch_up(self, run: Run) -> None:
-        """Store each round that the tracker lacks."""
-        status, folder = run.status, Path(run.status.folder)
-        if not status.run:  # the server gathers its clients
+        """Store each round that the tracker lacks, and the end of a run that has ended."""
+        if not run.status.run:  # the server gathers its clients
             return
-        if self.tracker is None:
-            tags = {"method": status.method, "provenance": run.provenance, "folder": str(folder)}
-            self.tracker = self._make(TrackedRun(status.run, folder, run.config, tags))
-        for row in run.rows[self.tracker.rounds :]:
-            self.tracker.log(row.round, round_numbers(row))
-            self.tracker.rounds = row.round
+        self.tracker = tracker = self.tracker or self._make(run)
+        for row in run.rows[tracker.rounds :]:
+            tracker.log(row.round, round_numbers(row))
+            tracker.rounds = row.round
+        if not run.runs:
+            names = ("model_fingerprint", "strategy")
+            tags = {name: str(run.result[name]) for name in names if name in run.result}
+            tracker.end(run.status.state, final_numbers(run.result), tags)
 
-    def end(self, run: Run) -> None:
-        """Store what is left and how the run ended, and close the store."""
-        self.catch_up(run)
-        if self.tracker is None:
-            return
-        names = ("model_fingerprint", "strategy")
-        tags = {name: str(run.result[name]) for name in names if name in run.result}
-        self.tracker.end(run.status.state, final_numbers(run.result), tags)
-
-    def report(self, log: Log) -> None:
-        """Log where the run is stored."""
-        place = self.tracker.place if self.tracker is not None else "nothing: no round has begun"
-        log(f"tracked     {place}")
+    @property
+    def place(self) -> str:
+        """Where the run is stored."""
+        return self.tracker.place if self.tracker else "nothing: no round has begun"
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -194,8 +162,8 @@ def tracked(names: Sequence[str], folder: Path, log: Log) -> Iterator[Callable[[
     def end(one: Tracking) -> None:
         # A run that was refused has nothing to store.
         if one.tracker is not None or (folder / RESULT).is_file():
-            one.end(read_run(folder))
-            one.report(log)
+            one.catch_up(read_run(folder))
+            log(f"tracked     {one.place}")
 
     try:
         yield lambda: update(lambda one: one.catch_up(read_run(folder, alive=True)))
@@ -207,7 +175,7 @@ def track(trackings: Sequence[Tracking], run: Run) -> None:
     """Store a run, as far as it went, in each of these trackers."""
     for one in trackings:
         try:
-            one.catch_up(run) if run.runs else one.end(run)
+            one.catch_up(run)
         except Exception as error:
             raise UserError(
                 f"--track {one.name}: expected a store that can be written, found {_reason(error)}"
@@ -216,6 +184,11 @@ def track(trackings: Sequence[Tracking], run: Run) -> None:
 
 def _reason(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _tags(run: Run) -> dict[str, str]:
+    status = run.status
+    return {"method": status.method, "provenance": run.provenance, "folder": status.folder}
 
 
 _PROJECT = "dance-flwr"  # of all runs, in trackers that group them
@@ -227,20 +200,22 @@ class MlflowTracker(Tracker):
 
     package = "mlflow"
 
-    def __init__(self, run: TrackedRun) -> None:
+    def __init__(self, run: Run) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow import MlflowClient
         from mlflow.entities import Param
         from mlflow.tracking import get_tracking_uri
 
         client = self._client = MlflowClient()
+        # Names of runs repeat, and a store may hold those of many folders.
+        digest = sha256(f"{run.status.run}\n{run.status.folder}".encode()).hexdigest()[:32]
         known = client.get_experiment_by_name(_PROJECT)
         experiment = known.experiment_id if known else client.create_experiment(_PROJECT)
         self.place = f"{get_tracking_uri()}, experiment {_PROJECT}; look with: mlflow ui"
-        for old in client.search_runs([experiment], f"tags.dance_flwr_id = '{run.digest}'"):
+        for old in client.search_runs([experiment], f"tags.dance_flwr_id = '{digest}'"):
             client.delete_run(old.info.run_id)
-        tags = {"dance_flwr_id": run.digest, **run.tags}
-        self._id = client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
+        tags = {"dance_flwr_id": digest, **_tags(run)}
+        self._id = client.create_run(experiment, tags=tags, run_name=run.status.run).info.run_id
         params = [Param(key, str(value)) for key, value in run.config.items()]
         for first in range(0, len(params), 100):  # MLflow takes 100 at once
             client.log_batch(self._id, params=params[first : first + 100])
@@ -259,8 +234,7 @@ class MlflowTracker(Tracker):
             self.log(self.rounds, numbers)
         for name, value in tags.items():
             self._client.set_tag(self._id, name, value)
-        if state in _MLFLOW_STATES:
-            self._client.set_terminated(self._id, _MLFLOW_STATES[state])
+        self._client.set_terminated(self._id, _MLFLOW_STATES[state])
 
 
 class TensorboardTracker(Tracker):
@@ -268,19 +242,19 @@ class TensorboardTracker(Tracker):
 
     package = "tensorboard"
 
-    def __init__(self, run: TrackedRun) -> None:
+    def __init__(self, run: Run) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        folder = run.folder / "tensorboard"
+        folder = Path(run.status.folder) / "tensorboard"
         for old in folder.glob("events.out.tfevents.*"):
             old.unlink()
-        self.place = f"{folder}; look with: tensorboard --logdir {run.folder.parent}"
+        self.place = f"{folder}; look with: tensorboard --logdir {folder.parent.parent}"
         self._config = {
             key: value if isinstance(value, bool | int | float) else str(value)
             for key, value in run.config.items()
         }
         self._writer = SummaryWriter(str(folder))
-        for name, value in {"run": run.name, **run.tags}.items():
+        for name, value in {"run": run.status.run, **_tags(run)}.items():
             self._writer.add_text(name, value)
 
     def log(self, round_: int, numbers: Mapping[str, float]) -> None:
@@ -297,51 +271,3 @@ class TensorboardTracker(Tracker):
             step, numbers = self.rounds, dict(numbers)
             self._writer.add_hparams(self._config, numbers, run_name=".", global_step=step)
         self._writer.close()
-
-
-class WandbTracker(Tracker):
-    """Weights & Biases: `./wandb`, or its service if $WANDB_MODE is online."""
-
-    package = "wandb"
-
-    def __init__(self, run: TrackedRun) -> None:
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        import wandb
-
-        mode = os.environ.get("WANDB_MODE", "offline")
-        # Why (decision 25): nothing of the machine or its programs is stored.
-        settings = wandb.Settings(
-            mode=mode,
-            root_dir=os.environ.get("WANDB_DIR") or str(Path.cwd()),
-            console="off",
-            silent=True,
-            disable_git=True,
-            disable_code=True,
-            x_save_requirements=False,
-            x_disable_meta=True,
-            x_disable_stats=True,
-            x_disable_machine_info=True,
-        )
-        # At the service a run of the same id is replaced.
-        for old in Path(settings.wandb_dir).glob(f"offline-run-*-{run.digest}"):
-            rmtree(old)
-        self._run = wandb.init(
-            project=_PROJECT,
-            name=run.name,
-            id=run.digest,
-            config={**run.config, **run.tags},
-            reinit="create_new",  # the user may have a run in this process
-            settings=settings,
-        )
-        folder = self._run.settings.sync_dir
-        local = f"{folder}; send it with: wandb sync {folder}"
-        self.place = local if mode == "offline" else f"{self._run.url}"
-
-    def log(self, round_: int, numbers: Mapping[str, float]) -> None:
-        """Store the numbers of one round at this step."""
-        self._run.log(dict(numbers), step=round_)
-
-    def end(self, state: str, numbers: Mapping[str, float], tags: Mapping[str, str]) -> None:
-        """Store the result in the summary of the run, all of it when this process ends."""
-        self._run.summary.update({**numbers, "state": state, **tags})
-        self._run.finish(exit_code=int(state == "failed"))

@@ -1,8 +1,6 @@
 """Trackers: the numbers of the history, read back by each tracker's own library."""
 
-import json
 import shutil
-import struct
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +23,7 @@ from dance_flwr.runs.tracking import (
     tracked,
 )
 
-PACKAGES = ("mlflow", "tensorboard", "wandb")
+PACKAGES = ("mlflow", "tensorboard")
 
 
 def read_mlflow(facts):
@@ -67,44 +65,6 @@ def read_tensorboard(facts):
     return rounds, final, [*texts, *((name, str(content)) for name, content in plugin.items())]
 
 
-def records(path):
-    """The records of a file of Weights & Biases: a log of LevelDB in blocks of 32,768 bytes."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    data, at, whole = path.read_bytes(), 7, b""
-    while at + 7 <= len(data):
-        if 32768 - at % 32768 < 7:  # too little for another header
-            at += 32768 - at % 32768
-            continue
-        length, kind = struct.unpack("<HB", data[at + 4 : at + 7])
-        whole += data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):  # whole, or the last part
-            yield Record.FromString(whole)
-            whole = b""
-
-
-def read_wandb(facts):
-    import wandb
-
-    wandb.teardown()  # its service writes what is left, as at the end of a process
-
-    def items(entries):
-        return {(e.key or "/".join(e.nested_key)): json.loads(e.value_json) for e in entries}
-
-    (file,) = Path("wandb").glob("offline-run-*/*.wandb")
-    rounds, final, texts = {}, {}, []
-    for record in records(file):
-        history = items(record.history.item)
-        if "_step" in history:
-            numbers = {k: v for k, v in history.items() if not k.startswith("_")}
-            assert rounds.setdefault(history["_step"], numbers) is numbers, "stored twice"
-        final |= {k: v for k, v in items(record.summary.update).items() if k.startswith("final/")}
-        for entries in (record.run.config.update, record.config.update, record.summary.update):
-            texts += items(entries).items()
-    return rounds, final, texts
-
-
 READERS = {name: globals()[f"read_{name}"] for name in PACKAGES}
 
 
@@ -115,8 +75,7 @@ def tracker(request, tmp_path, monkeypatch):
         pytest.skip(f"no {request.param} here: pip install 'dance-flwr[track]'")
     (tmp_path / "store").mkdir()
     monkeypatch.chdir(tmp_path / "store")
-    for name in ("MLFLOW_TRACKING_URI", "WANDB_MODE"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         yield request.param
@@ -245,12 +204,12 @@ def test_a_tracker_that_fails_costs_no_run(run_config, tmp_path, monkeypatch, da
 
 
 def test_what_is_missing_is_one_line_before_anything_runs(monkeypatch, cli, tmp_path, dance):
-    with pytest.raises(UserError, match="--track: expected one of mlflow, tensorboard, wandb"):
+    with pytest.raises(UserError, match="--track: expected one of mlflow, tensorboard"):
         check_trackers(["aim"])
     monkeypatch.setattr(tracking, "find_spec", lambda name: None)
     for command in (
         ("run", "--out", tmp_path / "run", "--track", "mlflow"),
-        ("report", dance.folder, "--track", "wandb"),
+        ("report", dance.folder, "--track", "tensorboard"),
     ):
         done = cli(*command)
         assert done.code == 2 and len(done.err) == 1, done.err
