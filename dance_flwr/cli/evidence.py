@@ -1,4 +1,4 @@
-"""`dance-flwr evidence` and `review`: what predictions rest on, and verdicts about it."""
+"""`dance-flwr evidence`: what predictions rest on."""
 
 from collections.abc import Callable
 from functools import partial
@@ -158,18 +158,3 @@ def page(
         context = open_run(source, client, client_folder, encode, quiet)
     with context as subject:
         write_page(subject, out, nodes or [], max_nodes, typer.echo)
-
-
-@app.command(rich_help_panel="Look")
-def review(
-    merge: Annotated[
-        list[Path], typer.Option("--merge", metavar="FILE", help="verdicts that a page exported")
-    ],
-    more: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE", help="those of other reviewers")
-    ] = None,
-) -> None:
-    """Say how far reviewers of an audit page agree, and which nodes they have to discuss."""
-    from dance_flwr.evidence.review import merge as merge_files
-
-    merge_files([*merge, *(more or [])], typer.echo)

@@ -17,7 +17,6 @@ from dance_flwr.cli import (
     deploy,
     evidence,
     listing,
-    new,
     partition,
     predict,
     report,
@@ -31,7 +30,7 @@ from dance_flwr.fingerprint import VERSION
 
 # A Typer with a name is a group of commands below that name; the commands of one without a name
 # stand at the top level. In the order of the help.
-GROUPS = (run, listing, report, evidence, predict, new, data, partition, deploy, site)
+GROUPS = (run, listing, report, evidence, predict, data, partition, deploy, site)
 # Commands of the package in the repository's folder studies/.
 STUDIES = ("experiment", "tune", "tables")
 

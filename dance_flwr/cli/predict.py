@@ -1,11 +1,11 @@
-"""`dance-flwr export`, `predict` and `stats`: use a model, and count before any training."""
+"""`dance-flwr export` and `predict`: use the model of a run."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dance_flwr.cli.options import AsJson, print_json, run_folder, runs
+from dance_flwr.cli.options import run_folder, runs
 from dance_flwr.errors import UserError
 
 app = typer.Typer()
@@ -81,29 +81,3 @@ def predict(
     from dance_flwr.api.prediction_table import predict as write
 
     write(Bundle.open(bundle), data, out, evidence, typer.echo)
-
-
-@app.command(rich_help_panel="Own data")
-def stats(
-    sources: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FOLDER|FILE.json", help="graphs, clients, partitions, or counts of --out"
-        ),
-    ],
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="also write the sums, to be added up")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Count classes, degrees and lengths of texts before any training, summed over all sources."""
-    from dance_flwr.config.paths import check_out
-    from dance_flwr.data.stats import lines_of, summed
-    from dance_flwr.disk import write_json
-
-    if out is not None:
-        check_out(out)
-    counted = summed(sources)
-    print_json(counted) if as_json else typer.echo("\n".join(lines_of(counted)))
-    if out is not None:
-        write_json(out, counted)

@@ -63,6 +63,6 @@ def _read(path: Path) -> Stats:
             raise ValueError("other entries, or counts that are no whole numbers")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path}: expected counts that `dance-flwr stats --out` wrote, found {error}"
+            f"{path}: expected counts that `dance-flwr data show --out` wrote, found {error}"
         ) from None
     return {section: Counter(content[section]) for section in SECTIONS}

@@ -1,12 +1,11 @@
-"""`dance-flwr review`: how far reviewers of an audit page agree, and which cases to discuss."""
+"""Verdicts of reviewers of an audit page: how far they agree, and the labels that follow."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
+from statistics import mean
 from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dance_flwr.errors import UserError, counted
 from dance_flwr.escaping import one_line
@@ -38,49 +37,23 @@ class Verdict(NamedTuple):
         return self.chosen or self.verdict
 
 
-Verdicts = Mapping[str, Verdict]  # by the digest of the evidence
-
-
-def merge(files: Sequence[Path], log: Callable[[str], None]) -> None:
-    """Print agreement and kappa of reviewers, one file each, and the nodes where they differ."""
-    if len(files) < 2:
-        raise UserError(f"--merge: expected the verdicts of two reviewers, found {len(files)} file")
-    reviews: dict[str, Verdicts] = {}
+def labels_of(files: Sequence[Path], log: Callable[[str], None]) -> dict[str, str]:
+    """Return the class of every node that reviewers agree on; print how far they agree."""
+    reviews: dict[str, Mapping[str, Verdict]] = {}
     for path in files:
         reviewer, verdicts = _read(path)
         # Two files of one reviewer, or of nameless ones, are told apart by their names.
-        name = reviewer if reviewer and reviewer not in reviews else str(path)
-        reviews[name] = verdicts
-    shared = [
-        key for key in next(iter(reviews.values())) if all(key in of for of in reviews.values())
-    ]
-    counts = ", ".join(f"{name} {len(of):,}" for name, of in reviews.items())
-    log(f"reviewers   {len(reviews)}: {counts}; {counted(len(shared), 'node')} by all of them")
-    if shared:
-        answers = np.array([[of[key].answer for of in reviews.values()] for key in shared])
-        chosen = np.unique(answers, return_inverse=True)[1].reshape(answers.shape)
-        agreement, name, kappa = agreement_of(chosen)
-        value = "not defined, as all verdicts are the same" if np.isnan(kappa) else f"{kappa:.3f}"
-        log(f"agreement   {agreement:.3f} of pairs of verdicts; {name} kappa {value}")
-    every = {key: entry for of in reviews.values() for key, entry in of.items()}
-    by_case = {key: {name: of[key] for name, of in reviews.items() if key in of} for key in every}
-    differ = [
-        k for k, case in by_case.items() if len({entry.answer for entry in case.values()}) > 1
-    ]
-    log(f"discuss     {counted(len(differ), 'node')} with different verdicts")
-    for key in differ:
-        log(f"  {one_line(every[key].node)}, model says {one_line(every[key].predicted)}")
-        for name, of in by_case[key].items():
-            which = f", it is {one_line(of.chosen)}" if of.verdict == "wrong" and of.chosen else ""
-            note = f", {one_line(of.note)}" if of.note else ""
-            log(f"    {one_line(name)}: {of.verdict}{which}{note}")
-
-
-def labels_of(files: Sequence[Path], log: Callable[[str], None]) -> dict[str, str]:
-    """Return the class of every node that reviewers agree on, and print how many have none."""
+        reviews[reviewer if reviewer and reviewer not in reviews else str(path)] = verdicts
+    by_case: dict[str, dict[str, Verdict]] = {}
+    for name, verdicts in reviews.items():
+        for key, verdict in verdicts.items():
+            by_case.setdefault(key, {})[name] = verdict
+    if len(reviews) > 1:
+        for line in _agreement(reviews, by_case):
+            log(line)
     classes: dict[str, set[str]] = {}
-    for path in files:
-        for of in _read(path)[1].values():
+    for case in by_case.values():
+        for of in case.values():
             classes.setdefault(of.node, set()).add(of.chosen)
     agreed = {node: min(chosen) for node, chosen in classes.items() if len(chosen) == 1}
     labels = {node: name for node, name in agreed.items() if name}
@@ -92,32 +65,35 @@ def labels_of(files: Sequence[Path], log: Callable[[str], None]) -> dict[str, st
     return labels
 
 
-def agreement_of(chosen: NDArray[np.int64]) -> tuple[float, str, float]:
-    """Return the share of equal pairs of verdicts, and Fleiss' or Cohen's kappa; NaN = not defined.
+def _agreement(
+    reviews: Mapping[str, Mapping[str, Verdict]], by_case: Mapping[str, Mapping[str, Verdict]]
+) -> Iterator[str]:
+    """Yield the agreement of reviewers, and the nodes with different verdicts."""
+    shared = [case for case in by_case.values() if len(case) == len(reviews)]
+    counts = ", ".join(f"{name} {len(of):,}" for name, of in reviews.items())
+    yield f"reviewers   {len(reviews)}: {counts}; {counted(len(shared), 'node')} by all of them"
+    if shared:
+        pairs = [*combinations([[case[name].answer for case in shared] for name in reviews], 2)]
+        same = mean(mean(map(str.__eq__, *pair)) for pair in pairs)
+        kappa = "not defined, as all verdicts are the same"
+        if len({answer for pair in pairs for answers in pair for answer in answers}) > 1:
+            from sklearn.metrics import cohen_kappa_score
 
-    Parameters
-    ----------
-    chosen : [n, k] numbers, from 0, of the answers of k reviewers on the same n nodes
-
-    Returns
-    -------
-    agreement; "Cohen's" for two reviewers, "Fleiss'" for more; kappa
-    """
-    reviewers, words = chosen.shape[1], int(chosen.max()) + 1
-    name = "Cohen's" if reviewers == 2 else "Fleiss'"
-    counts = np.stack([(chosen == word).sum(axis=1) for word in range(words)], axis=1)
-    pairs = (counts**2).sum(axis=1) - reviewers
-    agreement = float(pairs.mean()) / (reviewers * (reviewers - 1))
-    if len(np.unique(chosen)) == 1:
-        return agreement, name, float("nan")
-    # Both compare with chance agreement: of these two reviewers, or of all verdicts together.
-    shares = np.stack([(chosen == word).mean(axis=0) for word in range(words)])
-    chance = shares.prod(axis=1) if reviewers == 2 else shares.mean(axis=1) ** 2
-    return agreement, name, float((agreement - chance.sum()) / (1 - chance.sum()))
+            kappa = f"{mean(float(cohen_kappa_score(*pair)) for pair in pairs):.3f}"
+        yield f"agreement   {same:.3f} of pairs of verdicts; Cohen's kappa, mean of pairs: {kappa}"
+    differ = [case for case in by_case.values() if len({of.answer for of in case.values()}) > 1]
+    yield f"discuss     {counted(len(differ), 'node')} with different verdicts"
+    for case in differ:
+        one = next(iter(case.values()))
+        yield f"  {one_line(one.node)}, model says {one_line(one.predicted)}"
+        for name, of in case.items():
+            which = f", it is {one_line(of.chosen)}" if of.verdict == "wrong" and of.chosen else ""
+            note = f", {one_line(of.note)}" if of.note else ""
+            yield f"    {one_line(name)}: {of.verdict}{which}{note}"
 
 
-def _read(path: Path) -> tuple[str, Verdicts]:
-    """Return the reviewer's name, "" if there is none, and the verdicts."""
+def _read(path: Path) -> tuple[str, dict[str, Verdict]]:
+    """Return the reviewer's name, "" if there is none, and verdicts by digest of the evidence."""
     try:
         content = json.loads(path.read_text("utf-8"))
         if content["format"] != _FORMAT:

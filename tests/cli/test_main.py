@@ -16,7 +16,7 @@ from dance_flwr.config.plugins import METHODS, RIVALS
 from dance_flwr.errors import UserError
 
 COMMANDS = {
-    *("demo", "run", "status", "list", "report", "export", "predict", "review", "new", "stats"),
+    *("demo", "run", "status", "list", "report", "export", "predict"),
     *("evidence show", "evidence verify", "evidence page"),
     *("data fetch", "data import", "data show", "partition", "encode", "supernode"),
     *("deploy init", "deploy serve", "deploy admit", "deploy run", "deploy certificates"),

@@ -96,17 +96,6 @@ def test_after_an_import(follow, place, cli):
     assert done.code == 2 and "choose another --name" in done.err[-1]
 
 
-def test_after_a_new_study(follow, cli, place, monkeypatch):
-    from dance_flwr.cli import new
-
-    keys = [f'{key} = "{value}"' for key, value in SMALL.items() if key in TEXTS[:2]]
-    keys += ["rounds = 2", "clients = 3", "hidden-dim = 8", "chunk-tokens = 16", "max-chunks = 4"]
-    # A user writes them into the file.
-    monkeypatch.setattr(new, "_keys", lambda graph, name, clients: [f'data = "{name}"', *keys])
-    followed = follow("new", "mine", "--from", *table(place))
-    assert followed[0] == "run --config mine/study.toml" and len(followed) == 4
-
-
 def test_what_a_stopped_run_says_resumes_it(follow, options, cli, monkeypatch):
     from dance_flwr.runs.simulation import in_process
 

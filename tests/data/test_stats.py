@@ -40,10 +40,11 @@ def test_counts_by_hand(folders):
 
 def test_files_of_institutions_add_up_to_the_same(folders, cli):
     for folder in folders:
-        assert cli("stats", folder, "--out", f"{folder}.json").code == 0
+        assert cli("data", "show", folder, "--out", f"{folder}.json").code == 0
     files = [folder.with_suffix(".json") for folder in folders]
     assert summed(files) == summed(folders)
-    assert cli("stats", *files).out.splitlines() == lines_of(summed(folders))
+    assert cli("data", "show", *files).out.splitlines() == lines_of(summed(folders))
+    assert json.loads(cli("data", "show", *folders, "--json").out) == summed(folders)
 
 
 def test_a_partition_is_the_sum_of_its_clients(dance):
@@ -65,5 +66,5 @@ def test_a_partition_is_the_sum_of_its_clients(dance):
 def test_a_file_that_holds_something_else_is_refused_in_one_line(folders, tmp_path, change):
     path = tmp_path / "x.json"
     path.write_text(json.dumps(stats_of(folders[0]) | change))
-    with pytest.raises(UserError, match="expected counts that `dance-flwr stats --out` wrote"):
+    with pytest.raises(UserError, match="expected counts that `dance-flwr data show --out` wrote"):
         summed([path])
