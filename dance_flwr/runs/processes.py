@@ -3,25 +3,33 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 
 @contextmanager
-def stopping_in_order(always: bool = False) -> Iterator[None]:
+def stopping_in_order(stop: Callable[[], object] | None = None) -> Iterator[None]:
     """During the block, SIGTERM and a closed terminal (SIGHUP) raise KeyboardInterrupt, as Ctrl-C.
 
     Ignored signals stay ignored, as under `nohup`. Use in the main thread.
 
     Parameters
     ----------
-    always : also replace the handler of a library
+    stop : is called first, also by Ctrl-C; handlers of a library are then replaced, too
     """
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if stop:
+            stop()
+        signal.default_int_handler(number, frame)
+
+    numbers = (signal.SIGTERM, signal.SIGHUP, *([signal.SIGINT] if stop else []))
+    before = {number: signal.getsignal(number) for number in numbers}
     for number, handler in before.items():
-        if handler == signal.SIG_DFL or (always and handler != signal.SIG_IGN):
-            signal.signal(number, signal.default_int_handler)
+        if handler == signal.SIG_DFL or (stop and handler != signal.SIG_IGN):
+            signal.signal(number, interrupt)
     try:
         yield
     finally:

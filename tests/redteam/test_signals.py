@@ -1,5 +1,6 @@
 """However a run is stopped, nothing that it started goes on."""
 
+import re
 import shutil
 import signal
 
@@ -67,6 +68,27 @@ def test_a_client_whose_process_is_killed_is_absent_once(begin, run_config, data
     (reason,) = row.absent.values()
     assert "its process ended, perhaps killed for its memory" in reason and len(reason) < 100
     assert len(rows) == 8 and row.round < 8
+
+
+@pytest.mark.flower
+@pytest.mark.xdist_group("engine")
+@pytest.mark.parametrize("name", ["DashboardAgent", "gcs_server"])
+def test_a_run_whose_ray_is_killed_says_so_and_is_resumed(
+    begin, run_config, data_root, tmp_path, name
+):
+    """An agent takes Ray's raylet with it; Ray itself would wait without end, or exit."""
+    keys = {"out": str(tmp_path / "out"), "data_root": str(data_root), "method": "fedavg-full"}
+    (tmp_path / "config.toml").write_text(to_toml(run_config(rounds=30, **keys)))
+    command = ["dance-flwr", "run", "--config", tmp_path / "config.toml", "--engine", "ray"]
+    started = begin(command, "out/history.jsonl")
+    server = next(each for each in started.look() if name in "".join(each.cmdline()[:1]))
+    server.kill()
+    assert started.process.wait(PATIENCE_SECONDS) == 2, started.text()
+    last = started.text().replace("\r", "\n").splitlines()[-1]
+    assert re.match(r"error: expected Ray's (raylet|gcs_server) .*gone.*; resume with:", last)
+    assert started.left(PATIENCE_SECONDS) == []
+    again = begin([*command[:2], "--resume", tmp_path / "out"], "out/result.json")
+    assert again.process.wait(PATIENCE_SECONDS) == 0, again.text()
 
 
 def says_that_it_was_removed(started, out):

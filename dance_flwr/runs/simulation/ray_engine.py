@@ -16,6 +16,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
+import psutil
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
@@ -23,12 +24,15 @@ from dance_flwr.config.options import Value
 from dance_flwr.config.paths import PROJECT
 from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.disk import private_folder
+from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
 from dance_flwr.runs.processes import stopping_in_order
 from dance_flwr.runs.result import read_result
 from dance_flwr.runs.simulation.in_process import OnRound, apps, keep_errors_only
 from dance_flwr.runs.simulation.ray_keeper import kept
 
+_SERVERS = ("raylet", "gcs_server")
+_WATCH_SECONDS = 1.0
 _END_SECONDS = 10.0
 _PAUSE_SECONDS = 0.05
 
@@ -38,7 +42,7 @@ def run_under_ray(config: RunConfig, folder: Path, on_round: OnRound) -> dict[st
 
     Raises
     ------
-    UserError : the run failed
+    UserError : the run failed, or a process of Ray ended
     """
     stopped, threads = threading.Event(), list[threading.Thread]()
     server = ServerApp()
@@ -59,7 +63,8 @@ def run_under_ray(config: RunConfig, folder: Path, on_round: OnRound) -> dict[st
     # Ray has handlers of its own from its start on; they end a process with other codes.
     keep_errors_only()
     logging.getLogger("flwr").addFilter(_is_no_repetition)
-    with apps(), _ray(), stopping_in_order(always=True):
+    # Flower waits for its threads before it passes a signal on, and they wait for workers.
+    with apps(), _ray(stopped) as ended, stopping_in_order(stopped.set):
         flower.replace("BasicActorPool", _pool_type(stopped))
         # Flower read its variable when it was imported; runs send no telemetry.
         flower.replace("FLWR_TELEMETRY_ENABLED", "0")
@@ -75,6 +80,11 @@ def run_under_ray(config: RunConfig, folder: Path, on_round: OnRound) -> dict[st
             stopped.set()
             for thread in threads:
                 thread.join(_END_SECONDS)
+        if ended:
+            raise UserError(
+                f"expected Ray's {ended[0]} to run until the end, found it gone, perhaps killed "
+                "for its memory"
+            )
     return read_result(folder)
 
 
@@ -112,8 +122,22 @@ def _stoppable(grid: Grid, stopped: threading.Event) -> Grid:
 
 
 @contextmanager
-def _ray() -> Iterator[None]:
-    """Start Ray for this run: on loopback, with a token, files private."""
+def _ray(stopped: threading.Event) -> Iterator[list[str]]:
+    """Start Ray for this run: on loopback, with a token, files private.
+
+    Yields the names of its servers that have ended. The first one stops the run: without it, Ray
+    starts no worker and waits, or exits this process without a word.
+    """
+    ended: list[str] = []
+
+    def watch() -> None:
+        servers = [each for each in psutil.Process().children() if each.name() in _SERVERS]
+        while not stopped.wait(_WATCH_SECONDS):
+            for server in servers:
+                if not server.is_running() or server.status() == psutil.STATUS_ZOMBIE:
+                    ended.append(server.name())
+                    stopped.set()
+
     # Settings of Ray are read when it is imported.
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
     # Why (decision 2): Ray listens everywhere by default, and runs tasks for whoever reaches it.
@@ -130,8 +154,9 @@ def _ray() -> Iterator[None]:
             ray.init(
                 "local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
             )
+        threading.Thread(target=watch, daemon=True).start()
         try:
-            yield
+            yield ended
         finally:
             ray.shutdown()
 
