@@ -58,7 +58,7 @@ from dance_flwr.federation.secagg.signatures import fingerprint_of, load_public_
 from dance_flwr.federation.secagg.sums import clients_to_stay
 from dance_flwr.federation.wire import keys
 from dance_flwr.methods import check_method
-from dance_flwr.runs.locks import wait_until_left
+from dance_flwr.runs.locks import is_locked, wait_until_left
 from dance_flwr.runs.processes import stopping_in_order, tool
 from dance_flwr.runs.result import read_result, whole_lines
 from dance_flwr.runs.resume import how_to_resume, refuse_earlier, resume_hint
@@ -318,6 +318,12 @@ class Federation:
         """
         self.check_run(config)
         folder, clients = Path(config.out), config.clients
+        # The server outlives this command; a second one beside it could not even write why it ends.
+        if is_locked(folder):
+            raise UserError(
+                f"{folder}: expected a run at which nobody works, found its server at work; "
+                f"see `dance-flwr status {folder}`"
+            )
         if line := cannot_lose_one(clients, config):
             log(f"warning     {line}")
         done = whole_lines(folder / HISTORY)

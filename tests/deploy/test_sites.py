@@ -26,6 +26,7 @@ from dance_flwr.deploy.superlink import SuperLink
 from dance_flwr.errors import UserError
 from dance_flwr.federation.node_config import terms_of
 from dance_flwr.fingerprint import provenance
+from dance_flwr.runs.locks import SERVER, exclusive
 from dance_flwr.runs.run import latest_run
 
 KEYS = ("hidden-dim", "encoder", "encoder-precision", "device", "chunk-tokens", "max-chunks")
@@ -252,6 +253,17 @@ def test_a_run_is_the_latest_and_a_site_that_fails_is_named(admitting, hospitals
     assert done.code == 2
     assert "found 2; west (client 2): Node Unavailable; client 27: of no site" in done.err[-1]
     assert latest_run() == hospitals.folder / "runs" / "first"
+
+
+def test_a_run_that_goes_on_without_its_command_gets_no_second_server(
+    admitting, hospitals, cli, monkeypatch
+):
+    assert cli("deploy", "admit", *(admitting.files[site] for site in SITES)).code == 0
+    admitting.nodes.update(dict.fromkeys(admitting.nodes, "online"))
+    monkeypatch.setattr(SuperLink, "submit", lambda *_: pytest.fail("it was sent"))
+    with exclusive(hospitals.folder / "runs" / "first", SERVER):
+        done = cli("deploy", "run", "--name", "first")
+    assert done.code == 2 and "found its server at work; see `dance-flwr status" in done.err[-1]
 
 
 def test_a_server_without_the_gate_does_not_serve(hospitals, cli, monkeypatch):
