@@ -319,7 +319,7 @@ def test_of_a_server_that_is_gone_flowers_reason_is_told_without_its_json(tls, t
         port = gone.getsockname()[1]
     (tmp_path / "config.toml").write_text(operator_config(f"127.0.0.1:{port}", tls.ca))
     link = SuperLink(tmp_path, flower_environment(tmp_path), tmp_path / "superlink.log")
-    with pytest.raises(UserError, match="flwr list: .*deploy serve.*unavailable") as told:
+    with pytest.raises(UserError, match=r"flwr list: .*deploy serve.*unavailable") as told:
         link.flwr("list", NAME, "--run-id", "1")
     assert not re.search(r'[{}"]|\n|run ID', str(told.value))
 
