@@ -41,9 +41,9 @@ def labels_of(files: Sequence[Path], log: Callable[[str], None]) -> dict[str, st
     """Return the class of every node that reviewers agree on; print how far they agree."""
     reviews: dict[str, Mapping[str, Verdict]] = {}
     for path in files:
-        reviewer, verdicts = _read(path)
+        reviewer, read = _read(path)
         # Two files of one reviewer, or of nameless ones, are told apart by their names.
-        reviews[reviewer if reviewer and reviewer not in reviews else str(path)] = verdicts
+        reviews[reviewer if reviewer and reviewer not in reviews else str(path)] = read
     by_case: dict[str, dict[str, Verdict]] = {}
     for name, verdicts in reviews.items():
         for key, verdict in verdicts.items():

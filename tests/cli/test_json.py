@@ -7,8 +7,6 @@ import shutil
 
 import pytest
 
-from dance_flwr.runs.result import read_result
-
 # Flags of each command that prints an object; RUN and GRAPH stand for what a test has.
 COMMANDS = {
     "status": ["RUN"],
