@@ -154,10 +154,17 @@ def test_the_search_works_in_a_page_that_was_opened_as_a_file(site, tmp_path):
     assert ":CONSOLE" not in done.stderr
 
 
-@pytest.fixture(scope="module")
-def documents(tmp_path_factory):
+LINKS = [
+    ("README.md", "[gone](docs/gone.md)", "docs/gone.md"),
+    ("README.md", "[gone](docs/llm.md#no-such-heading)", "no-such-heading"),
+    ("docs/llm.md", "[code](../dance_flwr/disk.py)", "dance_flwr/disk.py"),
+    ("docs/decisions/orphan.md", "# A page that no menu names", "orphan.md"),
+]
+
+
+def test_what_leads_nowhere_fails_the_build(tmp_path):
     """A copy of the documents without figures and reference."""
-    project = tmp_path_factory.mktemp("documents") / "project"
+    project = tmp_path / "project"
     shutil.copytree(PROJECT / "docs", project / "docs", ignore=shutil.ignore_patterns("*.png"))
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "mkdocs.yml"):
         shutil.copy(PROJECT / name, project)
@@ -168,26 +175,10 @@ def documents(tmp_path_factory):
     for page in (project / "docs" / "reference").glob("*.md"):
         page.write_text("# Reference\n", encoding="utf-8")
     (project / "docs" / "reproduction.md").write_text("# Gone\n", encoding="utf-8")
-    return project
-
-
-LINKS = [
-    ("README.md", "[gone](docs/gone.md)", "docs/gone.md"),
-    ("README.md", "[gone](docs/llm.md#no-such-heading)", "no-such-heading"),
-    ("docs/llm.md", "[code](../dance_flwr/disk.py)", "dance_flwr/disk.py"),
-    ("docs/decisions/orphan.md", "# A page that no menu names", "orphan.md"),
-]
-NAMES = [("docs/reference/python.md", "::: dance_flwr.nothing", "dance_flwr.nothing")]
-
-
-# A build complains of every link, and ends with the first name that it does not find.
-@pytest.mark.parametrize("faults", [LINKS, NAMES], ids=["links", "names"])
-def test_what_leads_nowhere_fails_the_build(documents, tmp_path, faults):
-    shutil.copytree(documents, tmp_path / "project")
-    for file, text, _ in faults:
-        with (tmp_path / "project" / file).open("a", encoding="utf-8") as page:
+    for file, text, _ in LINKS:
+        with (project / file).open("a", encoding="utf-8") as page:
             page.write(f"\n{text}\n")
-    done = build(tmp_path / "project", tmp_path / "site")
+    done = build(project, tmp_path / "site")
     assert done.returncode == 1
-    for _, _, complaint in faults:
+    for _, _, complaint in LINKS:
         assert complaint in done.stderr

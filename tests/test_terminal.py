@@ -70,27 +70,6 @@ def test_no_time_is_estimated_before_two_steps(moved):
     assert moved((30, 9), (32, 10), at=32) == "10 of 10"
 
 
-def test_an_estimate_falls_while_a_step_lasts_but_not_below_the_steps_after_it(moved):
-    steps = (30, 1), (130, 2)
-    assert moved(*steps, at=130) == "2 of 10, about 13 min left"
-    assert moved(*steps, at=190) == "2 of 10, about 12 min left"
-    assert moved(*steps, at=9000) == "2 of 10, about 12 min left"
-    assert moved(*steps, (230, 9), at=9000) == "9 of 10", "overdue: nothing is known"
-
-
-def test_a_terminal_sees_a_bar_that_is_gone_afterwards(looks):
-    screen = looks(Screen())
-    with bar("rounds", 50) as shown:
-        wait_for(screen, r"rounds +0%\| *\| 0 of 50, 00:")
-        shown.move(12, "val accuracy {0.5}")
-        wait_for(screen, r"rounds +24%\|█+.? *\| 12 of 50, val accuracy \{0.5}, 00:")
-        clear()
-        assert screen.getvalue().endswith("\r" + " " * 79 + "\r")
-        wait_for(screen, r" \r\rrounds")
-    assert screen.getvalue().endswith("\r" + " " * 79 + "\r") and "\n" not in screen.getvalue()
-    assert {len(part) for part in screen.getvalue().split("\r")} == {0, 79}
-
-
 def test_a_log_gets_lines_at_a_bounded_rate(looks):
     log, start = looks(io.StringIO()), time.monotonic()
     with bar("rounds", 1000) as shown:

@@ -347,8 +347,8 @@ def test_data_with_another_encoder_are_refused(bundle, tmp_path, finished):
         predict(bundle, str(copy), tmp_path / "p.parquet", log=quiet)
 
 
-def test_a_model_without_evidence_predicts_too(run, data, tmp_path):
-    plain = export(run(clients=3, rounds=1, method="fedavg-full").folder, tmp_path / "plain")
+def test_a_model_without_evidence_predicts_too(reference, data, tmp_path):
+    plain = export(reference(method="fedavg-full").folder, tmp_path / "plain")
     predict(plain, str(data), tmp_path / "p.parquet", log=quiet)
     assert pq.read_table(tmp_path / "p.parquet").column_names[-1] == "margin"
     with pytest.raises(UserError, match="--evidence"):
@@ -356,6 +356,6 @@ def test_a_model_without_evidence_predicts_too(run, data, tmp_path):
     assert not (tmp_path / "q.parquet").exists()
 
 
-def test_personal_models_are_no_bundle(run, tmp_path):
+def test_personal_models_are_no_bundle(reference, tmp_path):
     with pytest.raises(UserError, match="local-only"):
-        export(run(clients=3, rounds=1, method="local-only").folder, tmp_path / "own")
+        export(reference(method="local-only").folder, tmp_path / "own")

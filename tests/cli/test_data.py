@@ -107,21 +107,3 @@ def test_options_reach_the_reader(call, tmp_path):
     for line in ("1 -1 (rare)", "weight w", "left out rows of edges: 1 that name an unknown node"):
         assert line in lines, output
     assert "café" in call("show", "h")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (("fetch", "nothing"), "graph to fetch: expected one of cora"),
-        (("fetch", "instagram"), "data import"),
-        (("show", "cora"), "data fetch cora"),
-        (("show", "nothing"), "a graph, found 'nothing'"),
-        (("import", "nowhere", "--name", "g"), "nothing there"),
-        (("import", "nowhere", "--name", "pydocs"), "built-in"),
-    ],
-)
-def test_mistakes_are_one_line(call, arguments, part):
-    with pytest.raises(UserError) as caught:
-        call(*arguments)
-    assert part in str(caught.value)
-    assert "\n" not in str(caught.value)

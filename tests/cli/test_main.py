@@ -66,7 +66,15 @@ def test_every_command_and_option_is_explained(words):
         ("reprot", "found 'reprot'; did you mean 'report'?"),
         ("list models", "found 'models'"),
         ("list runs dance", "found 'dance'; leave it out"),
-        ("list keys magic", "found 'magic'"),
+        ("list keys danse", "mean 'dance'?"),
+        ("run --compare danse x9 fedavg-ful", "'x9', 'fedavg-ful'; did you mean 'dance' and 'fed"),
+        ("run --set a --set rounds=1 --set b", "found 'a', 'b'"),
+        ("run --config no.toml --config not.toml", "none at no.toml, not.toml"),
+        ("data import no.csv not.csv --name g", "no.csv, not.csv: expected"),
+        ("data import nowhere --name pydocs", "built-in"),
+        ("data fetch nothing", "graph to fetch: expected one of cora"),
+        ("data fetch instagram", "data import"),
+        ("data show cora", "data fetch cora"),
         ("run --resume x --seed 3", "than --engine and --track, found --seed; a run resumes with "),
         ("run --resume x --set rounds=2", "found --set; "),
         ("run --resume x --out y", "found --out; "),
@@ -78,9 +86,11 @@ def test_every_command_and_option_is_explained(words):
         ("partition --data x --no-encode", "--no-encode: expected --out FOLDER"),
     ],
 )
-def test_a_mistake_is_answered_with_what_is_meant(cli, words, meant):
+def test_a_mistake_is_answered_with_what_is_meant(cli, tmp_path, monkeypatch, words, meant):
+    monkeypatch.chdir(tmp_path)
     done = cli(*words.split())
     assert done.code == 2 and len(done.err) == 1 and meant in done.err[0], done.err
+    assert not list(tmp_path.iterdir())
 
 
 # What typer needs to print help, and what of this package declares commands and keys.

@@ -38,19 +38,12 @@ def test_after_a_run_of_a_method_without_evidence(follow, options):
     "settings",
     [
         {"privacy.secure-aggregation": "true"},
-        {"personal": "mix"},
         {"privacy.dp": "local", "privacy.epsilon": 50, "privacy.noise-multiplier": 1.0},
     ],
-    ids=["masks", "personal", "noise"],
+    ids=["masks", "noise"],
 )
 def test_after_a_run_with_other_settings(follow, options, settings):
     assert follow("run", *options, *(f"--set={key}={value}" for key, value in settings.items()))
-
-
-def test_after_a_comparison_its_page_keeps_all_curves(follow, options, cli, place):
-    follow("run", *options, "--compare", "local-only", "fedavg-full")
-    (page,) = place.glob("runs/*/report.html")
-    assert CURVE.findall(page.read_text("utf-8")) == ["local-only", "fedavg-full"]
 
 
 def test_after_the_demo(follow, place, tiny, monkeypatch):

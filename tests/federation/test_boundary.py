@@ -95,8 +95,8 @@ class TestBoundary(Boundary):
     ],
     ids=["fedprox", "adaptive-clipping", "int8", "float16"],
 )
-def test_a_setting_adds_its_own_key_and_no_other(run, keys, added):
-    finished = run(method="fedavg-full", rounds=2, **keys)
+def test_a_setting_adds_its_own_key_and_no_other(reference, keys, added):
+    finished = reference(method="fedavg-full", rounds=2, **keys)
     seen = set().union(*map(keys_of, finished.messages))
     # Under differential privacy nobody sends sums of probabilities.
     withheld = CALIBRATION if "privacy_dp" in keys else {}
@@ -145,8 +145,10 @@ def test_the_scale_of_the_weights_of_edges_stays(relations):
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("int8", torch.int8), ("float16", torch.float16)])
-def test_a_rounded_update_has_exactly_the_names_and_shapes_of_the_model(run, precision, dtype):
-    finished = run(method="fedavg-full", rounds=2, upload_precision=precision)
+def test_a_rounded_update_has_exactly_the_names_and_shapes_of_the_model(
+    reference, precision, dtype
+):
+    finished = reference(method="fedavg-full", rounds=2, upload_precision=precision)
     shape = shape_of(TEXT_DIM, len(WORDS), finished.config)
     expected = {
         name: (tuple(t.shape), dtype)

@@ -9,7 +9,7 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.wire import keys
 from dance_flwr.runs.result import config_of
 
-KEYS = {"text_pooling": "probe", "edge_gates": "none", "rounds": 2, "evaluate_every": 1}
+KEYS = {"text_pooling": "probe", "edge_gates": "none", "rounds": 1}
 
 
 @pytest.fixture

@@ -259,8 +259,9 @@ def test_names_of_classes_are_text(hostile, tmp_path):
     assert parsed.tags.count("script") == 1  # of the shell
 
 
-def test_sums_alone_are_shown_as_such(run):
-    html = page_of(run(rounds=1, method="fedavg-full", privacy_secure_aggregation=True).folder)
+def test_sums_alone_are_shown_as_such(reference):
+    finished = reference(rounds=1, method="fedavg-full", privacy_secure_aggregation=True)
+    html = page_of(finished.folder)
     assert "Seconds are sums over clients" in html
     assert "under secure aggregation the server reads sums" in html
     assert 'id="clients"' not in html  # a sentence, and no part of it

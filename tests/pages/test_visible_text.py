@@ -14,11 +14,6 @@ pytestmark = pytest.mark.xdist_group("browser")
 _ONE = re.compile(r"(?<![\d.,±-])1 (?:[a-z]+ )?(?!(?:is|was|has|its|this)\b)[a-z]{2,}s\b")
 
 
-def one_of_all(run):
-    """A finished run in which there is one of all that is counted."""
-    return run(clients=1, partition="random", rounds=1)
-
-
 def report(folder, others, out):
     report_run(folder, others, page=out, log=lambda line: None)
     return out
@@ -32,12 +27,13 @@ def audit(folder, client, out):
 @pytest.fixture(scope="module")
 def paths(dance, run, reference, tmp_path_factory):
     """Every kind of page."""
-    out, single = tmp_path_factory.mktemp("pages"), one_of_all(run)
+    out = tmp_path_factory.mktemp("pages")
+    single = run(clients=1, partition="random", rounds=1)  # one of all that is counted
     failed = out / "failed"
     shutil.copytree(single.folder, failed)
     (failed / "result.json").unlink()
     (failed / "error.txt").write_text("expected `a < b`, found 1; run `dance-flwr check`\n")
-    masked = run(rounds=1, method="fedavg-full", privacy_secure_aggregation=True)
+    masked = reference(rounds=1, method="fedavg-full", privacy_secure_aggregation=True)
     others = [reference(method="local-only").folder]
     return [
         report(single.folder, [], out / "single.html"),

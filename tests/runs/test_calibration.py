@@ -137,8 +137,8 @@ def test_under_differential_privacy_nobody_sends_and_probabilities_stay(run, see
     assert not {keys.calibration_of(split) for split in ("val", "test")} & sums(finished)
 
 
-def test_every_run_without_privacy_measures_its_error(run):
-    finished = run(method="fedavg-full")
+def test_every_run_without_privacy_measures_its_error(reference):
+    finished = reference(method="fedavg-full")
     assert finished.result["calibration"]["temperature"] == 1
     assert finished.result["calibration"]["error_after"] > 0
     assert {keys.calibration_of(split) for split in ("val", "test")} <= sums(finished)

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 import torch
-from support.edge_cases import Draft, data_without
+from support.edge_cases import data_without
 
 from dance_flwr.api.bundle import export
 from dance_flwr.api.predicting import Predictor
@@ -103,12 +103,3 @@ def test_every_reader_of_a_result_takes_null(unmeasured, tmp_path, cli):
     card = (tmp_path / "bundle" / "README.md").read_text("utf-8")
     assert "not measured: no client has test nodes" in card
     assert "test accuracy not measured" in repr(Predictor(bundle))
-
-
-def test_trackers_have_no_accuracy_of_a_client_without_test_nodes(run, crafted):
-    draft = Draft()
-    draft.split[:9] = [VAL if split == TEST else split for split in draft.split[:9]]
-    data = crafted("edge", draft.ids, draft.texts(), draft.labels, draft.pairs, draft.split)
-    numbers = final_numbers(run(data=data, **KEYS).result)
-    assert "final/test_accuracy/client-0" not in numbers
-    assert {"final/test_accuracy/client-1", "final/val_accuracy"} <= numbers.keys()

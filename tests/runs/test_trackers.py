@@ -1,6 +1,7 @@
 """Trackers: the numbers of the history, read back by each tracker's own library."""
 
 import shutil
+import socket
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -116,6 +117,22 @@ def test_numbers_of_a_round_are_those_of_its_history(dance):
     assert final["final/test_accuracy/client-2"] == dance.result["clients"][2]["test_accuracy"]
 
 
+@pytest.fixture
+def no_network(monkeypatch):
+    """Whoever connects to another machine fails."""
+    connect = socket.socket.connect
+
+    def refuse(own, *address, **_):
+        if getattr(own, "family", None) == socket.AF_UNIX:  # a process on this machine
+            return connect(own, *address)
+        raise AssertionError(f"a connection to {address}")
+
+    for name in ("connect", "connect_ex"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.mark.usefixtures("no_network")
 def test_a_run_is_read_back_by_the_trackers_own_library(tracker, copied, dance):
     """After the fact, twice: nothing is stored twice, and no text of a client is stored."""
     facts = read_run(copied)
@@ -215,21 +232,3 @@ def test_what_is_missing_is_one_line_before_anything_runs(monkeypatch, cli, tmp_
         assert done.code == 2 and len(done.err) == 1, done.err
         assert "found none; pip install 'dance-flwr[track]'" in done.err[0]
     assert not (tmp_path / "run").exists()
-
-
-def test_nothing_is_asked_of_the_network(tracker, copied, monkeypatch):
-    import socket
-
-    connect = socket.socket.connect
-
-    def refuse(own, *address, **_):
-        if getattr(own, "family", None) == socket.AF_UNIX:  # a process on this machine
-            return connect(own, *address)
-        raise AssertionError(f"a connection to {address}")
-
-    for name in ("connect", "connect_ex"):
-        monkeypatch.setattr(socket.socket, name, refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    facts = read_run(copied)
-    track([Tracking(tracker)], facts)
-    check(tracker, facts)

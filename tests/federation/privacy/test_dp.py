@@ -123,7 +123,7 @@ def test_sampled_sigma_agrees_with_another_accountant():
     sigma = noise_for(3.0, 1e-5, 20, 0.4)
     other = PRVAccountant()
     other.history = [(sigma, 0.4, 20)]
-    assert other.get_epsilon(1e-5, eps_error=5e-3) == pytest.approx(3.0, rel=0.01)
+    assert other.get_epsilon(1e-5, eps_error=1e-2) == pytest.approx(3.0, rel=0.01)
     assert sigma < noise_for(3.0, 1e-5, 20, 1.0)
 
 

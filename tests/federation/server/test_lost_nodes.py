@@ -45,8 +45,7 @@ class Lost:
         return client_app.app(message, context)
 
 
-@pytest.mark.parametrize("kind", ["train", "evaluate"])
-@pytest.mark.parametrize("clients", [[1], [0, 1, 2]])
+@pytest.mark.parametrize(("kind", "clients"), [("train", [1]), ("evaluate", [0, 1, 2])])
 def test_a_round_waits_for_nodes_that_come_back(run, dance, kind, clients):
     lost = Lost(clients, kind, times=2)
     finished = run(app=lost, **EVERY_ROUND)
