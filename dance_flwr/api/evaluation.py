@@ -2,12 +2,11 @@
 
 Clients send counts, neither pairs of classes nor what two models say of one node, so the record of
 a run has neither. Here the saved models predict the test nodes again, as the clients did at the
-end: for a confusion matrix, for the comparison of two runs, and for what joining the federation
-was worth to each client.
+end: for the comparison of two runs, and for what joining the federation was worth to each client.
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,45 +107,6 @@ def _predicted(
         views = client.predict(info, torch.cat(parts))
         guesses = {name: probs.argmax(dim=1)[len(parts[0]) :] for name, probs in views.items()}
         return TestedClient(data.card.client, names, data.labels[parts[1]], guesses)
-
-
-@dataclass(frozen=True)
-class Confusion:
-    """Counts of the test nodes of all clients.
-
-    Attributes
-    ----------
-    class_names : in the order of the classes
-    counts : [classes][predictions] nodes
-    remark : how the counts differ from the run's record; "" if they agree
-    """
-
-    class_names: Sequence[str]
-    counts: Sequence[Sequence[int]]
-    remark: str = ""
-
-
-def confusion_matrix(run: Path, result: Mapping[str, Any]) -> Confusion:
-    """Predict the test nodes of a finished run's clients again, and count."""
-    total, names = torch.zeros(0, 0, dtype=torch.int64), tuple[str, ...]()
-    for tested in tested_clients(run, result):
-        names = tested.class_names
-        classes = len(names)
-        pairs = tested.labels * classes + tested.predicted["deployed"]
-        counts = torch.bincount(pairs, minlength=classes * classes).view(classes, classes)
-        total = counts if not total.numel() else total + counts
-    return Confusion(names, total.tolist(), _remark(total, result))
-
-
-def _remark(counts: Tensor, result: Mapping[str, Any]) -> str:
-    hits, nodes = int(counts.diagonal().sum()), int(counts.sum())
-    recorded = round((result["test_accuracy"] or 0.0) * result["test_nodes"])
-    if (hits, nodes) == (recorded, result["test_nodes"]):
-        return ""
-    return (
-        f"The run itself counted {recorded:,} of {result['test_nodes']:,} right, on another device "
-        "or without a client that did not answer at the end."
-    )
 
 
 # View -> name: a model trained alone, the federation's model, and what the client deploys.

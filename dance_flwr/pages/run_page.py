@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from dance_flwr.api.evaluation import Confusion, Worth, confusion_matrix, worth
+from dance_flwr.api.evaluation import Worth, worth
 from dance_flwr.config.sections import ALONE, PERSONAL
 from dance_flwr.errors import UserError, counted
 from dance_flwr.metrics import wilson_interval
@@ -17,6 +17,7 @@ from dance_flwr.pages.run_sections import (
     client_names,
     comparison,
     digits_of,
+    left_clients,
     percent,
     sections,
 )
@@ -106,7 +107,7 @@ def run_page(
     status, now = facts.status, datetime.now(UTC)
     joining, remarks = _worth(facts)
     runs = [other for other in others.values() if isinstance(other, Run)]
-    shown = sections(facts, _confusion(facts), joining, runs) if facts.config else []
+    shown = sections(facts, joining, runs) if facts.config else []
     remarks = [
         *remarks,
         *(
@@ -129,7 +130,11 @@ def run_page(
         "pairs": _pairs(facts, now),
         "sections": [part for part in shown if part.tables],
         # Sentences without a table need no section.
-        "remarks": [*remarks, *(s for part in shown if not part.tables for s in part.sentences)],
+        "remarks": [
+            *remarks,
+            *(s for part in shown if not part.tables for s in part.sentences),
+            *(left_clients(facts) if facts.config else ()),
+        ],
         "written": f"{now.day} {now:%B %Y, %H:%M} UTC",
         "refresh": refresh_seconds,
         # A page cannot see that its writer was killed, so it knows when it should have been
@@ -154,15 +159,6 @@ def _score(facts: Run) -> str:
         f"{right} of {counted(nodes, 'test node')} right; 95 % interval {100 * low:.{digits}f} to "
         f"{100 * high:.{digits}f} %; macro-F1 {facts.result['test_macro_f1']:.2f}."
     )
-
-
-def _confusion(facts: Run) -> Confusion | str:
-    if not facts.result:
-        return ""
-    try:
-        return confusion_matrix(Path(facts.status.folder), facts.result)
-    except UserError as error:
-        return str(error)
 
 
 def _worth(facts: Run) -> tuple[Sequence[Worth], Sequence[str]]:

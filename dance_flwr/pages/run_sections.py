@@ -7,14 +7,14 @@ from math import ceil, floor, isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dance_flwr.api.evaluation import Confusion, Worth, compare_runs
+from dance_flwr.api.evaluation import Worth, compare_runs
 from dance_flwr.config.paths import MANIFEST
 from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.data.partition.manifest import read_manifest
 from dance_flwr.deploy.invitation import AGREED, Invitation
 from dance_flwr.errors import UserError, counted
 from dance_flwr.evidence.render import READINGS
-from dance_flwr.federation.wire.keys import DATA_SHA256, DOWN, UP
+from dance_flwr.federation.wire.keys import DATA_SHA256
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import wilson_interval
 from dance_flwr.nn.calibration import Calibration
@@ -33,15 +33,13 @@ class Table:
     ----------
     numbers : whether the other cells are numbers
     folded : whether a reader opens the table to see it
-    shaded : whether the cells are counts, shaded by their share of the row
     """
 
     caption: str
     headings: Sequence[str]
-    rows: Sequence[Sequence[str | int]]
+    rows: Sequence[Sequence[str]]
     numbers: bool = True
     folded: bool = True
-    shaded: bool = False
 
 
 @dataclass(frozen=True)
@@ -207,7 +205,6 @@ def accuracy_chart(runs: Sequence[Run]) -> Chart | None:
 
 def sections(
     facts: Run,
-    confusion: Confusion | str,
     worth: Sequence[Worth],
     others: Sequence[Run] = (),
 ) -> list[Section]:
@@ -215,20 +212,15 @@ def sections(
 
     Parameters
     ----------
-    confusion : counts of test nodes, or why they are not known
     worth : what joining was worth to each client, if the clients have also trained alone
     others : compared runs; one of `local-only` gives the accuracy of clients that train alone
     """
     names, parts = client_names(facts), []
     if facts.result:
-        parts += [
-            _by_client(facts, names, worth, others),
-            _by_class(facts.result),
-            _confusion(confusion),
-        ]
+        parts += [_by_client(facts, names, worth, others), _by_class(facts.result)]
     parts += [_by_round(facts.rows)] if facts.rows else []
     parts += [_cost(facts, names)] if names else []
-    return [*parts, _privacy(facts), _record(facts)]
+    return [*parts, _record(facts)]
 
 
 def _by_client(
@@ -291,25 +283,6 @@ def _by_class(result: Mapping[str, Any]) -> Section:
     )
 
 
-def _confusion(confusion: Confusion | str) -> Section:
-    title = "Confusion matrix"
-    if isinstance(confusion, str):
-        return Section("confusion", title, [f"{title}: {confusion}"])
-    names, counts = confusion.class_names, confusion.counts
-    right = sum(row[place] for place, row in enumerate(counts))
-    text = (
-        f"{right:,} of {counted(sum(map(sum, counts)), 'test node')} on the diagonal, predicted "
-        "again here from the saved model and the clients' folders; clients send no such counts."
-    )
-    rows: list[Sequence[str | int]] = [
-        (name, *row) for name, row in zip(names, counts, strict=True)
-    ]
-    caption = "Test nodes: a row per class, a column per prediction"
-    table = Table(caption, ("class", *names), rows, folded=False, shaded=True)
-    remarks = [text, confusion.remark] if confusion.remark else [text]
-    return Section("confusion", title, remarks, [table])
-
-
 def _by_round(rows: Sequence[Round]) -> Section:
     validated = [row for row in rows if row.val_accuracy is not None]
     text = "No round was validated."
@@ -345,8 +318,6 @@ def _cost(facts: Run, names: Mapping[int, str]) -> Section:
     pairs = {k: (total("bytes_down", k), total("bytes_up", k)) for k in names}
     down, up = (sum(pair[way] for pair in pairs.values()) for way in (0, 1))
     text = f"{size(down)} of models went to the clients, {size(up)} came back."
-    if not facts.client_seconds:
-        text += " Seconds are sums over clients: secure aggregation hides the rest."
     rows = [
         (names[k], *(f"{n:,}" for n in pair), str(sum(k in r.absent for r in facts.rows)))
         for k, pair in pairs.items()
@@ -356,39 +327,16 @@ def _cost(facts: Run, names: Mapping[int, str]) -> Section:
         ("client", "to the client", "to the server", "rounds missed"),
         [*rows, ("all", f"{down:,}", f"{up:,}", "")],
     )
-    phases = {phase for row in facts.rows for phase in row.seconds}
-    total_of = {p: sum(row.seconds.get(p) or 0.0 for row in facts.rows) for p in sorted(phases)}
-    # Without the phases of other methods.
-    shown = [phase for phase, seconds in total_of.items() if seconds]
-    by_client = {names[k]: facts.client_seconds[k] for k in sorted(facts.client_seconds)}
-    seconds_table = Table(
-        "Seconds by phase and client; phases of the server have no client",
-        ("", *shown, "all"),
-        [
-            (
-                *(name, *(_rounded(s.get(p)) for p in shown)),
-                _rounded(sum(value or 0.0 for value in s.values())),
-            )
-            for name, s in (by_client | {"all": total_of}).items()
-        ],
-    )
-    return Section("cost", "Cost", [text], [moved, seconds_table])
+    return Section("cost", "Cost", [text], [moved])
 
 
-def _privacy(facts: Run) -> Section:
+def left_clients(facts: Run) -> list[str]:
+    """Return what a run promised and what left its clients, a sentence each."""
     lines = privacy_report.promises({"privacy": facts.privacy})
-    tables = []
     with suppress(UserError):  # the method of a package that is not installed here
         card = get_spec(facts.status.method).card
         lines.append(f"What a client of {facts.status.method} sends: {card.leaves_client}.")
-    try:
-        for way in (UP, DOWN):
-            held = privacy_report.table(facts.messages, way)
-            caption = f"What messages {way} held"
-            tables.append(Table(caption, privacy_report.HEADINGS, held, numbers=False))
-    except UserError as error:
-        lines.append(str(error))
-    return Section("left", "What left the clients", lines, tables)
+    return [*lines, "`dance-flwr report RUN --privacy` has each message, and who could read it."]
 
 
 def _record(facts: Run) -> Section:

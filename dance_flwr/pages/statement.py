@@ -28,7 +28,7 @@ _EACH = (
     *("time", "round", "message", "what", "how", "who can read it", "bytes of arrays and keys"),
     *("terms that allowed it", "epsilon spent"),
 )
-_WORDS = {"numbers": False, "shaded": False}  # of a table whose cells are words
+_WORDS = {"numbers": False}  # of a table whose cells are words
 _BLOCK = re.compile(r'<script type="application/gzip" id="data-statement">([^<]*)</script>')
 
 

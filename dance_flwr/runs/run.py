@@ -185,11 +185,8 @@ class Run:
     status : as `dance-flwr status` prints it; rows : its completed rounds
     config : flat keys; empty while the server gathers its clients
     result : content of `result.json`, empty before the end
-    messages : kinds of messages so far, as in the run's record
-    client_seconds : client -> seconds by phase; empty if only sums are known
     privacy : settings, and what the completed rounds spent
     provenance : of the code, "" if it is not known
-    data : name of the graph, or "the clients' own data"
     partition : folder of its clients, "" if every client brought its own data
     """
 
@@ -197,12 +194,15 @@ class Run:
     rows: Sequence[Round] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     result: Mapping[str, Any] = field(default_factory=dict)
-    messages: Sequence[Mapping[str, Any]] = ()
-    client_seconds: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     privacy: Mapping[str, Any] = field(default_factory=dict)
     provenance: str = ""
-    data: str = ""
     partition: str = ""
+
+    @property
+    def data(self) -> str:
+        """Name of the graph, or "the clients' own data"."""
+        # The key `data` means nothing if the clients brought their own data.
+        return Path(str(self.config["data"])).name if self.partition else "the clients' own data"
 
     @property
     def runs(self) -> bool:
@@ -221,81 +221,32 @@ def is_run(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (RESULT, HISTORY, ERROR))
 
 
-def read_run(folder: Path, alive: bool | None = None) -> Run:
-    """Return the run in `folder`; `alive` as for `read_status`."""
-    if (folder / "grids").is_dir():
-        raise UserError(
-            f"{folder}: expected the folder of a run, found that of a study; name one of the "
-            f"folders in {folder / 'runs'}; the report of a study has neither page nor tracker"
-        )
-    status = read_status(folder, alive)
-    if status.state == FINISHED:
-        return _finished(folder, status)
-    checkpoint = read_checkpoint(folder)
-    if checkpoint is None:
-        return Run(status)
-    config, partition = checkpoint.config, ""
-    if checkpoint.partition:
-        partition = str(data_root(config) / "partitions" / checkpoint.partition)
-    return Run(
-        status,
-        read_history(folder)[: status.round],  # a round may have ended since
-        flatten(config),
-        messages=checkpoint.messages,
-        client_seconds=checkpoint.client_seconds,
-        privacy=privacy_of(config, checkpoint.round, checkpoint.repeats),
-        provenance=", ".join(checkpoint.provenance),
-        data=_data_name(config.data, partition),
-        partition=partition,
-    )
-
-
-def _finished(folder: Path, status: Status) -> Run:
-    # A finished run has no checkpoint: its result holds all that is known.
-    result = read_result(folder)
-    partition = result.get("partition_dir") or ""
-    try:
-        seconds = result.get("seconds_by_client", {}).items()
-        return Run(
-            status,
-            [Round.of(row) for row in result["history"]],
-            result["config"],
-            result,
-            result.get("messages", ()),
-            {int(client): phases for client, phases in seconds},
-            result["privacy"],
-            str(result.get("provenance", "")),
-            _data_name(str(result["config"]["data"]), partition),
-            partition,
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"{folder}: expected the result of a run, found {error!r}; "
-            "copy the run's folder again, or run again"
-        ) from None
-
-
-def _data_name(data: str, partition: str) -> str:
-    # The key `data` means nothing if the clients brought their own data.
-    return Path(data).name if partition else "the clients' own data"
-
-
 def read_status(folder: Path, alive: bool | None = None) -> Status:
-    """Return the progress of the run in `folder`; changes nothing there.
+    """Return the progress of the run in `folder`; `alive` as for `read_run`."""
+    return read_run(folder, alive).status
+
+
+def read_run(folder: Path, alive: bool | None = None) -> Run:
+    """Return the run in `folder`; changes nothing there.
 
     Parameters
     ----------
     alive : whether a server is running; None = look at the folder's lock
     """
+    if (folder / "grids").is_dir():
+        raise UserError(
+            f"{folder}: expected the folder of a run, found that of a study; name one of the "
+            f"folders in {folder / 'runs'}; the report of a study has neither page nor tracker"
+        )
     try:
-        return _read_status(folder, alive)
+        return _read(folder, alive)
     except OSError as error:
         raise UserError(
             f"{folder}: expected a folder that can be read, found: {error.strerror}"
         ) from None
 
 
-def _read_status(folder: Path, alive: bool | None) -> Status:
+def _read(folder: Path, alive: bool | None) -> Run:
     changed: dict[str, float] = {}
     for name in (RESULT, ERROR, HISTORY, CHECKPOINT, BEFORE):
         # A file may vanish at any time while a server is at work.
@@ -309,16 +260,52 @@ def _read_status(folder: Path, alive: bool | None) -> Status:
             "neither; name the run's `out`, or wait until it has started"
         )
     state = _state(changed, alive)
-    result = read_result(folder) if state == FINISHED else {}
-    checkpoint = None if state == FINISHED else read_checkpoint(folder)
     rows: list[Round] = []
-    # Without a checkpoint, a server waits for clients, and the history is of an earlier run.
-    if checkpoint or not alive:
-        rows = read_history(folder)
-    if checkpoint and not alive:
-        rows = rows[: checkpoint.round]  # a resumed run repeats the later ones
-    values = _of_run(result, checkpoint) | _of_rounds(rows)
-    values |= {"private": _private_status(result, checkpoint, rows)}
+    known: dict[str, Any] = {}
+    if state == FINISHED:
+        # A finished run has no checkpoint: its result holds all that is known.
+        result = read_result(folder)
+        try:
+            rows = [Round.of(row) for row in result["history"]]
+            known = {
+                "result": result,
+                "config": result["config"],
+                "privacy": result["privacy"],
+                "provenance": str(result.get("provenance", "")),
+                "partition": result.get("partition_dir") or "",
+            }
+            values = {key: result[key] for key in ("run", "method", "test_accuracy")}
+            values |= {"rounds": result["config"]["rounds"]}
+            if result["test_accuracy"] is None:
+                values["not_tested"] = why_not_tested(result)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(
+                f"{folder}: expected the result of a run, found {error!r}; "
+                "copy the run's folder again, or run again"
+            ) from None
+    elif checkpoint := read_checkpoint(folder):
+        config, rows, partition = checkpoint.config, read_history(folder), ""
+        if not alive:
+            rows = rows[: checkpoint.round]  # a resumed run repeats the later ones
+        if checkpoint.partition:
+            partition = str(data_root(config) / "partitions" / checkpoint.partition)
+        known = {
+            "config": flatten(config),
+            "privacy": privacy_of(config, checkpoint.round, checkpoint.repeats),
+            "provenance": ", ".join(checkpoint.provenance),
+            "partition": partition,
+        }
+        values = {"run": checkpoint.run, "method": config.method, "rounds": config.rounds}
+        if config.privacy.dp != "none":
+            from dance_flwr.federation.privacy.dp import affordable_rounds
+
+            with suppress(UserError):  # of a budget below one round
+                values["rounds"] = affordable_rounds(config, checkpoint.repeats)
+    else:
+        # Without a checkpoint, a server waits for clients, and the history is of an earlier run.
+        rows, values = [] if alive else read_history(folder), {"rounds": None}
+    values |= _of_rounds(rows)
+    values["private"] = _private_status(known, rows)
     # Nobody knows when a stopped run goes on.
     if state == RUNNING and rows and values["rounds"] is not None:
         recent = [row.round_seconds for row in rows[-_RECENT:]]
@@ -328,7 +315,8 @@ def _read_status(folder: Path, alive: bool | None) -> Status:
         values["reason"] = (folder / ERROR).read_text(encoding="utf-8").strip()
     if state in (FAILED, INTERRUPTED):
         values["resume"] = how_to_resume(folder)
-    return Status(str(folder), state, updated=max(changed.values(), default=None), **values)
+    status = Status(str(folder), state, updated=max(changed.values(), default=None), **values)
+    return Run(status, rows, **known) if known else Run(status)
 
 
 def _state(changed: Mapping[str, float], alive: bool) -> str:
@@ -351,21 +339,6 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
             return Checkpoint.load(folder, own=False)
         time.sleep(0.02)
     return None
-
-
-def _of_run(result: Mapping[str, Any], checkpoint: Checkpoint | None) -> dict[str, Any]:
-    if checkpoint is not None:
-        config, rounds = checkpoint.config, checkpoint.config.rounds
-        if config.privacy.dp != "none":
-            from dance_flwr.federation.privacy.dp import affordable_rounds
-
-            with suppress(UserError):  # of a budget below one round
-                rounds = affordable_rounds(config, checkpoint.repeats)
-        return {"run": checkpoint.run, "method": config.method, "rounds": rounds}
-    values = {key: result[key] for key in ("run", "method", "test_accuracy") if key in result}
-    if "test_accuracy" in result and result["test_accuracy"] is None:
-        values["not_tested"] = why_not_tested(result)
-    return values | {"rounds": result.get("config", {}).get("rounds")}
 
 
 def _of_rounds(rows: Sequence[Round]) -> dict[str, Any]:
@@ -399,10 +372,8 @@ def _absent(rows: Sequence[Round], client: int, reason: str) -> Absent:
     return Absent(client, reason, missed, sum(row.round_seconds for row in since), answered)
 
 
-def _private_status(
-    result: Mapping[str, Any], checkpoint: Checkpoint | None, rows: Sequence[Round]
-) -> PrivateStatus | None:
-    config = flatten(checkpoint.config) if checkpoint else result.get("config", {})
+def _private_status(known: Mapping[str, Any], rows: Sequence[Round]) -> PrivateStatus | None:
+    config, result = known.get("config", {}), known.get("result", {})
     if config.get("privacy.dp", "none") == "none":
         return None
     partition, run = result.get("partition_dir"), str(result.get("run", ""))

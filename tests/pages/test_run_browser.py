@@ -94,7 +94,7 @@ def test_the_first_screen_is_the_answer(watched, compared, wide, high):
         assert page.locator(".cards").bounding_box()["y"] < high
         assert page.evaluate("document.documentElement.scrollHeight") <= 3 * high
     visible = [one for one in page.locator("table").all() if one.is_visible()]
-    assert len(visible) == 4  # the answer, clients, classes, the confusion matrix
+    assert len(visible) == 3  # the answer, clients, classes
     assert page.evaluate("document.documentElement.scrollWidth") <= wide
 
 
