@@ -37,6 +37,16 @@ evidence: Evidence = explain(result, graph, ["a", "b"])
 texts: list[str] = [span.text for node in evidence for span in node.spans]
 more: Evidence = result.model.explain(graph, [0, 1])
 """
+# Of the libraries nothing is read, which would take a minute: their types are no part of the API.
+MYPY = """
+[mypy]
+strict = True
+follow_imports = silent
+
+[mypy-torch.*,torch_geometric.*,numpy.*,flwr.*,transformers.*,sentence_transformers.*,pyarrow.*]
+follow_imports = skip
+follow_imports_for_stubs = True
+"""
 MISTAKES = {
     "condense(graph, 0.1)": "Too many positional arguments",
     "condense(graph, ratio=0.1)": "Unexpected keyword argument",
@@ -89,8 +99,9 @@ def test_a_user_s_script_is_checked_by_its_types(tmp_path):
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
     good.write_text(USER, encoding="utf-8")
     bad.write_text(USER + "\n".join(MISTAKES) + "\n", encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict"]
-    command += ["--config-file", str(PROJECT / "pyproject.toml"), str(good), str(bad)]
+    (tmp_path / "mypy.ini").write_text(MYPY, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--config-file", str(tmp_path / "mypy.ini")]
+    command += ["--cache-dir", str(tmp_path / "cache"), str(good), str(bad)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT)
     found = [line for line in done.stdout.splitlines() if "error:" in line]
     assert not any(line.startswith(str(good)) or "good.py" in line for line in found), done.stdout

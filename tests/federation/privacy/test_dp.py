@@ -18,6 +18,7 @@ from dance_flwr.federation.privacy.dp import (
     ClippingNorm,
     add_noise,
     client_deviation,
+    draw_clients,
     noise_multiplier,
     update_bound,
     update_noise,
@@ -361,6 +362,13 @@ def test_a_noisy_bit_stays_above_zero(run_config, sigma):
     ]
     assert min(bits) >= 0 and np.std(bits) == pytest.approx(sigma / math.sqrt(3), rel=0.15)
     assert MetricLayout.of({"bit": max(bits)}).pack({"bit": max(bits)})[0] < MAX_VALUE
+
+
+def test_a_client_is_drawn_with_its_probability(run_config):
+    """By which epsilon is smaller; not with one minus it."""
+    config = run_config(**DP | {"privacy_dp": "central", "client_fraction": 0.25})
+    drawn = sum(len(draw_clients(range(1000), config, round_)) for round_ in range(1, 6))
+    assert drawn / 5000 == pytest.approx(0.25, abs=0.03)
 
 
 def test_the_norm_moves_to_the_quantile(run_config):
