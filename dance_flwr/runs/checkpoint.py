@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from dance_flwr.config.paths import HISTORY, MODEL, state_root
 from dance_flwr.config.tree import RunConfig, flatten, parse
@@ -182,7 +182,7 @@ class Checkpoint:
         # Why (decision 10): renaming the predecessor is faster than replacing it, which waits for
         # the disk. A power failure may cost this round; a dying process does not.
         with atomic_path(folder / CHECKPOINT, keep=folder / BEFORE, lasting=lasting) as draft:
-            save_file(tensors, draft, metadata)
+            draft.write_bytes(save(tensors, metadata))
         (folder / BEFORE).unlink(missing_ok=True)
 
     def stamp(self) -> None:

@@ -13,7 +13,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from dance_flwr import __version__, events
@@ -202,7 +202,7 @@ class Recorder:
         # Safetensors stores contiguous tensors only.
         tensors = {name: tensor.contiguous() for name, tensor in self.best_state.items()}
         with atomic_path(self.folder / MODEL, lasting=lasting) as draft:
-            save_file(tensors, draft, metadata={"round": str(self.best_round)})
+            draft.write_bytes(save(tensors, {"round": str(self.best_round)}))
 
     def calibrate(self, clients: ClientCounts) -> Calibration:
         """Fit the temperature of the result to the final counts, as for `write`, and return it.

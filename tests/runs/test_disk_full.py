@@ -14,6 +14,7 @@ import client_app
 import server_app
 from dance_flwr import disk as disk_module
 from dance_flwr.config.paths import PREVIOUS, STATE
+from dance_flwr.config.text import to_toml
 from dance_flwr.config.tree import flatten
 from dance_flwr.dance.plan import Condensation
 from dance_flwr.dance.queue import Queue
@@ -33,7 +34,7 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 def drafts(folder):
     """Drafts that were not removed; a lock is none."""
     hidden = [path for path in folder.rglob(".*") if path.is_file()]
-    return [path for path in hidden if path.suffix != ".lock"]
+    return [path for path in hidden if not path.name.endswith(".lock")]
 
 
 # A client's store
@@ -299,3 +300,22 @@ def test_a_disk_that_turns_read_only_costs_a_round(federation, mounted):
         in replies[0].error.reason
     )
     assert drafts(mounted) == []
+
+
+@pytest.mark.parametrize("pages", [3, 8, 12])
+def test_a_full_disk_of_the_server_is_one_line_and_the_run_is_resumed(
+    mounted, dance, tmp_path, run_config, cli, pages
+):
+    """Whatever file finds no room: a checkpoint, the history, the model or the result."""
+    disk, folder = Mounted(mounted), mounted / "run"
+    disk.pages = pages
+    disk.take()
+    (tmp_path / "keys.toml").write_text(to_toml(run_config(rounds=3, out=str(folder))))
+    done = cli("run", "--config", tmp_path / "keys.toml")
+    assert done.code == 2 and "expected room to write" in done.err[-1]
+    assert drafts(folder) == []
+    disk.give()
+    kept = any(folder.glob("checkpoint*"))
+    words = ["--resume", folder] if kept else ["--config", tmp_path / "keys.toml", "--overwrite"]
+    assert cli("run", *words).code == 0
+    assert read_result(folder)["test_accuracy"] is not None

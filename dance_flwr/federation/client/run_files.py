@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from dance_flwr.config.paths import MODEL
@@ -41,7 +41,7 @@ def keep_final(
     """Store the final model of a run and its hits at a client that brings its own data."""
     folder = run_folder(client_folder, info.run)
     with atomic_path(folder / MODEL) as draft:
-        save_file({name: tensor.contiguous().cpu() for name, tensor in state.items()}, draft)
+        draft.write_bytes(save({name: value.contiguous().cpu() for name, value in state.items()}))
     facts: dict[str, Any] = {
         "run": info.run,
         "method": config.method,
@@ -131,7 +131,7 @@ class OwnModel:
         with atomic_path(path) as draft:
             # One entry: safetensors writes several in any order, and the file is hashed.
             facts = json.dumps({"kind": self.kind, "share": self.share, "made-of": made_of})
-            save_file(tensors, draft, {_FACTS: facts})
+            draft.write_bytes(save(tensors, {_FACTS: facts}))
 
     @classmethod
     def read(cls, path: Path, made_of: str = "") -> "OwnModel | None":

@@ -1,13 +1,12 @@
 """NeighGen of FedSage+ (Zhang et al., NeurIPS 2021): a client learns to generate neighbours."""
 
-import errno
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
@@ -54,12 +53,7 @@ _ROWS = 4096  # nodes whose neighbours are generated at a time
 def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors to `path` atomically."""
     with atomic_file(path) as file:
-        try:
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file.name)
-        except SafetensorError as error:
-            # `SafetensorError` has no errno, and a full disk is an `OSError` everywhere else.
-            number = errno.ENOSPC if "No space" in str(error) else errno.EIO
-            raise OSError(number, str(error), str(path)) from None
+        file.write(save({name: tensor.contiguous() for name, tensor in tensors.items()}))
 
 
 def read(path: Path, device: torch.device) -> dict[str, Tensor] | None:
