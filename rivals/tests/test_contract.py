@@ -20,6 +20,7 @@ from support.contract import (
 from support.contract import observed as observed
 from support.graphs import WORDS
 from support.killing import Killed, asks, same, states
+from support.models import equal
 from support.sites import toy_model, toy_site
 
 from dance_flwr.api.evaluation import tested_clients
@@ -30,8 +31,10 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.wire.keys import STATISTICS
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.sampling_config import SamplingConfig
+from dance_flwr.runs.result import load_model
 
 CONDENSING = [name for name in RIVALS if get_spec(name).card.condenses]
+KEEPING = [*CONDENSING, "llm4fgl", "llm4fgl-recombined"]
 SAMPLED = [name for name in RIVALS if SamplingConfig in get_spec(name).sections]
 OFFERED = [
     *("self-training", "fedgta", "fedtad", "fedsage", "llm4rgnn", "llm4rgnn-cosine", "llata"),
@@ -67,8 +70,8 @@ class TestContract(Contract):
     def test_a_killed_run_ends_as_if_it_had_not_been(self, method, observed, run, tmp_path):
         """Killed in its first round, and again in its second one."""
         keys = {"method": method, **self.fast}
-        if method not in CONDENSING:
-            pytest.skip("keeps no training nodes")
+        if method not in KEEPING:
+            pytest.skip("keeps nothing but its last model")
         for round_ in (1, 2):
             kill = asks("train", round_, 2)
             with pytest.raises(Killed):
@@ -150,3 +153,90 @@ def test_personal_models_predict_again_what_each_client_counted(run):
         right = tested.labels[tested.predicted["deployed"] == tested.labels]
         correct += np.bincount(right, minlength=len(correct))
     assert correct.tolist() == finished.result["test_by_class"]["correct"]
+
+
+# (method, settings that leave nothing of it, the method that is left, keys of all three runs)
+LIMITS = [
+    *((name, {"llm4fgl_ratio_of_nodes": 0.0}, "fedavg-full", {}) for name in KEEPING[-2:]),
+    (
+        *("fedsage", {"fedsage_max_generated_per_node": 0}, "fedavg-full"),
+        {"fedsage_hidden_ratio_of_val_nodes": 1.0, "fedsage_steps": 30},
+    ),
+    ("fedtad", {"fedtad_steps": 0}, "fedavg-full", {}),
+    ("fedgta", {"fedgta_epsilon": 1.0}, "local-only", {}),
+    *(
+        ("self-training", {f"self-training.{key}": value}, "fedavg-full", {})
+        for key, value in (("start-round", 3), ("weight", 0.0), ("confidence", 1.0))
+    ),
+    ("fedc4", {"fedc4_released_code": True}, "fedavg-full", {"condense_steps": 4}),
+    (
+        *("fedc4", {"fedc4_threshold": 1.0, "fedc4_rebuild": False}),
+        *("gcond", {"condense_steps": 4, "seed": 2}),
+    ),
+    (
+        *("fedgvd", {"fedgvd_condensed_weight": 0.0, "fedgvd_teaching_weight": 0.0}),
+        *("local-only", {}),
+    ),
+    *(
+        (
+            method,
+            {"llm4rgnn_beta": 1, "llm4rgnn_added_per_node": 0},
+            "fedavg-full",
+            {"llm4rgnn_beta": 6, **keys},
+        )
+        for method, keys in (
+            *((name, {"label_reuse": True}) for name in ("llm4rgnn", "llm4rgnn-cosine")),
+            ("llm4rgnn", {"split_mode": "inductive"}),
+            ("llm4rgnn", {"sampling_batch_nodes": 4, "sampling_fan_out": 2}),
+            ("llm4rgnn-cosine", {"backbone": "sage", "edge_gates": "agreement"}),
+        )
+    ),
+    *(
+        (
+            method,
+            dict.fromkeys(
+                [
+                    *("llata_moved_ratio_of_nodes", "llata_added_ratio_of_edges"),
+                    "llata_dropped_ratio_of_edges",
+                ],
+                0.0,
+            ),
+            "fedavg-full",
+            {"split_mode": mode},
+        )
+        for method in ("llata", "llata-cosine", "llata-propagation")
+        for mode in ("transductive", "inductive")
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "limit", "left", "keys"), LIMITS)
+def test_at_its_limit_it_is_another_method_bit_by_bit(run, reference, method, limit, left, keys):
+    keys = {"rounds": 2, "local_epochs": 2, **keys}
+    other, limited = reference(method=left, **keys), run(method=method, **{**keys, **limit})
+    assert equal(load_model(other.folder), load_model(limited.folder))
+    assert set(limited.result["test_accuracy_by_view"].values()) == {other.result["test_accuracy"]}
+    own = run(method=method, **keys)
+    assert not equal(load_model(own.folder), load_model(limited.folder))
+
+
+@pytest.mark.parametrize(
+    ("method", "keys"),
+    [
+        ("gcond", {"rounds": 12, "condense_steps": 60, "local_epochs": 3}),
+        ("fedgm", {"condense_steps": 60, "fedgm_train_steps": 60, "fedgm_train_every": 10}),
+        (
+            "sfgc",
+            {
+                "rounds": 12,
+                "sfgc_steps": 30,
+                "sfgc_span": 20,
+                "sfgc_unroll": 10,
+                "sfgc_feature_rate": 0.03,
+            },
+        ),
+    ],
+)
+def test_networks_learn_from_condensed_graphs(run, method, keys):
+    keys = {"rounds": 6, "local_epochs": 3, **keys}
+    assert run(method=method, dropout=0.2, **keys).result["test_accuracy"] > 0.6

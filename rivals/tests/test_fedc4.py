@@ -19,11 +19,9 @@ from hypothesis import strategies as st
 from rival_support.blocks import draw
 from rival_support.condensed import graph, payloads, uploads
 from scipy.optimize import minimize
-from support.models import equal
 
 from dance_flwr.federation.client.client import Client
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.runs.result import load_model
 
 KEYS = {"method": "fedc4", "condense_steps": 4, "rounds": 4}
 WIDE = {"fedc4_groups": 1, "fedc4_threshold": -1.0}  # every client is sent all nodes
@@ -107,24 +105,6 @@ def test_own_nodes_are_first_and_edges_stay_within_a_client():
 
 
 # Rebuilding
-
-
-@pytest.mark.parametrize(
-    ("similarity", "sparsity"), [(0.5, 0.1), (0.0, 0.0), (1.3, 0.26), (500.0, 100.0)]
-)
-def test_two_nodes_by_hand(similarity, sparsity):
-    """z = max(0, c - (lambda_s (1 - c) + lambda_1) / 2): the public weights leave no edge."""
-    features = torch.randn(2, 9, generator=draw(1))
-    features[1] = features[0] + 0.5 * features[1]
-    unit = torch.nn.functional.normalize(layer_normalise(features), dim=1)
-    cosine = float(unit[0] @ unit[1])
-    expected = max(0.0, cosine - (similarity * (1 - cosine) + sparsity) / 2)
-    actual = rebuild_graph(features, similarity, sparsity, 200)
-    assert (
-        actual[0, 1] == actual[1, 0] == pytest.approx(expected, abs=1e-4)
-        and not actual.diagonal().any()
-    )
-    assert (expected > 0) == (sparsity < 100)
 
 
 def objective(features, similarity, sparsity):
@@ -251,25 +231,6 @@ def test_embeddings_are_of_the_trained_model_on_own_nodes(finished):
     client.model.load_state_dict(model_of(reply))
     own = method.Condensed(actual["labels"], actual["features"], actual["adjacency"])
     assert embeddings(client.model, own).equal(actual["embeddings"])
-
-
-def test_without_exchange_and_on_the_learnt_graph_it_is_gcond(run):
-    keys = {"condense_steps": 4, "rounds": 3, "seed": 2}  # whose rebuilt graph is another one
-    plain = run(method="gcond", **keys)
-    limit = run(method="fedc4", **keys, fedc4_threshold=1.0, fedc4_rebuild=False)
-    assert limit.result["model_fingerprint"] == plain.result["model_fingerprint"]
-    assert (
-        run(method="fedc4", **keys, fedc4_threshold=1.0).result["model_fingerprint"]
-        != (plain.result["model_fingerprint"])
-    )
-
-
-def test_the_released_code_trains_on_the_full_graph(run):
-    released = run(**KEYS, fedc4_released_code=True)
-    assert equal(
-        load_model(released.folder), load_model(run(method="fedavg-full", rounds=4).folder)
-    )
-    assert all(payload == {} for rounds in payloads(released).values() for payload in rounds)
 
 
 def test_embeddings_of_another_shape_are_reported(run_config):

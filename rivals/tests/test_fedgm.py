@@ -8,20 +8,15 @@ import numpy as np
 import pytest
 import torch
 from dance_flwr_rivals.condensation.adjacency import normalise
-from dance_flwr_rivals.condensation.config import CondenseConfig
 from dance_flwr_rivals.condensation.graphs import (
-    RealGraph,
     as_upload,
     graph_fault,
     layer_normalise,
 )
 from dance_flwr_rivals.condensation.matching import (
-    Matching,
     Network,
     class_gradients,
-    matching_loss,
 )
-from dance_flwr_rivals.fedgm import server
 from dance_flwr_rivals.fedgm.client import gradients
 from dance_flwr_rivals.fedgm.server import (
     Block,
@@ -29,7 +24,6 @@ from dance_flwr_rivals.fedgm.server import (
     refine,
     union_operator,
 )
-from dance_flwr_rivals.stateful import StatefulServerSide
 from hypothesis import given
 from hypothesis import strategies as st
 from rival_support.blocks import draw
@@ -37,7 +31,6 @@ from rival_support.condensed import CLASSES, DIM, graph, payloads, rows, uploads
 from support.models import equal, models
 from torch.nn import functional as F
 
-from dance_flwr.nn.propagation import operator
 from dance_flwr.runs.result import load_model
 
 EVERY = torch.ones(CLASSES, dtype=torch.bool)
@@ -75,32 +68,6 @@ def test_pooled_gradients_are_those_of_the_pooled_nodes(sizes):
         actual, class_gradients(theta(), hidden[order], labels[order]), strict=True
     ):
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
-
-
-def real_graph(n=30):
-    ends = torch.randint(0, n, (2, 60), generator=draw(3))
-    ends = torch.cat([ends, ends.flip(0)], dim=1)
-    steps = operator("gcn", *ends, torch.ones(ends.size(1)), n)
-    return RealGraph(torch.randn(n, DIM, generator=draw(4)), steps, torch.arange(n) % CLASSES)
-
-
-@pytest.mark.parametrize("kind", ["mse", "ours", "cos"])
-def test_with_one_client_the_loss_is_that_of_gcond(kind):
-    """At the same theta."""
-    real, quotas = real_graph(), torch.tensor([2, 1, 3])
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        matching = Matching(real, quotas, CondenseConfig(distance=kind, feature_rate=0.1), draw())
-    start = matching.snapshot()
-    order = torch.sort(real.labels, stable=True).indices
-    sides = real.propagated()[order], real.labels[order]
-    own = matching.propagated(), matching.labels
-    expected = matching_loss(class_gradients(theta(), *sides), theta(), own, kind)
-    counts = torch.bincount(real.labels).float()[None]
-    reference = pool_gradients([class_gradients(theta(), *sides)], counts)
-    (block,), actual = refine([Block(start)], theta(), reference, EVERY, 0.1, kind)
-    assert actual == pytest.approx(expected.item(), rel=1e-5)
-    assert block.graph.adjacency is start.adjacency and block.graph.labels is start.labels
 
 
 def naive_loss(features, graphs, network, reference):
@@ -219,36 +186,5 @@ def test_the_deployed_network_is_retrained_when_it_is_due(finished):
     assert changed == [True, False, True, True]
 
 
-def test_the_server_keeps_what_it_refines_apart_from_what_it_got(run, monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        server.FedGmServer,
-        "_deploy",
-        lambda self, blocks, start, round_: seen.append(self) or start,
-    )
-    finished = run(**KEYS | {"rounds": 2})
-    memory = seen[0].memory
-    for client, own in uploads(finished).items():
-        refined = memory[f"refined/{client}"]
-        assert np.array_equal(memory[f"client-{client}/features"], own[0]["features"])
-        assert np.array_equal(memory[f"client-{client}/adjacency"], own[0]["adjacency"])
-        assert (
-            0 < np.abs(refined - own[0]["features"].numpy()).max() <= 0.0201
-            and memory[f"step/{client}"] == 2
-        )
-    assert seen[0].holders() == [0, 1, 2] and isinstance(seen[0], StatefulServerSide)
-
-
 def test_networks_with_different_initial_weights_are_not_averaged(run, finished):
     assert equal(load_model(run(**KEYS, ema_decay=0.9).folder), load_model(finished.folder))
-
-
-def test_it_learns(run):
-    keys = {
-        "rounds": 6,
-        "condense_steps": 60,
-        "fedgm_train_steps": 60,
-        "fedgm_train_every": 10,
-        "dropout": 0.2,
-    }
-    assert run(**KEYS | keys).result["test_accuracy"] > 0.6

@@ -90,15 +90,6 @@ def test_clients_without_confidence_count_equally():
     assert similar_pairs(torch.zeros(2, 3), 0.0).tolist() == [[True, False], [False, True]]
 
 
-def test_at_epsilon_1_it_is_training_in_isolation(run):
-    alone, finished = (
-        run(method=name, fedgta_epsilon=1.0, rounds=3) for name in ("local-only", "fedgta")
-    )
-    assert finished.result["model_fingerprint"] == alone.result["model_fingerprint"]
-    assert [row["counts"]["pairs-accepted"] for row in finished.result["history"]] == [0, 0, 0]
-    assert [row["counts"]["pairs-asked"] for row in finished.result["history"]] == [6, 6, 6]
-
-
 def test_with_equal_confidence_and_all_pairs_it_is_the_uniform_mean(run, monkeypatch):
     monkeypatch.setattr(fedgta, "confidence", lambda rows, degree: torch.tensor(3.7))
     finished = run(method="fedgta", fedgta_epsilon=-1.0, rounds=1)

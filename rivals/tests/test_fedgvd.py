@@ -289,14 +289,6 @@ def test_a_client_is_sent_the_networks_logits_of_its_own_rows(finished):
     assert finished.result["history"][0]["seconds"]["teach"] > 0
 
 
-def test_without_weights_it_is_training_in_isolation_bit_by_bit(run):
-    keys = {"clients": 3, "fedgvd_condensed_weight": 0.0, "fedgvd_teaching_weight": 0.0}
-    alone, actual = (run(method=name, **keys) for name in ("local-only", "fedgvd"))
-    assert actual.result["model_fingerprint"] == alone.result["model_fingerprint"]
-    assert actual.result["test_accuracy"] == alone.result["test_accuracy"]
-    assert (actual.result["strategy"], actual.result["evaluation"]) == ("fedgvd", "personalised")
-
-
 def test_clients_continue_with_their_own_models(finished):
     up, down = models(finished), models(finished, up=False)
     for client in range(3):

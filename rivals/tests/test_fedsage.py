@@ -295,16 +295,6 @@ def finished(run):
     return run(**AUGMENTING)
 
 
-def test_without_generated_neighbours_it_is_fedavg_bit_by_bit(run):
-    plain, other = (
-        run(method="fedavg-full"),
-        run(method="fedsage", fedsage_max_generated_per_node=0),
-    )
-    assert plain.result["model_fingerprint"] == other.result["model_fingerprint"]
-    assert plain.result["test_accuracy"] == other.result["test_accuracy"] and not exchanges(other)
-    assert (other.result["strategy"], other.result["evaluation"]) == ("fedsage", "global")
-
-
 def test_generators_are_exchanged_before_round_1_and_never_again(finished):
     actual = exchanges(finished)
     kinds = [m.metadata.message_type for m in finished.messages]

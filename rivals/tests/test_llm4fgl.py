@@ -30,7 +30,6 @@ from hypothesis import strategies as st
 from rival_support import oracle_llm4fgl as oracle
 from support.builders import random_csr, rows_of
 from support.graphs import WORDS
-from support.killing import Killed, asks, same
 from support.models import equal, models
 from torch.nn import functional as F
 
@@ -266,16 +265,6 @@ def finished(request, run):
     return run(method=request.param, **FIVE)
 
 
-def test_without_generated_neighbours_it_is_fedavg_bit_by_bit(run):
-    reference = run(method="fedavg-full")
-    for method in BOTH:
-        without = run(method=method, llm4fgl_ratio_of_nodes=0.0)
-        assert equal(load_model(reference.folder), load_model(without.folder))
-        ours = without.result["test_accuracy_by_view"]
-        assert ours["deployed"] == ours["raw"] == reference.result["test_accuracy"]
-        assert not reports(without, 0)
-
-
 def test_neighbours_change_the_training_and_nothing_else(finished):
     for client in range(3):
         found = reports(finished, client)
@@ -342,13 +331,6 @@ def test_a_model_carries_the_mean_confidence_of_all_clients(run):
 def test_under_masks_it_is_the_same_model(run, finished):
     masked = run(method=finished.config.method, privacy_secure_aggregation=True, **FIVE)
     assert equal(load_model(finished.folder), load_model(masked.folder))
-
-
-def test_a_killed_run_ends_as_if_it_had_not_been(run, tmp_path, finished):
-    method = finished.config.method
-    with pytest.raises(Killed):
-        run(folder=tmp_path, on_message=asks("train", 4, 2), method=method, **FIVE)
-    same(finished, run(folder=tmp_path, resume=True, method=method, **FIVE))
 
 
 def away(rounds, number=1):

@@ -9,7 +9,7 @@ from dance_flwr_rivals.self_training.client import SelfTraining, confident_label
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import plain
-from support.models import equal, models
+from support.models import equal
 from support.sites import dense, toy_model, toy_site
 
 from dance_flwr.client_data.client_data import ClientData
@@ -117,25 +117,6 @@ def test_the_model_predicts_as_it_was_received_and_without_dropout(monkeypatch):
     assert len(seen) == 1 and model.training
     probs = plain.probabilities(toy_model(dropout=0.9), data.features, dense(data.graph))
     assert seen[0][3:9].tolist() == probs[3:9].argmax(axis=1).tolist()
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"self-training.start-round": 3},
-        {"self-training.weight": 0.0},
-        {"self-training.confidence": 1.0},
-    ],
-)
-def test_without_pseudo_labels_it_is_fedavg(run, keys):
-    shared = {"rounds": 2, "local_epochs": 2}
-    full = models(run(method="fedavg-full", **shared))
-    own = models(run(method="self-training", **shared, **keys))
-    started = models(run(method="self-training", **shared))  # in round 2
-    for client in range(3):
-        assert all(equal(own[client][round_], full[client][round_]) for round_ in (0, 1))
-        assert equal(started[client][0], full[client][0])
-        assert not equal(started[client][1], full[client][1])
 
 
 @pytest.mark.parametrize("label_reuse", [False, True])

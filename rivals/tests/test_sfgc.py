@@ -5,14 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from dance_flwr_rivals.condensation import client as condensed
 from dance_flwr_rivals.condensation.graphs import layer_normalise
 from dance_flwr_rivals.selected_core.client import k_center_rows
 from dance_flwr_rivals.sfgc import SfgcConfig
 from dance_flwr_rivals.sfgc.trajectories import (
     EVERY,
     ExpertData,
-    Sfgc,
     TrajectoryMatching,
     Weights,
     trajectory,
@@ -22,15 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rival_support.blocks import blocks as blocks  # a stochastic block model of 90 nodes
 from rival_support.blocks import draw
-from support.graphs import TEXT_DIM
 from torch.nn import functional as F
-
-from dance_flwr.federation.client.client import initial_model, shape_of
-from dance_flwr.methods.contract import RoundInfo
 
 CPU = torch.device("cpu")
 FEW = SfgcConfig(experts=2, latest_start=10, span=5, steps=6, unroll=3)
-KEYS = {"method": "sfgc", "clients": 3, "local_epochs": 1}
 
 
 def weights(dim, hidden, classes, seed=0):
@@ -139,46 +132,3 @@ def test_a_student_that_diverges_moves_nothing(blocks):
 
 
 # The method
-
-
-@pytest.fixture(scope="module")
-def finished(run):
-    return run(**KEYS)
-
-
-def state(finished, client=0):
-    with np.load(finished.store(client).folder / "state.npz") as file:
-        return dict(file)
-
-
-def test_a_round_trains_on_s_without_edges(finished, monkeypatch):
-    seen = []
-
-    def spy(model, graph, config, round_):
-        seen.append((graph.features, graph.operator.to_dense(), graph.labels))
-        return 0.0
-
-    monkeypatch.setattr(condensed, "train_on", spy)
-    model = initial_model(shape_of(TEXT_DIM, 3, finished.config), finished.config)
-    report = Sfgc().train(
-        model, finished.data(0), finished.config, RoundInfo(finished.result["run"], 2, "")
-    )
-    (features, graph, labels) = seen[0]
-    assert np.array_equal(features.numpy(), state(finished)["features"])
-    assert graph.equal(torch.eye(len(labels))) and report.counts["condensed-nodes"] == len(labels)
-
-
-def test_it_learns(run):
-    actual = run(
-        **KEYS
-        | {
-            "rounds": 12,
-            "sfgc_steps": 30,
-            "sfgc_span": 20,
-            "sfgc_unroll": 10,
-            "sfgc_feature_rate": 0.03,
-            "local_epochs": 3,
-            "dropout": 0.2,
-        }
-    )
-    assert actual.result["test_accuracy"] > 0.6

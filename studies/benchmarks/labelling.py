@@ -94,8 +94,9 @@ def measure(data: str, seed: int, texts: int, rounds: int, rules: Sequence[str])
     folder = prepare(parse({**keys, "method": "fedavg-full"}), print).folder
     parts = [read_folder(folder / f"client-{client}") for client in range(CLIENTS)]
     method, reading = VARIANTS[READS]
-    kept = {key: value for key, value in keys.items() if key in ("max-chunks", "local-epochs")}
-    kept |= {"ema-decay": keys["ema-decay"], "rounds": rounds, "evaluate-every": rounds}
+    shared = ("max-chunks", "local-epochs", "ema-decay")
+    kept = {key: value for key, value in keys.items() if key in shared}
+    kept |= {"rounds": rounds, "evaluate-every": rounds}
     rows: list[Row] = []
     for rule in rules:
         chosen = [RULES[rule](part, texts // CLIENTS, seed, keys) for part in parts]

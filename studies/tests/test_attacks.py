@@ -31,8 +31,8 @@ from dance_flwr_studies.protocols.attacks.observations import (
     observations,
 )
 from dance_flwr_studies.reports.tables import NOTHING
+from study_support.inline import Inline
 from support.graphs import SMALL, WORDS, node_id, sentences, text_graph
-from support.inline import Inline
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import flatten, parse

@@ -2,9 +2,7 @@
 
 import re
 
-import click
 import pytest
-import typer
 from dance_flwr_studies import EXPERIMENTS
 from dance_flwr_studies.engine.cells import Cell
 from dance_flwr_studies.engine.folder import Study
@@ -18,37 +16,11 @@ from support.graphs import SMALL
 from support.help import modules_of_help
 from support.project import PROJECT
 
-from dance_flwr.cli.main import STUDIES, app
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import parse
 from dance_flwr.data.prepare import partition_folder
 
 ROWS = PROJECT / "docs" / "reproduction" / "results.jsonl"
-COMMANDS = {
-    "experiment": {
-        *("--datasets", "--methods", "--ratios", "--seeds", "--rounds", "--set", "--jobs", "--out"),
-        *("--dry-run", "--again", "--where", "--known", "--shard"),
-    },
-    "tables": {"--out", "--export", "--update", "--into"},
-    "tune": {
-        *("--dataset", "--method", "--trials", "--rounds", "--seeds", "--set", "--jobs", "--out"),
-        "--write",
-    },
-}
-
-
-def test_commands_and_options_are_the_documented_ones():
-    program = typer.main.get_command(app)
-    assert COMMANDS.keys() == {*STUDIES} <= program.commands.keys()
-    for name, expected in COMMANDS.items():
-        command = program.commands[name]
-        assert command.help and command.help.splitlines()[0].endswith(".")
-        flags = [
-            item.opts + item.secondary_opts
-            for item in command.params
-            if not isinstance(item, click.Argument)
-        ]
-        assert set().union(*flags) == expected
 
 
 def test_the_help_of_experiment_lists_all_of_them(cli):

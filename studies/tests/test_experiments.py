@@ -15,9 +15,8 @@ from dance_flwr_studies.engine.cells import Cell, Request, dataset_name
 from dance_flwr_studies.engine.folder import Study, run_name, settings_of
 from dance_flwr_studies.engine.rows import export_rows, load_rows
 from dance_flwr_studies.engine.runner import check_labels, run_grid
-from dance_flwr_studies.engine.start import start
+from study_support.inline import Inline
 from support.graphs import SMALL
-from support.inline import Inline
 
 from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.dance.config import DanceConfig
@@ -25,38 +24,7 @@ from dance_flwr.errors import DataError, UserError
 from dance_flwr.fingerprint import provenance
 from dance_flwr.runs.result import read_result, write_result
 
-QUICK = {**SMALL, "rounds": 1, "local-epochs": 1}
-PAIRS = [f"{key}={value}" for key, value in QUICK.items() if key != "condensation-ratio"]
 ONE, TWO = ["variant=full"], ["variant=full", "variant=w/o NC"]  # of the seven of the ablation
-
-
-@pytest.fixture
-def inline(monkeypatch):
-    monkeypatch.setattr(Inline, "done", [])
-    monkeypatch.setattr(Inline, "stop_before", None)
-    monkeypatch.setattr(runner, "ProcessPoolExecutor", Inline)
-    return Inline
-
-
-@pytest.fixture
-def go(tiny, tmp_path, inline):
-    """A function that starts an experiment on the tiny graph and returns its exit code."""
-
-    def call(
-        name,
-        *pairs,
-        out=tmp_path / "study",
-        datasets=(str(tiny),),
-        seeds=(0,),
-        methods=None,
-        ratios=None,
-        **options,
-    ):
-        asked = {"datasets": datasets, "seeds": seeds, "methods": methods, "ratios": ratios}
-        command = f"dance-flwr experiment {name}"
-        return start(name, asked, [*PAIRS, *pairs], out, command=command, **options)
-
-    return call
 
 
 def results(folder):
@@ -281,14 +249,14 @@ def test_a_dry_run_runs_nothing(go, inline, tmp_path, capsys):
     assert (
         "14 runs, 2 at a time" in out
         and "dance.core-rule=random" in out
-        and "finished runs" not in out
+        and "14 runs like which none has been timed" in out
         and "hours of one core, 2 runs at a time" in out
     )
     assert not inline.done and not (tmp_path / "study").exists()
     assert go("ablation", labels=TWO) == 0
     assert go("ablation", seeds=(0, 1), labels=TWO, dry_run=True) == 0
     out = capsys.readouterr().out
-    assert "2 runs" in out and "1 of 2" in out and "finished runs" in out
+    assert "2 runs" in out and "1 of 2" in out and "none has been timed" not in out
 
 
 @pytest.mark.parametrize("data", ["corra", "./cora", "/nowhere/graph"])
@@ -426,10 +394,10 @@ def test_mistakes_are_one_line(cli, words, message, tmp_path):
     assert not (tmp_path / "study").exists()
 
 
-def test_end_to_end_with_two_workers(cli, tiny, tmp_path, monkeypatch):
+def test_end_to_end_with_two_workers(cli, tiny, tmp_path, monkeypatch, pairs):
     """Real worker processes, two at a time, then the report."""
     monkeypatch.chdir(tmp_path)
-    settings = [word for pair in PAIRS for word in ("--set", pair)]
+    settings = [word for pair in pairs for word in ("--set", pair)]
     words = ["main-table", "--datasets", tiny, "--methods", "fedavg-full", "dance"]
     words += ["--seeds", "0", "--jobs", "2"]
     done = cli("experiment", *words, *settings)

@@ -54,3 +54,14 @@ def test_a_federation_runs_on_it(folder, tmp_path):
     result = run_clients(folder, tmp_path / "run", {"method": "fedavg-full", "rounds": 3})
     assert len(result["history"]) == 3 and result["partition_dir"] is None
     assert result["history"][-1]["val_accuracy"] > 0.3
+
+
+def test_the_rules_of_labelling_are_compared(tiny, capsys):
+    """Two labels at each of five institutions, one round."""
+    from labelling import RULES, measure, tables
+
+    rows = [row for seed in (5, 6) for row in measure(str(tiny), seed, 10, 1, list(RULES))]
+    assert [row["rule"] for row in rows] == 2 * [*RULES]
+    assert all(0 <= row["accuracy"] <= 1 and 1 <= row["classes"] <= 3 for row in rows)
+    lines = tables(rows).splitlines()
+    assert len(lines) == 2 + len(RULES) and "of 2 seeds" in lines[3]

@@ -1,7 +1,5 @@
 """The benchmark of peers: exported tensors are those of the clients, and its runners learn."""
 
-import json
-import subprocess
 import sys
 
 import pytest
@@ -13,7 +11,7 @@ from dance_flwr.data.prepare import prepare
 
 sys.path.insert(0, str(PROJECT / "studies" / "benchmarks" / "peers"))
 
-from compare import HERE, export
+from compare import export, run_peer
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +38,17 @@ def test_a_client_has_its_own_tensors_and_the_whole_graph_those_of_all(exported)
     assert (whole["train"].long() + whole["val"] + whole["test"] <= 1).all()
 
 
-@pytest.mark.parametrize("peer", ["pyg", "pytorch"])
-def test_a_runner_learns(exported, peer):
-    runner = [sys.executable, HERE / f"run_{peer}.py", exported[1], "12", "0"]
-    done = subprocess.run(runner, stdout=subprocess.PIPE, text=True, check=True)
-    found = json.loads(done.stdout)
+@pytest.mark.parametrize(
+    ("peer", "package"),
+    [
+        ("pyg", "torch_geometric"),
+        ("pytorch", "torch"),
+        pytest.param("flower", "ray", marks=pytest.mark.flower),
+        ("openfgl", "openfgl"),
+    ],
+)
+def test_a_runner_learns(exported, tmp_path, peer, package):
+    pytest.importorskip(package)
+    (tmp_path / peer).mkdir()  # nothing is installed
+    found = run_peer(peer, exported[1], tmp_path, 12, 0)
     assert found["test"] > 0.6 and 0 < found["seconds"] < 60

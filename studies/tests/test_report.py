@@ -11,13 +11,12 @@ from statistics import mean, stdev
 
 import pytest
 from dance_flwr_studies import EXPERIMENTS, get_experiment
-from dance_flwr_studies.engine.cells import Picture, Row
+from dance_flwr_studies.engine.cells import Row
 from dance_flwr_studies.engine.folder import FACTS, Study, settings_of
 from dance_flwr_studies.engine.llm_rows import NEEDS
 from dance_flwr_studies.engine.rows import Rows, load_rows
 from dance_flwr_studies.protocols.main_table import RIVALS
 from dance_flwr_studies.reports import paper_values as paper
-from dance_flwr_studies.reports.figures import save
 from dance_flwr_studies.reports.report import export_into, insert, write_report
 from dance_flwr_studies.reports.tables import NOTHING, groups, markdown
 from dance_flwr_studies.reports.trained_nodes import (
@@ -193,27 +192,27 @@ def test_seeds_with_other_settings_are_never_averaged():
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_no_number_without_a_result(name, tmp_path):
-    """Rows without a result give tables of dashes, and pictures that can be drawn."""
+def test_rows_without_a_result_show_no_number_and_test_no_claim(name, tmp_path):
+    """They give tables of dashes, and pictures that can be drawn."""
     experiment = get_experiment(name)
-    cells = cells_of(
-        name, datasets=("tiny",), seeds=(0, 1)
-    )  # the paper prints nothing for this data set
-    rows = [
-        Row(name, cell.labels, "", {} if cell.measure else settings_of(cell.config))
-        for cell in cells
-    ]
-    section = experiment.render(rows)
-    for part in section.parts:
-        if isinstance(part, Picture):
-            save(part, tmp_path)
-            continue
-        labels = {str(value) for cell in cells for value in cell.labels.values()}
+    # The paper prints nothing for this data set.
+    cells = cells_of(name, datasets=("tiny",), seeds=(0, 1))
+    rows = [Row(name, c.labels, "", {} if c.measure else settings_of(c.config)) for c in cells]
+    section = write_report(Rows({name: rows}, {}), tmp_path, print)[name]
+    labels = {str(value) for cell in cells for value in cell.labels.values()}
+    for part in (part for part in section.parts[2:] if isinstance(part, str)):
         for line in (line for line in part.splitlines()[1:] if line.startswith("|")):  # no heading
             words = [word.strip() for word in line.strip("|").split("|")]
             assert not [
                 w for w in words if "±" in w or (re.search(r"\d\.\d", w) and w not in labels)
             ], line
+    before, after = (tmp_path / "report.md").read_text().split(experiment.question)
+    if before.endswith("Question: "):
+        assert experiment.verdict is None
+    else:
+        assert before.endswith("Claim tested: ")
+        assert after.startswith(f"\n\nIn these rows: **{UNTESTED}**")
+    assert not list(tmp_path.glob("*.csv")) + list(tmp_path.glob("*.png"))
 
 
 def test_a_report_of_the_exported_rows_is_that_of_the_folder(study, tmp_path):
@@ -381,23 +380,6 @@ def test_a_report_has_the_table_in_four_forms_and_a_figure(tmp_path):
     assert float(rows[0]["accuracy_mean"]) == mean([0.8, 0.82])
     assert float(rows[0]["accuracy_std"]) == stdev([0.8, 0.82]) and rows[0]["accuracy_n"] == "2"
     assert b"fedavg-full" in (out / "main-table.svg").read_bytes()
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_a_first_page_shows_no_claim_without_the_verdict_of_its_rows(name, tmp_path):
-    """Rows without a result test nothing, and no claim may look like their result."""
-    experiment = get_experiment(name)
-    cells = cells_of(name, datasets=("tiny",), seeds=(0,))
-    rows = [Row(name, c.labels, "", {} if c.measure else settings_of(c.config)) for c in cells]
-    write_report(Rows({name: rows}, {}), tmp_path, print)
-    page = (tmp_path / "report.md").read_text()
-    before, after = page.split(experiment.question)
-    if before.endswith("Question: "):
-        assert experiment.verdict is None
-    else:
-        assert before.endswith("Claim tested: ")
-        assert after.startswith(f"\n\nIn these rows: **{UNTESTED}**")
-    assert not list(tmp_path.glob("*.csv")) + list(tmp_path.glob("*.png"))
 
 
 def test_paper_numbers_are_all_there():

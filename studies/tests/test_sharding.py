@@ -8,21 +8,15 @@ from collections import Counter
 
 import pytest
 from dance_flwr_studies import get_experiment
-from dance_flwr_studies.engine import runner
 from dance_flwr_studies.engine.cell_filters import Shard, at_work, read_shard
 from dance_flwr_studies.engine.cells import Cell, Request
 from dance_flwr_studies.engine.folder import run_name
 from dance_flwr_studies.engine.rows import load_rows
-from dance_flwr_studies.engine.start import start
 from dance_flwr_studies.reports.report import export_into, write_report
-from support.graphs import SMALL
-from support.inline import Inline
+from study_support.inline import Inline
 from support.project import PROJECT
 
 from dance_flwr.errors import UserError
-
-QUICK = {**SMALL, "rounds": 1, "local-epochs": 1}
-PAIRS = [f"{key}={value}" for key, value in QUICK.items() if key != "condensation-ratio"]
 
 
 def cells_of(name, seeds=(5, 6, 7, 8, 9), methods=()):
@@ -93,17 +87,11 @@ def test_wrong_values_and_experiments_of_times_are_refused(cli, tmp_path):
 
 
 @pytest.fixture
-def go(tiny, tmp_path, monkeypatch):
-    """A function that runs the ablation, or a share of it; in this process."""
-    monkeypatch.setattr(Inline, "done", [])
-    monkeypatch.setattr(Inline, "stop_before", None)
-    monkeypatch.setattr(runner, "ProcessPoolExecutor", Inline)
+def share(go):
+    """A function that runs the ablation, or a share of it, in this process."""
 
-    def call(shard="", out="study", **options):
-        asked = {"datasets": (str(tiny),), "seeds": (0,)}
-        command = "dance-flwr experiment ablation"
-        out = tmp_path / out
-        return start("ablation", asked, PAIRS, out, shard=shard, command=command, **options)
+    def call(shard="", **options):
+        return go("ablation", shard=shard, **options)
 
     return call
 
@@ -119,19 +107,19 @@ def scores(rows):
     return [(dict(row.labels), row.result.get("test_accuracy")) for row in found]
 
 
-def test_the_union_of_all_shards_is_the_whole(go, tmp_path, capsys):
+def test_the_union_of_all_shards_is_the_whole(share, tmp_path, capsys):
     """In one folder; in folders copied into one; and by their exported rows."""
-    assert go(out="whole") == 0
+    assert share(out="whole") == 0
     whole = tmp_path / "whole"
     runs = len(Inline.done)
     Inline.done.clear()
     for number in (1, 2, 3):
-        assert go(f"{number}/3", out="shared") == 0
+        assert share(f"{number}/3", out="shared") == 0
     names = [name for _, name in Inline.done]
     assert len(names) == len(set(names)) == runs, "no run twice, none missing"
 
     for number in (3, 1, 2):  # of three machines, in any order
-        assert go(f"{number}/3", out=f"part-{number}") == 0
+        assert share(f"{number}/3", out=f"part-{number}") == 0
     assert len(Inline.done) == 2 * runs
     for number in (2, 3, 1):
         shutil.copytree(tmp_path / f"part-{number}", tmp_path / "copied", dirs_exist_ok=True)
@@ -146,19 +134,19 @@ def test_the_union_of_all_shards_is_the_whole(go, tmp_path, capsys):
     missing = [score for _, score in scores(tmp_path / "part-1") if score is None]
     assert 0 < len(missing) < 7, "a share alone shows what it lacks"
     capsys.readouterr()
-    assert go(out="copied") == 0  # nothing is left to do
+    assert share(out="copied") == 0  # nothing is left to do
     assert "0 made, 7 found" in capsys.readouterr().out and len(Inline.done) == 2 * runs
 
 
-def test_known_rows_move_no_cell_to_another_share(go, tmp_path):
+def test_known_rows_move_no_cell_to_another_share(share, tmp_path):
     """Rows that are published while an array runs must not change the division."""
     rows = tmp_path / "rows.jsonl"
-    assert go("1/2", out="first") == 0
+    assert share("1/2", out="first") == 0
     first = set(Inline.done)
     export_into(tmp_path / "first", rows, lambda line: None)
     Inline.done.clear()
-    assert go("1/2", out="again", known=rows) == 0 and not Inline.done
-    assert go("2/2", out="second", known=rows) == 0
+    assert share("1/2", out="again", known=rows) == 0 and not Inline.done
+    assert share("2/2", out="second", known=rows) == 0
     assert Inline.done and not first & set(Inline.done)
     export_into(tmp_path / "again", rows, lambda line: None, update=True)  # lacks every result
     export_into(tmp_path / "second", rows, lambda line: None, update=True)

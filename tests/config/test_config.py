@@ -269,14 +269,6 @@ def test_the_schema_has_the_bounds_of_every_key_of_a_file():
     assert tables["dance"]["properties"]["mix"]["maximum"] == 1
 
 
-def test_the_paper_switches_without_a_key_are_set_together():
-    ours, paper = DanceConfig(), DanceConfig(paper_rules=True)
-    names = ("paper_matrices", "trained_evidence", "candidate_search")
-    assert [getattr(ours, name) for name in names] == [False, "selected", "in-class"]
-    assert [getattr(paper, name) for name in names] == [True, "candidates", "exact"]
-    assert DanceConfig.of(parse({"paper": True})).paper_matrices
-
-
 @pytest.mark.parametrize(
     ("values", "expected"),
     [

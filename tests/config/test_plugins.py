@@ -72,14 +72,6 @@ def test_an_unknown_name_lists_the_choices(install):
     )
 
 
-def test_a_name_of_this_package_may_not_be_taken(install):
-    install({"own": "toy_a:A"})
-    registry = Registry(GROUP, "toy", {"own": "m:X"})
-    for action, arguments in ((registry.names, ()), (registry.get, ("own",)), (registry.all, ())):
-        message = refused(action, *arguments)
-        assert GROUP in message and "found 'own' = 'toy_a:A'; rename" in message
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

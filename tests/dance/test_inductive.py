@@ -60,7 +60,8 @@ def test_training_does_not_depend_on_test_nodes(run, tmp_path, method, keys):
     assert same == {"inductive": True, "transductive": False}
 
 
-def test_test_nodes_enter_no_core_and_no_evidence_of_a_round(run, tmp_path):
+def test_test_nodes_enter_no_core_and_no_evidence_of_a_round(run, tmp_path, cli):
+    """36 of 48 nodes are visible: a quarter of them is 9, a quarter of all would be 12."""
     done, _ = uploads(run, write(tmp_path / "graph", other_test_nodes=False), "inductive", "dance")
     split = done.data(0).split.numpy()
     for path in done.store(0).all_packs():
@@ -68,14 +69,5 @@ def test_test_nodes_enter_no_core_and_no_evidence_of_a_round(run, tmp_path):
         assert (split[packs.nodes] != TEST).all()
         if path.stem != "final":
             assert (split[packs.neighbours] != TEST).all()
-
-
-def test_the_budget_counts_visible_nodes_only(run, tmp_path):
-    """36 of 48 nodes are visible: a quarter of them is 9, a quarter of all would be 12."""
-    done, _ = uploads(run, write(tmp_path / "graph", other_test_nodes=False), "inductive", "dance")
     assert done.result["per_condensed_node"]["nodes_per_round"] == 9
-
-
-def test_verification_passes(run, tmp_path, cli):
-    done, _ = uploads(run, write(tmp_path / "graph", other_test_nodes=False), "inductive", "dance")
     assert cli("evidence", "verify", done.folder).code == 0

@@ -80,14 +80,6 @@ def test_the_papers_matrices_are_those_of_the_equations():
     torch.testing.assert_close(model.text_logits(model.read(t)), model.head_text(t))
 
 
-@pytest.mark.parametrize("kind", [DanceModel, PaperModel])
-def test_both_queries_in_one_product_are_the_two(kind):
-    model, g = build(kind), torch.randn(4, H).double()
-    near, chunk = model.queries(g).unbind(1)
-    torch.testing.assert_close(near, model.neighbour_queries(g))
-    torch.testing.assert_close(chunk, model.chunk_queries(g))
-
-
 @pytest.mark.parametrize(
     ("keys", "kind"),
     [({}, DanceModel), ({"dance_paper_rules": True}, PaperModel), ({"paper": True}, PaperModel)],

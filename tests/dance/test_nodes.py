@@ -73,14 +73,6 @@ def test_difficulty_is_the_entropy(seed, n):
     assert prediction.confidence.tolist() == probs.max(axis=1).tolist()
 
 
-@given(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8), budget=st.integers(0, 120))
-def test_quotas_are_largest_remainders(sizes, budget):
-    quota = class_quotas(torch.tensor(sizes), budget).tolist()
-    assert quota == oracle.quotas(sizes, budget)
-    assert sum(quota) == min(budget, sum(sizes))
-    assert all(0 <= part <= size for part, size in zip(quota, sizes, strict=True))
-
-
 @given(
     sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8),
     budget=st.integers(0, 30),

@@ -177,23 +177,6 @@ def test_own_text_is_recorded_with_the_weights_of_the_chunks_in_it(run, pooling,
     assert dropped == (pooling == "agreement")  # a chunk that the model did not read is no evidence
 
 
-def test_induced_edges_are_those_of_the_graph_among_the_core():
-    rng = np.random.default_rng(3)
-    indptr, indices = random_csr(rng, 20, 0.3)
-    graph = LocalGraph(rows_of((indptr, indices)), torch.ones(20, dtype=torch.bool))
-    core = torch.tensor([2, 3, 7, 11, 19])
-    rows, cols, weights = graph.induced_edges(core)
-    kept = core.tolist()
-    wanted = {
-        (i, j)
-        for i, v in enumerate(kept)
-        for j, u in enumerate(kept)
-        if u in indices[indptr[v] : indptr[v + 1]]
-    }
-    assert set(zip(rows.tolist(), cols.tolist(), strict=True)) == wanted and wanted
-    assert weights.tolist() == [1.0] * len(wanted)
-
-
 def test_neighbour_labels_are_the_gated_training_labels_of_each_hop():
     client = make_client(11, 20, 0.25, 3.0, DanceConfig())
     selection = client.select()
@@ -270,16 +253,3 @@ def test_paper_switches_every_extension_off_and_nothing_else():
     defaults = flatten(RunConfig())
     assert all(values[key] == defaults[key] for key in others)
     assert parse(values) == config
-
-
-def test_dropout_keeps_its_rate_and_its_mean():
-    from dance_flwr.nn.backbone import dropout
-
-    values = torch.full((400, 500), 2.0)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        dropped = dropout(values, 0.3, True)
-    assert float((dropped == 0).float().mean()) == pytest.approx(0.3, abs=0.005)
-    assert dropped.unique().tolist() == pytest.approx([0, 2 / (179 / 256)])  # 77 of 256 are zero
-    assert dropout(values, 0.3, False) is values and dropout(values, 0.0, True).equal(values)
-    assert dropout(values.double(), 0.5, True).dtype == torch.float64

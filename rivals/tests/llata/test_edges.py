@@ -65,15 +65,6 @@ def test_sampled_edges_are_new_inside_communities_and_within_the_count(seed, cou
     assert new.equal(sampled_pairs(tree, pairs, labels, count, 0.1, draws(seed)))
 
 
-def test_every_pair_of_a_community_can_be_drawn_and_no_more():
-    pairs = pairs_of([(0, 1), (1, 2), (2, 3), (4, 5)])
-    tree = Tree([torch.tensor([0, 0, 0, 0, 1, 1, 2])])
-    labels = torch.full((7, 2), 0.5, dtype=torch.float64)
-    rows = sampled_pairs(tree, pairs, labels, 3, 1.0, draws()).tolist()
-    assert sorted(rows) == [[0, 2], [0, 3], [1, 3]]
-    assert sampled_pairs(tree, pairs[:0], labels, 3, 1.0, draws()).tolist() == []
-
-
 def test_the_chances_are_those_of_the_two_steps(monkeypatch):
     """Of 2000 first draws: the community in proportion to its entropy, then the softmax."""
     monkeypatch.setattr(edges, "_PASSES", 1)

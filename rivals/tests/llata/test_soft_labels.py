@@ -3,10 +3,8 @@
 import json
 
 import numpy as np
-import pytest
 import torch
 from dance_flwr_rivals.llata.asking import (
-    beginning,
     closest_members,
     community_template,
     longest_reply,
@@ -20,8 +18,6 @@ from dance_flwr_rivals.llata.nodes import (
     FOLDS,
     STEPS,
     cosine_labels,
-    homophily,
-    label_accuracy,
     propagated_labels,
 )
 from dance_flwr_rivals.llata.tree import Tree, community_tree
@@ -82,15 +78,6 @@ def test_class_name_cosine_is_the_softmax():
     raised = np.exp(nodes.features[:, :3].double().numpy() / 0.5)
     np.testing.assert_allclose(found.numpy(), raised / raised.sum(1, keepdims=True), rtol=1e-6)
     assert seen == [[f"This text is about {name}." for name in CLASSES]]
-
-
-def test_the_measures_read_training_labels_only():
-    labels = torch.tensor([0, 1, -1, 1])
-    soft = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.2, 0.8]])
-    assert label_accuracy(soft, labels) == pytest.approx(2 / 3)
-    assert label_accuracy(soft, torch.full((4,), -1)) is None
-    pairs = torch.tensor([[0, 1], [1, 3], [1, 2], [2, 3]])
-    assert homophily(pairs, labels) == 0.5 and homophily(pairs[2:], labels) is None
 
 
 def test_every_node_is_asked_for_once_among_members_of_its_community():
@@ -161,13 +148,6 @@ def test_texts_of_a_prompt_are_cut_quoted_and_cannot_leave_their_quotes():
         assert "<|im_end|>" not in user and user.count("«") == user.count("»")
         named = sum(bool(name) for _, name in call.prompt.facts["members"])
         assert named and user.count("«") == 3 + len(call.targets) + 5 + named
-
-
-def test_a_beginning_is_the_longest_that_fits():
-    assert beginning("one two three", 2, words) == "one two"
-    assert beginning("one two", 9, words) == "one two" and beginning("", 3, words) == ""
-    assert beginning("aaaa bb", 5, lambda text: len(text) - 2) == "aaaa"
-    assert beginning("aaaaaaaa", 5, len) == ""
 
 
 def test_a_call_asks_for_fewer_nodes_where_the_context_is_short():

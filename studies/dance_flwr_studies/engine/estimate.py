@@ -1,105 +1,55 @@
 """What a grid costs before it runs: hours, and calls of language models."""
 
-import statistics
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from statistics import median
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from dance_flwr.config.paths import RESULT
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError, counted
 from dance_flwr.runs.plan import asks, planned_calls
-from dance_flwr.runs.result import read_result
 from dance_flwr.terminal import console
 from dance_flwr_studies.engine.cells import Cell, dataset_name
 from dance_flwr_studies.engine.folder import Study, run_name
 from dance_flwr_studies.engine.rows import load_rows
 
 COMMITTED = Path(__file__).parents[2] / "reproduction" / "results.jsonl"  # of a checkout
-DEFAULT = 1.0  # seconds per round where no run exists
-FINISHED, ROWS = "finished runs", "committed rows"
-
-
-class Sample(NamedTuple):
-    """Seconds per round of one run, all clients on one core."""
-
-    source: str
-    method: str
-    dataset: str
-    seconds: float
 
 
 def print_hours(study: Study, runs: Sequence[Cell], jobs: int) -> None:
-    """Print the hours of each method and data set, and those of the grid."""
-    table = Table(box=SIMPLE_HEAD)
-    for heading in ("data set", "method", "runs", "s per round", "from", "hours of one core"):
-        table.add_column(heading, overflow="fold")
-    keys = [(dataset_name(cell.config.data), cell.config.method) for cell in runs]
-    rounds = Counter[tuple[str, str]]()
-    for key, cell in zip(keys, runs, strict=True):
-        rounds[key] += cell.config.rounds
-    samples = [*_of_study(study), *_of_rows(COMMITTED)] if runs else []
-    total = 0.0
-    for (dataset, method), number in Counter(keys).items():
-        seconds, source = per_round(samples, dataset, method)
-        hours = rounds[dataset, method] * seconds / 3600
-        table.add_row(dataset, method, str(number), f"{seconds:.2f}", source, f"{hours:.2f}")
-        total += hours
+    """Print the hours of a grid, by the runs of this study and by committed rows."""
     if not runs:
         print("time left   none")
         return
-    console().print(table)
-    at_once = f"{total:.1f} hours of one core, {counted(jobs, 'run')} at a time"
-    print(f"time left   about {_clock(3600 * total / jobs)}: {at_once}")
+    known: dict[tuple[str, str], float] = {}
+    # Those of this study were timed on this machine, and replace committed ones.
+    for path in (COMMITTED, study.root):
+        with suppress(UserError):  # there are none
+            known |= seconds_per_round(path)
+    keys = [(dataset_name(cell.config.data), cell.config.method) for cell in runs]
+    unknown = sum(key not in known for key in keys)
+    rounds = [cell.config.rounds for cell in runs]
+    total = sum(known.get(key, 0.0) * n for key, n in zip(keys, rounds, strict=True)) / 3600
+    text = f"about {total / jobs:.1f} h: {total:.1f} hours of one core"
+    rest = f"; and {counted(unknown, 'run')} like which none has been timed" if unknown else ""
+    print(f"time left   {text}, {counted(jobs, 'run')} at a time{rest}")
 
 
-def per_round(samples: Iterable[Sample], dataset: str, method: str) -> tuple[float, str]:
-    """Return the median seconds per round of a method, and where they are from.
-
-    Samples of the same data set come before those of others, and runs of this study, which were
-    timed on this machine, before committed rows.
-    """
-    of_method = [sample for sample in samples if sample.method == method]
-    same = [sample for sample in of_method if sample.dataset == dataset]
-    for found, where in ((same, ""), (of_method, " on other data sets")):
-        for source in (FINISHED, ROWS):
-            if values := [sample.seconds for sample in found if sample.source == source]:
-                # The median: a run that shared its core does not move it.
-                return statistics.median(values), f"{source}{where}"
-    return DEFAULT, "default"
-
-
-def _of_study(study: Study) -> Iterator[Sample]:
-    for path in study.runs.glob(f"*/{RESULT}"):
-        result = read_result(path.parent)
-        method, dataset = result["config"]["method"], dataset_name(result["config"]["data"])
-        seconds = result["seconds_total"] / max(1, len(result["history"]))
-        yield Sample(FINISHED, method, dataset, seconds)
-
-
-def _of_rows(file: Path) -> list[Sample]:
-    if not file.is_file():
-        return []
-    rows = (row for rows in load_rows(file).by_experiment.values() for row in rows if row.result)
+def seconds_per_round(path: Path) -> dict[tuple[str, str], float]:
+    """Return (data set, method) -> median seconds of a round, all clients on one core."""
+    tables = load_rows(path).by_experiment.values()
     # Experiments share runs, and each counts once.
-    return [
-        Sample(
-            ROWS,
-            str(row.config["method"]),
-            str(row.config["data"]),
-            row.result["seconds_total"] / max(1, row.result["rounds"]),
-        )
-        for row in {row.name: row for row in rows}.values()
-    ]
-
-
-def _clock(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{seconds:.0f} s" if minutes < 1 else f"{minutes // 60} h {minutes % 60:02d} min"
+    made = {row.name: row for rows in tables for row in rows if row.result}
+    seconds: dict[tuple[str, str], list[float]] = {}
+    for row in made.values():
+        key = str(row.config["data"]), str(row.config["method"])
+        per_round = row.result["seconds_total"] / max(1, row.result["rounds"])
+        seconds.setdefault(key, []).append(per_round)
+    # The median: a run that shared its core does not move it.
+    return {key: median(values) for key, values in seconds.items()}
 
 
 def print_calls(cells: Iterable[Cell], log: Callable[[str], None]) -> None:
