@@ -44,10 +44,16 @@ def to_train(message):
     )
 
 
-def half_a_file(real, tensors, path, *rest, **options):
-    """Write half of a file, like a process that dies while writing."""
-    real(tensors, path, *rest, **options)
-    Path(path).write_bytes(Path(path).read_bytes()[: Path(path).stat().st_size // 2])
+def half_written(monkeypatch, name, number):
+    """Kill while the n-th file of this name is written, half of which is on the disk."""
+    real, kill = Path.write_bytes, Kill(lambda path: path.name.startswith(f".{name}."), number)
+
+    def write_bytes(path, content):
+        real(path, content[: len(content) // 2])
+        kill(path)
+        return real(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
 
 
 def between_names(monkeypatch, number):
@@ -100,15 +106,11 @@ INSTANTS = {
         lambda m: m.has_content() and m.content.config_records.get("config", {}).get("final")
     ),
     "in-the-mean": lambda patch: breaking(patch, server_side, "decode_update", lambda n: n == 2),
-    "in-the-checkpoint": lambda p: breaking(
-        p, checkpoint, "save_file", lambda n: n == 3, half_a_file
-    ),
+    "in-the-checkpoint": lambda patch: half_written(patch, "checkpoint.safetensors", 3),
     "before-the-checkpoint": lambda p: breaking(p, checkpoint.Checkpoint, "save", lambda n: n == 3),
     "between-two-checkpoints": lambda patch: between_names(patch, 3),
-    "before-the-best-model": lambda p: breaking(p, recorder, "save_file", lambda n: n == 1),
-    "in-the-best-model": lambda p: breaking(
-        p, recorder, "save_file", lambda n: n == 1, half_a_file
-    ),
+    "before-the-best-model": lambda p: breaking(p, recorder, "save", lambda n: n == 1),
+    "in-the-best-model": lambda patch: half_written(patch, "model.safetensors", 1),
     "in-the-result": lambda p: breaking(p, recorder, "asdict", lambda n: n == 5),
 }
 

@@ -7,15 +7,13 @@ from dance_flwr.federation.server import round as round_module
 from support.killing import Killed
 
 
-def breaking(monkeypatch, where, name, when, half=None):
-    """Make a function raise `Killed` if `when(call number)`; `half` first does part of its work."""
+def breaking(monkeypatch, where, name, when):
+    """Make a function raise `Killed` if `when(call number)`."""
     real, calls = getattr(where, name), []
 
     def broken(*arguments, **options):
         calls.append(arguments)
         if when(len(calls)):
-            if half:
-                half(real, *arguments, **options)
             raise Killed
         return real(*arguments, **options)
 
