@@ -1,13 +1,13 @@
-"""`dance-flwr predict`: the table of predictions, and evidence beside it, block by block."""
+"""`dance-flwr predict`: the table of predictions, and evidence beside it."""
 
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -40,16 +40,8 @@ from dance_flwr.methods import get_spec
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.result import privacy_of
 
-_NODES_PER_BLOCK = 16_384  # written at once
-_FIELDS = {
-    "id": pa.string(),
-    "predicted": pa.string(),
-    "probability": pa.float64(),
-    "margin": pa.float64(),
-}
-_OF_EVIDENCE = {"evidence_predicted": pa.string(), "evidence_probability": pa.float64()}
+_NODES_PER_BLOCK = 16_384  # explained at once
 _SUFFIXES = (".parquet", ".csv", ".jsonl")
-_Write = Callable[[Any], None]
 
 
 def predict(
@@ -100,14 +92,19 @@ def predict(
             f"{bundle.config.method!r}; leave it out"
         )
     with open_data(bundle, data, log) as client, ExitStack() as files:
-        probs, lines = predict_proba(bundle, client), None
+        probs = predict_proba(bundle, client)
+        names = client.data.card.class_names
+        predicted, probability, margin = best_class(bundle, probs)
+        columns: dict[str, list[Any]] = {
+            "id": client.data.ids(),
+            "predicted": [names[k] for k in predicted.tolist()],
+            "probability": probability.tolist(),
+            "margin": margin.tolist(),
+        }
         if evidence:
-            lines = (files.enter_context(atomic_path(evidence))).open("w", encoding="utf-8")
-            files.enter_context(lines)
-        schema = pa.schema(_FIELDS | (_OF_EVIDENCE if lines else {}))
-        write = files.enter_context(_table_writer(out, schema))
-        for block in _blocks(lines, bundle, client, probs):
-            write(pa.table(block, schema))
+            draft = files.enter_context(atomic_path(evidence))
+            columns |= _write_evidence(draft, bundle, client)
+        _write_table(columns, out)
         _log_accuracy(data, client, probs, log)
     log(f"predictions {out}: {counted(len(probs), 'node')}, model {bundle.model_id}")
 
@@ -132,54 +129,35 @@ def verify(bundle: Bundle, data: str, evidence: Path, log: Log = print) -> None:
     )
 
 
-@contextmanager
-def _table_writer(out: Path, schema: Any) -> Iterator[_Write]:
-    with atomic_file(out) as file:
-        if out.suffix == ".jsonl":
-            yield lambda table: file.writelines(
-                json.dumps(row).encode() + b"\n" for row in table.to_pylist()
-            )
-            return
-        if out.suffix == ".parquet":
-            with pq.ParquetWriter(file, schema) as writer:
-                yield writer.write_table
-        else:
-            with pa_csv.CSVWriter(file, schema) as writer:
-                yield lambda table: writer.write_table(_for_spreadsheets(table))
-
-
-def _for_spreadsheets(table: Any) -> Any:
-    columns = [
-        [spreadsheet_cell(cell) for cell in column.to_pylist()]
-        if pa.types.is_string(column.type)
-        else column
-        for column in table.columns
-    ]
-    return pa.table(columns, schema=table.schema)
-
-
-def _blocks(
-    lines: TextIO | None, bundle: Bundle, client: Client, probs: Tensor
-) -> Iterator[dict[str, list[Any]]]:
-    names, ids = client.data.card.class_names, client.data.ids()
-    explainer = bundle_explainer(bundle, client)
-    for nodes in torch.split(torch.arange(len(probs)), _NODES_PER_BLOCK):
-        first, last = int(nodes[0]), int(nodes[-1]) + 1
-        predicted, probability, margin = best_class(bundle, probs[nodes])
-        columns: dict[str, list[Any]] = {
-            "id": ids[first:last],
-            "predicted": [names[k] for k in predicted.tolist()],
-            "probability": probability.tolist(),
-            "margin": margin.tolist(),
+def _write_table(columns: Mapping[str, list[Any]], out: Path) -> None:
+    if out.suffix == ".csv":
+        columns = {
+            name: [spreadsheet_cell(cell) if isinstance(cell, str) else cell for cell in column]
+            for name, column in columns.items()
         }
-        if lines:
+    table = pa.table(dict(columns))
+    with atomic_file(out) as file:
+        if out.suffix == ".parquet":
+            pq.write_table(table, file)
+        elif out.suffix == ".csv":
+            pa_csv.write_csv(table, file)
+        else:
+            file.writelines(json.dumps(row).encode() + b"\n" for row in table.to_pylist())
+
+
+def _write_evidence(path: Path, bundle: Bundle, client: Client) -> dict[str, list[Any]]:
+    """Write the evidence of every node; return what the evidence alone predicts, two columns."""
+    names, ids = client.data.card.class_names, client.data.ids()
+    explainer, classes, shares = bundle_explainer(bundle, client), list[str](), list[float]()
+    with path.open("w", encoding="utf-8") as lines:
+        for nodes in torch.split(torch.arange(len(ids)), _NODES_PER_BLOCK):
             packs = explainer.explain(nodes)
             for line in evidence_lines(packs, ids, names, bundle.digest):
                 lines.write(json.dumps(line) + "\n")
             fused = torch.as_tensor(packs.probs[packs.stages.index(FUSED)]).max(dim=1)
-            columns["evidence_predicted"] = [names[k] for k in fused.indices.tolist()]
-            columns["evidence_probability"] = fused.values.tolist()
-        yield columns
+            classes += [names[k] for k in fused.indices.tolist()]
+            shares += fused.values.tolist()
+    return {"evidence_predicted": classes, "evidence_probability": shares}
 
 
 def _log_accuracy(data: str, client: Client, probs: Tensor, log: Log) -> None:

@@ -110,7 +110,7 @@ def _report_privacy(result: Mapping[str, Any], page: Path | None) -> None:
         privacy_page(result).write(page)
         typer.echo(f"page        {page}")
         return
-    messages = privacy_report.messages_of(result)
+    messages = result["messages"]
     print_messages(messages, "What clients sent, and who could read it")
     print_messages(messages, "What the server sent, and who could read it", DOWN)
 
@@ -201,7 +201,7 @@ def _accuracy(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the accuracy of a run beside that of its largest class, or why there is none."""
     from dance_flwr.runs.result import why_not_tested
 
-    nodes, counts = result["test_nodes"], result.get("test_by_class", {}).get("nodes")
+    nodes, counts = result["test_nodes"], result["test_by_class"]["nodes"]
     if result["test_accuracy"] is None:
         yield f"accuracy    not measured: {why_not_tested(result)}"
         return

@@ -17,11 +17,9 @@ from dance_flwr.evidence.render import READINGS
 from dance_flwr.federation.wire.keys import DATA_SHA256
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import wilson_interval
-from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs import privacy_report
 from dance_flwr.runs.result import Round
 from dance_flwr.runs.run import Run
-from dance_flwr.runs.token_ledgers import ledger_lines
 from dance_flwr.terminal import size
 
 
@@ -145,7 +143,7 @@ def comparison(facts: Run, others: Sequence[Run]) -> Table:
         for name, other in zip(names, others, strict=True)
     ]
     # A guess that needs no text and no edge.
-    nodes = facts.result.get("test_by_class", {}).get("nodes", ())
+    nodes = facts.result["test_by_class"]["nodes"]
     if total := sum(nodes):
         largest = facts.result["class_names"][nodes.index(max(nodes))]
         guess = percent(max(nodes) / total, digits_of(total))
@@ -262,9 +260,7 @@ def _by_client(
 
 
 def _by_class(result: Mapping[str, Any]) -> Section:
-    title, counts = "Accuracy by class", result.get("test_by_class")
-    if counts is None:
-        return Section("classes", title, [f"{title} is not in the record of this earlier version."])
+    title, counts = "Accuracy by class", result["test_by_class"]
     columns = (counts[name] for name in ("nodes", "predicted", "correct"))
     rows = [
         (
@@ -340,11 +336,7 @@ def left_clients(facts: Run) -> list[str]:
 
 
 def _record(facts: Run) -> Section:
-    result, lines = facts.result, []
-    if "calibration" in result:
-        lines.append(f"Probabilities: {Calibration(**result['calibration'])}.")
-    if "tokens" in result:
-        lines += [f"Tokens: {line}." for line in ledger_lines(result["tokens"])]
+    result = facts.result
     defaults = flatten(RunConfig())
     keys = [(k, str(v), str(defaults.get(k, ""))) for k, v in facts.config.items()]
     changed = [row for row in keys if row[1] != row[2]]
@@ -361,4 +353,4 @@ def _record(facts: Run) -> Section:
     rows = [(name, str(value)) for name, value in versions.items() if value]
     caption = "Fingerprints, versions and devices"
     fingerprints = Table(caption, ("what", "value"), rows, numbers=False)
-    return Section("record", "Record of the run", lines, [config, fingerprints])
+    return Section("record", "Record of the run", tables=[config, fingerprints])

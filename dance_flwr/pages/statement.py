@@ -204,7 +204,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def privacy_page(result: Mapping[str, Any]) -> Page:
     """Return the page of what left the clients of a run, by the server's record."""
-    messages = privacy_report.messages_of(result)
+    messages = result["messages"]
     facts = {
         "sentences": privacy_report.sentences(result),
         "tables": [

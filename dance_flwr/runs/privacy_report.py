@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dance_flwr.errors import UserError, counted
+from dance_flwr.errors import counted
 from dance_flwr.federation.declarations import WITHHELD, disclosure, entries
 from dance_flwr.federation.flower import SecAggStage
 from dance_flwr.federation.wire import keys
@@ -71,7 +71,7 @@ def table(messages: Iterable[Mapping[str, Any]], way: str = UP) -> list[tuple[st
 
 def sentences(result: Mapping[str, Any]) -> list[str]:
     """Return what left the clients, who could read it, what never left, and digests of records."""
-    every = messages_of(result)
+    every = result["messages"]
     up, down = ([entry for entry in every if entry["way"] == way] for way in (UP, DOWN))
 
     def total(of: Sequence[Mapping[str, Any]]) -> str:
@@ -99,7 +99,7 @@ def _records(result: Mapping[str, Any]) -> list[str]:
 def sent(result: Mapping[str, Any]) -> list[str]:
     """Return all that the clients of a run sent, in a few words each, models first."""
     privacy = result["privacy"]
-    up = [entry for entry in messages_of(result) if entry["way"] == UP]
+    up = [entry for entry in result["messages"] if entry["way"] == UP]
     dp = privacy["dp"] if withholds_counts(result) else "none"
     return briefs(up, dp, masks=privacy["secure_aggregation"])
 
@@ -122,20 +122,6 @@ def told_by(entries: Iterable[Mapping[str, Any]]) -> set[Disclosure]:
         for record, names in entry["keys"].items()
         for key in names
     }
-
-
-def messages_of(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the record of a run's messages.
-
-    Raises
-    ------
-    UserError : an older run has none
-    """
-    if "messages" not in result:
-        raise UserError(
-            "privacy report: expected a run with a record of its messages, found none; run it again"
-        )
-    return result["messages"]  # type: ignore[no-any-return]
 
 
 def promises(result: Mapping[str, Any]) -> list[str]:

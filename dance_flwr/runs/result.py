@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # reading the status of a run needs no torch
 
 SCHEMA = 2  # from 2 on, a result has a digest of its other entries
 _DIGEST = "sha256"
-# The entries that every reader of a result needs; others may be missing in earlier versions.
+# Entries that tell the result of a run from other files of JSON.
 _NEEDED = ("calibration", "model_fingerprint", "method", "config")
 # What `report --json` prints of a result.
 _SHORT = (

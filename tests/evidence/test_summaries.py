@@ -248,14 +248,6 @@ def test_the_report_counts_what_is_kept(core, off, cli):
     assert summary_line(off.partition, off.result["run"], off.config.clients) == ""
 
 
-def test_excerpts_of_earlier_versions_are_read_as_written(copied):
-    folder, _ = copied
-    before = Summaries.load(folder.summaries_path)
-    text = folder.summaries_path.read_text().replace('"written"', '"excerpt"')
-    folder.summaries_path.write_text(text)
-    assert Summaries.load(folder.summaries_path) == before
-
-
 def test_summaries_of_another_model_are_not_shown(core):
     packs, summaries, data, _ = opened(core)
     other = Summaries("0" * 16, summaries.of_node)

@@ -9,7 +9,6 @@ from support.terminals import on_terminal
 
 from dance_flwr.federation.wire.keys import DOWN, UP
 from dance_flwr.runs.privacy_report import HEADINGS, promises, sentences, table
-from dance_flwr.runs.result import write_result
 
 SECURE = {"privacy_secure_aggregation": True, "clients": 5, "rounds": 2}
 DP = {"privacy_dp": "distributed", "privacy_noise_multiplier": 1.0, "privacy_epsilon": 50.0}
@@ -110,6 +109,3 @@ def test_the_command(cli, secure, tmp_path):
     code, text = on_terminal("report", secure.folder, "--privacy", columns=60)
     assert code == 0 and max(map(len, text.splitlines())) <= 60
     assert " ".join(text.split()) == " ".join(done.out.split())
-    write_result(tmp_path, {k: v for k, v in secure.result.items() if k != "messages"})
-    done = cli("report", tmp_path, "--privacy")
-    assert done.code == 2 and "run it again" in done.err[-1]

@@ -192,8 +192,6 @@ class Summaries:
 
 def _sentence(entry: Mapping[str, object]) -> Sentence:
     span, kind = entry["span"], str(entry["kind"])
-    # Earlier versions told sentences apart that a model had copied from the span.
-    kind = WRITTEN if kind == "excerpt" else kind
     if not isinstance(span, int) or kind not in (WRITTEN, QUOTED):
         raise ValueError(f"span {span!r}, kind {kind!r}")
     text = "" if kind == QUOTED else str(entry["text"])
