@@ -145,11 +145,25 @@ def plain_pass(reader: Reader) -> Prediction:
 
     Texts are read in blocks, as those of a large client are float16 in a mapped file.
     """
-    model, backbone = reader.model.eval(), reader.model.backbone
-    blocks = torch.split(reader.data.table.nodes, _MAX_IN_ONE_PASS)
+    backbone = reader.model.backbone
+    projected = projected_texts(backbone, reader.data.table.nodes)
+    return pass_of_texts(reader.model, projected, reader.graph.operator(backbone.operator))
+
+
+@torch.no_grad()
+def projected_texts(backbone: Backbone, texts: Float[Tensor, "n d"]) -> Float[Tensor, "n w"]:
+    """Return U x^ of texts, read in blocks; [n, d] -> [n, w]."""
     # U x^ of all nodes is in memory at once, their texts are not.
-    projected = torch.cat([backbone.project(normalise(texts.float())) for texts in blocks])
-    hidden = backbone.propagate_projected(projected, reader.graph.operator(backbone.operator))
+    blocks = torch.split(texts, _MAX_IN_ONE_PASS)
+    return torch.cat([backbone.project(normalise(block.float())) for block in blocks])
+
+
+@torch.no_grad()
+def pass_of_texts(
+    model: DanceModel, projected: Float[Tensor, "n w"], operator: Tensor
+) -> Prediction:
+    """Return `plain_pass` of texts that have been projected."""
+    hidden = model.eval().backbone.propagate_projected(projected, operator)
     return Prediction.of(hidden, torch.softmax(model.graph_logits(hidden), dim=1))
 
 

@@ -14,22 +14,28 @@ from dance_flwr.client_data.agreement import chunk_weights, last_context
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.text_table import TextTable, pool_chunks
 from dance_flwr.config.sections import AGREEMENT
-from dance_flwr.dance.inference import DEPLOYED, predict
-from dance_flwr.dance.passes import Reader
+from dance_flwr.dance.inference import DEPLOYED, predict, views_of
+from dance_flwr.dance.nodes import Prediction
+from dance_flwr.dance.passes import Reader, pass_of_texts, projected_texts
 from dance_flwr.dance.text import chunks_of_neighbours
 from dance_flwr.evidence.explain import Explainer
-from dance_flwr.evidence.replicas import Replicas, ReplicatedClient, ReplicatedGraph
+from dance_flwr.evidence.replicas import (
+    Halved,
+    Replicas,
+    ReplicatedClient,
+    ReplicatedGraph,
+    ReplicatedHops,
+)
 from dance_flwr.nn.hops import Balls, max_around, nodes_around
-from dance_flwr.nn.ragged import Ragged, concat_rows, stack_rows, weighted_rows
+from dance_flwr.nn.ragged import Ragged, concat_rows, rank_in_row, stack_rows, weighted_rows
 
 TEXT_HOPS = 2  # where the evidence of a node comes from
 # Replicas per pass. A pass also includes every node of the client, so a pass of a large client has
 # at least as many replicas as the client has nodes.
-_NODES_PER_PASS = 8192
+_NODES_PER_PASS = 65_536
 _NODES_AT_ONCE = 4_000_000  # replicas to search for before they are divided into passes
 
 
-@torch.no_grad()
 def repredict(
     explainer: Explainer, targets: Tensor, remaining: Ragged, *, texts_elsewhere: bool = True
 ) -> Tensor:
@@ -46,29 +52,85 @@ def repredict(
     remaining : I rows of chunk numbers, of nodes within two hops of the target
     texts_elsewhere : whether texts beyond two hops stay
     """
-    data, table = explainer.data, explainer.data.table
-    rows = data.graph.rows
     changes = remaining
     if texts_elsewhere:
-        changes = difference(near_chunks(data, targets), remaining)
-    owners = Ragged(changes.ptr, table.node_of_chunk[changes.index])
-    changed_radius, read_radius = _radii(explainer)
+        changes = difference(near_chunks(explainer.data, targets), remaining)
+    return predict_changed(explainer, targets, changes, texts_elsewhere=texts_elsewhere)
+
+
+@torch.no_grad()
+def predict_changed(
+    explainer: Explainer, targets: Tensor, changes: Ragged, *, texts_elsewhere: bool = True
+) -> Tensor:
+    """Return what `repredict` returns, by the chunks to remove instead of those that remain.
+
+    Parameters
+    ----------
+    changes : I rows of chunk numbers to remove; without texts elsewhere, all chunks to keep
+    """
+    data, backbone = explainer.data, explainer.model.backbone
+    rows, size = data.graph.rows, data.num_nodes
+    hops = data.graph.hops(explainer.settings.fan_out)
+    owners = Ragged(changes.ptr, data.table.node_of_chunk[changes.index])
+    table = data.table if texts_elsewhere else _blank(data.table)
+    halved = Halved.of(backbone.operator, data.graph.operator(backbone.operator))
+    projected = projected_texts(backbone, table.nodes)
     results = []
     # By an upper bound, as the search for replicas itself needs memory.
     for group in _passes(max_replicas(explainer, targets, owners), _NODES_AT_ONCE):
-        read = Balls.of(rows, targets[group], read_radius).take(_every(group))
-        changed = nodes_around(rows, owners.take(group), changed_radius)
-        replicated = nodes_around(rows, concat_rows([changed, read]), 0)
-        for cases in _passes(replicated.ptr.diff(), max(_NODES_PER_PASS, data.num_nodes)):
-            replicas, which = Replicas.of(data.num_nodes, replicated.take(cases)), group[cases]
-            bank = _changed_table(data, replicas, changes.take(which), texts_elsewhere)
-            client = _client(explainer, replicas, bank, read.take(cases))
-            nodes = replicas.place(_every(cases), targets[which])
-            reader = Reader(explainer.model, client, explainer.settings, client.graph)
-            results.append(predict(reader, nodes)[DEPLOYED])
+        read = _read(explainer, targets[group])
+        changed = [owners.take(group), _changed(explainer, owners.take(group), read)]
+        replicated = nodes_around(rows, concat_rows([*changed, read.take(_every(group))]), 0)
+        for cases in _passes(replicated.ptr.diff(), max(_NODES_PER_PASS, size)):
+            replicas, which = Replicas.of(size, replicated.take(cases)), group[cases]
+            nodes, removed = targets[which], changes.take(which)
+            if not _lean(explainer):
+                bank = _changed_table(data, replicas, removed, texts_elsewhere)
+                client = _client(explainer, replicas, bank, halved, read.take(cases))
+                reader = Reader(explainer.model, client, explainer.settings, client.graph)
+                results.append(predict(reader, replicas.place(_every(nodes), nodes))[DEPLOYED])
+                continue
+            # A changed text changes g of many nodes: only a few of them need a text of their own.
+            own = nodes_around(rows, concat_rows([owners.take(which), hops.zero(nodes)]), 0)
+            texts = Replicas.of(size, own)
+            bank = _changed_table(data, texts, removed, texts_elsewhere)
+            read_texts = torch.cat([projected, projected_texts(backbone, bank.nodes[size:])])
+            place = torch.cat([_every(rows.ptr[1:]), texts.place(replicas.case, replicas.origin)])
+            plain = pass_of_texts(explainer.model, read_texts[place], halved.replicated(replicas))
+            results.append(_from_targets(explainer, nodes, plain, replicas, texts, bank))
     if not results:
         return torch.zeros(0, len(data.card.class_names), device=data.device)
     return torch.cat(results)
+
+
+def _from_targets(
+    explainer: Explainer,
+    targets: Tensor,
+    plain: Prediction,
+    replicas: Replicas,
+    texts: Replicas,
+    bank: TextTable,
+) -> Tensor:
+    """Return p(y | v) of each case where no evidence is read but that of the targets; [J, C].
+
+    Parameters
+    ----------
+    plain : of the client's nodes and `replicas`
+    texts, bank : the targets and the nodes whose texts change, and the texts of client and these
+    """
+    data, settings, case = explainer.data, explainer.settings, _every(targets)
+    hops = data.graph.hops(settings.fan_out)
+    far = hops.two(targets)
+    # Hop 2 is preselected here, as difficulties are those of replicas.
+    difficulty = plain.difficulty[replicas.place(far.rows(), far.index)]
+    far = far.keep(rank_in_row(difficulty, far.ptr) < settings.hop2_pool)
+    nodes = texts.place(case, targets)
+    lists = ReplicatedHops((hops.zero(targets), hops.one(targets), far), texts, nodes)
+    hidden = plain.hidden[replicas.place(case, targets)]
+    client = ReplicatedClient.of(data, texts, bank, ReplicatedGraph(lists, None))
+    reader = Reader(explainer.model, client, settings, client.graph)
+    nothing = hidden.new_zeros(client.num_nodes)
+    return views_of(reader, nodes, hidden, nothing)[DEPLOYED]
 
 
 def max_replicas(explainer: Explainer, targets: Tensor, owners: Ragged) -> Tensor:
@@ -78,10 +140,13 @@ def max_replicas(explainer: Explainer, targets: Tensor, owners: Ragged) -> Tenso
     ----------
     owners : I rows of nodes whose texts change
     """
-    rows = explainer.data.graph.rows
-    changed_radius, read_radius = _radii(explainer)
-    bound = max_around(rows, read_radius)[targets]
-    around = max_around(rows, changed_radius)[owners.index]
+    rows, fan_out = explainer.data.graph.rows, explainer.settings.fan_out
+    around = max_around(rows, _changed_radius(explainer))[owners.index]
+    if not _lean(explainer):
+        bound = max_around(rows, _read_radius(explainer))[targets]
+    else:
+        # The target and its 2-hop neighbours.
+        bound = torch.full_like(targets, 1 + fan_out**2 if fan_out else explainer.data.num_nodes)
     return bound.index_add(0, owners.rows(), around).clamp(max=explainer.data.num_nodes)
 
 
@@ -91,17 +156,50 @@ def near_chunks(data: ClientData, nodes: Tensor) -> Ragged:
     return chunks_of_neighbours(near, data.table.chunks_of)
 
 
-def _radii(explainer: Explainer) -> tuple[int, int]:
-    """Return the radius of a changed text, and the radius in which evidence is read."""
-    reach = explainer.model.backbone.reach
-    # Without a trained plain view, difficulty depends on the evidence of every node, so changes
-    # also spread through evidence.
-    felt = 2 * reach + TEXT_HOPS if _everyone_reads(explainer) else reach
-    return felt, reach if "core" in explainer.settings.views.split("+") else 0
+def _lean(explainer: Explainer) -> bool:
+    """Return whether a prediction reads the evidence of its target alone."""
+    # Without a trained plain view, difficulty depends on the evidence of every node.
+    return not _everyone_reads(explainer) and not _read_radius(explainer)
 
 
 def _everyone_reads(explainer: Explainer) -> bool:
     return explainer.settings.plain_weight == 0
+
+
+def _read_radius(explainer: Explainer) -> int:
+    """Return the radius around a target in which evidence is read."""
+    views = explainer.settings.views.split("+")
+    return explainer.model.backbone.reach if "core" in views else 0
+
+
+def _changed_radius(explainer: Explainer) -> int:
+    """Return the radius around a changed text in which nodes need replicas."""
+    reach = explainer.model.backbone.reach
+    if _lean(explainer):
+        # Farther nodes change in the last layer alone: those whose g is read are in `_read`.
+        return reach - 1
+    # Changes also spread through evidence.
+    return 2 * reach + TEXT_HOPS if _everyone_reads(explainer) else reach
+
+
+def _changed(explainer: Explainer, owners: Ragged, read: Balls) -> Ragged:
+    """Return the nodes that change where texts of `owners` do, as far as they are read; rows."""
+    rows, radius = explainer.data.graph.rows, _changed_radius(explainer)
+    changed = nodes_around(rows, owners, radius)
+    if not _lean(explainer):
+        return changed
+    around = Replicas.of(rows.num_rows, nodes_around(rows, read.distinct, radius))
+    return changed.keep(around.place(read.row[changed.rows()], changed.index) >= rows.num_rows)
+
+
+def _read(explainer: Explainer, targets: Tensor) -> Balls:
+    """Return the nodes around each target that need replicas wherever texts change."""
+    rows, hops = explainer.data.graph.rows, explainer.data.graph.hops(explainer.settings.fan_out)
+    if not _lean(explainer):
+        return Balls.of(rows, targets, _read_radius(explainer))
+    # Of those at hop 2, the difficulty is read.
+    nodes, row = torch.unique(targets, return_inverse=True)
+    return Balls(concat_rows([hops.zero(nodes), hops.two(nodes)]), row)
 
 
 def _every(rows: Tensor) -> Tensor:
@@ -109,18 +207,19 @@ def _every(rows: Tensor) -> Tensor:
 
 
 def _client(
-    explainer: Explainer, replicas: Replicas, bank: TextTable, read: Ragged
+    explainer: Explainer, replicas: Replicas, bank: TextTable, halved: Halved, read: Ragged
 ) -> ReplicatedClient:
     """Return the client and its replicas; evidence is read for the nodes in `read`, by case."""
-    data, total = explainer.data, replicas.size + replicas.origin.numel()
+    data = explainer.data
     if _everyone_reads(explainer):
         # Difficulty depends on the evidence of every node.
-        nodes = torch.arange(total, device=data.device)
+        nodes = torch.arange(replicas.origins.numel(), device=data.device)
     else:
         nodes = replicas.place(read.rows(), read.index)
-    graph = ReplicatedGraph(data.graph, replicas, nodes, explainer.settings.fan_out)
-    labels = torch.cat([data.label_table, data.label_table[replicas.origin]])
-    return ReplicatedClient(total, data.device, bank, labels, graph)
+    hops, origin = data.graph.hops(explainer.settings.fan_out), replicas.origins[nodes]
+    lists = ReplicatedHops((hops.zero(origin), hops.one(origin), hops.two(origin)), replicas, nodes)
+    graph = ReplicatedGraph(lists, halved.replicated(replicas))
+    return ReplicatedClient.of(data, replicas, bank, graph)
 
 
 def difference(entries: Ragged, others: Ragged) -> Ragged:

@@ -14,12 +14,7 @@ from torch import Tensor
 from dance_flwr.dance.inference import DEPLOYED
 from dance_flwr.dance.selection import HOPS
 from dance_flwr.evidence.explain import Explainer
-from dance_flwr.evidence.interventions import (
-    difference,
-    max_replicas,
-    near_chunks,
-    repredict,
-)
+from dance_flwr.evidence.interventions import max_replicas, predict_changed
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.pool import Pool
 from dance_flwr.nn.calibration import Calibration
@@ -87,12 +82,13 @@ def leave_out(
     done = (entries <= max_entries) | (every == 0)
     cases = torch.nonzero(done[row]).flatten()
     targets = nodes[row[cases]]
-    remaining = difference(near_chunks(data, targets), removed.take(cases))
     probs = torch.full((len(row), len(data.card.class_names)), torch.nan, device=device)
     # Calibrated where it is the answer itself, so that a node has one probability.
     is_last = packs.stages[-1] == DEPLOYED
     calibration = explainer.calibration if is_last else Calibration()
-    probs[cases] = calibration.apply(repredict(explainer, targets, remaining)).float()
+    probs[cases] = calibration.apply(
+        predict_changed(explainer, targets, removed.take(cases))
+    ).float()
 
     best, rival = (torch.as_tensor(of, device=device) for of in (packs.predicted, packs.rival))
     odds = _log_odds(probs, best[row], rival[row])

@@ -64,14 +64,12 @@ def operator(
     return sparse_csr(rows, cols, values, num_nodes)
 
 
-def propagated(
-    operator: Float[Tensor, "m n"], features: Float[Tensor, "n d"]
-) -> Float[Tensor, "m d"]:
+def propagated(operator: Any, features: Float[Tensor, "n d"]) -> Float[Tensor, "m d"]:
     """P X, added up in the same order every time on every device; gradients of X alone.
 
     Parameters
     ----------
-    operator : dense, or sparse CSR
+    operator : dense, sparse CSR, or what stands for one (`evidence.replicas`)
     """
     if isinstance(operator, Tensor) and operator.layout == torch.sparse_csr:
         on_card = operator.device != HOST

@@ -44,7 +44,7 @@ _TITLE = 60  # characters of a text that name its node
 _CONTROLS = 3  # random passages in place of the marked ones, so many times
 # Why (decision 22): nodes and edges that effects may compute again, all packs together. It keeps
 # the page of a dense graph usable; the page names the nodes without effects.
-_MAX_ENTRIES = 70_000_000
+_MAX_ENTRIES = 7_000_000
 _SPLITS = {NO_SPLIT: "none", TRAIN: "train", VAL: "validation", TEST: "test"}
 RULE = (
     "Nodes with more of three signs come first: the label is another class, the readings disagree, "
