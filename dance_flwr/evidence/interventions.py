@@ -169,12 +169,13 @@ def _everyone_reads(explainer: Explainer) -> bool:
 def _read_radius(explainer: Explainer) -> int:
     """Return the radius around a target in which evidence is read."""
     views = explainer.settings.views.split("+")
-    return explainer.model.backbone.reach if "core" in views else 0
+    reach: int = explainer.model.backbone.reach
+    return reach if "core" in views else 0
 
 
 def _changed_radius(explainer: Explainer) -> int:
     """Return the radius around a changed text in which nodes need replicas."""
-    reach = explainer.model.backbone.reach
+    reach: int = explainer.model.backbone.reach
     if _lean(explainer):
         # Farther nodes change in the last layer alone: those whose g is read are in `_read`.
         return reach - 1

@@ -74,7 +74,7 @@ def propagated(operator: Any, features: Float[Tensor, "n d"]) -> Float[Tensor, "
     if isinstance(operator, Tensor) and operator.layout == torch.sparse_csr:
         on_card = operator.device != HOST
         return _Product.apply(operator, features, on_card)  # type: ignore[no-any-return,no-untyped-call]
-    return operator @ features
+    return operator @ features  # type: ignore[no-any-return]
 
 
 class _Product(torch.autograd.Function):

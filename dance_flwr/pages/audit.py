@@ -32,7 +32,7 @@ from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.pages.audit_pack import LOW_MARGIN, PackFacts, Reliability, pack_digests
-from dance_flwr.pages.document import Page, check_replaceable
+from dance_flwr.pages.document import Page, check_replaceable, in_blocks
 from dance_flwr.runs.evidence import FinishedRun, verify_evidence
 from dance_flwr.runs.privacy_report import promises
 from dance_flwr.seeding import generator
@@ -44,7 +44,7 @@ _TITLE = 60  # characters of a text that name its node
 _CONTROLS = 3  # random passages in place of the marked ones, so many times
 # Why (decision 22): nodes and edges that effects may compute again, all packs together. It keeps
 # the page of a dense graph usable; the page names the nodes without effects.
-_MAX_ENTRIES = 7_000_000
+_MAX_ENTRIES = 30_000_000
 _SPLITS = {NO_SPLIT: "none", TRAIN: "train", VAL: "validation", TEST: "test"}
 RULE = (
     "Nodes with more of three signs come first: the label is another class, the readings disagree, "
@@ -356,7 +356,6 @@ def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tupl
         candidates=subject.explainer.selection(torch.as_tensor(chosen)),
         effects=effects,
         reliability=_reliability(subject, signs),
-        digests=digests,
         edge_spans=client_data.edge_spans,
         ids=subject.ids,
         texts=subject.texts,
@@ -365,8 +364,8 @@ def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tupl
     )
     packed = [facts.of(row) for row in range(len(chosen))]
     shown = {article["node"] for pack in packed for article in pack["articles"]}
-    data: dict[str, Any] = {f"pack-{row}": pack for row, pack in enumerate(packed)}
-    data |= {f"text-{node}": subject.texts[node] for node in sorted(shown)}
+    data: dict[str, Any] = {**in_blocks("pack", enumerate(packed))}
+    data |= in_blocks("text", ((node, subject.texts[node]) for node in sorted(shown)))
     data["index"] = _index(subject, signs, chosen, digests)
     page = Page(
         "audit.html.j2",

@@ -25,10 +25,11 @@ from dance_flwr.evidence.render import HOP_NAMES, READINGS, STEPS, TOGETHER, edg
 LOW_MARGIN = 0.2  # a lead over the second class below this is "barely"
 # Effects below this count as none, in log-odds: 0.05 turns 50 % into 51 %.
 NO_EFFECT = 0.05
+PARTS_OF_ONE = 1000  # steps of an account are whole numbers of such parts of a log-odd
 _CLEAR_LEAD = 0.5  # then the second class has less than a quarter
 _NEIGHBOURS = ("", "neighbours", "neighbours of neighbours")  # the plurals of HOP_NAMES
 _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-_USUAL = "\n\t"
+_USUAL = dict.fromkeys(map(ord, "\n\t"))
 _MAX_CLASSES = 5  # in a table of probabilities
 _MAX_UNUSED = 36  # candidates listed per hop
 _BANDS = (0.0, 0.5, 0.7, 0.9)  # of probabilities of the predicted class, each up to the next
@@ -193,10 +194,12 @@ def span_sha256(text: str, start: int, end: int) -> str:
 
 def unseen(text: str) -> str:
     """Return the invisible and reordering characters of a text with their counts; "" = none."""
+    if text.translate(_USUAL).isprintable():  # nearly every text, and much faster
+        return ""
     counts = {
         char: text.count(char)
         for char in set(text)
-        if unicodedata.category(char) in _UNSEEN and char not in _USUAL
+        if unicodedata.category(char) in _UNSEEN and ord(char) not in _USUAL
     }
     return ", ".join(f"U+{ord(char):04X}: {counts[char]:,}" for char in sorted(counts))
 
@@ -219,7 +222,6 @@ class PackFacts:
     packs : packs of m nodes; candidates : the nodes and chunks that their evidence was chosen from
     effects : effects of text, neighbours and prior on these predictions
     reliability : of the model's answers, on validation nodes
-    digests : [m] digests of the packs
     edge_spans : positions of edge texts in node texts; None without edge texts
     ids, texts : ids and texts of all n nodes
     labels : [n] int64, -1 = unknown
@@ -230,7 +232,6 @@ class PackFacts:
     candidates: Selection
     effects: Effects
     reliability: Reliability
-    digests: Sequence[str]
     edge_spans: EdgeSpans | None
     ids: Sequence[str]
     texts: Sequence[str]
@@ -243,7 +244,6 @@ class PackFacts:
         articles, node = self._articles(row), int(packs.nodes[row])
         label = int(self.labels[node])
         return {
-            "digest": self.digests[row],
             "answer": answer(packs, effects, row, names, label),
             "advice": self.reliability.advice(
                 float(packs.confidence[row]), bool(packs.disagree[row])
@@ -259,22 +259,21 @@ class PackFacts:
     ) -> dict[str, Any]:
         """Return the steps of the account, and the classes that the answer is compared with."""
         packs, numbers = self.packs, {article["node"]: article["number"] for article in articles}
-        steps = []
-        for step in account(packs, row):
+        steps, taken = [], account(packs, row)
+        # Sums are rounded, not steps, so that the last bar is the answer.
+        sums = np.cumsum([step.logits - step.logits.mean() for step in taken], axis=0)
+        adds = np.diff(np.rint(sums * PARTS_OF_ONE), axis=0, prepend=0).astype(int).tolist()
+        for step, of_step in zip(taken, adds, strict=True):
             number = numbers.get(step.node, 0)
             name = "its own text" if number == 1 else f"text {number}"
-            steps.append(
-                {
-                    "is": name if step.kind == TEXT else STEPS[step.kind],
-                    "text": number,
-                    "adds": [round(float(value), 4) for value in step.logits],
-                }
-            )
+            name = name if step.kind == TEXT else STEPS[step.kind]
+            steps.append({"is": name, "text": number, "adds": of_step})
         best = int(packs.predicted[row])
         # The second class first, then the label, then the others by probability.
-        rivals = [int(packs.rival[row]), label, *np.argsort(-packs.decisive[row], kind="stable")]
-        rivals = [int(k) for k in dict.fromkeys(rivals) if k >= 0 and k != best]
-        probs = [share(float(p)) for p in packs.decisive[row]]
+        by_probability = np.argsort(-packs.decisive[row], kind="stable").tolist()
+        rivals = [int(packs.rival[row]), label, *by_probability]
+        rivals = [k for k in dict.fromkeys(rivals) if k >= 0 and k != best]
+        probs = [share(p) for p in packs.decisive[row].tolist()]
         return {"steps": steps, "best": best, "rivals": rivals, "label": label, "probs": probs}
 
     def _name(self, node: int) -> str:

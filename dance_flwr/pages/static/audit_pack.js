@@ -116,7 +116,7 @@ function bar(start, end, low, high) {
 
 /** Return the steps from the class sizes to the answer against one class; the last bar is their sum. */
 function steps({ steps: all, best, probs }, rival, classes) {
-  const shown = all.map((step) => ({ ...step, value: step.adds[best] - step.adds[rival] }));
+  const shown = all.map((step) => ({ ...step, value: (step.adds[best] - step.adds[rival]) / 1000 }));
   const ends = [0];
   for (const { value } of shown) ends.push(ends.at(-1) + value);
   const [low, high, total] = [Math.min(...ends), Math.max(...ends), ends.at(-1)];
@@ -144,8 +144,9 @@ let asked = 0; // packs, so that one which opens late does not replace a later o
 
 /** Return the facts of the pack of a row of the index, and its texts. */
 async function opened(index, row) {
-  const facts = await unpack(`pack-${index.pack[row]}`);
-  return [facts, await Promise.all(facts.articles.map((one) => unpack(`text-${one.node}`)))];
+  const facts = await entry("pack", index.pack[row]);
+  facts.digest = index.digests[index.pack[row]];
+  return [facts, await Promise.all(facts.articles.map((one) => entry("text", one.node)))];
 }
 
 /** Return what is said of a node before its texts: answer, label, advice, account. */

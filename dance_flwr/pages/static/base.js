@@ -9,6 +9,11 @@ async function unpack(name) {
   return JSON.parse(await new Response(stream).text());
 }
 
+/** Return an entry of numbered blocks, which `in_blocks` of `document.py` made. */
+async function entry(name, number) {
+  return (await unpack(`${name}-${Math.floor(number / 64)}`))[number];
+}
+
 /** Return a number with its noun. */
 function counted(count, noun) {
   return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
