@@ -5,48 +5,11 @@ import re
 import shutil
 
 import pytest
-from rich.console import Console
 from support.following import CURVE
 from support.graphs import SMALL
 
-from dance_flwr.cli.report import accuracy_table
 from dance_flwr.data.prepare import prepare
 from dance_flwr.terminal import duration
-
-
-def row(client, val, test, **counts):
-    scores = {"val_accuracy": val, "test_accuracy": test}
-    return {"client": client, "nodes": 9, **scores, **counts}
-
-
-@pytest.fixture
-def printed(capsys):
-    """A function that prints a result's table and returns its cells by the first of a line."""
-
-    def show(clients, val, test, **counts):
-        result = {"clients": clients, "val_accuracy": val, "test_accuracy": test, **counts}
-        result["nodes_per_client"] = [9] * len(clients)
-        Console(width=100).print(accuracy_table(result))
-        lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-        return {cells[0]: cells[1:] for cells in lines if cells}
-
-    return show
-
-
-def test_a_score_over_no_nodes_is_not_measured(printed):
-    table = printed(
-        [
-            row(0, 0.5, None, test_nodes=0, val_nodes=2),
-            row(1, None, 0.25, test_nodes=4, val_nodes=0),
-            row(2, 0.0, 0.0, test_nodes=4, val_nodes=4),
-        ],
-        *(0.25, 0.125),
-        **{"test_nodes": 8, "val_nodes": 6},
-    )
-    assert table["0"] == ["9", "0", "0.5000", "not", "measured"]
-    assert table["1"] == ["9", "4", "not", "measured", "0.2500"]
-    assert table["2"] == ["9", "4", "0.0000", "0.0000"], "0 of 4 nodes is a score"
-    assert table["overall"] == ["27", "8", "0.2500", "0.1250"]
 
 
 def test_partition_makes_what_a_run_with_the_same_options_finds(cli, tiny, run_config):

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 from support.project import PROJECT
-from support.prompts import GOOD, Told, prompt
+from support.prompts import GOOD, Told, prompt, session
 
 from dance_flwr.llm.session import LEDGER, CallCounts
 
@@ -34,6 +34,16 @@ def test_processes_of_one_client_lose_no_count_and_share_the_cap(tmp_path):
     counts = CallCounts.load(tmp_path / "runs" / "r" / LEDGER)
     assert (counts.fresh_calls, counts.capped_calls + counts.cached_calls) == (50, 70)
     assert counts.fresh_prompt == 50 * Told(GOOD).count(prompt("a", "1").text)
+
+
+def test_sessions_inside_each_other_share_one_cap(tmp_path):
+    with session(Told(GOOD), tmp_path, max_calls=2) as outer:
+        assert outer.ask(prompt("one"))
+        with session(Told(GOOD), tmp_path, max_calls=2) as inner:
+            assert inner.ask(prompt("two"))
+        assert outer.ask(prompt("three")) is None
+    counts = CallCounts.load(tmp_path / "runs" / "r" / LEDGER)
+    assert (counts.fresh_calls, counts.capped_calls) == (2, 1)
 
 
 @pytest.mark.parametrize(

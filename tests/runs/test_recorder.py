@@ -94,6 +94,7 @@ def test_where_nothing_was_measured_every_score_is_null(unmeasured):
 
 def test_every_reader_of_a_result_takes_null(unmeasured, tmp_path, cli):
     assert cli("status", unmeasured.folder).code == 0
+    assert cli("report", unmeasured.folder).out.count("not measured") >= 2
     assert read_status(unmeasured.folder).test_accuracy is None
     report_run(unmeasured.folder, page=tmp_path / "page.html", log=lambda line: None)
     html = (tmp_path / "page.html").read_text("utf-8")

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 import threading
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -448,8 +449,10 @@ def test_a_killed_run_is_resumed_once_its_server_has_been_stopped(cli, copied):
 
 def test_a_server_that_stays_at_work_is_told_of(cli, copied, monkeypatch):
     monkeypatch.setattr("dance_flwr.runs.locks._CLOSING_SECONDS", 0.1)
+    began = time.monotonic()
     with exclusive(copied, "this test"):
         done = cli("run", "--resume", copied)
+    assert time.monotonic() - began < 30
     assert (
         done.code == 2
         and "expected nobody else at work here, found the server of a run" in done.err[-1]

@@ -1,5 +1,6 @@
 """Watching a run: its folder at any time, JSON lines on request."""
 
+import fcntl
 import json
 import logging
 import os
@@ -19,7 +20,7 @@ from dance_flwr.cli.listing import render
 from dance_flwr.config.text import to_toml
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import QuorumError, UserError
-from dance_flwr.runs.locks import SERVER, exclusive
+from dance_flwr.runs.locks import SERVER, exclusive, is_locked
 from dance_flwr.runs.result import Round, read_history, read_result, whole_lines
 from dance_flwr.runs.run import read_status
 from dance_flwr.runs.simulation.in_process import run_in_process
@@ -238,6 +239,14 @@ def test_it_may_be_read_at_any_instant(seen, tmp_path):
         over.set()
         reader.join()
     assert len(set(rounds)) > 3 and rounds == sorted(rounds)
+
+
+def test_two_who_look_at_once_take_each_other_for_no_server(tmp_path):
+    with exclusive(tmp_path, SERVER):
+        assert is_locked(tmp_path)
+    with (tmp_path / ".lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        assert not is_locked(tmp_path)
 
 
 # Clients
