@@ -182,26 +182,18 @@ def with_node(run, tmp_path):
 @pytest.fixture(scope="module")
 def other_docstrings(tmp_path_factory):
     """The sources with other docstrings."""
-    return changed(copied(tmp_path_factory.mktemp("other")), "docstrings")
+    return changed(copied(tmp_path_factory.mktemp("other")))
 
 
 @pytest.mark.long
-def test_a_node_of_another_docstring_joins(with_node, run, other_docstrings):
-    finished = with_node(other_docstrings, method=BASE)
-    assert len(finished.replies("train")) == 6
-    assert (
-        finished.result["model_fingerprint"]
-        == run(rounds=2, method=BASE).result["model_fingerprint"]
-    )
-
-
-@pytest.mark.long
-def test_a_node_joins_a_server_that_knows_one_more_method(with_node, run, tmp_path, monkeypatch):
+def test_a_node_of_other_docstrings_joins_a_server_that_knows_one_more_method(
+    with_node, run, other_docstrings, monkeypatch
+):
     """Keys of a run are compared by name, so that no method is part of PROTOCOL."""
     alone = run(rounds=2, method=BASE)
     monkeypatch.setitem(METHODS.builtin, "toy-method", METHOD)
     assert "toy.shrink" in flat_fields()
-    finished = with_node(copied(tmp_path / "sources"), method=BASE)
+    finished = with_node(other_docstrings, method=BASE)
     assert len(finished.replies("train")) == 6
     assert finished.result["model_fingerprint"] == alone.result["model_fingerprint"]
 

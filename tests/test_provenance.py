@@ -1,7 +1,6 @@
 """The hash of the code that computes: what moves it, what does not, and when it is computed."""
 
 import pytest
-from support.checkouts import changed, copied
 from support.killing import Killed, asks
 
 from dance_flwr.fingerprint import code_hash, provenance
@@ -85,13 +84,6 @@ def test_the_name_of_a_module_counts_and_what_only_shows_does_not(hashed):
     for name in ("pages/charts.py", "cli/run.py", "runs/status.py", "errors.py", "_app/server.py"):
         assert hashed(MODULE, name) == empty
     assert hashed(MODULE, "seeding.py") != empty != hashed(MODULE, "metrics.py")
-
-
-def test_docstrings_of_the_whole_package_move_nothing_and_an_operator_does(tmp_path):
-    folder, same = copied(tmp_path / "copy"), provenance()
-    assert provenance(changed(folder, "docstrings") / "dance_flwr") == same
-    provenance.cache_clear()
-    assert provenance(changed(folder, "operator") / "dance_flwr") != same
 
 
 def test_a_result_names_the_code_of_all_its_rounds(run, monkeypatch, tmp_path):

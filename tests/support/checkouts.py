@@ -5,9 +5,6 @@ import shutil
 
 from support.project import PROJECT
 
-# A change of a syntax tree that changes no number.
-OLD, NEW = "if initialised:", "if not not initialised:"
-
 
 def copied(folder):
     """The package and the two apps in a new folder."""
@@ -18,16 +15,9 @@ def copied(folder):
     return folder
 
 
-def changed(folder, what):
-    """The folder, with every docstring changed, or with one operator."""
-    package = folder / "dance_flwr"
-    if what == "operator":
-        path = package / "seeding.py"
-        text = path.read_text("utf-8")
-        assert text.count(OLD) == 1
-        path.write_text(text.replace(OLD, NEW), encoding="utf-8")
-        return folder
-    for path in package.rglob("*.py"):
+def changed(folder):
+    """The folder, with every docstring changed."""
+    for path in (folder / "dance_flwr").rglob("*.py"):
         path.write_text(with_other_docstrings(path.read_text("utf-8")), encoding="utf-8")
     return folder
 
