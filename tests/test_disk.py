@@ -132,33 +132,10 @@ def test_a_folder_with_content_is_never_replaced(tmp_path):
     assert content_of(tmp_path) == before
 
 
-def test_drafts_of_a_killed_process_are_removed_and_no_others(tmp_path, monkeypatch):
-    def leave_draft(name):
-        with monkeypatch.context() as patch:
-            patch.setattr("dance_flwr.disk.shutil.rmtree", lambda *_, **__: None)
-            with pytest.raises(Killed), atomic_folder(tmp_path / name) as draft:
-                (draft / "half").write_bytes(b"1")
-                raise Killed
-        return draft
-
-    stale = [leave_draft(name) for name in ("g[1]", "g[1]", "g", "other.draft-01234567")]
-    others = [tmp_path / name for name in (".g[1]-notes", "g.draft-01234567", ".g.draft-0123")]
-    for path in others:
-        path.mkdir()
-    assert all(path.is_dir() for path in stale)
-    with atomic_folder(tmp_path / "alive") as alive:
-        with atomic_folder(tmp_path / "g[1]"):
-            pass
-        assert alive.is_dir()
-    assert not any(path.exists() for path in stale)
-    kept = {"alive", "g[1]", *(path.name for path in others)}
-    assert {path.name for path in tmp_path.iterdir()} == kept
-
-
 WRITERS = {
     "a checkpoint": "atomic_path(folder / 'checkpoint.safetensors', keep=folder / 'before')",
     "a file that nobody writes again": "atomic_file(folder / 'round-7.npz', lasting=True)",
-    "a folder": "atomic_folder(folder / 'bundle')",
+    "a folder": "atomic_folder(folder / 'bundle[1]')",
 }
 
 

@@ -152,6 +152,7 @@ def test_classes_of_one_institution_alone_are_numbered_by_name():
         ("nowhere", None, "nowhere"),
         (institution(["a"], [0]), {"clients": 3}, "at least one node per client"),
         (institution(["a"], [0]), {"method": "nothing"}, "method"),
+        (institution(["a"], [0]), 7, "expected keys and values such as"),
         (institution(["a"], [0]), {"resume": True, "out": "x"}, "leave it out"),
         (institution(["a"], [0]), {"rounds": 1.5}, "rounds: expected int"),
     ],

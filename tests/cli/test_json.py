@@ -75,16 +75,6 @@ def test_numbers_of_the_text_are_those_of_the_object(called, command):
     assert not [n for n in printed if n not in known and n.lstrip("+-") not in words]
 
 
-def test_what_a_program_reads_of_a_run(called, dance):
-    facts, result = strict(called("report", "--json")), dance.result
-    for name in ("test_accuracy", "test_macro_f1", "best_round", "seconds_total", "run"):
-        assert facts[name] == result[name]
-    assert [row["test_accuracy"] for row in facts["clients"]] == [
-        row["test_accuracy"] for row in result["clients"]
-    ]
-    assert facts["bytes_up"] == sum(sum(row["bytes_up"].values()) for row in result["history"])
-
-
 def test_a_number_that_json_does_not_know_is_null(cli, tmp_path):
     (tmp_path / "nodes.csv").write_text("id,text,label\na,one,\n")
     (tmp_path / "edges.csv").write_text("source,target\n")

@@ -172,18 +172,6 @@ def connect(made, address, name, strict=False):
         return secure.version()
 
 
-def test_keys_are_private_and_nothing_is_overwritten(tls, tmp_path):
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (tls.ca_key, tls.key)} == {0o600}
-    before = tls.ca_key.read_bytes()
-    with pytest.raises(UserError, match=r"found .*ca\.key.*; choose another place"):
-        make_certificates(tls.ca.parent, ["localhost"])
-    (tmp_path / "server.pem").write_text("mine")
-    with pytest.raises(UserError):
-        make_certificates(tmp_path, ["localhost"])
-    assert tls.ca_key.read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["server.pem"]
-
-
 @pytest.mark.parametrize(
     "host", ["https://a.org", "a.org:8000", "", "a b", "300.1.1.1", "*.a.org", "bücher.de"]
 )

@@ -1,6 +1,5 @@
 """What of Flower is not its public API: where it is, and that one module alone imports it."""
 
-import ast
 from importlib import import_module
 
 import pytest
@@ -46,15 +45,3 @@ def test_every_private_name_is_used():
     text = "".join(path.read_text(encoding="utf-8") for path in SOURCES if path.name != "flower.py")
     masks = {"CLIENT_MASKS", "SERVER_MASKS"}  # `install` finds them through MASK_USERS
     assert [name for name in flower.PRIVATE if name not in text and name not in masks] == []
-
-
-def test_the_type_checker_sees_every_function_and_class():
-    """Names that mypy must know are imported again under TYPE_CHECKING, from the same modules."""
-    tree = ast.parse((PROJECT / "dance_flwr/federation/flower.py").read_text(encoding="utf-8"))
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    typed = {alias.asname: node.module for node in imports for alias in node.names if alias.asname}
-    assert typed
-    for name, module in typed.items():
-        assert getattr(import_module(module), flower.PRIVATE[name].partition(":")[2]) is getattr(
-            flower, name
-        )

@@ -105,17 +105,6 @@ def server(run_config):
 # Sample, merge, validate
 
 
-def test_a_round_is_the_weighted_mean_of_the_clients(server):
-    one = server(clients=3)
-    start = state_of(one.arrays)
-    assert sorted(one.train(1)) == [0, 1, 2]
-    uploads = [Upload(client, moved(start, client), client + 1) for client in range(3)]
-    assert equal(one.arrays, arrays_of(weighted_mean(uploads, start, one.round.privacy.bound)))
-    assert one.round.deployed is one.arrays
-    (training,) = one.trained
-    assert training.loss == pytest.approx((0 * 1 + 1 * 2 + 2 * 3) / 6)
-
-
 def test_a_validation_sums_the_counts_of_all_clients(server):
     one = server(clients=3, evaluate_every=2, rounds=3)
     for number in (1, 2, 3):
@@ -151,15 +140,6 @@ def broken(*clients):
         return messages.train_reply(message, state, client + 1, Report())
 
     return answer
-
-
-def test_a_broken_upload_is_omitted_above_the_quorum(server):
-    one = server(broken(1), clients=3, min_valid_replies=2)
-    start = state_of(one.arrays)
-    one.train(1)
-    uploads = [Upload(client, moved(start, client), client + 1) for client in (0, 2)]
-    assert equal(one.arrays, arrays_of(weighted_mean(uploads, start, one.round.privacy.bound)))
-    assert list(one.grid.take_absent()) == [1]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
