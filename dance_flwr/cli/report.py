@@ -37,9 +37,6 @@ def report(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="with --html: the file of the page")
     ] = None,
-    live: Annotated[
-        bool, typer.Option("--live", help="update the page or tracker of a run until it ends")
-    ] = False,
     track: Trackers = None,
     privacy: Annotated[
         bool,
@@ -54,12 +51,12 @@ def report(
 ) -> None:
     """Print scores and costs of a run, write its page, or pass it to trackers."""
     from dance_flwr.config.paths import PAGE
-    from dance_flwr.pages.run_page import EVERY_SECONDS, report_run
+    from dance_flwr.pages.run_page import report_run
     from dance_flwr.runs.result import read_result, short_result
 
     run, *others = (each.expanduser().resolve() for each in folders)
     prints = {"--json": as_json, "--privacy": privacy, "--worth": worth}
-    writes = {"--html": html, "--out": out, "--live": live, "--track": track}
+    writes = {"--html": html, "--out": out, "--track": track}
     # What --privacy prints can be a page.
     pages = ("--html", "--out") if privacy and html else ()
     given = [name for name, value in (prints | writes).items() if value and name not in pages]
@@ -82,10 +79,9 @@ def report(
             others,
             page=(out or run / PAGE) if html else None,
             trackers=track or [],
-            every=EVERY_SECONDS if live else None,
             log=typer.echo,
         )
-    elif out or others or live:
+    elif out or others:
         raise UserError(
             "report: expected --html for a page, or --track of one run, found none; add one of "
             "them, or run `dance-flwr tables` for tables of several runs or of a study"

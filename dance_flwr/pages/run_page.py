@@ -1,6 +1,5 @@
-"""`dance-flwr report RUN`: write the page of a run and send it to trackers, once or repeatedly."""
+"""`dance-flwr report RUN`: write the page of a run and send it to trackers."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,9 +25,7 @@ from dance_flwr.runs.run import Run, compared_runs, is_run, read_run, set_compar
 from dance_flwr.runs.tracking import Tracking, check_trackers, track
 from dance_flwr.terminal import duration, size, whole
 
-EVERY_SECONDS = 5.0
 _MODE = 0o666  # before the umask, as for other files of a run: no text of a client is on the page
-_MAX_MISSED = 12  # updates that may be missed before the page says so
 
 
 def report_run(
@@ -37,18 +34,15 @@ def report_run(
     *,
     page: Path | None = None,
     trackers: Sequence[str] = (),
-    every: float | None = None,
     log: Callable[[str], None] = print,
 ) -> None:
-    """Write the page of a run, and send the run to trackers.
+    """Write the page of a run, as far as it went, and send the run to trackers.
 
     Parameters
     ----------
     others : runs to compare with, in addition to those of earlier calls
     page : file of the page; None = no page
     trackers : names of trackers
-    every : seconds between updates until the run has ended, failed or was killed; until then the
-        page reloads itself. None = once
 
     Raises
     ------
@@ -60,21 +54,12 @@ def report_run(
     facts, overlaid = read_run(run), _overlaid(run, others)
     if page:
         check_replaceable(page)  # before trackers store anything
-        set_compared_runs(run, list(overlaid))
-    if every is not None and facts.runs:
-        log(f"live        every {every:g} s until the run ends{f', {page}' if page else ''}")
-    while every is not None and facts.runs:
-        if page:
-            run_page(facts, every, overlaid).write(page, _MODE)
-        track(trackings, facts)
-        time.sleep(every)
-        facts = read_run(run)
-    # The end of the run, which the loop has read but not sent.
     track(trackings, facts)
     for tracking in trackings:
         log(f"tracked     {tracking.place}")
     if page:
-        run_page(facts, None, overlaid).write(page, _MODE)
+        set_compared_runs(run, list(overlaid))
+        run_page(facts, overlaid).write(page, _MODE)
         log(f"page        {page}: run {facts.status.state}, {counted(facts.status.round, 'round')}")
 
 
@@ -92,16 +77,11 @@ def _overlaid(run: Path, others: Sequence[Path]) -> dict[Path, Run | str]:
     return every
 
 
-def run_page(
-    facts: Run,
-    refresh_seconds: float | None = None,
-    others: Mapping[Path, Run | str] = MappingProxyType({}),
-) -> Page:
+def run_page(facts: Run, others: Mapping[Path, Run | str] = MappingProxyType({})) -> Page:
     """Return the page of a run, as far as it went.
 
     Parameters
     ----------
-    refresh_seconds : seconds after which the page reloads itself; None = never
     others : compared runs by folder; a string says why one is not shown
     """
     status, now = facts.status, datetime.now(UTC)
@@ -136,17 +116,9 @@ def run_page(
             *(left_clients(facts) if facts.config else ()),
         ],
         "written": f"{now.day} {now:%B %Y, %H:%M} UTC",
-        "refresh": refresh_seconds,
-        # A page cannot see that its writer was killed, so it knows when it should have been
-        # replaced.
-        "stale_at": round((now.timestamp() + _MAX_MISSED * refresh_seconds) * 1000)
-        if refresh_seconds
-        else 0,
     }
-    # A page that will not change needs no script.
-    scripts = ("run.js",) if refresh_seconds else ()
     title = f"{content['heading']}, {Path(status.folder).name}"
-    return Page("run.html.j2", title, content, scripts=scripts, styles=("run.css",))
+    return Page("run.html.j2", title, content, styles=("run.css",))
 
 
 def _score(facts: Run) -> str:

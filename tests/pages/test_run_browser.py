@@ -19,14 +19,6 @@ def path(hostile, tmp_path_factory):
     return out
 
 
-@pytest.fixture(scope="module")
-def live(hostile, tmp_path_factory):
-    """The same page as if the run went on, written again every second."""
-    out = tmp_path_factory.mktemp("pages") / "live.html"
-    run_page(read_run(hostile.folder), 1.0).write(out)
-    return out
-
-
 def test_no_request_no_word_on_the_console_no_violation(watched, path):
     seen = watched(viewport={"width": 1200, "height": 900})
     page = seen.open(path)
@@ -75,7 +67,7 @@ def compared(dance, reference, tmp_path_factory):
     out = tmp_path_factory.mktemp("pages") / "compared.html"
     folders = [reference(method=m).folder for m in ("fedavg-full", "local-only")]
     others = {folder: read_run(folder) for folder in folders}
-    run_page(read_run(dance.folder), None, others).write(out)
+    run_page(read_run(dance.folder), others).write(out)
     return out
 
 
@@ -96,26 +88,3 @@ def test_the_first_screen_is_the_answer(watched, compared, wide, high):
     visible = [one for one in page.locator("table").all() if one.is_visible()]
     assert len(visible) == 3  # the answer, clients, classes
     assert page.evaluate("document.documentElement.scrollWidth") <= wide
-
-
-def test_a_live_page_loads_itself_again_unless_it_is_paused(alone, live):
-    seen = alone()
-    page = seen.open(live)
-    fold = page.locator("details").first
-    fold.locator("summary").click()
-    with page.expect_event("load"):
-        pass
-    assert page.locator("details").first.get_attribute("open") is not None
-    page.locator("#pause").click()
-    loads = len(seen.requests)
-    page.wait_for_timeout(2500)
-    assert len(seen.requests) == loads and set(seen.requests) == {live.as_uri()}
-    assert seen.violations() == [] and seen.console == []
-
-
-def test_without_scripts_the_page_is_whole_and_loads_itself_again(alone, live):
-    seen = alone(java_script_enabled=False)
-    page = seen.open(live)
-    with page.expect_event("load"):
-        pass
-    assert page.locator("svg[role=img]").is_visible() and page.locator("#pause").is_hidden()

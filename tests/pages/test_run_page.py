@@ -1,10 +1,9 @@
-"""The page of a run: the numbers of its record, nothing from elsewhere, and live until it ends."""
+"""The page of a run: the numbers of its record, and nothing from elsewhere."""
 
 import re
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from support.graphs import WORDS, node_id, sentences, text_graph
 
 from dance_flwr.config.paths import COMPARED
 from dance_flwr.errors import UserError
-from dance_flwr.pages import run_page
 from dance_flwr.pages.run_page import report_run
 from dance_flwr.pages.run_sections import accuracy_chart, measured
 from dance_flwr.runs.locks import SERVER, exclusive
@@ -243,15 +241,11 @@ class Killed(BaseException):
     """Like the end of a process, no `except Exception` catches it."""
 
 
-def test_live_until_the_run_is_killed(run_config, tmp_path, monkeypatch, cli):
-    """While it runs the page loads itself again, by script or by `meta`; then it says how it
-    ended.
-    """
+def test_a_run_that_was_killed_says_how_far_it_came(run_config, tmp_path, cli):
     folder, seen = tmp_path / "run", []
 
     def look(row):
-        run_page.run_page(read_run(folder), 5.0).write(folder / "report.html")
-        seen.append((folder / "report.html").read_text("utf-8"))
+        seen.append(page_of(folder))
         if row["round"] == 2:
             raise Killed
 
@@ -259,39 +253,14 @@ def test_live_until_the_run_is_killed(run_config, tmp_path, monkeypatch, cli):
     with exclusive(folder, SERVER), pytest.raises(Killed):
         run_in_process(config, folder, look)
     for number, html in enumerate(seen, start=1):
-        assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in html
         assert f'value="{number}">{number} of 3</progress>' in html and "time left" in html
-        assert "s a round" in html and "location.reload()" in html
+        assert "s a round" in html
         assert len(Parsed(html).table("Numbers of each round")) == number
-    done = cli("report", folder, "--html", "--live")
+    done = cli("report", folder, "--html")
     assert done.code == 0 and "run interrupted, 2 rounds" in done.out
     html = (folder / "report.html").read_text("utf-8")
-    assert 'http-equiv="refresh"' not in html and "location.reload" not in html
     assert "interrupted" in html and f"dance-flwr run --resume {folder}" in html
     assert "time left" not in html
-
-
-def test_live_ends_with_the_run(dance, tmp_path, monkeypatch):
-    folder, states = tmp_path / "run", []
-    shutil.copytree(dance.folder, folder)
-    real = run_page.read_run
-
-    def running_twice(path):
-        facts = real(path, alive=len(states) < 2)
-        states.append(facts.status.state)
-        return facts
-
-    slept = []
-
-    def sleep(seconds):
-        slept.append(seconds)
-        assert 'http-equiv="refresh"' in (folder / "page.html").read_text("utf-8")
-
-    monkeypatch.setattr(run_page, "read_run", running_twice)
-    monkeypatch.setattr(run_page, "time", SimpleNamespace(sleep=sleep))
-    html = page_of(folder, every=2.0)
-    assert states == ["running", "running", "finished"] and slept == [2.0, 2.0]
-    assert 'http-equiv="refresh"' not in html
 
 
 def test_what_is_no_run_is_one_line(cli, tmp_path, dance):
@@ -299,7 +268,7 @@ def test_what_is_no_run_is_one_line(cli, tmp_path, dance):
     for arguments, expected in (
         ((tmp_path / "study", "--html"), "found that of a study"),
         ((tmp_path, "--html"), "expected the folder of a run"),
-        ((dance.folder, "--live"), "expected --html for a page"),
+        ((dance.folder, "--out", "x.html"), "expected --html for a page"),
     ):
         done = cli("report", *arguments)
         assert done.code == 2 and len(done.err) == 1 and expected in done.err[0], arguments
