@@ -18,7 +18,8 @@ from support.measuring import watching
 from support.tables import values
 
 from dance_flwr.data.graphs.limits import VARIABLE
-from dance_flwr.data.imports.importer import read_graph, read_network
+from dance_flwr.data.imports.importer import read_graph, recognise
+from dance_flwr.data.imports.options import DEFAULTS
 from dance_flwr.errors import DataError, UserError
 
 # Refusals come so early that no reader takes more than half of what is allowed.
@@ -210,7 +211,7 @@ def test_the_user_sets_the_bounds_of_every_network(small, monkeypatch, bounds, w
         if name == "graphrag" and bounds == "nodes=1":
             continue  # it has one
         with pytest.raises(UserError) as caught:
-            file = read_network(path)
+            file, _ = recognise([path], DEFAULTS)
             for (table,) in (file.nodes, file.edges):
                 values(table, without_lists(table))
         assert all(word in str(caught.value) for word in words), str(caught.value)
@@ -253,7 +254,7 @@ def test_a_damaged_network_is_a_graph_or_one_line(tmp_path_factory, small, kind,
     file = path / PLACES[kind] if path.is_dir() else path
     file.write_bytes(changed(file.read_bytes(), how))
     try:
-        read = read_network(path)
+        read, _ = recognise([path], DEFAULTS)
         for (table,) in (read.nodes, read.edges):
             for name in without_lists(table):
                 values(table, [name])
@@ -272,7 +273,7 @@ def test_no_flipped_bit_of_a_parquet_file_ends_the_process(small, tmp_path):
             for place, byte in enumerate(content):
                 os.pwrite(file.fileno(), bytes([byte ^ 1 << place % 8]), place)
                 with suppress(UserError):
-                    (nodes,) = read_network(folder).nodes
+                    (nodes,) = recognise([folder], DEFAULTS)[0].nodes
                     values(nodes, without_lists(nodes))
                 os.pwrite(file.fileno(), bytes([byte]), place)
         os._exit(0)

@@ -15,6 +15,9 @@ from dance_flwr.errors import DataError, UserError
 from dance_flwr.escaping import one_line
 
 VARIABLE = "DANCE_FLWR_LIMITS"
+# Of one import, at least and for each byte of its files.
+_MEMORY, _MEMORY_BY_BYTE = 1 << 30, 100
+_SECONDS, _SECONDS_BY_BYTE = 60, 30 / (1 << 20)
 _SHOWN = 200  # characters of the names in a message
 
 
@@ -36,8 +39,10 @@ class Limits:
     nodes, edges : rows of a node table and of an edge table
     characters : length of one text, id, label or split
     columns : columns of a table, or attributes of a network
-    memory : bytes that reading may take; by default half of the machine's memory
-    seconds : processor time that reading may take
+    memory : bytes that reading may take; by default half of the machine's memory, and for an import
+        at most 1 GiB and 100 bytes for each byte of the files
+    seconds : processor time that reading may take; by default an hour, and for an import at most a
+        minute and 30 seconds for each MiB of the files
     """
 
     nodes: int = 100_000_000
@@ -87,15 +92,31 @@ def check(where: object, **counts: int) -> None:
             raise exceeded(where, name)
 
 
-def exceeded(where: object, name: str) -> DataError:
-    """Return the error for a file that exceeds the bound of this name."""
+def of_size(size: int) -> str:
+    """Return the bounds of reading files of so many bytes, as `VARIABLE` has them.
+
+    A small file needs little memory and time, whatever the machine has; the user's own bounds hold.
+    """
+    memory = min(Limits().memory, _MEMORY + _MEMORY_BY_BYTE * size)
+    seconds = min(Limits().seconds, _SECONDS + int(_SECONDS_BY_BYTE * size))
+    return f"memory={memory},seconds={seconds},{os.environ.get(VARIABLE, '')}"
+
+
+def exceeded(where: object, name: str, bounds: str | None = None) -> DataError:
+    """Return the error for a file that exceeds the bound of this name.
+
+    Parameters
+    ----------
+    bounds : as of `of_size`; None for those of this process
+    """
+    bound = getattr(limits() if bounds is None else _parsed(bounds), name)
     what = {
         "characters": "characters in one value",
         "memory": "bytes in memory",
         "seconds": "seconds of processor time",
     }
     return DataError(
-        f"{where}: expected at most {getattr(limits(), name):,} {what.get(name, name)}, found "
+        f"{where}: expected at most {bound:,} {what.get(name, name)}, found "
         "more; check where the file is from, and if you trust it, read it with "
         f"{VARIABLE}={name}=NUMBER in the environment"
     )

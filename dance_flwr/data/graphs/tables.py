@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,7 @@ def parquet_table(file: Any, rows: str = "nodes", where: str = "") -> Table:
     where = where or str(file)
     with readable(where), pq.ParquetFile(file) as table:
         schema = table.schema_arrow
+        check(where, **{rows: table.metadata.num_rows})
 
     def record_batches(columns: list[str]) -> Iterator[Any]:
         # Without a bounded buffer, the column of a row group (perhaps the whole file) is read at
@@ -101,6 +102,30 @@ def parquet_table(file: Any, rows: str = "nodes", where: str = "") -> Table:
             yield from table.iter_batches(_ROWS[rows], columns=columns, use_threads=False)
 
     return Table(where, list(schema.names), record_batches, rows, dict(schema.metadata or {}))
+
+
+def derived(
+    table: Table,
+    change: Callable[[dict[str, Any]], dict[str, Any]],
+    needs: Sequence[str] = (),
+    **more: Any,
+) -> Table:
+    """Return a table made of the batches of another one.
+
+    Parameters
+    ----------
+    change : takes the arrays of a batch by column, as they are stored, and returns those of the new
+    needs : columns that it needs beside those that are asked for
+    more : other attributes of the new table
+    """
+
+    def record_batches(columns: list[str]) -> Iterator[Any]:
+        read = [*(name for name in columns if name in table.names), *needs]
+        for batch in table.record_batches(list(dict.fromkeys(read))):
+            arrays = change(dict(zip(batch.schema.names, batch.columns, strict=True)))
+            yield pa.record_batch({name: arrays[name] for name in columns})
+
+    return replace(table, record_batches=record_batches, **more)
 
 
 def join(arrays: list[Any]) -> Any:

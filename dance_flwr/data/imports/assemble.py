@@ -87,10 +87,10 @@ def _report_columns(
         report.columns_left_out.setdefault(rows, []).extend(source.left_out.get(rows, ()))
     others = {k: v for k, v in source.left_out.items() if k not in ("nodes", "edges") and v}
     report.columns_left_out |= {what: list(names) for what, names in others.items()}
-    if report.columns["text"] == ["Label"] and not options.text:
+    if report.columns["text"] in (["Label"], ["title"]) and not options.text:
         report.warnings.append(
-            f"{source.kind}: no column of texts; the names in 'Label' are the texts (--text names "
-            "another column)"
+            f"{source.kind}: no column of texts; the names in {report.columns['text'][0]!r} are "
+            "the texts (--text names another column)"
         )
 
 
@@ -148,34 +148,28 @@ def _without_duplicates(nodes: Any, rule: str, where: str) -> tuple[Any, NDArray
     """Return nodes with distinct ids, and the new row of every old one."""
     ids = nodes["id"].combine_chunks()
     rows_of = pc.index_in(ids, value_set=pc.unique(ids)).to_numpy().astype(np.int64)
-    _, first, counts = np.unique(rows_of, return_index=True, return_counts=True)
+    first = np.unique(rows_of, return_index=True)[1]
     kept = nodes.take(pa.array(first))
     if rule == "first" or len(first) == len(ids):
         return kept, rows_of
-    several = np.flatnonzero(counts > 1)
-    order = np.argsort(rows_of, kind="stable")
-    starts = np.cumsum(counts) - counts
-    for name in nodes.column_names[1:]:
-        values = nodes[name]
-        merged = {}
-        for row in several.tolist():
-            of_row = order[starts[row] : starts[row] + counts[row]].tolist()
-            found = list(dict.fromkeys(v for i in of_row if (v := values[i].as_py()).strip()))
+    is_repeated = np.bincount(rows_of) > 1
+    names = nodes.column_names[1:]
+    repeated = nodes.filter(pa.array(is_repeated[rows_of]))
+    # In the order of their first rows.
+    groups = repeated.group_by("id", use_threads=False).aggregate([(n, "list") for n in names])
+    for place, name in enumerate(names, 1):
+        merged = []
+        for key, values in zip(groups["id"], groups[f"{name}_list"].to_pylist(), strict=True):
+            found = list(dict.fromkeys(value for value in values if value.strip()))
             if len(found) > 1 and name != "text":
                 raise DataError(
-                    f"{where}: expected one {name} in all rows of the id "
-                    f"{kept['id'][row].as_py()!r}, found {found[0]!r} and {found[1]!r}; correct "
-                    "one, or give --duplicates first"
+                    f"{where}: expected one {name} in all rows of the id {key.as_py()!r}, found "
+                    f"{found[0]!r} and {found[1]!r}; correct one, or give --duplicates first"
                 )
-            merged[row] = "\n".join(found)
-        mask = np.zeros(len(kept), bool)
-        mask[several] = True
-        column = pc.replace_with_mask(
-            kept[name].combine_chunks(),
-            pa.array(mask),
-            pa.array([merged[row] for row in several.tolist()], pa.large_string()),
-        )
-        kept = kept.set_column(kept.column_names.index(name), name, column)
+            merged.append("\n".join(found))
+        new = pa.array(is_repeated), pa.array(merged, pa.large_string())
+        column = pc.replace_with_mask(kept[name].combine_chunks(), *new)
+        kept = kept.set_column(place, name, column)
     return kept, rows_of
 
 

@@ -42,12 +42,7 @@ from dance_flwr.data.imports.published import read_published
 from dance_flwr.data.imports.records import read_object, suffix_of
 from dance_flwr.data.imports.report import left_out
 from dance_flwr.data.imports.sandbox import read_in_child
-from dance_flwr.data.imports.saved import (
-    graphrag_files,
-    is_saved,
-    read_graphrag,
-    read_saved_dataset,
-)
+from dance_flwr.data.imports.saved import is_saved, read_saved_dataset
 from dance_flwr.data.imports.tables import holds_tables, is_table, pieces_of, read_pieces
 from dance_flwr.data.imports.torch_files import load_data, pyg_data
 from dance_flwr.data.imports.xml_graphs import format_of, read_gexf, read_graphml
@@ -256,8 +251,6 @@ def read_network(path: Path, options: Options = DEFAULTS) -> GraphFile | None:
     if path.is_dir():
         if is_saved(path):
             return read_saved_dataset(path, options)
-        if files := graphrag_files(path):
-            return read_graphrag(files)
         return None if holds_tables(path) else read_notes(path)
     suffix = suffix_of(path)
     if suffix in _TORCH:

@@ -58,8 +58,8 @@ def declared(table: Table, roles: Roles) -> Table:
 
 def layout_of(
     what: str, nodes: Sequence[str], others: Collection[str] = ()
-) -> tuple[str, dict[str, list[str]]] | None:
-    """Return the tool that writes these names of nodes, and others, and role -> its columns.
+) -> dict[str, Any] | None:
+    """Return the layout of the tool that writes these names of nodes, and others.
 
     Parameters
     ----------
@@ -69,5 +69,5 @@ def layout_of(
         begins = list(nodes[: len(layout.get("first", ()))]) == layout.get("first")
         is_marked = begins or {*layout["marks"]} <= {*nodes, *others}
         if is_marked and layout.get("needs") in (None, *nodes):
-            return layout["kind"], layout["roles"]
+            return layout  # type: ignore[no-any-return]
     return None

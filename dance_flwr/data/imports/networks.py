@@ -73,7 +73,13 @@ def read_rdf(file: Path, label: str = "") -> GraphFile:
         raise DataError(f"{file}: expected RDF, found: {reason}; export it again") from error
     nodes: dict[str, dict[str, list[tuple[str, str]]]] = {}
     edges: list[Record] = []
-    for subject, predicate, value in sorted(triples):
+    # Blank nodes have random names; in the order of the file they are the same in every run.
+    names: dict[Any, Any] = {}
+    for term in (term for subject, _, value in triples for term in (subject, value)):
+        if isinstance(term, rdflib.BNode) and term not in names:
+            names[term] = rdflib.BNode(f"b{len(names) + 1}")
+    renamed = (tuple(names.get(term, term) for term in triple) for triple in triples)
+    for subject, predicate, value in sorted(renamed):
         values = nodes.setdefault(str(subject), {})
         name = _local(predicate)
         if isinstance(value, rdflib.Literal):

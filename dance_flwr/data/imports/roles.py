@@ -55,8 +55,9 @@ def find(table: Table, role: str, given: str = "", but: Sequence[str] = ()) -> l
         column = declared
     else:
         column = recognised([name for name in names if name not in but], USUAL[role])
-        if role == "id" and not column:
-            return [name for name in names if name.strip().lower() in USUAL["index"]][:1]
+        if role in ("id", "text") and not column:
+            others = USUAL["index" if role == "id" else "name"]
+            return [name for name in names if name.strip().lower() in others][:1]
     return [column] if column else []
 
 
@@ -149,22 +150,24 @@ def has_ends(names: Sequence[str], options: Options) -> bool:
     return ends_of(names) is not None
 
 
-def dialect(nodes: Sequence[str], edges: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Return the tool that writes tables with these columns, and the roles that it declares.
+def dialect(
+    nodes: Sequence[str], edges: Sequence[str], files: Sequence[str] = ()
+) -> tuple[str, dict[str, str], bool | None]:
+    """Return the tool that writes these columns, its roles, and whether its edges are directed.
 
     What Neo4j's headers declare, `id_space` returns for each table.
     """
     if "source" in id_space(edges).roles:
-        return "Neo4j tables", {}
-    kind, of_tool = layout_of("tables", nodes, edges) or ("tables", {})
+        return "Neo4j tables", {}, None
+    layout = layout_of("tables", nodes, [*edges, *files]) or {"kind": "tables", "roles": {}}
     roles = {}
-    for role, columns in of_tool.items():
+    for role, columns in layout["roles"].items():
         names = nodes if role in NODE_ROLES else edges
         if role == "text" and recognised(nodes, USUAL["text"]):
             continue
         if (column := next((c for c in columns if c in names or not c), None)) is not None:
             roles[role] = column
-    return kind, roles
+    return layout["kind"], roles, layout.get("directed")
 
 
 class IdSpace(NamedTuple):

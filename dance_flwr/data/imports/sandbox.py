@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.data.graphs.limits import VARIABLE, exceeded, limits
+from dance_flwr.data.graphs.limits import exceeded, limits, of_size
 from dance_flwr.data.imports.options import Options
 from dance_flwr.errors import ColumnError, ConfigError, DataError, UserError
 
@@ -39,18 +39,18 @@ def read_in_child(paths: list[Path], name: str, options: Options, out: Path) -> 
     """
     limits()  # an invalid variable is refused here
     where = ", ".join(map(str, paths))
-    job = {
+    job: dict[str, Any] = {
         "paths": [str(path) for path in paths],
         "name": name,
         "options": asdict(options),
         "out": str(out),
         "folder": str(Path.cwd()),
-        "limits": os.environ.get(VARIABLE, ""),
+        "limits": of_size(sum(map(_size, paths))),
     }
     with _LOCK:
         code = _status(job)
     if code == -signal.SIGXCPU:
-        raise exceeded(where, "seconds")
+        raise exceeded(where, "seconds", job["limits"])
     if code or not (out / ANSWER).is_file():
         raise DataError(
             f"{where}: expected readable files, found that reading them ends the process "
@@ -60,11 +60,16 @@ def read_in_child(paths: list[Path], name: str, options: Options, out: Path) -> 
     if "error" not in answer:
         return answer
     if answer["error"] == "memory":
-        raise exceeded(where, "memory")
+        raise exceeded(where, "memory", job["limits"])
     if answer["option"]:
         raise ColumnError(answer["message"], answer["option"])
     kinds = {kind.__name__: kind for kind in (UserError, DataError, ConfigError)}
     raise kinds.get(answer["error"], DataError)(answer["message"])
+
+
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _status(job: dict[str, Any]) -> int:

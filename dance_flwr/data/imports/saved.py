@@ -1,6 +1,5 @@
-"""Folders that libraries save: data sets of `datasets`, and the output of GraphRAG."""
+"""Data sets that `datasets` saves in a folder."""
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -10,35 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dance_flwr.data.graphs.tables import Table, parquet_table, readable, require
-from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile, declared
+from dance_flwr.data.graphs.tables import Table, readable, require
+from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile
 from dance_flwr.data.imports.options import DEFAULTS, Options
 from dance_flwr.data.imports.records import read_object, unused
 from dance_flwr.data.imports.tables import Piece, open_table, read_pieces
 from dance_flwr.errors import DataError, unknown
 
 _EDGE_FILES = ("edges.parquet", "edges.csv")
-
-
-def graphrag_files(folder: Path) -> tuple[Path, Path] | None:
-    """Return the entities and relationships of GraphRAG in a folder, or in its `output`."""
-    names = LAYOUTS["graphrag"]
-    for inner, name in itertools.product(names["folders"], names["files"]):
-        files = [folder / inner / name.format(table) for table in ("entities", "relationships")]
-        if all(file.is_file() for file in files):
-            return files[0], files[1]
-    return None
-
-
-def read_graphrag(files: tuple[Path, Path]) -> GraphFile:
-    """Return the entities and relationships of GraphRAG; relationships name entities by title."""
-    nodes, edges = parquet_table(files[0]), parquet_table(files[1], "edges")
-    roles = {name: name for name in ("source", "target", "description", "weight")}
-    # The title was the name until version 0.4.
-    roles |= {"id": "title" if "title" in nodes.names else "name", "text": "description"}
-    of_both = declared(nodes, roles), declared(edges, roles)
-    # `merge_graph` of GraphRAG builds an undirected graph.
-    return GraphFile("output of GraphRAG", files, of_both[:1], of_both[1:], directed=False)
 
 
 def is_saved(folder: Path) -> bool:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from dance_flwr.data.graphs.folder import declared_classes
 from dance_flwr.data.graphs.limits import listed
-from dance_flwr.data.graphs.tables import Table, as_strings, join, parquet_table, readable
+from dance_flwr.data.graphs.tables import Table, as_strings, derived, join, parquet_table, readable
 from dance_flwr.data.imports.databases import sheets
 from dance_flwr.data.imports.json_graphs import json_records
 from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, USUAL, GraphFile, declared
@@ -132,12 +132,20 @@ def holds_tables(folder: Path) -> bool:
     every = {name: folder / name for name in files_in(folder)}
     is_of_notes = any(f.suffix == ".md" and f.stem.lower() != "readme" for f in every.values())
     tables = [f for f in every.values() if is_table(f) and suffix_of(f) != ".txt"]
-    return bool(tables) and (not is_of_notes or any(_is_near(f, folder) for f in tables))
+    has_both = {"nodes", "edges"} <= {_hint(file.name) for file in tables}
+    return (
+        has_both or (bool(tables) and not is_of_notes) or any(_is_near(f, folder) for f in tables)
+    )
+
+
+def _plain(file: Path) -> str:
+    """Return the name of a file, without what GraphRAG put in front before version 1.0."""
+    return file.name.removeprefix("create_final_")
 
 
 def _hint(name: str) -> str:
     """Return "nodes" or "edges" if the name of a file or folder says so, else ""."""
-    stem = re.split(r"[.\-_\d]", name.lower(), maxsplit=1)[0]
+    stem = re.split(r"[.\-_\d]", _plain(Path(name)).lower(), maxsplit=1)[0]
     return next((kind for kind, stems in LAYOUTS["stems"].items() if stem in stems), "")
 
 
@@ -194,7 +202,8 @@ def read_pieces(
             f"{edges[0].where}: expected a node table and an edge table, found a table of edges "
             "alone; give the node table with the texts, too"
         )
-    kind, roles = dialect(*([n for t in part for n in t.names] for part in (nodes, edges)))
+    of_nodes, of_edges = ([n for table in part for n in table.names] for part in (nodes, edges))
+    kind, roles, directed = dialect(of_nodes, of_edges, [_plain(piece.file) for piece in pieces])
     nodes, edges = (
         [declared(table, {**roles, **id_space(table.names).roles}) for table in part]
         for part in (nodes, edges)
@@ -208,7 +217,9 @@ def read_pieces(
     classes = tuple(c for table in nodes for c in declared_classes(table.metadata, table.where))
     files = tuple(dict.fromkeys(piece.file for piece in pieces))
     more = {"files": left_out}
-    return GraphFile(kind, files, tuple(nodes), tuple(edges), facts, classes, left_out=more)
+    return GraphFile(
+        kind, files, tuple(nodes), tuple(edges), facts, classes, directed, left_out=more
+    )
 
 
 def _left_out(table: Table) -> str:
@@ -244,42 +255,39 @@ def _named(named: list[tuple[Table, str]]) -> list[Table]:
     if len(stems) < 2 or any(_TABLE in table.names for table in tables):
         return tables
     roles = {"relation": _TABLE} if tables[0].rows == "edges" else {}
+
+    def with_name(name: str, arrays: dict[str, Any]) -> dict[str, Any]:
+        size = len(next(iter(arrays.values())))
+        return {**arrays, _TABLE: pa.repeat(pa.scalar(name, pa.string()), size)}
+
     return [
-        replace(
+        derived(
             table,
+            partial(with_name, name),
+            table.names[:1],
             names=[*table.names, _TABLE],
-            record_batches=partial(_with_name, table, name),
             roles={**roles, **table.roles},
         )
         for table, name in named
     ]
 
 
-def _with_name(table: Table, name: str, columns: list[str]) -> Iterator[Any]:
-    # A column that is there, so that the number of rows is known.
-    others = [column for column in columns if column != _TABLE] or table.names[:1]
-    for batch in table.record_batches(others):
-        value = pa.repeat(pa.scalar(name, pa.string()), len(batch))
-        yield pa.record_batch([value if c == _TABLE else batch.column(c) for c in columns], columns)
-
-
 def _rows_of_two_kinds(table: Table) -> tuple[list[Table], list[Table]]:
     """Return the rows without ends, which are nodes, and those with them, which are edges."""
-    _, roles = dialect(table.names, table.names)
+    _, roles, _ = dialect(table.names, table.names)
     found = {**dict(zip(ENDS[0], ends_of(table.names) or (), strict=False)), **roles}
     ends = [str(found.get(end, "")) for end in ENDS[0]]
     if not all(ends):
         return [table], []
 
-    def filtered(has_ends: bool, columns: list[str]) -> Iterator[Any]:
-        for batch in table.record_batches(list(dict.fromkeys([*columns, *ends]))):
-            empty = [pc.equal(as_strings(batch.column(e), e, table.where), "") for e in ends]
-            is_node = pc.and_(*empty)
-            yield batch.filter(pc.invert(is_node) if has_ends else is_node).select(columns)
+    def filtered(rows: str, arrays: dict[str, Any]) -> dict[str, Any]:
+        empty = [pc.equal(as_strings(arrays[end], end, table.where), "") for end in ends]
+        is_node = pc.and_(*empty)
+        keep = is_node if rows == "nodes" else pc.invert(is_node)
+        return {name: values.filter(keep) for name, values in arrays.items()}
 
     nodes, edges = (
-        replace(table, rows=rows, record_batches=partial(filtered, rows == "edges"))
-        for rows in ("nodes", "edges")
+        derived(table, partial(filtered, rows), ends, rows=rows) for rows in ("nodes", "edges")
     )
     is_mixed = any(len(batch[ends[0]]) for batch in nodes.batches(ends[:1]))
     return [nodes] if is_mixed else [], [edges if is_mixed else table]
@@ -335,28 +343,27 @@ def _neighbours(nodes: Table, column: str, key: str, among: Any) -> Table:
     """
     where = nodes.where
 
-    def record_batches(columns: list[str]) -> Iterator[Any]:
-        for batch in nodes.record_batches([key, column]):
-            ids, lists = as_strings(batch.column(key), key, where), batch.column(column)
-            if pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type):
-                parents, texts = pc.list_parent_indices(lists), pc.list_flatten(lists)
-            else:
-                parents, texts = pa.array(range(len(lists))), lists
-            if pa.types.is_struct(texts.type) and (name := id_key(texts.type.names)):
-                texts = pc.struct_field(texts, name)
-            texts = as_strings(texts, column, where)
-            whole = pc.is_in(texts, value_set=among).to_pylist()
-            entries = [
-                [text] if known else _split(text)
-                for text, known in zip(texts.to_pylist(), whole, strict=True)
-            ]
-            lists = pa.array(entries, pa.list_(pa.large_string()))
-            rows = parents.take(pc.list_parent_indices(lists))
-            ends = {"source": ids.take(rows), "target": pc.list_flatten(lists)}
-            yield pa.record_batch({name: ends[name] for name in columns})
+    def change(arrays: dict[str, Any]) -> dict[str, Any]:
+        ids, lists = as_strings(arrays[key], key, where), arrays[column]
+        if pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type):
+            parents, texts = pc.list_parent_indices(lists), pc.list_flatten(lists)
+        else:
+            parents, texts = pa.array(range(len(lists))), lists
+        if pa.types.is_struct(texts.type) and (name := id_key(texts.type.names)):
+            texts = pc.struct_field(texts, name)
+        texts = as_strings(texts, column, where)
+        whole = pc.is_in(texts, value_set=among).to_pylist()
+        entries = [
+            [text] if known else _split(text)
+            for text, known in zip(texts.to_pylist(), whole, strict=True)
+        ]
+        lists = pa.array(entries, pa.list_(pa.large_string()))
+        rows = parents.take(pc.list_parent_indices(lists))
+        return {"source": ids.take(rows), "target": pc.list_flatten(lists)}
 
-    roles = {"source": "source", "target": "target"}
-    return Table(where, ["source", "target"], record_batches, "edges", roles=roles)
+    ends = ENDS[0]
+    more: dict[str, Any] = {"names": ends, "rows": "edges", "metadata": {}, "facts": {}}
+    return derived(nodes, change, [key, column], roles=dict(zip(ends, ends, strict=True)), **more)
 
 
 def _split(text: str) -> list[str]:
@@ -371,14 +378,12 @@ def _prefixed(table: Table) -> Table:
     roles = ["id"] if table.rows == "nodes" else ENDS[0]
     prefixes = {space.roles[role]: space.of[role] for role in roles if space.of.get(role)}
 
-    def record_batches(columns: list[str]) -> Iterator[Any]:
-        for batch in table.record_batches(columns):
-            arrays = {name: batch.column(name) for name in columns}
-            for name in prefixes.keys() & arrays.keys():
-                ids = as_strings(arrays[name], name, table.where)
-                ids = pc.if_else(pc.equal(ids, ""), None, ids)
-                prefix, mark = (pa.scalar(t, ids.type) for t in (prefixes[name], ":"))
-                arrays[name] = pc.binary_join_element_wise(prefix, ids, mark)
-            yield pa.record_batch(arrays)
+    def change(arrays: dict[str, Any]) -> dict[str, Any]:
+        for name in prefixes.keys() & arrays.keys():
+            ids = as_strings(arrays[name], name, table.where)
+            ids = pc.if_else(pc.equal(ids, ""), None, ids)
+            prefix, mark = (pa.scalar(text, ids.type) for text in (prefixes[name], ":"))
+            arrays[name] = pc.binary_join_element_wise(prefix, ids, mark)
+        return arrays
 
-    return replace(table, record_batches=record_batches)
+    return derived(table, change)

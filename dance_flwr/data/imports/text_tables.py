@@ -27,6 +27,7 @@ from dance_flwr.data.imports.records import (
     unpacked,
 )
 from dance_flwr.errors import DataError, counted
+from dance_flwr.escaping import one_line
 
 # Lists of edges as SNAP, LINQS and NetworkX write them: two columns, or three with a weight.
 EDGE_LISTS = (".txt", ".cites", ".edges", ".edgelist")
@@ -84,11 +85,16 @@ def delimited(
     if not samples[mark]:
         raise DataError(f"{file}: expected a readable csv table, found: Empty CSV file; add rows")
     first = samples[mark][0]
-    is_header = any(name.strip().lower() in known for name in first)
+    # R names no column for the names of rows, which come first.
+    is_short = options.header and not names and _is_short([len(row) for row in samples[mark]])
+    first = ["", *first] if is_short else first
+    is_header = is_short or any(name.strip().lower() in known for name in first)
     bare = is_list or (rows == "edges" and len(first) in (2, 3) and all(map(_is_number, first)))
     has_header = not names and (is_header or (options.header and not bare))
     names = list(names or (first if has_header else _names(first, file, is_list)))
-    read_as = partial(_read_as, partial(text_of, file, encoding), mark, len(first), skipped)
+    read_as = partial(
+        _read_as, partial(text_of, file, encoding), mark, len(first), skipped, is_short
+    )
     quoting, seen = options.quoting or "standard", _Seen()
     if quotes and options.quoting:
         seen = read_as(quoting)
@@ -97,6 +103,7 @@ def delimited(
         quoting, seen = _quoting(read_as, str(file), **counts, has_escapes=len(quotes) > 1)
     facts = {"encoding": encoding.removesuffix("-sig"), "delimiter": _DELIMITERS.get(mark, mark)}
     facts |= {} if has_header else {"header": "none"}
+    facts |= {"header": "without a name for the first column"} if is_short else {}
     facts |= {"skipped": counted(skipped, "comment line")} if skipped else {}
     facts |= {"quoting": quoting} if quoting != "standard" else {}
     facts |= {"rows over several lines": f"{seen.spanning:,}"} if seen.spanning else {}
@@ -104,6 +111,13 @@ def delimited(
     parse = pa_csv.ParseOptions(
         newlines_in_values=quoting != "none", delimiter=mark, **style.get(quoting, {})
     )
+    uneven: list[Any] = []
+
+    def refuse(row: Any) -> str:
+        uneven.append(row)
+        return "error"
+
+    parse.invalid_row_handler = refuse
     # By our names, since a header would be told from what Arrow reads first of it.
     read = pa_csv.ReadOptions(use_threads=False, skip_rows=skipped, column_names=names)
     read.skip_rows_after_names = int(has_header)
@@ -117,7 +131,12 @@ def delimited(
         with pa.input_stream(str(file), compression=packing) as raw:
             if not encoding.startswith("utf-8"):
                 raw = pa.transcoding_input_stream(raw, encoding, "utf-8")
-            yield from pa_csv.open_csv(raw, read, parse, convert)
+            try:
+                yield from pa_csv.open_csv(raw, read, parse, convert)
+            except pa.ArrowInvalid:
+                if uneven:
+                    raise _uneven(file, uneven[0]) from None
+                raise
 
     return Table(str(file), names, record_batches, rows, facts=facts)
 
@@ -202,6 +221,17 @@ def encoding_of(file: Path, asked: str) -> tuple[str, str, int]:
     return encoding, quotes, longest if longest > 2 * _SAMPLE else 0
 
 
+def _uneven(file: Path, row: Any) -> DataError:
+    place = f" row {row.number}" if row.number else ""
+    advice = "correct it, or give --delimiter or --quoting"
+    if row.text.startswith(COMMENTS):
+        advice = "remove it, as comments are skipped at the top of lists of edges alone"
+    return DataError(
+        f"{file}{place}: expected {counted(row.expected_columns, 'column')}, as in the first row, "
+        f"found {row.actual_columns:,} in {one_line(row.text)[:_SHOWN]!r}; {advice}"
+    )
+
+
 def _undecodable(file: Path, encoding: str, line: int, error: UnicodeDecodeError) -> DataError:
     line += error.object[: error.start].decode(encoding, "replace").count("\n")
     start = max(error.object.rfind(b"\n", 0, error.start) + 1, error.start - _SHOWN)
@@ -235,8 +265,14 @@ def _delimiter(samples: dict[str, list[list[str]]], file: Path) -> str:
             f"{file}: expected one delimiter, found that {marks} both fit; name it, for example "
             f"--delimiter '{even[0]}'"
         )
+    even = even or [mark for mark, width in widths.items() if _is_short(width)]
     # Uneven rows: Arrow names the first of them.
     return even[0] if even else max(widths, key=lambda mark: widths[mark][:1] or [0])
+
+
+def _is_short(widths: list[int]) -> bool:
+    """Return whether all rows have one column more than the first."""
+    return len(widths) > 1 and {width - 1 for width in widths[1:]} == {widths[0]}
 
 
 def _names(row: list[str], file: Path, is_list: bool) -> list[str]:
@@ -293,7 +329,9 @@ def _quoting(
     return "standard", standard
 
 
-def _read_as(stream: Callable[[], TextIO], mark: str, width: int, skipped: int, how: str) -> _Seen:
+def _read_as(
+    stream: Callable[[], TextIO], mark: str, width: int, skipped: int, is_short: bool, how: str
+) -> _Seen:
     """Return what a meaning of the quotes makes of a file."""
     fits, rows, spanning, first, longest, before = True, 0, 0, 0, 0, 0
     with stream() as lines:
@@ -304,7 +342,7 @@ def _read_as(stream: Callable[[], TextIO], mark: str, width: int, skipped: int, 
             for row in reader:
                 if row:
                     rows += 1
-                    fits = fits and len(row) == width
+                    fits = fits and len(row) == width - (is_short and rows == 1)
                     longest = max(longest, sum(map(len, row)))
                     if reader.line_num > before + 1:
                         spanning, first = spanning + 1, first or before + skipped + 1

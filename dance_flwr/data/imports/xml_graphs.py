@@ -4,17 +4,16 @@ NetworkX's own readers ignore defaults of keys and refuse graphs with directed a
 """
 
 import re
-import shlex
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from dance_flwr.data.graphs.limits import check
 from dance_flwr.data.graphs.tables import Table
 from dance_flwr.data.imports.layouts import GraphFile, declared, layout_of
-from dance_flwr.data.imports.records import column_table, is_packed, opened, unpacked, unused
+from dance_flwr.data.imports.records import column_table, opened, unpacked, unused
 from dance_flwr.errors import DataError
 
 _HEAD, _BLOCK = 1 << 12, 1 << 18
@@ -25,7 +24,6 @@ _CONTROL = re.compile(
     rb"|&#(?:0*(?:[0-8]|1[124-9]|2[0-9]|3[01])|x0*(?:[0-8bcef]|1[0-9a-f]));",
     re.IGNORECASE,
 )
-_CONTROLS_OF_TR = r"\000-\010\013\014\016-\037"
 _DIRECTED = ("true", "1", "directed", "mutual")
 _TOOLS = ("Gephi", "NetworkX")
 _GRAPHML, _GEXF = "GraphML", "GEXF"
@@ -39,7 +37,6 @@ _OWN = {
     ),
 }
 _LABELS = ("NodeLabel", "EdgeLabel")  # that yEd draws
-_WITH_TEXT = ("data", "default", "creator", *_LABELS)
 
 
 def format_of(file: Path) -> str:
@@ -66,10 +63,15 @@ def read_graphml(file: Path) -> GraphFile:
         facts["further labels left out"] = str(reader.further_labels)
     names = [*(key for _, key in reader.keys), *reader.nodes.attributes]
     # "@" is yEd's label, which is drawn and no attribute.
-    kind, columns = layout_of("graphml", names + ["@"] * reader.is_drawn) or ("GraphML", {})
+    layout = layout_of("graphml", names + ["@"] * reader.is_drawn) or {
+        "kind": "GraphML",
+        "roles": {},
+    }
     drawn = {"text": reader.nodes.name("label"), "relation": reader.edges.name("label")}
-    roles = {role: drawn[role] if name == "@" else name for role, (name,) in columns.items()}
-    return reader.graph(kind, {**roles, "weight": "weight"}, facts)
+    roles = {
+        role: drawn[role] if name == "@" else name for role, (name,) in layout["roles"].items()
+    }
+    return reader.graph(layout["kind"], {**roles, "weight": "weight"}, facts)
 
 
 def read_gexf(file: Path) -> GraphFile:
@@ -126,14 +128,6 @@ class _Rows:
         return column_table(self.file, self.rows, len(self.records), columns)
 
 
-@dataclass(slots=True)
-class _Element:
-    name: str
-    given: dict[str, str]
-    text: list[str] = field(default_factory=list)  # before the first element in it
-    has_inner: bool = False
-
-
 class _Reader:
     """Reads the elements of a file one after the other.
 
@@ -154,14 +148,12 @@ class _Reader:
         self.graphs = self.inner = self.directed = self.further_labels = 0
         self.version, self.mode, self.tool, self.is_drawn = "", "", "", False
         self._encoding = "utf-8"
+        self._tree = TreeBuilder()
+        self._around: list[Element] = []  # open elements
         # Rows of open nodes and edges; None if left out.
         self._open: list[tuple[_Rows, dict[str, Any]] | None] = []
-        self._around: list[_Element] = []  # open elements
-        self._in_data = False  # in an attribute of a row in GraphML
         self._directions: list[str] = []  # of the edges in the open graphs
         self._usual = ""  # direction of the edges in the first graph
-        self._class = ""  # of the attributes in GEXF that are being declared
-        self._default: str | None = None  # of the key that is being declared
 
     def read(self) -> dict[str, str]:
         """Read the whole file, and return what is said about it.
@@ -174,7 +166,7 @@ class _Reader:
         parser.buffer_text = True
         parser.XmlDeclHandler, parser.EntityDeclHandler = self._declared, self._refuse_entities
         parser.StartElementHandler, parser.EndElementHandler = self._start, self._end
-        parser.CharacterDataHandler = self._text
+        parser.CharacterDataHandler = self._tree.data
         try:
             with unpacked(self.file), opened(self.file) as stream:
                 # In large blocks, as a tag longer than one is scanned again with every block.
@@ -221,14 +213,10 @@ class _Reader:
 
     def _control(self, found: bytes, error: expat.ExpatError) -> DataError:
         name = found.decode() if found[:1] == b"&" else f"U+{found[0]:04X}"
-        # Writing it again writes the same: XML has no way to write these characters.
-        remove = f"sed 's/{name}//g'" if name[0] == "&" else f"tr -d '{_CONTROLS_OF_TR}'"
-        unpack = "gzip -dc" if is_packed(self.file) else "cat"
         return DataError(
             f"{self.file}: expected {self.what}, found the control character {name} at line "
             f"{error.lineno}, column {error.offset + 1}, which XML cannot hold; remove it from the "
-            f"texts, or from the file: {unpack} {shlex.quote(str(self.file))} | {remove} > "
-            f"clean.{self.what.lower()}"
+            "texts, and export them again, or delete it in the file"
         )
 
     def _damaged(self, reason: str) -> DataError:
@@ -237,10 +225,7 @@ class _Reader:
 
     def _start(self, name: str, given: dict[str, str]) -> None:
         name = name.rpartition("}")[2]
-        outer = self._around[-1] if self._around else None
-        if outer:
-            outer.has_inner = True
-        self._around.append(_Element(name, given))
+        self._around.append(self._tree.start(name, given))
         if len(self._around) > _DEPTH:
             raise self._damaged(f"elements in elements, {_DEPTH} deep")
         is_first = self.graphs == 1 and bool(self._directions)
@@ -255,10 +240,6 @@ class _Reader:
                 self._usual = self._usual or direction
                 self.mode = given.get("mode", "static")
             self._directions.append(direction)
-        elif name == "attributes":
-            self._class = given["class"]
-        elif name in ("key", "attribute"):
-            self._default = None
         elif name == "hyperedge" and is_first:
             # A hyperedge has no two ends; NetworkX refuses it, too.
             raise self._damaged("a hyperedge")
@@ -266,12 +247,6 @@ class _Reader:
             if self.what == _GEXF and self.graphs > 1:
                 raise self._damaged("several graphs")
             self._open.append(self._row(name, given) if is_first else None)
-        elif name == "data":
-            is_of_row = self.what == _GRAPHML and outer and outer.name in ("node", "edge")
-            self._in_data = self._in_data or bool(is_of_row)
-        elif name == "attvalue" and self.what == _GEXF:
-            # `for` was `id` in the first versions.
-            self._put(given.get("for") or given["id"], given["value"])
 
     def _row(self, name: str, given: dict[str, str]) -> tuple[_Rows, dict[str, Any]]:
         """Store the row of an element with these attributes, and return it."""
@@ -292,34 +267,43 @@ class _Reader:
         check(self.file, **{rows.rows: len(rows.records)})
         return rows, rows.records[-1]
 
-    def _text(self, text: str) -> None:
-        if (element := self._around[-1]).name in _WITH_TEXT and not element.has_inner:
-            element.text.append(text)
-
-    def _end(self, _: str) -> None:
+    def _end(self, name: str) -> None:
         element = self._around.pop()
-        name, text = element.name, "".join(element.text)
+        name, outer = element.tag, self._around[-1] if self._around else element
+        self._tree.end(name)
         if name in ("node", "edge"):
-            self._open.pop()
+            if row := self._open.pop():
+                self._fill(*row, element)
         elif name == "graph":
             self._directions.pop()
-        elif name == "default":
-            self._default = text
         elif name in ("key", "attribute"):
-            self._key(element.given)
+            self._key(element.attrib, element.findtext("default"), outer)
         elif name == "creator":
-            tools = (tool for tool in _TOOLS if tool.lower() in text.lower())
+            tools = (tool for tool in _TOOLS if tool.lower() in (element.text or "").lower())
             self.tool = next((f" of {tool}" for tool in tools), "")
-        elif name == "data" and self._in_data and self._around[-1].name in ("node", "edge"):
-            self._in_data = False
-            # The drawing that yEd keeps as an attribute has elements in it.
-            self._put(element.given["key"], None if element.has_inner else text)
-        elif name in _LABELS and self._in_data and self._open[-1] and text.strip():
-            record = self._open[-1][1]
-            self.further_labels += "\0label" in record
-            record.setdefault("\0label", text)
+        # What is read is not kept: the tree has the open elements alone.
+        if outer is not element and (
+            name in ("node", "edge") or not (self._open or name == "default")
+        ):
+            outer.remove(element)
 
-    def _key(self, given: dict[str, str]) -> None:
+    def _fill(self, rows: _Rows, record: dict[str, Any], element: Element) -> None:
+        """Store the attributes in an element of a row."""
+        if self.what == _GEXF:
+            for value in element.iter("attvalue"):
+                # `for` was `id` in the first versions.
+                name = value.get("for") or value.attrib["id"]
+                self._put(rows, record, name, value.attrib["value"])
+            return
+        for data in element.findall("data"):
+            for label in (one for name in _LABELS for one in data.iter(name)):
+                if label.text and label.text.strip():
+                    self.further_labels += "\0label" in record
+                    record.setdefault("\0label", label.text)
+            # The drawing that yEd keeps as an attribute has elements in it.
+            self._put(rows, record, data.attrib["key"], None if len(data) else data.text or "")
+
+    def _key(self, given: dict[str, str], default: str | None, outer: Element) -> None:
         """Declare an attribute."""
         drawing = given.get("yfiles.type", "")
         self.is_drawn = self.is_drawn or bool(drawing)
@@ -327,16 +311,13 @@ class _Reader:
         kind = given.get("attr.type", given.get("type", "string"))
         tables = {"node": (self.nodes,), "edge": (self.edges,), "all": (self.nodes, self.edges)}
         # "all" is what the specification of GraphML takes where a key names no domain.
-        domain = given.get("for", "all") if self.what == _GRAPHML else self._class
+        domain = given.get("for", "all") if self.what == _GRAPHML else outer.attrib["class"]
         self.keys["" if self.what == _GRAPHML else f"{domain}s", given["id"]] = name, kind
         for rows in tables.get(domain, ()) if not drawing else ():
-            rows.declare(name, "" if self._default is None else typed(self._default, kind))
+            rows.declare(name, "" if default is None else typed(default, kind))
 
-    def _put(self, attribute: str, text: str | None) -> None:
-        """Store an attribute of the open row; values of one that repeats become a list."""
-        if not self._open or not (opened_row := self._open[-1]):
-            return
-        rows, record = opened_row
+    def _put(self, rows: _Rows, record: dict[str, Any], attribute: str, text: str | None) -> None:
+        """Store an attribute of a row; values of one that repeats become a list."""
         key = ("" if self.what == _GRAPHML else rows.rows, attribute)
         # Gephi 0.7 writes weights as an attribute that it does not declare.
         usual = ("weight", "double") if key[0] and attribute == "weight" else ("", "")

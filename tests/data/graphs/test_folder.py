@@ -109,7 +109,6 @@ def test_missing_folder_and_files_are_named(folder, tmp_path):
         ("nodes.csv", "id,body,label\na,t,x\n", ["'text'", "id, body, label"]),
         ("nodes.csv", "id,text,label\n", ["at least one node"]),
         ("nodes.csv", "", ["readable csv", "Empty CSV"]),
-        ("nodes.csv", "id,text,label\na,t\n", ["readable csv", "columns"]),
         ("nodes.csv", NODES + "b,again,x,\n", ["row 5", "'b'"]),
         ("nodes.csv", NODES + ",no id,x,\n", ["row 5", "empty"]),
         ("nodes.csv", NODES + "e,t,x,dev\n", ["row 5", "'dev'", "train, val, test"]),

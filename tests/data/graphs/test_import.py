@@ -185,7 +185,7 @@ def test_rows_longer_than_a_block_are_streamed_once(tmp_path, root):
         (NODES, "source,target\na,zz\n", ["row 1", "'zz'"]),
         (NODES, "first,second\na,b\n", ["'source'", "first, second"]),
         (NODES, "", ["edges.csv", "readable csv"]),
-        ("id,text,label\na,t\n", EDGES, ["nodes.csv", "readable csv"]),
+        ("id,text,label\na,t\n", EDGES, ["nodes.csv row 2", "3 columns"]),
     ],
 )
 def test_bad_tables_are_refused(tmp_path, root, nodes, edges, parts):

@@ -163,6 +163,27 @@ NEO4J = {
     "acts.csv": ":START_ID(Person),role,:END_ID(Film),:TYPE\n1,A,1,ACTS\n2,B,1,ACTS\n",
     "knows.csv": ":START_ID(Person),:END_ID(Person),:TYPE\n1,2,KNOWS\n",
 }
+GRAPHRAG = {
+    "entities": {
+        "id": ["6f2a", "91bc"],
+        "human_readable_id": [0, 1],
+        "title": ["SOIL", "STONE"],
+        "type": ["CONCEPT", ""],
+        "description": ["Soil is red.", None],
+        "text_unit_ids": [["t1", "t2"], ["t2"]],
+    },
+    "relationships": {
+        "id": ["d01e"],
+        "source": ["SOIL"],
+        "target": ["STONE"],
+        "description": ["Soil covers stone."],
+        "weight": [8.5],
+    },
+    "text_units": {"id": ["t1"], "text": ["Soil"]},
+}
+# The title of an entity was its name until version 0.4.
+FIRST = GRAPHRAG["entities"] | {"name": GRAPHRAG["entities"]["title"]}
+del FIRST["title"]
 ENTITIES = {"title": ["A", "", "B", "A"], "description": ["one", "none", "two", "again"]}
 RELATIONS = {"source": ["A", "", "B"], "target": ["B", "A", "A"], "description": ["d"] * 3}
 NFD = unicodedata.normalize("NFD", "café")
@@ -228,6 +249,29 @@ CASES = {
     ),
     "no header, as advised": case(
         {"nodes.csv": N.replace("1,", "a,"), "edges.csv": "a,2\n2,3\n"}, "3/2/2", header=False
+    ),
+    "a header of R": case(
+        {
+            "nodes.txt": '"text" "label"\n"1" "one two" "x"\n"2" "two" "y"\n',
+            "edges.txt": '"source" "target"\n"1" "1" "2"\n',
+        },
+        "2/1/2",
+        "without a name for the first column",
+    ),
+    "a header of R, not quoted": case(
+        {"nodes.tsv": "text\tlabel\n1\tone\tx\n2\ttwo\ty\n3\tc\ty\n", "edges.csv": E}, "3/2/2"
+    ),
+    "a comment in mid-file": case(
+        {"nodes.csv": N, "edges.txt": "# a\n1 2\n# in the middle\n2 3\n"},
+        "!row 3: expected 2 columns.*'# in the middle'; remove it",
+    ),
+    "a row with a column too many": case(
+        {"nodes.csv": N, "edges.csv": E + "2,3,4\n"}, "!row 4: expected 2 columns.*3 in '2,3,4'"
+    ),
+    "titles alone": case(
+        {"nodes.csv": N.replace("text", "title"), "edges.csv": E},
+        "3/2/2",
+        "the names in 'title' are the texts",
     ),
     # Values that mean none.
     "NA in labels": case({"nodes.csv": N.replace(",x", ",NA"), "edges.csv": E}, "3/2/2", "'NA'"),
@@ -542,6 +586,33 @@ CASES = {
         "header",
     ),
     # What a language model wrote.
+    **{
+        f"GraphRAG, {name}": case(
+            {name.format(of): parquet(**columns) for of, columns in GRAPHRAG.items()},
+            "2/1/0",
+            *("output of GraphRAG", "text_units.parquet", "the weight of 1 edge"),
+        )
+        for name in ("o/{}.parquet", "o/output/{}.parquet", "o/create_final_{}.parquet")
+    },
+    "GraphRAG, the first versions": case(
+        {
+            "o/artifacts/create_final_entities.parquet": parquet(**FIRST),
+            "o/artifacts/create_final_relationships.parquet": parquet(**GRAPHRAG["relationships"]),
+            "o/README.md": "notes",
+            "o/input/a.md": "a",
+        },
+        "2/1/1",
+        label="type",
+    ),
+    "GraphRAG, two files": case(
+        {f"{of}.parquet": parquet(**GRAPHRAG[of]) for of in ("entities", "relationships")},
+        "2/1/0",
+        "output of GraphRAG",
+    ),
+    "GraphRAG, damaged": case(
+        {"entities.parquet": b"PAR1", "relationships.parquet": parquet(**RELATIONS)},
+        "!readable parquet",
+    ),
     "GraphRAG with a nameless entity": case(
         {
             "o/entities.parquet": parquet(**ENTITIES),
@@ -630,6 +701,9 @@ CASES = {
         {"g.ttl": TURTLE + ":a :of :stone . :b :of :air . :c :of :air ."}, "3/2/2", label="of"
     ),
     "N-Triples": case({"g.nt": TRIPLES}, "2/1/0"),
+    "N-Triples with blank nodes": case(
+        {"g.nt": TRIPLES.replace("<http://a/b>", "_:b") + "_:c <http://a/near> _:b .\n"}, "3/2/0"
+    ),
     "N-Triples, packed": case({"g.nt.gz": packed(TRIPLES)}, "2/1/0"),
     # Notes.
     "Obsidian": case(
@@ -707,6 +781,8 @@ def test_an_example(tmp_path, name):
         warnings.simplefilter("always")
         report = import_graph(paths, "g", tmp_path / "root", Options(**options))
         graph = read_graph(paths, **options)
+        stored = read_graph(tmp_path / "root/graphs/g")
+    assert (stored.ids.tolist(), stored.texts) == (graph.ids.tolist(), graph.texts)
     counts = report["counts"]
     assert "{nodes}/{edges}/{classes}".format(**counts) == expected
     assert [graph.num_nodes, graph.num_edges] == [counts["nodes"], counts["edges"]]

@@ -1,7 +1,6 @@
 """GraphML by its specification, and as Gremlin, Gephi, yEd and LightRAG write it."""
 
 import gzip
-import subprocess
 
 import pytest
 from support.tables import of_roles, roles_of, values
@@ -199,8 +198,8 @@ def test_other_files_are_refused_in_one_line(tmp_path, body, part):
 
 @pytest.mark.parametrize("written", ["\x0b", "\0", "&#11;", "&#x1F;", "&#0;"], ids=ascii)
 @pytest.mark.parametrize("place", ["text", "attribute", "far", "GEXF", "packed"])
-def test_a_control_character_is_named_and_the_printed_command_removes_it(tmp_path, written, place):
-    """In XML no tool can write one again, so that another export fails, too."""
+def test_a_control_character_is_named(tmp_path, written, place):
+    """In XML no tool can write one again, so that another export of these texts fails, too."""
     filled = "x" * (1 << 18) if place == "far" else ""  # a reference over the end of a block
     text = f"{filled}ä{written}b"
     bodies = {
@@ -224,9 +223,6 @@ def test_a_control_character_is_named_and_the_printed_command_removes_it(tmp_pat
     at = f"line {line.count(chr(10)) + 1}, column {len(line) - line.rfind(chr(10))}"
     assert f"found the control character {character} at {at}, " in message
     assert "\n" not in message
-    command = message.partition("from the file: ")[2]
-    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
-    assert "äb" in str(values(read_network(tmp_path / f"clean.{name.partition('.')[2]}").nodes))
 
 
 def test_gremlin_labels_of_vertices_and_edges(tmp_path):
