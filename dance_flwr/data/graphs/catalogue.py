@@ -38,16 +38,14 @@ class RemoteFile:
     Attributes
     ----------
     path : path in the hub repository or after `url`; its last part is the local name
-    repo : data set repository on the hub; empty if the file is not on the hub
-    revision : pinned commit; empty if none is known, and then the commit that was downloaded is
-        recorded beside the file
+    repo : data set repository on the hub, whose commit is recorded beside the file; empty if the
+        file is not on the hub
     url : address of the file; empty for a hub file and for a file without a direct download
     page : web page that links to the file
     """
 
     path: str
     repo: str = ""
-    revision: str = ""
     url: str = ""
     page: str = ""
 
@@ -72,8 +70,7 @@ class RemoteFile:
     def origin(self) -> str:
         """Address at which a person can download the file."""
         if self.repo:
-            tree = f"https://huggingface.co/datasets/{self.repo}/blob/{self.revision or 'main'}"
-            return f"{tree}/{self.path}"
+            return f"https://huggingface.co/datasets/{self.repo}/blob/main/{self.path}"
         return self.url or self.page
 
 

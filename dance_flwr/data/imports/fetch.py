@@ -1,6 +1,5 @@
 """`data fetch`: download a published graph, check its files against recorded hashes, store it."""
 
-import re
 import shutil
 import urllib.error
 import urllib.request
@@ -20,7 +19,7 @@ from dance_flwr.data.graphs.catalogue import (
 from dance_flwr.data.imports.importer import import_graph, read_report
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.records import read_object
-from dance_flwr.disk import atomic_path, create_folder, private_lock, write_json
+from dance_flwr.disk import create_folder, private_lock, write_json
 from dance_flwr.errors import DataError, unknown
 from dance_flwr.fingerprint import file_sha256
 
@@ -94,7 +93,9 @@ def _obtain(
     if not place.is_file():
         log(f"fetching {file.name} from {file.origin}")
         try:
-            revision = _from_hub(file, place, revision) if file.repo else _from_url(file, place)
+            address, revision = _address(file, revision)
+            # What is left of another commit is none of this one's file.
+            _download(address, place, place.with_name(f"{place.name}{revision[:8]}.part"))
         except Exception as error:  # of the hub client, of httpx or of the system
             raise DataError(_advice(row, file, folder, error)) from error
         origin = file.origin
@@ -114,54 +115,27 @@ def _obtain(
     return record
 
 
-def _from_hub(file: RemoteFile, place: Path, recorded: str) -> str:
-    """Download a hub file, resuming an earlier download, and return the commit it is from."""
-    from huggingface_hub import HfApi, hf_hub_download
+def _address(file: RemoteFile, recorded: str) -> tuple[str, str]:
+    """Return where to download a file from, and the commit of the hub, "" for other addresses."""
+    if not file.repo:
+        if not file.url:
+            raise OSError("it can be downloaded by hand only")
+        return file.url, ""
+    from huggingface_hub import HfApi, hf_hub_url
 
-    revision = file.revision or recorded or None
-    unreachable: Exception | None = None
-    try:
-        # One request with a short timeout, so that an unreachable hub fails here and at once.
-        revision = (
-            HfApi().dataset_info(file.repo, revision=revision, timeout=_TIMEOUT).sha or revision
-        )
-    except Exception as error:  # an earlier download may still be complete in the cache
-        unreachable = error
-    # A cache of its own can be removed afterwards without touching the user's.
-    cache = place.parent / ".hub"
-    settings: dict[str, Any] = {
-        "repo_type": "dataset",
-        "revision": revision,
-        "cache_dir": cache,
-        "etag_timeout": _TIMEOUT,
-    }
-    offline = unreachable is not None
-    try:
-        cached = Path(hf_hub_download(file.repo, file.path, local_files_only=offline, **settings))
-    except Exception as error:
-        # The first of the two errors says why the hub did not answer.
-        raise unreachable or error from error
-    with atomic_path(place) as draft:
-        shutil.copyfile(cached, draft)
-    shutil.rmtree(cache, ignore_errors=True)
-    # The cache names its folders by commit, even if the hub did not answer.
-    commit = re.search(r"/snapshots/([0-9a-f]{40})/", cached.as_posix())
-    return commit[1] if commit else revision or ""
+    commit = recorded or HfApi().dataset_info(file.repo, timeout=_TIMEOUT).sha
+    address = hf_hub_url(file.repo, file.path, repo_type="dataset", revision=commit)
+    return address, commit or ""
 
 
-def _from_url(file: RemoteFile, place: Path) -> str:
-    """Download a URL to a `.part` file, resuming an earlier one; move it into place when complete.
+def _download(address: str, place: Path, part: Path) -> None:
+    """Download to a `.part` file, resuming an earlier one; move it into place when complete.
 
     The `.part` file stays after an interruption, unlike the drafts of `dance_flwr.disk`.
     """
-    if not file.url:
-        raise OSError("it can be downloaded by hand only")
-    part = place.with_name(place.name + ".part")
     start = part.stat().st_size if part.is_file() else 0
     # A server that cannot resume sends the whole file.
-    request = urllib.request.Request(
-        file.url, headers={"Range": f"bytes={start}-"} if start else {}
-    )
+    request = urllib.request.Request(address, headers={"Range": f"bytes={start}-"} if start else {})
     try:
         reply = urllib.request.urlopen(request, timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
@@ -180,7 +154,6 @@ def _from_url(file: RemoteFile, place: Path) -> str:
             f"{part.stat().st_size} of {whole} bytes arrived; run the command again to resume"
         )
     part.replace(place)
-    return ""
 
 
 def _advice(row: Dataset, file: RemoteFile, folder: Path, error: Exception) -> str:

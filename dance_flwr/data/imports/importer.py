@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,8 @@ def import_graph(
         raise DataError(f"{target} is already there; remove it or choose another --name")
     published = CATALOGUE.get(name)
     shares = dict(zip(SPLIT_NAMES[1:], published.split, strict=True)) if published else {}
-    with _read(_existing(paths), name, options) as (report, nodes, edges):
+    read = partial(read_in_child, _existing(paths), name, options)
+    with _tables_by(read) as (report, nodes, edges):
         try:
             with atomic_folder(target) as draft, bar("storing"):
                 _write_nodes(nodes, report["classes"], draft / NODES)
@@ -128,7 +130,7 @@ def import_graph(
 
 def look_at(paths: Sequence[Path], name: str, options: Options = DEFAULTS) -> dict[str, Any]:
     """Return the report of an import without storing anything."""
-    with _read(_existing(paths), name, options) as (report, _, _):
+    with _tables_by(partial(read_in_child, _existing(paths), name, options)) as (report, _, _):
         return report
 
 
@@ -153,21 +155,20 @@ def read_graph(paths: Path | str | Iterable[Path | str], **options: Any) -> Text
     several = [paths] if isinstance(paths, str | Path) else list(paths)
     files = _existing([Path(path) for path in several])
     # Resolved, as `.` has no name.
-    return graph_in(files, files[0].resolve().name, Options(**options))
+    name = files[0].resolve().name
+    return graph_by(partial(read_in_child, files, name, Options(**options)), name)
 
 
-def graph_in(files: Sequence[Path], name: str, options: Options) -> TextGraph:
-    """Return the graph in these files; under a published graph's name, of its layout."""
-    with _read(files, name, options) as (report, nodes, edges):
-        return graph_of_report(report, nodes, edges, name, stacklevel=4)
+def graph_by(read: Callable[[Path], dict[str, Any]], name: str) -> TextGraph:
+    """Return the graph whose tables a function writes into a folder, as `prepare` does."""
+    with _tables_by(read) as (report, nodes, edges):
+        return _graph_of(report, nodes, edges, name)
 
 
-def graph_of_report(
-    report: dict[str, Any], nodes: Any, edges: Any, name: str, stacklevel: int
-) -> TextGraph:
+def _graph_of(report: dict[str, Any], nodes: Any, edges: Any, name: str) -> TextGraph:
     """Return the graph in tables as `assemble` writes them, and warn of what is left out."""
     for line in left_out(report["edges_left_out"]):
-        warnings.warn(f"{name}: left out: {line}", stacklevel=stacklevel)
+        warnings.warn(f"{name}: left out: {line}", stacklevel=4)
     columns = {n: nodes[n].combine_chunks() for n in nodes.column_names if n != "text"}
     texts: list[str] = []
     for chunk in nodes["text"].chunks:
@@ -291,31 +292,24 @@ def _our_folder(folder: Path, options: Options) -> tuple[GraphFile, Options]:
 
 
 @contextmanager
-def _read(
-    files: Sequence[Path], name: str, options: Options
+def _tables_by(
+    read: Callable[[Path], dict[str, Any]],
 ) -> Iterator[tuple[dict[str, Any], Any, Any]]:
-    """Yield the report, and the tables of nodes and edges, of files that a child process reads."""
+    """Yield the report, and the tables of nodes and edges, that a function writes into a folder."""
     folder = Path(tempfile.mkdtemp(prefix="dance-flwr-"))
     try:
         with bar("reading"):
-            report = read_in_child(list(files), name, options, folder)
-        with tables_in(folder) as (nodes, edges):
+            report = read(folder)
+        with (
+            pa.memory_map(str(folder / NODES_FILE)) as nodes,
+            pa.memory_map(str(folder / EDGES_FILE)) as edges,
+        ):
             shutil.rmtree(folder)  # mapped: nothing is left behind by a process that is killed
             for line in report["warnings"]:
                 warnings.warn(line, stacklevel=5)
-            yield report, nodes, edges
+            yield report, pa.ipc.open_file(nodes).read_all(), pa.ipc.open_file(edges).read_all()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def tables_in(folder: Path) -> Iterator[tuple[Any, Any]]:
-    """Yield the tables of nodes and edges that `assemble` wrote into a folder."""
-    with (
-        pa.memory_map(str(folder / NODES_FILE)) as nodes,
-        pa.memory_map(str(folder / EDGES_FILE)) as edges,
-    ):
-        yield pa.ipc.open_file(nodes).read_all(), pa.ipc.open_file(edges).read_all()
 
 
 def _write_nodes(nodes: Any, classes: list[str], file: Path) -> None:

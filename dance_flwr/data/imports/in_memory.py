@@ -1,7 +1,5 @@
 """Graphs of data frames, records and NetworkX, by the rules of `data import`."""
 
-import tempfile
-import warnings
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.graphs.tables import Table
 from dance_flwr.data.imports.assemble import assemble
-from dance_flwr.data.imports.importer import graph_of_report, tables_in
+from dance_flwr.data.imports.importer import graph_by
 from dance_flwr.data.imports.layouts import ENDS, GraphFile
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.records import column_table, flat, network, record_table, unused
@@ -73,9 +71,4 @@ def _graph_of_tables(tables: list[Table], name: str, options: Options) -> TextGr
 
 
 def _graph(file: GraphFile, name: str, options: Options) -> TextGraph:
-    with tempfile.TemporaryDirectory(prefix="dance-flwr-") as folder:
-        report = assemble(file, options, Path(folder)).as_dict()
-        for line in report["warnings"]:
-            warnings.warn(line, stacklevel=5)
-        with tables_in(Path(folder)) as (nodes, edges):
-            return graph_of_report({"files": {}, **report}, nodes, edges, name, stacklevel=5)
+    return graph_by(lambda folder: {"files": {}, **assemble(file, options, folder).as_dict()}, name)

@@ -43,8 +43,7 @@ def column_table(where: Path | str, rows: str, size: int, columns: Mapping[str, 
         values = {n: v() if callable(v := columns[n]) else v for n in names}
         for start in range(0, size, _ROWS):
             part = {n: values[n][start : start + _ROWS] for n in names}
-            with _whole_characters(where, rows, start, min(size - start, _ROWS)):
-                yield pa.record_batch({n: _array(part[n], n, str(where)) for n in names})
+            yield _batch(where, rows, start, min(size - start, _ROWS), part)
 
     return Table(str(where), list(columns), record_batches, rows)
 
@@ -70,9 +69,8 @@ def record_table(
     def record_batches(columns: list[str]) -> Iterator[Any]:
         stream, start = iter(records()), 0
         while batch := list(itertools.islice(stream, _ROWS)):
-            with _whole_characters(where, rows, start, len(batch)):
-                arrays = {n: _array([r.get(n) for r in batch], n, str(where)) for n in columns}
-                yield pa.record_batch(arrays)
+            part = {n: [record.get(n) for record in batch] for n in columns}
+            yield _batch(where, rows, start, len(batch), part)
             start += len(batch)
 
     return Table(str(where), list(names), record_batches, rows, **more)
@@ -155,10 +153,11 @@ def id_key(names: Iterable[str]) -> str | None:
     return next((key for key in (*_KEYS, *named) if key in names), None)
 
 
-@contextmanager
-def _whole_characters(where: Path | str, rows: str, start: int, size: int) -> Iterator[None]:
+def _batch(
+    where: Path | str, rows: str, start: int, size: int, columns: Mapping[str, Any]
+) -> pa.RecordBatch:
     try:
-        yield
+        return pa.record_batch({n: _array(values, n, str(where)) for n, values in columns.items()})
     except UnicodeEncodeError as error:
         raise DataError(
             f"{where}: expected Unicode text in {rows} {start + 1} to {start + size}, found "

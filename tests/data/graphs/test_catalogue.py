@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import io
 import json
+import types
 import urllib.request
 import zipfile
 
@@ -42,33 +43,6 @@ def small(monkeypatch):
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
-    """A hub that serves the files put into it, as from one commit; `asked` lists what was asked
-    for.
-    """
-
-    class Hub:
-        def __init__(self):
-            self.asked, self.files = [], {}
-
-        def put(self, path, content):
-            file = tmp_path / "hub" / "snapshots" / COMMIT / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            torch.save(content, file) if not isinstance(content, bytes) else file.write_bytes(
-                content
-            )
-            self.files[path] = file
-
-        def download(self, repo, path, *, revision=None, **_):
-            self.asked.append((repo, path, revision))
-            return str(self.files[path])
-
-    served = Hub()
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", served.download)
-    return served
-
-
-@pytest.fixture
 def web(monkeypatch):
     """Addresses that can be opened: url -> content; a number instead of bytes breaks off after so
     many bytes.
@@ -90,6 +64,36 @@ def web(monkeypatch):
 
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
     return pages, ranges
+
+
+@pytest.fixture
+def hub(web, monkeypatch):
+    """A hub that serves the files put into it, as from one commit; `asked` are the repositories
+    whose commit was asked for.
+    """
+
+    class Hub:
+        def __init__(self):
+            self.asked = []
+
+        def put(self, path, content):
+            written = io.BytesIO()
+            torch.save(content, written)
+            content = content if isinstance(content, bytes) else written.getvalue()
+            files = (file for row in CATALOGUE.values() for file in row.files)
+            (repo,) = {file.repo for file in files if file.path == path}
+            address = huggingface_hub.hf_hub_url(repo, path, repo_type="dataset", revision=COMMIT)
+            web[0][address] = content, None
+
+        def info(self, repo, **_):
+            self.asked.append(repo)
+            return types.SimpleNamespace(sha=COMMIT)
+
+    served = Hub()
+    monkeypatch.setattr(
+        huggingface_hub.HfApi, "dataset_info", lambda _, *a, **k: served.info(*a, **k)
+    )
+    return served
 
 
 def data(**changes):
@@ -134,7 +138,7 @@ def test_a_fetched_graph_is_checked_stored_and_locked(tmp_path, hub, small):
     folder = tmp_path / "downloads" / "instagram"
     entry = read_lock(folder)["instagram.pt"]
     assert entry["sha256"] == hashlib.sha256((folder / "instagram.pt").read_bytes()).hexdigest()
-    assert (entry["revision"], hub.asked) == (COMMIT, [("xxwu/LLMNodeBed", "instagram.pt", None)])
+    assert (entry["revision"], hub.asked) == (COMMIT, ["xxwu/LLMNodeBed"])
     assert card["origin"]["instagram.pt"].startswith(
         "https://huggingface.co/datasets/xxwu/LLMNodeBed/"
     )
@@ -152,7 +156,7 @@ def test_a_file_that_is_no_longer_the_recorded_one_is_refused(tmp_path, hub, sma
     hub.put("instagram.pt", data(raw_texts=["other"] * 4))
     with pytest.raises(DataError, match="as first recorded"):
         fetch("instagram", tmp_path, quiet)
-    assert hub.asked[-1][2] == COMMIT  # the commit of the first fetch
+    assert len(hub.asked) == 1  # the commit is that of the first fetch
     assert check_files(folder) == ["instagram.pt"]
     assert not graph.exists()
 
@@ -192,7 +196,7 @@ def test_every_source_ends_in_one_line_when_it_cannot_be_reached(tmp_path, name,
         raise OSError("no route to host\nat all")
 
     monkeypatch.setattr(urllib.request, "urlopen", unreachable)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", unreachable)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", unreachable)
     with pytest.raises(DataError) as caught:
         fetch(name, tmp_path, quiet)
     message = str(caught.value)
