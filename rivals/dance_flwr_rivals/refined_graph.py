@@ -1,20 +1,26 @@
 """FedAvg on refined graphs; a subclass defines how a client refines its graph."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
+from dance_flwr.config.options import Section
 from dance_flwr.config.tree import RunConfig
+from dance_flwr.llm.config import LlmConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.plain_method import LabelledGraph, PlainMethod, class_probabilities
 from dance_flwr.methods.whole_graph import train_on_graph
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.nn.propagation import operator
+from dance_flwr_rivals.run_cache import Arrays, cache_key, load_or_compute
 
+GRAPHS = "refined.npz"  # in the client's folder of a run
 RAW = "raw"  # view: the same model on the client's graph as it is
 
 
@@ -33,11 +39,38 @@ class RefinedGraphs:
 
 
 class RefinedGraphMethod(PlainMethod):
-    """The plain network on each client's refined graph."""
+    """The plain network on each client's refined graph.
+
+    Attributes
+    ----------
+    section : the settings of the method on which the refined graphs depend
+    """
+
+    section: ClassVar[type[Section]]
+
+    def refine(self, data: ClientData, config: RunConfig, run: str) -> Arrays:
+        """Return arrays from which `load` makes the refined graphs."""
+        raise NotImplementedError
+
+    def load(self, data: ClientData, arrays: Arrays) -> RefinedGraphs:
+        """Return the refined graphs."""
+        raise NotImplementedError
 
     def graphs(self, data: ClientData, config: RunConfig, run: str) -> RefinedGraphs:
-        """Return the refined graphs, computed once per run."""
-        raise NotImplementedError
+        """Return the refined graphs from the folder of the run, computed if it has none.
+
+        They do not depend on the round.
+        """
+        # The reading changes texts and gates, and with them scores and predictions.
+        key = {"method": config.method, "reading": asdict(data.reading), **cache_key(data, config)}
+        names = (self.section.name, LlmConfig.name)
+        key |= {own.name: asdict(own) for own in config.sections if own.name in names}
+
+        def load() -> RefinedGraphs:
+            compute = partial(self.refine, data, config, run)
+            return self.load(data, load_or_compute(data, run, key, compute, GRAPHS))
+
+        return data.cached("refined", (run, repr(sorted(key.items()))), load)
 
     def train(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo

@@ -27,6 +27,7 @@ from dance_flwr_rivals.llm4rgnn.scoring import (
     fit_head,
     matching_thresholds,
 )
+from dance_flwr_rivals.refined_graph import GRAPHS
 from hypothesis import given
 from hypothesis import strategies as st
 from rival_support import oracle_llm4rgnn as oracle
@@ -378,7 +379,7 @@ def test_it_is_refined_once_in_a_run_and_again_where_the_folder_is_lost(
     folder = data.folder / "runs" / "once"
     shutil.rmtree(folder)
     assert equal(rounds("once"), first) and seen == ["once"] * 2
-    path = folder / refining.GRAPHS
+    path = folder / GRAPHS
     path.write_bytes(path.read_bytes()[:-40])
     assert equal(rounds("once"), first) and seen == ["once"] * 3
 

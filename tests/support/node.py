@@ -17,35 +17,40 @@ class Node:
     `modules` are the files of the package that the process has imported, after the last reply.
     """
 
-    def __init__(self, sources, folder):
+    def __init__(self, sources, folder, launcher=()):
         paths = os.pathsep.join(map(str, (sources, PROJECT / "tests")))
-        self.modules = {}
-        self._errors = (folder / "stderr.txt").open("w+")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.traced_client"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": paths},
-        )
+        self.modules, self._errors = {}, folder / "stderr.txt"
+        with self._errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [*launcher, sys.executable, "-B", "-m", "support.traced_client"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=folder,
+                env=os.environ | {"PYTHONPATH": paths},
+            )
 
-    def __call__(self, message, context):
+    def __call__(self, message, context, leak="", arguments=()):
+        """Let the process answer a message; `leak` is what it does on the side when it trains."""
         request = {
             "message": message_to_proto(message).SerializeToString(),
             "context": (context.run_id, context.node_id, context.node_config, context.run_config),
-            "leak": ("", ()),
+            "leak": (leak, tuple(map(str, arguments))),
         }
-        pickle.dump(request, self._process.stdin)
-        self._process.stdin.flush()
+        pickle.dump(request, self.process.stdin)
+        self.process.stdin.flush()
         try:
-            answer = pickle.load(self._process.stdout)
+            answer = pickle.load(self.process.stdout)
         except EOFError:
-            self._errors.seek(0)
-            raise AssertionError(self._errors.read()[-3000:]) from None
+            raise AssertionError(self._errors.read_text()[-3000:]) from None
+        self.answered(message)
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
         self.modules = answer["modules"]
         return message_from_proto(ProtoMessage.FromString(answer["reply"]))
 
+    def answered(self, message):
+        """What a subclass does after each answer."""
+
     def close(self):
-        self._process.communicate(timeout=60)
-        self._errors.close()
+        self.process.communicate(timeout=600)

@@ -6,17 +6,14 @@ Python sees them; the kernel sees all of them. One process serves many runs.
 
 import ast
 import os
-import pickle
 import re
 import shutil
 import subprocess
 import sys
 import time
 
-from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.message_pb2 import Message as ProtoMessage
-
 from support.accesses import LIST, LOOK, NETWORK, READ, START, WRITE, Access, Allowed
+from support.node import Node
 from support.project import PROJECT
 
 # The process looks at these paths when it has loaded its libraries, before and after each answer.
@@ -45,56 +42,30 @@ def why_not():
     return f"this user may not trace: {done.stderr.strip()[-200:]}" if done.returncode else ""
 
 
-class Traced:
-    """A ClientApp in a process of its own under strace, of which each call answers a message.
+class Traced(Node):
+    """A node under strace.
 
     `loading` holds what the process accessed before its first message, `seen` and `refused` what it
     did while it answered the messages since the last `forget`.
     """
 
     def __init__(self, folder):
-        self.log, self._errors = folder / "strace.log", folder / "stderr.txt"
-        self._read = 0
+        self.log, self._read = folder / "strace.log", 0
         self.forget()
-        with self._errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [*STRACE, "-o", str(self.log), sys.executable, "-B", "-m", "support.traced_client"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                cwd=folder,
-                env=os.environ | {"PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'tests'}"},
-            )
+        super().__init__(PROJECT, folder, [*STRACE, "-o", str(self.log)])
         lines = self._until(READY)
         self._client = int(lines[0].split()[0])  # strace is its parent
         self.loading = list(accesses(lines))
 
-    def close(self):
-        self.process.communicate(timeout=600)
-
     def forget(self):
         self.seen, self.refused = [], []
 
-    def __call__(self, message, context, leak="", arguments=()):
-        """Let the process answer a message; `leak` is what it does on the side when it trains."""
-        request = {
-            "message": message_to_proto(message).SerializeToString(),
-            "context": (context.run_id, context.node_id, context.node_config, context.run_config),
-            "leak": (leak, tuple(map(str, arguments))),
-        }
-        pickle.dump(request, self.process.stdin)
-        self.process.stdin.flush()
-        try:
-            answer = pickle.load(self.process.stdout)
-        except EOFError:
-            raise AssertionError(self._errors.read_text()[-3000:]) from None
+    def answered(self, message):
+        """Note what it accessed between two marks."""
         self._until(BEGIN)
         new, allowed = list(accesses(self._until(END))), Allowed(message, self._client)
         self.seen += new
         self.refused += [access for access in new if not allowed.covers(access)]
-        if "error" in answer:
-            raise RuntimeError(answer["error"])
-        return message_from_proto(ProtoMessage.FromString(answer["reply"]))
 
     def _until(self, mark):
         """The lines of the log from the last mark up to this one."""

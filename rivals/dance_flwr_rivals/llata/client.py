@@ -1,9 +1,7 @@
 """A client's refined graph by tree, soft labels, moves and edges, computed once per run."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,10 +11,8 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
-from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.disk import write_json
 from dance_flwr.llm.session import embedder, open_session
-from dance_flwr.nn.ragged import Ragged
 from dance_flwr.seeding import generator, seeded
 from dance_flwr_rivals.llata import LlataConfig
 from dance_flwr_rivals.llata.asking import model_labels, planned_calls
@@ -32,10 +28,11 @@ from dance_flwr_rivals.llata.nodes import (
     sorted_pairs,
 )
 from dance_flwr_rivals.llata.tree import Tree, community_tree
+from dance_flwr_rivals.llm4rgnn.pairs import rows_of_pairs
 from dance_flwr_rivals.refined_graph import RefinedGraphMethod, RefinedGraphs
-from dance_flwr_rivals.run_cache import cache_key, load_or_compute
+from dance_flwr_rivals.run_cache import Arrays
 
-REFINED, REPORT = "refined.npz", "llata.json"  # in a client's folder of a run
+REPORT = "llata.json"  # in a client's folder of a run
 # (nodes, tree) -> q, [n, C] float64, and how many nodes the source itself could not label
 Labeller = Callable[[LocalNodes, Tree], tuple[Tensor, int]]
 
@@ -114,54 +111,6 @@ def refined_pairs(
     )
 
 
-def refined_graphs(
-    data: ClientData, config: RunConfig, run: str, labeller: Labeller
-) -> RefinedGraphs:
-    """Return the graphs of training and prediction, computed if the folder of the run has none.
-
-    The whole graph has the refined edges among the nodes that are visible in training and, in
-    inductive mode, all original edges of test nodes.
-    """
-    pairs = _arrays(data, config, run, labeller)["pairs"]
-    # By content: a graph that was refined anew replaces the one in memory.
-    version = hashlib.sha256(pairs.cpu().numpy().tobytes()).hexdigest()
-    return data.cached("llata", version, lambda: _graphs(data, pairs))
-
-
-def _arrays(data: ClientData, config: RunConfig, run: str, labeller: Labeller) -> dict[str, Tensor]:
-    def compute() -> dict[str, Tensor]:
-        # Loading an encoder draws from torch's generators, as the dropout of this round does.
-        with seeded(config.seed, "llata", client=data.card.client):
-            return _refine(data, config, run, labeller)
-
-    sections = {section.name: section for section in config.sections}
-    key: dict[str, Any] = {
-        **cache_key(data, config),
-        "method": config.method,
-        # The reading changes texts and gates, and with them labels and edges.
-        "reading": asdict(data.reading),
-        **{name: asdict(sections[name]) for name in ("llata", "llm") if name in sections},
-    }
-    return load_or_compute(data, run, key, compute, REFINED)
-
-
-def _refine(data: ClientData, config: RunConfig, run: str, labeller: Labeller) -> dict[str, Tensor]:
-    nodes = local_nodes(data)
-    pairs, labels, what = refined_pairs(nodes, config, labeller)
-    folder, client = run_folder(data.folder, run), data.card.client
-    # The report has accuracies and homophily of this client alone, and stays in its folder.
-    write_json(folder / REPORT, asdict(what))
-    events.emit("refined", _line(what, client), client=client, **asdict(what))
-    # Back from the order of ids to the numbers of the client.
-    ends = nodes.order[pairs]
-    soft = torch.zeros(data.num_nodes, nodes.classes)  # rows of zeros: nodes that were not seen
-    soft[nodes.order] = labels.float()
-    return {
-        "pairs": sorted_pairs(ends[:, 0], ends[:, 1], data.num_nodes),
-        "soft_labels": soft,
-    }
-
-
 def _line(what: Refinement, client: int) -> str:
     def share(value: float | None) -> str:
         return "none" if value is None else f"{value:.3f}"
@@ -174,30 +123,15 @@ def _line(what: Refinement, client: int) -> str:
     )
 
 
-def _graphs(data: ClientData, pairs: Tensor) -> RefinedGraphs:
-    visible = data.training_graph.visible
-    training = _graph(data, pairs, visible, "refined-training")
-    if not data.inductive:
-        return RefinedGraphs(whole=training, training=training)
-    # Test nodes have no soft label in inductive mode: their edges stay as they are.
-    rows, cols = data.graph.edges()
-    unseen = (rows < cols) & ~(visible[rows] & visible[cols])
-    more = torch.stack([rows[unseen], cols[unseen]], dim=1)
-    whole = torch.cat([pairs, more])
-    everything = torch.ones_like(visible)
-    return RefinedGraphs(_graph(data, whole, everything, "refined-whole"), training)
-
-
 def _graph(data: ClientData, pairs: Tensor, visible: Tensor, name: str) -> LocalGraph:
-    ends = pairs.cpu().numpy()
-    lists = csr_from_pairs(ends[:, 0], ends[:, 1], data.num_nodes)
-    ptr, index = (torch.as_tensor(part, dtype=torch.int64, device=data.device) for part in lists)
-    rows = Ragged(ptr, index)
+    rows = rows_of_pairs(pairs, data.num_nodes)
     return LocalGraph(rows, visible, name, data.edge_gates(rows))
 
 
 class LabelledCommunities(RefinedGraphMethod):
     """Refines edges by communities and soft labels, whose source a subclass defines."""
+
+    section = LlataConfig
 
     def soft_labels(
         self, nodes: LocalNodes, tree: Tree, config: RunConfig, run: str
@@ -205,11 +139,42 @@ class LabelledCommunities(RefinedGraphMethod):
         """Return q, [n, C] float64, and the number of nodes whose q is a fallback."""
         raise NotImplementedError
 
-    def graphs(self, data: ClientData, config: RunConfig, run: str) -> RefinedGraphs:
-        """Return the graphs that follow from the soft labels, see `refined_graphs`."""
-        return refined_graphs(
-            data, config, run, lambda nodes, tree: self.soft_labels(nodes, tree, config, run)
-        )
+    def refine(self, data: ClientData, config: RunConfig, run: str) -> Arrays:
+        """Return the refined edges and the soft labels, and write the report of the client."""
+        nodes, client = local_nodes(data), data.card.client
+        # Loading an encoder draws from torch's generators, as the dropout of this round does.
+        with seeded(config.seed, "llata", client=client):
+            pairs, labels, what = refined_pairs(
+                nodes, config, lambda nodes, tree: self.soft_labels(nodes, tree, config, run)
+            )
+        # The report has accuracies and homophily of this client alone, and stays in its folder.
+        write_json(run_folder(data.folder, run) / REPORT, asdict(what))
+        events.emit("refined", _line(what, client), client=client, **asdict(what))
+        # Back from the order of ids to the numbers of the client.
+        ends = nodes.order[pairs]
+        soft = torch.zeros(data.num_nodes, nodes.classes)  # rows of zeros: nodes not seen
+        soft[nodes.order] = labels.float()
+        return {
+            "pairs": sorted_pairs(ends[:, 0], ends[:, 1], data.num_nodes),
+            "soft_labels": soft,
+        }
+
+    def load(self, data: ClientData, arrays: Arrays) -> RefinedGraphs:
+        """Return the graphs of these edges.
+
+        The whole graph has the refined edges among the nodes that are visible in training and, in
+        inductive mode, all original edges of test nodes.
+        """
+        pairs, visible = arrays["pairs"], data.training_graph.visible
+        training = _graph(data, pairs, visible, "refined-training")
+        if not data.inductive:
+            return RefinedGraphs(whole=training, training=training)
+        # Test nodes have no soft label in inductive mode: their edges stay as they are.
+        rows, cols = data.graph.edges()
+        unseen = (rows < cols) & ~(visible[rows] & visible[cols])
+        whole = torch.cat([pairs, torch.stack([rows[unseen], cols[unseen]], dim=1)])
+        everything = torch.ones_like(visible)
+        return RefinedGraphs(_graph(data, whole, everything, "refined-whole"), training)
 
 
 class Llata(LabelledCommunities):

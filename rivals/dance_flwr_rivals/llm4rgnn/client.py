@@ -1,9 +1,5 @@
 """The refined graph of a client, without irrelevant edges and with probable ones."""
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -12,7 +8,6 @@ from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import write_json
-from dance_flwr.llm.config import LlmConfig
 from dance_flwr.nn.ragged import Ragged, rank_in_row
 from dance_flwr.seeding import seeded
 from dance_flwr_rivals.llm4rgnn import Llm4RgnnConfig, judging
@@ -26,37 +21,10 @@ from dance_flwr_rivals.llm4rgnn.scoring import (
     by_language_model,
 )
 from dance_flwr_rivals.refined_graph import RefinedGraphMethod, RefinedGraphs
-from dance_flwr_rivals.run_cache import Arrays, cache_key, load_or_compute
+from dance_flwr_rivals.run_cache import Arrays
 
-GRAPHS = "refined.npz"  # in the client's folder of a run
-COUNTS = "refined.json"
+COUNTS = "refined.json"  # in the client's folder of a run
 _WHOLE, _TRAINING = "whole", "training"
-
-
-def refined_graphs(
-    data: ClientData, config: RunConfig, run: str, scorer: Scorer, settings: Mapping[str, Any]
-) -> RefinedGraphs:
-    """Return the refined graphs from the folder of the run, computed if it has none.
-
-    They do not depend on the round.
-    """
-    refining = Llm4RgnnConfig.of(config)
-    # The reading changes embeddings and gates, and with them scores and predictions.
-    key = {
-        **cache_key(data, config),
-        "reading": asdict(data.reading),
-        **asdict(refining),
-        **settings,
-    }
-
-    def load() -> RefinedGraphs:
-        arrays = load_or_compute(
-            data, run, key, lambda: refine(data, config, run, scorer), name=GRAPHS
-        )
-        whole = _graph(data, arrays, _WHOLE)
-        return RefinedGraphs(whole, _graph(data, arrays, _TRAINING) if data.inductive else whole)
-
-    return data.cached("llm4rgnn", (run, repr(sorted(key.items()))), load)
 
 
 def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arrays:
@@ -150,34 +118,27 @@ def _graph(data: ClientData, arrays: Arrays, name: str) -> LocalGraph:
     return LocalGraph(rows, visible, f"refined-{name}", data.edge_gates(rows))
 
 
-class Llm4Rgnn(RefinedGraphMethod):
+class Llm4RgnnCosine(RefinedGraphMethod):
+    """The control: a predictor refines the graph, with the cosine as the score."""
+
+    section = Llm4RgnnConfig
+    scorer: Scorer = staticmethod(by_cosine)
+
+    def refine(self, data: ClientData, config: RunConfig, run: str) -> Arrays:
+        """Return the rows of the refined graphs, see `refine`."""
+        return refine(data, config, run, self.scorer)
+
+    def load(self, data: ClientData, arrays: Arrays) -> RefinedGraphs:
+        """Return the graphs of these rows."""
+        whole = _graph(data, arrays, _WHOLE)
+        return RefinedGraphs(whole, _graph(data, arrays, _TRAINING) if data.inductive else whole)
+
+
+class Llm4Rgnn(Llm4RgnnCosine):
     """The plain network on the graph that a language model and a predictor refined."""
 
     scorer: Scorer = staticmethod(by_language_model)
 
-    def scorer_settings(self, config: RunConfig) -> Mapping[str, Any]:
-        """Return the settings of the scores, in addition to the section `llm4rgnn`."""
-        return {"scorer": "language model", "llm": asdict(LlmConfig.of(config))}
-
     def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
         """Return the maximum number of calls and tokens of a run at this client."""
         return judging.planned_calls(data, config)
-
-    def graphs(self, data: ClientData, config: RunConfig, run: str) -> RefinedGraphs:
-        """Return the graphs that scorer and predictor refined, see `refined_graphs`."""
-        settings = self.scorer_settings(config)
-        return refined_graphs(data, config, run, self.scorer, settings)
-
-
-class Llm4RgnnCosine(Llm4Rgnn):
-    """The control, with the cosine as the score instead of a language model."""
-
-    scorer: Scorer = staticmethod(by_cosine)
-
-    def scorer_settings(self, config: RunConfig) -> Mapping[str, Any]:
-        """Return the name alone, as the cosine has no settings."""
-        return {"scorer": "cosine"}
-
-    def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
-        """Return no calls and no tokens."""
-        return 0, 0

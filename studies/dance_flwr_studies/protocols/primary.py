@@ -27,10 +27,12 @@ from dance_flwr_studies.reports.sections import HOW_BEYOND, beyond_cell
 from dance_flwr_studies.reports.significance import (
     LEVEL,
     Corrected,
+    PairedTest,
     corrected_test,
     holm,
+    split_ratio,
 )
-from dance_flwr_studies.reports.tables import NOTHING, Group, groups, markdown
+from dance_flwr_studies.reports.tables import NOTHING, Group, groups, markdown, stat_of
 
 CLEAN, TEXT, EDGES = "clean", "75 % foreign text", "100 % random edges"
 SKEW, LABELS = "Dirichlet 0.1", "5 labels per class"
@@ -220,10 +222,10 @@ def _questions(places: Mapping[Place, Mapping[str, Group]]) -> str:
         lines.append(
             [
                 question.text,
-                _with_interval(fmean(values), test),
+                _with_interval(values, test),
                 _signs(values),
                 f"{p:.3f}" if p >= 0.001 else "< 0.001",
-                f"{100 * shown(values, _ratio(places[question.cells[0]][question.of])):.2f}",
+                f"{100 * shown(values, split_ratio(places[question.cells[0]][question.of])):.2f}",
                 _word(fmean(values), test, p),
             ]
         )
@@ -235,18 +237,11 @@ def _test(
 ) -> Corrected | None:
     if not differences:
         return None
-    return corrected_test(differences, _ratio(places[question.cells[0]][question.of]))
+    return corrected_test(differences, split_ratio(places[question.cells[0]][question.of]))
 
 
-def _ratio(group: Group) -> float:
-    return float(group.setting("test-ratio")) / float(group.setting("train-ratio"))
-
-
-def _with_interval(mean: float, test: Corrected | None) -> str:
-    if test is None:
-        return f"{100 * mean:+.2f}"
-    low, high = (100 * bound for bound in test.interval)
-    return f"{100 * mean:+.2f} [{low:+.2f}, {high:+.2f}]"
+def _with_interval(values: Sequence[float], test: Corrected | None) -> str:
+    return PairedTest(stat_of(values, len(values)), test).interval_text
 
 
 def _signs(values: Sequence[float]) -> str:
@@ -293,7 +288,8 @@ def _descriptive(found: Mapping[str, Group], variant: str) -> str:
     values = [v - theirs[s] for s, v in mine.by_seed("test_accuracy").items() if s in theirs]
     if not values:
         return NOTHING
-    return f"{_with_interval(fmean(values), corrected_test(values, _ratio(mine)))} {_signs(values)}"
+    test = corrected_test(values, split_ratio(mine))
+    return f"{_with_interval(values, test)} {_signs(values)}"
 
 
 EXPERIMENT = Experiment(

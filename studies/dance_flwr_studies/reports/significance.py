@@ -24,10 +24,6 @@ HOW = (
     "is below 0.05; *equivalent*: two one-sided tests at 0.05, not corrected for their number, "
     "reject a difference of 1 point; no word: undecided."
 )
-POWER = (
-    "Five seeds can show a mean difference of six standard deviations; what is undecided may "
-    "differ."
-)
 LEVEL = 0.05
 MARGIN = 0.01  # one point: a difference below it is taken for none
 _NO_SPREAD = 1e-12  # standard deviation of equal differences, up to rounding
@@ -158,7 +154,7 @@ def paired_test(
     requested = set.intersection(*({row.labels["seed"] for row in g.rows} for g in (group, other)))
     common = sorted(mine.keys() & theirs.keys(), key=int)
     differences = [mine[seed] - theirs[seed] - bound for seed in common]
-    test = corrected_test(differences, _split_ratio(group)) if differences else None
+    test = corrected_test(differences, split_ratio(group)) if differences else None
     return PairedTest(stat_of(differences, len(requested)), test)
 
 
@@ -187,6 +183,6 @@ def comparison_table(corner: str, tests: Mapping[tuple[str, str], PairedTest]) -
     return markdown([corner, *columns], lines)
 
 
-def _split_ratio(group: Group) -> float:
+def split_ratio(group: Group) -> float:
     """Return n_test / n_train: the test share over the training share of the labelled nodes."""
     return float(group.setting("test-ratio")) / float(group.setting("train-ratio"))
