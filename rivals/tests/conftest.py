@@ -1,6 +1,7 @@
 """Runs of rivals take small settings, and few steps where their number is not what is tested."""
 
 import pytest
+import torch
 from rival_support.settings import SMALL_RIVALS
 from support.graphs import SMALL
 
@@ -13,3 +14,11 @@ def quick_rivals():
     from dance_flwr_rivals.condensation import client
 
     client._STEPS = 20
+
+
+@pytest.fixture(autouse=True)
+def the_same_draws():
+    """Rivals draw from torch's global generator: tests are independent of each other."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield

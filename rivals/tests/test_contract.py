@@ -6,6 +6,7 @@ import torch
 from dance_flwr_rivals.condensation.client import training_quotas
 from dance_flwr_rivals.self_training.client import SelfTraining
 from oracles import plain
+from rival_support.condensed import uploads
 from support.contract import (
     Contract,
     LabelReuseContract,
@@ -18,18 +19,23 @@ from support.contract import (
     refuses_label_reuse,
 )
 from support.contract import observed as observed
-from support.graphs import WORDS
+from support.graphs import TEXT_DIM, WORDS
 from support.killing import Killed, asks, same, states
 from support.models import equal
 from support.sites import toy_model, toy_site
 
-from dance_flwr.api.evaluation import tested_clients
+from dance_flwr.api import evaluation
+from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.plugins import METHODS, RIVALS
 from dance_flwr.config.tree import parse
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
+from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError
+from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.wire.keys import STATISTICS
+from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods import get_spec
+from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.sampling_config import SamplingConfig
 from dance_flwr.runs.result import load_model
 
@@ -149,7 +155,7 @@ def test_rivals_that_cannot_train_without_a_server_are_not_tuned(run, method):
 def test_personal_models_predict_again_what_each_client_counted(run):
     finished = run(method="fedgta", rounds=1, smoothing="correct-and-smooth")
     correct = np.zeros(len(finished.result["class_names"]), int)
-    for tested in tested_clients(finished.folder, finished.result):
+    for tested in evaluation.tested_clients(finished.folder, finished.result):
         right = tested.labels[tested.predicted["deployed"] == tested.labels]
         correct += np.bincount(right, minlength=len(correct))
     assert correct.tolist() == finished.result["test_by_class"]["correct"]
@@ -240,3 +246,41 @@ def test_at_its_limit_it_is_another_method_bit_by_bit(run, reference, method, li
 def test_networks_learn_from_condensed_graphs(run, method, keys):
     keys = {"rounds": 6, "local_epochs": 3, **keys}
     assert run(method=method, dropout=0.2, **keys).result["test_accuracy"] > 0.6
+
+
+# Statistics of every round, of methods whose clients upload a condensed graph once.
+UPLOADS = {"fedgm": {"weights", "biases", "counts"}, "fedc4": {"embeddings"}, "fedgvd": set()}
+
+
+@pytest.mark.parametrize("method", UPLOADS)
+def test_a_condensed_graph_is_uploaded_once_and_is_that_of_the_client(run, method):
+    finished = run(method=method, condense_steps=4, rounds=3)
+    for client, own in uploads(finished).items():
+        assert own[0].keys() == UPLOADS[method] | {"features", "adjacency", "labels"}
+        assert all(later.keys() == UPLOADS[method] for later in own[1:])
+        kept = states(finished)[client]
+        for name, stored in (("features",) * 2, ("labels", "condensed_labels")):
+            assert np.array_equal(own[0][name].numpy(), kept[stored])
+
+
+SEEING = ["self-training", "gcond", "sfgc", "fedtad", "fedgvd", "fedsage"]
+SEEING += ["llm4rgnn", "llm4rgnn-cosine", "llata", "llata-cosine", "llm4fgl-recombined"]
+
+
+@pytest.mark.parametrize("method", SEEING)
+def test_training_in_inductive_mode_depends_on_no_text_of_a_test_node(run_config, method):
+    """Two trainings of a client, of which the second finds other texts at the test nodes."""
+    keys = {"condense_steps": 4, "rounds": 3, "llm4rgnn_gamma": 0.1, "llm4rgnn_beta": 3}
+    keys |= {"fedsage_hidden_ratio_of_val_nodes": 1.0, "fedsage_steps": 30}
+    config = run_config(method=method, split_mode="inductive", **keys)
+    folder, found = prepare(config).folder / "client-1", []
+    for noise in (0.0, 1.0):
+        data = ClientData(folder, torch.device("cpu"), inductive=True)
+        data.table.nodes[data.split == TEST] += noise * torch.rand(TEXT_DIM)
+        client = Client(data, config)
+        start = initial_model(shape_of(TEXT_DIM, len(WORDS), config), config).state_dict()
+        for round_ in (1, 2):
+            info = RoundInfo(f"unseen-{method}-{noise}", round_, model_fingerprint(start))
+            upload, _ = client.train(start, info)
+        found.append({name: tensor.clone() for name, tensor in upload.items()})
+    assert equal(*found)

@@ -162,20 +162,6 @@ def finished(run):
     return run(**KEYS, **WIDE)
 
 
-def test_a_graph_is_uploaded_once_and_embeddings_in_every_round(finished):
-    for client, own in uploads(finished).items():
-        assert own[0].keys() == {"embeddings", "features", "adjacency", "labels"}
-        assert all(later.keys() == {"embeddings"} for later in own[1:])
-        with np.load(finished.store(client).folder / "state.npz") as file:
-            assert np.array_equal(own[0]["features"].numpy(), file["features"])
-            assert own[1]["embeddings"].shape == (len(file["features"]), finished.config.hidden_dim)
-    rows = finished.result["history"]
-    for client in map(str, range(3)):
-        assert (
-            rows[0]["bytes_up"][client] > rows[1]["bytes_up"][client] == rows[2]["bytes_up"][client]
-        )
-
-
 def test_a_client_is_sent_the_nodes_of_others_and_a_graph_over_all(finished):
     graphs = {client: own[0] for client, own in sorted(uploads(finished).items())}
     for client, rounds in payloads(finished).items():

@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 from dance_flwr_rivals.condensation.adjacency import normalise
@@ -154,16 +153,6 @@ def test_a_broken_graph_is_reported(words):
 
 
 # Runs
-
-
-def test_a_graph_is_uploaded_once_and_gradients_in_every_round(finished):
-    every = {"weights", "biases", "counts"}
-    for client, own in uploads(finished).items():
-        assert own[0].keys() == every | {"features", "adjacency", "labels"}
-        assert all(later.keys() == every for later in own[1:])
-        with np.load(finished.store(client).folder / "state.npz") as file:
-            assert np.array_equal(own[0]["features"].numpy(), file["features"])
-            assert np.array_equal(own[0]["labels"].numpy(), file["condensed_labels"])
 
 
 def test_every_round_has_a_theta_of_its_own_and_its_gradients(finished):

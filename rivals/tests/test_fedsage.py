@@ -62,14 +62,6 @@ CONFIG = FedSageConfig(
 WIDTHS = Widths.of(6, CONFIG)
 
 
-@pytest.fixture(autouse=True)
-def the_same_noise():
-    """Generators draw from torch's global generator: make tests independent of each other."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
-
-
 def random_graph(seed, n=12, density=0.3):
     """Return (LocalGraph, dense A, rng); isolated nodes occur."""
     rng = np.random.default_rng(seed)

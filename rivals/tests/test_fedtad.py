@@ -40,14 +40,6 @@ def random_graph(seed, n=20, density=0.2):
     return LocalGraph(rows_of((indptr, indices)), torch.ones(n, dtype=torch.bool)), adjacency
 
 
-@pytest.fixture(autouse=True)
-def the_same_noise():
-    """Distillation draws from torch's global generator: make tests independent of each other."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
-
-
 def new_models(seed, backbone="gcn"):
     """Return a new model and generator."""
     with torch.random.fork_rng():

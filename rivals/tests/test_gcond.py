@@ -7,8 +7,6 @@ from dance_flwr_rivals.condensation import client as condensed
 from dance_flwr_rivals.condensation.client import GCond
 from support.graphs import TEXT_DIM
 
-from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
@@ -65,16 +63,3 @@ def test_predictions_are_of_the_real_graph(finished):
     probs = GCond().predict(model, data, finished.config, info, nodes)["deployed"]
     hidden = model.backbone(data.table.nodes, data.graph.operator("gcn"))
     assert torch.softmax(model.graph_logits(hidden), 1).detach()[nodes].allclose(probs)
-
-
-@pytest.mark.parametrize("method", ["gcond", "sfgc", "fedgvd"])
-def test_test_nodes_are_unseen_in_the_inductive_setting(finished, run_config, method):
-    """S does not depend on the text of test nodes."""
-    few = {"sfgc_steps": 4, "fedgvd_steps": 4, "fedgvd_teacher_steps": 4}
-    config = run_config(**{**KEYS, **few, "method": method, "split_mode": "inductive"})
-    results = []
-    for noise in (0.0, 1.0):
-        data = ClientData(finished.data(1).folder, torch.device("cpu"), inductive=True)
-        data.table.nodes[data.split == TEST] += noise * torch.rand(TEXT_DIM)
-        results.append(get_spec(method).make_client().arrays(data, config))
-    assert all(results[0][name].equal(results[1][name]) for name in results[0])

@@ -454,12 +454,3 @@ def test_inductive_training_sees_no_test_node_and_evaluation_links_them(run):
         assert generation.links.keys() == graphs_of(data).keys() == {"whole", "training"}
         assert not bool((data.split[generation.origins] == TEST).any())
         assert not bool((data.split[generation.links["training"][1]] == TEST).any())
-        config = finished.config
-        unseen = Client(data, config)
-        start = load_model(finished.folder)
-        info = RoundInfo(finished.result["run"], 5, model_fingerprint(start))
-        trained, _ = unseen.train(start, info)
-        data.table.nodes[data.split == TEST] = 0.5  # what training must not read
-        data.__dict__.pop("features", None)
-        again, _ = Client(data, config).train(start, info)
-        assert equal(trained, again)

@@ -38,7 +38,6 @@ from support.prompts import Told, session, with_llm
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
-from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.data.prepare import prepare
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.llm.session import open_session
@@ -382,23 +381,3 @@ def test_it_is_refined_once_in_a_run_and_again_where_the_folder_is_lost(
     path = folder / GRAPHS
     path.write_bytes(path.read_bytes()[:-40])
     assert equal(rounds("once"), first) and seen == ["once"] * 3
-
-
-def test_in_inductive_mode_training_depends_on_no_test_node(run_config):
-    """Other texts of test nodes: the training graph stays, the whole one does not."""
-    graphs = []
-    for sign in (1, -1):
-        config, data = site_of(
-            run_config, 1, split_mode="inductive", llm4rgnn_gamma=0.1, llm4rgnn_beta=3
-        )
-        data.features[data.split == TEST] *= sign
-        arrays = refine(data, config, f"sign{sign}", by_cosine)
-        graphs.append(arrays)
-        rows = refining._graph(data, arrays, "training").rows
-        test = data.split == TEST
-        assert not bool(test[rows.rows()].any() | test[rows.index].any())
-    assert all(
-        graphs[0][f"training_{part}"].equal(graphs[1][f"training_{part}"])
-        for part in ("ptr", "index")
-    )
-    assert not graphs[0]["whole_index"].equal(graphs[1]["whole_index"])

@@ -4,7 +4,6 @@ import torch
 from dance_flwr_rivals.condensation.graphs import Condensed
 
 from dance_flwr.federation.wire.messages import payload_of, statistics_of
-from dance_flwr.nn.propagation import operator
 from rival_support.blocks import draw
 
 DIM, CLASSES = 6, 3
@@ -45,8 +44,3 @@ def payloads(finished):
         client: [payload_of(m) for m in requests if m.metadata.dst_node_id == client + 1]
         for client in range(3)
     }
-
-
-def without_edges(nodes):
-    """Return the operator of a graph without edges."""
-    return operator("gcn", *torch.zeros(2, 0).long(), torch.zeros(0), nodes)

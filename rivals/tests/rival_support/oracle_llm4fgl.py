@@ -26,24 +26,6 @@ def links(probability, near, threshold, most):
     return pairs
 
 
-def adjacency(rows, cols, pairs, nodes, generated):
-    """A of the augmented graph, generated nodes last."""
-    dense = np.zeros((nodes + generated, nodes + generated))
-    for row, col in zip(rows, cols, strict=True):
-        dense[row, col] += 1
-    for added, node in pairs:
-        dense[nodes + added, node] += 1
-        dense[node, nodes + added] += 1
-    return dense
-
-
-def gcn(dense):
-    """D^-1/2 (A + I) D^-1/2."""
-    loops = dense + np.eye(len(dense))
-    root = loops.sum(1) ** -0.5
-    return root[:, None] * loops * root
-
-
 def feedback(confidence, predicted, classes):
     """Sums and counts per class."""
     table = np.zeros((2, classes))
