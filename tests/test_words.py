@@ -11,7 +11,7 @@ PACKAGE = PROJECT / "dance_flwr"
 READ = [
     *sorted((PACKAGE / "pages").glob("*.py")),
     *sorted((PACKAGE / "pages" / "templates").glob("*.j2")),
-    *(PACKAGE / name for name in ("api/notebook.py", "cli/evidence.py", "evidence/render.py")),
+    *(PACKAGE / name for name in ("cli/evidence.py", "evidence/render.py")),
     PROJECT / "README.md",
 ]
 

@@ -20,7 +20,6 @@ from dance_flwr.api.inputs import (
     checked_graph,
     config_of,
     keys_of,
-    ratio_of,
 )
 from dance_flwr.api.node_evidence import Evidence
 from dance_flwr.client_data.client_data import ClientData
@@ -278,7 +277,13 @@ def _settings(config: ConfigLike, bundle: Bundle | None, ratio: float, seed: int
 def _ratio(ratio_of_nodes: float, texts: int | None, graph: TextGraph) -> float:
     """Return r with ceil(r n) = K."""
     if texts is None:
-        return ratio_of("ratio_of_nodes", ratio_of_nodes)
+        # True is an int in Python, but no ratio.
+        is_number = isinstance(ratio_of_nodes, int | float | np.floating)
+        if not is_number or ratio_of_nodes is True or not 0 < ratio_of_nodes <= 1:
+            raise UserError(
+                f"ratio_of_nodes: expected a number > 0 and <= 1, found {ratio_of_nodes!r}"
+            )
+        return float(ratio_of_nodes)
     whole = isinstance(texts, int | np.integer) and not isinstance(texts, bool)
     if not whole or not 1 <= texts <= graph.num_nodes:
         raise UserError(

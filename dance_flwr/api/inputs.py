@@ -138,11 +138,3 @@ def rows_of(nodes: Nodes, ids: Sequence[str]) -> NDArray[np.int64]:
 def _plain(node: object) -> object:
     item = getattr(node, "item", None)
     return item() if callable(item) else node
-
-
-def ratio_of(name: str, value: object) -> float:
-    """Return a ratio above 0 and at most 1."""
-    # True is an int in Python, but no ratio.
-    if not isinstance(value, int | float | np.floating) or value is True or not 0 < value <= 1:
-        raise UserError(f"{name}: expected a number > 0 and <= 1, found {value!r}")
-    return float(value)

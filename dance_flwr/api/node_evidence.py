@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, overload
 
 import numpy as np
+from markupsafe import Markup
 
-from dance_flwr.api.notebook import text_html
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.errors import UserError, counted
 from dance_flwr.evidence.account import account, log_odds
@@ -160,7 +160,8 @@ class Evidence(Sequence[NodeEvidence]):
         ]
         shown = f", the first {_MAX_SHOWN} are shown" if len(self) > _MAX_SHOWN else ""
         head = f"{counted(len(self), 'node')}{shown}. This output contains source texts."
-        return text_html("\n\n".join([head, *parts]))
+        form = Markup('<pre style="white-space:pre-wrap" dir="auto">{}</pre>')  # escapes its text
+        return form.format("\n\n".join([head, *parts]))
 
 
 def pack_facts(

@@ -15,7 +15,6 @@ from torch import Tensor
 from dance_flwr.api.bundle import Bundle
 from dance_flwr.api.inputs import GraphLike, ModelLike, Nodes, bundle_of, rows_of, source_of
 from dance_flwr.api.node_evidence import Evidence
-from dance_flwr.api.notebook import table_html
 from dance_flwr.data.card import CARD
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, UNLABELLED, TextGraph
 from dance_flwr.data.imports.loading import load_graph
@@ -131,8 +130,8 @@ def explain(model: ModelLike, graph: GraphLike, nodes: Nodes) -> Evidence:
     Parameters
     ----------
     model : what `load` or `federate` return, or the folder of a bundle
-    graph : a graph, its name or its folder, whose labels are not read; or the folder of a client,
-        whose training labels count as in the run
+    graph : a graph, its name or its folder (its labels are not read), or the folder of a client
+        (its training labels are used as in the run)
     nodes : ids, places from 0, or one bool per node
 
     Raises
@@ -220,11 +219,6 @@ class Predictions(Sequence[Prediction]):
             f"{counted(len(self.class_names), 'class', 'classes')})"
         )
 
-    def _repr_html_(self) -> str:
-        names = ("id", "predicted", "probability", "margin")
-        caption = f"{counted(len(self), 'node')}" + (", the first ten:" if len(self) > 10 else "")
-        return table_html(caption, self[:10], names)
-
 
 class Predictor:
     """An exported model, ready to predict and to explain; `load` opens one.
@@ -252,8 +246,8 @@ class Predictor:
 
         Parameters
         ----------
-        graph : a graph, its name or its folder, whose labels are not read; or the folder of a
-            client, whose training labels count as in the run
+        graph : a graph, its name or its folder (its labels are not read), or the folder of a
+            client (its training labels are used as in the run)
 
         Raises
         ------

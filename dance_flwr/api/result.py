@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.api.bundle import Bundle, export
-from dance_flwr.api.notebook import table_html
 from dance_flwr.api.predicting import Predictor
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import counted
@@ -102,11 +101,3 @@ class Result:
         score = "without test nodes" if test is None else f"test accuracy {test:.4f}"
         what = f"{self.config.method}, {counted(self.config.clients, 'client')}"
         return f"Result({what}, {score}, {self.folder})"
-
-    def _repr_html_(self) -> str:
-        names = ("client", "test nodes", "val accuracy", "test accuracy")
-        columns = ("client", "test_nodes", "val_accuracy", "test_accuracy")
-        rows = [[row[column] for column in columns] for row in self.clients]
-        total = ["all", self.facts["test_nodes"], self.val_accuracy, self.test_accuracy]
-        caption = f"{self.config.method}, {counted(self.config.rounds, 'round')}, in {self.folder}"
-        return table_html(caption, [*rows, total], names)

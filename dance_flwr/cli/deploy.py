@@ -26,7 +26,7 @@ FederationFolder = Annotated[
 @app.command()
 def init(
     federation: Annotated[
-        Path, typer.Argument(metavar="NAME", help="new folder, whose name is the federation's")
+        Path, typer.Argument(metavar="NAME", help="new folder; its name becomes the federation's")
     ],
     host: Annotated[
         list[str],
@@ -48,7 +48,7 @@ def init(
 ) -> None:
     """Create a federation: authority, agreed file, gate, unit, and an invitation for each site.
 
-    Runs are under masks unless --set says otherwise. Nothing secret is in an invitation.
+    Runs use secure aggregation unless --set turns it off. Invitations hold no secrets.
     """
     from dance_flwr.config.text import read_values
     from dance_flwr.config.tree import parse
@@ -136,7 +136,7 @@ def run(
         Path | None, typer.Option(metavar="RUN", help="folder of an interrupted run")
     ] = None,
 ) -> None:
-    """Check a run against what its nodes demand, submit it, and follow it to its end.
+    """Check a run against the terms of its nodes, submit it, and follow it to the end.
 
     Exits with code 0 if the run has a result, and with 2 and the reason if it has none.
     """

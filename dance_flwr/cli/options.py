@@ -12,7 +12,7 @@ from dance_flwr.config.plugins import TRACKERS
 from dance_flwr.errors import UserError, near, unknown
 
 # Options that take all words that follow, up to the next option.
-_LISTS = ("--compare", "--from", "--datasets", "--methods", "--ratios", "--seeds", "--where")
+_LISTS = ("--compare", "--datasets", "--methods", "--ratios", "--seeds", "--where")
 
 
 def print_json(facts: Any) -> None:

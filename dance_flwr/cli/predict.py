@@ -36,9 +36,9 @@ def export(
         ),
     ] = None,
 ) -> None:
-    """Write what is needed to predict with the model of a run: no text, edge or evidence.
+    """Write a bundle that predicts with the model of a run; it holds no text, edge or evidence.
 
-    Of a BUNDLE, write its model mixed with one that a client trains alone.
+    From a BUNDLE, write its model mixed with one that a client trains alone.
     """
     from dance_flwr.api.bundle import FACTS, Bundle, personalised
     from dance_flwr.api.bundle import export as write
@@ -76,7 +76,7 @@ def predict(
         ),
     ] = None,
 ) -> None:
-    """Predict nodes that no client ever saw, with their evidence; Flower need not run."""
+    """Predict nodes that no client ever saw, with their evidence; no federation is needed."""
     from dance_flwr.api.bundle import Bundle
     from dance_flwr.api.prediction_table import predict as write
 

@@ -1,4 +1,4 @@
-"""`dance-flwr report`: what is said of a run at its end and later: scores, costs, pages."""
+"""`dance-flwr report`: scores, costs and pages of a run, also as `run` prints them at its end."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -168,7 +168,7 @@ def headline(config: "RunConfig", nodes: int) -> str:
 
 
 def summary(folder: Path, result: Mapping[str, Any], others: Sequence[Path]) -> Iterator[str]:
-    """Yield what a person wants to know first of a run, also beside other finished runs."""
+    """Yield the main results of a run, beside those of other finished runs."""
     from dance_flwr.config.paths import PAGE
 
     yield ""
@@ -211,7 +211,7 @@ def _accuracy(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def under_noise(folder: Path) -> Iterator[str]:
-    """Yield whether a run under differential privacy works, as far as it is known here."""
+    """Yield what is known of a run under differential privacy: epsilon spent, results of sites."""
     from dance_flwr.runs.run import read_status
 
     private = read_status(folder).private

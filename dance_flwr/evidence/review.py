@@ -33,7 +33,7 @@ class Verdict(NamedTuple):
 
     @property
     def answer(self) -> str:
-        """The class that is right, where it was said, else the verdict."""
+        """The class that the reviewer chose, else the verdict."""
         return self.chosen or self.verdict
 
 

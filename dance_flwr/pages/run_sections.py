@@ -206,7 +206,7 @@ def sections(
     worth: Sequence[Worth],
     others: Sequence[Run] = (),
 ) -> list[Section]:
-    """Return the parts of the page below its first screen, as far as the run went.
+    """Return the sections below the first screen that a run has so far.
 
     Parameters
     ----------

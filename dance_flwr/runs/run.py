@@ -178,7 +178,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Run:
-    """A run as far as it has come.
+    """A run, finished or in progress.
 
     Attributes
     ----------

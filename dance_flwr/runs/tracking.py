@@ -172,7 +172,7 @@ def tracked(names: Sequence[str], folder: Path, log: Log) -> Iterator[Callable[[
 
 
 def track(trackings: Sequence[Tracking], run: Run) -> None:
-    """Store a run, as far as it went, in each of these trackers."""
+    """Send the rounds so far, and the end of a run that has ended, to each tracker."""
     for one in trackings:
         try:
             one.catch_up(run)

@@ -76,7 +76,6 @@ def test_a_run_gives_the_numbers_of_the_command(result, tiny, run):
     assert [row.round for row in result.history] == [1, 2]
     written = read_result(result.folder)
     assert written["model_fingerprint"] == result.facts["model_fingerprint"]
-    assert "<script" not in result._repr_html_() and "client" in result._repr_html_()
 
 
 def test_its_model_predicts_explains_and_is_exported(result, tmp_path):
@@ -106,7 +105,6 @@ def test_without_nodes_of_a_split_there_is_no_score_on_it(tmp_path, part):
     assert (result.test_macro_f1 is None) == (part == TEST)
     for row in result.clients:
         assert row[f"{name}_accuracy"] is None and row[f"{other}_accuracy"] is not None
-    assert result._repr_html_().count("<td>\N{EN DASH}</td>") == 3
     assert ("without test nodes" in repr(result)) == (part == TEST)
 
 

@@ -1,4 +1,4 @@
-"""Whether a sentence says what its span says, by rules that need no language model.
+"""Check by rules, without a language model, that a sentence says what its span says.
 
 A sentence s is grounded in span k if, with W its stemmed content words and B its content bigrams,
 |W in k| / |W| >= 0.9 and |B in k| / |B| >= 0.6, k has all its numbers and names, and s negates what

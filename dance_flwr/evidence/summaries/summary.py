@@ -174,7 +174,7 @@ class Summaries:
             ) from None
 
     def of(self, packs: Packs, row: int, texts: list[str]) -> tuple[Sentence, ...]:
-        """Return the summary of a pack with its quotations; extractive where it has none."""
+        """Return the summary of a pack, or the extractive summary if it has none."""
         node, spans = int(packs.nodes[row]), spans_of(packs, row, texts)
         # Summaries of another model are of other spans.
         if self.model_id != packs.model_id or node not in self.of_node:
