@@ -5,11 +5,8 @@ machines. A terminal obeys the control characters in them: it copies to the clip
 changes its title, moves the cursor over lines that were printed before.
 """
 
-import io
 import logging
 import re
-from collections.abc import Callable
-from typing import TextIO
 
 MARKS = "⟦⟧"  # around the selected spans of an evidence pack
 
@@ -55,50 +52,6 @@ def spreadsheet_cell(text: str) -> str:
     As OWASP recommends against CSV injection. Numbers stay: they compute nothing.
     """
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
-
-
-class EscapedOutput(io.TextIOBase):
-    """A text stream that escapes all that is written to it.
-
-    It says that it is no terminal, so that libraries write plain text to it: colours would be
-    escaped, too. Its width is that of the terminal behind it (`fileno`).
-
-    Parameters
-    ----------
-    before : called before each write, such as to erase a progress bar
-    """
-
-    def __init__(self, stream: TextIO, before: Callable[[], None] = lambda: None) -> None:
-        self._stream, self._before = stream, before
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """Encoding of the stream."""
-        return self._stream.encoding
-
-    @property
-    def errors(self) -> str | None:  # type: ignore[override]
-        """What the stream does with characters that it cannot encode."""
-        return self._stream.errors
-
-    def write(self, text: str) -> int:
-        """Write the escaped text; return the number of characters that were given."""
-        # Here and not where texts are printed: no caller can forget it.
-        self._before()
-        self._stream.write(escaped(text))
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush the stream."""
-        self._stream.flush()
-
-    def fileno(self) -> int:
-        """Return the file descriptor, for those who ask for the width of the terminal."""
-        return self._stream.fileno()
-
-    def writable(self) -> bool:
-        """Whether the stream can be written: always."""
-        return True
 
 
 class EscapingFilter(logging.Filter):

@@ -23,7 +23,7 @@ from dance_flwr.data.digests import data_commitment
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.errors import ConfigError, UserError, counted
 from dance_flwr.federation.client.client import Client, shape_of
-from dance_flwr.federation.client.run_files import deployed_own
+from dance_flwr.federation.client.own_models import deployed_own
 from dance_flwr.federation.wire.keys import DATA_SHA256
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import QUANTILE

@@ -26,6 +26,7 @@ from dance_flwr.api.predicting import (
 )
 from dance_flwr.config.paths import MODEL, RESULT, check_out
 from dance_flwr.config.tree import parse
+from dance_flwr.data.card import run_folder
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.disk import atomic_file, atomic_path, write_json
 from dance_flwr.errors import UserError, counted
@@ -33,7 +34,7 @@ from dance_flwr.escaping import one_line, spreadsheet_cell
 from dance_flwr.evidence.json_lines import evidence_lines, read_lines, verify_lines
 from dance_flwr.evidence.pack import FUSED
 from dance_flwr.federation.client.client import Client
-from dance_flwr.federation.client.run_files import read_final
+from dance_flwr.federation.client.run_files import FINAL
 from dance_flwr.federation.privacy.dp import affordable_rounds
 from dance_flwr.fingerprint import provenance
 from dance_flwr.methods import get_spec
@@ -216,3 +217,17 @@ def write_results(
         bundle = export(Path(scratch), folder / "bundle", client_folder)
     predict(bundle, str(client_folder), folder / "predictions.csv", log=log)
     return folder, bundle
+
+
+def read_final(client_folder: Path, run: str = "") -> tuple[Path, dict[str, Any]]:
+    """Return the folder and the facts of the final model of a run, by default of the newest."""
+    files = (
+        [run_folder(client_folder, run) / FINAL] if run else client_folder.glob(f"runs/*/{FINAL}")
+    )
+    kept = sorted((file for file in files if file.is_file()), key=lambda file: file.stat().st_mtime)
+    if not kept:
+        raise UserError(
+            f"{client_folder / 'runs'}: expected the final model of {run or 'a run'}, found none; "
+            "a node receives it when the run ends"
+        )
+    return kept[-1].parent, json.loads(kept[-1].read_text(encoding="utf-8"))

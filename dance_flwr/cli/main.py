@@ -3,11 +3,12 @@
 import atexit
 import gc
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from importlib.metadata import entry_points
-from io import TextIOWrapper
+from io import TextIOBase, TextIOWrapper
 from types import TracebackType
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import click
 import typer
@@ -25,7 +26,7 @@ from dance_flwr.cli import (
 )
 from dance_flwr.cli.options import Group
 from dance_flwr.errors import UserError
-from dance_flwr.escaping import EscapedOutput, escaped, one_line
+from dance_flwr.escaping import escaped, one_line
 from dance_flwr.fingerprint import VERSION
 
 # A Typer with a name is a group of commands below that name; the commands of one without a name
@@ -82,6 +83,50 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+class EscapedOutput(TextIOBase):
+    """A text stream that escapes all that is written to it.
+
+    It says that it is no terminal, so that libraries write plain text to it: colours would be
+    escaped, too. Its width is that of the terminal behind it (`fileno`).
+
+    Parameters
+    ----------
+    before : called before each write, such as to erase a progress bar
+    """
+
+    def __init__(self, stream: TextIO, before: Callable[[], None] = lambda: None) -> None:
+        self._stream, self._before = stream, before
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """Encoding of the stream."""
+        return self._stream.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        """What the stream does with characters that it cannot encode."""
+        return self._stream.errors
+
+    def write(self, text: str) -> int:
+        """Write the escaped text; return the number of characters that were given."""
+        # Here and not where texts are printed: no caller can forget it.
+        self._before()
+        self._stream.write(escaped(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        """Return the file descriptor, for those who ask for the width of the terminal."""
+        return self._stream.fileno()
+
+    def writable(self) -> bool:
+        """Whether the stream can be written: always."""
+        return True
 
 
 def main() -> None:

@@ -132,8 +132,8 @@ def accept(
 
     Of a run whose code differs from the installed one, the node still runs its own.
     """
-    from dance_flwr.deploy.bundle import accept_code, accepted_code, waiting_code
-    from dance_flwr.deploy.site import Site
+    from dance_flwr.deploy.bundle import accepted_code
+    from dance_flwr.deploy.site import Site, accept_code, waiting_code
 
     place = Site.open(folder).folder
     if digest:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from dance_flwr.client_data import inputs
 from dance_flwr.client_data.agreement import agreeing_edges, agreeing_texts, agreeing_weights
-from dance_flwr.client_data.edge_weights import EdgeGates, product
 from dance_flwr.client_data.inputs import StoredArrays, mapped, network_inputs
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.reading_probe import counted_votes, is_settled, probe_nodes
@@ -33,6 +32,7 @@ from dance_flwr.nn.moving import HOST
 from dance_flwr.nn.ragged import Ragged
 
 if TYPE_CHECKING:
+    from dance_flwr.client_data.edge_weights import EdgeGates
     from dance_flwr.data.edge_spans import EdgeSpans
 
 
@@ -309,7 +309,7 @@ class ClientData:
         return f"arrays/{WEIGHTS}.npy" in self.card.files
 
     @cached_property
-    def weight_gates(self) -> EdgeGates | None:
+    def weight_gates(self) -> "EdgeGates | None":
         """The weights that come with the data, in [0, 1]; None where all edges count the same.
 
         One scale for all of the client's edges, also in inductive mode: an edge has the same weight
@@ -317,6 +317,8 @@ class ClientData:
         """
         if not self._weighted:
             return None
+        from dance_flwr.client_data.edge_weights import EdgeGates  # few graphs have weights
+
         weights = torch.tensor(self._array(WEIGHTS), device=self.device)
         return EdgeGates.of(self._rows, weights)
 
@@ -331,7 +333,7 @@ class ClientData:
         # Why the condensed texts (decision 18): where texts are foreign, plain ones disagree across
         # real edges too.
         agreeing = agreeing_edges(self.table.nodes, rows, self.reading.edge_temperature)
-        return product(agreeing, weights)
+        return agreeing if weights is None else agreeing * weights
 
     def cached(self, name: str, key: Hashable, compute: Callable[[], Value]) -> Value:
         """Return the value of `compute` for this name and key; a new key replaces the old one.

@@ -50,10 +50,3 @@ class EdgeGates:
         codes = rows.rows() * rows.num_rows + rows.index
         place = torch.searchsorted(self.codes, codes).clamp(max=len(self.codes) - 1)
         return torch.where(self.codes[place] == codes, self.gates[place], 1.0)
-
-
-def product(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    """Return the product of two gates per edge, [E]; None = all 1."""
-    if one is None or other is None:
-        return other if one is None else one
-    return one * other

@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +19,7 @@ CARD = "client.json"
 # Where texts of edges lie in the nodes' texts, and the weight of each entry of `indices` in
 # `arrays/`: only of graphs that have some, and only where the card lists the file.
 EDGE_TEXTS, WEIGHTS = "edge_texts.parquet", "weights"
-_NODES = "nodes.parquet"
+NODES = "nodes.parquet"
 FOLDER_FORMAT = 2  # of a client's folder; cards of 1 had no digests
 # A server names the run, and its name becomes a folder at the client.
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -90,38 +88,16 @@ def read_texts(folder: Path) -> list[str]:
     return _column(folder, "text")
 
 
-def read_array(folder: Path, name: str) -> NDArray[Any]:
-    """Return an array of a client, such as `labels`."""
-    path = folder / "arrays" / f"{name}.npy"
-    try:
-        array: NDArray[Any] = np.load(path)
-        return array
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(
-            f"{path}: expected the file that {CARD} describes, found {error}; prepare the "
-            "partition again"
-        ) from None
-
-
-def first_texts(folder: Path, limit: int) -> list[str]:
-    """Return the texts of the first nodes of a client; errors are those of `read_texts`."""
-    from dance_flwr.data.graphs.tables import parquet_table
-
-    with _of_nodes():
-        batches = parquet_table(folder / _NODES).batches(["text"])
-        return [text for batch in islice(batches, 1) for text in batch["text"][:limit].to_pylist()]
-
-
 def _column(folder: Path, name: str) -> list[str]:
     # Whoever reads a card alone does not wait for pyarrow.
     from dance_flwr.data.graphs.tables import parquet_table
 
-    with _of_nodes():
-        return parquet_table(folder / _NODES).read([name])[name].to_pylist()  # type: ignore[no-any-return]
+    with of_nodes():
+        return parquet_table(folder / NODES).read([name])[name].to_pylist()  # type: ignore[no-any-return]
 
 
 @contextmanager
-def _of_nodes() -> Iterator[None]:
+def of_nodes() -> Iterator[None]:
     """Add to an error about the node table how to write it again."""
     try:
         yield

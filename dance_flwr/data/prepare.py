@@ -5,6 +5,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from numpy.typing import NDArray
 from dance_flwr.config.paths import MANIFEST, PROJECT, check_folder, data_root
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.data import checks
-from dance_flwr.data.card import FOLDER_FORMAT, first_texts, read_array
+from dance_flwr.data.card import CARD, FOLDER_FORMAT, NODES, of_nodes
 from dance_flwr.data.client_folder import Log, check, write_partition
 from dance_flwr.data.graphs.graph import TextGraph
+from dance_flwr.data.graphs.tables import parquet_table
 from dance_flwr.data.imports.loading import load_graph, source_identity
 from dance_flwr.data.partition import (
     OUTSIDE,
@@ -162,12 +164,32 @@ def _existing(folder: Path, bank: TextBank, log: Log) -> Prepared:
     clients = [folder / f"client-{k}" for k in range(len(content["clients"]))]
     splits = np.zeros((len(content["class_names"]), checks.SPLITS), np.int64)
     for client in clients:
-        labels, split = (read_array(client, name) for name in ("labels", "split"))
+        labels, split = (_read_array(client, name) for name in ("labels", "split"))
         splits += checks.class_splits(labels, split, len(splits))
     _log_warnings(content, splits, log)
     limit = -(-checks.SAMPLE // len(clients))
-    _warn_unread([text for client in clients for text in first_texts(client, limit)], bank, log)
+    _warn_unread([text for client in clients for text in _first_texts(client, limit)], bank, log)
     return Prepared(folder, content, None)
+
+
+def _read_array(folder: Path, name: str) -> NDArray[Any]:
+    """Return an array of a client, such as `labels`."""
+    path = folder / "arrays" / f"{name}.npy"
+    try:
+        array: NDArray[Any] = np.load(path)
+        return array
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(
+            f"{path}: expected the file that {CARD} describes, found {error}; prepare the "
+            "partition again"
+        ) from None
+
+
+def _first_texts(folder: Path, limit: int) -> list[str]:
+    """Return the texts of the first nodes of a client."""
+    with of_nodes():
+        batches = parquet_table(folder / NODES).batches(["text"])
+        return [text for batch in islice(batches, 1) for text in batch["text"][:limit].to_pylist()]
 
 
 def _log_warnings(content: dict[str, Any], splits: NDArray[np.int64], log: Log) -> None:

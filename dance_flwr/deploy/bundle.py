@@ -12,20 +12,16 @@ import re
 import shutil
 import tomllib
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
 from dance_flwr.config.paths import CODE, PROJECT
-from dance_flwr.config.plugins import METHODS
 from dance_flwr.disk import append_to
 from dance_flwr.errors import UserError
 from dance_flwr.escaping import one_line
-from dance_flwr.federation.wire import keys
-from dance_flwr.fingerprint import VERSION, provenance
-from dance_flwr.methods import foreign_code
+from dance_flwr.fingerprint import VERSION
 
 _PYPROJECT, _PACKAGE = "pyproject.toml", "dance_flwr"
 # From the first table of the configuration's keys to the next other table, or the end.
@@ -37,8 +33,7 @@ _NO_CODE = re.compile(r"README\.md|LICENSE|partitions/[^/]+\.json|\.info/CONTENT
 # What parsing raises for bytes that are no code, or nested too deeply; such a file counts by bytes.
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError, LookupError, TypeError)
 _MAX_BYTES = 64 * 2**20  # unpacked; the app has 3 MB, and Flower's bundles at most 10 MB packed
-_ACCEPTED, _REFUSED = "accepted-code", "refused-code"
-SETTINGS = "site.toml"  # the terms of a site's node, and where its files are
+ACCEPTED, REFUSED = "accepted-code", "refused-code"
 
 
 def app_dir() -> Path:
@@ -169,75 +164,23 @@ def digest_of(changes: dict[str, bytes]) -> str:
 
 def accepted_code(folder: Path) -> Mapping[str, str]:
     """Return digest -> what the site's operator accepted: releases, and differences of bundles."""
-    return _digests(folder / _ACCEPTED)
-
-
-def installed_code(folder: Path) -> Mapping[str, str]:
-    """Return digest -> description of the installed code that the site's node may run.
-
-    That is dance-flwr, and the packages of the other methods that the site's terms allow.
-    """
-    path = folder / SETTINGS
-    settings = _toml(path) if path.is_file() else {}
-    allowed = [name.strip() for name in str(settings.get(keys.METHODS, "")).split(",")]
-    codes = {provenance(): f"dance-flwr {VERSION} as installed"}
-    for method in METHODS.names() if keys.METHODS not in settings else allowed:
-        if method in METHODS and method not in METHODS.builtin:
-            codes |= {
-                digest: f"{name} as installed" for digest, name in foreign_code(method).items()
-            }
-    return codes
-
-
-def waiting_code(folder: Path) -> Mapping[str, str]:
-    """Return digest -> description of the installed and the refused code not accepted yet."""
-    codes = {**installed_code(folder), **_digests(folder / _REFUSED)}
-    return {digest: what for digest, what in codes.items() if digest not in accepted_code(folder)}
-
-
-def accept_code(folder: Path, digest: str) -> str:
-    """Accept code that waits; return its description.
-
-    Raises
-    ------
-    UserError : no code of this digest waits
-    """
-    if (what := waiting_code(folder).get(digest)) is None:
-        listed = ", ".join(waiting_code(folder)) or "none"
-        raise UserError(f"expected a digest that waits ({listed}), found {digest!r:.40}")
-    _append(folder / _ACCEPTED, digest, f"{what}; accepted {datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
-    return what
+    return digests_in(folder / ACCEPTED)
 
 
 def refuse_code(folder: Path, digest: str, reason: str) -> None:
     """Record the code of a refused run, once, for the operator to accept; of a hundred at most."""
-    known = _digests(folder / _REFUSED)
+    known = digests_in(folder / REFUSED)
     if len(known) < 100 and digest not in known:
-        _append(folder / _REFUSED, digest, reason)
+        append_digest(folder / REFUSED, digest, reason)
 
 
-def check_installed(folder: Path) -> None:
-    """Check that the site's operator has accepted the installed code, the only code of a node.
-
-    Raises
-    ------
-    UserError : its provenance was not accepted
-    """
-    accepted = accepted_code(folder)
-    for digest, what in installed_code(folder).items():
-        if digest not in accepted:
-            raise UserError(
-                f"{folder / _ACCEPTED}: expected code that was accepted, found {what} with "
-                f"provenance {digest}; read its changelog, then run `dance-flwr site accept "
-                f"{digest}`"
-            )
-
-
-def _digests(path: Path) -> dict[str, str]:
+def digests_in(path: Path) -> dict[str, str]:
+    """Return digest -> description of a file of digests; empty without one."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     return {digest: what for digest, _, what in (line.partition(" ") for line in lines)}
 
 
-def _append(path: Path, digest: str, what: str) -> None:
+def append_digest(path: Path, digest: str, what: str) -> None:
+    """Add a line to a file of digests."""
     with append_to(path) as file:
         file.write(f"{digest} {' '.join(what.split())}\n".encode())

@@ -6,17 +6,27 @@ site.toml         the node config    peer-keys            the keys of all sites
 """
 
 import os
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
 from dance_flwr.config.options import Value
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.text import to_lines
 from dance_flwr.data.client_folder import Log
 from dance_flwr.data.federation_file import read_agreement
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.institution import make_folder
-from dance_flwr.deploy.bundle import SETTINGS, accept_code, check_installed, installed_code
+from dance_flwr.deploy.bundle import (
+    ACCEPTED,
+    REFUSED,
+    accepted_code,
+    append_digest,
+    digests_in,
+)
 from dance_flwr.deploy.certificates import CA, make_key
 from dance_flwr.deploy.checks import CHECKS, Node, Result, Status, run_checks, unchecked
 from dance_flwr.deploy.invitation import AGREED, SITE_UNIT, Invitation, folder_with, unit_text
@@ -31,9 +41,11 @@ from dance_flwr.federation.secagg.signatures import (
     read_peer_keys,
 )
 from dance_flwr.federation.wire import keys
-from dance_flwr.fingerprint import file_sha256
+from dance_flwr.fingerprint import VERSION, file_sha256, provenance
+from dance_flwr.methods import foreign_code
 
 KEY, CLIENT = "node.key", "client"
+SETTINGS = "site.toml"  # the terms of the node, and where its files are
 _HEAD = """\
 # The terms of this node: a run that asks for more is refused before the data are opened. Change
 # them as you like; docs/deployment.md, "Terms of a node", explains every key.
@@ -212,3 +224,59 @@ def _places(folder: Path, invitation: Invitation) -> dict[str, Value]:
         places[keys.SIGNING_KEY] = str(folder / KEY)
         places[keys.PEER_KEYS] = str(folder / keys.PEER_KEYS)
     return places
+
+
+def installed_code(folder: Path) -> Mapping[str, str]:
+    """Return digest -> description of the installed code that the site's node may run.
+
+    That is dance-flwr, and the packages of the other methods that the site's terms allow.
+    """
+    path = folder / SETTINGS
+    settings = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
+    allowed = [name.strip() for name in str(settings.get(keys.METHODS, "")).split(",")]
+    codes = {provenance(): f"dance-flwr {VERSION} as installed"}
+    for method in METHODS.names() if keys.METHODS not in settings else allowed:
+        if method in METHODS and method not in METHODS.builtin:
+            codes |= {
+                digest: f"{name} as installed" for digest, name in foreign_code(method).items()
+            }
+    return codes
+
+
+def waiting_code(folder: Path) -> Mapping[str, str]:
+    """Return digest -> description of the installed and the refused code not accepted yet."""
+    codes = {**installed_code(folder), **digests_in(folder / REFUSED)}
+    return {digest: what for digest, what in codes.items() if digest not in accepted_code(folder)}
+
+
+def accept_code(folder: Path, digest: str) -> str:
+    """Accept code that waits; return its description.
+
+    Raises
+    ------
+    UserError : no code of this digest waits
+    """
+    if (what := waiting_code(folder).get(digest)) is None:
+        listed = ", ".join(waiting_code(folder)) or "none"
+        raise UserError(f"expected a digest that waits ({listed}), found {digest!r:.40}")
+    append_digest(
+        folder / ACCEPTED, digest, f"{what}; accepted {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    )
+    return what
+
+
+def check_installed(folder: Path) -> None:
+    """Check that the site's operator has accepted the installed code, the only code of a node.
+
+    Raises
+    ------
+    UserError : its provenance was not accepted
+    """
+    accepted = accepted_code(folder)
+    for digest, what in installed_code(folder).items():
+        if digest not in accepted:
+            raise UserError(
+                f"{folder / ACCEPTED}: expected code that was accepted, found {what} with "
+                f"provenance {digest}; read its changelog, then run `dance-flwr site accept "
+                f"{digest}`"
+            )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int64
@@ -25,9 +25,11 @@ from dance_flwr.dance.text import condense_text, condensed_text
 from dance_flwr.evidence.attribution import FusedLogits, label_logits
 from dance_flwr.evidence.pack import FUSED, PERSONAL, SMOOTHED, STAGES, Packs
 from dance_flwr.nn.calibration import Calibration
-from dance_flwr.nn.mixture import Mixture
 from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows
+
+if TYPE_CHECKING:
+    from dance_flwr.nn.mixture import Mixture
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Explainer:
     round: int = 0
     model_id: str = ""
     smooth: Callable[[Float[Tensor, "n C"]], Float[Tensor, "n C"]] | None = None
-    mixture: Mixture | None = None
+    mixture: "Mixture | None" = None
     calibration: Calibration = field(default_factory=Calibration)
 
     @torch.no_grad()

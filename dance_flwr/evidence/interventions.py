@@ -18,6 +18,7 @@ from dance_flwr.dance.inference import DEPLOYED, predict, views_of
 from dance_flwr.dance.nodes import Prediction
 from dance_flwr.dance.passes import Reader, pass_of_texts, projected_texts
 from dance_flwr.dance.text import chunks_of_neighbours
+from dance_flwr.evidence.balls import Balls, max_around, nodes_around
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.replicas import (
     Halved,
@@ -26,7 +27,6 @@ from dance_flwr.evidence.replicas import (
     ReplicatedGraph,
     ReplicatedHops,
 )
-from dance_flwr.nn.hops import Balls, max_around, nodes_around
 from dance_flwr.nn.ragged import Ragged, concat_rows, rank_in_row, stack_rows, weighted_rows
 
 TEXT_HOPS = 2  # where the evidence of a node comes from

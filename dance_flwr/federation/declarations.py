@@ -40,8 +40,7 @@ from dance_flwr.federation.wire.rules import (
     whole,
 )
 from dance_flwr.metrics import COUNTS, PHASES, TOKEN_COUNTS
-from dance_flwr.nn.calibration import BINS, TEMPERATURES
-from dance_flwr.nn.mixture import MAX_LOSS, THOUSANDTHS
+from dance_flwr.nn.calibration import BINS, MAX_LOSS, TEMPERATURES, THOUSANDTHS
 
 MAX_NODES = 2**31 - 1  # of one client
 MAX_TOKENS = 2**40  # of one client in one run; as many calls or milliseconds

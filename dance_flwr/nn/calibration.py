@@ -12,14 +12,14 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dance_flwr.nn.mixture import MAX_LOSS, THOUSANDTHS, trimmed
-
 LOG = logging.getLogger("flwr")
 # Why a grid (decision 30): a loss at each of these, an eighth to eight in steps of 19 %, is a sum
 # that masks can hide; a search would ask the clients again for every temperature it tries.
 TEMPERATURES = tuple(round(2 ** (step / 4), 3) for step in range(-12, 13))
 BINS = 15  # of equal width, as in Guo et al.
 MIN_NODES = 100  # to fit a temperature on
+THOUSANDTHS = 1000  # of a nat: losses are whole numbers, whose sums are exact under masks, too
+MAX_LOSS = 13_816  # of a node, -1000 log 10^-6
 _LEAST_GAIN = 1.92 * THOUSANDTHS  # half of the chi-square of one parameter at 5 %
 MIN_PROB = 1e-12  # so that a probability of 0 has a logarithm
 
@@ -110,6 +110,20 @@ class Calibration:
     def apply(self, probs: Tensor) -> Tensor:
         """Return [m, C] calibrated probabilities; the predicted classes stay."""
         return probs if self.temperature == 1 else _scaled(probs, self.temperature)
+
+
+def trimmed(value: int, own: Sequence[int]) -> int:
+    """Return a value within those of the clients without the least and the largest.
+
+    So one of five or more does not choose for all; fewer do not tell who is unusual.
+
+    Examples
+    --------
+    >>> trimmed(9, [1, 2, 2, 3, 40]), trimmed(9, [1, 40])
+    (3, 9)
+    """
+    ordered = sorted(own)
+    return value if len(own) < 5 else min(max(value, ordered[1]), ordered[-2])
 
 
 def _scaled(probs: Tensor, temperature: float) -> Tensor:

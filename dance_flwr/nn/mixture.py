@@ -8,14 +8,14 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from dance_flwr.config.sections import PERSONAL
+from dance_flwr.nn.calibration import MAX_LOSS as MAX_LOSS
+from dance_flwr.nn.calibration import THOUSANDTHS
 
 SHARES = tuple(step / 10 for step in range(11))  # of the own model, candidates
 # Why (decision 30): below a hundred validation nodes the best share of a client is mostly chance,
 # so the federation's mean loss enters with the weight of a hundred nodes.
 PRIOR_NODES = 100
-THOUSANDTHS = 1000  # of a nat: losses are whole numbers, whose sums are exact under masks, too
 _MIN_PROB = 1e-6  # a single confident error must not decide
-MAX_LOSS = 13_816  # of a node, -1000 log 10^-6
 
 
 @dataclass(frozen=True)
@@ -70,20 +70,6 @@ def mixture_losses(
     weight = torch.tensor(shares, dtype=torch.float64, device=q.device)
     total = (weight * q + (1 - weight) * p).clamp(_MIN_PROB, 1).log().sum(0)
     return [int(value) for value in (-THOUSANDTHS * total).round().tolist()]
-
-
-def trimmed(value: int, own: Sequence[int]) -> int:
-    """Return a value within those of the clients without the least and the largest.
-
-    So one of five or more does not choose for all; fewer do not tell who is unusual.
-
-    Examples
-    --------
-    >>> trimmed(9, [1, 2, 2, 3, 40]), trimmed(9, [1, 40])
-    (3, 9)
-    """
-    ordered = sorted(own)
-    return value if len(own) < 5 else min(max(value, ordered[1]), ordered[-2])
 
 
 def best_candidate(losses: Sequence[int], every: Sequence[int] = (), nodes: int = 0) -> int:

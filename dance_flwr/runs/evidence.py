@@ -30,7 +30,7 @@ from dance_flwr.evidence.seal import verify_seal
 from dance_flwr.evidence.summaries.summary import Sentence, Summaries
 from dance_flwr.evidence.verify import PackCounts, verify_packs, verify_sources
 from dance_flwr.federation.client.client import Client
-from dance_flwr.federation.client.run_files import deployed_own
+from dance_flwr.federation.client.own_models import deployed_own
 from dance_flwr.federation.wire.keys import DATA_SHA256, EVIDENCE_SHA256
 from dance_flwr.llm.config import CORE, ON_DEMAND, LlmConfig
 from dance_flwr.nn.calibration import Calibration

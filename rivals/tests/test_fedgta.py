@@ -11,7 +11,7 @@ from rival_support import oracle_fedgta as oracle
 from support.builders import random_csr
 from support.models import client_part, equal, models
 
-from dance_flwr.federation.wire.messages import statistics_of
+from dance_flwr.federation.server.replies import statistics_of
 from dance_flwr.nn.propagation import operator
 from dance_flwr.runs.result import load_model
 

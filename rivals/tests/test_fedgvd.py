@@ -29,8 +29,9 @@ from torch.nn import functional as F
 
 import client_app
 from dance_flwr.config.plugins import BACKBONES
+from dance_flwr.federation.server.replies import statistics_of
 from dance_flwr.federation.wire.keys import NEEDS_INITIAL_UPLOAD, STATISTICS
-from dance_flwr.federation.wire.messages import config_of, payload_of, statistics_of
+from dance_flwr.federation.wire.messages import config_of, payload_of
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.propagation import operator

@@ -23,7 +23,7 @@ from support.models import equal, models
 
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.federation.client.client import Client
-from dance_flwr.federation.wire.messages import statistics_of, upload_of
+from dance_flwr.federation.server.replies import statistics_of, upload_of
 from dance_flwr.methods.server_side import weighted_mean
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.runs.result import load_model

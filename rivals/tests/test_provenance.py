@@ -6,7 +6,7 @@ from pathlib import Path
 import dance_flwr_rivals
 import pytest
 
-from dance_flwr.deploy.bundle import SETTINGS, accept_code, check_installed, installed_code
+from dance_flwr.deploy.site import SETTINGS, accept_code, check_installed, installed_code
 from dance_flwr.errors import UserError
 from dance_flwr.fingerprint import provenance
 from dance_flwr.methods import code_of

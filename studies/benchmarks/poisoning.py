@@ -29,8 +29,8 @@ from flwr.app import Context, Message
 import client_app
 import server_app
 from dance_flwr.config.tree import flatten, parse
+from dance_flwr.federation.server import checks
 from dance_flwr.federation.wire import keys, messages
-from dance_flwr.methods import upload_checks
 from dance_flwr.runs.result import read_result
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 
@@ -89,11 +89,11 @@ def accuracy(values: Mapping[str, Any], scale: float) -> tuple[float, int]:
 @contextmanager
 def unbounded() -> Iterator[None]:
     """Accept updates of any length in the block, up to what is refused as no update at all."""
-    ratio, upload_checks._MAX_RATIO = upload_checks._MAX_RATIO, inf
+    ratio, checks._MAX_RATIO = checks._MAX_RATIO, inf
     try:
         yield
     finally:
-        upload_checks._MAX_RATIO = ratio
+        checks._MAX_RATIO = ratio
 
 
 def lines(options: argparse.Namespace) -> Iterator[tuple[str, float, list[tuple[float, int]]]]:
@@ -113,11 +113,9 @@ def lines(options: argparse.Namespace) -> Iterator[tuple[str, float, list[tuple[
 def longest(values: Mapping[str, Any], name: str) -> tuple[float, float]:
     """Return how long honest updates are, to the median of their round and to their own past."""
     ratios = [0.0, 0.0]
-    bounds = upload_checks.NormHistory.bounds
+    bounds = checks.NormHistory.bounds
 
-    def measured(
-        history: upload_checks.NormHistory, norms: Mapping[int, float]
-    ) -> dict[int, float]:
+    def measured(history: checks.NormHistory, norms: Mapping[int, float]) -> dict[int, float]:
         moved = [norm for norm in norms.values() if norm]
         if len(moved) > 2:
             ratios[0] = max(ratios[0], max(moved) / statistics.median_low(moved))
@@ -125,12 +123,12 @@ def longest(values: Mapping[str, Any], name: str) -> tuple[float, float]:
         ratios[1] = max([ratios[1], *(norm / history.longest[k] for k, norm in past.items())])
         return bounds(history, norms)
 
-    upload_checks.NormHistory.bounds = measured  # type: ignore[method-assign]
+    checks.NormHistory.bounds = measured  # type: ignore[method-assign]
     try:
         with unbounded():
             federate(client_app.app, values, name)
     finally:
-        upload_checks.NormHistory.bounds = bounds  # type: ignore[method-assign]
+        checks.NormHistory.bounds = bounds  # type: ignore[method-assign]
     return ratios[0], ratios[1]
 
 

@@ -17,11 +17,11 @@ from support.processes import free_port
 from dance_flwr.data.federation_file import read_agreement
 from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.deploy import federation, prefork
-from dance_flwr.deploy.bundle import accepted_code, waiting_code
+from dance_flwr.deploy.bundle import accepted_code
 from dance_flwr.deploy.certificates import make_certificates, write_peer_keys
 from dance_flwr.deploy.federation import Federation
 from dance_flwr.deploy.invitation import TERMS, Invitation
-from dance_flwr.deploy.site import Site
+from dance_flwr.deploy.site import Site, waiting_code
 from dance_flwr.deploy.superlink import SuperLink
 from dance_flwr.errors import UserError
 from dance_flwr.federation.node_config import terms_of
@@ -143,7 +143,7 @@ def test_a_node_starts_with_keys_and_accepted_code_only(north, cli, monkeypatch)
     done = cli("site", "start", "--peer-keys", north.folder / "one")
     assert done.code == 2 and "expected the keys of 3 sites" in done.err[-1]
 
-    monkeypatch.setattr("dance_flwr.deploy.bundle.provenance", lambda: "0123456789abcdef")
+    monkeypatch.setattr("dance_flwr.deploy.site.provenance", lambda: "0123456789abcdef")
     done = cli("site", "start")
     assert done.code == 2 and "`dance-flwr site accept 0123456789abcdef`" in done.err[-1]
     assert [line[:28] for line in cli("site", "accept").out.splitlines()] == [

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from oracles.evidence import distances, hop
 from support.builders import lists, ragged, random_csr, rows_of
 
+from dance_flwr.evidence.balls import Balls, max_around, nodes_around
 from dance_flwr.nn import hops as module
-from dance_flwr.nn.hops import Balls, Hops, contains, max_around, nodes_around
+from dance_flwr.nn.hops import Hops, contains
 from dance_flwr.nn.ragged import Ragged
 
 

@@ -21,6 +21,7 @@ from dance_flwr.deploy import bundle, prefork
 from dance_flwr.deploy.bundle import submitted_app
 from dance_flwr.errors import UserError
 from dance_flwr.federation.flower import TaskIdentity
+from dance_flwr.federation.server.replies import read_hello
 from dance_flwr.federation.wire import keys, messages
 
 TERMS, APP, PROJECT = "dance_flwr/federation/node_config.py", "client_app.py", "pyproject.toml"
@@ -112,7 +113,7 @@ def answer(installed, content, accepted=()):
 
 def test_the_honest_bundle_is_answered_by_the_installed_code(honest, installed):
     reply = answer(installed, bundled(honest))
-    assert messages.read_hello(reply).protocol == fingerprint.PROTOCOL
+    assert read_hello(reply).protocol == fingerprint.PROTOCOL
 
 
 @pytest.mark.parametrize("change", ALTERED)

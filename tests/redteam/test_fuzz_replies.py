@@ -18,8 +18,13 @@ from dance_flwr.config.tree import flatten
 from dance_flwr.errors import UserError
 from dance_flwr.federation.server.checks import ReplyChecks, read_upload
 from dance_flwr.federation.server.polling import MessageLog, ask
+from dance_flwr.federation.server.replies import (
+    read_counts,
+    read_schema,
+    read_training,
+    sum_metrics,
+)
 from dance_flwr.federation.wire import keys, messages
-from dance_flwr.federation.wire.messages import read_counts, read_training, sum_metrics
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.methods import get_spec
 from dance_flwr.metrics import Counts, Report, Tokens, accuracy, macro_f1
@@ -215,7 +220,7 @@ def test_what_the_checks_let_pass_can_be_read(asked, kind, alter):
         assert 0 < len(reply.error.reason) < 1100  # one that names what is wrong
         return
     if kind == keys.DESCRIBE:
-        schema = messages.read_schema(reply)
+        schema = read_schema(reply)
         assert 0 <= schema.num_nodes < 2**31 and all(type(n) is str for n in schema.class_names)
     elif kind == keys.TRAIN:
         upload, fault = read_upload(reply, 0, side, START)

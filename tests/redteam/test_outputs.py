@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from dance_flwr import events
 from dance_flwr.cli.listing import render
-from dance_flwr.escaping import EscapedOutput, escaped, one_line
+from dance_flwr.cli.main import EscapedOutput
+from dance_flwr.escaping import escaped, one_line
 from dance_flwr.evidence.render import _marked, _name
 from dance_flwr.evidence.summaries.summary import Span
 from dance_flwr.runs.run import Status

@@ -15,7 +15,7 @@ from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.federation.client.client import Client
-from dance_flwr.federation.client.run_files import deployed_own
+from dance_flwr.federation.client.own_models import deployed_own
 from dance_flwr.federation.wire import keys
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn import calibration

@@ -18,7 +18,7 @@ from dance_flwr.api.evaluation import (
 from dance_flwr.client_data.validated import validated_nodes
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.federation.client.client import Client
-from dance_flwr.federation.client.run_files import OwnModel, own_path
+from dance_flwr.federation.client.own_models import OwnModel, own_path
 from dance_flwr.federation.wire import keys
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.mixture import SHARES, best_candidate, mixture_losses

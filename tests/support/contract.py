@@ -22,6 +22,7 @@ from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.client import initial_model, open_client, shape_of
 from dance_flwr.federation.declarations import disclosure
+from dance_flwr.federation.server.replies import scales_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.fingerprint import model_fingerprint
@@ -367,7 +368,7 @@ class OwnServerContract:
         assert len(replies) == 6
         for reply in replies:
             types = {tensor.dtype for tensor in messages.model_of(reply).values()}
-            assert types == {torch.int8} and len(messages.scales_of(reply))
+            assert types == {torch.int8} and len(scales_of(reply))
 
 
 def check_kept_models(run, method):

@@ -42,7 +42,6 @@ from dance_flwr.disk import ledger
 from dance_flwr.errors import UserError, disk_of
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.client.received import Received
-from dance_flwr.federation.client.run_files import own_rounds
 from dance_flwr.federation.flower import SECAGG_STATE, STATE_THRESHOLD
 from dance_flwr.federation.node_config import NodeTerms, refuse_beyond, run_config_of, terms_of
 from dance_flwr.federation.privacy.clipping import clip
@@ -230,9 +229,11 @@ def count_task(
             )
         for each in (kind, _FINAL) if final else (kind,):
             tasks.setdefault(each, {})[digest] = tasks.get(each, {}).get(digest, 0) + 1
-        own = own_rounds(config) if final or asked.get(keys.PERSONALISE, False) else 0
-        if own and kind == _VALIDATIONS:
-            tasks.setdefault(_OWN, {})[digest] = own
+        ends = final or asked.get(keys.PERSONALISE, False)
+        if ends and kind == _VALIDATIONS and PERSONAL[config.personal]:
+            from dance_flwr.federation.client.own_models import own_rounds
+
+            tasks.setdefault(_OWN, {})[digest] = own_rounds(config)
         _refuse(run, runs, kind, terms, config.client_fraction)
 
 

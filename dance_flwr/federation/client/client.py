@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
@@ -20,16 +21,19 @@ from dance_flwr.data.graphs.limits import limits
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.device import pick_device
 from dance_flwr.federation.client.measured import Measured
-from dance_flwr.federation.client.run_files import OwnModel, kind_config, tuning_run
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import ExchangingMethod, RoundInfo, SealingMethod, Uplink
 from dance_flwr.metrics import Counts, Report, count
 from dance_flwr.nn.calibration import confidence_gaps, temperature_losses
-from dance_flwr.nn.mixture import Mixture
 from dance_flwr.nn.model import ModelShape, load_state
 from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.training import proximal_term
 from dance_flwr.seeding import seeded
+
+# Few runs have personal models.
+if TYPE_CHECKING:
+    from dance_flwr.federation.client.own_models import OwnModel
+    from dance_flwr.nn.mixture import Mixture
 
 _SPLITS = {"val": VAL, "test": TEST}
 # What the server needs of each split to fit a temperature, and to measure it.
@@ -161,20 +165,26 @@ class Client:
             views = {name: probs[nodes] for name, probs in views.items()}
         if self.own is None:
             return views
+        from dance_flwr.nn.mixture import Mixture
+
         by_kind = {kind: self.own_probs(kind, self.own, info.run) for kind in self.own.states}
         shared, chosen = views["deployed"], self.own.kind
         mixture = Mixture(chosen, by_kind[chosen], self.own.share)
         mixed = {"deployed": mixture.of(shared, nodes), "global": shared}
         return views | mixed | {kind: probs[nodes] for kind, probs in by_kind.items()}
 
-    def mixture(self) -> Mixture | None:
+    def mixture(self) -> "Mixture | None":
         """Return the own model's predictions for all nodes, and its share; None without one."""
         if (own := self.own) is None:
             return None
+        from dance_flwr.nn.mixture import Mixture
+
         return Mixture(own.kind, self.own_probs(own.kind, own), own.share)
 
-    def own_probs(self, kind: str, model: OwnModel, run: str = "own") -> Tensor:
+    def own_probs(self, kind: str, model: "OwnModel", run: str = "own") -> Tensor:
         """Return an own model's smoothed predictions for all nodes; [n, C]."""
+        from dance_flwr.federation.client.own_models import kind_config, tuning_run
+
         single = Client(self.data, kind_config(self.config, kind))
         single.load(model.states[kind])
         nodes = torch.arange(self.data.num_nodes, device=self.data.device)

@@ -17,7 +17,7 @@ from flwr.app import Context, Message
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.reading_probe import with_choice
 from dance_flwr.config.paths import LEDGER
-from dance_flwr.config.sections import FLOAT32, PERSONAL, PrivacyConfig
+from dance_flwr.config.sections import FLOAT32, PERSONAL
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import check_run, inside, run_folder
 from dance_flwr.data.digests import check_files, data_commitment
@@ -36,7 +36,7 @@ from dance_flwr.federation.client.app import REFUSAL
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
 from dance_flwr.federation.client.received import Received, received
-from dance_flwr.federation.client.run_files import keep_calibration, keep_final, tuning_run
+from dance_flwr.federation.client.run_files import keep_calibration, keep_final
 from dance_flwr.federation.node_config import client_number, run_config_of
 from dance_flwr.federation.secagg.client import demands_masks, refusing_once, task_of
 from dance_flwr.federation.wire import keys, messages
@@ -212,7 +212,7 @@ def _evaluate(message: Message, client: Client, *, keep: bool) -> Message:
             keep_final(client.data.folder, client.config, state, info, counts)
         # After `finish`, in which the method may still ask its language model.
         return messages.evaluate_reply(
-            message, counts, _tokens_of(client.data, info.run, client.config.privacy)
+            message, counts, _tokens_of(client.data, info.run, client.config)
         )
     return messages.evaluate_reply(message, client.validate(state, info))
 
@@ -221,13 +221,16 @@ def _info(config: Mapping[str, Any], model: Received) -> RoundInfo:
     return RoundInfo(config[keys.RUN], config[keys.ROUND], model.model_id)
 
 
-def _tokens_of(data: ClientData, run: str, privacy: PrivacyConfig) -> Tokens:
+def _tokens_of(data: ClientData, run: str, config: RunConfig) -> Tokens:
     """Return the run's counts of evidence and of calls of a language model at this client."""
-    if privacy.withholds_numbers:
+    if config.privacy.withholds_numbers:
         return Tokens()
-    folder = run_folder(data.folder, run)
-    # With the evidence of tuning.
-    read = usage_of([folder, run_folder(data.folder, tuning_run(run))], data.bank.tokens)
+    folders = [folder := run_folder(data.folder, run)]
+    if PERSONAL[config.personal]:
+        from dance_flwr.federation.client.own_models import tuning_run
+
+        folders.append(run_folder(data.folder, tuning_run(run)))  # the evidence of tuning
+    read = usage_of(folders, data.bank.tokens)
     counted = Tokens(
         evidence_chunks=read.chunks,
         evidence_tokens=read.tokens,

@@ -19,7 +19,7 @@ from dance_flwr.config.sections import ALONE, PERSONAL
 from dance_flwr.config.tree import FREE, RunConfig, flatten
 from dance_flwr.federation.averaging import ModelAverage
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
-from dance_flwr.federation.client.run_files import OwnModel, kind_config, own_path, tuning_run
+from dance_flwr.federation.client.own_models import OwnModel, kind_config, own_path, tuning_run
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.sampling_config import SamplingConfig

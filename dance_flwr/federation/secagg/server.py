@@ -16,6 +16,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from dance_flwr.config.sections import FLOAT16, FLOAT32, INT8
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.declarations import STAGE_ANSWERS
@@ -40,6 +41,7 @@ from dance_flwr.federation.secagg import masks
 from dance_flwr.federation.secagg.signatures import Claim, read_claim, with_claims
 from dance_flwr.federation.secagg.sums import (
     CHUNK,
+    DIGIT_BITS,
     MAX_BITS,
     MetricLayout,
     SumFormat,
@@ -53,8 +55,11 @@ from dance_flwr.federation.wire.messages import with_content
 from dance_flwr.federation.wire.rules import content_fault, short_repr
 from dance_flwr.federation.wire.serialization import unpack
 from dance_flwr.federation.wire.tensors import arrays_of, header_of
-from dance_flwr.methods.fixed_point import Integers, Vector
+from dance_flwr.methods.fixed_point import Integers, Vector, levels_for
 
+# Why (decision 14): steps of a client of mean weight on each side of zero, the largest integer with
+# a negative of 16 or 8 bits.
+_STEPS = {FLOAT16: 2**15 - 1, INT8: 127}
 Exchange = Callable[[list[Message]], list[Message]]
 _ALIKE = (keys.NAMES, keys.LENGTHS, keys.MICRO)  # of the layouts of all clients of a sum
 STAGES = ("setup", "share keys", "collect masked vectors", "sign the survivors", "unmask")
@@ -124,6 +129,22 @@ def masked_sum(
     layout = MetricLayout.of_record(grid.layouts[0])
     omitted = any(bool(record[keys.OMITTED]) for record in grid.layouts)
     return MaskedSum(capture.clients, capture.total(options.form), layout, omitted)
+
+
+def sum_format(clients: int, precision: str) -> SumFormat:
+    """Return levels and bits of a sum over M clients.
+
+    float32: `levels_for` levels in 32 bits. Otherwise q = 2 M n with n = 127 (int8) or 32767
+    (float16): a client of mean weight, s = 1 / M, has n steps up to R. Bits are the fewest with
+    2^(b-1) > q / 2 + M, and digits those whose sum over M clients fits: 11 bits for int8 and 19 for
+    float16 with 5 clients.
+    """
+    if precision == FLOAT32:
+        return SumFormat(levels_for(clients), MAX_BITS, DIGIT_BITS)
+    # Fewer levels for very many clients, so that Flower can store the sum.
+    half = min(_STEPS[precision] * clients, 2 ** (MAX_BITS - 3))
+    bits = (half + clients).bit_length() + 1
+    return SumFormat(2 * half, bits, min(DIGIT_BITS, (2 ** (bits - 1) // clients).bit_length() - 1))
 
 
 def decode_integers(total: Integers, form: SumFormat) -> list[int]:

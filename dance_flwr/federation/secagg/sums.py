@@ -30,23 +30,19 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
-from dance_flwr.config.sections import FLOAT16, FLOAT32, INT8
 from dance_flwr.config.tree import FREE, RunConfig, flatten
 from dance_flwr.errors import UserError
 from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.messages import record_in
 from dance_flwr.federation.wire.tensors import numpy_of
-from dance_flwr.methods.fixed_point import Integers, Vector, levels_for
+from dance_flwr.methods.fixed_point import Integers, Vector
 
 # Any count of a client has 60 bits; a sum of digits of 15 bits over 2^16 clients fits 31 bits.
 VALUE_BITS, DIGIT_BITS = 60, 15
 MAX_VALUE = 2**VALUE_BITS - 1
 MICRO = 1_000_000
 MAX_BITS = 32  # of a masked integer: Flower's quantisation stores no wider ones
-# Why (decision 14): steps of a client of mean weight on each side of zero, the largest integer with
-# a negative of 16 or 8 bits.
-_STEPS = {FLOAT16: 2**15 - 1, INT8: 127}
 CHUNK = 2**16  # numbers packed at a time: a multiple of 8, so that each chunk ends with a byte
 MIN_CLIENTS = 3  # of a sum; in one of two, each could subtract its own part
 _BY_CLIENT = (SECAGG_CONFIGS, keys.SIGNED)  # records that differ by client: keys and shares
@@ -92,22 +88,6 @@ class SumFormat:
         half = 1 << (self.bits - 1)
         wrapped: Integers = ((numbers + half) & ((1 << self.bits) - 1)) - half
         return wrapped
-
-
-def sum_format(clients: int, precision: str) -> SumFormat:
-    """Return levels and bits of a sum over M clients.
-
-    float32: `levels_for` levels in 32 bits. Otherwise q = 2 M n with n = 127 (int8) or 32767
-    (float16): a client of mean weight, s = 1 / M, has n steps up to R. Bits are the fewest with
-    2^(b-1) > q / 2 + M, and digits those whose sum over M clients fits: 11 bits for int8 and 19 for
-    float16 with 5 clients.
-    """
-    if precision == FLOAT32:
-        return SumFormat(levels_for(clients), MAX_BITS, DIGIT_BITS)
-    # Fewer levels for very many clients, so that Flower can store the sum.
-    half = min(_STEPS[precision] * clients, 2 ** (MAX_BITS - 3))
-    bits = (half + clients).bit_length() + 1
-    return SumFormat(2 * half, bits, min(DIGIT_BITS, (2 ** (bits - 1) // clients).bit_length() - 1))
 
 
 @dataclass(frozen=True)

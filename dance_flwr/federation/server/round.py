@@ -32,14 +32,14 @@ from dance_flwr.federation.privacy.dp import (
     samples_poisson,
     update_bound,
 )
-from dance_flwr.federation.server.checks import judged_uploads, shorten
+from dance_flwr.federation.server.checks import NormHistory, judged_uploads, shorten
 from dance_flwr.federation.server.grid import LOG, FederationGrid, GridChannel
 from dance_flwr.federation.server.polling import timeout_of
+from dance_flwr.federation.server.replies import read_counts, read_training, sum_metrics
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, in_types_of, numpy_of, record_of, state_of
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.server_side import Merged, ServerSide, State, Upload
-from dance_flwr.methods.upload_checks import NormHistory
 from dance_flwr.metrics import Counts, Training
 from dance_flwr.seeding import derive
 
@@ -197,15 +197,15 @@ class Round(Strategy):
         if not uploads:
             return self._skip(round_, "no client was drawn", Training(nan, {}, {}))
         uploads = shorten(uploads, self.side, self._start, self.norms)
-        total = messages.sum_metrics(metrics)
+        total = sum_metrics(metrics)
         seconds: dict[int, Mapping[str, float]] = {
-            upload.client: messages.read_training(values).seconds
+            upload.client: read_training(values).seconds
             for upload, values in zip(uploads, metrics, strict=True)
             if upload.client is not None
         }
         # With weights of 0, neither the mean of the models nor that of the losses is a number.
         if not sum(upload.weight for upload in uploads):
-            cost = replace(messages.read_training(total), loss=nan, by_client=seconds)
+            cost = replace(read_training(total), loss=nan, by_client=seconds)
             return self._skip(round_, "no client of the round has a labelled training node", cost)
         # Medians read every upload. All others see one merged update, as they do under masks.
         if self.config.strategy in READ_EACH:
@@ -224,7 +224,7 @@ class Round(Strategy):
             arrays: ArrayRecord | None = messages.arrays_in(batch[0])
         else:
             arrays, _ = self.step.aggregate_train(round_, batch)
-        clients = messages.read_training(total)
+        clients = read_training(total)
         withheld = self.config.privacy.withholds_numbers  # 0 stands in the place of a loss
         trained = Training(
             nan if withheld else clients.loss if merged.loss is None else merged.loss,
@@ -304,9 +304,9 @@ class Round(Strategy):
         if not (answers := list(replies)):
             return None
         metrics = [messages.metrics_of(reply.content) for reply in answers]
-        total = messages.sum_metrics(metrics)
+        total = sum_metrics(metrics)
         if keys.total_of("val") in total:  # else a masked sum hides it
-            val = messages.read_counts(total, "val", self._views)
+            val = read_counts(total, "val", self._views)
             self._on_validation(val)
             return self._record("validation", {"accuracy": val.accuracy, "macro-f1": val.macro_f1})
         return self._record("validation", {})

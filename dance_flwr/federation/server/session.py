@@ -30,12 +30,19 @@ from dance_flwr.federation.server.grid import (
     missing_numbers,
 )
 from dance_flwr.federation.server.polling import MessageLog, ask, is_lost, timeout_of
+from dance_flwr.federation.server.replies import (
+    read_counts,
+    read_hello,
+    read_schema,
+    read_tokens,
+    sum_metrics,
+)
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire import messages as wire
 from dance_flwr.fingerprint import PROTOCOL, VERSION
 from dance_flwr.methods import final_views
 from dance_flwr.metrics import Counts, Tokens
-from dance_flwr.nn.mixture import trimmed
+from dance_flwr.nn.calibration import trimmed
 
 _FEWEST = 2  # clients of a federation whose configuration does not say how many
 
@@ -182,7 +189,7 @@ def _member(reply: Message) -> Member:
             f"{protocol}; install dance-flwr {VERSION} on that node, or stop the SuperLink "
             "that was started in another project"
         )
-    hello = wire.read_hello(reply)
+    hello = read_hello(reply)
     return Member(node, hello.partition, hello.owns_data)
 
 
@@ -261,7 +268,7 @@ def describe(
     asked = {keys.PARTITION_DIR: str(config[keys.PARTITION_DIR])}  # "" if clients own their data
     batch = [wire.query(keys.DESCRIBE, node, asked) for node in grid.nodes]
     replies = grid.send_and_receive(batch, timeout=timeout)
-    schemas = {grid.client_of(reply): wire.read_schema(reply) for reply in replies}
+    schemas = {grid.client_of(reply): read_schema(reply) for reply in replies}
     # Clients with other classes or another encoder cannot share a model: the majority decides.
     required = {
         client: tuple(getattr(schema, what) for what in keys.SCHEMA_COMMON)
@@ -346,9 +353,9 @@ def final_counts(
         if keys.total_of("test") not in metrics:
             raise QuorumError(missing_numbers(len(batch)))
         by_client[client := grid.author(reply)] = {
-            split: wire.read_counts(metrics, split, views) for split in ("val", "test")
+            split: read_counts(metrics, split, views) for split in ("val", "test")
         }
-        tokens[client] = wire.read_tokens(metrics, wire.config_of(reply))
+        tokens[client] = read_tokens(metrics, wire.config_of(reply))
     return by_client, tokens, costs
 
 
@@ -366,7 +373,7 @@ def _mixture_losses(
     batch = [wire.evaluate(node, config, model_for(client)) for node, client in grid.nodes.items()]
     replies = grid.send_and_receive(batch, timeout=timeout)
     answers = [wire.metrics_of(reply.content) for reply in replies]
-    total = wire.sum_metrics(answers)
+    total = sum_metrics(answers)
     if keys.LOSSES not in total:
         raise QuorumError(missing_numbers(len(batch)))
     nodes, (first, *rest) = int(total[keys.WEIGHT]), total[keys.LOSSES]

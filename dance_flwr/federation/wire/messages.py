@@ -1,4 +1,4 @@
-"""Build and read the messages between server and clients; the literal keys are in `keys`.
+"""Build the messages between server and clients, and read requests; `keys` has the literal keys.
 
 Down: the global model, the round, the name of the run. Up: the trained model, counts, seconds. If
 the server of a method reads single uploads, its clients also send the statistics that its card
@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import nan
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
@@ -24,8 +23,7 @@ from dance_flwr.federation.wire.tensors import arrays_of, state_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dance_flwr.methods.server_side import Upload
-    from dance_flwr.metrics import Counts, Report, Tokens, Training
+    from dance_flwr.metrics import Counts, Report, Tokens
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Schema:
 
 
 _Record = TypeVar("_Record", ArrayRecord, ConfigRecord, MetricRecord)
-_LISTS = ("class_names", "reading_votes")  # of a schema
+LISTS = ("class_names", "reading_votes")  # of a schema
 PER_CLASS = ("true_positives", "predicted", "actual")  # of `Counts`
 
 
@@ -101,21 +99,10 @@ def hello_reply(message: Message, hello: Hello) -> Message:
     return _reply(message, {keys.CONFIG: ConfigRecord(asdict(hello))})
 
 
-def read_hello(message: Message) -> Hello:
-    """Read an answer to HELLO."""
-    return Hello(**config_of(message))
-
-
 def schema_reply(message: Message, schema: Schema) -> Message:
     """Answer DESCRIBE."""
-    values = asdict(schema) | {name: list(getattr(schema, name)) for name in _LISTS}
+    values = asdict(schema) | {name: list(getattr(schema, name)) for name in LISTS}
     return _reply(message, {keys.CONFIG: ConfigRecord(values)})
-
-
-def read_schema(message: Message) -> Schema:
-    """Read an answer to DESCRIBE."""
-    values = config_of(message)
-    return Schema(**values | {name: tuple(values[name]) for name in _LISTS})
 
 
 def seal_reply(message: Message, digest: str) -> Message:
@@ -245,7 +232,8 @@ def arrays_in(message: Message) -> ArrayRecord:
     return found
 
 
-def _arrays(message: Message, name: str) -> ArrayRecord:
+def arrays_under(message: Message, name: str) -> ArrayRecord:
+    """Return the tensors of a record, still serialised; empty without it."""
     return record_in(message.content, name, ArrayRecord) or ArrayRecord()
 
 
@@ -254,106 +242,19 @@ def model_of(message: Message) -> dict[str, Tensor]:
     return state_of(arrays_in(message))
 
 
-def scales_of(message: Message) -> Tensor:
-    """Return the scales beside an update in int8; empty where there are none."""
-    import torch
-
-    arrays = state_of(_arrays(message, keys.SCALES))
-    return arrays.get(keys.STEPS, torch.zeros(0))
-
-
-def statistics_of(message: Message) -> dict[str, Tensor]:
-    """Return the statistics that came with an answer to TRAIN, empty where there are none."""
-    return state_of(_arrays(message, keys.STATISTICS))
-
-
 def payload_of(message: Message) -> dict[str, Tensor]:
     """Return what the server sent to this client alone, beside the model."""
-    return state_of(_arrays(message, keys.SERVER_PAYLOAD))
+    return state_of(arrays_under(message, keys.SERVER_PAYLOAD))
 
 
 def exchange_record(message: Message) -> ArrayRecord:
     """Return the tensors of EXCHANGE or of its answer, still serialised; empty without any."""
-    return _arrays(message, keys.EXCHANGED)
+    return arrays_under(message, keys.EXCHANGED)
 
 
 def metrics_of(record: RecordDict) -> dict[str, Any]:
     """Return the metrics of a reply."""
     return dict(record[keys.METRICS])
-
-
-def upload_of(reply: Message, client: int | None) -> Upload:
-    """Return an answer to TRAIN as the method's server side reads it."""
-    from dance_flwr.methods.server_side import Upload
-
-    weight = int(metrics_of(reply.content)[keys.WEIGHT])
-    return Upload(client, model_of(reply), weight, statistics_of(reply))
-
-
-# Metrics of replies.
-
-
-def sum_metrics(metrics_by_client: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the element-wise sum of the metrics of clients; "loss" becomes the weighted mean.
-
-    The metrics of a single client are returned unchanged.
-    """
-    every = [dict(metrics) for metrics in metrics_by_client]
-    # Unchanged: multiplying and dividing a loss may change its last bit.
-    if len(every) == 1:
-        return every[0]
-    total: dict[str, Any] = {}
-    for metrics in every:
-        if keys.LOSS in metrics:
-            # Means cannot be added; the sum is divided by all weights at the end.
-            metrics[keys.LOSS] *= metrics[keys.WEIGHT]
-        for key, value in metrics.items():
-            old = total.get(key, [0] * len(value) if isinstance(value, list) else 0)
-            lists = isinstance(value, list)
-            total[key] = [a + b for a, b in zip(old, value, strict=True)] if lists else old + value
-    if keys.LOSS in total:
-        total[keys.LOSS] /= max(total[keys.WEIGHT], 1)
-    return total
-
-
-def read_counts(metrics: Mapping[str, Any], split: str, views: Iterable[str]) -> Counts:
-    """Read the counts of one split from (summed) metrics."""
-    from dance_flwr.metrics import Counts
-
-    named = {view: keys.correct_of(split, view) for view in views}
-    return Counts(
-        correct={view: metrics[key] for view, key in named.items() if key in metrics},
-        total=metrics[keys.total_of(split)],
-        **{name: metrics[keys.per_class(split, name)] for name in PER_CLASS},
-        calibration=metrics.get(keys.calibration_of(split), ()),
-    )
-
-
-def read_tokens(metrics: Mapping[str, Any], names: Mapping[str, Any]) -> Tokens:
-    """Read the counts of tokens over a run from (summed) metrics."""
-    from dance_flwr.metrics import TOKEN_COUNTS, Tokens
-
-    return Tokens(
-        **{name: metrics[keys.tokens_of(name)] for name in TOKEN_COUNTS},
-        model=str(names.get(keys.LLM, "")),
-        tokeniser=str(names.get(keys.TOKENISER, "")),
-    )
-
-
-def read_training(metrics: Mapping[str, Any]) -> Training:
-    """Read the cost and the counts of a round of training from (summed) metrics.
-
-    If a masked sum hides them, the loss is NaN, and there are no counts.
-    """
-    from dance_flwr.metrics import COUNTS, PHASES, Training
-
-    if keys.LOSS not in metrics:
-        return Training(loss=nan, seconds={}, counts={})
-    return Training(
-        loss=metrics[keys.LOSS],
-        seconds={phase: metrics[keys.seconds_of(phase)] for phase in PHASES},
-        counts={name: metrics[name] for name in COUNTS},
-    )
 
 
 # Messages from messages.

@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.methods.plain_method import LabelledGraph
-from dance_flwr.methods.upload_checks import ExpectedShapes, shapes_fault
 from dance_flwr.nn.propagation import propagated
 
 # The hops of GCond's matching network on Cora and CiteSeer in the public code.
 HOPS = 2
+ExpectedShapes = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
 GRAPH = ("features", "adjacency", "labels")  # tensors of an uploaded S
 
 
@@ -85,4 +85,18 @@ def graph_fault(upload: Mapping[str, Tensor], dim: int, classes: int) -> str:
         return "expected an adjacency in [0, 1] with a zero diagonal, found other entries"
     if not adjacency.equal(adjacency.T):
         return "expected a symmetric adjacency, found an asymmetric one"
+    return ""
+
+
+def shapes_fault(tensors: Mapping[str, Tensor], expected: ExpectedShapes) -> str:
+    """Return a fault of the first tensor with another shape or type than expected."""
+    for name, (kind, shape) in expected.items():
+        if name not in tensors:
+            return f"expected {name}, found none"
+        tensor = tensors[name]
+        if (tensor.dtype, tuple(tensor.shape)) != (kind, shape):
+            return (
+                f"expected {name} of {kind} and shape {shape}, found {tensor.dtype} and "
+                f"{tuple(tensor.shape)}"
+            )
     return ""

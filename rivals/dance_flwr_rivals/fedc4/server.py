@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.server_side import Channel, Merged, State, Upload
-from dance_flwr.methods.upload_checks import shapes_fault
 from dance_flwr.nn.model import ModelShape
 from dance_flwr_rivals.condensation.graphs import (
     GRAPH,
@@ -24,6 +23,7 @@ from dance_flwr_rivals.condensation.graphs import (
     graph_fault,
     graph_in,
     layer_normalise,
+    shapes_fault,
 )
 from dance_flwr_rivals.fedc4 import FedC4Config
 from dance_flwr_rivals.stateful import StatefulServerSide

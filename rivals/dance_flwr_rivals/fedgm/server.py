@@ -18,7 +18,6 @@ from dance_flwr.config.sections import TrainingConfig
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.plain_method import plain_model
 from dance_flwr.methods.server_side import Channel, Merged, State, Upload
-from dance_flwr.methods.upload_checks import ExpectedShapes, shapes_fault
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.propagation import operator
 from dance_flwr.nn.training import class_weights
@@ -29,9 +28,11 @@ from dance_flwr_rivals.condensation.graphs import (
     GRAPH,
     HOPS,
     Condensed,
+    ExpectedShapes,
     graph_fault,
     graph_in,
     layer_normalise,
+    shapes_fault,
 )
 from dance_flwr_rivals.condensation.matching import Network, matching_loss
 from dance_flwr_rivals.fedgm import FedGmConfig

@@ -3,7 +3,8 @@
 import torch
 from dance_flwr_rivals.condensation.graphs import Condensed
 
-from dance_flwr.federation.wire.messages import payload_of, statistics_of
+from dance_flwr.federation.server.replies import statistics_of
+from dance_flwr.federation.wire.messages import payload_of
 from rival_support.blocks import draw
 
 DIM, CLASSES = 6, 3

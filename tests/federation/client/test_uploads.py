@@ -14,6 +14,7 @@ from dance_flwr.errors import QuorumError
 from dance_flwr.federation.client.uploads import PREVIOUS_RESIDUAL, RESIDUAL
 from dance_flwr.federation.flower import SecAggKey
 from dance_flwr.federation.privacy.quantiser import Quantised, dequantise
+from dance_flwr.federation.server.replies import scales_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.serialization import bytes_of
 from dance_flwr.runs.result import load_model
@@ -102,7 +103,7 @@ def test_all_that_was_sent_is_all_that_was_learned_but_for_one_residual(
     again = run(rounds=5, upload_precision=precision, **PLAIN)
     sent, largest = {}, 0.0
     for _, node, reply in trainings(again):
-        scales = messages.scales_of(reply)
+        scales = scales_of(reply)
         for name, own in dequantise(Quantised(messages.model_of(reply), scales)).items():
             sent[node - 1, name] = sent.get((node - 1, name), 0) + own
         largest = max([largest, *scales.tolist()])

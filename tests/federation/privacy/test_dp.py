@@ -25,6 +25,7 @@ from dance_flwr.federation.privacy.dp import (
 )
 from dance_flwr.federation.privacy.noise import MAX_DEVIATE, NoiseStream
 from dance_flwr.federation.secagg.sums import MAX_VALUE, MetricLayout
+from dance_flwr.federation.server.replies import scales_of
 from dance_flwr.runs.result import load_model
 
 DP = {
@@ -261,7 +262,7 @@ def test_what_a_client_rounds_is_no_longer_than_the_norm(run, precision):
     finished = run(upload_precision=precision, **keys)
     lengths = []
     for reply in finished.replies("train"):
-        sent = Quantised(messages.model_of(reply), messages.scales_of(reply))
+        sent = Quantised(messages.model_of(reply), scales_of(reply))
         squares = sum(float(part.square().sum()) for part in dequantise(sent).values())
         lengths.append(math.sqrt(squares))
     assert len(lengths) == 20 and max(lengths) <= 0.05 * (1 + 1e-6) and min(lengths) > 0.03

@@ -9,14 +9,13 @@ from hypothesis.extra.numpy import arrays
 
 from dance_flwr.config.sections import FLOAT16, FLOAT32, INT8
 from dance_flwr.errors import UserError
-from dance_flwr.federation.secagg.server import decode_integers, unpack_bits
+from dance_flwr.federation.secagg.server import decode_integers, sum_format, unpack_bits
 from dance_flwr.federation.secagg.sums import (
     MAX_VALUE,
     MetricLayout,
     check_bounded,
     encode_integers,
     pack_bits,
-    sum_format,
 )
 from dance_flwr.methods.fixed_point import (
     decode_update,
