@@ -35,14 +35,13 @@ from dance_flwr_rivals.refined_graph import augmented_operator
 from hypothesis import given
 from hypothesis import strategies as st
 from rival_support import oracle_fedsage as oracle
-from support.builders import random_csr, rows_of
+from rival_support.random_graphs import random_graph
 from support.killing import Kill, Killed, asks, same
 from support.models import equal
 from torch.nn import functional as F
 
 import client_app
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.client import handlers as client_tasks
@@ -60,15 +59,6 @@ CONFIG = FedSageConfig(
     max_generated_per_node=3, maker_dim=8, latent_dim=5, batch=4, learning_rate=0.01
 )
 WIDTHS = Widths.of(6, CONFIG)
-
-
-def random_graph(seed, n=12, density=0.3):
-    """Return (LocalGraph, dense A, rng); isolated nodes occur."""
-    rng = np.random.default_rng(seed)
-    indptr, indices = random_csr(rng, n, density)
-    adjacency = np.zeros((n, n))
-    adjacency[np.repeat(np.arange(n), np.diff(indptr)), indices] = 1
-    return LocalGraph(rows_of((indptr, indices)), torch.ones(n, dtype=torch.bool)), adjacency, rng
 
 
 def lists(table):

@@ -18,10 +18,9 @@ from dance_flwr_rivals.fedtad.server import (
 from hypothesis import given
 from hypothesis import strategies as st
 from rival_support import oracle_fedtad as oracle
-from support.builders import random_csr, rows_of
+from rival_support.random_graphs import random_graph
 from support.models import equal, models
 
-from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.server.replies import statistics_of, upload_of
 from dance_flwr.methods.server_side import weighted_mean
@@ -30,14 +29,6 @@ from dance_flwr.runs.result import load_model
 from dance_flwr.seeding import seeded
 
 SHAPE = ModelShape(text_dim=12, hidden_dim=8, classes=3)
-
-
-def random_graph(seed, n=20, density=0.2):
-    """Return (LocalGraph, dense A); isolated nodes occur."""
-    indptr, indices = random_csr(np.random.default_rng(seed), n, density)
-    adjacency = np.zeros((n, n))
-    adjacency[np.repeat(np.arange(n), np.diff(indptr)), indices] = 1
-    return LocalGraph(rows_of((indptr, indices)), torch.ones(n, dtype=torch.bool)), adjacency
 
 
 def new_models(seed, backbone="gcn"):
@@ -58,7 +49,7 @@ def settings(**changes):
 
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.1, 0.3]), st.sampled_from([1, 7, 1024]))
 def test_return_probabilities_are_diagonals_of_dense_powers(seed, density, block):
-    graph, adjacency = random_graph(seed, density=density)
+    graph, adjacency, _ = random_graph(seed, 20, density)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fedtad, "_ROWS", block)
         actual = fedtad.return_probabilities(graph)
@@ -68,7 +59,7 @@ def test_return_probabilities_are_diagonals_of_dense_powers(seed, density, block
 
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.2]))
 def test_agreement_is_its_naive_twin(seed, density):
-    graph, adjacency = random_graph(seed, density=density)
+    graph, adjacency, _ = random_graph(seed, 20, density)
     features = np.random.default_rng(seed).standard_normal((20, 6))
     labels = np.random.default_rng(seed).integers(-1, 3, 20)
     with pytest.MonkeyPatch.context() as patch:

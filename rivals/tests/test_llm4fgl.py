@@ -28,7 +28,8 @@ from dance_flwr_rivals.llm4fgl.writing import (
 from hypothesis import given
 from hypothesis import strategies as st
 from rival_support import oracle_llm4fgl as oracle
-from support.builders import random_csr, rows_of
+from rival_support.random_graphs import random_graph
+from support.builders import rows_of
 from support.graphs import WORDS
 from support.models import equal, models
 from torch.nn import functional as F
@@ -55,21 +56,12 @@ def unit(rng, n, d=6):
     return F.normalize(torch.tensor(rng.standard_normal((n, d))).float(), dim=1)
 
 
-def random_graph(seed, n=14, density=0.3):
-    rng = np.random.default_rng(seed)
-    visible = torch.tensor(rng.random(n) < 0.85)
-    graph = LocalGraph(rows_of(random_csr(rng, n, density)), torch.ones(n, dtype=torch.bool))
-    rows, cols = graph.edges()
-    kept = graph.rows.keep(visible[rows] & visible[cols])
-    return LocalGraph(kept, visible), rng
-
-
 # The predictor
 
 
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.2, 0.6]))
 def test_pairs_are_every_edge_once_and_random_pairs_that_are_none(seed, density):
-    graph, _ = random_graph(seed, density=density)
+    graph, *_ = random_graph(seed, 14, density, 0.85)
     pairs = LocalPairs(graph, seed, 0)
     rows, cols = graph.edges()
     edges = {(u, v) for u, v in zip(rows.tolist(), cols.tolist(), strict=True) if u < v}
@@ -121,7 +113,7 @@ def test_predictors_that_are_averaged_find_edges_that_no_client_trained_on():
 
 @given(st.integers(0, 10**6), st.integers(0, 9), st.sampled_from([0.0, 0.5, 0.9]))
 def test_links_are_their_naive_twin(seed, generated, threshold):
-    graph, rng = random_graph(seed)
+    graph, _, rng = random_graph(seed, 14, seen=0.85)
     new, texts = unit(rng, generated), unit(rng, 14)
     torch.manual_seed(seed)
     model = EdgePredictor(6, 8)

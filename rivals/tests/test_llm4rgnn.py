@@ -31,13 +31,12 @@ from dance_flwr_rivals.refined_graph import GRAPHS
 from hypothesis import given
 from hypothesis import strategies as st
 from rival_support import oracle_llm4rgnn as oracle
+from rival_support.random_graphs import random_graph
 from sklearn.metrics import roc_auc_score
-from support.builders import random_csr, rows_of
 from support.models import equal
 from support.prompts import Told, session, with_llm
 
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.data.prepare import prepare
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.llm.session import open_session
@@ -48,18 +47,11 @@ FAST = {"rounds": 2, "clients": 3, "local_epochs": 1}
 FIVE = '{"relevance": 5}'
 
 
-def random_client(seed, n=14, dim=5, density=0.2, seen=0.8):
+def random_client(seed, n=14, dim=5):
     """Texts, graph with invisible nodes, and the same as arrays."""
-    rng = np.random.default_rng(seed)
-    visible = rng.random(n) < seen
-    indptr, indices = random_csr(rng, n, density)
-    rows = rows_of((indptr, indices))
-    inside = torch.tensor(visible)[rows.rows()] & torch.tensor(visible)[rows.index]
-    graph = LocalGraph(rows.keep(inside), torch.tensor(visible))
-    adjacency = np.zeros((n, n))
-    adjacency[tuple(part.numpy() for part in graph.edges())] = 1
+    graph, adjacency, rng = random_graph(seed, n, 0.2, 0.8)
     features = rng.standard_normal((n, dim)).astype(np.float32)
-    return torch.tensor(features), graph, adjacency, visible
+    return torch.tensor(features), graph, adjacency, graph.visible.numpy()
 
 
 def sites(run_config, **keys):

@@ -371,14 +371,6 @@ def test_two_cells_with_the_same_labels_are_refused():
         check_labels([Cell({"seed": 0}), Cell({"seed": 0}, RunConfig(rounds=3))])
 
 
-def test_the_documented_command_line_works(cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = ("--datasets", "cora", "citeseer", "--methods", "fedavg-full", "dance")
-    done = cli("experiment", "main-table", *words, "--dry-run")
-    assert done.code == 0 and "40 runs, " in done.out and not list(tmp_path.iterdir())
-    assert "citeseer" in done.out and "fedavg-full" in done.out
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -265,23 +265,6 @@ def test_nothing_changes_when_everything_is_kept_however_cases_are_batched(most,
     )
 
 
-def test_intervening_leaves_client_and_model_as_they_were():
-    data, model = random_site(1), random_model(1)
-    before = [
-        data.table.nodes.clone(),
-        data.table.chunks_of.index.clone(),
-        *(p.clone() for p in model.parameters()),
-    ]
-    repredict(
-        at(model, data),
-        torch.tensor([0, 1]),
-        ragged([[], []]),
-        texts_elsewhere=False,
-    )
-    after = [data.table.nodes, data.table.chunks_of.index, *model.parameters()]
-    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
-
-
 def sources(seed, draws=3):
     data, model = random_site(seed), random_model(seed)
     nodes = torch.arange(data.num_nodes)
