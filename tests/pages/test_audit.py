@@ -3,6 +3,7 @@
 import re
 import shutil
 import stat
+from hashlib import sha256
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,6 +25,8 @@ from dance_flwr.pages.audit_pack import (
     pack_digests,
     share,
     signed,
+    span_sha256,
+    units,
     unseen,
 )
 from dance_flwr.pages.document import unpacked
@@ -331,6 +334,13 @@ def test_errors_are_one_line(dance, tmp_path, cli, words, expected):
     assert done.code == 2 and expected in done.err[-1]
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert not (tmp_path / "out.html").exists()
+
+
+def test_offsets_count_what_a_browser_counts():
+    text = "a\U0001f600\ud83d\ude00e\u0301\U00010348z"  # one pair, then two halves side by side
+    assert len(text) == 8
+    assert [units(text, place) for place in range(9)] == [0, 1, 3, 4, 5, 6, 7, 9, 10]
+    assert span_sha256("\ud800", 0, 1) == sha256(b"\xed\xa0\x80").hexdigest()
 
 
 def test_characters_that_do_not_show_are_named():
