@@ -63,11 +63,19 @@ def read_rdf(file: Path, label: str = "") -> GraphFile:
     predicate that is named as `label`.
     """
     rdflib = optional("rdflib", file)
-    triples = rdflib.Graph()
+    from rdflib.plugins.stores.memory import Memory
+
+    added: list[Any] = []
+
+    class InOrder(Memory):
+        def add(self, triple: Any, *more: Any, **options: Any) -> None:
+            added.append(triple)
+            super().add(triple, *more, **options)
+
     with opened(file) as stream:
         content = stream.read()
     try:
-        triples.parse(data=content, format=RDF[suffix_of(file)])
+        rdflib.Graph(store=InOrder()).parse(data=content, format=RDF[suffix_of(file)])
     except Exception as error:  # of the parser of a format, each with its own
         reason = " ".join(str(error).split())[:160]
         raise DataError(f"{file}: expected RDF, found: {reason}; export it again") from error
@@ -75,10 +83,10 @@ def read_rdf(file: Path, label: str = "") -> GraphFile:
     edges: list[Record] = []
     # Blank nodes have random names; in the order of the file they are the same in every run.
     names: dict[Any, Any] = {}
-    for term in (term for subject, _, value in triples for term in (subject, value)):
+    for term in (term for subject, _, value in added for term in (subject, value)):
         if isinstance(term, rdflib.BNode) and term not in names:
             names[term] = rdflib.BNode(f"b{len(names) + 1}")
-    renamed = (tuple(names.get(term, term) for term in triple) for triple in triples)
+    renamed = {tuple(names.get(term, term) for term in triple) for triple in added}
     for subject, predicate, value in sorted(renamed):
         values = nodes.setdefault(str(subject), {})
         name = _local(predicate)

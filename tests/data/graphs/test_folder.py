@@ -43,15 +43,6 @@ def folder(tmp_path):
     return path
 
 
-def refusal(path) -> str:
-    with pytest.raises(DataError) as caught:
-        read_graph(path)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert "expected" in message
-    return message
-
-
 def neighbours(graph: TextGraph, i: int) -> list[int]:
     return graph.indices[graph.indptr[i] : graph.indptr[i + 1]].tolist()
 
@@ -93,51 +84,6 @@ def test_empty_and_null_texts_are_kept_with_one_warning(tmp_path):
     assert graph.labels.tolist() == [0, UNLABELLED, UNLABELLED]
     assert graph.num_edges == 0
     assert graph.indptr.tolist() == [0, 0, 0, 0]
-
-
-def test_missing_folder_and_files_are_named(folder, tmp_path):
-    assert "nowhere" in refusal(tmp_path / "nowhere")
-    (folder / "edges.csv").unlink()
-    assert "give the edge table, such as edges.parquet or edges.csv" in refusal(folder)
-    (folder / "nodes.csv").unlink()
-    assert "such as nodes.csv and edges.csv, found none" in refusal(folder)
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "parts"),
-    [
-        ("nodes.csv", "id,body,label\na,t,x\n", ["'text'", "id, body, label"]),
-        ("nodes.csv", "id,text,label\n", ["at least one node"]),
-        ("nodes.csv", "", ["readable csv", "Empty CSV"]),
-        ("nodes.csv", NODES + "b,again,x,\n", ["row 5", "'b'"]),
-        ("nodes.csv", NODES + ",no id,x,\n", ["row 5", "empty"]),
-        ("nodes.csv", NODES + "e,t,x,dev\n", ["row 5", "'dev'", "train, val, test"]),
-        ("edges.csv", "from,target\na,b\n", ["'source'", "from, target"]),
-        ("edges.csv", EDGES + "a,zz\n", ["row 6", "'zz'", "target"]),
-        ("edges.csv", "source,target\nyy,b\n", ["row 1", "'yy'", "source"]),
-        ("edges.csv", "source,target\n,b\n", ["row 1", "''"]),
-    ],
-)
-def test_bad_content_is_refused_with_the_value(folder, file, content, parts):
-    (folder / file).write_text(content)
-    message = refusal(folder)
-    assert all(part in message for part in (file, *parts)), message
-
-
-def test_bad_json_lines_and_column_types_are_refused(tmp_path):
-    (tmp_path / "edges.csv").write_text("source,target\n")
-    nodes = tmp_path / "nodes.jsonl"
-    nodes.write_text('{"id": 1, "text": "t", "label": "x"}\n{"id": 2,\n')
-    assert "line 2" in refusal(tmp_path)
-    nodes.write_text('{"id": 1, "text": "t", "label": "x"}\n[1]\n')
-    assert "line 2" in refusal(tmp_path)
-    nodes.unlink()
-    pq.write_table(
-        pa.table({"id": [1], "text": [["t"]], "label": ["x"]}), tmp_path / "nodes.parquet"
-    )
-    assert "'text'" in refusal(tmp_path)
-    (tmp_path / "nodes.parquet").write_bytes(b"no table")
-    assert "readable parquet" in refusal(tmp_path)
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from dance_flwr.data.graphs.catalogue import imported_graphs
 from dance_flwr.data.graphs.folder import write_folder
-from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, UNLABELLED, VAL
+from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.data.imports.importer import import_graph, read_graph
 from dance_flwr.data.imports.loading import load_graph, source_identity
 from dance_flwr.data.imports.options import Options
@@ -124,46 +124,6 @@ def test_declared_classes_without_a_node_survive(tmp_path, root):
     assert take(tmp_path / "two", root)[0].class_names == ("x", "y")
 
 
-def test_a_pair_of_tables_with_other_names_bom_and_windows_line_ends(tmp_path, root):
-    text = '\ufeffkey,title,abstract,kind\r\n007,"one, ""two""\r\nthree",more,x\r\n7,four,,y\r\n'
-    (tmp_path / "n.csv").write_bytes(text.encode())
-    (tmp_path / "e.csv").write_bytes("\ufefffrom,to,weight\r\n007,7,0.5\r\n".encode())
-    files = [tmp_path / "n.csv", tmp_path / "e.csv"]
-    graph, _ = take(files, root, id="key", text="title,abstract", label="kind")
-    assert graph.ids.tolist() == ["007", "7"]
-    assert graph.texts == ['one, "two"\r\nthree\nmore', "four\n"]
-    assert (graph.class_names, graph.num_edges) == (("x", "y"), 1)
-
-
-def test_parquet_and_jsonl_give_the_same(tmp_path, root):
-    columns = {
-        "id": [1, 2, 3, 4],
-        "text": ["first", "second", "third", "fourth"],
-        "label": ["x", None, "y", "x"],
-    }
-    columns["split"] = ["train", "val", None, "test"]
-    pq.write_table(pa.table(columns), tmp_path / "n.parquet", row_group_size=2)
-    pq.write_table(
-        pa.table({"source": [1, 2, 3, 4, 1], "target": [2, 1, 3, 1, 2]}), tmp_path / "e.parquet"
-    )
-    is_the_toy(take([tmp_path / "n.parquet", tmp_path / "e.parquet"], root, name="one")[0])
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    (tmp_path / "n.jsonl").write_text("\r\n".join(map(json.dumps, rows)))
-    is_the_toy(take([tmp_path / "n.jsonl", tmp_path / "e.parquet"], root, name="two")[0])
-
-
-def test_integers_with_gaps_made_floats_are_ids_and_labels(tmp_path, root):
-    nodes = {"id": [1.0, 2.0], "text": ["a", "b"], "label": [3.0, float("nan")]}
-    pq.write_table(pa.table(nodes), tmp_path / "nodes.parquet")
-    (tmp_path / "edges.csv").write_text("source,target\n1,2\n")
-    graph, _ = take(tmp_path, root)
-    assert (graph.ids.tolist(), graph.class_names, graph.labels.tolist()) == (
-        ["1", "2"],
-        ("3",),
-        [0, UNLABELLED],
-    )
-
-
 @pytest.mark.filterwarnings("ignore:.*empty text")
 def test_rows_longer_than_a_block_are_streamed_once(tmp_path, root):
     texts = ["word " * n for n in (10, 3_000_000, 5, 100_000, 0)]
@@ -172,25 +132,6 @@ def test_rows_longer_than_a_block_are_streamed_once(tmp_path, root):
         tables(tmp_path / "mine", "id,text,label\n" + rows, "source,target\n0,1\n"), root
     )
     assert [len(text) for text in graph.texts] == [len(text) for text in texts]
-
-
-@pytest.mark.parametrize(
-    ("nodes", "edges", "parts"),
-    [
-        ("id,body,label\na,t,x\n", EDGES, ["'text'", "id, body, label"]),
-        ("id,text,label\n", EDGES, ["at least one node"]),
-        ("id,text,label\na,t,x\na,u,x\n", EDGES, ["row 2", "'a'"]),
-        ("id,text,label\n,t,x\n", EDGES, ["row 1", "empty"]),
-        (NODES.replace("val", "dev"), EDGES, ["row 2", "'dev'"]),
-        (NODES, "source,target\na,zz\n", ["row 1", "'zz'"]),
-        (NODES, "first,second\na,b\n", ["'source'", "first, second"]),
-        (NODES, "", ["edges.csv", "readable csv"]),
-        ("id,text,label\na,t\n", EDGES, ["nodes.csv row 2", "3 columns"]),
-    ],
-)
-def test_bad_tables_are_refused(tmp_path, root, nodes, edges, parts):
-    message = refused(tables(tmp_path / "mine", nodes, edges), root)
-    assert all(part in message for part in parts), message
 
 
 def test_nan_ids_wrong_types_and_truncated_parquet_are_refused(tmp_path, root):
@@ -359,24 +300,6 @@ def test_half_a_character_in_the_name_of_a_column_is_reported(tmp_path, root):
     _, card = take(tmp_path / "g.json", root)
     assert card["columns_left_out"]["nodes"] == ["\ud800"]
     assert json.loads((root / "graphs" / "g" / "import.json").read_text()) == card
-
-
-@pytest.mark.parametrize(
-    ("content", "part"),
-    [
-        ('{"nodes": [{"id": 1}], "links": []}', "attribute 'text'"),
-        ('{"multigraph": false, "nodes": [{"text": "t"}], "links": []}', "attribute 'id'"),
-        ('{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": 1, "target": 2}]}', "'2'"),
-        (
-            '{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": [1], "target": 2}]}',
-            "'source'",
-        ),
-    ],
-)
-def test_networks_that_lack_something_are_refused(tmp_path, root, content, part):
-    (tmp_path / "g.json").write_text(content)
-    message = refused(tmp_path / "g.json", root)
-    assert "g.json" in message and part in message
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "pydocs", "a" * 65])

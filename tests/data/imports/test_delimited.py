@@ -61,24 +61,6 @@ def test_a_table_of_pandas_is_read_back_or_refused(
     assert {n: c.to_pylist() for n, c in columns.items()} == frame.to_dict("list")
 
 
-@pytest.mark.parametrize(
-    ("mark", "name"), [(",", "comma"), (";", "semicolon"), ("\t", "tab"), ("|", "bar")]
-)
-def test_the_delimiter_is_found_and_named(tmp_path, mark, name):
-    rows = ["id|text|label".replace("|", mark), f'007{mark}"one{mark} two"{mark}x']
-    (tmp_path / "t.csv").write_text("\n".join(rows))
-    table = delimited(tmp_path / "t.csv", Options())
-    assert table.facts == {"encoding": "utf-8", "delimiter": name}
-    assert table.read(["id", "text"])["text"].to_pylist() == [f"one{mark} two"]
-
-
-def test_two_delimiters_that_fit_are_a_question(tmp_path):
-    (tmp_path / "t.csv").write_text("a;b,c;d\n1;2,3;4\n")
-    with pytest.raises(DataError, match="that comma and semicolon both fit; name it"):
-        delimited(tmp_path / "t.csv", Options())
-    assert delimited(tmp_path / "t.csv", Options(delimiter=",")).names == ["a;b", "c;d"]
-
-
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
 def test_byte_order_marks_decide(tmp_path, suffix, encoding):

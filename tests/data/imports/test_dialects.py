@@ -13,7 +13,6 @@ from support.project import PROJECT
 from dance_flwr.data.imports.importer import import_graph, read_graph
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.report import summary_lines
-from dance_flwr.errors import DataError
 
 REAL = Path(os.environ.get("DANCE_FLWR_REAL", PROJECT.parent / "shared" / "data" / "real"))
 NODES = "id,text,label\na,one,x\nb,two,y\nc,three,y\n"
@@ -120,68 +119,6 @@ def test_tables_of_a_tool(write, tmp_path, nodes, edges, options, kind, used, le
     assert {k: n for k, n in report["edges_left_out"].items() if n} == left_out
     # The two tables may come in either order.
     assert read_graph(paths[::-1], **options).texts == graph.texts
-
-
-def test_the_label_of_gephi_is_a_name_and_never_a_class(write):
-    paths = write({"n.csv": "Id,Label,topic\na,one,x\n", "e.csv": "Source,Target,Type\n"})
-    with pytest.warns(UserWarning, match="the names in 'Label' are the texts"):
-        graph = read_graph(paths)
-    assert (graph.texts, graph.class_names) == (["one"], ())
-    assert read_graph(paths, text="topic,Label").texts == ["x\none"]
-
-
-@pytest.mark.parametrize("name", ["cora.cites", "edges.txt", "list.edgelist", "edges.txt.gz"])
-@pytest.mark.parametrize("mark", ["\t", " ", ","])
-def test_a_list_of_edges_without_a_header(write, tmp_path, name, mark):
-    lines = f"# SNAP\n# From To\n0035{mark}1033\n1033{mark}0035\n1033{mark}7\n"
-    paths = write({"n.csv": "id,text\n0035,one\n1033,two\n7,three\n", name: lines})
-    graph, report = take(paths, tmp_path)
-    assert graph.ids.tolist() == ["0035", "1033", "7"]
-    assert graph.indices.tolist() == [1, 0, 2, 1]
-    assert "header none" in report["facts"][name]
-    assert (report["counts"]["edges"], report["counts"]["arcs"]) == (2, 3)
-
-
-def test_a_list_of_edges_with_weights_and_one_with_a_header(write, tmp_path):
-    nodes = "id,text\na,one\nb,two\n"
-    paths = write({"n.csv": nodes, "e.txt": "a b 0.5\n"})
-    graph, _ = take(paths, tmp_path, edge_weight="weight")
-    assert graph.weights.tolist() == [0.5, 0.5]
-    assert read_graph(write({"n.csv": nodes, "f.txt": "source target\na b\n"})).num_edges == 1
-
-
-def test_a_file_of_words_is_no_list_of_edges(write):
-    paths = write({"n.csv": NODES, "cora.cites": "31336\t0\t0\t1\tNeural_Networks\n"})
-    with pytest.raises(DataError, match="expected two columns, the ends of an edge, or a header"):
-        read_graph(paths)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "edges"),
-    [
-        ("vertices.csv", "edges.csv"),
-        ("Entities.tsv", "relationships.csv"),
-        ("nodes.jsonl.gz", "links.jsonl"),
-        ("node.ndjson", "relations.txt"),
-    ],
-)
-def test_a_folder_is_known_by_the_names_of_its_files(write, tmp_path, nodes, edges):
-    def content(name, rows):
-        if "json" in name:
-            return "\n".join(map(json.dumps, rows))
-        mark = "\t" if name.endswith(".tsv") else ","
-        return "\n".join(map(mark.join, [list(rows[0]), *(list(r.values()) for r in rows)])) + "\n"
-
-    ids = [{"id": "a", "text": "one", "label": "x"}, {"id": "b", "text": "two", "label": "y"}]
-    write({nodes: content(nodes, ids), edges: content(edges, [{"source": "a", "target": "b"}])})
-    graph = read_graph(tmp_path)
-    assert (labels(graph), graph.num_edges) == (["x", "y"], 1)
-
-
-def test_two_tables_of_a_kind_are_one(write, tmp_path):
-    write({"nodes.csv": NODES, "entities.csv": NODES, "edges.csv": "source,target\n"})
-    with pytest.raises(DataError, match="row 4: expected unique ids, found 'a' again, and 2 more"):
-        read_graph(tmp_path)
 
 
 @pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])

@@ -198,7 +198,158 @@ def case(files, expected, *parts, **options):
     return files, expected, parts, options
 
 
+EDGES = {"edges.csv": E}
+JSON = '{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": %s, "target": 2}]}'
+
 CASES = {
+    # Tables that are no graph: what is wrong, where, and what was expected.
+    "no text": case({"nodes.csv": "id,body\n1,t\n", **EDGES}, "!'text', found id, body"),
+    "no nodes": case({"nodes.csv": "id,text\n", **EDGES}, "!at least one node"),
+    "an empty file": case({"nodes.csv": "", **EDGES}, "!readable csv table, found: Empty CSV"),
+    "an id again": case({"nodes.csv": N + "1,t,x\n", **EDGES}, "!row 4: expected unique ids"),
+    "no id": case({"nodes.csv": N + ",t,x\n", **EDGES}, "!row 4: expected a node id"),
+    "an unknown part": case(
+        {"nodes.csv": "id,text,split\n1,t,dev\n", "edges.csv": "source,target\n"},
+        "!row 1: expected split train, val, test or empty, found 'dev'",
+    ),
+    "no ends": case({"nodes.csv": N, "edges.csv": "a,b\n1,2\n"}, "!'source', 'target', found a, b"),
+    "an end without an id": case({"nodes.csv": N, "edges.csv": E + ",1\n"}, "!row 3 source ''"),
+    "an unknown end": case({"nodes.csv": N, "edges.csv": E + "1,zz\n"}, "!row 3 target 'zz'"),
+    "nodes alone": case({"nodes.csv": N}, "!a table of nodes alone; give the edge table"),
+    "edges alone": case(EDGES, "!a table of edges alone; give the node table"),
+    "a folder without tables": case(
+        {"g/a.docx": "x"}, "!such as nodes.csv and edges.csv, found none"
+    ),
+    "a broken line": case(
+        {"nodes.jsonl": '{"id": 1, "text": "t"}\n{"id": 2,\n', **EDGES}, "!line 2"
+    ),
+    "a line that is no object": case(
+        {"nodes.jsonl": '{"id": 1, "text": "t"}\n[1]\n', **EDGES}, "!line 2: expected a JSON object"
+    ),
+    "no table": case({"nodes.parquet": b"no table", **EDGES}, "!readable parquet"),
+    "JSON without texts": case(
+        {"g.json": '{"nodes": [{"id": 1}], "links": []}'}, "!attribute 'text'"
+    ),
+    "JSON without ids": case(
+        {"g.json": '{"multigraph": false, "nodes": [{"text": "t"}], "links": []}'},
+        "!attribute 'id'",
+    ),
+    "JSON with an unknown end": case({"g.json": JSON % 1}, "!'2'"),
+    "JSON with a list as an end": case({"g.json": JSON % "[1]"}, "!'source'"),
+    # Names of files and of columns, and delimiters.
+    "other names, line ends of Windows": case(
+        {
+            "n.csv": '\ufeffkey,title,body,kind\r\n007,"1, ""2""\r\n3",more,x\r\n7,4,,y\r\n',
+            "e.csv": "\ufefffrom,to,weight\r\n007,7,0.5\r\n",
+        },
+        "2/1/2",
+        "longest 14 characters",
+        **{"id": "key", "text": "title,body", "label": "kind"},
+    ),
+    **{
+        f"delimited by {name}": case(
+            {"n.csv": N.replace(",", mark), "e.csv": E.replace(",", mark)},
+            "3/2/2",
+            f"delimiter {name}",
+        )
+        for name, mark in (("comma", ","), ("semicolon", ";"), ("tab", "\t"), ("bar", "|"))
+    },
+    "delimiters that both fit": case(
+        {"nodes.csv": "a;b,c;d\n1;2,3;4\n", **EDGES}, "!that comma and semicolon both fit; name it"
+    ),
+    **{
+        f"a folder with {nodes}": case({f"g/{nodes}": of_nodes, f"g/{edges}": of_edges}, "3/2/2")
+        for nodes, of_nodes, edges, of_edges in (
+            ("vertices.csv", N, "edges.csv", E),
+            ("Entities.tsv", N.replace(",", "\t"), "relationships.csv", E),
+            ("node.ndjson", lines(*RECORDS), "relations.txt", E),
+            ("nodes.jsonl.gz", packed(lines(*RECORDS)), "links.csv", E),
+        )
+    },
+    "two tables of nodes": case(
+        {"g/nodes.csv": N, "g/entities.csv": N, "g/edges.csv": E},
+        "!row 4: expected unique ids, found '1' again, and 2 more",
+    ),
+    "Gephi's label is a name": case(
+        {"n.csv": "Id,Label,topic\n1,one,x\n", "e.csv": "Source,Target,Type\n"},
+        "1/0/0",
+        "the names in 'Label' are the texts",
+    ),
+    "the text is no class": case(
+        {"n.csv": "id,label\n1,one\n2,two\n", "e.csv": "u,v\n1,2\n"}, "2/1/0", text="label"
+    ),
+    "the text is the class": case(
+        {"n.csv": "id,label\n1,one\n2,two\n", "e.csv": "u,v\n1,2\n"},
+        "2/1/2",
+        text="label",
+        label="label",
+    ),
+    **{
+        f"{name} by {mark!r}": case(
+            {
+                "n.csv": "id,text\n0035,one\n1033,two\n7,three\n",
+                name: f"# SNAP\n# From To\n0035{mark}1033\n1033{mark}0035\n1033{mark}7\n",
+            },
+            "3/2/0",
+            *("header none", "2 comment lines", "1 in one direction only"),
+        )
+        for name in ("cora.cites", "edges.txt", "list.edgelist")
+        for mark in "\t ,"
+    },
+    "a list of edges with weights": case(
+        {"n.csv": N, "e.txt": "1 2 0.5\n2 3 1\n"}, "3/2/2", "weight", edge_weight="weight"
+    ),
+    "a list of edges with a header": case({"n.csv": N, "e.txt": E.replace(",", " ")}, "3/2/2"),
+    "a file of words": case(
+        {"n.csv": N, "cora.cites": "31336\t0\t0\t1\tNeural_Networks\n"},
+        "!expected two columns, the ends of an edge, or a header",
+    ),
+    # Labels.
+    **{
+        f"no label, written {missing!r} in {suffix}": case(
+            {
+                f"nodes.{suffix}": N.replace(",x", f",{missing}")
+                if suffix == "csv"
+                else lines({**RECORDS[0], "label": missing}, *RECORDS[1:]),
+                **EDGES,
+            },
+            "3/2/1",
+            "1 class, 2 nodes labelled, 1 not",
+        )
+        for missing in ("", "-1", "nan", "NaN", "None", " none ", "NULL", "-1.0")
+        for suffix in ("csv", "jsonl")
+    },
+    "no label, as the user says": case(
+        {"nodes.csv": N.replace(",x", ",?").replace("2,two,y", "2,two,-1"), **EDGES},
+        "3/2/2",
+        "2 classes, 2 nodes labelled, 1 not",
+        unlabelled=("?", ""),
+    ),
+    "a list of labels": case(
+        {"nodes.jsonl": lines({"id": 1, "text": "t", "label": ["x", "y"]}), **EDGES},
+        "!one value in 'label', found a list in row 1",
+    ),
+    "a list of texts": case(
+        {"nodes.jsonl": lines({"id": 1, "text": ["t", "u"], "label": "x"}), **EDGES},
+        "!one value in 'text', found a list in row 1",
+    ),
+    "a list that is not read": case(
+        {"nodes.jsonl": lines(*({**record, "tags": [1, 2]} for record in RECORDS)), **EDGES},
+        "3/2/2",
+    ),
+    "labels of Neo4j": case(
+        {"n.csv": ":ID,text,:LABEL\n1,one,A;B\n", "e.csv": ":START_ID,:END_ID\n"},
+        "!one label per node.*'A;B'",
+    ),
+    "labels of Neo4j, not read": case(
+        {"n.csv": ":ID,text,:LABEL\n1,one,A;B\n", "e.csv": ":START_ID,:END_ID\n"},
+        "1/0/0",
+        "columns :LABEL",
+        label="none",
+    ),
+    "descriptions of LightRAG": case(
+        {"n.csv": "id,description\n1,first<SEP>second\n2,b\n3,c\n", **EDGES}, "3/2/0", "longest 12"
+    ),
     # Quotes.
     "unpaired quote": case(
         {"nodes.tsv": 'id\ttext\n1\t"Open\n2\ttwo\n3\tthe "end"\n', "edges.csv": E},
@@ -305,6 +456,11 @@ CASES = {
     "case of two ids": case(
         {"nodes.csv": "id,text\nSoil,a\nSOIL,b\n", "edges.csv": "source,target\nsoil,Soil\n"},
         "!row 1 source 'soil'",
+    ),
+    "some edges dangle": case(
+        {"nodes.csv": N, "edges.csv": E + "1,zz\n2,yy\nxx,ww\n0,2\n"},
+        "!found 4 edges with another: row 3 target 'zz', row 4 target 'yy', row 5 source 'xx', ..."
+        ".*these are 4 of 6 edges, so check --id",
     ),
     "most edges dangle": case(
         {"nodes.csv": N, "edges.csv": "source,target\n1,2\n7,8\n8,9\n"},

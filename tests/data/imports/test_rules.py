@@ -1,6 +1,5 @@
 """One set of rules for every format: labels, names, ends of edges, and what is left out."""
 
-import json
 import unicodedata
 
 import pytest
@@ -34,46 +33,6 @@ def refusal(folder, *contents, error=DataError, **options):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("missing", ["", "-1", "nan", "NaN", "None", " none ", "NULL", "-1.0"])
-@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_no_label_is_written_in_several_ways(tmp_path, missing, suffix):
-    rows = [("a", "soil"), ("b", missing), ("c", "sky")]
-    nodes = "id,text,label\n" + "".join(f"{i},t,{label}\n" for i, label in rows)
-    if suffix == "jsonl":
-        nodes = "\n".join(json.dumps({"id": i, "text": "t", "label": n}) for i, n in rows)
-    graph = read_graph(tables(tmp_path, nodes, "source,target\n", suffix))
-    assert (graph.class_names, graph.labels.tolist()) == (("sky", "soil"), [1, -1, 0])
-
-
-def test_the_list_of_missing_labels_is_an_option(tmp_path):
-    nodes = "id,text,label\na,one,-1\nb,two,?\nc,three,\n"
-    graph = graph_in(tmp_path, nodes, unlabelled=("?", ""))
-    assert (graph.class_names, graph.labels.tolist()) == (("-1",), [0, -1, -1])
-
-
-@pytest.mark.parametrize(
-    ("record", "column"),
-    [
-        ({"id": 1, "label": ["soil", "stone"], "text": "one"}, "'label'"),
-        ({"id": 1, "label": "soil", "text": ["one", "two"]}, "'text'"),
-    ],
-)
-def test_lists_and_objects_are_several_labels(tmp_path, record, column):
-    paths = tables(tmp_path, json.dumps(record), "source,target\n", "jsonl")
-    with pytest.raises(DataError, match=f"expected one value in {column}, found a list in row 1"):
-        read_graph(paths)
-    # A list in a column that is not read is none of our business.
-    record |= {"id": "1", "text": "one", "label": "x", "tags": [1, 2]}
-    assert read_graph(tables(tmp_path, json.dumps(record), "source,target\n", "jsonl")).num_nodes
-
-
-def test_several_labels_of_neo4j_are_refused(tmp_path):
-    nodes = ":ID,text,:LABEL\na,one,Person;Actor\n"
-    message = refusal(tmp_path, nodes, ":START_ID,:END_ID\n")
-    assert "expected one label per node" in message and "'Person;Actor'" in message
-    assert graph_in(tmp_path, nodes, ":START_ID,:END_ID\n", label="none").class_names == ()
-
-
 @pytest.mark.parametrize(
     "pair",
     [("café", unicodedata.normalize("NFD", "café")), ("Sky", "sky"), ("sky", " sky")],
@@ -89,28 +48,6 @@ def test_names_that_look_alike_are_pointed_out_and_kept(tmp_path, pair, column):
     assert all(ascii(name) in str(caught[0].message) for name in pair)
     assert sorted(graph.class_names) == sorted(names["label"])
     assert graph.ids.tolist() == list(names["id"])
-
-
-def test_a_graph_without_labels(tmp_path):
-    for nodes, options in (("id,text\na,one\nb,two\n", {}), (NODES, {"label": "none"})):
-        graph = graph_in(tmp_path, nodes, **options)
-        assert graph.class_names == () and set(graph.labels.tolist()) == {-1}
-    report = import_graph([tmp_path], "g", tmp_path / "root", Options(label="none"))
-    assert report["counts"]["classes"] == 0 and report["columns_left_out"]["nodes"] == ["label"]
-    assert [line for line in summary_lines(report) if line.split() == ["labels", "none"]]
-
-
-def test_dangling_edges_are_counted_named_and_dropped_on_request(tmp_path):
-    edges = "source,target\na,c\na,zz\nb,yy\nxx,ww\n0,b\n"
-    message = refusal(tmp_path, NODES, edges)
-    assert (
-        "found 4 edges with another: row 2 target 'zz', row 3 target 'yy', row 4 source" in message
-    )
-    assert "these are 4 of 5 edges, so check --id" in message
-    assert "--dangling 4" in refusal(tmp_path, NODES, edges, dangling="drop")
-    report = import_graph([tmp_path], "g", tmp_path / "root", Options(dangling="4"))
-    assert (report["counts"]["dangling"], report["counts"]["edges"]) == (4, 1)
-    assert "4 that name an unknown node" in "\n".join(summary_lines(report))
 
 
 def test_all_missing_columns_are_named_at_once_with_those_that_may_be_meant(tmp_path):
@@ -175,11 +112,6 @@ def test_texts_and_weights_of_edges_on_request(tmp_path):
         assert graph.weights.tolist() == [2.5, 2.5, 1, 1]
 
 
-def test_joined_descriptions_of_nodes_are_lines(tmp_path):
-    nodes = "id,description\na,first<SEP>second\n"
-    assert graph_in(tmp_path, nodes, "source,target\n").texts == ["first\nsecond"]
-
-
 @pytest.mark.parametrize("weight", ["heavy", "-1", "nan", "inf", ""])
 def test_a_weight_that_is_none_is_refused(tmp_path, weight):
     edges = f"source,target,weight\na,b,1\nb,c,{weight}\n"
@@ -200,16 +132,6 @@ def test_a_folder_of_ours_is_read_as_it_stands(tmp_path):
         again = read_graph(path)
         assert again.class_names == ("-1", "none")
         assert again.labels.tolist() == graph.labels.tolist()
-
-
-def test_a_name_that_is_the_text_is_no_class(tmp_path):
-    """yEd and Gephi draw `label` beside a node: as text it is none of its classes."""
-    nodes, edges = tmp_path / "nodes.csv", tmp_path / "edges.csv"
-    nodes.write_text("id,label,topic\na,one,x\nb,two,y\n")
-    edges.write_text("source,target\na,b\n")
-    assert read_graph([nodes, edges], text="label").class_names == ()
-    assert read_graph([nodes, edges], text="label", label="label").class_names == ("one", "two")
-    assert read_graph([nodes, edges], text="label", label="topic").class_names == ("x", "y")
 
 
 @pytest.mark.parametrize(("label", "classes"), [("", ("x", "y", "z")), ("topic", ("u", "v"))])
