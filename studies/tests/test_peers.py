@@ -7,7 +7,7 @@ import torch
 from support.project import PROJECT
 
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.data.prepare import prepare
+from dance_flwr.data.prepare import load, prepare
 
 sys.path.insert(0, str(PROJECT / "studies" / "benchmarks" / "peers"))
 
@@ -20,7 +20,7 @@ def exported(run_config, tmp_path_factory):
         run_config(clients=3, text_pooling="attention", edge_gates="none"),
         tmp_path_factory.mktemp("t"),
     )
-    export(config, folder)
+    export(config, prepare(config).folder, load(config), folder)
     return config, folder
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from dance_flwr.data.graphs.graph import UNLABELLED, TextGraph
 from dance_flwr.data.partition.spec import OUTSIDE, Partition
@@ -118,6 +117,9 @@ def _structure(
     local = sp.csr_matrix(
         (np.ones(indptr[-1], np.int8), graph.indices[inside], indptr), shape=(n, n)
     )
+    # Imported here, as it loads SciPy's linear algebra: most runs find their partition made.
+    from scipy.sparse.csgraph import connected_components
+
     _, component = connected_components(local, directed=False)
     first = np.unique(component, return_index=True)[1]
     first = first[assignment[first] != OUTSIDE]

@@ -202,7 +202,9 @@ def record_in(content: RecordDict, name: str, kind: type[_Record]) -> _Record | 
 
 def config_of(message: Message) -> dict[str, Any]:
     """Return the config that came with a message; empty when there is none."""
-    return dict(record_in(message.content, keys.CONFIG, ConfigRecord) or {})
+    record = record_in(message.content, keys.CONFIG, ConfigRecord)
+    # By its items, as a copy of a record itself calls Flower for each key.
+    return dict(record.items()) if record else {}
 
 
 def keys_in(message: Message) -> dict[str, list[str]]:
@@ -254,7 +256,7 @@ def exchange_record(message: Message) -> ArrayRecord:
 
 def metrics_of(record: RecordDict) -> dict[str, Any]:
     """Return the metrics of a reply."""
-    return dict(record[keys.METRICS])
+    return dict(record[keys.METRICS].items())
 
 
 # Messages from messages.
