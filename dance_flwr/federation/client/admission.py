@@ -44,7 +44,6 @@ from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.federation.client.received import Received
 from dance_flwr.federation.flower import SECAGG_STATE, STATE_THRESHOLD
 from dance_flwr.federation.node_config import NodeTerms, refuse_beyond, run_config_of, terms_of
-from dance_flwr.federation.privacy.clipping import clip
 from dance_flwr.federation.secagg.signatures import ledger_folder
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.methods import check_method
@@ -332,7 +331,11 @@ def clipped(state: State, start: State, bound: float) -> State:
     # Values that are not finite stay, for the checks of the upload. An update within the bound
     # keeps every bit.
     length = update_norm(state, start)
-    return clip(state, start, bound)[0] if bound < length < inf else state
+    if not bound < length < inf:
+        return state
+    from dance_flwr.federation.privacy.clipping import clip
+
+    return clip(state, start, bound)[0]
 
 
 @lru_cache(maxsize=1)  # the clients of a round are sent one model

@@ -305,7 +305,8 @@ class GridChannel:
 
     def __init__(self, grid: FederationGrid, config: RunConfig, common: Mapping[str, Any]) -> None:
         self._grid, self._config = grid, config
-        self._common = wire.run_settings(common)
+        in_all = (keys.RUN, keys.PARTITION_DIR, keys.TEXT_POOLING, keys.EDGE_GATES)
+        self._common = {key: common[key] for key in in_all if key in common}
 
     @cached_property
     def _nodes(self) -> dict[int, int]:

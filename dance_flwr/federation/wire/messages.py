@@ -66,12 +66,6 @@ def run_config(run: str, partition_dir: str) -> dict[str, Any]:
     return {keys.RUN: run, keys.PARTITION_DIR: partition_dir}
 
 
-def run_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a config that is in every message of a run, with the reading."""
-    common = (keys.RUN, keys.PARTITION_DIR, keys.TEXT_POOLING, keys.EDGE_GATES)
-    return {key: config[key] for key in common if key in config}
-
-
 def query(kind: str, node: int, config: Mapping[str, Any]) -> Message:
     """Return a message of this kind to one node, with a config alone."""
     content = RecordDict({keys.CONFIG: ConfigRecord(dict(config))})
