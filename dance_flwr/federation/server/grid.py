@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from dance_flwr import events
@@ -329,9 +329,9 @@ class GridChannel:
         for client, inbox in inboxes.items():
             # Arrays that are forwarded unread keep their bytes.
             tensors = {n: v if isinstance(v, Array) else array_of(v) for n, v in inbox.items()}
-            batch.append(
-                wire.exchange(self._nodes[client], self._common, step, ArrayRecord(tensors))
-            )
+            settings = ConfigRecord({**self._common, keys.STEP: step})
+            content = RecordDict({keys.CONFIG: settings, keys.EXCHANGED: ArrayRecord(tensors)})
+            batch.append(Message(content, self._nodes[client], keys.EXCHANGE))
         replies = self._grid.send_and_receive(batch, timeout=timeout_of(self._config))
         valid = 0
         for reply in replies:

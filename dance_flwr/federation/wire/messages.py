@@ -72,13 +72,6 @@ def query(kind: str, node: int, config: Mapping[str, Any]) -> Message:
     return Message(content, dst_node_id=node, message_type=kind)
 
 
-def exchange(node: int, config: Mapping[str, Any], step: int, tensors: ArrayRecord) -> Message:
-    """Return EXCHANGE to one node: the number of a step and the tensors for this client."""
-    settings = ConfigRecord({**config, keys.STEP: step})
-    content = RecordDict({keys.CONFIG: settings, keys.EXCHANGED: tensors})
-    return Message(content, dst_node_id=node, message_type=keys.EXCHANGE)
-
-
 def evaluate(node: int, config: Mapping[str, Any], arrays: ArrayRecord) -> Message:
     """Return Flower's "evaluate" to one node."""
     content = RecordDict({keys.ARRAYS: arrays, keys.CONFIG: ConfigRecord(dict(config))})
