@@ -102,7 +102,7 @@ def run_ours(
     options : keys of the configuration; made_up : folder of made-up clients; None = they are named
     """
     keys = options | {"method": name.removesuffix(RAY)}
-    program = [sys.executable, HERE.parent / "made_up.py", made_up, "--run"]
+    program = [sys.executable, HERE.parent / "made_up.py", made_up, "--run", "overwrite=true"]
     program += [f"{key}={value}" for key, value in keys.items() if key not in ("data", "clients")]
     if made_up is None:
         engine = ["--engine", "ray"] if name.endswith(RAY) else []
