@@ -15,7 +15,7 @@ PLACEHOLDER = re.compile(r"(?<![\w/.-])[A-Z][A-Z_]+(?![\w/])|<\w+>")
 # A row of the table of compared runs, which has a verdict.
 CURVE = re.compile(
     r'class="break">(?:each client alone, )?([\w.-]+)</th>'
-    r'<td class="break">[\d.]+ %[^<]*</td><td class="break">[^<]+</td>'
+    r'<td class="break">[\d.]+ %[^<]*</td>\s*<td class="break">[^<]+</td>'
 )
 
 
