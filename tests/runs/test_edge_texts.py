@@ -93,7 +93,8 @@ def test_the_page_says_from_which_edge_a_span_is(finished, tmp_path):
     spans = {
         (article["node"], *span["characters"]): span["edge"]
         for _, block in blocks
-        for article in unpacked(block)["articles"]
+        for pack in unpacked(block).values()
+        for article in pack["articles"]
         for span in article["spans"]
     }
     assert repr(data.ids()[others[0]]) in spans[node, start, end]
