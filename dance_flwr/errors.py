@@ -32,19 +32,6 @@ class DataError(UserError):
     """A graph, a partition or a text bank on disk is missing, malformed or altered."""
 
 
-class ColumnError(DataError):
-    """Tables lack columns that options can name.
-
-    Attributes
-    ----------
-    option : the first of these options, as in "--text"
-    """
-
-    def __init__(self, message: str, option: str) -> None:
-        super().__init__(message)
-        self.option = option
-
-
 class ConfigError(UserError):
     """One or more configuration values are invalid.
 

@@ -111,6 +111,33 @@ def test_a_small_file_takes_little_memory_and_is_refused(tmp_path, usual, monkey
     assert not (tmp_path / "root" / "graphs" / "g").exists()
 
 
+@linux
+@pytest.mark.parametrize("bomb", ["parquet_dictionary", "parquet_plain", "feather_dictionary"])
+def test_without_bounds_of_the_user_a_small_file_gets_those_of_its_size(
+    tmp_path, usual, monkeypatch, bomb
+):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    (tmp_path / "bomb").mkdir()
+    path = bombs.BOMBS[bomb](tmp_path / "bomb")
+    size = sum(file.stat().st_size for file in path.rglob("*"))
+    with watching() as seen, pytest.raises(UserError, match="in memory"):
+        import_graph([path], "g", tmp_path / "root")
+    assert seen["peak"] - usual < (1 << 30) + 100 * size
+
+
+def test_honest_files_that_repeat_themselves_are_within_the_bounds_of_their_size(
+    tmp_path, monkeypatch
+):
+    """40 MB of texts in a Parquet file of less than a MB."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    texts = ["the same long abstract about graphs and their texts " * 20] * 40_000
+    ids = [str(number) for number in range(len(texts))]
+    columns = pa.table({"id": ids, "text": texts, "label": ["x"] * len(texts)})
+    pq.write_table(columns, bombs.edges(tmp_path) / "nodes.parquet", compression="zstd")
+    import_graph([tmp_path], "whole", tmp_path / "root")
+    assert load_graph("whole", tmp_path / "root").num_nodes == len(texts)
+
+
 @pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "json", "graphml", "pt", "saved"])
 def test_a_text_longer_than_the_limit_is_refused(tmp_path, monkeypatch, kind):
     text, folder = "é" * 1_100_000, tmp_path / "long"

@@ -54,15 +54,14 @@ def _run(job: dict[str, Any]) -> None:
         }
         answer = prepare([Path(p) for p in job["paths"]], job["name"], Options(**options), out)
     except MemoryError:
-        answer = {"error": "memory", "message": "", "option": ""}
+        answer = {"error": "memory", "message": ""}
     except UserError as error:
-        option = getattr(error, "option", "")
-        answer = {"error": type(error).__name__, "message": str(error), "option": option}
+        answer = {"error": type(error).__name__, "message": str(error)}
     except Exception as error:
         reason = " ".join(f"{type(error).__name__} {error}".split())[:200]
         where = ", ".join(job["paths"])
         message = f"{where}: expected readable files, found: {reason}; export them again"
-        answer = {"error": "DataError", "message": message, "option": ""}
+        answer = {"error": "DataError", "message": message}
     Path(job["out"], ANSWER).write_text(json.dumps(answer), "utf-8")
     os._exit(0)
 

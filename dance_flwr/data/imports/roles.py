@@ -9,7 +9,7 @@ from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.graphs.tables import Table
 from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, NODE_ROLES, USUAL, layout_of
 from dance_flwr.data.imports.options import NO_LABELS, Options
-from dance_flwr.errors import ColumnError, meant, near
+from dance_flwr.errors import DataError, meant, near
 
 Roles = dict[str, list[str]]  # role -> its columns; a role without a column is left out
 _ENDS = ("source", "target")
@@ -92,7 +92,7 @@ def refuse_lacking(lacks: Sequence[Lack]) -> None:
             advice = "; if the first row is no header, give --no-header"
     options = list(dict.fromkeys(lack.option for lack in lacks))
     how = f"; name {'it' if len(lacks) == 1 else 'them'} with {', '.join(options)}"
-    raise ColumnError("; ".join(parts) + how + advice + meant(similar), options[0])
+    raise DataError("; ".join(parts) + how + advice + meant(similar))
 
 
 def plain_name(column: str) -> str:

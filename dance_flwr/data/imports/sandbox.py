@@ -19,7 +19,7 @@ from typing import Any
 
 from dance_flwr.data.graphs.limits import exceeded, limits, of_size
 from dance_flwr.data.imports.options import Options
-from dance_flwr.errors import ColumnError, ConfigError, DataError, UserError
+from dance_flwr.errors import ConfigError, DataError, UserError
 
 ANSWER = "answer.json"
 _LOCK = threading.Lock()
@@ -61,8 +61,6 @@ def read_in_child(paths: list[Path], name: str, options: Options, out: Path) -> 
         return answer
     if answer["error"] == "memory":
         raise exceeded(where, "memory", job["limits"])
-    if answer["option"]:
-        raise ColumnError(answer["message"], answer["option"])
     kinds = {kind.__name__: kind for kind in (UserError, DataError, ConfigError)}
     raise kinds.get(answer["error"], DataError)(answer["message"])
 
