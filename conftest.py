@@ -24,6 +24,8 @@ WHOLE_RUNS = {"api", "cli", "deploy", "federation", "methods", "pages", "redteam
 WHOLE_RUNS |= {"rivals", "studies"}
 install_import_hook([f"dance_flwr.{name}" for name in CHECKED], "beartype.beartype")
 
+# Its handler keeps the stream that it finds, which must not be one of a test.
+import flwr.common.logger  # noqa: E402, F401
 from support.graphs import (  # noqa: E402
     EVERY_ROUND,
     SMALL,
