@@ -24,8 +24,6 @@ WHOLE_RUNS = {"api", "cli", "deploy", "federation", "methods", "pages", "redteam
 WHOLE_RUNS |= {"rivals", "studies"}
 install_import_hook([f"dance_flwr.{name}" for name in CHECKED], "beartype.beartype")
 
-# Its handler keeps the stream that it finds, which must not be one of a test.
-import flwr.common.logger  # noqa: E402, F401
 from support.graphs import (  # noqa: E402
     EVERY_ROUND,
     SMALL,
@@ -58,6 +56,9 @@ for name in ("DANCE_FLWR_LLM", "OPENAI_BASE_URL", "OPENAI_API_KEY"):  # of whoev
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles what it imports
 SMALL["encoder"] = write_small_encoder(HOME / "encoder")
+# Its handler keeps the stream that it finds, which must not be one of a test.
+import flwr.common.logger  # noqa: E402, F401
+
 sys.path.insert(0, str(PROJECT))  # the apps of the checkout, ahead of any installed copy
 
 import gc  # noqa: E402
