@@ -116,14 +116,6 @@ def pytest_sessionfinish():
     shutil.rmtree(HOME, ignore_errors=True)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def quick_documentation():
-    """The documentation of installed packages is read once."""
-    from support import quick
-
-    quick.quick_documentation()
-
-
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory) -> Path:
     """A folder with 72 nodes in 3 classes: texts of the class's own words, mostly edges within a

@@ -18,7 +18,7 @@ app = typer.Typer()
 _PYDOCS = {
     "text": "docstring",
     "licence": "BSD-3-Clause",
-    "origin": "installed numpy, scipy, scikit-learn, networkx",
+    "origin": "numpy, scipy, scikit-learn, networkx",
 }
 _KINDS = ("methods", "partitioners", "strategies", "graphs", "runs", "keys")
 

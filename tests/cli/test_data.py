@@ -53,7 +53,7 @@ def test_list_holds_built_in_published_and_imported_graphs(call, cli, mine, tmp_
         "cora": ("2,708 nodes, 10,556 edges, 7 classes, split 60/20/20; ", " hub ", ", not here"),
         "wikics": (" official; ", " web ", ", not here"),
         "own-graph": ("3 nodes, 4 edges, 2 classes, split own; import of ", ", here"),
-        "pydocs": ("BSD-3-Clause; installed ", ", here"),
+        "pydocs": ("BSD-3-Clause; numpy", ", here"),
     }.items():
         assert all(part in rows[name] for part in found), rows[name]
     facts = json.loads(cli(*words, "--json").out)

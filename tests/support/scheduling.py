@@ -37,7 +37,6 @@ _SLOW_FILES = (
     "dance/test_topology",
     "data/graphs/test_documented",
     "data/graphs/test_import",
-    "data/graphs/test_pydocs",
     "data/text/test_bank",
     "evidence/test_faithfulness",
     "evidence/test_summaries",
