@@ -69,22 +69,6 @@ def accuracy(correct: int, total: int) -> float | None:
     return correct / total if total else None
 
 
-def wilson_interval(correct: int, total: int) -> tuple[float, float]:
-    """Return the 95 % interval of Wilson (1927) of an accuracy over `total` > 0 nodes, in [0, 1].
-
-    Examples
-    --------
-    >>> low, high = wilson_interval(309, 351)
-    >>> round(low, 3), round(high, 3)
-    (0.842, 0.91)
-    """
-    square = QUANTILE**2
-    middle = (correct + square / 2) / (total + square)
-    spread = correct * (total - correct) / total + square / 4
-    half = QUANTILE * spread**0.5 / (total + square)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 def macro_f1(
     true_positives: Sequence[int], predicted: Sequence[int], actual: Sequence[int]
 ) -> float | None:

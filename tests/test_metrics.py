@@ -7,11 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, f1_score
 
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.metrics import accuracy, balanced_accuracy, count, macro_f1, wilson_interval
+from dance_flwr.metrics import accuracy, balanced_accuracy, count, macro_f1
 from dance_flwr.nn.training import learning_rate, proximal_term, train_epochs
 
 
@@ -121,11 +120,3 @@ def test_parameters_outside_the_loss_stay():
     before = model["used"].value.item()
     assert train_epochs(model, lambda: torch.tensor(7.0), config, round_=1) == 7.0
     assert model["used"].value.item() == before
-
-
-@pytest.mark.parametrize(
-    ("correct", "total"), [(0, 1), (1, 1), (309, 351), (0, 40), (40, 40), (7, 9)]
-)
-def test_the_interval_of_an_accuracy_is_that_of_wilson(correct, total):
-    expected = binomtest(correct, total).proportion_ci(method="wilson")
-    assert wilson_interval(correct, total) == pytest.approx(expected, abs=1e-4)

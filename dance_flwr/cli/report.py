@@ -1,4 +1,4 @@
-"""`dance-flwr report`: scores, costs and pages of a run, also as `run` prints them at its end."""
+"""`dance-flwr report`: scores and costs of a run, also as `run` prints them at its end."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,18 +25,9 @@ def report(
             metavar="RUN...",
             parser=run_folder,
             autocompletion=runs,
-            help="folder of a run, or `latest`; with --html more runs to compare it with",
+            help="folder of a run, or `latest`; finished runs to compare it with",
         ),
     ],
-    html: Annotated[
-        bool,
-        typer.Option(
-            "--html", help="write the page of a run, or of --privacy, into its folder or --out"
-        ),
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="with --html: the file of the page")
-    ] = None,
     track: Trackers = None,
     privacy: Annotated[
         bool,
@@ -49,20 +40,15 @@ def report(
     client_folder: ClientFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print scores and costs of a run, write its page, or pass it to trackers."""
-    from dance_flwr.config.paths import PAGE
-    from dance_flwr.pages.run_page import report_run
+    """Print scores and costs of a run, compare it with others, or pass it to trackers."""
     from dance_flwr.runs.result import read_result, short_result
 
     run, *others = (each.expanduser().resolve() for each in folders)
-    prints = {"--json": as_json, "--privacy": privacy, "--worth": worth}
-    writes = {"--html": html, "--out": out, "--track": track}
-    # What --privacy prints can be a page.
-    pages = ("--html", "--out") if privacy and html else ()
-    given = [name for name, value in (prints | writes).items() if value and name not in pages]
-    if any(prints.values()) and (others or len(given) > 1):
+    options = {"--json": as_json, "--privacy": privacy, "--worth": worth, "--track": track}
+    given = [name for name, value in options.items() if value]
+    if len(given) > 1 or (given and others):
         raise UserError(
-            f"report: expected one run and one of {', '.join(prints)}, found "
+            f"report: expected one run and one of {', '.join(options)}, found "
             f"{counted(len(folders), 'run')} and {', '.join(given)}; leave some of them out"
         )
     if client_folder and not worth:
@@ -70,42 +56,30 @@ def report(
     if as_json:
         print_json(short_result(read_result(run)))
     elif privacy:
-        _report_privacy(read_result(run), (out or run / "privacy.html") if html else None)
+        _print_privacy(read_result(run))
     elif worth:
         _print_worth(run, client_folder)
-    elif html or (track and not out and not others):
-        report_run(
-            run,
-            others,
-            page=(out or run / PAGE) if html else None,
-            trackers=track or [],
-            log=typer.echo,
-        )
-    elif out or others:
-        raise UserError(
-            "report: expected --html for a page, or --track of one run, found none; add one of "
-            "them, or run `dance-flwr tables` for tables of several runs or of a study"
-        )
+    elif track:
+        from dance_flwr.runs.tracking import track_run
+
+        for place in track_run(track, run):
+            typer.echo(f"tracked     {place}")
     else:
         from dance_flwr.terminal import console
 
+        against = [f"{other.name}: {_against(run, other)}" for other in others]
         console().print(accuracy_table(result := read_result(run)))
-        for line in details(run, result):
+        for line in [*details(run, result), *against]:
             print(line)
 
 
-def _report_privacy(result: Mapping[str, Any], page: Path | None) -> None:
+def _print_privacy(result: Mapping[str, Any]) -> None:
     from dance_flwr.federation.wire.keys import DOWN
-    from dance_flwr.pages.statement import privacy_page
     from dance_flwr.runs import privacy_report
     from dance_flwr.terminal import wrapped
 
     for sentence in privacy_report.sentences(result):
         typer.echo(wrapped(sentence))
-    if page:
-        privacy_page(result).write(page)
-        typer.echo(f"page        {page}")
-        return
     messages = result["messages"]
     print_messages(messages, "What clients sent, and who could read it")
     print_messages(messages, "What the server sent, and who could read it", DOWN)
@@ -169,27 +143,21 @@ def headline(config: "RunConfig", nodes: int) -> str:
 
 def summary(folder: Path, result: Mapping[str, Any], others: Sequence[Path]) -> Iterator[str]:
     """Yield the main results of a run, beside those of other finished runs."""
-    from dance_flwr.config.paths import PAGE
-
     yield ""
     yield from _accuracy(result)
     for other in others:
         yield f"            {_against(folder, other)}"
     yield from under_noise(folder)
     yield from _what_left(result)
-    if others:
-        page, here = folder / PAGE, Path.cwd()
-        yield f"page        {page.relative_to(here) if here in page.parents else page}: all runs"
     yield ""
     yield "Next:"
     commands = {
-        "report latest --html": "accuracy by round, client and class, as a page",
         "report latest": "the table of clients, and what the run cost",
         "report latest --privacy": "every message: what it held, and who could read it",
     }
     if result["method"] == "dance" and result["partition_dir"]:
         commands = {"evidence page latest": "predictions with the text they rest on"} | commands
-    for command, what in list(commands.items())[:3]:
+    for command, what in commands.items():
         yield f"  dance-flwr {command:26s}  # {what}"
 
 

@@ -98,8 +98,7 @@ def run(
     """Run a federation on this machine, and other methods beside it.
 
     Says how accurate the model is and what left the clients. With --compare, other methods run on
-    the same clients, and report.html in the folder of the run shows all of them. With --resume,
-    continue a run that was interrupted.
+    the same clients, with a verdict on each. With --resume, continue a run that was interrupted.
     """
     from dance_flwr.config.text import read_values
 
@@ -340,11 +339,6 @@ def _print_results(
 
     folder = Path(config.out)
     set_latest_run(folder)
-    if others:
-        from dance_flwr.config.paths import PAGE
-        from dance_flwr.pages.run_page import report_run
-
-        report_run(folder, others, page=folder / PAGE, log=lambda line: None)
     if is_named:
         print(f"result      {folder / 'result.json'}")
     for line in summary(folder, result, others):

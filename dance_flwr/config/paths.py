@@ -13,7 +13,6 @@ MANIFEST = "manifest.json"  # of a partition, beside its client folders
 # In the folder of a run.
 SETTINGS = "resume.toml"
 RESULT, MODEL, HISTORY, ERROR = "result.json", "model.safetensors", "history.jsonl", "error.txt"
-PAGE, COMPARED = "report.html", "compared.json"  # its page, and the runs that the page also shows
 # In the folder that a run has at a client.
 STATE, PREVIOUS = "state.npz", "previous.npz"
 LEDGER = "llm.json"  # of its language model, where one was asked

@@ -1,4 +1,4 @@
-"""What left a site in a run, by its own record and signed; and what left all, by the server's."""
+"""What left a site in a run, by its own record, as a signed page."""
 
 import json
 import re
@@ -18,7 +18,6 @@ from dance_flwr.federation.secagg.signatures import (
     load_public_key,
     sign,
 )
-from dance_flwr.federation.wire.keys import DOWN, UP
 from dance_flwr.federation.wire.messages import record_digest
 from dance_flwr.pages.document import Page, unpacked
 from dance_flwr.runs import privacy_report
@@ -28,7 +27,6 @@ _EACH = (
     *("time", "round", "message", "what", "how", "who can read it", "bytes of arrays and keys"),
     *("terms that allowed it", "epsilon spent"),
 )
-_WORDS = {"numbers": False}  # of a table whose cells are words
 _BLOCK = re.compile(r'<script type="application/gzip" id="data-statement">([^<]*)</script>')
 
 
@@ -114,8 +112,12 @@ class Statement:
         facts = {
             "sentences": self.sentences(),
             "tables": [
-                _table(f"What {self.site} sent, as the server counts it", self.lines),
-                {"caption": "Each message", "headings": _EACH, "rows": self.rows()} | _WORDS,
+                {
+                    "caption": f"What {self.site} sent, as the server counts it",
+                    "headings": privacy_report.HEADINGS,
+                    "rows": privacy_report.table(self.lines),
+                },
+                {"caption": "Each message", "headings": _EACH, "rows": self.rows()},
             ],
             "fingerprint": fingerprint_of(load_public_key(key.encode(), "the page's key")),
         }
@@ -200,22 +202,3 @@ def read_sent(client_folder: Path, run: str = "") -> list[dict[str, Any]]:
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8") as file:  # a record may be larger than what memory takes
         yield from map(json.loads, file)
-
-
-def privacy_page(result: Mapping[str, Any]) -> Page:
-    """Return the page of what left the clients of a run, by the server's record."""
-    messages = result["messages"]
-    facts = {
-        "sentences": privacy_report.sentences(result),
-        "tables": [
-            _table("From clients to the server", messages),
-            _table("From the server to clients", messages, DOWN),
-        ],
-        "fingerprint": "",
-    }
-    return Page("sent.html.j2", f"What left the clients in run {result['run']}", facts)
-
-
-def _table(caption: str, messages: Sequence[Mapping[str, Any]], way: str = UP) -> dict[str, Any]:
-    rows = privacy_report.table(messages, way)
-    return {"caption": caption, "headings": privacy_report.HEADINGS, "rows": rows} | _WORDS

@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from dance_flwr import __version__, events
-from dance_flwr.config.paths import COMPARED, ERROR, HISTORY, MODEL, RESULT
+from dance_flwr.config.paths import ERROR, HISTORY, MODEL, RESULT
 from dance_flwr.config.sections import MACRO_F1
 from dance_flwr.config.tree import flatten
 from dance_flwr.disk import append_to, atomic_path, create_folder, json_text, write_text
@@ -83,7 +83,7 @@ class Recorder:
         """Delete the files of an earlier run, or what this run wrote after its checkpoint."""
         (self.folder / ERROR).unlink(missing_ok=True)
         if not self.checkpoint.arrays:
-            for name in (RESULT, MODEL, HISTORY, COMPARED):
+            for name in (RESULT, MODEL, HISTORY):
                 (self.folder / name).unlink(missing_ok=True)
             return
         rows = "".join(line + "\n" for line in self.checkpoint.history)

@@ -1,7 +1,5 @@
 """Read a run from its folder: while it runs, after its end, after a kill."""
 
-import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,16 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.config.paths import COMPARED, ERROR, HISTORY, RESULT, data_root, state_root
+from dance_flwr.config.paths import ERROR, HISTORY, RESULT, state_root
 from dance_flwr.config.tree import flatten
-from dance_flwr.disk import write_json, write_text
+from dance_flwr.disk import write_text
 from dance_flwr.errors import ResumeError, UserError
 from dance_flwr.federation.client.measured import MEASURED, Measured, read_measured
 from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, Checkpoint
 from dance_flwr.runs.locks import is_locked
 from dance_flwr.runs.result import (
     Round,
-    privacy_of,
     read_history,
     read_result,
     why_not_tested,
@@ -50,28 +47,6 @@ def latest_run() -> Path:
 def set_latest_run(folder: Path) -> None:
     """Make `latest` stand for the run in this folder."""
     write_text(state_root() / _LATEST, f"{folder.resolve()}\n")
-
-
-def compared_runs(folder: Path) -> list[Path]:
-    """Return the folders of the runs that the page of this one shows, too; they may be gone."""
-    path = folder / COMPARED
-    if not path.is_file():
-        return []
-    try:
-        names = [str(name) for name in json.loads(path.read_text(encoding="utf-8"))]
-    except (ValueError, TypeError) as error:
-        raise UserError(
-            f"{path}: expected a list of folders, found {error}; remove the file and compare again"
-        ) from None
-    return [Path(os.path.normpath(folder.resolve() / name)) for name in names]
-
-
-def set_compared_runs(folder: Path, others: Sequence[Path]) -> None:
-    """Store the folders of the runs that the page of this one shows, too."""
-    # Relative, so that runs side by side can be moved together.
-    names = [os.path.relpath(other, folder.resolve()) for other in others]
-    if others != compared_runs(folder):
-        write_json(folder / COMPARED, names)
 
 
 @dataclass(frozen=True)
@@ -185,35 +160,19 @@ class Run:
     status : as `dance-flwr status` prints it; rows : its completed rounds
     config : flat keys; empty while the server gathers its clients
     result : content of `result.json`, empty before the end
-    privacy : settings, and what the completed rounds spent
     provenance : of the code, "" if it is not known
-    partition : folder of its clients, "" if every client brought its own data
     """
 
     status: Status
     rows: Sequence[Round] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     result: Mapping[str, Any] = field(default_factory=dict)
-    privacy: Mapping[str, Any] = field(default_factory=dict)
     provenance: str = ""
-    partition: str = ""
-
-    @property
-    def data(self) -> str:
-        """Name of the graph, or "the clients' own data"."""
-        # The key `data` means nothing if the clients brought their own data.
-        return Path(str(self.config["data"])).name if self.partition else "the clients' own data"
 
     @property
     def runs(self) -> bool:
         """Whether a server is at work."""
         return self.status.state == RUNNING
-
-    @property
-    def clients(self) -> list[int]:
-        """The clients that a round asked, or that the result names, ascending."""
-        clients = {client for row in self.rows for client in (*row.bytes_down, *row.bytes_up)}
-        return sorted(clients | {int(row["client"]) for row in self.result.get("clients", ())})
 
 
 def is_run(folder: Path) -> bool:
@@ -236,7 +195,7 @@ def read_run(folder: Path, alive: bool | None = None) -> Run:
     if (folder / "grids").is_dir():
         raise UserError(
             f"{folder}: expected the folder of a run, found that of a study; name one of the "
-            f"folders in {folder / 'runs'}; the report of a study has neither page nor tracker"
+            f"folders in {folder / 'runs'}; a study has no tracker"
         )
     try:
         return _read(folder, alive)
@@ -270,9 +229,7 @@ def _read(folder: Path, alive: bool | None) -> Run:
             known = {
                 "result": result,
                 "config": result["config"],
-                "privacy": result["privacy"],
                 "provenance": str(result.get("provenance", "")),
-                "partition": result.get("partition_dir") or "",
             }
             values = {key: result[key] for key in ("run", "method", "test_accuracy")}
             values |= {"rounds": result["config"]["rounds"]}
@@ -284,16 +241,12 @@ def _read(folder: Path, alive: bool | None) -> Run:
                 "copy the run's folder again, or run again"
             ) from None
     elif checkpoint := read_checkpoint(folder):
-        config, rows, partition = checkpoint.config, read_history(folder), ""
+        config, rows = checkpoint.config, read_history(folder)
         if not alive:
             rows = rows[: checkpoint.round]  # a resumed run repeats the later ones
-        if checkpoint.partition:
-            partition = str(data_root(config) / "partitions" / checkpoint.partition)
         known = {
             "config": flatten(config),
-            "privacy": privacy_of(config, checkpoint.round, checkpoint.repeats),
             "provenance": ", ".join(checkpoint.provenance),
-            "partition": partition,
         }
         values = {"run": checkpoint.run, "method": config.method, "rounds": config.rounds}
         if config.privacy.dp != "none":

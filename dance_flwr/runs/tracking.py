@@ -171,8 +171,15 @@ def tracked(names: Sequence[str], folder: Path, log: Log) -> Iterator[Callable[[
         update(end)
 
 
-def track(trackings: Sequence[Tracking], run: Run) -> None:
-    """Send the rounds so far, and the end of a run that has ended, to each tracker."""
+def track_run(names: Sequence[str], folder: Path) -> list[str]:
+    """Send the rounds so far, and the end of a run that has ended, to trackers.
+
+    Returns
+    -------
+    where the run is stored, by tracker
+    """
+    check_trackers(names)
+    trackings, run = [Tracking(name) for name in names], read_run(folder)
     for one in trackings:
         try:
             one.catch_up(run)
@@ -180,6 +187,7 @@ def track(trackings: Sequence[Tracking], run: Run) -> None:
             raise UserError(
                 f"--track {one.name}: expected a store that can be written, found {_reason(error)}"
             ) from error
+    return [one.place for one in trackings]
 
 
 def _reason(error: Exception) -> str:

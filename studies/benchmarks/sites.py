@@ -34,14 +34,13 @@ def make_pages(folder: Path, data: str, rounds: int) -> None:
     try:
         found(machines, load_graph(data), ["method=dance", f"rounds={rounds}"])
         for name, pairs in RUNS.items():
-            pages = [str(machines.root.parent / f"{name}-{of}.html") for of in (site, "server")]
+            page = str(machines.root.parent / f"{name}-{site}.html")
             sets = [word for pair in pairs for word in ("--set", pair)]
             machines.call("server", "deploy", "run", "--name", name, *sets)
             machines.call(site, "site", "privacy")
-            machines.call(site, "site", "privacy", "--html", pages[0])
-            machines.call(site, "site", "privacy", "--verify", pages[0])
-            words = ("report", f"hospitals/runs/{name}", "--privacy", "--html", "--out", pages[1])
-            machines.call("server", *words)
+            machines.call(site, "site", "privacy", "--html", page)
+            machines.call(site, "site", "privacy", "--verify", page)
+            machines.call("server", "report", f"hospitals/runs/{name}", "--privacy")
     finally:
         machines.close()
 

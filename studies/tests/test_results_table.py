@@ -144,9 +144,3 @@ def test_a_run_twice_is_one_and_its_repetition_is_no_further_seed(cli, runs, tmp
         (str(runs[0]), "1"),
         (str(copy), "1"),
     ]
-
-
-def test_several_runs_need_a_place_or_a_page(cli, runs):
-    done = cli("report", *runs)
-    assert done.code == 2 and len(done.err) == 1
-    assert "--html" in done.err[0] and "`dance-flwr tables`" in done.err[0]

@@ -140,7 +140,6 @@ IN_THE_WAY = {
         "AFILE/p",
     ),
     "evidence page": ("evidence", "page", "RUN", "--out", "AFILE/a.html"),
-    "report --html": ("report", "RUN", "--html", "--out", "AFILE/x"),
     "site prepare": (
         *("site", "prepare", "TINY", "--agreed", "BUNDLE/federation.toml", "--client", 0),
         *("--clients", 3, "--out", "AFILE/c"),

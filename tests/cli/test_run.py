@@ -5,7 +5,6 @@ import re
 import shutil
 
 import pytest
-from support.following import CURVE
 from support.graphs import SMALL
 
 from dance_flwr.data.prepare import prepare
@@ -60,8 +59,8 @@ def test_a_run_says_what_happens_and_what_came_of_it(compared, cli, words):
     # No time: nothing is known of it before the first rounds.
     assert first == "3 clients train one model with dance on the 72 texts of tiny in 2 rounds"
     starts = [line.split(maxsplit=1)[0] for line in lines if line and line[0] != " "]
-    said = ["texts", "training", "training", "accuracy", "left", "never", "page", "Next:"]
-    assert starts == said and f"page        runs/{folder.name}/report.html: " in out
+    said = ["texts", "training", "training", "accuracy", "left", "never", "Next:"]
+    assert starts == said
     result, other = (json.loads((run / "result.json").read_text()) for run in (folder, alone))
     assert f"{result['test_accuracy']:.1%} of {result['test_nodes']} test nodes" in out
     largest = max(result["test_by_class"]["nodes"]) / result["test_nodes"]
@@ -82,8 +81,6 @@ def test_seconds_are_those_of_the_rounds_wherever_they_are_said(compared, cli):
         assert re.search(rf"^training +{name}, 2 rounds, .*, {duration(total)}$", out, re.MULTILINE)
         for command in ("status", "report"):
             assert f"\ntime        {duration(total)} in 2 rounds, " in cli(command, run).out
-        assert cli("report", run, "--html", "--out", run / "page.html").code == 0
-        assert f">{duration(total)}, " in (run / "page.html").read_text()
 
 
 def test_latest_is_the_run_that_was_compared(compared, cli, tmp_path, monkeypatch):
@@ -91,7 +88,7 @@ def test_latest_is_the_run_that_was_compared(compared, cli, tmp_path, monkeypatc
     shown = cli("status", "latest").out
     assert str(folder) in shown and "finished" in shown
     commands = re.findall(r"^  dance-flwr (.*?) +#", out, re.MULTILINE)
-    assert len(commands) == 3
+    assert commands == ["evidence page latest", "report latest", "report latest --privacy"]
     for command in commands:
         done = cli(*command.split())
         assert done.code == 0, (command, done.err)
@@ -105,43 +102,15 @@ def test_latest_is_the_run_that_was_compared(compared, cli, tmp_path, monkeypatc
     assert done.code == 2 and "found none; start one with `dance-flwr run`" in done.err[0]
 
 
-def against(page):
-    """The runs that a page shows beside its own, which have a verdict."""
-    return CURVE.findall(page.read_text("utf-8"))
-
-
-def test_a_run_remembers_what_it_was_compared_with(compared, cli, tmp_path):
-    _, (folder, alone) = compared
-    page = folder / "report.html"
-    page.unlink()
-    assert cli("report", folder, "--html").code == 0 and against(page) == ["local-only"]
-    assert json.loads((folder / "compared.json").read_text()) == [f"../{alone.name}"]
-    # One more is added, and nothing is lost.
-    third = shutil.copytree(alone, tmp_path / "third", ignore=shutil.ignore_patterns("c*.json"))
-    assert cli("report", folder, third, "--html").code == 0
-    assert cli("report", folder, "--html", "--out", tmp_path / "p.html").code == 0
-    for each in (page, tmp_path / "p.html"):
-        assert against(each) == ["third", alone.name]
-
-
-def test_a_compared_run_that_is_gone_is_named_and_the_others_are_shown(compared, cli, tmp_path):
-    _, (folder, alone) = compared
-    third = shutil.copytree(alone, tmp_path / "third")
-    assert cli("report", folder, third, "--html").code == 0
-    shutil.rmtree(third)
-    done = cli("report", folder, "--html")
-    html = (folder / "report.html").read_text()
-    assert done.code == 0 and against(folder / "report.html") == ["local-only"]
-    assert "The run in third was compared, too, and is not shown: its folder is gone." in html
-    # One that the user names must be there.
-    assert cli("report", folder, third, "--html").code == 2
-
-
-def test_a_run_that_is_replaced_forgets(compared, cli, words, tmp_path):
-    _, (folder, _) = compared
-    root = "--set=data-root=" + str(tmp_path / "home")
-    assert cli("run", *words, root, "--out", folder, "--overwrite").code == 0
-    assert cli("report", folder, "--html").code == 0 and against(folder / "report.html") == []
+def test_a_report_compares_with_runs_that_are_named(compared, cli):
+    out, (folder, alone) = compared
+    done = cli("report", folder, alone)
+    assert done.code == 0
+    (verdict,) = (line for line in out.splitlines() if "% by each client alone: " in line)
+    assert done.out.splitlines()[-1] == f"{alone.name}: {verdict.strip()}"
+    assert cli("report", folder, folder.parent / "none").code == 2
+    done = cli("report", folder, alone, "--privacy")
+    assert done.code == 2 and "found 2 runs and --privacy; leave some of them out" in done.err[0]
 
 
 def test_methods_to_compare_are_checked_before_anything_runs(cli, words, tmp_path):

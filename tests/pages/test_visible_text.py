@@ -1,22 +1,18 @@
-"""What a reader sees of any page: no raw backticks, and numbers agree with their nouns."""
+"""What a reader sees of a page: no raw backticks, and numbers agree with their nouns."""
 
 import re
-import shutil
 
 import pytest
 
+from dance_flwr.deploy.certificates import make_key
+from dance_flwr.federation.wire.keys import UP
 from dance_flwr.pages.audit import open_run, write_page
 from dance_flwr.pages.document import environment
-from dance_flwr.pages.run_page import report_run
+from dance_flwr.pages.statement import Statement
 
 pytestmark = pytest.mark.xdist_group("browser")
 # "1 nodes", "1 earlier rounds"; not "1 is".
 _ONE = re.compile(r"(?<![\d.,±-])1 (?:[a-z]+ )?(?!(?:is|was|has|its|this)\b)[a-z]{2,}s\b")
-
-
-def report(folder, others, out):
-    report_run(folder, others, page=out, log=lambda line: None)
-    return out
 
 
 def audit(folder, client, out):
@@ -25,21 +21,10 @@ def audit(folder, client, out):
 
 
 @pytest.fixture(scope="module")
-def paths(dance, run, reference, tmp_path_factory):
-    """Every kind of page."""
-    out = tmp_path_factory.mktemp("pages")
-    single = run(clients=1, partition="random", rounds=1)  # one of all that is counted
-    failed = out / "failed"
-    shutil.copytree(single.folder, failed)
-    (failed / "result.json").unlink()
-    (failed / "error.txt").write_text("expected `a < b`, found 1; run `dance-flwr check`\n")
-    masked = reference(rounds=1, method="fedavg-full", privacy_secure_aggregation=True)
-    others = [reference(method="local-only").folder]
+def paths(dance, run, tmp_path_factory):
+    """Pages of several nodes, and of one of all that is counted."""
+    out, single = tmp_path_factory.mktemp("pages"), run(clients=1, partition="random", rounds=1)
     return [
-        report(single.folder, [], out / "single.html"),
-        report(dance.folder, others, out / "compared.html"),
-        report(masked.folder, [], out / "masked.html"),
-        report(failed, [], out / "failed.html"),
         audit(single.folder, 0, out / "audit.html"),
         audit(dance.folder, 1, out / "rounds.html"),
     ]
@@ -60,3 +45,29 @@ def test_no_backtick_and_no_plural_of_one(watched, paths):
 def test_prose_marks_code_and_lets_no_markup_in():
     shown = environment().from_string("{{ text | prose }}").render(text="`a <b>` or <i> `c")
     assert shown == "<code>a &lt;b&gt;</code> or &lt;i&gt; `c"
+
+
+@pytest.mark.parametrize(("wide", "scheme"), [(1280, "light"), (390, "dark")])
+def test_a_page_of_what_left_is_accessible_and_no_word_is_broken(
+    watched, dance, tmp_path, wide, scheme
+):
+    lines = [
+        row | {"at": "2026-01-01T00:00:00Z", "run": "x", "round": 1, "dp": "none"}
+        for row in dance.result["messages"]
+        if row["way"] == UP
+    ]
+    key = make_key(tmp_path / "node.key").read_text()
+    page = Statement("north", "hospitals", "x", lines).page(key, "00")
+    page.write(path := tmp_path / "left.html")
+    seen = watched(viewport={"width": wide, "height": 900})
+    page = seen.open(path)
+    page.emulate_media(color_scheme=scheme)
+    assert seen.violations() == [] and seen.console == []
+    assert seen.requests == [path.as_uri()]
+    assert (
+        page.evaluate("document.documentElement.scrollWidth") <= wide
+    )  # tables scroll by themselves
+    widths = [
+        box["width"] for cell in page.locator("td.break").all() if (box := cell.bounding_box())
+    ]
+    assert min(widths) >= 140

@@ -22,7 +22,6 @@ from dance_flwr.federation.client.own_models import OwnModel, own_path
 from dance_flwr.federation.wire import keys
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.mixture import SHARES, best_candidate, mixture_losses
-from dance_flwr.pages.run_page import report_run
 from dance_flwr.runs.evidence import FinishedRun, verify_evidence
 from dance_flwr.runs.result import load_model, write_result
 
@@ -229,15 +228,6 @@ def test_a_late_client_personalises_the_model_without_a_round(without, personal,
     assert mine.facts["test_accuracy"] is None
     refused = cli(*args)
     assert refused.code == 2 and "a new folder" in refused.err[0]
-
-
-def test_the_page_of_a_run_says_what_joining_was_worth(personal, tmp_path):
-    report_run(personal.folder, page=tmp_path / "page.html", log=lambda line: None)
-    html = (tmp_path / "page.html").read_text("utf-8")
-    rows = list(worth(personal.folder))
-    assert len(rows) == 3 and all(row.sentence in html for row in rows)
-    section = html[html.index("test accuracy alone") :]
-    assert all(f"{100 * row.accuracy['alone']:.0f} %" in section for row in rows)
 
 
 def test_methods_whose_clients_have_models_of_their_own_are_refused(run):

@@ -1,7 +1,5 @@
 """The record of a run's messages and the privacy report."""
 
-from html import unescape
-
 import pytest
 from support.privacy_report import PrivacyReport
 from support.privacy_report import any_run as any_run
@@ -96,14 +94,11 @@ class TestPrivacyReport(PrivacyReport):
     """Of runs of methods of this package."""
 
 
-def test_the_command(cli, secure, tmp_path):
+def test_the_command(cli, secure):
     done = cli("report", secure.folder, "--privacy")
     assert done.code == 0 and "\nmasked sum of training: 10 messages, " in done.out
-    page = tmp_path / "left.html"
-    assert cli("report", secure.folder, "--privacy", "--html", "--out", page).code == 0
-    said = unescape(page.read_text())
     for sentence in sentences(secure.result):
-        assert sentence in done.out.replace("\n", " ") and f">{sentence}<" in said
+        assert sentence in done.out.replace("\n", " ")
     assert sentences(secure.result)[0].startswith("5 clients sent ")
     # On a terminal no line is wider, whatever it says.
     code, text = on_terminal("report", secure.folder, "--privacy", columns=60)

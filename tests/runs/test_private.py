@@ -12,7 +12,6 @@ from dance_flwr.client_data.validated import labelled_nodes
 from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.measured import MEASURED, Measured, read_measured
-from dance_flwr.pages.run_page import report_run
 from dance_flwr.runs.result import read_result, write_result
 from dance_flwr.runs.run import PrivateStatus, read_status
 
@@ -54,21 +53,17 @@ def test_each_client_keeps_its_own_numbers_and_sends_none(noisy):
     assert noisy.result["test_nodes"] == 0 and noisy.result["test_accuracy"] is None
 
 
-def test_the_reason_is_the_true_one_everywhere(noisy, cli, tmp_path):
-    report_run(noisy.folder, page=tmp_path / "page.html", log=lambda line: None)
-    page = (tmp_path / "page.html").read_text("utf-8")
+def test_the_reason_is_the_true_one_everywhere(noisy, cli):
     printed = [cli(command, noisy.folder).out for command in ("status", "report")]
-    for text in (closing(noisy), *printed, page):
+    for text in (closing(noisy), *printed):
         assert "clients count no test node under differential privacy" in text
         assert "no client has" not in text
 
 
-def test_epsilon_and_what_each_site_measured_are_shown_and_no_loss(noisy, cli, tmp_path):
-    report_run(noisy.folder, page=tmp_path / "page.html", log=lambda line: None)
-    page = (tmp_path / "page.html").read_text("utf-8")
+def test_epsilon_and_what_each_site_measured_are_shown_and_no_loss(noisy, cli):
     spent = f"{noisy.result['privacy']['epsilon']:.4g} of 50 spent"
     assert {row["loss"] for row in noisy.result["history"]} == {None}
-    for text in (closing(noisy), cli("status", noisy.folder).out, page):
+    for text in (closing(noisy), cli("status", noisy.folder).out):
         assert spent in text
         assert all(str(found) in text for found in measured(noisy))
         files = f"{noisy.partition}/client-*/runs/{noisy.result['run']}/{MEASURED}"

@@ -16,11 +16,10 @@ from dance_flwr.runs import tracking
 from dance_flwr.runs.result import Round
 from dance_flwr.runs.run import read_run
 from dance_flwr.runs.tracking import (
-    Tracking,
     check_trackers,
     final_numbers,
     round_numbers,
-    track,
+    track_run,
     tracked,
 )
 
@@ -135,9 +134,9 @@ def no_network(monkeypatch):
 @pytest.mark.usefixtures("no_network")
 def test_a_run_is_read_back_by_the_trackers_own_library(tracker, copied, dance):
     """After the fact, twice: nothing is stored twice, and no text of a client is stored."""
-    facts = read_run(copied)
     for _ in range(2):
-        track([Tracking(tracker)], facts)
+        track_run([tracker], copied)
+    facts = read_run(copied)
     texts = check(tracker, facts)
     stored = "\n".join(f"{name} {value}" for name, value in texts)
     for fact in ("model_fingerprint", "provenance"):
@@ -217,7 +216,7 @@ def test_a_tracker_that_fails_costs_no_run(run_config, tmp_path, monkeypatch, da
     assert len(seen) == 1 and f"dance-flwr report {folder}" in str(seen[0].message)
     assert len(read_run(folder).rows) == 3
     with pytest.raises(UserError, match="--track broken: expected a store that can be written"):
-        track([Tracking("broken")], read_run(dance.folder))
+        track_run(["broken"], dance.folder)
 
 
 def test_what_is_missing_is_one_line_before_anything_runs(monkeypatch, cli, tmp_path, dance):

@@ -12,11 +12,6 @@ from support.graphs import SMALL
 # In backquotes up to the closing one; elsewhere to the comment or the end of the line.
 RECOMMENDED = re.compile(r"`dance-flwr ([^`]+)`|dance-flwr (.+?)(?: +#.*)?$", re.MULTILINE)
 PLACEHOLDER = re.compile(r"(?<![\w/.-])[A-Z][A-Z_]+(?![\w/])|<\w+>")
-# A row of the table of compared runs, which has a verdict.
-CURVE = re.compile(
-    r'class="break">(?:each client alone, )?([\w.-]+)</th>'
-    r'<td class="break">[\d.]+ %[^<]*</td>\s*<td class="break">[^<]+</td>'
-)
 
 
 def recommended(text):
@@ -53,12 +48,6 @@ def files(folder):
     }
 
 
-def curves(folder):
-    """The methods that each page lays over its run."""
-    pages = folder.rglob("*.html")
-    return {page: set(CURVE.findall(page.read_text("utf-8"))) for page in pages}
-
-
 @pytest.fixture
 def follow(cli, place):
     """A function that runs a command, and what it recommends, and what that does; returns all."""
@@ -70,15 +59,13 @@ def follow(cli, place):
         while waiting:
             command = waiting.pop(0)
             assert not PLACEHOLDER.search(command), command
-            before, shown = files(place), curves(place)
+            before = files(place)
             done = cli(*shlex.split(command))
             assert done.code == 0, (command, done.out, done.err)
             followed.append(command)
             after = files(place)
             assert before.keys() <= after.keys(), command
             assert [path for path in before if before[path] != after[path]] == [], command
-            now = curves(place)
-            assert all(names <= now[page] for page, names in shown.items()), command
             new = recommended("\n".join([done.out, *done.err]))
             waiting += [each for each in new if each not in (*followed, *waiting)]
         return followed
