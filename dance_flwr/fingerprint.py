@@ -19,7 +19,7 @@ VERSION = "0.1.0"
 PROTOCOL = 7
 """Number of the messages and of the state of runs.
 
-It decides whether a node may join, whether a run may be resumed, and what `deploy check` expects.
+It decides whether a node may join, whether a run may be resumed, and what `site join` expects.
 """
 APP = "_app"  # folder of the package in a wheel: what lies beside the package in a checkout
 

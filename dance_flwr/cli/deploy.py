@@ -1,18 +1,17 @@
-"""`dance-flwr deploy`: a federation at its server, and certificates, keys and checks."""
+"""`dance-flwr deploy`: a federation at its server."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dance_flwr.cli.options import AsJson, ConfigFiles, Settings, print_json
-from dance_flwr.errors import UserError, counted
+from dance_flwr.cli.options import ConfigFiles, Settings
 
 app = typer.Typer(
     name="deploy",
     no_args_is_help=True,
     rich_help_panel="Deploy",
-    help="Run a real federation: init, serve, admit, run; the others are for setups by hand.",
+    help="Run a real federation: init, serve, admit, run.",
 )
 
 FederationFolder = Annotated[
@@ -89,32 +88,13 @@ def admit(
     replace: Annotated[
         bool, typer.Option("--replace", help="exchange the key of a site that has another one")
     ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="by hand, without a federation: only write the keys, client 0 first, to this new "
-            "file for all nodes",
-        ),
-    ] = None,
 ) -> None:
     """Register the keys of sites, and print the state of each site.
 
     With the last one, the file of all public keys is written, which every site gets.
     """
-    from dance_flwr.deploy.certificates import write_peer_keys
     from dance_flwr.deploy.federation import Federation
 
-    if out is not None:
-        if not keys:
-            raise UserError("--out: expected the public keys of all nodes, found none; name them")
-        for client, fingerprint in enumerate(write_peer_keys(out, keys)):
-            typer.echo(f"client {client:<4} {fingerprint}")
-        typer.echo(
-            f"peer keys   {out}: give every node a copy; each node compares the fingerprints"
-        )
-        typer.echo("            with the other operators, not here")
-        return
     opened = Federation.open(federation)
     for key in keys or ():
         opened.admit(key, replace)
@@ -152,86 +132,3 @@ def run(
     typer.echo(f"accuracy    {known}{'' if score is None else ' on test nodes'}")
     for line in under_noise(Path(settled.out)):
         typer.echo(line)
-
-
-@app.command()
-def certificates(
-    host: Annotated[
-        list[str],
-        typer.Option(metavar="NAME", help="DNS name or IP address of the SuperLink; repeatable"),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(metavar="DIR", help="folder for ca.crt, ca.key, server.pem and server.key"),
-    ],
-    days: Annotated[int, typer.Option(help="validity of the server's certificate in days")] = 365,
-    authority: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="sign with the existing ca.crt and ca.key of this folder"),
-    ] = None,
-) -> None:
-    """Create a certificate authority and the SuperLink's certificate, or renew the certificate.
-
-    With --authority, the new certificate is signed by that authority, so nodes keep their ca.crt.
-    """
-    from dance_flwr.deploy.certificates import make_certificates
-
-    files = make_certificates(out, host, days, authority=authority)
-    typer.echo(f"authority   {files.ca} (give every node a copy)")
-    typer.echo(
-        f"            {files.ca_key} (signs certificates: keep it private, ideally off the server)"
-    )
-    typer.echo(
-        f"SuperLink   {files.certificate} and {files.key}, {counted(days, 'day')}, for "
-        f"{', '.join(host)}"
-    )
-
-
-@app.command()
-def check(
-    superlink: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="address of the SuperLink")
-    ] = "",
-    root_certificates: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="the server operator's ca.crt; default: the system's authorities"
-        ),
-    ] = None,
-    key: Annotated[Path | None, typer.Option(metavar="FILE", help="the node's private key")] = None,
-    data: Annotated[
-        Path | None, typer.Option(metavar="CLIENT_FOLDER", help="the client's folder")
-    ] = None,
-    agreed: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="the agreed federation.toml")
-    ] = None,
-    node_config: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE.toml", help="the SuperNode's --node-config, with this node's terms"
-        ),
-    ] = "",
-    as_json: AsJson = False,
-) -> None:
-    """Check whether this node can join, one line per point; exit with code 2 if it cannot.
-
-    Points whose options are omitted are not checked.
-    """
-    from dance_flwr.deploy import checks
-
-    points = checks.run_checks(
-        checks.Node(
-            superlink=superlink,
-            root_certificates=root_certificates,
-            key=key,
-            data=data,
-            agreed=agreed,
-            node_config=node_config,
-        )
-    )
-    if as_json:
-        print_json(checks.as_json(points))
-    else:
-        typer.echo("\n".join(checks.lines(points)))
-    if not checks.can_join(points):
-        raise typer.Exit(2)  # as every error of a user

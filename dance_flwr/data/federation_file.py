@@ -108,7 +108,7 @@ def agreement_text(agreement: Agreement) -> str:
     """Return an agreement as TOML."""
     head = (
         "# What all nodes of this federation agreed on. "
-        "`dance-flwr deploy check --agreed` compares a node with it."
+        "`dance-flwr site join` compares a node with it."
     )
     values = {key: getattr(agreement, name) for name, key in _KEYS.items()}
     return "\n".join([head, *to_lines({"format": FORMAT, **values})]) + "\n"

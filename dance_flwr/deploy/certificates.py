@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,16 +20,15 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     PublicFormat,
-    load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dance_flwr.disk import write_new
 from dance_flwr.errors import UserError
-from dance_flwr.federation.secagg.signatures import fingerprint_of, load_public_key, peer_lines
 
 CA, CA_KEY, SERVER, SERVER_KEY = "ca.crt", "ca.key", "server.pem", "server.key"
-_CA_DAYS = 3650  # nodes keep ca.crt, so it outlives many certificates of the server
+# Nodes keep ca.crt, so it outlives many certificates of the server.
+_CA_DAYS, _DAYS = 3650, 365
 _CLOCK_DAYS = 1  # valid from a day ago, for nodes whose clock is behind
 _DNS_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 _PRIVATE, _PUBLIC = 0o600, 0o644
@@ -66,66 +65,42 @@ def check_valid(certificates: Certificates) -> None:
     path = certificates.certificate
     found = x509.load_pem_x509_certificate(path.read_bytes())
     if (end := found.not_valid_after_utc) < datetime.now(UTC):
-        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        hosts = " ".join(f"--host {name.value}" for name in names)
         raise UserError(
             f"{path}: expected a certificate that is valid today, found one that ended on "
-            f"{end:%Y-%m-%d}; renew it with `dance-flwr deploy certificates {hosts} --authority "
-            f"{path.parent} --out renewed`, for which {CA_KEY} must be there, and replace {SERVER} "
-            f"and {SERVER_KEY}"
+            f"{end:%Y-%m-%d}; renew it with the two commands of openssl in "
+            "docs/deployment-by-hand.md, Renew the certificate"
         )
 
 
 def make_certificates(
-    folder: Path,
-    hosts: Sequence[str],
-    days: int = 365,
-    *,
-    authority: Path | None = None,
-    now: datetime | None = None,
+    folder: Path, hosts: Sequence[str], now: datetime | None = None
 ) -> Certificates:
-    """Create a server certificate, and the authority that signs it unless there is one.
+    """Create an authority, valid for ten years, and a server certificate, valid for one.
 
     Parameters
     ----------
-    folder : created if missing; receives server.pem and server.key, ca.crt, and ca.key of a new
-        authority
+    folder : created if missing; receives ca.crt, ca.key, server.pem and server.key
     hosts : DNS names and IP addresses of the SuperLink, all in subjectAltName
-    days : validity of the server's certificate; a new authority is valid for ten years, or `days`
-        if that is longer
-    authority : folder of ca.crt and ca.key, so that nodes keep their ca.crt; None for a new one
     now : start of the validity; None for the current time
 
     Raises
     ------
-    UserError : a host is neither a DNS name nor an IP address, `days` is below 1, a file exists, or
-        the authority's files are unreadable, do not match, or expire before the certificate
+    UserError : a host is neither a DNS name nor an IP address, or a file exists
     """
-    start, names = now or datetime.now(UTC), _alternative_names(hosts, days)
-    paths, files = Certificates.of(folder), {}
-    if authority is None:
-        ca_key = ec.generate_private_key(ec.SECP384R1())
-        name, lifetime = _name("dance-flwr federation"), max(_CA_DAYS, days)
-        ca = (
-            _builder(name, name, ca_key.public_key(), start, lifetime, "key_cert_sign", "crl_sign")
-            # It signs servers and no further authorities.
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .sign(ca_key, hashes.SHA384())
-        )
-        files[paths.ca_key] = (_key_pem(ca_key), _PRIVATE)
-    else:
-        ca, ca_key = _read_authority(authority)
-        paths = replace(paths, ca_key=authority / CA_KEY)
-        if start + timedelta(days=days) > ca.not_valid_after_utc:
-            raise UserError(
-                f"{authority / CA}: expected an authority that holds for {days} days more, "
-                f"found one that ends on {ca.not_valid_after_utc:%Y-%m-%d}; "
-                f"use fewer --days, or create a new authority and distribute its {CA}"
-            )
-    key = ec.generate_private_key(ec.SECP384R1())
+    start = now or datetime.now(UTC)
+    names = x509.SubjectAlternativeName([_general_name(host) for host in dict.fromkeys(hosts)])
+    paths = Certificates.of(folder)
+    ca_key, key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
+    name = _name("dance-flwr federation")
+    ca = (
+        _builder(name, name, ca_key.public_key(), start, _CA_DAYS, "key_cert_sign", "crl_sign")
+        # It signs servers and no further authorities.
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(ca_key, hashes.SHA384())
+    )
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
     certificate = (
-        _builder(_name("SuperLink"), ca.subject, key.public_key(), start, days, "digital_signature")
+        _builder(_name("SuperLink"), name, key.public_key(), start, _DAYS, "digital_signature")
         # Clients compare the address with these names, and not with the subject.
         .add_extension(names, critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -134,10 +109,10 @@ def make_certificates(
         .add_extension(identifier, critical=False)
         .sign(ca_key, hashes.SHA384())
     )
-    files[paths.ca] = (ca.public_bytes(Encoding.PEM), _PUBLIC)
-    files[paths.key] = (_key_pem(key), _PRIVATE)
-    files[paths.certificate] = (certificate.public_bytes(Encoding.PEM), _PUBLIC)
-    _write_new(files)
+    files = {paths.ca: (ca, _PUBLIC), paths.certificate: (certificate, _PUBLIC)}
+    pem = {path: (made.public_bytes(Encoding.PEM), mode) for path, (made, mode) in files.items()}
+    secret = {paths.ca_key: (_key_pem(ca_key), _PRIVATE), paths.key: (_key_pem(key), _PRIVATE)}
+    _write_new(pem | secret)
     return paths
 
 
@@ -163,46 +138,6 @@ def make_key(path: Path) -> Path:
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     _write_new({path: (private, _PRIVATE), public: (line, _PUBLIC)})
     return public
-
-
-def write_peer_keys(out: Path, publics: Sequence[Path]) -> list[str]:
-    """Write the public keys of clients 0, 1, ... to a new file; return their fingerprints.
-
-    With this file, nodes check the signatures of all others.
-
-    Parameters
-    ----------
-    publics : the .pub files that `make_key` wrote at each node, in the order of client numbers
-
-    Raises
-    ------
-    UserError : a file is missing or no public key, two are the same, or `out` exists
-    """
-    loaded = {}
-    for client, path in enumerate(publics):
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise UserError(
-                f"expected a node's public key at {path}, found {error.strerror}; ask the node's "
-                "operator for the .pub file"
-            ) from None
-        loaded[client] = load_public_key(content, str(path))
-    head = "# The public key of every client: its number, then the line of its node's .pub file.\n"
-    # Public keys are no secret, so the umask decides.
-    _write_new({out: ((head + peer_lines(loaded)).encode(), 0o666)})
-    return [fingerprint_of(key) for key in loaded.values()]
-
-
-def _alternative_names(hosts: Sequence[str], days: int) -> x509.SubjectAlternativeName:
-    if days < 1:
-        raise UserError(f"--days: expected 1 or more, found {days}; 365 is usual")
-    if not hosts:
-        raise UserError(
-            "--host: expected the DNS names and IP addresses of the SuperLink, found none; "
-            "give at least one"
-        )
-    return x509.SubjectAlternativeName([_general_name(host) for host in dict.fromkeys(hosts)])
 
 
 def _general_name(host: str) -> x509.GeneralName:
@@ -239,23 +174,6 @@ def _builder(
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
-
-
-def _read_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    try:
-        ca = x509.load_pem_x509_certificate((folder / CA).read_bytes())
-        key = load_pem_private_key((folder / CA_KEY).read_bytes(), None)
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(
-            f"{folder}: expected {CA} and {CA_KEY} of an authority, found {error}; "
-            "name the folder in which `dance-flwr deploy certificates` wrote them"
-        ) from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != ca.public_key():
-        raise UserError(
-            f"{folder}: expected {CA_KEY} to be the key of {CA}, found another key; "
-            "restore the pair"
-        )
-    return ca, key
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -701,17 +701,3 @@ def lines(results: Mapping[str, Result]) -> list[str]:
         return [*rows, f"{counted(problems, 'problem')}: this node cannot join yet{added}"]
     verdict = " in what was checked" if count[Status.UNCHECKED] else ": this node can join"
     return [*rows, f"no problem found{verdict}{added}"]
-
-
-def as_json(results: Mapping[str, Result]) -> dict[str, Any]:
-    """Return the results and their totals as a JSON object, for programs."""
-    count = Counter(result.status for result in results.values())
-    return {
-        "problems": count[Status.PROBLEM],
-        "warnings": count[Status.WARNING],
-        "not-checked": count[Status.UNCHECKED],
-        "points": [
-            {"name": name, "status": result.status.value, "text": result.text}
-            for name, result in results.items()
-        ],
-    }

@@ -30,7 +30,6 @@ from dance_flwr.deploy.certificates import (
     Certificates,
     check_valid,
     make_certificates,
-    write_peer_keys,
 )
 from dance_flwr.deploy.invitation import (
     AGREED,
@@ -216,6 +215,12 @@ class Federation:
         """
         site, public = self._read_key(key_file)
         admitted = self.admitted
+        # With one key for two clients, one node could sign as both.
+        if other := [n for n, of in admitted.items() if of["key"] == public and n != site]:
+            raise UserError(
+                f"{key_file}: expected a key of its own, found that of {other[0]}; ask {site} for "
+                "the file that `dance-flwr site join` wrote"
+            )
         if (entry := admitted.get(site)) is not None:
             if entry["key"] == public:
                 return site
@@ -231,10 +236,8 @@ class Federation:
         self.peer_keys.unlink(missing_ok=True)
         sites = self.invitation.sites
         if self.invitation.masks and admitted.keys() == set(sites):
-            files = [self.folder / "keys" / f"{name}.pub" for name in sites]
-            for name, file in zip(sites, files, strict=True):
-                write_text(file, admitted[name]["key"] + "\n")
-            write_peer_keys(self.peer_keys, files)
+            lines = [f"{client} {admitted[name]['key']}\n" for client, name in enumerate(sites)]
+            write_text(self.peer_keys, "".join(lines))
         return site
 
     def _read_key(self, key_file: Path) -> tuple[str, str]:

@@ -97,7 +97,7 @@ class Site:
 
     @property
     def node(self) -> Node:
-        """The site, as the checks of `deploy check` read it."""
+        """The site, as the checks read it."""
         return Node(
             superlink=self.invitation.superlink,
             root_certificates=self.folder / CA,
@@ -108,7 +108,7 @@ class Site:
         )
 
     def check_joined(self) -> dict[str, Result]:
-        """Return every point of `deploy check` but the registration, which comes later."""
+        """Return the result of every check but the registration, which comes later."""
         later = f"the server operator admits {self.public_key.name} with `dance-flwr deploy admit`"
 
         def registration(node: Node) -> str:

@@ -19,8 +19,8 @@ COMMANDS = {
     *("demo", "run", "status", "list", "report", "export", "predict"),
     *("evidence show", "evidence verify", "evidence page"),
     *("data fetch", "data import", "data show", "partition", "encode", "supernode"),
-    *("deploy init", "deploy serve", "deploy admit", "deploy run", "deploy certificates"),
-    *("deploy check", "site join", "site start", "site accept", "site results"),
+    *("deploy init", "deploy serve", "deploy admit", "deploy run"),
+    *("site join", "site start", "site accept", "site results"),
     *("site prepare", "site privacy"),
 }
 
@@ -82,7 +82,6 @@ def test_every_command_and_option_is_explained(words):
         ("run --out x --set overwrite=true", "`dance-flwr run --overwrite`"),
         ("report x --privacy --worth", "found 1 run and --privacy, --worth"),
         ("report x --client-folder y", "expected --worth"),
-        ("deploy admit --out keys", "expected the public keys of all nodes"),
         ("partition --data x --no-encode", "--no-encode: expected --out FOLDER"),
     ],
 )

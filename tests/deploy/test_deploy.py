@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 from support.graphs import SMALL, WORDS, sentences, text_graph
+from support.project import PROJECT
 
 from dance_flwr import PROTOCOL
 from dance_flwr.data.card import read_card
@@ -43,6 +44,7 @@ from dance_flwr.federation.secagg.signatures import fingerprint_of, load_key
 NODE_CONFIG = "partition-id=1 num-partitions=3 secure-aggregation=true min-clients=2 " + (
     'methods="dance" max-rounds=50 max-trainings=500 max-epsilon=8.0'
 )
+BY_HAND = PROJECT / "docs" / "deployment-by-hand.md"
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
@@ -181,21 +183,15 @@ def test_only_names_and_addresses_are_taken(host, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_renewed_certificate_is_accepted_by_nodes_with_the_old_authority(tls, serve, tmp_path):
-    renewed = make_certificates(tmp_path / "new", ["127.0.0.1"], authority=tls.ca.parent, days=30)
-    assert connect(
-        dataclasses.replace(renewed, ca=tls.ca), serve(renewed), "127.0.0.1", strict=True
-    )
-    assert renewed.ca.read_bytes() == tls.ca.read_bytes()
-    assert not (tmp_path / "new" / "ca.key").exists()
-    with pytest.raises(UserError, match="holds for 4000 days more"):
-        make_certificates(tmp_path / "long", ["127.0.0.1"], authority=tls.ca.parent, days=4000)
-    other = make_certificates(tmp_path / "other", ["127.0.0.1"])
-    shutil.copy(tls.ca, other.ca)
-    with pytest.raises(UserError, match="another key"):
-        make_certificates(tmp_path / "mixed", ["127.0.0.1"], authority=other.ca.parent)
-    with pytest.raises(UserError, match=r"expected ca\.crt and ca\.key"):
-        make_certificates(tmp_path / "none", ["127.0.0.1"], authority=tmp_path / "absent")
+def test_a_certificate_is_renewed_as_the_guide_says(tls, serve, tmp_path):
+    (commands,) = re.findall(r"```bash\n(openssl x509 .+?)```", BY_HAND.read_text(), re.DOTALL)
+    made = tls.ca.parent
+    for name in ("ca.crt", "ca.key", "server.pem", "server.key"):
+        shutil.copy(made / name, tmp_path / name)
+    subprocess.run(["sh", "-ec", commands], cwd=tmp_path, check=True, capture_output=True)
+    renewed = dataclasses.replace(tls, certificate=tmp_path / "renewed.pem")
+    assert connect(renewed, serve(renewed), "127.0.0.1", strict=True)
+    assert renewed.certificate.read_bytes() != tls.certificate.read_bytes()
 
 
 def test_flower_loads_the_key_and_registers_its_public_half(tmp_path):
@@ -725,29 +721,12 @@ def test_the_limits_of_the_clock_are_those_of_flower():
 # --- the command line
 
 
-def test_the_command_line_makes_agrees_and_checks(cli, good, prepared, tmp_path):
-    make = ["deploy", "certificates", "--host", "localhost", "--host", "10.1.2.3", "--out"]
-    assert cli(*make, tmp_path / "c").code == 0
-    assert cli(*make, tmp_path / "c").code == 2
-    assert cli(*make, tmp_path / "d", "--authority", tmp_path / "c").code == 0
+def test_an_agreed_file_is_what_its_clients_hold(cli, prepared, tmp_path):
     made = ["--host", "localhost", "--classes", ",".join(sorted(WORDS)), "--sites", "a,b,c"]
     for key in ("encoder", "chunk-tokens", "max-chunks"):
         made += ["--set", f"{key}={SMALL[key]}"]
     assert cli("deploy", "init", tmp_path / "f", *made).code == 0
-    agreed = tmp_path / "f" / "federation.toml"
-    assert read_agreement(agreed) == agree(prepared / "client-2")
-    arguments = ["--superlink", good.superlink, "--key", good.key]
-    arguments += ["--root-certificates", good.root_certificates]
-    arguments += ["--data", good.data, "--agreed", agreed]
-    arguments += ["--node-config", NODE_CONFIG]
-    checked = cli("deploy", "check", *arguments)
-    assert (checked.code, len(checked.out.splitlines())) == (0, len(CHECKS) + 1), checked.out
-    assert checked.out.splitlines()[0].startswith("ok          SuperLink     127.0.0.1:")
-    agreed.write_text(agreed.read_text().replace(f"protocol = {PROTOCOL}", "protocol = 99"))
-    bad = cli("deploy", "check", *arguments, "--json")
-    points = {point["name"]: point for point in json.loads(bad.out)["points"]}
-    assert (bad.code, json.loads(bad.out)["problems"], list(points)) == (2, 1, list(CHECKS))
-    assert points["protocol"]["text"].startswith("expected the server's protocol 99, found")
+    assert read_agreement(tmp_path / "f" / "federation.toml") == agree(prepared / "client-2")
 
 
 def test_a_unit_gets_the_addresses_that_its_node_connects_to(monkeypatch):
@@ -771,8 +750,6 @@ def test_a_unit_gets_the_addresses_that_its_node_connects_to(monkeypatch):
         addresses_of(["none.example.org"])
 
 
-def test_what_is_not_given_is_not_checked(cli):
-    done = cli("deploy", "check")
-    assert done.code == 0
-    assert done.out.splitlines()[-1].startswith("no problem found in what was checked (")
-    assert "not checked)" in done.out
+def test_what_is_not_given_is_not_checked():
+    last = lines(run_checks(Node()))[-1]
+    assert last.startswith("no problem found in what was checked (") and "not checked)" in last

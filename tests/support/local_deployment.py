@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from dance_flwr.config.text import toml_value
-from dance_flwr.deploy.certificates import make_certificates, make_key, write_peer_keys
+from dance_flwr.deploy.certificates import make_certificates, make_key
 from dance_flwr.deploy.process_tree import ProcessTree, stop
 from dance_flwr.deploy.superlink import (
     NAME,
@@ -54,7 +54,8 @@ class LocalDeployment:
         self._certificates = make_certificates(self.root / "certificates", hosts)
         self._keys = [make_key(self.root / f"node-{k}.key") for k in range(len(folders))]
         self.peer_keys = self.root / "peer-keys"
-        write_peer_keys(self.peer_keys, self._keys)
+        lines = [f"{k} {key.read_text()}" for k, key in enumerate(self._keys)]
+        self.peer_keys.write_text("".join(lines))
         home = self.root / "operator"
         self.link = SuperLink(home, flower_environment(home), self.root / "superlink.log")
         home.mkdir()

@@ -116,12 +116,6 @@ def fingerprint_of(key: PublicKey) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 
-def peer_lines(publics: Mapping[int, PublicKey]) -> str:
-    """Return a file of peer keys, a line `CLIENT ecdsa-sha2-... BASE64` per client."""
-    _check_different(publics, "--out")
-    return "".join(f"{client} {line_of(key).decode()}\n" for client, key in publics.items())
-
-
 def read_peer_keys(path: Path) -> dict[int, PublicKey]:
     """Return client number -> public key of a file of peer keys; lines with `#` are comments."""
     try:
@@ -148,16 +142,12 @@ def _parsed(text: str, path: str) -> Mapping[int, PublicKey]:
             )
         known[int(number)] = load_public_key(rest.encode(), f"{path}, line {place}")
     # With one key for two clients, one node could sign as both.
-    _check_different(known, path)
-    return known
-
-
-def _check_different(publics: Mapping[int, PublicKey], source: str) -> None:
-    lines = [line_of(key) for key in publics.values()]
-    twice = [client for client, line in zip(publics, lines, strict=True) if lines.count(line) > 1]
-    if twice or not publics:
+    lines = [line_of(key) for key in known.values()]
+    twice = [client for client, line in zip(known, lines, strict=True) if lines.count(line) > 1]
+    if twice or not known:
         wrong = f"the same key for clients {twice}" if twice else "none"
-        raise UserError(f"{source}: expected one key per client, found {wrong}; {_COLLECT}")
+        raise UserError(f"{path}: expected one key per client, found {wrong}; {_COLLECT}")
+    return known
 
 
 def _format_of(path: Path, error: Exception) -> str:

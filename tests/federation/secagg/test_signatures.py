@@ -3,7 +3,7 @@
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from dance_flwr.deploy.certificates import make_key, write_peer_keys
+from dance_flwr.deploy.certificates import make_key
 from dance_flwr.errors import UserError
 from dance_flwr.federation.secagg.masks import MASKS, SHARES, derivation, shared_key
 from dance_flwr.federation.secagg.signatures import (
@@ -26,19 +26,21 @@ def test_a_signature_is_worth_nothing_for_another_key_purpose_or_fact(tmp_path):
     assert not is_signed(text, b"", own.public_key())
 
 
-def test_the_file_of_peer_keys_holds_the_keys_in_the_order_of_clients(tmp_path):
+def test_a_file_of_peer_keys_has_a_public_key_of_its_own_for_every_client(tmp_path):
     public = [make_key(tmp_path / f"{client}.key") for client in range(3)]
-    write_peer_keys(tmp_path / "peer-keys", public)
-    found = read_peer_keys(tmp_path / "peer-keys")
-    assert found == {
-        client: load_key(path.with_suffix("")).public_key() for client, path in enumerate(public)
-    }
-    with pytest.raises(UserError, match="expected none of the files to exist"):
-        write_peer_keys(tmp_path / "peer-keys", public)
+    lines = [path.read_text() for path in public]
+
+    def found(*lines):
+        text = "# a comment\n" + "".join(f"{k} {line}" for k, line in enumerate(lines))
+        (tmp_path / "peer-keys").write_text(text)
+        return read_peer_keys(tmp_path / "peer-keys")
+
+    keys = [load_key(path.with_suffix("")).public_key() for path in public]
+    assert found(*lines) == dict(enumerate(keys))
     with pytest.raises(UserError, match=r"the same key for clients \[0, 2\]"):
-        write_peer_keys(tmp_path / "other", [public[0], public[1], public[0]])
+        found(*lines[:2], lines[0])
     with pytest.raises(UserError, match=r"expected a public ECDSA key"):
-        write_peer_keys(tmp_path / "other", [tmp_path / "0.key"])
+        found((tmp_path / "0.key").read_text())
 
 
 def test_two_clients_share_a_secret_for_one_purpose_in_one_run():
