@@ -204,6 +204,12 @@ class FederationConfig:
         "", "file of `dance-flwr deploy admit`; clients must sign with these keys"
     )
     evaluate_every: int = option(1, "rounds between validations", ge=1)
+    evaluate_fraction: float = option(
+        1.0,
+        "share of the clients asked per validation; the final model is evaluated by all",
+        gt=0,
+        le=1,
+    )
     # Why not all (decision 16): predicting every node in every round would cost more than training.
     validation_nodes: int = option(
         1024,

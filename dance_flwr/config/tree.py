@@ -245,6 +245,12 @@ def _privacy_checks(config: RunConfig, sampled: int) -> list[tuple[bool, str]]:
             "all of them: sample without masks, with privacy.dp = none or central",
         ),
         (
+            config.evaluate_fraction < 1 and masked,
+            f"evaluate-fraction: expected 1 under privacy.secure-aggregation, found "
+            f"{config.evaluate_fraction:g}; sums over different clients can be subtracted. Set "
+            "evaluate-every to validate less often",
+        ),
+        (
             privacy.clipping == "adaptive" and privacy.dp == "local",
             "privacy.clipping: expected fixed under privacy.dp = local, found adaptive; a single "
             "client cannot protect the count over clients that adaptive clipping needs",

@@ -149,6 +149,8 @@ def test_distributed_noise_without_masks_is_refused(run_config):
 def test_sampled_clients_under_masks_are_refused(run_config):
     with pytest.raises(ConfigError, match=r"client-fraction: expected 1, found 0.6"):
         run_config(clients=5, client_fraction=0.6, privacy_secure_aggregation=True)
+    with pytest.raises(ConfigError, match=r"evaluate-fraction: expected 1 .*, found 0.6"):
+        run_config(clients=5, evaluate_fraction=0.6, privacy_secure_aggregation=True)
 
 
 def test_a_client_adds_the_noise_that_the_threshold_of_its_sum_demands(run):

@@ -284,7 +284,7 @@ class Round(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask all clients to validate the deployed model, in every `evaluate-every`-th round.
+        """Ask a share of the clients to validate the deployed model, in some of the rounds.
 
         Under differential privacy never, as clients would count nothing.
         """
@@ -292,6 +292,8 @@ class Round(Strategy):
         skipped = round_ % self.config.evaluate_every and round_ != self.last
         if skipped or self.config.privacy.withholds_numbers:
             return []
+        if self.config.evaluate_fraction < 1:  # a function of the round, as for training
+            random.seed(derive(self.config.seed, "validation", round_=round_))
         # The deployed model, not the last one: the run saves what it validates.
         batch = list(self.step.configure_evaluate(round_, self.deployed, config, grid))
         self._asked = len(batch)

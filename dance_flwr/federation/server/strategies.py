@@ -164,15 +164,20 @@ def _no_metrics(records: list[RecordDict], weighted_by: str) -> MetricRecord:
 
 
 def sample_sizes(config: RunConfig) -> dict[str, Any]:
-    """Return Flower's sampling options: the share of clients per round, and the least numbers.
+    """Return Flower's sampling options: the shares of clients per round, and the least numbers.
 
     `fraction_train` is a share of the connected nodes, rounded down; `min_train_nodes` raises the
-    count to that of the configuration.
+    count to that of the configuration. So do the two options of validation.
     """
-    sampled, fewest = max(1, int(config.clients * config.client_fraction)), fewest_clients(config)
+    sampled, asked = (
+        max(1, int(config.clients * share))
+        for share in (config.client_fraction, config.evaluate_fraction)
+    )
+    fewest = fewest_clients(config)
     return {
         "fraction_train": config.client_fraction,
         "min_train_nodes": min(sampled, fewest),
-        "min_evaluate_nodes": fewest,
+        "fraction_evaluate": config.evaluate_fraction,
+        "min_evaluate_nodes": min(asked, fewest),
         "min_available_nodes": fewest,
     }

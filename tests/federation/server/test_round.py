@@ -1,6 +1,7 @@
 """One round at the server: what `Round` composes around Flower's strategies."""
 
 import math
+import random
 
 import numpy as np
 import pytest
@@ -111,6 +112,21 @@ def test_a_validation_sums_the_counts_of_all_clients(server):
         one.validate(number)
     first, last = one.validated  # round 1 is not due; the last one always is
     assert first == last == Counts({"deployed": 3}, 12, [3, 0, 0], [6, 3, 3], [6, 3, 3])
+
+
+def test_a_fraction_validates_and_the_round_alone_says_which(server):
+    one = server(clients=4, evaluate_fraction=0.5, rounds=8)
+
+    def asked(number):
+        batch = one.round.configure_evaluate(number, one.arrays, one.common, one.grid)
+        return [message.metadata.dst_node_id for message in batch]
+
+    drawn = [asked(number) for number in range(1, 9)]
+    assert all(len(nodes) == 2 for nodes in drawn) and len(set(map(tuple, drawn))) > 1
+    random.random()  # whatever else draws in between
+    assert [asked(number) for number in range(1, 9)] == drawn
+    one.validate(3)
+    assert one.validated[0].total == 8
 
 
 def test_a_fraction_is_sampled_by_the_round_alone(server):
