@@ -27,7 +27,7 @@ toy-data = toy_plugins:DATASET
 toy-rule = toy_plugins:best_chunk
 
 [dance_flwr.trackers]
-toy-tracker = toy_plugins:Tracker
+toy-tracker = toy_plugins:track
 """
 
 

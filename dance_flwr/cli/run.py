@@ -307,15 +307,10 @@ def _run(
             stopping_in_order(),
             resume_hint(folder),
             round_bar(config.rounds, True, done) as move,
-            tracked(track, folder, print) as also,
+            tracked(track, folder, print),
+            exclusive(folder, SERVER),
         ):
-
-            def on_round(row: Mapping[str, Any]) -> None:
-                move(row)
-                also()
-
-            with exclusive(folder, SERVER):
-                result = (runner or run_in_process)(config, folder, on_round)
+            result = (runner or run_in_process)(config, folder, move)
     except FileNotFoundError as error:
         if error.filename != str(folder / HISTORY):
             raise

@@ -193,7 +193,7 @@ TRACKERS = Registry(
     "dance_flwr.trackers",
     "--track",
     {
-        "mlflow": "dance_flwr.runs.tracking:MlflowTracker",
-        "tensorboard": "dance_flwr.runs.tracking:TensorboardTracker",
+        "mlflow": "dance_flwr.runs.tracking:mlflow",
+        "tensorboard": "dance_flwr.runs.tracking:tensorboard",
     },
 )

@@ -1,5 +1,6 @@
 """Trackers: the numbers of the history, read back by each tracker's own library."""
 
+import re
 import shutil
 import socket
 import warnings
@@ -13,8 +14,10 @@ from dance_flwr.config.plugins import TRACKERS
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.errors import UserError
 from dance_flwr.runs import tracking
+from dance_flwr.runs.locks import SERVER, exclusive
 from dance_flwr.runs.result import Round
 from dance_flwr.runs.run import read_run
+from dance_flwr.runs.simulation.in_process import run_in_process
 from dance_flwr.runs.tracking import (
     check_trackers,
     final_numbers,
@@ -154,30 +157,22 @@ def test_a_run_is_read_back_by_the_trackers_own_library(tracker, copied, dance):
     assert not any(name in stored for name in dance.result["class_names"])
 
 
-def test_each_round_is_there_while_it_runs_and_a_resumed_run_goes_on(
-    tracker, run_config, tmp_path, monkeypatch, cli
+def test_a_stopped_run_is_stored_and_its_rest_when_it_is_resumed(
+    tracker, run_config, tmp_path, cli
 ):
-    """Killed after round 2: two rounds are stored; resumed, the rest follow."""
-    from dance_flwr.runs.locks import SERVER, exclusive
-    from dance_flwr.runs.simulation.in_process import run_in_process
-
     folder, held = tmp_path / "run", []
     config = run_config(out=str(folder), method="fedavg-full", local_epochs=1)
 
-    with (
-        pytest.raises(Killed),
-        tracked([tracker], folder, held.append) as after_round,
-        exclusive(folder, SERVER),
-    ):
+    def die(row):
+        if row["round"] == 2:
+            raise Killed
 
-        def look(row):
-            after_round()
-            if row["round"] == 2:
-                raise Killed
-
-        run_in_process(config, folder, look)
-    check(tracker, read_run(folder))
+    with pytest.raises(Killed), tracked([tracker], folder, held.append), exclusive(folder, SERVER):
+        run_in_process(config, folder, die)
     assert len(held) == 1 and held[0].startswith("tracked     ")
+    facts = read_run(folder)
+    assert len(facts.rows) == 2
+    check(tracker, facts)
     done = cli("run", "--resume", folder, "--track", tracker)
     assert done.code == 0 and "tracked     " in done.out
     facts = read_run(folder)
@@ -185,38 +180,16 @@ def test_each_round_is_there_while_it_runs_and_a_resumed_run_goes_on(
     check(tracker, facts)
 
 
-class Broken:
-    """A tracker whose store fails in a round."""
+def test_a_tracker_that_fails_costs_no_run(monkeypatch, dance):
+    def broken(run):
+        raise OSError("the disk is\nfull")
 
-    package = ""
-
-    def __init__(self, run):
-        self.rounds, self.place = 0, "nowhere"
-
-    def log(self, round_, numbers):
-        if round_ == 2:
-            raise OSError("the disk is\nfull")
-        self.rounds = round_
-
-    def end(self, state, numbers, facts):
-        raise AssertionError("it was left out")
-
-
-def test_a_tracker_that_fails_costs_no_run(run_config, tmp_path, monkeypatch, dance):
-    from dance_flwr.runs.simulation.in_process import run_in_process
-
-    monkeypatch.setitem(TRACKERS.builtin, "broken", Broken)
-    folder = tmp_path / "run"
-    config = run_config(out=str(folder), method="fedavg-full", local_epochs=1)
-    with (
-        pytest.warns(UserWarning, match="--track broken: OSError: the disk is full") as seen,
-        tracked(["broken"], folder, print) as after_round,
-    ):
-        run_in_process(config, folder, lambda row: after_round())
-    assert len(seen) == 1 and f"dance-flwr report {folder}" in str(seen[0].message)
-    assert len(read_run(folder).rows) == 3
-    with pytest.raises(UserError, match="--track broken: expected a store that can be written"):
-        track_run(["broken"], dance.folder)
+    monkeypatch.setitem(TRACKERS.builtin, "json", broken)
+    again = f"found OSError: the disk is full; `dance-flwr report {dance.folder} --track json`"
+    with pytest.warns(UserWarning, match=re.escape(again)), tracked(["json"], dance.folder, print):
+        pass
+    with pytest.raises(UserError, match="--track json: expected a store that can be written"):
+        track_run(["json"], dance.folder)
 
 
 def test_what_is_missing_is_one_line_before_anything_runs(monkeypatch, cli, tmp_path, dance):

@@ -10,6 +10,7 @@ from flwr.serverapp.strategy import FedAvg
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.catalogue import GraphSource
 from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
+from dance_flwr.runs.tracking import final_numbers, round_numbers
 
 
 def strategy(config: RunConfig, **options) -> FedAvg:
@@ -47,20 +48,8 @@ def best_chunk(scores, inside):
     return weights * inside
 
 
-class Tracker:
-    """Keep a run in `toy.json` of the current folder."""
-
-    package = ""
-
-    def __init__(self, run):
-        """Begin with no round."""
-        self.rounds, self.place, self.kept = 0, "toy.json", []
-
-    def log(self, round_, numbers):
-        """Keep the numbers of a round."""
-        self.kept.append(numbers)
-        self.rounds = round_
-
-    def end(self, state, numbers, facts):
-        """Write all of them."""
-        Path("toy.json").write_text(json.dumps({"rounds": self.kept, "final": numbers}))
+def track(run):
+    """Keep the rounds of a run in `toy.json` of the current folder."""
+    kept = {"rounds": [round_numbers(row) for row in run.rows], "final": final_numbers(run.result)}
+    Path("toy.json").write_text(json.dumps(kept))
+    return "toy.json"
