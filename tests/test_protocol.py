@@ -13,7 +13,7 @@ from itertools import chain
 import pytest
 from support import schema
 from support.checkouts import changed, copied
-from support.graphs import EVERY_ROUND, enough_for
+from support.graphs import EVERY_ROUND
 from support.killing import Killed, asks
 from support.node import Node
 from support.outside.toy_method import METHOD
@@ -44,8 +44,6 @@ RUNS |= {
     }.items()
     for value in values
 }
-for strategy in STRATEGIES:
-    RUNS[f"strategy {strategy}"] |= enough_for(strategy)
 RUNS |= {
     "central privacy": {"method": BASE} | ADAPTIVE | NOISE,
     "local privacy": {"method": BASE, "privacy_dp": "local"} | NOISE,

@@ -152,12 +152,12 @@ STRATEGIES = Registry(
         name: f"dance_flwr.federation.server.strategies:{name}"
         for name in (
             *("fedavg", "fedavgm", "fedprox", "fedadam", "fedyogi", "fedadagrad", "fedmedian"),
-            *("fedtrimmedavg", "krum", "multikrum", "bulyan"),
+            "fedtrimmedavg",
         )
     },
 )
 # Strategies that read each upload instead of the merged one.
-READ_EACH = frozenset({"fedmedian", "fedtrimmedavg", "krum", "multikrum", "bulyan"})
+READ_EACH = frozenset({"fedmedian", "fedtrimmedavg"})
 PARTITIONERS = Registry(
     "dance_flwr.partitioners",
     "partition",

@@ -91,9 +91,3 @@ def knowledge_graph(graph):
     pairs = np.minimum(source, graph.indices) + np.maximum(source, graph.indices)
     weights = (1 + pairs % 4).astype(np.float32)
     return replace(graph, weights=weights, edge_texts=edge_texts)
-
-
-def enough_for(strategy):
-    """The clients of a run with so many uploads as a strategy needs against a false one."""
-    count = {"krum": 5, "multikrum": 5, "bulyan": 7}.get(strategy)
-    return {"clients": count, "min_valid_replies": count} if count else {}

@@ -2,7 +2,7 @@
 
 `Round` wraps one of Flower's strategies, as Flower's own differential-privacy strategies do.
 Flower's strategy samples clients and takes the server's step on one merged update. The method's
-`ServerSide` merges uploads, `RoundPrivacy` samples and adds noise, `ModelAverage` computes the
+`ServerSide` merges uploads, `privacy.dp` samples and adds noise, `ModelAverage` computes the
 deployed model, and `FederationGrid` knows the clients and counts bytes.
 """
 
@@ -50,53 +50,6 @@ Groups = dict[str, dict[str, NDArray[Any]]]
 _STEP_STATE = ("momentum_vector", "m_t", "v_t")
 
 
-class RoundPrivacy:
-    """The server's part of differential privacy: sampling, clipping norm, noise on the mean.
-
-    Attributes
-    ----------
-    norm : C, to which updates are clipped
-    """
-
-    def __init__(self, config: RunConfig) -> None:
-        self._config = config
-        self.norm = ClippingNorm(config)
-
-    @property
-    def bound(self) -> float:
-        """R, the largest change of a weight in this round."""
-        return update_bound(self._config, self.norm.value)
-
-    def sample(self, nodes: Sequence[int], round_: int) -> list[int] | None:
-        """Return the nodes of a round under Poisson sampling; None = sample as Flower does."""
-        # Why (decision 9): the accounting credits amplification for independent draws only.
-        if not samples_poisson(self._config):
-            return None
-        return draw_clients(nodes, self._config, round_)
-
-    def clip(self, uploads: Sequence[Upload], start: State) -> list[Upload]:
-        """Clip rounded updates to C under central noise; their clients clip all others."""
-        # Why (decision 14): a client that lies about its norm is clipped after dequantisation.
-        if self._config.privacy.dp != "central" or self._config.upload_precision == FLOAT32:
-            return list(uploads)
-        return [
-            upload
-            # A masked sum cannot be clipped; its clients did.
-            if upload.client is None
-            else replace(upload, state=clip(upload.state, start, self.norm.value)[0])
-            for upload in uploads
-        ]
-
-    def protect(self, mean: State, metrics: Mapping[str, Any], round_: int) -> State:
-        """Return the mean of a round with the server's noise, and adapt the clipping norm."""
-        # Before the norm adapts, as this round's updates were clipped to it. Weights are 1, so
-        # their sum is the number of clients (decision 9).
-        clients, norm = int(metrics[keys.WEIGHT]), self.norm.value
-        if keys.UNCLIPPED in metrics:
-            self.norm.update(metrics[keys.UNCLIPPED], clients, round_)
-        return protect_mean(mean, self._config, norm=norm, round_=round_, clients=clients)
-
-
 class Round(Strategy):
     """A strategy with a quorum, bounds, differential privacy and an average over rounds.
 
@@ -111,11 +64,13 @@ class Round(Strategy):
     Attributes
     ----------
     deployed : the model that is validated and saved: the last one, or the average over rounds
+    norm : C, to which the updates of a round are clipped
     offset : rounds of the run that were completed before `start`
     last : number of the last round, which is always validated
     """
 
     deployed: ArrayRecord
+    _grid: FederationGrid
 
     def __init__(
         self,
@@ -126,14 +81,12 @@ class Round(Strategy):
         on_validation: Callable[[Counts], None],
     ) -> None:
         self.config, self.step, self.side = config, step, side
-        self.privacy = RoundPrivacy(config)
-        self.norms = NormHistory()
+        self.norm, self.norms = ClippingNorm(config), NormHistory()
         self.average = ModelAverage(config.ema_decay if side.averages_rounds else 0.0)
         self.offset, self.last = 0, affordable_rounds(config)
         self._on_train, self._on_validation = on_train, on_validation
         self._views = (*get_spec(config.method).views, "deployed")
         self._start: State = {}
-        self._grid: Grid | None = None
         self._asked = 0  # clients of the batch that is under way
 
     @property
@@ -167,30 +120,30 @@ class Round(Strategy):
     ) -> Iterable[Message]:
         """Sample clients; return a message to each, with its model and the method's payload."""
         round_ = server_round + self.offset
+        assert isinstance(grid, FederationGrid)
         self._grid, self._start = grid, state_of(arrays)
         # 1. What the method needs of its clients before they train.
-        if isinstance(grid, FederationGrid):
-            self.side.before_round(round_, GridChannel(grid, self.config, config))
+        self.side.before_round(round_, GridChannel(grid, self.config, config))
         # A function of the round alone, so that a resumed run asks the same clients.
         random.seed(derive(self.config.seed, "sampling", round_=round_))
         # 2. Draw clients: by Flower's strategy, or independently for accounting (decision 9).
-        settings = ConfigRecord({**config, keys.CLIPPING_NORM: self.privacy.norm.value})
+        settings = ConfigRecord({**config, keys.CLIPPING_NORM: self.norm.value})
         batch = list(self.step.configure_train(round_, arrays, settings, grid))
-        if (drawn := self.privacy.sample(list(grid.get_node_ids()), round_)) is not None:
-            batch = [_to_node(batch[0], node) for node in drawn]
+        if samples_poisson(self.config):
+            drawn = draw_clients(list(grid.get_node_ids()), self.config, round_)
+            batch = [Message(batch[0].content, node, keys.TRAIN) for node in drawn]
         self._asked = len(batch)
         # 3. To each client its part of the model and what the method's server side has for it.
-        return [self._for_client(message, grid, trains=True) for message in batch]
+        return [self._for_client(message, trains=True) for message in batch]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Merge the valid uploads of a round and take the server's step."""
         round_ = server_round + self.offset
-        assert self._grid is not None
         answers = list(replies)
-        # The norm that this round's clients clipped to; `protect` replaces it.
-        norm = self.privacy.norm.value
+        # The norm that this round's clients clipped to, before it adapts.
+        norm = self.norm.value
         uploads, metrics = self._valid_uploads(answers, norm)
         accepted = len(uploads)
         # Independent draws may choose nobody.
@@ -216,9 +169,13 @@ class Round(Strategy):
             ]
         else:
             # Clip, merge, add noise: the noise is calibrated for clipped updates.
-            uploads = self.privacy.clip(uploads, self._start)
-            merged = self.side.merge(uploads, self._start, self.privacy.bound, round_)
-            state = self.privacy.protect(merged.state, total, round_)
+            bound = update_bound(self.config, norm)
+            merged = self.side.merge(self._clipped(uploads, norm), self._start, bound, round_)
+            # Weights are 1, so their sum is the number of clients (decision 9).
+            count = int(total[keys.WEIGHT])
+            if keys.UNCLIPPED in total:
+                self.norm.update(total[keys.UNCLIPPED], count, round_)
+            state = protect_mean(merged.state, self.config, norm=norm, round_=round_, clients=count)
             batch = [_merged_reply(answers[0], arrays_of(state), total)]
         if type(self.step) is FedAvg:  # whose mean of one model is that model
             arrays: ArrayRecord | None = messages.arrays_in(batch[0])
@@ -249,8 +206,7 @@ class Round(Strategy):
         ------
         QuorumError : too few uploads are valid; names the senders of the others, and their errors
         """
-        grid = self._grid if isinstance(self._grid, FederationGrid) else None
-        clients = [grid.author(reply) if grid else None for reply in replies]
+        clients = [self._grid.author(reply) for reply in replies]
         judged = judged_uploads(replies, clients, self.side, self._start, norm)
         uploads = [upload for upload, fault in judged if not fault]
         rejected = []
@@ -258,8 +214,8 @@ class Round(Strategy):
             if fault:
                 sender = "all clients together" if client is None else f"client {client}"
                 rejected.append(f"{sender}: {fault}")
-                if client is not None and grid:
-                    grid.mark_absent("upload_rejected", client, fault)
+                if client is not None:
+                    self._grid.mark_absent("upload_rejected", client, fault)
         # Refused uploads count as absent clients: the quorum is that of what is left.
         fewest = min(len(replies), fewest_clients(self.config))
         if len(uploads) < fewest:
@@ -273,6 +229,19 @@ class Round(Strategy):
             messages.metrics_of(reply.content)
             for reply, (_, fault) in zip(replies, judged, strict=True)
             if not fault
+        ]
+
+    def _clipped(self, uploads: Sequence[Upload], norm: float) -> Sequence[Upload]:
+        """Clip rounded updates to C under central noise; their clients clip all others."""
+        # Why (decision 14): a client that lies about its norm is clipped after dequantisation.
+        if self.config.privacy.dp != "central" or self.config.upload_precision == FLOAT32:
+            return uploads
+        return [
+            # A masked sum cannot be clipped; its clients did.
+            upload
+            if upload.client is None
+            else replace(upload, state=clip(upload.state, self._start, norm)[0])
+            for upload in uploads
         ]
 
     def _skip(self, round_: int, why: str, cost: Training) -> tuple[None, None]:
@@ -292,12 +261,14 @@ class Round(Strategy):
         skipped = round_ % self.config.evaluate_every and round_ != self.last
         if skipped or self.config.privacy.withholds_numbers:
             return []
+        assert isinstance(grid, FederationGrid)
+        self._grid = grid
         if self.config.evaluate_fraction < 1:  # a function of the round, as for training
             random.seed(derive(self.config.seed, "validation", round_=round_))
         # The deployed model, not the last one: the run saves what it validates.
         batch = list(self.step.configure_evaluate(round_, self.deployed, config, grid))
         self._asked = len(batch)
-        return [self._for_client(message, grid, trains=False) for message in batch]
+        return [self._for_client(message, trains=False) for message in batch]
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -317,8 +288,7 @@ class Round(Strategy):
         self, what: str, scores: Mapping[str, float | None], refused: int = 0
     ) -> MetricRecord:
         """Log the numbers of results and failures; return them and the scores for Flower."""
-        answered = self._grid.answered if isinstance(self._grid, FederationGrid) else self._asked
-        results = answered - refused
+        results = self._grid.answered - refused
         LOG.info("%s: received %d results and %d failures", what, results, self._asked - results)
         known = {k: v for k, v in scores.items() if v is not None and isfinite(v)}
         return MetricRecord({**known, "results": results, "failures": self._asked - results})
@@ -343,7 +313,7 @@ class Round(Strategy):
         if self.average.mean:
             groups["average"] = {name: t.numpy() for name, t in self.average.mean.items()}
         numbers = self.norms.numbers() | {"average-weight": self.average.weight}
-        return groups, numbers | {"norm": self.privacy.norm.value}
+        return groups, numbers | {"norm": self.norm.value}
 
     def restore(self, groups: Groups, numbers: Mapping[str, float]) -> ArrayRecord:
         """Restore the result of `state`; return the global model."""
@@ -359,22 +329,24 @@ class Round(Strategy):
         self.side.memory = dict(groups.get("memory", {}))
         self.average.weight = numbers["average-weight"]
         self.average.mean = state_of(record_of(groups.get("average", {})))
-        self.privacy.norm.value = numbers["norm"]
+        self.norm.value = numbers["norm"]
         self.norms.restore(numbers)
         return arrays
 
-    def _for_client(self, message: Message, grid: Grid, *, trains: bool) -> Message:
-        if not isinstance(grid, FederationGrid):
+    def _for_client(self, message: Message, *, trains: bool) -> Message:
+        """Return a message with the client's part of the model, and what it needs to train."""
+        client, arrays = self._grid.nodes[message.metadata.dst_node_id], messages.arrays_in(message)
+        changed: dict[str, Any] = {}
+        if (part := self.model_for(arrays, client)) is not arrays:
+            changed[keys.ARRAYS] = part
+        if trains and self.side.needs_initial_upload(client):
+            config = messages.config_of(message) | {keys.NEEDS_INITIAL_UPLOAD: True}
+            changed[keys.CONFIG] = ConfigRecord(config)
+        if trains and (payload := self.side.payload(client)):
+            changed[keys.SERVER_PAYLOAD] = arrays_of(payload)
+        if not changed:
             return message
-        client = grid.nodes[message.metadata.dst_node_id]
-        part = self.model_for(messages.arrays_in(message), client)
-        if part is not messages.arrays_in(message):
-            message = messages.with_arrays(message, part)
-        if not trains:
-            return message
-        return _with_payload(
-            message, self.side.payload(client), self.side.needs_initial_upload(client)
-        )
+        return messages.with_content(message, RecordDict(dict(message.content) | changed))
 
 
 def initial_arrays(side: ServerSide, model: State) -> ArrayRecord:
@@ -386,23 +358,3 @@ def _merged_reply(message: Message, arrays: ArrayRecord, metrics: Mapping[str, A
     """Return one answer to TRAIN for all clients of a round, as Flower's strategies read it."""
     content = RecordDict({keys.ARRAYS: arrays, keys.METRICS: MetricRecord(dict(metrics))})
     return messages.with_content(message, content)
-
-
-def _to_node(message: Message, node: int) -> Message:
-    """Return a message with the same content and type to another node."""
-    return Message(message.content, dst_node_id=node, message_type=message.metadata.message_type)
-
-
-def _with_payload(
-    message: Message, payload: Mapping[str, Any], needs_initial_upload: bool
-) -> Message:
-    """Return a training message with the payload of the method's server side for this client."""
-    records = dict(message.content)
-    if needs_initial_upload:
-        config = messages.config_of(message) | {keys.NEEDS_INITIAL_UPLOAD: True}
-        records[keys.CONFIG] = ConfigRecord(config)
-    if payload:
-        records[keys.SERVER_PAYLOAD] = arrays_of(payload)
-    if not (payload or needs_initial_upload):
-        return message
-    return messages.with_content(message, RecordDict(records))

@@ -1,12 +1,10 @@
 """Flower's strategies by name, and the `Round` around the one of a run."""
 
-import gc
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import (
-    Bulyan,
     FedAdagrad,
     FedAdam,
     FedAvg,
@@ -15,8 +13,6 @@ from flwr.serverapp.strategy import (
     FedProx,
     FedTrimmedAvg,
     FedYogi,
-    Krum,
-    MultiKrum,
 )
 
 from dance_flwr.config.plugins import STRATEGIES
@@ -73,51 +69,14 @@ def fedtrimmedavg(config: RunConfig, **options: Any) -> FedAvg:
 
     At least one upload is cut on each side.
     """
-    fewest = _fewest(config, _MIN_TRIMMED, "fedtrimmedavg omits one on each side")
+    if (fewest := fewest_clients(config)) < _MIN_TRIMMED:
+        raise UserError(
+            f"strategy: expected at least {_MIN_TRIMMED} valid replies per round, as fedtrimmedavg "
+            f"omits one on each side, found {fewest}; raise clients, client-fraction or "
+            "min-valid-replies, or set strategy = fedmedian"
+        )
     # A fifth of four clients would cut none.
     return FedTrimmedAvg(beta=max(0.2, 1 / fewest), **options)
-
-
-def krum(config: RunConfig, **options: Any) -> FedAvg:
-    """Return the one upload that is nearest to most others (Blanchard et al. 2017).
-
-    f uploads may be false: 2 f + 3 are the fewest of a round. f = 0 is a `UserError`.
-    """
-    return Krum(num_malicious_nodes=_false(config, "krum", 2), **options)
-
-
-def multikrum(config: RunConfig, **options: Any) -> FedAvg:
-    """Return the weighted mean of all but the f uploads that Krum ranks last; f as for `krum`."""
-    false = _false(config, "multikrum", 2)
-    chosen = fewest_clients(config) - false
-    return MultiKrum(num_malicious_nodes=false, num_nodes_to_select=chosen, **options)
-
-
-def bulyan(config: RunConfig, **options: Any) -> FedAvg:
-    """Return a trimmed mean around the median of what Krum selects (El Mhamdi et al. 2018).
-
-    f uploads may be false: 4 f + 3 are the fewest of a round. f = 0 is a `UserError`.
-    """
-    # Flower collects garbage once per array; frozen objects are skipped.
-    gc.freeze()
-    return Bulyan(num_malicious_nodes=_false(config, "bulyan", 4), **options)
-
-
-def _false(config: RunConfig, name: str, factor: int) -> int:
-    """Return f, the most false uploads with factor f + 3 <= the fewest uploads of a round."""
-    fewest = _fewest(config, factor + 3, f"{name} needs them against one false upload")
-    return (fewest - 3) // factor
-
-
-def _fewest(config: RunConfig, needed: int, why: str) -> int:
-    """Return the fewest uploads that a round can end with; too few are a `UserError`."""
-    if (fewest := fewest_clients(config)) < needed:
-        raise UserError(
-            f"strategy: expected at least {needed} valid replies per round, as {why}, found "
-            f"{fewest}; raise clients, client-fraction or min-valid-replies, or set strategy = "
-            "fedmedian"
-        )
-    return fewest
 
 
 def _step(config: RunConfig, argument: str) -> dict[str, Any]:
@@ -139,11 +98,16 @@ def make_round(
     """Return the round of a run, with its method's server side and its strategy."""
     spec = get_spec(config.method)
     side = spec.server_type()(config, shape)
-    factory = STRATEGIES.get(config.strategy)
+    factory, fewest = STRATEGIES.get(config.strategy), fewest_clients(config)
     # Flower's own strategies, unchanged (decision 1).
     step = factory(
         config,
-        **sample_sizes(config),
+        # Shares of the connected nodes, rounded down; the least numbers are of the configuration.
+        fraction_train=config.client_fraction,
+        min_train_nodes=min(max(1, int(config.clients * config.client_fraction)), fewest),
+        fraction_evaluate=config.evaluate_fraction,
+        min_evaluate_nodes=min(max(1, int(config.clients * config.evaluate_fraction)), fewest),
+        min_available_nodes=fewest,
         train_metrics_aggr_fn=_no_metrics,
         evaluate_metrics_aggr_fn=_no_metrics,
     )
@@ -161,23 +125,3 @@ def _as_they_are(
 def _no_metrics(records: list[RecordDict], weighted_by: str) -> MetricRecord:
     # `Round` sums metrics itself, exactly.
     return MetricRecord()
-
-
-def sample_sizes(config: RunConfig) -> dict[str, Any]:
-    """Return Flower's sampling options: the shares of clients per round, and the least numbers.
-
-    `fraction_train` is a share of the connected nodes, rounded down; `min_train_nodes` raises the
-    count to that of the configuration. So do the two options of validation.
-    """
-    sampled, asked = (
-        max(1, int(config.clients * share))
-        for share in (config.client_fraction, config.evaluate_fraction)
-    )
-    fewest = fewest_clients(config)
-    return {
-        "fraction_train": config.client_fraction,
-        "min_train_nodes": min(sampled, fewest),
-        "fraction_evaluate": config.evaluate_fraction,
-        "min_evaluate_nodes": min(asked, fewest),
-        "min_available_nodes": fewest,
-    }

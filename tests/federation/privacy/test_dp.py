@@ -270,16 +270,18 @@ def test_what_a_client_rounds_is_no_longer_than_the_norm(run, precision):
 
 @pytest.mark.parametrize("factor", [1.0, 1e6])
 def test_a_client_that_lies_about_its_norm_is_clipped_after_dequantisation(run_config, factor):
-    from dance_flwr.federation.server.round import RoundPrivacy
+    from dance_flwr.federation.server.strategies import make_round
     from dance_flwr.methods.server_side import Upload
+    from dance_flwr.nn.model import ModelShape
 
     config = run_config(privacy_dp="central", privacy_clipping_norm=0.5, upload_precision="int8")
-    start = state(1.0, 2.0, 3.0)
+    round_ = make_round(config, ModelShape(6, 4, 3), print, print)
+    round_._start = start = state(1.0, 2.0, 3.0)
     lie = {k: v + factor if v.is_floating_point() else v for k, v in start.items()}
-    (bounded,) = RoundPrivacy(config).clip([Upload(0, lie, 1)], start)
+    (bounded,) = round_._clipped([Upload(0, lie, 1)], 0.5)
     assert length(bounded.state, start) == pytest.approx(0.5, rel=1e-5)
     honest = {k: v + 0.1 if v.is_floating_point() else v for k, v in start.items()}
-    (kept,) = RoundPrivacy(config).clip([Upload(0, honest, 1)], start)
+    (kept,) = round_._clipped([Upload(0, honest, 1)], 0.5)
     torch.testing.assert_close(kept.state, honest)
 
 

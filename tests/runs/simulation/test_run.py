@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from support.graphs import EVERY_ROUND, enough_for
+from support.graphs import EVERY_ROUND
 from support.killing import saved
 
 from dance_flwr.config.plugins import STRATEGIES
@@ -176,7 +176,7 @@ def test_every_strategy_runs_and_is_another_computation(run):
     for strategy in STRATEGIES:
         rate = 0.01 if strategy != "fedavgm" else 1.0
         # Of five clients, as a trimmed mean of three is their median or their mean.
-        keys = {"strategy": strategy, "clients": 5, "rounds": 2, **PLAIN, **enough_for(strategy)}
+        keys = {"strategy": strategy, "clients": 5, "rounds": 2, **PLAIN}
         finished = run(server_learning_rate=rate, **keys)
         assert finished.result["strategy"] == strategy
         prints.add(finished.result["model_fingerprint"])
