@@ -1,22 +1,16 @@
-"""Any graph that NetworkX writes comes back, and real files read as NetworkX reads them."""
+"""Any graph that NetworkX writes comes back."""
 
 import json
-import os
-from collections import Counter
 from functools import partial
-from itertools import starmap
-from pathlib import Path
 
 import networkx as nx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.project import PROJECT
 from support.tables import roles_of, values
 
 from dance_flwr.data.imports.importer import read_network
 
-REAL = Path(os.environ.get("DANCE_FLWR_REAL", PROJECT.parent / "shared" / "data" / "real"))
 # Characters of XML; a carriage return becomes a line feed in every XML file.
 texts = st.text(
     st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters="\ufffe\uffff")
@@ -120,55 +114,3 @@ def test_a_graph_of_networkx_comes_back(tmp_path_factory, name, graph):
         for _, record in graph.nodes(data=True):
             del record["id"]
     same(file, graph, left_out=added)
-
-
-def real(name):
-    if not (REAL / name).is_file():
-        pytest.skip(f"needs {name} in ../shared/data/real, or in a folder named by DANCE_FLWR_REAL")
-    return REAL / name
-
-
-def as_text(value):
-    """A value of NetworkX as a reader writes it."""
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "nodes", "edges"),
-    [
-        ("airroutes-small.graphml", "GraphML of TinkerPop", 47, 1390),
-        ("lightrag.graphml", "GraphML of LightRAG", 930, 1157),
-    ],
-)
-def test_real_graphml_is_what_networkx_reads(name, kind, nodes, edges):
-    path = real(name)
-    file, graph = read_network(path), nx.read_graphml(path)
-    assert (file.kind, file.directed) == (kind, graph.is_directed())
-    assert (graph.number_of_nodes(), graph.number_of_edges()) == (nodes, edges)
-    assert rows(file.nodes, "id") == [
-        ((node,), without_empty({k: as_text(v) for k, v in record.items()}))
-        for node, record in graph.nodes(data=True)
-    ]
-    undirected = sorted if not graph.is_directed() else list
-    ours = [
-        (*undirected(ends), sorted(r.items())) for ends, r in rows(file.edges, "source", "target")
-    ]
-    theirs = [
-        (*undirected((a, b)), sorted((k, as_text(v)) for k, v in record.items() if as_text(v)))
-        for a, b, record in graph.edges(data=True)
-    ]
-    assert sorted(ours) == sorted(theirs)
-
-
-def test_real_json_of_d3_is_linked_by_place():
-    path = real("miserables.json")
-    file, content = read_network(path), json.loads(path.read_text())
-    assert (file.kind, file.facts["links"]) == ("JSON of D3", "by place")
-    nodes, edges = values(file.nodes), values(file.edges)
-    assert nodes["name"] == [node["name"] for node in content["nodes"]]
-    assert Counter(nodes["group"]) == Counter(str(node["group"]) for node in content["nodes"])
-    assert (len(nodes["name"]), len(edges["value"])) == (77, 254)
-    pairs = zip(edges["source"], edges["target"], edges["value"], strict=True)
-    assert list(starmap(lambda *row: tuple(map(int, row)), pairs)) == [
-        (link["source"], link["target"], link["value"]) for link in content["links"]
-    ]

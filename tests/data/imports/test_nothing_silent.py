@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -11,15 +10,6 @@ from dance_flwr.data.imports import importer
 from dance_flwr.data.imports.importer import look_at
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.report import summary_lines
-
-NODES = "id,text,label\n1,one,x\n2,two,y\n3,three,y\n"
-
-
-def files(folder, nodes=NODES, edges="source,target\n1,2\n", names=("nodes.csv", "edges.csv")):
-    paths = [folder / name for name in names]
-    for path, content in zip(paths, (nodes, edges), strict=True):
-        path.write_text(content, encoding="utf-8")
-    return paths
 
 
 def _here(paths, name, options, out):
@@ -30,19 +20,6 @@ def _here(paths, name, options, out):
 def in_process(monkeypatch):
     """Files are read in this process, where many small ones take less time."""
     monkeypatch.setattr(importer, "read_in_child", _here)
-
-
-def test_what_a_pyg_file_holds_is_read_or_named(tmp_path):
-    content = {"raw_texts": ["a", "b"], "y": torch.tensor([0.0, float("nan")])}
-    content |= {"edge_index": torch.tensor([[0, 1], [1, 0]]), "edge_attr": torch.ones(2, 3)}
-    content |= {"edge_weight": torch.ones(2), "edge_text": ["near", ""], "x": torch.zeros(2, 3)}
-    torch.save(content, tmp_path / "g.pt")
-    report = look_at([tmp_path / "g.pt"], "g")
-    assert report["columns_left_out"]["edges"] == ["edge_weight", "edge_text", "edge_attr"]
-    assert "x" in report["columns_left_out"]["nodes"]
-    assert report["edges_left_out"] == {"description": 1, "weight": 2}
-    assert report["counts"]["unlabelled"] == 1
-    assert not any("edge" in name for name in report["columns_left_out"]["nodes"])
 
 
 ids = st.sampled_from(["a", "b", "c", "D", "é", ""])

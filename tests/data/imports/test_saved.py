@@ -1,170 +1,420 @@
-"""Saved `datasets` folders and PyG files as tables: the same values as their libraries hold."""
+"""Files of torch, saved data sets, GraphRAG and real files: the graph in them, or one line."""
 
 import json
+import os
+import pickle
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
-from support.files_of_tools import saved
-from support.tables import of_roles, roles_of, values
+from support.imports import case, check, drawn, packed, parquet, saved_set, torch_file
+from support.project import PROJECT
 from torch_geometric.data import Data, HeteroData
 
-from dance_flwr.data.imports.importer import read_network
+from dance_flwr.data.graphs.folder import write_folder
+from dance_flwr.data.imports.importer import import_graph, read_graph
 from dance_flwr.data.imports.options import Options
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, UserError
 
-
-def test_row_numbers_are_ids_and_neighbours_edges(tmp_path):
-    columns = {"text": ["first", "second", "third"], "label": [0, -1, 1]}
-    columns |= {"neighbors": [[1, 2], [], [0]]}
-    folder = saved(tmp_path / "d", pa.table(columns), {"label": ["x", "y", "z"]})
-    file = read_network(folder)
-    assert (file.kind, file.classes) == ("saved data set", ("x", "y", "z"))
-    assert file.nodes[0].names == ["row", "text", "label", "neighbors"]
-    assert values(file.nodes, ["text", "row"]) == {
-        "text": ["first", "second", "third"],
-        "row": ["0", "1", "2"],
-    }
-    assert of_roles(file) == {
-        "id": ["0", "1", "2"],
-        "label": ["x", "", "y"],
-        "source": ["0", "0", "2"],
-        "target": ["1", "2", "0"],
-    }
-    with pytest.raises(DataError, match="expected one value in 'neighbors'"):
-        values(file.nodes, ["neighbors"])
-
-
-def test_parts_are_the_split_and_a_table_beside_has_the_edges(tmp_path):
-    folder = tmp_path / "d"
-    for part, ids in (("train", ["a", "b"]), ("validation", ["c"])):
-        saved(folder / part, pa.table({"id": ids, "text": ids, "topic": [1] * len(ids)}))
-    (folder / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "validation"]}))
-    with pytest.raises(DataError, match=r"edges.parquet or edges.csv, too, or name a column"):
-        read_network(folder)
-    (folder / "edges.csv").write_text("source,target,note\na,c,007\n")
-    file = read_network(folder)
-    assert values(file.nodes) == {
-        "id": ["a", "b", "c"],
-        "text": ["a", "b", "c"],
-        "topic": ["1", "1", "1"],
-        "split": ["train", "train", "val"],
-    }
-    assert values(file.edges) == {"source": ["a"], "target": ["c"], "note": ["007"]}
-    assert roles_of(file) == {"id": "id", "split": "split"} and file.classes == ()
-    assert [path.name for path in file.files][-1] == "edges.csv" and len(file.files) == 3
-
-
-def test_the_only_column_that_declares_classes_is_the_label(tmp_path):
-    columns = {"key": ["p", "q"], "topic": [1, 0], "neighbors": [["q"], []]}
-    folder = saved(tmp_path / "d", pa.table(columns), {"topic": ["x", "y"]})
-    file = read_network(folder, Options(id="key"))
-    assert of_roles(file) == {
-        "id": ["p", "q"],
-        "label": ["y", "x"],
-        "source": ["p"],
-        "target": ["q"],
-    }
-    two = {"topic": ["x", "y"], "other": ["a"]}
-    folder = saved(tmp_path / "e", pa.table(columns), two)
-    assert "label" not in roles_of(read_network(folder, Options(id="key")))
+REAL = Path(os.environ.get("DANCE_FLWR_REAL", PROJECT.parent / "shared" / "data" / "real"))
+N = "id,text,label\n1,one,x\n2,two,y\n3,three,y\n"
+E = "source,target\n1,2\n2,3\n"
+EDGE_INDEX = torch.tensor([[0, 1], [1, 2]])
+ONE_EDGE = EDGE_INDEX[:, :1]
+ARCS = [[0, 1, 2, 3, 0], [1, 0, 2, 0, 1]]  # one both ways, a self loop, a one-way arc, a duplicate
+TWO_MASKS = np.zeros((2, 4), bool)
+TWO_MASKS[0, 0] = TWO_MASKS[1, 2] = True
+NOT_TEXT = pa.array([b"\xff\xfe"], pa.binary()).view(pa.string())
 
 
 def data(**changes):
-    parts = {
-        "edge_index": torch.tensor([[0, 1, 2], [1, 0, 2]]),
-        "y": torch.tensor([0, -1, 1]),
-        "raw_texts": ["first", "second", None],
-        "title": ["a", "b", "c"],
+    """Four nodes with every attribute that is read, and some that are not."""
+    masks = torch.eye(4, dtype=torch.bool)
+    values = {
+        "edge_index": torch.tensor(ARCS),
+        "y": torch.tensor([0, -1, 1, 0]),
+        "raw_texts": ["first", "second", "third", "fourth"],
         "label_name": ["x", "y"],
-        "year": torch.tensor([[1999], [2001], [7]]),
-        "train_mask": torch.tensor([[True, False], [False, True], [False, False]]),
-        "test_mask": torch.tensor([False, False, True]),
-        "x": torch.zeros(3, 2),
-        "score": torch.zeros(3),
-        "n_id": torch.arange(5),
+        "year": torch.tensor([[1999], [2001], [7], [8]]),
+        **{"train_mask": masks[0], "val_mask": masks[1], "test_mask": masks[3]},
+        **{"x": torch.zeros(4, 3), "score": torch.zeros(4), "n_id": torch.arange(5)},
     }
-    return Data(**{k: v for k, v in (parts | changes).items() if v is not None})
+    return Data(**{k: v for k, v in {**values, **changes}.items() if v is not None})
 
 
-@pytest.fixture
-def pt(tmp_path):
-    def save(content):
-        torch.save(content, tmp_path / "g.pt")
-        return tmp_path / "g.pt"
-
-    return save
+def pyg(**changes):
+    return {"g.pt": lambda path: torch.save(data(**changes), path)}
 
 
-def test_lists_and_tensors_of_a_pyg_file_are_columns(pt):
-    file = read_network(pt(data()))
-    assert (file.kind, file.classes) == ("PyG Data", ("x", "y"))
-    assert values(file.nodes) == {
-        "row": ["0", "1", "2"],
-        "y": ["x", "", "y"],
-        "raw_texts": ["first", "second", ""],
-        "title": ["a", "b", "c"],
-        "year": ["1999", "2001", "7"],
-        "split": ["train", "", "test"],
-    }
-    assert values(file.edges) == {"source": ["0", "1", "2"], "target": ["1", "0", "2"]}
-    assert roles_of(file) == {
-        "id": "row",
-        "text": "raw_texts",
-        "source": "source",
-        "target": "target",
-        "label": "y",
-        "split": "split",
-    }
-    assert values(read_network(pt(data()), Options(split_index=1)).nodes)["split"] == [
-        "",
-        "train",
-        "test",
-    ]
+def held(**content):
+    return {"g.pt": torch_file(**content)}
 
 
-def test_a_file_of_several_types_is_refused_with_code_that_makes_one_graph(pt):
+def parquet_nodes(change=bytes, **columns):
+    """A node table whose bytes are changed, and no edges."""
+
+    def write(path):
+        pq.write_table(pa.table(columns), path)
+        path.write_bytes(change(path.read_bytes()))
+
+    return {"nodes.parquet": write, "edges.csv": "source,target\n"}
+
+
+def zeroed(content):
+    return content[:200] + bytes(200) + content[400:-40]
+
+
+MANY = {"id": list(range(999)), "text": ["a"] * 999, "label": ["x"] * 999}
+GRAPHRAG = {
+    "entities": {
+        "id": ["6f2a", "91bc"],
+        "human_readable_id": [0, 1],
+        "title": ["SOIL", "STONE"],
+        "type": ["CONCEPT", ""],
+        "description": ["Soil is red.", None],
+        "text_unit_ids": [["t1", "t2"], ["t2"]],
+    },
+    "relationships": {
+        "id": ["d01e"],
+        "source": ["SOIL"],
+        "target": ["STONE"],
+        "description": ["Soil covers stone."],
+        "weight": [8.5],
+    },
+    "text_units": {"id": ["t1"], "text": ["Soil"]},
+}
+# The title of an entity was its name until version 0.4.
+FIRST = pd.DataFrame(GRAPHRAG["entities"]).rename(columns={"title": "name"})
+NAMELESS = {
+    "o/entities.parquet": parquet(
+        title=["A", "", "B", "A"], description=["one", "none", "two", "again"]
+    ),
+    "o/relationships.parquet": parquet(
+        source=["A", "", "B"], target=["B", "A", "A"], description=["d"] * 3
+    ),
+}
+NUMBERED = {"text": ["first", "second", "third"], "label": [0, -1, 1]}
+NUMBERED |= {"neighbors": [[1, 2], [], [0]]}
+TOPICS = {"key": ["p", "q"], "topic": [1, 0], "neighbors": [["q"], []]}
+PARTS = {
+    "d/train": saved_set(id=["a", "b"], text=["a", "b"], topic=[1, 1]),
+    "d/validation": saved_set(id=["c"], text=["c"], topic=[1]),
+    "d/dataset_dict.json": json.dumps({"splits": ["train", "validation"]}),
+}
+
+
+def state(content):
+    """A saved data set with this as its state."""
+    return {"d": saved_set(text=["a"], neighbors=[[0]]), "d/state.json": content}
+
+
+CASES = {
+    # Files of torch.
+    "PyG with everything": case(
+        pyg(), "4/2/2", "x, score, n_id", text="raw_texts,year", edge_text="append"
+    ),
+    "PyG, a label per node without names": case(
+        pyg(label_name=None, y=torch.tensor([[0], [2], [10], [0]])), "4/2/3"
+    ),
+    "PyG, another key of the labels": case(
+        held(
+            edge_index=torch.tensor(ARCS),
+            label=torch.tensor([0, 1, 0, 1]),
+            raw_text=["a", "b", "c", None],
+        ),
+        "4/2/2",
+        "1 of 4 nodes have an empty text",
+        label="label",
+    ),
+    "PyG, a dict and slices": case(
+        {"g.pt": lambda path: torch.save((data().to_dict(), {"y": torch.tensor([0, 4])}), path)},
+        "4/2/2",
+    ),
+    **{
+        f"PyG, {what} of masks, number {number}": case(
+            pyg(train_mask=masks), "4/2/2", split_index=number
+        )
+        for what, masks in {
+            "a list": [torch.tensor(mask) for mask in TWO_MASKS],
+            "a matrix": torch.tensor(TWO_MASKS.T),
+            "a matrix by rows": torch.tensor(TWO_MASKS),
+            "a matrix of bytes": torch.tensor(TWO_MASKS.T.astype(np.uint8)),
+        }.items()
+        for number in (0, 1)
+    },
+    "PyG, no such mask": case(
+        pyg(train_mask=torch.tensor(TWO_MASKS)), "!--split-index below 2, found 2", split_index=2
+    ),
+    "PyG without labels and masks": case(
+        held(text=["a"], edge_index=torch.zeros(2, 0, dtype=torch.int64)), "1/0/0"
+    ),
+    "PyG with as many edges as nodes": case(
+        held(
+            raw_texts=["a", "b"],
+            edge_index=ONE_EDGE.repeat(1, 2),
+            edge_attr=torch.ones(2),
+            edge_text=["s", "t"],
+            edge_weight=torch.ones(2),
+            x=torch.zeros(2, 3),
+        ),
+        "2/1/0",
+        "left out of the nodes  columns x\n",
+        "left out of the edges  columns edge_weight, edge_text, edge_attr",
+        "the description of 2 edges",
+        "the weight of 2 edges",
+    ),
+    "PyG with NaN": case(
+        held(raw_texts=["a", "b", "c"], edge_index=EDGE_INDEX, y=torch.tensor([1.0, np.nan, 0.0])),
+        "3/2/2",
+        "1 not",
+    ),
+    "PyG with names of classes": case(
+        held(raw_texts=["a", "b"], edge_index=ONE_EDGE, y=["soil", "sky"]), "2/1/2"
+    ),
+    **{
+        f"PyG, declared classes, labels {label or 'of y'}": case(
+            held(
+                edge_index=ONE_EDGE,
+                y=torch.tensor([0, 1]),
+                raw_texts=["one", "two"],
+                topic=["u", "v"],
+                label_names=["x", "y", "z"],
+            ),
+            f"2/1/{classes}",
+            label=label,
+        )
+        for label, classes in (("", 3), ("topic", 2), ("none", 0))
+    },
+    "PyG, packed": case(
+        {"g.pt.gz": packed(torch_file(raw_texts=list("abc"), edge_index=EDGE_INDEX))}, "3/2/0"
+    ),
+    "PyG beside a table": case({**pyg(), "nodes.csv": N}, "!g.pt: expected tables.*alone"),
+    "PyG with fewer texts than features": case(
+        held(raw_texts=["a"], x=torch.ones(3, 2), edge_index=EDGE_INDEX),
+        "!a text for each of 3 nodes",
+    ),
+    **{
+        f"PyG, refused: {part}": case(pyg(**changes), f"!{part}")
+        for changes, part in (
+            ({"raw_texts": None}, "node texts.*--text"),
+            ({"y": torch.zeros(4, 2, dtype=torch.int64)}, r"4 labels.*\[4, 2\]"),
+            ({"raw_texts": ["a", "b", "c", 4]}, "texts.*int"),
+            ({"raw_texts": ["a"]}, "a text for each of 4 nodes.*found 1"),
+            ({"raw_texts": ["a", "b", "c", "\ud800"]}, "half a character"),
+            ({"y": torch.tensor([0, 1, 2, 0])}, r"-1\.\.1.*0\.\.2"),
+            ({"y": torch.tensor([0.5, 0, 1, 0])}, "whole numbers"),
+            ({"y": [0, 1, 0, 1]}, "a tensor 'y'.*list"),
+            ({"label_name": ["x", "x"]}, "class names that differ"),
+            ({"edge_index": torch.tensor([[0, 9], [1, 0]])}, r"0\.\.3.*0\.\.9"),
+            ({"edge_index": torch.zeros(5, 2, dtype=torch.long)}, r"\[2, m\].*\[5, 2\]"),
+            (
+                {"edge_index": torch.zeros(1, dtype=torch.long).expand(2, 1 << 40)},
+                "as are stored",
+            ),
+            ({"edge_index": torch.eye(4).to_sparse()}, "sparse"),
+            ({"train_mask": torch.ones(3, dtype=torch.bool)}, "train_mask.*4 values"),
+            ({"train_mask": torch.ones(4, dtype=torch.bool)}, "do not overlap"),
+        )
+    },
+    "a list in a file of torch": case(
+        {"g.pt": lambda path: torch.save([1, 2], path)}, "!PyG Data object"
+    ),
+    **{
+        f"no file of torch, {name}": case({"g.pt": content}, r"!g\.pt")
+        for name, content in (("text", b"hello"), ("nothing", b""))
+    },
+    **{
+        f"a file of torch of {size} bytes": case({"g.pt": cut(size)}, r"!g\.pt")
+        for cut in [
+            lambda size: (
+                lambda path: (
+                    torch.save(data(), path),
+                    path.write_bytes(path.read_bytes()[:size]),
+                )
+            )
+        ]
+        for size in (-200, 300)
+    },
+    # Tables of Parquet.
+    "an id of NaN": case(
+        parquet_nodes(id=[1.0, np.nan], text=["a", "b"]), "!row 2: expected a node id"
+    ),
+    "an id of NaN in JSON lines": case(
+        {"n.jsonl": '{"id": 1.0, "text": "a"}\n{"id": NaN, "text": "b"}\n', "e.csv": E},
+        "!row 2: expected a node id",
+    ),
+    "texts that are lists": case(parquet_nodes(id=[1], text=[["a"]]), "!'text'"),
+    "texts that are no Unicode": case(
+        parquet_nodes(id=[1], text=NOT_TEXT), "!Unicode text in 'text'"
+    ),
+    "Parquet, cut": case(parquet_nodes(lambda b: b[:-40], **MANY), "!readable parquet"),
+    "Parquet, zeroed": case(parquet_nodes(zeroed, **MANY), "!readable parquet"),
+    # Saved data sets: rows are numbered, neighbours are edges, parts are the split.
+    "a saved data set": case({"d": saved_set({"label": ["x", "y", "z"]}, **NUMBERED)}, "3/2/3"),
+    "a saved data set, classes by the only names": case(
+        {"d": saved_set({"topic": ["x", "y"]}, **TOPICS)}, "2/1/2", id="key", text="key"
+    ),
+    "a saved data set with names for two columns": case(
+        {"d": saved_set({"topic": ["x", "y"], "other": ["a"]}, **TOPICS)},
+        "2/1/0",
+        id="key",
+        text="key",
+    ),
+    "a saved data set, a list as a text": case(
+        {"d": saved_set(**NUMBERED)}, "!expected one value in 'neighbors'", text="neighbors"
+    ),
+    "a saved data set in parts, without edges": case(
+        PARTS, r"!edges.parquet or edges.csv, too, or name a column"
+    ),
+    "a saved data set in parts, with edges": case(
+        {**PARTS, "d/edges.csv": "source,target,note\na,c,007\n"}, "3/1/1", label="topic"
+    ),
+    "a saved data set, a label without a name": case(
+        {"d": saved_set({"label": ["x", "y"]}, text=["a"], label=[2], neighbors=[[0]])},
+        r"!-1\.\.1.*found 2\.\.2",
+    ),
+    "a saved data set, cut": case(
+        {"d": saved_set(**NUMBERED), "d/data-00000-of-00001.arrow": b"ARROW1"}, "!readable arrow"
+    ),
+    "a saved data set of files elsewhere": case(
+        state(json.dumps({"_data_files": [{"filename": "../x.arrow"}]})), "!names of Arrow files"
+    ),
+    **{
+        f"a saved data set, its state {content[:9]!r}": case(
+            state(content), f"!state.json: expected a JSON object.*{found}"
+        )
+        for content, found in (
+            *((b"{", "Expecting property name"), (b"[1]", "list"), (b"[" * 10**5, "recur")),
+            (b"\xff\xff", "decode"),
+        )
+    },
+    # What a language model wrote.
+    **{
+        f"GraphRAG, {name}": case(
+            {name.format(of): parquet(**columns) for of, columns in GRAPHRAG.items()},
+            "2/1/0",
+            *("output of GraphRAG", "text_units.parquet", "the weight of 1 edge"),
+        )
+        for name in ("o/{}.parquet", "o/output/{}.parquet", "o/create_final_{}.parquet")
+    },
+    "GraphRAG, the first versions": case(
+        {
+            "o/artifacts/create_final_entities.parquet": FIRST.to_parquet,
+            "o/artifacts/create_final_relationships.parquet": parquet(**GRAPHRAG["relationships"]),
+            "o/README.md": "notes",
+            "o/input/a.md": "a",
+        },
+        "2/1/1",
+        label="type",
+        edge_text="append",
+    ),
+    "GraphRAG, two files": case(
+        {f"{of}.parquet": parquet(**GRAPHRAG[of]) for of in ("entities", "relationships")},
+        "2/1/0",
+        "output of GraphRAG",
+    ),
+    "GraphRAG, damaged": case({**NAMELESS, "o/entities.parquet": b"PAR1"}, "!readable parquet"),
+    "GraphRAG with a nameless entity": case(NAMELESS, "!--nameless drop"),
+    "GraphRAG without the nameless": case(
+        NAMELESS, "!'A' again.*--duplicates merge", nameless="drop"
+    ),
+    "GraphRAG, merged": case(
+        NAMELESS,
+        "2/1/0",
+        *("1 without an id", "1 with the id"),
+        nameless="drop",
+        duplicates="merge",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_saved_file(tmp_path, request, name):
+    check(tmp_path, name, *CASES[name], update=request.config.getoption("--update-golden"))
+
+
+def test_a_file_of_several_types_is_refused_with_code_that_makes_one_graph(tmp_path):
     data = HeteroData()
     data["paper"].raw_texts, data["author"].raw_texts = ["a", "b", "c"], ["d", "e"]
     data["paper"].num_nodes, data["author"].num_nodes = 3, 2
     data["author", "writes", "paper"].edge_index = torch.tensor([[0, 1], [0, 2]])
+    torch.save(data, tmp_path / "g.pt")
     with pytest.raises(DataError, match="HeteroData with nodes of types paper, author") as caught:
-        read_network(pt(data))
+        read_graph(tmp_path / "g.pt")
     names = {"data": data}
     exec(str(caught.value).partition("after ")[2].partition(", where")[0], names)
-    file = read_network(pt(names["one"]))
-    assert values(file.nodes)["raw_texts"] == list("abcde")
-    assert values(file.edges) == {"source": ["3", "4"], "target": ["0", "2"]}
+    torch.save(names["one"], tmp_path / "g.pt")
+    assert drawn(read_graph(tmp_path / "g.pt")) == (
+        "0: 'a', 1: 'b', 2: 'c', 3: 'd', 4: 'e' | 0-3, 2-4 | "
+    )
 
 
-def test_a_pyg_file_without_labels_and_masks(pt):
-    file = read_network(pt({"text": ["a"], "edge_index": torch.zeros(2, 0, dtype=torch.int64)}))
-    assert values(file.nodes) == {"row": ["0"], "text": ["a"]} and file.classes == ()
-    assert values(file.edges) == {"source": [], "target": []}
-    assert set(roles_of(file)) == {"id", "text", "source", "target"}
+class Payload:
+    """What an attacker would put into a pickle."""
+
+    def __init__(self, target):
+        self.target = str(target)
+
+    def __reduce__(self):
+        return Path.touch, (Path(self.target),)
 
 
-def test_damaged_saved_data_sets_are_refused(tmp_path):
-    table = pa.table({"text": ["a"], "label": [2], "neighbors": [[0]]})
-    folder = saved(tmp_path / "ds", table, {"label": ["x", "y"]})
+def test_code_in_a_pickle_is_refused_and_not_run(tmp_path):
+    target, file = tmp_path / "owned", tmp_path / "g.pt"
+    for content in (Payload(target), data(raw_texts=Payload(target)), {"y": [Payload(target)]}):
+        torch.save(content, file)
+        with pytest.raises(UserError, match="nothing of it was run"):
+            read_graph(file)
+    file.write_bytes(pickle.dumps(Payload(target)))
+    with pytest.raises(UserError):
+        read_graph(file)
+    assert not target.exists()
+    pickle.loads(file.read_bytes())  # it would have worked
+    assert target.exists()
 
-    def refused():
-        with pytest.raises(DataError) as caught:
-            values(read_network(folder).nodes, ["label"])
-        return str(caught.value)
 
-    assert "-1..1" in refused() and "found 2..2" in refused()
-    arrow = folder / "data-00000-of-00001.arrow"
-    arrow.write_bytes(arrow.read_bytes()[: arrow.stat().st_size // 2])
-    assert "readable arrow" in refused()
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "../x.arrow"}]}))
-    assert "names of Arrow files" in refused()
-    for content, found in (
-        ("{", "Expecting property name"),
-        ("[1]", "list"),
-        ("[" * 10**5, "recur"),
-    ):
-        (folder / "state.json").write_text(content)
-        assert "state.json: expected a JSON object" in refused() and found in refused()
-    (folder / "state.json").write_bytes(b"\xff\xff")
-    assert "decode" in refused()
+@pytest.mark.parametrize("classes", [("x", "y", "z"), ("-1", "none")])
+def test_a_folder_of_ours_is_read_as_it_stands(tmp_path, classes):
+    """With classes that no node has, and with names that mean "no label" elsewhere."""
+    (tmp_path / "nodes.csv").write_text("id,text,label\na,one,x\nb,two,y\nc,three,y\n")
+    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
+    graph = replace(read_graph(tmp_path), class_names=classes)
+    write_folder(graph, tmp_path / "ours")
+    report = import_graph([tmp_path / "ours"], "g", tmp_path / "root", Options())
+    assert report["kind"] == "dance-flwr folder"
+    for path in (tmp_path / "ours", tmp_path / "root" / "graphs" / "g"):
+        assert drawn(read_graph(path)) == drawn(graph)
+
+
+@pytest.mark.filterwarnings("ignore:.*left out:", "ignore:Gephi tables", "ignore:.*empty text")
+@pytest.mark.parametrize(
+    ("names", "options", "kind", "counts", "sizes"),
+    [
+        (
+            ["polbooks_nodes.csv", "polbooks_edges.csv"],
+            {"label": "political_ideology"},
+            *("Gephi tables", "105/441/0", [49, 43, 13]),
+        ),
+        (["miserables.json"], {"text": "name"}, "JSON of D3", "77/254/0", []),
+        (
+            ["airroutes-small.graphml"],
+            {"text": "desc"},
+            "GraphML of TinkerPop",
+            "47/695/1",
+            [46, 1],
+        ),
+        (["lightrag.graphml"], {}, "GraphML of LightRAG", "930/1157/150", []),
+    ],
+)
+def test_real_files(tmp_path, names, options, kind, counts, sizes):
+    if not (REAL / names[0]).is_file():
+        pytest.skip(f"needs {names[0]} in ../shared/data/real, or in DANCE_FLWR_REAL")
+    report = import_graph([REAL / n for n in names], "g", tmp_path / "root", Options(**options))
+    assert report["kind"] == kind
+    assert "{nodes}/{edges}/{isolated}".format(**report["counts"]) == counts
+    assert list(report["class_sizes"].values()) == sizes
