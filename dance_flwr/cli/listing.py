@@ -20,7 +20,7 @@ _PYDOCS = {
     "licence": "BSD-3-Clause",
     "origin": "numpy, scipy, scikit-learn, networkx",
 }
-_KINDS = ("methods", "partitioners", "strategies", "graphs", "runs", "keys")
+_KINDS = ("methods", "graphs", "runs", "keys")
 
 
 @app.command(rich_help_panel="Run")
@@ -55,31 +55,21 @@ def list_(
         str,
         typer.Argument(
             metavar="[METHOD]",
-            help="with keys: the method whose keys are printed, or `all`; default: the keys that a "
-            "run of any method may need",
+            help="with keys: the method whose keys are printed, or `all`",
         ),
     ] = "",
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """List methods, partitioners, strategies, graphs, the runs in ./runs, or the keys of a run.
-
-    Runs are listed newest first. With --json, keys are a JSON Schema of a file of keys, for
-    editors.
-    """
+    """List methods, graphs, the runs in ./runs (newest first), or the keys of a run."""
     if kind not in _KINDS:
         raise UserError(unknown("list", [kind], _KINDS))
     if of and kind != "keys":
         raise UserError(f"list {kind}: expected no other word, found {of!r}; leave it out")
     if kind == "keys":
-        typer.echo(_keys(of, as_json))
+        typer.echo(_keys(of))
         return
-    if kind == "graphs":
-        rows = _graphs(data_root)
-    elif kind == "runs":
-        rows = _runs()
-    else:
-        rows = _plugins(kind)
+    rows = _methods() if kind == "methods" else _runs() if kind == "runs" else _graphs(data_root)
     if as_json:
         print_json(rows)
         return
@@ -88,35 +78,21 @@ def list_(
     typer.echo("\n".join(lines) or "no runs in ./runs; start one with `dance-flwr run`")
 
 
-def _keys(method: str, as_schema: bool) -> str:
+def _keys(method: str) -> str:
     from dance_flwr.config import text
     from dance_flwr.config.plugins import METHODS
 
-    if as_schema:
-        return text.json_schema()
-    if method == "all":
-        return text.all_tables()
-    if not method:
-        return text.common_tables()
+    if method in ("", "all"):
+        return text.all_tables() if method else text.common_tables()
     METHODS.check([method])
     return text.method_tables([method])
 
 
-def _plugins(kind: str) -> dict[str, dict[str, Any]]:
-    from dance_flwr.config.plugins import METHODS, PARTITIONERS, STRATEGIES
+def _methods() -> dict[str, dict[str, Any]]:
+    from dance_flwr.config.plugins import METHODS
 
-    if kind == "methods":
-        cards = {name: spec.card for name, spec in METHODS.all().items()}
-        return {
-            n: {"trains_on": card.trains_on, "source": card.source} for n, card in cards.items()
-        }
-    registry = PARTITIONERS if kind == "partitioners" else STRATEGIES
-    firsts = {n: (f.__doc__ or "").strip().partition("\n")[0] for n, f in registry.all().items()}
-    clients = "each node's client, [n] int64: "
-    return {
-        name: {"what": first.removeprefix("Return ").removeprefix(clients)}
-        for name, first in firsts.items()
-    }
+    cards = {name: spec.card for name, spec in METHODS.all().items()}
+    return {n: {"trains_on": card.trains_on, "source": card.source} for n, card in cards.items()}
 
 
 def _graphs(chosen: Path | None) -> dict[str, dict[str, Any]]:
@@ -170,8 +146,6 @@ def _runs() -> dict[str, dict[str, Any]]:
 
 
 def _text(facts: dict[str, Any]) -> str:
-    if "what" in facts:
-        return str(facts["what"])
     if "source" in facts:
         return f"trains on {facts['trains_on']}; {facts['source']}"
     if "here" in facts:

@@ -35,7 +35,7 @@ def partition(
     clients: Clients = None,
     method: Annotated[
         str | None,
-        typer.Option(help="partitioner, of `list partitioners`", autocompletion=PARTITIONERS.names),
+        typer.Option(help="partitioner, of `list keys`", autocompletion=PARTITIONERS.names),
     ] = None,
     seed: Seed = None,
     out: Annotated[

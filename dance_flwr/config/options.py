@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Collection, Mapping
 from dataclasses import Field, dataclass, field, fields
 from functools import lru_cache
+from operator import ge, gt, le, lt
 from typing import Any, ClassVar, Protocol, Self
 
 Value = bool | int | float | str
 FlatFields = dict[str, Field[Any]]  # flat key -> dataclass field, whose default has its type
 
-# Named as in pydantic; each with its sign for messages, its word in a JSON Schema, and its test.
-BOUNDS = (
-    ("gt", ">", "exclusiveMinimum", operator.gt),
-    ("ge", ">=", "minimum", operator.ge),
-    ("le", "<=", "maximum", operator.le),
-    ("lt", "<", "exclusiveMaximum", operator.lt),
-)
+# Named as in pydantic; each with its sign for messages, and its test.
+BOUNDS = (("gt", ">", gt), ("ge", ">=", ge), ("le", "<=", le), ("lt", "<", lt))
 
 
-def option(
-    default: Value,
-    text: str,
-    *,
-    choices: Collection[str] = (),
-    advanced: bool = False,
-    **bounds: float,
-) -> Any:
+def option(default: Value, text: str, *, choices: Collection[str] = (), **bounds: float) -> Any:
     """Declare one configuration key: its default, its help text and the values it accepts.
 
     Parameters
     ----------
     default : the default, whose type is the type of the key
-    text : one line for `dance-flwr list keys`, docs/configuration.md and editors
+    text : one line for `dance-flwr list keys` and docs/configuration.md
     choices : the accepted values, or the registry whose names they are
-    advanced : listed by `dance-flwr list keys all` only
     **bounds : gt, ge, le, lt; each may be omitted
     """
-    return field(
-        default=default,
-        metadata={"help": text, "choices": choices, "advanced": advanced, **bounds},
-    )
+    return field(default=default, metadata={"help": text, "choices": choices, **bounds})
 
 
 def choices_of(item: Field[Any]) -> tuple[str, ...]:

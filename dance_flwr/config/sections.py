@@ -57,7 +57,6 @@ class DataConfig:
         "auto",
         "precision of the encoder; auto = bfloat16 where supported",
         choices=("auto", "float32", "bfloat16"),
-        advanced=True,
     )
     chunk_tokens: int = option(
         64, "maximum length of a chunk, in tokens of the encoder", ge=8, le=512
@@ -70,13 +69,11 @@ class DataConfig:
         "share of a node's chunks that come from texts of other nodes",
         ge=0,
         lt=1,
-        advanced=True,
     )
     random_edge_ratio: float = option(
         0.0,
         "random edges added inside each client, as a share of its own edges",
         ge=0,
-        advanced=True,
     )
 
 
@@ -151,7 +148,6 @@ class ModelConfig:
         False,
         "training labels are an input too (Wang et al. 2021); for methods that train the "
         "plain network on full graphs",
-        advanced=True,
     )
 
 
@@ -176,7 +172,7 @@ class TrainingConfig:
         "training labels at the client",
         choices=(NONE, BALANCED),
     )
-    torch_threads: int = option(1, "CPU threads per client", ge=1, advanced=True)
+    torch_threads: int = option(1, "CPU threads per client", ge=1)
     device: str = option(
         "auto", "auto = the CUDA device of the client, else the CPU", choices=("auto", "cpu")
     )
@@ -216,7 +212,6 @@ class FederationConfig:
         "maximum number of nodes per client that a round's validation predicts; 0 = all, as "
         "for the final model",
         ge=0,
-        advanced=True,
     )
     # Why accuracy (decision 7): it is what the tables compare. Macro-F1 follows from the counts by
     # class that clients send anyway.
@@ -234,7 +229,7 @@ class FederationConfig:
     server_learning_rate: float = option(
         0.0, "learning rate of the server; 0 = the strategy's default", ge=0
     )
-    server_momentum: float = option(0.9, "momentum of fedavgm", ge=0, lt=1, advanced=True)
+    server_momentum: float = option(0.9, "momentum of fedavgm", ge=0, lt=1)
     proximal_mu: float = option(0.01, "weight of the proximal term of fedprox (mu)", ge=0)
     # Why an average (decision 7): a small core makes a noisy round.
     ema_decay: float = option(
@@ -324,7 +319,6 @@ class PrivacyConfig(Section):
     seeded: bool = option(
         False,
         "draw the noise from the run's seed and count validations: reproducible but not private",
-        advanced=True,
     )
 
     # Constant, not a key: adaptive clipping aims at the median, as Andrew et al. (2021) recommend.

@@ -1,4 +1,4 @@
-"""The configuration as text: read TOML and KEY=VALUE pairs; write TOML, tables, a JSON Schema.
+"""The configuration as text: read TOML and KEY=VALUE pairs; write TOML and tables.
 
 `python -m dance_flwr.config.text` prints the block of pyproject.toml, `dance-flwr list keys` the
 tables.
@@ -7,22 +7,14 @@ tables.
 import json
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.config.options import BOUNDS, FlatFields, Value, choices_of, leaves_of
+from dance_flwr.config.options import BOUNDS, Value, choices_of, leaves_of
 from dance_flwr.config.paths import shipped
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.sections import PrivacyConfig, StartConfig
-from dance_flwr.config.tree import (
-    RunConfig,
-    defaults,
-    flat_fields,
-    flatten,
-    paper_values,
-    parse,
-)
+from dance_flwr.config.tree import RunConfig, defaults, flatten, paper_values, parse
 from dance_flwr.errors import UserError
 
 
@@ -111,11 +103,10 @@ def toml_block(method: str = "") -> str:
 
 
 def common_tables() -> str:
-    """Return the keys that a run of any method may need in Markdown, a table a section."""
-    return "\n\n".join(
-        _table(f"## {title}", "", {key: item for key, item in keys.items() if not _rare(item)})
-        for title, keys in _common_sections().items()
-    )
+    """Return the keys of every run in Markdown, a table a section."""
+    kinds = [kind for kind in reversed(RunConfig.__mro__[1:-1]) if kind is not StartConfig]
+    titles = {kind: kind.__name__.removesuffix("Config") for kind in (*kinds, PrivacyConfig)}
+    return "\n\n".join(_table(f"## {title}", kind) for kind, title in titles.items())
 
 
 def method_tables(methods: Collection[str]) -> str:
@@ -127,81 +118,27 @@ def method_tables(methods: Collection[str]) -> str:
         readers = [name for name, spec in specs.items() if section in spec.sections]
         first_line = (section.__doc__ or "").partition("\n")[0]
         about = f"{first_line} Methods: {', '.join(readers)}."
-        tables.append(_table(f"### {section.name}", about, leaves_of(section)))
+        tables.append(_table(f"### {section.name}", section, about))
     return "\n\n".join(tables)
 
 
 def all_tables() -> str:
     """Return every key in Markdown, and what `paper = true` sets; the content of the docs' page."""
-    keys = [*_common_sections().values()]
-    rare = {key: item for part in keys for key, item in part.items() if _rare(item)}
-    about = "Keys of studies and tests, or that rarely need a change."
     values = paper_values({"paper": True})
     paper = ", ".join(f"`{key}={toml_value(value)}`" for key, value in values.items())
-    return "\n\n".join(
-        [
-            common_tables(),
-            _table("### Advanced", about, rare),
-            f"### `paper = true`\n\nIt sets {paper}; the last follows `dance.hop2-budget`.",
-            "## Methods",
-            method_tables(METHODS.names()),
-        ]
-    )
+    paper = f"### `paper = true`\n\nIt sets {paper}; the last follows `dance.hop2-budget`."
+    methods = method_tables(METHODS.names())
+    return "\n\n".join([common_tables(), paper, "## Methods", methods])
 
 
-def _common_sections() -> dict[str, FlatFields]:
-    """Return the keys of every run by the title of their section, without `StartConfig`."""
-    kinds = [kind for kind in reversed(RunConfig.__mro__[1:-1]) if kind is not StartConfig]
-    return {
-        kind.__name__.removesuffix("Config"): leaves_of(kind) for kind in (*kinds, PrivacyConfig)
-    }
-
-
-def _rare(item: Field[Any]) -> bool:
-    return bool(item.metadata["advanced"])
-
-
-def _table(title: str, about: str, keys: FlatFields) -> str:
-    values = defaults()
+def _table(title: str, kind: type, about: str = "") -> str:
     rows = ["| key | default | accepts | meaning |", "| --- | --- | --- | --- |"]
-    for key, item in keys.items():
-        limits = [
-            f"{sign}{item.metadata[name]:g}" for name, sign, *_ in BOUNDS if name in item.metadata
-        ]
+    for key, item in leaves_of(kind).items():
+        limits = [f"{sign}{item.metadata[n]:g}" for n, sign, _ in BOUNDS if n in item.metadata]
         accepts = ", ".join(choices_of(item)) or " ".join([type(item.default).__name__, *limits])
-        meaning = item.metadata["help"]
-        rows.append(f"| `{key}` | `{toml_value(values[key])}` | {accepts} | {meaning} |")
+        default = toml_value(defaults()[key])
+        rows.append(f"| `{key}` | `{default}` | {accepts} | {item.metadata['help']} |")
     return "\n".join([title, "", *([about, ""] if about else []), *rows])
-
-
-def json_schema() -> str:
-    """Return the JSON Schema (2020-12) of a configuration file, a table for each section."""
-    root = _schema_of("dance-flwr configuration")
-    root = {"$schema": "https://json-schema.org/draft/2020-12/schema", **root}
-    for key, item in flat_fields().items():
-        # No file may set these keys.
-        if key in leaves_of(StartConfig):
-            continue
-        section, _, name = key.rpartition(".")
-        place = root["properties"]
-        if section:
-            place = place.setdefault(section, _schema_of(section))["properties"]
-        rules = item.metadata
-        kind = _JSON_TYPES[type(item.default)]
-        entry = {"type": kind, "description": rules["help"], "default": item.default}
-        entry |= {word: rules[rule] for rule, _, word, _ in BOUNDS if rule in rules}
-        if choices := choices_of(item):
-            entry["enum"] = list(choices)
-        place[name] = entry
-    return json.dumps(root, indent=2)
-
-
-_JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
-
-
-def _schema_of(title: str) -> dict[str, Any]:
-    # No further properties: an editor marks a misspelt key.
-    return {"title": title, "type": "object", "additionalProperties": False, "properties": {}}
 
 
 def toml_value(value: Value | Sequence[str]) -> str:

@@ -141,7 +141,7 @@ def checked(key: str, value: Value, item: Field[Any]) -> tuple[Value, list[str]]
         if isinstance(choices, Registry):
             return value, [choices.refusal([str(value)], key)]
         return value, [unknown(key, [str(value)], choices)]
-    limits = [(sign, rules[name], holds) for name, sign, _, holds in BOUNDS if name in rules]
+    limits = [(sign, rules[name], holds) for name, sign, holds in BOUNDS if name in rules]
     if all(holds(value, bound) for _, bound, holds in limits):
         return value, []
     expected = " and ".join(f"{sign} {bound:g}" for sign, bound, _ in limits)

@@ -95,9 +95,7 @@ class DanceConfig(Section):
     )
     # Why (decision 7): labelled nodes fill the quota of their class first, so that successive
     # cores cover them.
-    labelled_first: bool = option(
-        True, "labelled nodes enter the core before pseudo-labelled ones", advanced=True
-    )
+    labelled_first: bool = option(True, "labelled nodes enter the core before pseudo-labelled ones")
     text_rule: str = option(
         "gated",
         "text of a condensed node; own = its own chunks, ablation of text condensation (TC)",
@@ -171,7 +169,6 @@ class DanceConfig(Section):
         False,
         "the paper's rules without a key: own matrices W_k, W_s, W_t, training on all "
         "candidates, exact search, neither priority nor floor of labelled nodes",
-        advanced=True,
     )
 
     # Constants, not keys.

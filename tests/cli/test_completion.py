@@ -9,7 +9,7 @@ from support.completing import complete as complete
 
 from dance_flwr.config.plugins import METHODS, PARTITIONERS, TRACKERS
 
-KINDS = ["methods", "partitioners", "strategies", "graphs", "runs", "keys"]
+KINDS = ["methods", "graphs", "runs", "keys"]
 
 
 @pytest.mark.parametrize(

@@ -115,9 +115,8 @@ def test_help_imports_only_what_prints_it(words):
         ([], text.common_tables()),
         (["all"], text.all_tables()),
         (["ditto"], text.method_tables(["ditto"])),
-        (["--json"], text.json_schema()),
     ],
-    ids=["common", "all", "method", "schema"],
+    ids=["common", "all", "method"],
 )
 def test_list_prints_the_keys(cli, options, printed):
     assert cli("list", "keys", *options).out == printed + "\n"
