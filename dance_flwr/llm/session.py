@@ -3,24 +3,22 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-import numpy as np
 from jsonschema import Draft202012Validator
-from numpy.typing import NDArray
 
 from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.client_data.embedding_check import own_encoder
 from dance_flwr.config.paths import LEDGER
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
-from dance_flwr.data.text.bank_slice import read_meta
-from dance_flwr.data.text.encoder import EncoderSpec, loaded, resolve_local
+from dance_flwr.data.text.encoder import loaded
 from dance_flwr.disk import private_lock, write_json
-from dance_flwr.errors import DataError, UserError
+from dance_flwr.errors import UserError
 from dance_flwr.llm.config import EMBEDDED, STUB, LlmConfig
 from dance_flwr.llm.embedded import Embedded, model_file
 from dance_flwr.llm.endpoint import Endpoint
@@ -45,10 +43,6 @@ class CallCounts:
         fit the context
     fresh_prompt, fresh_completion, cached_prompt, cached_completion : tokens
     milliseconds : of fresh calls
-    resent_calls : attempts that a server may have read but did not answer; the tokens of their
-        prompts are included in `fresh_prompt`
-    estimated_calls : fresh calls whose tokens were counted by the client, since the server gave no
-        plausible number
     model, counted_by : names of the models and of the tokenisers, joined by " + "
     """
 
@@ -61,8 +55,6 @@ class CallCounts:
     cached_prompt: int = 0
     cached_completion: int = 0
     milliseconds: int = 0
-    resent_calls: int = 0
-    estimated_calls: int = 0
     model: str = ""
     counted_by: str = ""
 
@@ -349,11 +341,9 @@ def _spending(completion: Completion, start: float) -> Callable[[CallCounts], No
     milliseconds = round(1000 * (time.perf_counter() - start))
 
     def spend(counts: CallCounts) -> None:
-        counts.fresh_prompt += completion.prompt_tokens * (1 + completion.resent)
+        counts.fresh_prompt += completion.prompt_tokens
         counts.fresh_completion += completion.completion_tokens
         counts.milliseconds += milliseconds
-        counts.resent_calls += completion.resent
-        counts.estimated_calls += completion.estimated
 
     return spend
 
@@ -397,13 +387,13 @@ def open_session(data: ClientData, config: RunConfig, run: str) -> Session:
     settings, local = LlmConfig.of(config), local_settings()
     model: LanguageModel
     if settings.backend == STUB:
-        model = Stub(embedder(data, config))
+        model = Stub(embedder(data))
     elif settings.backend == EMBEDDED:
-        model = Embedded(model_file(local), settings.context, config.torch_threads)
+        model = Embedded(*model_file(local), settings.context, config.torch_threads)
     else:
         # Why (decision 21): nothing is known of the tokeniser behind an endpoint, so that of the
         # client's text encoder counts. It is loaded when a prompt is first counted.
-        model = Endpoint(local, lambda: _spec(*_named(data)).load_tokenizer())
+        model = Endpoint(local, lambda: own_encoder(data).load_tokenizer())
     # Why (decision 21): a cap is better than a refusal, as every user of a model has a fallback.
     calls = min(settings.max_calls, local.max_calls)
     tokens = min(settings.max_tokens, local.max_tokens)
@@ -411,47 +401,10 @@ def open_session(data: ClientData, config: RunConfig, run: str) -> Session:
     return Session(model, data.folder, run, capped)
 
 
-def embedder(data: ClientData, config: RunConfig) -> Embed:
+def embedder(data: ClientData) -> Embed:
     """Return the client's text encoder, loaded when it is first used; nothing is downloaded.
 
     Texts are encoded as the client's chunks were, in the same precision: texts -> float32 [m, d],
     rows of norm 1. A text longer than the encoder reads is cut off by it.
     """
-    # Read now, so that a client whose encoder is unknown is refused before its first text.
-    named = _named(data)
-
-    def embed(texts: Sequence[str]) -> NDArray[np.float32]:
-        return loaded(_spec(*named)).encode(texts)
-
-    return embed
-
-
-def _named(data: ClientData) -> tuple[str, str, str, str]:
-    meta = read_meta(data.folder / "text")
-    keys = ("encoder", "precision", "weights_sha256", "encoder_fingerprint")
-    try:
-        name, precision, weights, fingerprint = (str(meta[key]) for key in keys)
-    except KeyError as error:
-        raise DataError(
-            f"{data.folder / 'text'}: expected {error} of the encoder, found none; "
-            "encode the texts again"
-        ) from None
-    return name, precision, weights, fingerprint
-
-
-def _spec(name: str, precision: str, weights: str, fingerprint: str) -> EncoderSpec:
-    """Return the encoder with this name after checking its files; it is not loaded."""
-    try:
-        spec = resolve_local(name, precision, weights)
-    except OSError as error:
-        raise DataError(
-            f"encoder {name!r}: expected its files on this machine, found {type(error).__name__}; "
-            "encode the client's texts again here"
-        ) from None
-    # Vectors of two encoders cannot be compared: new texts need the files that encoded the chunks.
-    if spec.fingerprint != fingerprint:
-        raise DataError(
-            f"encoder {name!r}: expected the files that encoded the client's texts, found others; "
-            "install that version again, or encode the texts again"
-        )
-    return spec
+    return lambda texts: loaded(own_encoder(data)).encode(texts)

@@ -32,7 +32,6 @@ from dance_flwr.evidence.verify import PackCounts, verify_packs, verify_sources
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.client.own_models import deployed_own
 from dance_flwr.federation.wire.keys import DATA_SHA256, EVIDENCE_SHA256
-from dance_flwr.llm.config import CORE, ON_DEMAND, LlmConfig
 from dance_flwr.nn.calibration import Calibration
 from dance_flwr.runs.result import Round, config_of, load_model, read_result
 
@@ -149,14 +148,7 @@ class FinishedRun:
         return explainer_of(client, int(self.result["best_round"]), self.model_id)
 
     def summary(self, data: ClientData, packs: Packs, row: int) -> tuple[Sentence, ...] | None:
-        """Return the summary of a pack, as `llm.summaries` of the run says; None = extractive."""
-        setting = LlmConfig.of(self.config).summaries
-        if setting == ON_DEMAND:
-            from dance_flwr.evidence.summaries.language_model import summarise_pack
-
-            return summarise_pack(data, packs, row, self.config, self.result["run"])
-        if setting != CORE:
-            return None
+        """Return the summary of a pack that the run has written; None if it wrote none."""
         summaries = Summaries.load(self.client_run_folder(data).summaries_path)
         return summaries.of(packs, row, data.texts()) if summaries else None
 

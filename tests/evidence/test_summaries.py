@@ -132,22 +132,6 @@ def test_show_prints_the_summary_that_is_kept(core):
     assert all(f"⟦[{sentence.span}] " in text for sentence in summary)
 
 
-def test_on_demand_summaries_are_written_when_asked_for(run, core):
-    finished = run(llm_summaries="on-demand", llm_backend="stub", **LONG)
-    packs, none, data, store = opened(finished)
-    assert none is None and not (store.folder / LEDGER).exists()
-    kept, texts = opened(core)[1], data.texts()
-    row = next(
-        row for row in range(len(packs.nodes)) if kept.of(packs, row, texts)[0].kind == WRITTEN
-    )
-    node = data.ids()[packs.nodes[row]]
-    shown = show_evidence(finished.folder, 0, node, None)
-    assert shown == render(data, packs, row, kept.of(packs, row, texts)).replace(
-        core.result["model_fingerprint"], finished.result["model_fingerprint"]
-    )
-    assert (store.folder / LEDGER).exists()
-
-
 def test_a_client_without_a_model_takes_part_only_without_summaries(run, monkeypatch):
     def none(data, config, run):
         raise UserError("expected the file /home/someone/model.gguf, found none")
@@ -156,7 +140,7 @@ def test_a_client_without_a_model_takes_part_only_without_summaries(run, monkeyp
     with pytest.raises(UserError, match="expected a language model") as error:
         run(llm_summaries="core", **LONG)
     assert "someone" not in str(error.value)
-    run(llm_summaries="on-demand", **LONG)
+    run(**LONG)
 
 
 def test_a_model_that_is_lost_at_the_end_costs_no_run(core, copied, monkeypatch, caplog):

@@ -192,7 +192,7 @@ def test_an_answer_that_a_text_dictates_stands_in_the_text(tmp_path):
 )
 def test_the_embedded_model_is_verified(tmp_path):
     """That it repeats itself: `tests/llm/test_embedded.py`."""
-    model = Embedded(model_file(LocalSettings()), 2048, 1)
+    model = Embedded(*model_file(LocalSettings()), 2048, 1)
     with session(model, tmp_path) as asked:
         found = ModelSummariser(asked).summarise(spans(TREES, CASES, OTHER))
     assert asked.counts.fresh_calls == MAX_SENTENCES and not asked.counts.failed_calls

@@ -45,7 +45,7 @@ def complete(server, **settings):
 def test_a_right_reply_and_what_was_asked(caplog):
     with FakeEndpoint() as server:
         found = complete(server)
-    assert (found.text, found.finish, found.resent, found.estimated) == (GOOD, "stop", 0, False)
+    assert (found.text, found.finish) == (GOOD, "stop")
     ((method, path, headers, body),) = server.requests
     headers = {name.lower(): value for name, value in headers.items()}
     assert (method, path) == ("POST", "/v1/chat/completions")  # no list of models, no probe
@@ -68,7 +68,6 @@ def test_a_count_that_cannot_be_true_is_replaced_by_ours(way):
     with FakeEndpoint(way) as server:
         model = endpoint(server)
         found = model.complete(prompt(), 32, 0)
-    assert found.estimated
     assert (found.prompt_tokens, found.completion_tokens) == (model.count_prompt(prompt()), 2)
 
 
@@ -77,7 +76,8 @@ def test_a_busy_or_failing_server_is_asked_again(way):
     with FakeEndpoint(way, way, GOOD) as server:
         found = complete(server)
     assert found.text == GOOD and len(server.requests) == 3
-    assert found.resent == (0 if way == "429" else 2), "what was refused unread costs nothing"
+    sent = len(prompt(SENTINEL).text.split()) + 8
+    assert found.prompt_tokens == sent * (1 if way == "429" else 3), "what was refused unread"
 
 
 @pytest.mark.parametrize(("way", "requests"), [("429", 3), ("500", 3), ("slow", 3)])
@@ -94,9 +94,8 @@ def test_a_slow_server_that_wakes_up_costs_two_prompts(tmp_path):
         model = endpoint(server, timeout=0.3)
         with session(model, tmp_path) as asking:
             assert asking.ask(prompt()).value == {"score": 3}
-    ledger = asking.counts
-    assert (ledger.fresh_calls, ledger.resent_calls) == (1, 1)
-    assert ledger.fresh_prompt == 2 * model.count_prompt(prompt())
+    assert asking.counts.fresh_calls == 1
+    assert asking.counts.fresh_prompt == 2 * model.count_prompt(prompt())
 
 
 def test_a_server_that_knows_no_schemas_is_asked_without_one_from_then_on():

