@@ -45,11 +45,9 @@ from dance_flwr.nn.moving import HOST
 from dance_flwr.seeding import generator
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from torch_geometric.data import Data
 
 _ONE_CLASS = "unlabelled"  # of all nodes of a graph without a label
-_TITLE = 60  # characters of a text in a picture
 
 
 @dataclass(frozen=True)
@@ -109,33 +107,6 @@ class Core:
             "ratio_of_edges": self.edge_index.size(1) / 2 / max(self.num_edges, 1),
             "ratio_of_tokens": self.counts["evidence-tokens"] / max(self.num_tokens, 1),
         }
-
-    def plot(self, most: int = 20) -> "Figure":
-        """Return a figure of Matplotlib: the texts that stand for most nodes, by their first words.
-
-        Parameters
-        ----------
-        most : maximum number of texts
-
-        Raises
-        ------
-        UserError : Matplotlib is not installed
-        """
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise UserError(
-                "plot: expected matplotlib, found none; pip install matplotlib"
-            ) from None
-        counts = torch.ones(len(self)) if self.stands_for is None else self.stands_for
-        shown = counts.argsort(descending=True, stable=True)[:most].flip(0).tolist()
-        figure = Figure(figsize=(8, 1 + 0.25 * len(shown)), layout="constrained")
-        axes = figure.subplots()
-        titles = [" ".join(self.texts[node].split())[:_TITLE] for node in shown]
-        axes.barh(range(len(shown)), counts[shown].tolist())
-        axes.set_yticks(range(len(shown)), titles, fontsize=8)
-        axes.set_xlabel(f"nodes that a text stands for, of {self.num_nodes:,}")
-        return figure
 
     def to_pyg(self) -> "Data":
         """Return the core as a torch-geometric `Data`.

@@ -171,30 +171,21 @@ def import_(
 
 @app.command()
 def show(
-    sources: Annotated[
-        list[str],
+    name: Annotated[
+        str,
         typer.Argument(
-            metavar="NAME...",
-            help="name or folder of a graph, folder or manifest of a partition, or file of --out",
+            metavar="NAME",
+            help="name or folder of a graph, or folder or manifest of a partition",
             autocompletion=graphs,
         ),
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.json", help="write counts that other institutions can add up"),
-    ] = None,
     data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
     """Print counts, degrees, text lengths and labels of a graph, or the clients of a partition.
 
-    A stored graph is compared with its report and its recorded files. Of several graphs, with
-    --out, and of its files, the sums are printed.
+    A stored graph is compared with its report and its recorded files.
     """
-    name = sources[0]
-    if len(sources) > 1 or out is not None or (Path(name).is_file() and not _manifest_of(name)):
-        _show_sums([Path(source) for source in sources], out, as_json)
-        return
     if (manifest := _manifest_of(name)) is not None:
         _show_partition(manifest, as_json)
         return
@@ -227,19 +218,6 @@ def show(
         examples.add_row(escape(node), escape(label), escape(_short(text)))
     for table in (counts, spread, labels, examples):
         console().print(table)
-
-
-def _show_sums(sources: list[Path], out: Path | None, as_json: bool) -> None:
-    from dance_flwr.config.paths import check_out
-    from dance_flwr.data.stats import lines_of, summed
-    from dance_flwr.disk import write_json
-
-    if out is not None:
-        check_out(out)
-    sums = summed(sources)
-    print_json(sums) if as_json else typer.echo("\n".join(lines_of(sums)))
-    if out is not None:
-        write_json(out, sums)
 
 
 def _manifest_of(name: str) -> Path | None:

@@ -1,4 +1,4 @@
-"""`dance-flwr partition` and `encode`: divide a graph among clients, and encode their texts."""
+"""`dance-flwr partition`: divide a graph among clients, and encode their texts."""
 
 from pathlib import Path
 from textwrap import shorten
@@ -54,9 +54,6 @@ def partition(
             "keys are those of the partition",
         ),
     ] = None,
-    encode: Annotated[
-        bool, typer.Option("--encode/--no-encode", help="encode the texts into the client folders")
-    ] = True,
 ) -> None:
     """Divide a graph among clients, and write one folder per client.
 
@@ -72,8 +69,6 @@ def partition(
     elif manifest is None:
         from dance_flwr.data.prepare import prepare
 
-        if not encode:
-            raise UserError("--no-encode: expected --out FOLDER, found none; add it")
         prepare(settings, typer.echo)
         return
     from dance_flwr.config.paths import data_root
@@ -98,27 +93,11 @@ def partition(
         write_manifest(out, content)
         typer.echo(f"manifest    {out}")
     elif out is not None:
-        bank = preparation.text_bank(settings) if encode else None
+        bank = preparation.text_bank(settings)
         client_folder.write_partition(graph, divided, content, out, bank, typer.echo)
         typer.echo(f"clients     {out}")
     for line in summary(content):
         typer.echo(line)
-
-
-@app.command(rich_help_panel="Own data")
-def encode(
-    folder: Annotated[
-        Path, typer.Argument(metavar="CLIENT_FOLDER", help="folder of one client, `client-K/`")
-    ],
-    config: ConfigFiles = None,
-    set_: Settings = None,
-) -> None:
-    """Encode the texts of one client folder that `partition --no-encode` wrote."""
-    from dance_flwr.config.text import read_config
-    from dance_flwr.data.client_folder import encode_client
-    from dance_flwr.data.prepare import text_bank
-
-    encode_client(folder, text_bank(read_config(config or [], set_ or [], {})), typer.echo)
 
 
 def _refuse_existing(out: Path) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -121,8 +120,8 @@ class ClientData:
         self.card = read_card(folder)
         if not (folder / "text" / META).is_file():
             raise DataError(
-                f"{folder}: expected encoded texts, found none; "
-                f"run `dance-flwr encode {quote(str(folder))}` on this machine"
+                f"{folder}: expected encoded texts, found none; copy the client's folder again, or "
+                "prepare it again"
             )
         meta = read_meta(folder / "text")
         self.text_dim, self.encoder_sha256 = int(meta["dim"]), str(meta["weights_sha256"])

@@ -17,17 +17,12 @@ import numpy as np
 from dance_flwr.config.paths import MANIFEST
 from dance_flwr.data.card import (
     ARRAYS,
-    CARD,
     WEIGHTS,
     ClientCard,
     chunk_digests,
     read_card,
-    read_ids,
-    read_texts,
 )
 from dance_flwr.data.digests import write_card
-from dance_flwr.data.edge_spans import edge_spans
-from dance_flwr.data.graphs.codes import ids_digest
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.partition import (
@@ -39,7 +34,7 @@ from dance_flwr.data.partition import (
 )
 from dance_flwr.data.partition.random_edges import with_random_edges
 from dance_flwr.data.text.bank import BankStats, TextBank
-from dance_flwr.data.text.bank_slice import BankSlice, save_slice
+from dance_flwr.data.text.bank_slice import save_slice
 from dance_flwr.data.text.foreign import MixedTexts, Mixture, mix, mixed_texts
 from dance_flwr.data.text_record import TextRecord
 from dance_flwr.disk import atomic_file, atomic_folder
@@ -56,9 +51,9 @@ def write_partition(
     partition: Partition,
     content: dict[str, Any],
     folder: Path,
-    bank: TextBank | None,
+    bank: TextBank,
     log: Log = lambda line: None,
-) -> BankStats | None:
+) -> BankStats:
     """Write the manifest and one folder per client; `folder` appears whole or not at all.
 
     Only the user who runs this may open the new folder.
@@ -66,28 +61,25 @@ def write_partition(
     Parameters
     ----------
     content : manifest of this partition
-    bank : encodes the texts and provides each client's slice; None leaves the encoding to
-        `encode_client` on each machine
+    bank : encodes the texts and provides each client's slice
     log : receives one line per step
 
     Returns
     -------
-    statistics of the encoding; None without a bank
+    statistics of the encoding
 
     Raises
     ------
-    DataError : texts are to be mixed without a bank, with fewer than two nodes, or with texts of
-        edges
+    DataError : texts are to be mixed with fewer than two nodes, or with texts of edges
     """
-    mixed: _Mixed | None = None
     if partition.spec.foreign_text_ratio and graph.edge_texts is not None:
         raise DataError(
             "foreign-text-ratio: expected a graph without texts of edges, found "
             f"{len(graph.edge_texts):,}; set it to 0, or import the graph without them"
         )
-    stats = encode_texts(_encoded_texts(graph, partition), bank, log) if bank else None
-    if partition.spec.foreign_text_ratio:
-        mixed = _Mixed(graph, partition, bank, log)
+    stats = encode_texts(_encoded_texts(graph, partition), bank, log)
+    ratio = partition.spec.foreign_text_ratio
+    mixed = _Mixed(graph, partition, bank, log) if ratio else None
     whole = replace(graph, split=partition.split)  # checked once, not once per client
     clients = partition.spec.clients
     with atomic_folder(folder) as draft, bar("clients", clients, "written") as shown:
@@ -119,15 +111,8 @@ class _Mixed:
     Chunks are drawn from all nodes that a client holds, whichever client it is.
     """
 
-    def __init__(
-        self, graph: TextGraph, partition: Partition, bank: TextBank | None, log: Log
-    ) -> None:
+    def __init__(self, graph: TextGraph, partition: Partition, bank: TextBank, log: Log) -> None:
         spec = partition.spec
-        if bank is None:
-            raise DataError(
-                "foreign-text-ratio: expected texts that are encoded when the partition is made, "
-                "found a partition without encoding; encode it here or set the ratio to 0"
-            )
         self._partition, self._texts = partition, _held_texts(graph, partition)
         self._bank = bank.gather(self._texts)
         self._mixture: Mixture = mix(self._bank.ptr, spec.foreign_text_ratio, spec.seed)
@@ -179,14 +164,14 @@ def write_client(
     graph: TextGraph,
     card: ClientCard,
     folder: Path,
-    bank: TextBank | None,
+    bank: TextBank,
     mixed: MixedTexts | None = None,
 ) -> None:
     """Write one client's folder.
 
     Parameters
     ----------
-    bank : if any, must hold the texts of `graph`, as `TextRecord.encoded` has them
+    bank : must hold the texts of `graph`, as `TextRecord.encoded` has them
     mixed : takes the place of the texts of `graph` and of their chunks
     """
     record = TextRecord.of(mixed.texts if mixed else graph.texts, graph.edge_texts)
@@ -205,37 +190,12 @@ def write_client(
         np.save(folder / "arrays" / f"{WEIGHTS}.npy", graph.weights)
     if mixed:
         np.save(folder / "arrays" / f"{_FOREIGN}.npy", mixed.foreign)
-    if bank:
-        part = mixed.part if mixed else record.gather(bank)
-        _write_slice(texts, part, bank, folder)
+    part = mixed.part if mixed else record.gather(bank)
+    with atomic_file(folder / "arrays" / "chunk_sha256.npy") as file:
+        np.save(file, chunk_digests(texts, part))
+    save_slice(folder / "text", part, bank.meta)
     # Last: the card holds the digests of the complete files.
     write_card(folder, card)
-
-
-def encode_client(folder: Path, bank: TextBank, log: Log = lambda line: None) -> BankStats:
-    """Encode the texts of a client folder that was written without a text bank.
-
-    Raises
-    ------
-    DataError : `folder` is not a client folder, its node ids do not match its card, or its texts
-        are mixed: other chunks would be made of them
-    """
-    if (folder / "arrays" / f"{_FOREIGN}.npy").is_file():
-        raise DataError(
-            f"{folder}: expected the nodes' own texts, found texts mixed with foreign chunks, "
-            "which would be cut into others; prepare the partition again with the encoder you want"
-        )
-    card, texts = read_card(folder), read_texts(folder)
-    if ids_digest(read_ids(folder)) != card.ids_sha256:
-        raise DataError(
-            f"{folder}: expected the node ids of {CARD}, found others; "
-            "copy the client's folder again"
-        )
-    record = TextRecord.split(texts, edge_spans(folder, card))
-    stats = encode_texts(record.encoded, bank, log)
-    _write_slice(texts, record.gather(bank), bank, folder)
-    write_card(folder, card)
-    return stats
 
 
 def check(folder: Path) -> dict[str, Any]:
@@ -270,9 +230,3 @@ def encode_texts(texts: Sequence[str], bank: TextBank, log: Log) -> BankStats:
         "already there"
     )
     return stats
-
-
-def _write_slice(texts: Sequence[str], part: BankSlice, bank: TextBank, folder: Path) -> None:
-    with atomic_file(folder / "arrays" / "chunk_sha256.npy") as file:
-        np.save(file, chunk_digests(texts, part))
-    save_slice(folder / "text", part, bank.meta)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from dance_flwr.config.sections import DataConfig
@@ -63,8 +62,8 @@ def agree(folder: Path) -> Agreement:
     card = read_card(folder)
     if not (folder / "text" / META).is_file():
         raise DataError(
-            f"{folder}: expected encoded texts, found none; run `dance-flwr encode "
-            f"{quote(str(folder))}` first"
+            f"{folder}: expected encoded texts, found none; copy the client's folder again, or "
+            "prepare it again"
         )
     meta = read_meta(folder / "text")
     try:
@@ -79,7 +78,7 @@ def agree(folder: Path) -> Agreement:
         )
     except KeyError as error:
         raise DataError(
-            f"{folder / 'text' / META}: expected {error}, found none; encode the texts again"
+            f"{folder / 'text' / META}: expected {error}, found none; prepare the folder again"
         ) from None
 
 

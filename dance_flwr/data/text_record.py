@@ -62,18 +62,6 @@ class TextRecord:
         spans = EdgeSpans(node, start, start + lengths, other, number)
         return cls(node_texts, edge_texts, spans)
 
-    @classmethod
-    def split(cls, texts: Sequence[str], spans: EdgeSpans | None) -> "TextRecord":
-        """Return the record with these `texts` and `spans`: the inverse of `of`."""
-        if spans is None:
-            return cls(texts, [""] * len(texts), None)
-        node_texts, edge_texts = list(texts), [""] * len(texts)
-        for node in np.unique(spans.node).tolist():
-            cut = spans.first_start(node) or 0
-            node_texts[node] = texts[node][: max(cut - len(SEPARATOR), 0)]
-            edge_texts[node] = texts[node][cut:]
-        return cls(node_texts, edge_texts, spans)
-
     @property
     def texts(self) -> list[str]:
         """The texts of record."""

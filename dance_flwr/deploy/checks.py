@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from shlex import quote
 from typing import Any, NamedTuple, TypeVar
 from urllib.request import getproxies, proxy_bypass
 
@@ -436,7 +435,7 @@ def check_data(node: Node) -> str:
     """Check that the parts of the folder match: card, files, neighbours, labels, bank, manifest."""
     folder = _given(node.data, _DATA)
     if not (folder / "text" / META).is_file() and (folder / CARD).is_file():
-        raise _unencoded(folder)
+        raise _unencoded()
     # Not above, as the checks before this one start without torch.
     import torch
 
@@ -458,7 +457,7 @@ def check_data(node: Node) -> str:
     if low < -1 or high > last:
         raise problem(f"labels from -1 to {last} in {folder}", f"{low} to {high}", _AGAIN)
     if not np.isfinite(np.asarray(bank.embeddings[-1:], np.float32)).all():
-        raise problem("finite embeddings in the text bank", "others", _encode(folder))
+        raise problem("finite embeddings in the text bank", "others", _AGAIN)
     manifest = folder.parent / MANIFEST
     if manifest.is_file() and not _lists(read_manifest(manifest), card):
         raise problem(
@@ -506,7 +505,7 @@ def check_encoder(node: Node) -> str:
     """Check that texts are encoded as agreed, with weights that this machine has."""
     folder = _given(node.data, _DATA)
     if not (folder / "text" / META).is_file():
-        raise _unencoded(folder)
+        raise _unencoded()
     meta, agreed = read_meta(folder / "text"), node.agreement
     if agreed is not None:
         expected = {
@@ -521,8 +520,7 @@ def check_encoder(node: Node) -> str:
             raise problem(
                 f"texts encoded with {settings} (encoder {agreed.encoder})",
                 ", ".join(f"{key} {meta.get(key)}" for key in wrong),
-                f"run `{_encode(folder)}` with --set for encoder, chunk-tokens and max-chunks "
-                "as agreed",
+                f"{_AGAIN}, with encoder, chunk-tokens and max-chunks as agreed",
             )
     from dance_flwr.data.text.encoder import resolve_local
 
@@ -546,12 +544,8 @@ def check_encoder(node: Node) -> str:
     return f"{by}, and the weights on this machine agree"
 
 
-def _encode(folder: Path) -> str:
-    return f"dance-flwr encode {quote(str(folder))}"
-
-
-def _unencoded(folder: Path) -> PointError:
-    return problem("encoded texts", "none", f"run `{_encode(folder)}` on this machine")
+def _unencoded() -> PointError:
+    return problem("encoded texts", "none", _AGAIN)
 
 
 def check_labels(node: Node) -> str:

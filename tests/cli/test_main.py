@@ -18,7 +18,7 @@ from dance_flwr.errors import UserError
 COMMANDS = {
     *("demo", "run", "status", "list", "report", "export", "predict"),
     *("evidence show", "evidence verify", "evidence page"),
-    *("data fetch", "data import", "data show", "partition", "encode", "supernode"),
+    *("data fetch", "data import", "data show", "partition", "supernode"),
     *("deploy init", "deploy serve", "deploy admit", "deploy run"),
     *("site join", "site start", "site accept", "site results"),
     *("site prepare", "site privacy"),
@@ -82,7 +82,6 @@ def test_every_command_and_option_is_explained(words):
         ("run --out x --set overwrite=true", "`dance-flwr run --overwrite`"),
         ("report x --privacy --worth", "found 1 run and --privacy, --worth"),
         ("report x --client-folder y", "expected --worth"),
-        ("partition --data x --no-encode", "--no-encode: expected --out FOLDER"),
     ],
 )
 def test_a_mistake_is_answered_with_what_is_meant(cli, tmp_path, monkeypatch, words, meant):

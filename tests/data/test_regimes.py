@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -11,13 +10,11 @@ import torch
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.data import prepare as preparation
-from dance_flwr.data.client_folder import check, encode_client, write_partition
+from dance_flwr.data.client_folder import check
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.data.imports.loading import load_graph
-from dance_flwr.data.partition import make_partition, manifest
 from dance_flwr.data.prepare import partition_spec, prepare, text_bank
-from dance_flwr.errors import DataError
 from dance_flwr.evidence.verify import verify_sources
 from dance_flwr.runs.evidence import verify_evidence
 
@@ -116,22 +113,6 @@ def test_labels_are_taken_from_training_nodes_alone(sites):
         assert few.label_table.sum() == known.sum()
         counts += np.bincount(few.train_labels[known], minlength=3)
     assert counts.tolist() == [4, 4, 4]
-
-
-def test_a_mixture_without_a_bank_is_refused_before_anything_is_written(run_config, tmp_path):
-    config = run_config(foreign_text_ratio=0.5)
-    graph = load_graph(config.data)
-    partition = make_partition(graph, partition_spec(config))
-    with pytest.raises(DataError, match="foreign-text-ratio: expected texts that are encoded"):
-        write_partition(graph, partition, manifest(graph, partition), tmp_path / "new", None)
-    assert not (tmp_path / "new").exists()
-
-
-def test_mixed_texts_are_not_encoded_again(sites, run_config, tmp_path):
-    copy = tmp_path / "client-0"
-    shutil.copytree(sites[1][0].folder, copy, ignore=shutil.ignore_patterns("runs"))
-    with pytest.raises(DataError, match="found texts mixed with foreign chunks"):
-        encode_client(copy, text_bank(run_config()))
 
 
 def test_evidence_of_mixed_texts_can_be_verified(run):

@@ -8,7 +8,6 @@ from support.graphs import SMALL, knowledge_graph
 
 from dance_flwr.config.tree import parse
 from dance_flwr.data.card import read_card, read_texts
-from dance_flwr.data.client_folder import encode_client
 from dance_flwr.data.digests import check_files
 from dance_flwr.data.edge_spans import edge_spans
 from dance_flwr.data.graphs.edges import EdgeTexts
@@ -16,7 +15,6 @@ from dance_flwr.data.graphs.folder import read_folder, write_folder
 from dance_flwr.data.institution import write_whole
 from dance_flwr.data.prepare import prepare, text_bank
 from dance_flwr.data.text.bank import TextBank
-from dance_flwr.data.text.bank_slice import load_slice
 from dance_flwr.data.text_record import TextRecord
 from dance_flwr.errors import DataError
 
@@ -80,8 +78,6 @@ def test_texts_of_edges_stand_as_given_and_no_chunk_holds_both(bank, case):
     ):
         assert texts[node][start:end] == relations.texts[edge]
         assert {node, other} == {int(relations.source[edge]), int(relations.target[edge])}
-    again = TextRecord.split(texts, spans)
-    assert (list(again.node_texts), list(again.edge_texts)) == (nodes, record.edge_texts)
     bank.ensure(record.encoded, progress=False)
     part, alone = record.gather(bank), bank.gather(nodes)
     for node, text in enumerate(nodes):
@@ -146,18 +142,6 @@ def test_a_client_stores_the_texts_of_edges_inside_it_alone(relations, prepared)
         assert not any(text in stored_text for text in outside for stored_text in texts)
         assert local.weights.tobytes() == np.load(folder / "arrays" / "weights.npy").tobytes()
     assert 0 < stored < 2 * len(graph.edge_texts)
-
-
-def test_a_folder_that_is_encoded_later_has_the_same_chunks(relations, run_config, tmp_path):
-    graph, config = relations[1], run_config(data=str(relations[0]))
-    write_whole(graph, config, tmp_path / "client")
-    first = load_slice(tmp_path / "client" / "text")
-    files = read_card(tmp_path / "client").files
-    encode_client(tmp_path / "client", text_bank(config))
-    again = load_slice(tmp_path / "client" / "text")
-    for name in ("embeddings", "spans", "tokens", "ptr"):
-        assert getattr(first, name).tobytes() == getattr(again, name).tobytes()
-    assert check_files(tmp_path / "client").files == files
 
 
 @pytest.mark.parametrize("file", ["edge_texts.parquet", "arrays/weights.npy"])

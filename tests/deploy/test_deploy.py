@@ -632,7 +632,7 @@ BAD = {
             "labels from -1 to 2": foreign_label,
             "one of another": other_manifest,
             "is read-only": read_only,
-            "run `dance-flwr encode": without("text", "bank.json"),
+            "expected encoded texts": without("text", "bank.json"),
             "chunk_tokens.npy that opens": without("text", "chunk_tokens.npy"),
         },
     },

@@ -6,17 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import pyarrow.parquet as pq
 import pytest
 from support.graphs import EVERY_ROUND
 
 import client_app
 import server_app
 from dance_flwr.config.tree import flatten
-from dance_flwr.data.client_folder import write_partition
-from dance_flwr.data.imports.loading import load_graph
-from dance_flwr.data.partition import make_partition, manifest
-from dance_flwr.data.prepare import partition_spec, prepare
+from dance_flwr.data.prepare import prepare
 from dance_flwr.deploy.certificates import make_key
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client import sent
@@ -94,40 +90,6 @@ def test_nodes_that_do_not_fit_together_are_refused(run_config, nodes, tmp_path,
     with pytest.raises(UserError, match=words) as refusal:
         run(run_config(), nodes, tmp_path / "out")
     assert "\n" not in str(refusal.value)
-
-
-def test_a_folder_without_encoded_texts_is_encoded_on_its_own_machine(
-    run_config, tmp_path, cli, dance
-):
-    """`write_partition` without a bank leaves the texts to `dance-flwr encode`; the run is then the
-    same.
-    """
-    config = run_config(**EVERY_ROUND)
-    graph = load_graph(config.data)
-    partition = make_partition(graph, partition_spec(config))
-    folder = tmp_path / "made"
-    assert write_partition(graph, partition, manifest(graph, partition), folder, None) is None
-    nodes = {
-        10 + k: {"partition-id": k, "data-path": str(folder / f"client-{k}")} for k in range(3)
-    }
-    with pytest.raises(UserError, match="dance-flwr encode"):
-        run(config, nodes, tmp_path / "out")
-    keys = ["encoder", "encoder-precision", "chunk-tokens", "max-chunks"]
-    pairs = [part for key in keys for part in ("--set", f"{key}={flatten(config)[key]}")]
-    for k in range(3):
-        assert cli("encode", folder / f"client-{k}", *pairs).code == 0
-    assert (
-        run(config, nodes, tmp_path / "out")["model_fingerprint"]
-        == dance.result["model_fingerprint"]
-    )
-
-
-def test_a_folder_whose_ids_were_altered_is_not_encoded(run_config, nodes, cli):
-    folder = Path(nodes[10]["data-path"])
-    table = pq.read_table(folder / "nodes.parquet")
-    pq.write_table(table.take([1, 0, *range(2, len(table))]), folder / "nodes.parquet")
-    done = cli("encode", folder)
-    assert done.code == 2 and len(done.err) == 1 and "expected the node ids" in done.err[0]
 
 
 def test_the_records_of_all_sites_are_what_the_server_received(run_config, nodes, tmp_path):

@@ -12,6 +12,7 @@ from dance_flwr.data.client_folder import write_partition
 from dance_flwr.data.graphs import folder
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.partition import client_nodes, make_partition, manifest
+from dance_flwr.data.prepare import text_bank
 from dance_flwr.errors import DataError
 
 
@@ -37,7 +38,9 @@ def test_it_survives_the_folder_of_a_graph(graph, tmp_path):
 
 def test_clients_get_their_part_of_it(graph, tmp_path):
     partition = make_partition(graph, replace(SPEC, clients=2))
-    write_partition(graph, partition, manifest(graph, partition), tmp_path / "out", None)
+    write_partition(
+        graph, partition, manifest(graph, partition), tmp_path / "out", text_bank(parse({}))
+    )
     for k in (0, 1):
         local = folder.read_folder(tmp_path / "out" / f"client-{k}")
         assert local.colour.tolist() == graph.colour[client_nodes(partition, k)].tolist()
