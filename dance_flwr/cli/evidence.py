@@ -145,16 +145,15 @@ def page(
     The run is verified first, and the page says with what result. With --data, evidence of any
     graph or client's folder under the model of a bundle.
     """
-    from dance_flwr.pages.audit import is_bundle, open_bundle, open_run, write_page
+    from dance_flwr.pages.audit import open_bundle, open_run, write_page
     from dance_flwr.pages.document import check_replaceable
 
     if out is not None:
         check_replaceable(out)  # before minutes are spent
     quiet = partial(typer.echo, err=True)
-    if is_bundle(source, data):
-        assert data is not None
-        context = open_bundle(source, data, quiet)
-    else:
-        context = open_run(source, client, client_folder, encode, quiet)
-    with context as subject:
+    with (
+        open_run(source, client, client_folder, encode, quiet)
+        if data is None
+        else open_bundle(source, data, quiet)
+    ) as subject:
         write_page(subject, out, nodes or [], max_nodes, typer.echo)

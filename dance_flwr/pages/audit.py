@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dance_flwr.api.bundle import FACTS, Bundle
+from dance_flwr.api.bundle import Bundle
 from dance_flwr.api.inputs import rows_of
 from dance_flwr.api.predicting import Log, bundle_explainer, known_labels, open_data
-from dance_flwr.config.paths import RESULT
 from dance_flwr.data.card import CARD
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.errors import UserError, counted
@@ -119,32 +118,6 @@ class Subject:
     def calibration(self) -> Calibration:
         """The temperature of the run, which its bundle also has."""
         return Calibration(**self.record["calibration"])
-
-
-def is_bundle(source: Path, data: str | None) -> bool:
-    """Return True for a bundle with `data`, False for a finished run without.
-
-    Raises
-    ------
-    UserError : `source` is neither, a bundle has no `data`, or a run has some
-    """
-    if (source / FACTS).is_file():
-        if data is None:
-            raise UserError(
-                "--data: expected the folder of a graph or of a client beside a bundle, found none"
-            )
-        return True
-    if data is not None:
-        raise UserError(
-            f"--data: expected a bundle, which `dance-flwr export` writes, found {source}; "
-            "leave --data out for the clients of a run"
-        )
-    if not (source / RESULT).is_file():
-        raise UserError(
-            f"expected the folder of a finished run or a bundle, found no {RESULT} and no {FACTS} "
-            f"in {source}"
-        )
-    return False
 
 
 @contextmanager
@@ -367,10 +340,23 @@ def _page(subject: Subject, signs: NodeSigns, chosen: NDArray[np.int64]) -> tupl
     data: dict[str, Any] = {**in_blocks("pack", enumerate(packed))}
     data |= in_blocks("text", ((node, subject.texts[node]) for node in sorted(shown)))
     data["index"] = _index(subject, signs, chosen, digests)
+    known = subject.labels >= 0
     page = Page(
         "audit.html.j2",
         f"Evidence of {subject.name}",
-        _header(subject, signs, (len(chosen), stored, len(shown))),
+        {
+            "subject": subject,
+            "verification": subject.verification,
+            "index": data["index"],
+            "headline": signs.headline(),
+            "privacy": promises(subject.record),
+            "accuracy": 1 - float(signs.wrong[known].mean()) if known.any() else None,
+            "labelled": int(known.sum()),
+            "packs": len(chosen),
+            "stored": stored,
+            "texts": len(shown),
+            "rule": RULE,
+        },
         data,
         scripts=("audit_list.js", "audit_pack.js", "audit_verdict.js", "audit.js"),
         styles=("audit.css",),
@@ -446,38 +432,3 @@ def _title(text: str) -> str:
     """Return the first words of a text, in one line."""
     line = one_line(" ".join(text[: 2 * _TITLE].split()), marks=True)
     return line if len(line) <= _TITLE else f"{line[:_TITLE].rsplit(' ', 1)[0]} …"
-
-
-def _header(subject: Subject, signs: NodeSigns, counts: tuple[int, int, int]) -> Mapping[str, Any]:
-    """Return what the template shows beside the evidence.
-
-    Parameters
-    ----------
-    counts : numbers of packs on the page, of those that the run had stored, and of texts
-    """
-    record, known = subject.record, subject.labels >= 0
-    packs, stored, texts = counts
-    accuracy = 1 - float(signs.wrong[known].mean()) if known.any() else None
-    return {
-        "subject": subject,
-        "headline": signs.headline(),
-        "name": one_line(subject.name, marks=True),
-        "source": one_line(subject.source, marks=True),
-        "code_then": str(record.get("provenance", "not recorded")),
-        "code_now": provenance(),
-        "privacy": promises(record),
-        "verification": subject.verification,
-        "lines": [one_line(line, marks=True) for line in subject.verification.lines],
-        "nodes": len(known),
-        "labelled": int(known.sum()),
-        "accuracy": accuracy,
-        "packs": packs,
-        "stored": stored,
-        "texts": texts,
-        "calibration": str(subject.calibration),
-        "rule": RULE,
-        "low_margin": LOW_MARGIN,
-        "splits": list(_SPLITS.values()),
-        "classes": [one_line(c, marks=True) for c in subject.client.data.card.class_names],
-        "rows": min(len(known), _MAX_ROWS),
-    }

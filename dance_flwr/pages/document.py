@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -24,15 +24,12 @@ from dance_flwr import __version__
 from dance_flwr.config.paths import check_out
 from dance_flwr.disk import atomic_file
 from dance_flwr.errors import UserError, counted
+from dance_flwr.escaping import one_line
 
-PRIVATE = 0o600  # for pages with texts of a client
-_BASE_STYLES, _BASE_SCRIPTS = ("base.css",), ("base.js",)
 _GENERATOR = f'<meta name="generator" content="dance-flwr {__version__}">'
 _OURS = re.compile(rb'<meta name="generator" content="dance-flwr [^"]*">')
 _IN_BLOCK = 64  # numbers of a block; `base.js` has it too
 _HEAD = 2048  # bytes, in which a page names its generator
-# What would end a script or style element, or change how one is read.
-_BREAKS_OUT = re.compile(r"</(?:script|style)|<!--|\r", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -58,26 +55,20 @@ class Page:
 
     def html(self) -> bytes:
         """Return the page in UTF-8; the same facts and data give the same bytes."""
-        script = "\n".join(map(static, (*_BASE_SCRIPTS, *self.scripts)))
-        style = "\n".join(map(static, (*_BASE_STYLES, *self.styles)))
-        text = (
-            environment()
-            .get_template(self.template)
-            .render(
-                self.facts,
-                title=self.title,
-                generator=_GENERATOR,
-                policy=policy(script, style),
-                script=script,
-                style=style,
-                blocks={name: packed(content) for name, content in self.data.items()},
-            )
-        )
+        facts = {
+            **self.facts,
+            "title": self.title,
+            "generator": _GENERATOR,
+            "script": "\n".join(map(static, ("base.js", *self.scripts))),
+            "style": "\n".join(map(static, ("base.css", *self.styles))),
+            "data": self.data,
+        }
+        text = environment().get_template(self.template).render(facts)
         # Half of a surrogate pair has no UTF-8; a browser shows the reference as U+FFFD.
         return text.encode("utf-8", "xmlcharrefreplace")
 
-    def write(self, path: Path, mode: int = PRIVATE) -> None:
-        """Write the page atomically; the file has its mode before its first byte.
+    def write(self, path: Path) -> None:
+        """Write the page atomically, for its owner alone from its first byte.
 
         Raises
         ------
@@ -85,7 +76,7 @@ class Page:
         """
         content = self.html()
         check_replaceable(path)
-        with atomic_file(path, mode=mode) as file:
+        with atomic_file(path) as file:
             file.write(content)
 
 
@@ -100,7 +91,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"prose": prose, "counted": counted}
+    made.filters |= {"prose": prose, "counted": counted, "packed": packed, "hashed": hashed}
+    made.filters["line"] = partial(one_line, marks=True)
     return made
 
 
@@ -117,40 +109,13 @@ def prose(text: str) -> Markup:
 
 @cache
 def static(name: str) -> str:
-    """Return a file of `static/` for a script or style element.
-
-    Raises
-    ------
-    ValueError : it contains something that would end this element
-    """
-    text = (files("dance_flwr.pages") / "static" / name).read_text("utf-8")
-    if match := _BREAKS_OUT.search(text):
-        raise ValueError(f"static/{name}: expected no {match[0]!r} in an inline file, found one")
-    return text
+    """Return a file of `static/`."""
+    return (files("dance_flwr.pages") / "static" / name).read_text("utf-8")
 
 
-def policy(script: str, style: str) -> str:
-    """Return a Content-Security-Policy that allows this script and this style, and nothing else.
-
-    Nothing else runs, is fetched, framed or submitted, and no text can become markup, as no trusted
-    type exists.
-    """
-    # Why so strict (decision 22): the page contains texts of strangers.
-    rules = {
-        "default-src": "'none'",
-        "script-src": _hash_of(script),
-        "style-src": _hash_of(style),
-        "connect-src": "'none'",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-        "require-trusted-types-for": "'script'",
-        "trusted-types": "'none'",
-    }
-    return "; ".join(f"{name} {value}" for name, value in rules.items())
-
-
-def _hash_of(text: str) -> str:
-    return f"'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'"
+def hashed(text: str) -> Markup:
+    """Return the source of a Content-Security-Policy that allows this script or style alone."""
+    return Markup("'sha256-{}'").format(base64.b64encode(sha256(text.encode()).digest()).decode())
 
 
 def in_blocks(name: str, entries: Iterable[tuple[int, Any]]) -> dict[str, dict[int, Any]]:
