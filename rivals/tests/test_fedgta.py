@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rival_support import oracle_fedgta as oracle
 from support.builders import random_csr
-from support.models import client_part, equal, models
+from support.models import equal, models
 
 from dance_flwr.federation.server.replies import statistics_of
+from dance_flwr.methods.server_side import entries_of
 from dance_flwr.nn.propagation import operator
 from dance_flwr.runs.result import load_model
 
@@ -99,7 +100,7 @@ def test_with_equal_confidence_and_all_pairs_it_is_the_uniform_mean(run, monkeyp
         mean = sum(uploads[client][0][name].double() for client in range(3)) / 3
         for client in range(3):
             torch.testing.assert_close(
-                client_part(stored, client)[name].double(), mean, atol=1e-6, rtol=0
+                entries_of(stored, client)[name].double(), mean, atol=1e-6, rtol=0
             )
 
 

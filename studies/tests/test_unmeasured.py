@@ -4,7 +4,7 @@ import pytest
 from dance_flwr_studies.engine.cells import Row
 from dance_flwr_studies.engine.compact_rows import compact
 from dance_flwr_studies.reports.tables import NOTHING, Group
-from support.edge_cases import data_without
+from support.edge_cases import Draft
 
 from dance_flwr.data.graphs.graph import TEST, VAL
 
@@ -12,7 +12,7 @@ KEYS = {"partition": "random", "clients": 2, "rounds": 2, "method": "fedavg-full
 
 
 def test_a_table_has_no_accuracy_where_nothing_was_validated(run, crafted):
-    result = run(data=data_without(crafted, VAL), **KEYS).result
+    result = run(data=crafted("edge", *Draft().without(VAL).parts()), **KEYS).result
     row = compact(result, {}, curve=True)
     assert row["val_accuracy"] is None and row["clients"]["val_accuracy"] == [None, None]
     assert row["test_accuracy"] == pytest.approx(result["test_accuracy"], abs=1e-5)
@@ -20,5 +20,6 @@ def test_a_table_has_no_accuracy_where_nothing_was_validated(run, crafted):
 
 
 def test_a_row_has_no_accuracy_where_nothing_was_measured(run, crafted):
-    row = compact(run(data=data_without(crafted, VAL, TEST), **KEYS).result, {}, curve=True)
+    data = crafted("edge", *Draft().without(VAL, TEST).parts())
+    row = compact(run(data=data, **KEYS).result, {}, curve=True)
     assert row["test_accuracy"] is None and row["clients"]["test_accuracy"] == [None, None]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.edge_cases import Draft, without
+from support.edge_cases import Draft
 from support.graphs import SMALL, text_graph
 
 from dance_flwr.api import UserError, federate
@@ -92,11 +92,7 @@ def test_its_model_predicts_explains_and_is_exported(result, tmp_path):
 
 @pytest.mark.parametrize("part", [VAL, TEST], ids=["val", "test"])
 def test_without_nodes_of_a_split_there_is_no_score_on_it(tmp_path, part):
-    draft = Draft()
-    without(part)(draft)
-    graph = text_graph(
-        "edge", draft.ids, draft.texts(), draft.labels, draft.pairs, np.array(draft.split, np.uint8)
-    )
+    graph = text_graph("edge", *Draft().without(part).parts())
     keys = SMALL | {"rounds": 1, "clients": 2, "method": "fedavg-full"}
     result = federate(graph, keys, out=tmp_path / "run", progress=False)
     name, other = ("val", "test") if part == VAL else ("test", "val")

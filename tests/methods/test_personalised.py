@@ -7,7 +7,7 @@ import torch
 from flwr.app import ArrayRecord
 from support.contract import OwnServerContract, check_kept_models, check_skipped_upload
 from support.graphs import TEXT_DIM
-from support.models import client_part, equal, models
+from support.models import equal, models
 from support.outside.toy_method import METHOD
 
 from dance_flwr.config.plugins import METHODS
@@ -17,6 +17,7 @@ from dance_flwr.federation.wire.keys import STATISTICS
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo, Uplink
+from dance_flwr.methods.server_side import entries_of
 from dance_flwr.metrics import accuracy
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.runs.result import load_model
@@ -45,17 +46,17 @@ def test_local_only_is_training_in_isolation(local):
         state = initial_model(shape, local.config).state_dict()
         for round_ in (1, 2, 3):
             state, _ = client.train(state, RoundInfo("alone", round_, ""))
-        assert equal(client_part(stored, number), state)
+        assert equal(entries_of(stored, number), state)
 
 
 def test_the_kept_models_give_the_reported_accuracies(local):
     stored, hits, total = load_model(local.folder), 0, 0
-    assert len(stored) == 3 * len(client_part(stored, 0)) and all(
+    assert len(stored) == 3 * len(entries_of(stored, 0)) and all(
         name.startswith("client-") for name in stored
     )
     for number, row in enumerate(local.result["clients"]):
         client = Client(local.data(number), local.config)
-        part = client_part(stored, number)
+        part = entries_of(stored, number)
         counts = client.finish(part, RoundInfo("again", 3, model_fingerprint(part)))["test"]
         assert row["test_accuracy"] == accuracy(counts.correct["deployed"], counts.total)
         hits, total = hits + counts.correct["deployed"], total + counts.total

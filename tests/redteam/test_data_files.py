@@ -3,14 +3,17 @@
 import gzip
 import json
 import multiprocessing
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import networkx as nx
+import numpy as np
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
@@ -18,7 +21,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import bombs
+from support.bombs import ENTITIES, LONG, MANY, NODE, edges, graphml, saved
 from support.measuring import watching
 from support.project import PROJECT
 from support.quick import examples
@@ -30,6 +33,240 @@ from dance_flwr.data.imports.importer import import_graph
 from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.data.imports.options import Options
 from dance_flwr.errors import DataError, UserError
+
+LISTS = "[" + "[]," * 4_000_000 + "[]]"
+HEADER = b"id,text,label\n"
+
+
+def long_texts():
+    """Many long texts, in memory of numpy, which asks for pages of 2 MB: others take seconds."""
+    ends = np.arange(MANY + 1, dtype=np.int32) * np.int32(len(LONG))
+    letters = np.full(MANY * len(LONG), ord("x"), np.uint8)
+    return pa.StringArray.from_buffers(MANY, pa.py_buffer(ends), pa.py_buffer(letters))
+
+
+def one_text():
+    """The same, as a dictionary of one entry."""
+    return pa.DictionaryArray.from_arrays(np.zeros(MANY, np.int32), [LONG])
+
+
+def table(texts, labels=None):
+    labels = ["x"] * len(texts) if labels is None else labels
+    return pa.table({"id": [str(i) for i in range(len(texts))], "text": texts, "label": labels})
+
+
+def parquet(folder, texts=None, *, labels=None, **options):
+    """A folder whose node table has these texts, by default many long ones."""
+    texts = long_texts() if texts is None else pa.array(texts)
+    pq.write_table(table(texts, labels), folder / "nodes.parquet", compression="zstd", **options)
+    return edges(folder)
+
+
+def parquet_that_lies(folder):
+    """The metadata say that the texts take a few bytes."""
+    parquet(folder, use_dictionary=False)
+    file = folder / "nodes.parquet"
+    meta, content = pq.read_metadata(file).row_group(0), file.read_bytes()
+    for size in (meta.column(1).total_uncompressed_size, meta.total_byte_size):
+        low = [2 * size >> shift & 127 for shift in range(0, (2 * size).bit_length(), 7)]
+        number = bytes([*(part | 128 for part in low[:-1]), low[-1]])  # as Thrift writes it
+        assert number in content
+        content = content.replace(number, bytes([0x90, *[0x80] * (len(number) - 2), 0]))
+    file.write_bytes(content)
+    assert pq.read_metadata(file).row_group(0).column(1).total_uncompressed_size == 8
+    return folder
+
+
+def parquet_lists(folder):
+    ends = np.arange(0, 40_000_001, 40_000, np.int32)
+    return parquet(folder, pa.ListArray.from_arrays(ends, np.zeros(4 * 10**7)))
+
+
+def parquet_edges(folder):
+    zeros = pa.array(np.zeros(20_000_000, np.int8))
+    parquet(folder, ["t"])
+    (folder / "edges.csv").unlink()
+    pq.write_table(pa.table({"source": zeros, "target": zeros}), folder / "edges.parquet")
+    return folder
+
+
+def nothing(kind):
+    return pa.table({name: pa.nulls(50_000_000, kind) for name in ("id", "text", "label")})
+
+
+def parquet_nothing(folder):
+    pq.write_table(nothing(pa.string()), folder / "nodes.parquet")
+    return edges(folder)
+
+
+def file(name, content):
+    """A function that makes a folder whose node table is this file; `content` makes what it has."""
+
+    def make(folder):
+        data = content()
+        (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+        return edges(folder)
+
+    return make
+
+
+def csv_columns():
+    commas = "," * 200_000
+    return f"id,text,label{commas}\na,t,x{commas}\n"
+
+
+def gz_texts():
+    rows = b"".join(b"%d,%s,x\n" % (i, LONG.encode()) for i in range(MANY // 10))
+    return gzip.compress(HEADER + rows, 1)
+
+
+def jsonl_keys():
+    lines = (json.dumps({f"key {i} {j}": 0 for j in range(1000)}) for i in range(1000))
+    return "\n".join(lines)
+
+
+def gz_edges(folder):
+    parquet(folder, ["t"])
+    (folder / "edges.csv").unlink()
+    (folder / "edges.txt.gz").write_bytes(gzip.compress(b"0 0\n" * 20_000_000))
+    return folder
+
+
+def feather_compressed(folder):
+    pyarrow.feather.write_feather(table(long_texts()), folder / "nodes.feather", compression="zstd")
+    return edges(folder)
+
+
+def feather_dictionary(folder):
+    columns = table(one_text())
+    with pa.ipc.new_file(folder / "nodes.feather", columns.schema) as out:
+        out.write_table(columns)
+    return edges(folder)
+
+
+def node_link_lists(folder):
+    (folder / "g.json").write_text(f'{{"nodes": [{{"id": 1, "text": {LISTS}}}], "links": []}}')
+    return folder / "g.json"
+
+
+def graphml_laughs(folder):
+    declared = f'<!ENTITY a "{"x" * 50_000}"><!ENTITY b "{"&a;" * 90}">'
+    return graphml(folder, NODE % ("a", "&b;"), f"{FAR_DOWN}<!DOCTYPE g [{declared}]>")
+
+
+FAR_DOWN = f"<!--{' ' * 80_000}-->"
+BYTES = b"\x80\x02cbuiltins\nbytearray\nJ\x00\x00\x00\x20\x85R."  # half a GB of zeros
+
+
+def torch_zip(folder, pickled):
+    """A file as `torch.save` writes it, with this pickle, compressed."""
+    with zipfile.ZipFile(folder / "g.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("g/data.pkl", pickled)
+        archive.writestr("g/byteorder", "little")
+        archive.writestr("g/version", "3\n")
+    return folder / "g.pt"
+
+
+def pt_one_text(folder):
+    tensors = {"y": torch.zeros(MANY, dtype=torch.long), "edge_index": torch.zeros(2, 0)}
+    torch.save({**tensors, "raw_texts": [LONG] * MANY}, folder / "g.pt")
+    return folder / "g.pt"
+
+
+def pt_bytes_in_the_old_format(folder):
+    magic = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
+    info = pickle.dumps({"protocol_version": 1001, "little_endian": True, "type_sizes": {}}, 2)
+    (folder / "g.pt").write_bytes(b"\x80\x02" + magic + pickle.dumps(1001, 2) + info + BYTES)
+    return folder / "g.pt"
+
+
+def pt_copies(folder):
+    """One list, from which a call makes a set many times over."""
+    items = b"".join(b"J" + i.to_bytes(4, "little") for i in range(50_000))
+    calls = b"cbuiltins\nset\nh\x00\x85R" * 200
+    return torch_zip(folder, b"\x80\x02](]q\x00(" + items + b"e" + calls + b"e.")
+
+
+def saved_views(folder):
+    text = pa.array([LONG], pa.string_view())
+    _, views, data = text.buffers()
+    views = pa.py_buffer(views.to_pybytes()[:16] * MANY)
+    texts = pa.Array.from_buffers(pa.string_view(), MANY, [None, views, data])
+    return saved(folder, table(texts))
+
+
+def saved_neighbours(folder):
+    many = pa.ListArray.from_arrays([0, MANY], pa.array(["0"] * MANY))
+    columns = {"id": [LONG], "text": ["t"], "label": ["x"], "neighbors": many}
+    saved(folder, pa.table(columns))
+    (folder / "edges.csv").unlink()
+    return folder
+
+
+def ogbn_gzip(folder, edges=20_000_000):
+    """OGB's archive, with an edge table of zeros."""
+    with zipfile.ZipFile(folder / "arxiv.zip", "w") as archive:
+        for name, content in (
+            ("raw/edge.csv.gz", b"0,0\n" * edges),
+            ("raw/node-label.csv.gz", b"0\n"),
+            ("mapping/nodeidx2paperid.csv.gz", b"node,paper\n0,1\n"),
+            *((f"split/time/{part}.csv.gz", b"0\n") for part in ("train", "valid", "test")),
+        ):
+            archive.writestr("arxiv/" + name, gzip.compress(content, 9))
+    (folder / "titleabs.tsv.gz").write_bytes(gzip.compress(b"1\ttitle\tabstract\n"))
+    return folder
+
+
+def ogbn_titles(folder):
+    """OGB's archive, with a table of titles that goes on."""
+    ogbn_gzip(folder, edges=1)
+    title = b"1\t" + b"word " * 200_000 + b"\tx\n"
+    (folder / "titleabs.tsv.gz").write_bytes(gzip.compress(title * 300, 1))
+    return folder
+
+
+BOMBS = {
+    "parquet_dictionary": parquet,
+    "parquet_categories": lambda folder: parquet(folder, one_text()),
+    "parquet_label": lambda folder: parquet(folder, ["t"] * MANY, labels=long_texts()),
+    "parquet_plain": lambda folder: parquet(folder, use_dictionary=False),
+    "parquet_prefixes": lambda folder: parquet(
+        folder,
+        use_dictionary=False,
+        column_encoding={"text": "DELTA_BYTE_ARRAY", "id": "PLAIN", "label": "PLAIN"},
+    ),
+    "csv_columns": file("nodes.csv", csv_columns),
+    "csv_open_quote": file("nodes.csv", lambda: 'id,text,label\na,"' + "word,\n" * 8_000_000),
+    "gz_texts": file("nodes.csv.gz", gz_texts),
+    "jsonl_lists": file("nodes.jsonl", lambda: f'{{"id": 1, "text": {LISTS}, "label": "x"}}\n'),
+    "jsonl_keys": file("nodes.jsonl", jsonl_keys),
+    "graphml_nodes": lambda folder: graphml(
+        folder, "".join(f'<node id="{i:x}"/>' for i in range(400_000))
+    ),
+    "graphml_depth": lambda folder: graphml(
+        folder, "<node id='a'>" + "<d>" * 3_000_000 + "</d>" * 3_000_000 + "</node>"
+    ),
+    "graphml_entities_far_down": lambda folder: graphml(
+        folder, NODE % ("a", "&a;"), FAR_DOWN + ENTITIES
+    ),
+    "graphml_entities_in_utf16": lambda folder: graphml(
+        folder, NODE % ("a", "&c;"), ENTITIES, "utf-16"
+    ),
+    "pt_lists": lambda folder: torch_zip(folder, b"\x80\x02(" + b"]" * 8_000_000 + b"l."),
+    "pt_bytes": lambda folder: torch_zip(folder, BYTES),
+    "saved_compressed": lambda folder: saved(folder, table(long_texts()), compression="zstd"),
+    "saved_dictionary": lambda folder: saved(folder, table(one_text())),
+    "saved_nothing": lambda folder: saved(folder, nothing(None)),
+}
+BOMBS |= {
+    made.__name__: made
+    for made in (
+        *(parquet_that_lies, parquet_lists, parquet_edges, parquet_nothing, gz_edges),
+        *(feather_compressed, feather_dictionary, node_link_lists, graphml_laughs, pt_one_text),
+        *(pt_bytes_in_the_old_format, pt_copies, saved_views, saved_neighbours),
+        *(ogbn_gzip, ogbn_titles),
+    )
+}
 
 BOUNDS = "nodes=1e6,edges=1e6,characters=1e6,columns=5000,memory=64e6"
 # Where memory is measured, refusals come so early that no import takes more than half of what is
@@ -56,7 +293,7 @@ def small_files(folder):
     files = {name: folder / name for name in ("parquet", "csv", "gz", "feather", "jsonl", "saved")}
     for path in files.values():
         path.mkdir(parents=True)
-        bombs.edges(path, "source,target\na,b\n")
+        edges(path, "source,target\na,b\n")
     pq.write_table(pa.table(columns), files["parquet"] / "nodes.parquet")
     pa.csv.write_csv(pa.table(columns), files["csv"] / "nodes.csv")
     (files["gz"] / "nodes.csv.gz").write_bytes(
@@ -65,7 +302,7 @@ def small_files(folder):
     pa.feather.write_feather(pa.table(columns), files["feather"] / "nodes.feather")
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     (files["jsonl"] / "nodes.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    bombs.saved(files["saved"], pa.table(columns).append_column("neighbors", [[["b"], [], ["a"]]]))
+    saved(files["saved"], pa.table(columns).append_column("neighbors", [[["b"], [], ["a"]]]))
     files["pt"], files["old"] = folder / "g.pt", folder / "old.pt"
     content = {"raw_texts": columns["text"], "y": torch.tensor([0, 1, 0])}
     content["edge_index"] = torch.tensor([[0, 1], [1, 0]])
@@ -93,11 +330,11 @@ def usual(small, tmp_path_factory):
 
 
 @linux
-@pytest.mark.parametrize("bomb", bombs.BOMBS)
+@pytest.mark.parametrize("bomb", BOMBS)
 def test_a_small_file_takes_little_memory_and_is_refused(tmp_path, usual, monkeypatch, bomb):
     monkeypatch.setenv(VARIABLE, EARLY_BOUNDS)
     (tmp_path / "bomb").mkdir()
-    path = bombs.BOMBS[bomb](tmp_path / "bomb")
+    path = BOMBS[bomb](tmp_path / "bomb")
     name = "ogbn-arxiv" if bomb.startswith("ogbn") else "g"
     with watching() as seen, pytest.raises(UserError) as caught:
         import_graph([path], name, tmp_path / "root")
@@ -118,7 +355,7 @@ def test_without_bounds_of_the_user_a_small_file_gets_those_of_its_size(
 ):
     monkeypatch.delenv(VARIABLE, raising=False)
     (tmp_path / "bomb").mkdir()
-    path = bombs.BOMBS[bomb](tmp_path / "bomb")
+    path = BOMBS[bomb](tmp_path / "bomb")
     size = sum(file.stat().st_size for file in path.rglob("*"))
     with watching() as seen, pytest.raises(UserError, match="in memory"):
         import_graph([path], "g", tmp_path / "root")
@@ -133,7 +370,7 @@ def test_honest_files_that_repeat_themselves_are_within_the_bounds_of_their_size
     texts = ["the same long abstract about graphs and their texts " * 20] * 40_000
     ids = [str(number) for number in range(len(texts))]
     columns = pa.table({"id": ids, "text": texts, "label": ["x"] * len(texts)})
-    pq.write_table(columns, bombs.edges(tmp_path) / "nodes.parquet", compression="zstd")
+    pq.write_table(columns, edges(tmp_path) / "nodes.parquet", compression="zstd")
     import_graph([tmp_path], "whole", tmp_path / "root")
     assert load_graph("whole", tmp_path / "root").num_nodes == len(texts)
 
@@ -146,22 +383,22 @@ def test_a_text_longer_than_the_limit_is_refused(tmp_path, monkeypatch, kind):
     record = {"id": "a", "text": text, "label": "x"}
     path = folder
     if kind == "parquet":
-        pq.write_table(column, bombs.edges(folder) / "nodes.parquet")
+        pq.write_table(column, edges(folder) / "nodes.parquet")
     elif kind == "csv":
-        pa.csv.write_csv(column, bombs.edges(folder) / "nodes.csv")
+        pa.csv.write_csv(column, edges(folder) / "nodes.csv")
     elif kind == "jsonl":
-        (bombs.edges(folder) / "nodes.jsonl").write_text(json.dumps(record))
+        (edges(folder) / "nodes.jsonl").write_text(json.dumps(record))
     elif kind == "json":
         path = folder / "g.json"
         path.write_text(json.dumps({"nodes": [record], "links": []}, ensure_ascii=False))
     elif kind == "graphml":
-        path = bombs.graphml(folder, bombs.NODE % ("a", text))
+        path = graphml(folder, NODE % ("a", text))
     elif kind == "pt":
         path = folder / "g.pt"
         content = {"raw_texts": [text], "y": torch.tensor([0])}
         torch.save({**content, "edge_index": torch.zeros(2, 0, dtype=torch.long)}, path)
     else:
-        bombs.saved(folder, column)
+        saved(folder, column)
     bounds = BOUNDS.replace("64e6", "500e6")
     monkeypatch.setenv(VARIABLE, bounds)
     with pytest.raises(UserError, match=r"expected at most .*characters=NUMBER"):
@@ -238,7 +475,7 @@ def test_a_killed_import_is_cleaned_up_by_the_next_and_a_live_one_is_not(tmp_pat
 
 
 def test_a_command_that_is_killed_while_it_writes_leaves_nothing_behind_for_long(tmp_path):
-    folder, root = bombs.parquet(tmp_path, ["word " * 1000] * 20_000), tmp_path / "root"
+    folder, root = parquet(tmp_path, ["word " * 1000] * 20_000), tmp_path / "root"
     script = Path(sys.executable).with_name("dance-flwr")
     command = [script, "data", "import", folder, "--name", "g", "--data-root", root]
     process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, cwd=PROJECT)
@@ -246,7 +483,7 @@ def test_a_command_that_is_killed_while_it_writes_leaves_nothing_behind_for_long
     while not list(root.glob("graphs/.g.draft-????????")) and time.monotonic() < deadline:
         time.sleep(0.001)
     process.send_signal(signal.SIGSTOP)  # alive, but at rest
-    bombs.parquet(tmp_path, ["t"])
+    parquet(tmp_path, ["t"])
     try:
         import_graph([folder], "one", root)
         assert list(root.glob("graphs/.g.draft-????????"))

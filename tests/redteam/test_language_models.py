@@ -2,12 +2,12 @@
 
 import logging
 import shutil
+from dataclasses import replace
 
 import pytest
 from flwr.common.serde import message_to_proto
 from support.accesses import NETWORK, READ
 from support.asking import asker, first_training, reason
-from support.asking_method import METHOD, NAME, NODES
 from support.audit import Audit
 from support.fake_endpoint import GOOD, FakeEndpoint
 from support.prompts import GOOD as REPLY
@@ -18,11 +18,35 @@ from dance_flwr.config.tree import parse
 from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.federation.node_config import NodeTerms, refuse_beyond
 from dance_flwr.federation.wire import keys
+from dance_flwr.llm.config import LlmConfig
 from dance_flwr.llm.local_settings import local_settings
-from dance_flwr.llm.session import CallCounts
+from dance_flwr.llm.session import CallCounts, open_session
+from dance_flwr.methods import get_spec
+from dance_flwr.methods.whole_graph import FedAvgFull
 
 pytest.importorskip("openai", reason="needs the package openai, of the extra llm")
 
+NAME = "asking"
+NODES = 3  # whose texts are in prompts
+
+
+class Asking(FedAvgFull):
+    """FedAvg, with questions to a language model about texts of the client."""
+
+    def train(self, model, data, config, info):
+        with open_session(data, config, info.run) as session:
+            for text in data.texts()[:NODES]:
+                session.ask(prompt(text, "a planet"))
+        return super().train(model, data, config, info)
+
+
+FEDAVG = get_spec("fedavg-full")
+METHOD = replace(
+    FEDAVG,
+    client=Asking,
+    sections=(*FEDAVG.sections, LlmConfig),
+    card=replace(FEDAVG.card, needs_llm=True),
+)
 KEY = "sk-zqgeheim42"
 LIES = {
     "llm.base-url": "http://192.0.2.1/v1",

@@ -6,26 +6,32 @@ Processes with TLS, node authentication, signatures and masks, each node in a ne
 import json
 import os
 import re
+import shutil
+import socket
 import subprocess
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from support.local_deployment import local_deployment
-from support.namespaces import namespaces
 from support.processes import free_port
 
+from dance_flwr.config.text import toml_value
 from dance_flwr.data.prepare import prepare
 from dance_flwr.deploy import superlink
 from dance_flwr.deploy.bundle import submitted_app
+from dance_flwr.deploy.certificates import make_certificates, make_key
 from dance_flwr.deploy.process_tree import ProcessTree, stop
-from dance_flwr.deploy.superlink import flower_environment
+from dance_flwr.deploy.superlink import SuperLink, flower_environment
 from dance_flwr.errors import UserError
+from dance_flwr.federation.wire import keys as wire
+from dance_flwr.runs.processes import tool
 from dance_flwr.runs.result import load_model
 from dance_flwr.runs.simulation import in_process
 
@@ -131,6 +137,112 @@ def thief(node, launcher):
             knocking.join()
 
 
+LOOPBACK = "127.0.0.1"
+IP = shutil.which("ip") or "ip"  # of the system, not of this environment
+
+
+@dataclass
+class Network:
+    """The SuperLink's address, and command prefixes and addresses of the nodes' namespaces."""
+
+    host: str = LOOPBACK
+    launchers: dict[str, list[str]] = field(default_factory=dict)
+    addresses: list[str] = field(default_factory=list)
+
+
+def ip(*arguments):
+    subprocess.run([IP, *arguments], check=True, capture_output=True)
+
+
+@contextmanager
+def namespaces(count):
+    """A network namespace per SuperNode, bridged to the SuperLink; loopback if not allowed."""
+    number = os.getpid() % 60_000
+    name, subnet = f"df{number}", f"10.{200 + number % 50}.{number // 50 % 250}"
+    network = Network()
+    try:
+        with suppress(OSError, subprocess.CalledProcessError):
+            made = Network(host=f"{subnet}.1")
+            ip("link", "add", f"{name}br", "type", "bridge")
+            ip("address", "add", f"{subnet}.1/24", "dev", f"{name}br")
+            ip("link", "set", f"{name}br", "up")
+            for client in range(count):
+                space, here, there = f"{name}-{client}", f"{name}h{client}", f"{name}n{client}"
+                ip("netns", "add", space)
+                ip("link", "add", here, "type", "veth", "peer", "name", there)
+                ip("link", "set", there, "netns", space)
+                ip("link", "set", here, "master", f"{name}br", "up")
+                address = f"{subnet}.{client + 2}"
+                ip("-n", space, "address", "add", f"{address}/24", "dev", there)
+                for device in (there, "lo"):
+                    ip("-n", space, "link", "set", device, "up")
+                made.launchers[f"node-{client}"] = [IP, "netns", "exec", space]
+                made.addresses.append(address)
+            # A firewall may block it.
+            with socket.create_server((made.host, 0)) as server:
+                ask = f"import socket; socket.create_connection({server.getsockname()}, 3)"
+                ip(*made.launchers["node-0"][1:], sys.executable, "-c", ask)
+            network = made
+        yield network
+    finally:
+        # Deleting a namespace removes both ends of its veth pair.
+        spaces = (("netns", "del", f"{name}-{client}") for client in range(count))
+        for what in (*spaces, ("link", "del", f"{name}br")):
+            with suppress(OSError, subprocess.CalledProcessError):
+                ip(*what)
+
+
+@contextmanager
+def deployment_of(root, folders, network):
+    """The processes of docs/deployment.md: a SuperLink and a SuperNode per folder of a client.
+
+    With TLS and node authentication, each in a home of its own, as on machines of their own.
+    """
+    root.mkdir()
+    host, port = network.host, free_port()
+    address = f"{host}:{port}"
+    hosts = list(dict.fromkeys([host, LOOPBACK, "localhost"]))
+    certificates = make_certificates(root / "certificates", hosts)
+    public = [make_key(root / f"node-{k}.key") for k in range(len(folders))]
+    lines = [f"{k} {key.read_text()}" for k, key in enumerate(public)]
+    (root / "peer-keys").write_text("".join(lines))
+    home = root / "operator"
+    link = SuperLink(home, flower_environment(home), root / "superlink.log")
+    home.mkdir()
+    (home / "config.toml").write_text(superlink.operator_config(address, certificates.ca))
+    running = []
+
+    def spawn(name, program, *options):
+        home = root / name
+        home.mkdir()
+        words = [*network.launchers.get(name, ()), str(tool(program)), *map(str, options)]
+        running.append(ProcessTree(words, flower_environment(home), home, root / f"{name}.log"))
+        return running[-1]
+
+    def node(client):
+        key = public[client].with_suffix("")
+        # Every node has a key already, so that all of them sign and check (decision 8).
+        settings = {wire.PARTITION_ID: client, wire.NUM_PARTITIONS: len(folders)}
+        settings |= {wire.SIGNING_KEY: str(key), wire.PEER_KEYS: str(root / "peer-keys")}
+        settings |= {wire.DATA_PATH: str(folders[client].resolve()), **TERMS}
+        pairs = " ".join(f"{name}={toml_value(value)}" for name, value in settings.items())
+        words = ["--superlink", address, "--root-certificates", certificates.ca]
+        words += ["--node-config", pairs, "--auth-supernode-private-key", key]
+        return spawn(f"node-{client}", "dance-flwr", "supernode", *words)
+
+    try:
+        options = superlink.superlink_options(host, port, certificates)
+        server = spawn("superlink", "flower-superlink", "--database", root / "state.db", *options)
+        superlink.wait_until_healthy(server, f"https://{address}", link.log, certificates.ca)
+        for key in public:  # before the nodes start: an unknown key is refused
+            link.flwr("supernode", "register", str(key), superlink.NAME)
+        nodes = [node(client) for client in range(len(folders))]
+        yield SimpleNamespace(link=link, nodes=nodes, peer_keys=root / "peer-keys")
+    finally:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(stop, reversed(running)))
+
+
 @pytest.fixture(scope="module")
 def deployed(run_config, tmp_path_factory):
     """Two runs of one deployment with masks, of a server with other code and of an honest one, and
@@ -154,8 +266,7 @@ def deployed(run_config, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, namespaces(CLIENTS) as network:
         # A question after a run is a process of its own, and a slow machine is silent for long.
         patch.setattr(superlink, "_STATUS_EVERY_SECONDS", 120.0)
-        places = {"host": network.host, "launchers": network.launchers}
-        with local_deployment(home / "deployment", folders, TERMS, **places) as deployment:
+        with deployment_of(home / "deployment", folders, network) as deployment:
             link, signed = deployment.link, replace(config, node_keys=str(deployment.peer_keys))
             with pytest.MonkeyPatch.context() as other:
                 other.setattr(superlink, "submitted_app", altered)

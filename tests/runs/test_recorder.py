@@ -5,7 +5,7 @@ import logging
 
 import pytest
 import torch
-from support.edge_cases import data_without
+from support.edge_cases import Draft
 
 from dance_flwr.api.bundle import export
 from dance_flwr.api.predicting import Predictor
@@ -23,7 +23,7 @@ LINE = "no client has validation nodes: the last model is kept"
 
 @pytest.fixture
 def data(crafted):
-    return data_without(crafted, VAL)
+    return crafted("edge", *Draft().without(VAL).parts())
 
 
 def test_without_validation_nodes_the_last_model_is_kept(run, data, caplog):
@@ -73,7 +73,7 @@ def test_the_objective_chooses_the_best_round(run_config, tmp_path, objective, b
 @pytest.fixture
 def unmeasured(run, crafted):
     """A run without validation nodes and without test nodes."""
-    return run(data=data_without(crafted, VAL, TEST), **KEYS)
+    return run(data=crafted("edge", *Draft().without(VAL, TEST).parts()), **KEYS)
 
 
 def test_where_nothing_was_measured_every_score_is_null(unmeasured):

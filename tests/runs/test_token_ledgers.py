@@ -2,7 +2,8 @@
 
 import json
 
-from support.counted_method import QUESTIONS, TEMPLATE, register
+from support.counted_method import QUESTIONS, register
+from support.prompts import prompt
 
 import client_app
 from dance_flwr.evidence.pack import Packs
@@ -10,7 +11,7 @@ from dance_flwr.federation.wire import keys, messages
 from dance_flwr.metrics import TOKEN_COUNTS, Tokens
 from dance_flwr.runs.token_ledgers import ledger_lines, llm_tokens, token_ledgers
 
-WORDS = len(TEMPLATE.fill(node=0).text.split())  # the stub counts words
+WORDS = len(prompt("node 0").text.split())  # the stub counts words
 REPLY = len(json.dumps({"score": 0}).split())
 
 

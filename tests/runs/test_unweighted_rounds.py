@@ -27,12 +27,10 @@ WHY = "no client of the round has a labelled training node"
 @pytest.fixture
 def data(crafted):
     """Four clients of nine nodes, of which only client 0 has training labels."""
-    draft = Draft()
-    draft.ids = [f"c{i // 9}-{i % 9}" for i in range(9 * CLIENTS)]
-    draft.labels = [i % 3 for i in range(9 * CLIENTS)]
-    draft.split = draft.split[:9] + [TEST if s == TRAIN else s for s in draft.split[:9]] * 3
-    draft.pairs = [(9 * c + i, 9 * c + (i + 1) % 9) for c in range(CLIENTS) for i in range(9)]
-    return crafted("part", draft.ids, draft.texts(), draft.labels, draft.pairs, draft.split)
+    draft = Draft(CLIENTS)
+    for client in range(1, CLIENTS):
+        draft.replace(TRAIN, TEST, client)
+    return crafted("part", *draft.parts())
 
 
 def drawn(finished):

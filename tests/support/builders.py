@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from hypothesis import strategies as st
-from torch.nn import functional
 
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.dance.config import DanceConfig
@@ -159,11 +158,6 @@ def clients() -> st.SearchStrategy[Client]:
     )
 
 
-def random_sizes(max_rows: int = 8, max_size: int = 9) -> st.SearchStrategy[list[int]]:
-    """Row sizes of a ragged table, empty rows included."""
-    return st.lists(st.integers(0, max_size), min_size=1, max_size=max_rows)
-
-
 def objective(
     features: torch.Tensor, evidence: torch.Tensor, z: Coefficients, alpha: float, beta: float
 ) -> torch.Tensor:
@@ -172,22 +166,3 @@ def objective(
     rebuilt = (features[index] * z.values[..., None]).sum(1)
     prior = (evidence[index] * evidence[:, None]).sum(2).clamp(0, 1)
     return alpha * (features - rebuilt).square().sum() + ((beta + 1 - prior) * z.values.abs()).sum()
-
-
-def clustered(seed: int, size: int = 200) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Features, evidence and classes like those of a trained model: five classes of three groups.
-
-    Cosines within a class are about 0.5, within a group about 0.8; evidence agrees a little less
-    with the groups. Layer-normalised features of width 64 have squared norm 64.
-    """
-    rng = np.random.default_rng(seed)
-    classes = rng.integers(0, 5, size)
-    groups = 3 * classes + rng.integers(0, 3, size)
-
-    def vectors(width: int, noise: float) -> torch.Tensor:
-        parts = [rng.standard_normal((5, width))[classes], rng.standard_normal((15, width))[groups]]
-        return torch.tensor(parts[0] + 0.8 * parts[1] + noise * rng.standard_normal((size, width)))
-
-    x = functional.layer_norm(vectors(64, 0.6), (64,)).float()
-    t = 0.8 * functional.normalize(vectors(64, 1.0), dim=1).float()
-    return x, t, torch.tensor(classes)

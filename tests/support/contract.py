@@ -5,8 +5,7 @@ methods of this package and those of others pass the same tests.
 """
 
 import hashlib
-from dataclasses import dataclass
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,30 +33,14 @@ from dance_flwr.methods.personal_parts import Personalised
 from dance_flwr.methods.server_side import ServerSide
 from dance_flwr.runs.privacy_report import table
 from dance_flwr.runs.result import load_model
-from support.edge_cases import CASES, Draft
-from support.graphs import TEXT_DIM, WORDS, sentences
+from support.altered import records
+from support.edge_cases import Draft
+from support.graphs import TEXT_DIM, WORDS
 from support.killing import same, states
 from support.models import equal, models
 from support.sites import dense
 
-# Clients of nine nodes: one lacks a class, one has no training label, one has no edge, one has
-# nothing odd.
-ODD = (
-    "no class 2",
-    "no labelled node",
-    "no edge",
-    "one node per class in training, none to validate on",
-    "whole",
-)
-
-
-@dataclass(frozen=True)
-class Observed:
-    """A run, and the files of its clients before and after it."""
-
-    finished: object
-    before: dict
-    after: dict
+ODD = 5  # clients: without a class, a training label, an edge, validation nodes; with all of them
 
 
 def contents(partition):
@@ -72,12 +55,12 @@ def contents(partition):
 
 @pytest.fixture(scope="class")
 def observed(request, method, run, run_config):
-    """A run of the method with the keys `fast` of the class."""
+    """A run of the method with the keys `fast` of the class, and files before and after it."""
     folder = prepare(run_config(clients=3)).folder
     before = contents(folder)
     finished = run(method=method, **request.cls.fast)
     assert finished.partition == folder
-    return Observed(finished, before, contents(folder))
+    return SimpleNamespace(finished=finished, before=before, after=contents(folder))
 
 
 def supervised(data):
@@ -108,18 +91,12 @@ class Contract:
 
     @pytest.fixture
     def odd(self, crafted):
-        ids, labels, split, pairs = [], [], [], []
-        for client in range(len(ODD)):
-            ids += [f"c{client}-{i}" for i in range(9)]
-            labels += [i % 3 for i in range(9)]
-            split += [(TRAIN, VAL, TEST)[i // 3] for i in range(9)]
-            pairs += [(client * 9 + i, client * 9 + (i + 1) % 9) for i in range(9) if client != 2]
-        labels[:9] = [label % 2 for label in labels[:9]]
-        split[9:18] = [NO_SPLIT if code == TRAIN else code for code in split[9:18]]
-        split[27:36] = [TEST if code == VAL else code for code in split[27:36]]
-        rng = np.random.default_rng(3)
-        texts = [sentences(rng, WORDS[sorted(WORDS)[c]], 2) for c in labels]
-        return crafted("odd", ids, texts, labels, pairs, split)
+        draft = Draft(ODD)
+        draft.labels[:9] = [label % 2 for label in draft.labels[:9]]
+        draft.replace(TRAIN, NO_SPLIT, 1)
+        draft.pairs = [pair for pair in draft.pairs if pair[0] // 9 != 2]
+        draft.replace(VAL, TEST, 3)
+        return crafted("odd", *draft.parts())
 
     def test_its_client_and_server_sides_are_its_own(self, method):
         sides = [(type(get_spec(name).make_client()), get_spec(name).server) for name in METHODS]
@@ -152,12 +129,9 @@ class Contract:
 
     def test_another_seed_gives_another_model(self, method, observed, run):
         """Each client uploads other arrays in the first round."""
-        other = run(method=method, **{**self.fast, "rounds": 1}, seed=1).replies("train")
-        for reply, own in zip(other, observed.finished.replies("train")[:3], strict=True):
-            left, right = (
-                r.content.array_records["arrays"].to_torch_state_dict() for r in (reply, own)
-            )
-            assert not all(left[name].equal(right[name]) for name in left)
+        other = models(run(method=method, **{**self.fast, "rounds": 1}, seed=1))
+        own = models(observed.finished)
+        assert not any(equal(other[client][0], own[client][0]) for client in range(3))
 
     def test_inputs_stay_as_they_were(self, observed):
         assert len(observed.before) > 20 and observed.before == observed.after
@@ -165,10 +139,8 @@ class Contract:
     def test_tensors_of_the_client_stay_as_they_were(self, observed):
         config = observed.finished.settled
         client = open_client(observed.finished.partition / "client-1", config)
-        data, start = (
-            client.data,
-            initial_model(shape_of(TEXT_DIM, len(WORDS), config), config).state_dict(),
-        )
+        data = client.data
+        start = initial_model(shape_of(TEXT_DIM, len(WORDS), config), config).state_dict()
         held = (data.table.nodes, data.table.chunks, data.labels, data.train_labels, data.split)
         held += (*start.values(),)  # which the clients of a process share
         copies = [tensor.clone() for tensor in held]
@@ -229,14 +201,13 @@ class Contract:
     def test_odd_clients_are_survived(self, method, run, odd):
         # Half of the methods with a backbone of means, half with one of attention.
         backbone = ("gcn", "gat")[[*METHODS].index(method) % 2]
-        keys = {**self.fast, "clients": len(ODD), "data": odd, "partition": "random"}
+        keys = {**self.fast, "clients": ODD, "data": odd, "partition": "random"}
         finished = run(**keys, method=method, backbone=backbone)
         assert (finished.data(1).train_labels < 0).all()
         assert not finished.data(2).graph.edges()[0].numel()
         assert np.isfinite([row["loss"] for row in finished.result["history"]]).all()
-        for reply in finished.replies("train"):
-            arrays = reply.content.array_records["arrays"].to_torch_state_dict()
-            assert all(torch.isfinite(tensor).all() for tensor in arrays.values())
+        for state in (state for sent in models(finished).values() for state in sent):
+            assert all(torch.isfinite(tensor).all() for tensor in state.values())
         self.check_odd(method, finished)
 
 
@@ -346,18 +317,6 @@ class OwnServerContract:
         with pytest.raises(UserError, match=message):
             start_run({**values, "data": str(tiny), "method": method}, True)
 
-    @pytest.mark.parametrize(
-        "case", ["no labelled node", "no edges", "a class is missing at one client"]
-    )
-    def test_edge_cases_run(self, method, run, crafted, case):
-        edit, _, occurs = CASES[case]
-        draft = Draft()
-        edit(draft)
-        data = crafted("edge", draft.ids, draft.texts(), draft.labels, draft.pairs, draft.split)
-        finished = run(data=data, partition="random", clients=2, rounds=2, method=method)
-        assert occurs(finished), "the graph does not show the case"
-        assert finite(finished)
-
     def test_it_runs_on_other_backbones_and_inductively(self, method, run):
         assert finite(run(method=method, rounds=1, backbone="gat", split_mode="inductive"))
 
@@ -384,31 +343,20 @@ def check_kept_models(run, method):
             assert stored == (str(client) not in trained[round_])
 
 
-class Broken:
-    """The ClientApp, where client 1 uploads NaN in round 2."""
-
-    def __init__(self, record):
-        self.record = record
-
-    def __call__(self, message, context):
-        reply = client_app.app(message, context)
-        asked = message.content.config_records.get("config", {})
-        if message.metadata.message_type != "train" or context.node_config["partition-id"] != 1:
-            return reply
-        if asked["server-round"] != 2:
-            return reply
-        worse = {
-            name: torch.full_like(tensor, torch.nan)
-            for name, tensor in state_of(reply.content[self.record]).items()
-        }
-        content = reply.content
-        content[self.record] = arrays_of(worse)
-        return messages.with_content(reply, content)
-
-
 def check_skipped_upload(run, method, record, personalised=True):
-    """Assert that a run goes on without an upload of NaN."""
-    finished = run(method=method, app=Broken(record), min_valid_replies=2, evaluate_every=1)
+    """Assert that a run goes on where client 1 uploads NaN in round 2."""
+
+    def broken(message, context):
+        reply = client_app.app(message, context)
+        trains = message.metadata.message_type == "train"
+        asked = message.content.config_records["config"]["server-round"] if trains else 0
+        if asked != 2 or context.node_config["partition-id"] != 1:
+            return reply
+        state = state_of(reply.content[record])
+        worse = {name: torch.full_like(part, torch.nan) for name, part in state.items()}
+        return records(**{record: arrays_of(worse)})(reply)
+
+    finished = run(method=method, app=broken, min_valid_replies=2, evaluate_every=1)
     (client, reason), *others = finished.result["history"][1]["absent"].items()
     assert client == "1" and "expected finite numbers" in reason and not others
     assert all(torch.isfinite(tensor).all() for tensor in load_model(finished.folder).values())

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.signal import fftconvolve
+from numpy.lib.stride_tricks import sliding_window_view
 
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.summaries.summary import Summaries
@@ -32,13 +32,10 @@ def secrets_of(finished) -> Secrets:
         for path in finished.store(client).all_packs():
             packs = Packs.load(path)
             traces += [packs.nodes, packs.confidence]
-            for ptr, names in (
-                (packs.neighbour_ptr, ("neighbours", "neighbour_weights")),
-                (packs.chunk_ptr, ("chunks", "chunk_weights")),
-            ):
-                traces += [
-                    row for name in names for row in np.split(getattr(packs, name), ptr[1:-1])
-                ]
+            for what in ("neighbour", "chunk"):
+                ends = getattr(packs, f"{what}_ptr")[1:-1]
+                for name in (f"{what}s", f"{what}_weights"):
+                    traces += np.split(getattr(packs, name), ends)
         if summaries := Summaries.load(finished.store(client).summaries_path):
             strings |= {sentence.text for _, sentence in summaries.sentences()}
     return Secrets(
@@ -51,28 +48,14 @@ def secrets_of(finished) -> Secrets:
 def holds_vector(values: np.ndarray, vectors: np.ndarray) -> bool:
     """Whether any contiguous run of `values` points where one of `vectors` ([m, d]) points, cosine
     above 0.999.
-
-    Three random projections of all runs (one convolution each) and of all vectors leave few pairs
-    to compare.
     """
     d = vectors.shape[1]
     if len(values) < d:
         return False
-    square = np.concatenate([[0.0], np.cumsum(values**2)])
-    norm = np.sqrt(np.maximum(square[d:] - square[:-d], 0)) + 1e-12
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    directions = np.random.default_rng(0).standard_normal((3, d))
-    runs = np.stack([fftconvolve(values, r[::-1], "valid") / norm for r in directions], axis=1)
-    wanted = unit @ directions.T
-    order = np.argsort(runs[:, 0])
-    low = np.searchsorted(runs[order, 0], wanted[:, 0] - 0.05)
-    high = np.searchsorted(runs[order, 0], wanted[:, 0] + 0.05)
-    for vector, target, a, b in zip(unit, wanted, low, high, strict=True):
-        near = order[a:b]
-        near = near[(np.abs(runs[near] - target) < 0.05).all(axis=1)]
-        if any(values[start : start + d] @ vector > 0.999 * norm[start] for start in near):
-            return True
-    return False
+    unit = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    runs = sliding_window_view(values.astype(np.float32), d)
+    norm = np.linalg.norm(runs, axis=1) + 1e-12
+    return bool(((runs @ unit.T).max(axis=1) > 0.999 * norm).any())
 
 
 def runs_in(values: np.ndarray, traces: list[np.ndarray]) -> list[np.ndarray]:
@@ -108,16 +91,8 @@ def sequences(message):
         *message.content.metric_records.values(),
         *message.content.config_records.values(),
     ):
-        numbers = [
-            np.ravel(value)
-            for value in record.values()
-            if not np.issubdtype(np.asarray(value).dtype, np.str_)
-        ]
-        numbers = [
-            row.astype(np.float64)
-            for row in numbers
-            if row.dtype != object and row.dtype.kind in "bif"
-        ]
+        numbers = [np.ravel(value) for value in record.values()]
+        numbers = [row.astype(np.float64) for row in numbers if row.dtype.kind in "bif"]
         yield from numbers
         if numbers:
             yield np.concatenate(numbers)

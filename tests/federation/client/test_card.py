@@ -1,15 +1,43 @@
 """What a client launches on a GPU and waits for, counted on a card that is made up."""
 
 from collections import Counter
+from unittest.mock import patch
 
 import pytest
-from support.card import CountingApp
+from support.card import CARD, Card
 
 import client_app
 from dance_flwr.dance import passes
+from dance_flwr.federation.client import handlers
+from dance_flwr.federation.wire import keys, messages
 
 # Bars of one client and round of the default method (decision 31).
 MAX_WAITS, MAX_LAUNCHES = 8, 300
+
+
+class CountingApp:
+    """A ClientApp whose clients compute on the card; `counts` has the counts of each answer.
+
+    Attributes
+    ----------
+    counts : (round, kind of message, node) -> `Counts`; rounds from 1
+    all : the `Counts` of every answer
+    """
+
+    def __init__(self, app):
+        self.app, self.counts, self.all = app, {}, []
+
+    def __call__(self, message, context):
+        kind = message.metadata.message_type.partition(".")[0]
+        with patch.object(handlers, "pick_device", lambda *_: CARD), Card() as card:
+            reply = self.app(message, context)
+        self.all.append(card.counts)
+        if message.has_content() and kind in ("train", "evaluate"):
+            settings = messages.config_of(message)
+            if not settings.get(keys.FINAL, False) and keys.ROUND in settings:
+                key = settings[keys.ROUND], kind, message.metadata.dst_node_id
+                self.counts[key] = card.counts
+        return reply
 
 
 @pytest.fixture(scope="module", params=["on the host", "on the card"])
