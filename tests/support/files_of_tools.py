@@ -1,10 +1,11 @@
-"""Files as other tools write them: those that the README imports."""
+"""Files as other tools write them: those that the README imports, and saved data sets."""
 
 import json
 from pathlib import Path
 
 import networkx as nx
 import pandas as pd
+import pyarrow as pa
 import torch
 from torch_geometric.data import Data
 
@@ -46,3 +47,23 @@ def write_files_of_tools(folder: Path) -> None:
     pd.DataFrame(relations).to_parquet(folder / "output" / "relationships.parquet")
     edges, labels = torch.tensor(PAIRS).T.contiguous(), torch.tensor([0, 0, 1, 1])
     torch.save(Data(edge_index=edges, y=labels, raw_texts=TEXTS), folder / "graph.pt")
+
+
+def saved(folder, table, classes=None):
+    """A folder as `save_to_disk` of the datasets library writes it.
+
+    `classes` are names by the column whose numbers they name.
+    """
+    folder.mkdir(parents=True)
+    with (
+        pa.OSFile(str(folder / "data-00000-of-00001.arrow"), "wb") as sink,
+        pa.ipc.new_stream(sink, table.schema) as out,
+    ):
+        for batch in table.to_batches(max_chunksize=2):
+            out.write_batch(batch)
+    state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_split": None}
+    (folder / "state.json").write_text(json.dumps(state))
+    features = {"text": {"dtype": "string", "_type": "Value"}}
+    features |= {k: {"names": v, "_type": "ClassLabel"} for k, v in (classes or {}).items()}
+    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
+    return folder
