@@ -1,5 +1,7 @@
 """The hash of the code that computes: what moves it, what does not, and when it is computed."""
 
+import sys
+
 import pytest
 from support.killing import Killed, asks
 
@@ -84,6 +86,24 @@ def test_the_name_of_a_module_counts_and_what_only_shows_does_not(hashed):
     for name in ("pages/charts.py", "cli/run.py", "runs/status.py", "errors.py", "_app/server.py"):
         assert hashed(MODULE, name) == empty
     assert hashed(MODULE, "seeding.py") != empty != hashed(MODULE, "metrics.py")
+
+
+def test_the_hash_is_kept_beside_the_bytecode_until_a_file_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    package = tmp_path / "package"
+    (package / "__pycache__").mkdir(parents=True)
+    (package / "layer.py").write_text(MODULE)
+    of = provenance.__wrapped__  # what another process finds
+    first = of(package)
+    kept = next((package / "__pycache__").iterdir())
+    assert kept.read_text().startswith(first) and of(package) == first
+    kept.write_text(kept.read_text().replace(first, "f" * 16))
+    assert of(package) == "f" * 16  # found, not computed
+    for torn in ("", kept.read_text()[:40]):
+        kept.write_text(torn)
+        assert of(package) == first
+    (package / "layer.py").write_text(MODULE.replace("x * 2", "x * 3"))
+    assert of(package) != first
 
 
 def test_a_result_names_the_code_of_all_its_rounds(run, monkeypatch, tmp_path):
