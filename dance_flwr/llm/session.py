@@ -3,11 +3,11 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from jsonschema import Draft202012Validator
 
@@ -26,7 +26,6 @@ from dance_flwr.llm.local_settings import local_settings
 from dance_flwr.llm.model import Completion, LanguageModel, ReplyError, Stub
 from dance_flwr.llm.template import Embed, Json, Prompt, Template
 
-T = TypeVar("T")
 _NAMES = ("model", "counted_by")
 _AND = " + "  # between the names of two models
 
@@ -97,42 +96,7 @@ def _joined(*names: str) -> str:
     return _AND.join(dict.fromkeys(part for name in names for part in name.split(_AND) if part))
 
 
-class SharedCallCounts:
-    """The counts of a run on disk, which several processes of one client may update at once.
-
-    Attributes
-    ----------
-    unwritten : what this process has counted since its last write, so that no count is lost
-    """
-
-    def __init__(self, path: Path | None, lock: Path, model: str, counted_by: str) -> None:
-        self._path, self._lock = path, lock
-        self._zeros = CallCounts(model=model, counted_by=counted_by)
-        self._stored = CallCounts.load(path) if path else CallCounts()
-        self.unwritten = replace(self._zeros)
-
-    @property
-    def counts(self) -> CallCounts:
-        """All counts of the run, as far as this process knows them."""
-        return self._stored + self.unwritten
-
-    def update(self, change: Callable[[CallCounts], T]) -> T:
-        """Apply `change` to the current counts, write them, and return its result.
-
-        The current counts are those on disk plus what this process has not written yet.
-        """
-        # Read again under the lock: another process of this client may have written meanwhile.
-        with private_lock(self._lock) if self._path else nullcontext():
-            stored = CallCounts.load(self._path) if self._path else self._stored
-            self._stored, self.unwritten = stored + self.unwritten, replace(self._zeros)
-            result = change(self._stored)
-            if self._path:
-                self._stored.save(self._path)
-        return result
-
-
 FOLDER = "llm"  # in a client's folder
-_FIELDS = ("text", "prompt_tokens", "completion_tokens", "finish")
 # Bounds the memory that a damaged or foreign file can take; replies are far shorter.
 _LARGEST_FILE = 8_000_000  # bytes
 
@@ -169,25 +133,24 @@ class Cache:
             if path.stat().st_size > _LARGEST_FILE:
                 return None
             entry = json.loads(path.read_text("utf-8"))
-            completion = Completion(**{name: entry[name] for name in _FIELDS})
-            return completion if entry["sha256"] == _digest(key, completion) else None
+            digest = entry.pop("sha256")
+            return Completion(**entry) if digest == _digest(key, entry) else None
         # Unreadable files count as missing, so the question is asked and written again.
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
 
     def keep(self, key: str, completion: Completion) -> None:
         """Write a reply atomically."""
-        facts = {name: getattr(completion, name) for name in _FIELDS}
-        write_json(self._path(key), facts | {"sha256": _digest(key, completion)})
+        entry = asdict(completion)
+        write_json(self._path(key), entry | {"sha256": _digest(key, entry)})
 
     def _path(self, key: str) -> Path:
         # Folders by the first two digits, so that none has too many files.
         return self._folder / key[:2] / f"{key}.json"
 
 
-def _digest(key: str, completion: Completion) -> str:
-    facts = [key, *(getattr(completion, name) for name in _FIELDS)]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+def _digest(key: str, entry: Json) -> str:
+    return hashlib.sha256(json.dumps([key, entry], sort_keys=True).encode()).hexdigest()
 
 
 # Why (decision 21): a published baseline missed scores in quotation marks and took each miss for an
@@ -229,23 +192,39 @@ class Session:
     ) -> None:
         self.model, self.caps = model, settings
         self._cache = Cache(client_folder)
-        path = run_folder(client_folder, run) / LEDGER if run else None
-        lock = client_folder / FOLDER / "ledger.lock"
-        self._shared = SharedCallCounts(path, lock, model.name, model.counted_by)
+        self._path = run_folder(client_folder, run) / LEDGER if run else None
+        self._lock = client_folder / FOLDER / "ledger.lock"
+        self._stored = CallCounts.load(self._path) if self._path else CallCounts()
+        # What this session has counted since it last wrote, so that no count is lost.
+        self._unwritten = CallCounts(model=model.name, counted_by=model.counted_by)
         self._answers = self._failures = 0  # of this session
         self._reason = ""  # of the last failure
 
     @property
     def counts(self) -> CallCounts:
-        """Counts of the run so far, over all sessions of this client."""
-        return self._shared.counts
+        """Counts of the run so far, over all sessions of this client, as far as they are known."""
+        return self._stored + self._unwritten
+
+    @contextmanager
+    def _shared(self) -> Iterator[CallCounts]:
+        """Yield the counts of the run to be changed, and write them.
+
+        Several processes of this client may do so at once: each reads again what others wrote.
+        """
+        with private_lock(self._lock) if self._path else nullcontext():
+            stored = CallCounts.load(self._path) if self._path else self._stored
+            self._stored = stored + self._unwritten
+            self._unwritten = CallCounts(model=self.model.name, counted_by=self.model.counted_by)
+            yield self._stored
+            if self._path:
+                self._stored.save(self._path)
 
     def __enter__(self) -> "Session":
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        # Writes what was counted in memory only, such as cached and capped calls.
-        self._shared.update(lambda counts: None)
+        with self._shared():
+            pass  # writes what was counted in memory only, such as cached and capped calls
         self.model.close()
         # Not after another error, which it would hide.
         if kind is None:
@@ -272,32 +251,31 @@ class Session:
         cached = completion is not None and (value is not None or self.model.repeats)
         if not cached and not self._reserve(prompt, limit):
             # Why (decision 21): a capped call has not failed, as the model did nothing wrong.
-            self._shared.unwritten.capped_calls += 1
+            self._unwritten.capped_calls += 1
             return None
         self._answers += 1
+        fault = "does not fit its schema"  # not quoted: a reply may hold the client's texts
         if cached and completion is not None:
-            counts = self._shared.unwritten
-            counts.cached_calls += 1
-            counts.cached_prompt += completion.prompt_tokens
-            counts.cached_completion += completion.completion_tokens
+            self._unwritten.cached_calls += 1
+            self._unwritten.cached_prompt += completion.prompt_tokens
+            self._unwritten.cached_completion += completion.completion_tokens
         else:
-            start = time.perf_counter()
+            start, unanswered = time.perf_counter(), False
             try:
                 completion = self.model.complete(prompt, limit, self.caps.seed)
             except ReplyError as error:
-                lost = Completion("", error.prompt_tokens, error.completion_tokens)
-                self._shared.update(_spending(lost, start))
-                self._fail(str(error))
-                return None
-            # Spent, whether the reply can be used or not.
-            self._shared.update(_spending(completion, start))
+                completion = Completion("", error.prompt_tokens, error.completion_tokens)
+                fault, unanswered = str(error), True
+            # Spent, whether there is a reply that can be used or not.
+            with self._shared() as counts:
+                counts.fresh_prompt += completion.prompt_tokens
+                counts.fresh_completion += completion.completion_tokens
+                counts.milliseconds += round(1000 * (time.perf_counter() - start))
             value = usable(completion, prompt)
-            if value is not None or self.model.repeats:
+            if value is not None or (self.model.repeats and not unanswered):
                 self._cache.keep(key, completion)
         if value is None:
-            cut = completion.finish == "length"
-            # Not quoted: a reply may hold the client's texts.
-            self._fail("cut off at its limit" if cut else "does not fit its schema")
+            self._fail("cut off at its limit" if completion.finish == "length" else fault)
             return None
         return Answer(value, cached)
 
@@ -311,18 +289,16 @@ class Session:
         if tokens > caps.context:
             return False
 
-        def reserve(counts: CallCounts) -> bool:
+        with self._shared() as counts:
             fits = counts.fresh_tokens + tokens <= caps.max_tokens
             allowed = counts.fresh_calls < caps.max_calls and fits
             # On disk before the call is made: a process that is killed has spent what it spent.
             counts.fresh_calls += allowed
-            return allowed
-
-        return self._shared.update(reserve)
+        return allowed
 
     def _fail(self, reason: str) -> None:
         self._failures, self._reason = self._failures + 1, reason
-        self._shared.unwritten.failed_calls += 1
+        self._unwritten.failed_calls += 1
         # Early, so that a model that cannot answer does not spend the whole budget first.
         if self._answers >= _FEWEST:
             self._check_failures()
@@ -335,17 +311,6 @@ class Session:
                 f"{self._failures} of {self._answers}, the last one: {self._reason}; choose "
                 "another model or `llm.backend`"
             )
-
-
-def _spending(completion: Completion, start: float) -> Callable[[CallCounts], None]:
-    milliseconds = round(1000 * (time.perf_counter() - start))
-
-    def spend(counts: CallCounts) -> None:
-        counts.fresh_prompt += completion.prompt_tokens
-        counts.fresh_completion += completion.completion_tokens
-        counts.milliseconds += milliseconds
-
-    return spend
 
 
 def usable(completion: Completion, prompt: Prompt) -> Json | None:
