@@ -1,16 +1,16 @@
 """Show the progress of work on a terminal and in a log; durations, sizes, tables.
 
-A terminal gets a bar that moves, also while nothing ends; a log or a notebook gets a line now and
-then. Both go to stderr: stdout is for results.
+Bars go to stderr: stdout is for results.
 """
 
 import os
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from threading import RLock
 from typing import TYPE_CHECKING, Any, TextIO
+
+from tqdm import tqdm
 
 from dance_flwr.errors import counted
 from dance_flwr.escaping import one_line
@@ -19,13 +19,32 @@ from dance_flwr.events import structured
 if TYPE_CHECKING:  # `dance-flwr --help` needs neither
     from rich.console import Console
 
-_REDRAWN = 0.2  # seconds between two looks of a bar on a terminal
-_QUIET, _RARE, _SHARE = 5.0, 60.0, 0.1  # seconds between lines of a log: a tenth of those so far
+# Seconds before a bar appears, and between its states: on a terminal, and in a log.
+_ON_TERMINAL, _IN_LOG = (0.0, 0.2), (5.0, 30.0)
 _PIPE = 160  # columns of tables that no terminal shows
 
 
-class Bar:
-    """How far one piece of work has come.
+class Bar(tqdm):  # type: ignore[misc]  # which has no types
+    """How far one piece of work has come, in one line; of nested bars, the last that moved."""
+
+    monitor_interval = 0  # no thread: a bar moves with its work
+
+    def move(self, done: int, note: str = "") -> None:
+        """Set how much is done, and what else there is to say."""
+        self.set_postfix_str(note, refresh=False)
+        self.update(done - self.n)
+
+
+Bar.set_lock(RLock())  # the default one is for several processes
+
+
+@contextmanager
+def bar(
+    what: str, total: int | None = None, unit: str = "", done: int = 0, *, visible: bool = True
+) -> Iterator[Bar]:
+    """Show how far the work of this block is.
+
+    Nothing is shown for a block that ends at once, or if events are printed as JSON lines.
 
     Parameters
     ----------
@@ -33,96 +52,17 @@ class Bar:
     total : how much there is to do; None = not known
     unit : of `total` and `done`; "" where `what` says it
     done : what was done before
-    """
-
-    def __init__(self, what: str, total: int | None, unit: str, done: int) -> None:
-        self.what, self.total, self.unit = one_line(what), total, unit
-        self.done, self.note, self.start = done, "", time.monotonic()
-        # (seconds, done) at the first move and the last: what lies before the first is the start.
-        self._first = self._last = (0.0, done)
-        self._next = _QUIET
-
-    def move(self, done: int, note: str = "") -> None:
-        """Set how much is done, and what else there is to say."""
-        self.done, self.note = done, note
-        self._last = (time.monotonic() - self.start, done)
-        self._first = self._last if self._first[0] == 0 else self._first
-
-    def seconds_left(self) -> float | None:
-        """Return the seconds to the end by the pace since the first move; None if not known."""
-        moved = self._last[1] - self._first[1]
-        if self.total is None or moved <= 0 or self.done >= self.total:
-            return None
-        pace = (self._last[0] - self._first[0]) / moved
-        since = time.monotonic() - self.start - self._last[0]
-        # A step that takes longer than the others says nothing of those after it.
-        rest = self.total - self.done
-        return max(pace * rest - since, pace * (rest - 1))
-
-    def text(self) -> str:
-        """Return how far it is: count, time left, note."""
-        count = f"{self.done:,}" + ("" if self.total is None else f" of {self.total:,}")
-        parts = [f"{count} {self.unit}".rstrip()] if self.total or self.done else []
-        left = self.seconds_left()
-        parts += [f"about {whole(left)} left"] if left else []
-        return ", ".join([*parts, *([self.note] if self.note else [])])
-
-    def _draw(self, stream: TextIO) -> None:
-        from tqdm import tqdm
-
-        seconds = time.monotonic() - self.start
-        text = self.text().replace("{", "{{").replace("}", "}}")
-        drawn = "{percentage:3.0f}%|{bar}| " if self.total else ""
-        shape = f"{self.what:12s}{drawn}{text}{', ' if text else ''}{{elapsed}}"
-        # Blanks after what has no end: a bar fills its line, and a line that does is cut to fit.
-        shape += "" if self.total else "{bar}"
-        is_plain = not (stream.encoding or "").lower().startswith("utf")
-        facts = {"ascii": is_plain, "bar_format": shape, "ncols": _columns(stream) - 1}
-        stream.write("\r" + tqdm.format_meter(self.done, self.total, seconds, **facts))
-        stream.flush()
-
-    def _log(self, stream: TextIO) -> None:
-        seconds = time.monotonic() - self.start
-        if seconds >= self._next:
-            self._next = seconds + min(max(_QUIET, _SHARE * seconds), _RARE)
-            text = self.text()
-            stream.write(f"{self.what:12s}{text}{', ' if text else ''}{whole(seconds)} so far\n")
-            stream.flush()
-
-
-_OPEN: list[Bar] = []  # the innermost, which is shown, comes last
-_LOCK = threading.RLock()  # held while a bar is drawn or erased
-_drawn = False  # whether a bar stands on the terminal
-
-
-@contextmanager
-def bar(
-    what: str, total: int | None = None, unit: str = "", done: int = 0, *, visible: bool = True
-) -> Iterator[Bar]:
-    """Show how far the work of this block is; of nested bars, the innermost is shown.
-
-    Nothing is shown for a block that ends at once, or if events are printed as JSON lines.
-
-    Parameters
-    ----------
-    what, total, unit, done : of `Bar`
     visible : False shows nothing
     """
-    shown = Bar(what, total, unit, done)
-    if not visible or structured():
+    delay, interval = _ON_TERMINAL if sys.stderr.isatty() else _IN_LOG
+    count = f"{{n_fmt}} of {{total_fmt}} {unit}".rstrip()
+    shape = f"{{percentage:3.0f}}%|{{bar}}| {count}, {{remaining}} left{{postfix}}, "
+    options = {"delay": delay, "mininterval": interval, "miniters": 1, "position": 0}
+    options |= {"leave": False, "dynamic_ncols": True, "disable": not visible or structured()}
+    form = f"{{desc}}{shape if total else ''}{{elapsed}}{'' if total else '{bar}'}"
+    name = f"{one_line(what):12s}"
+    with Bar(desc=name, total=total, initial=done, bar_format=form, **options) as shown:
         yield shown
-    else:
-        over = threading.Event()
-        if not _OPEN:
-            threading.Thread(target=_watch, args=(over,), daemon=True).start()
-        _OPEN.append(shown)
-        try:
-            yield shown
-        finally:
-            _OPEN.remove(shown)
-            over.set()
-            if not _OPEN:
-                clear()
 
 
 @contextmanager
@@ -139,33 +79,10 @@ def round_bar(
         yield update
 
 
-def _watch(over: threading.Event) -> None:
-    # On a thread: a round may take an hour, and what has not moved is still at work.
-    while not over.wait(_REDRAWN):
-        # A terminal may be gone.
-        with suppress(OSError, ValueError, IndexError):
-            _show(sys.stderr)
-
-
-def _show(stream: TextIO) -> None:
-    global _drawn
-    with _LOCK:
-        if stream.isatty():
-            _OPEN[-1]._draw(stream)
-            _drawn = True
-        else:
-            _OPEN[-1]._log(stream)
-
-
 def clear() -> None:
     """Erase the bar from the terminal before something else is printed; it is drawn again soon."""
-    global _drawn
-    with _LOCK:
-        if _drawn:
-            _drawn = False
-            with suppress(OSError, ValueError):
-                sys.stderr.write("\r" + " " * (_columns(sys.stderr) - 1) + "\r")
-                sys.stderr.flush()
+    for shown in list(getattr(Bar, "_instances", ())):
+        shown.clear()
 
 
 def whole(seconds: float) -> str:

@@ -320,7 +320,7 @@ class TextBank:
         options = {} if self._device == "cpu" else {"batch": size}
         for group in np.split(order, range(size, len(order), size)):
             vectors[group] = self._encoder.encode([parts[i] for i in group], **options)
-            shown.move(shown.done + int(tokens[group].sum()))
+            shown.update(int(tokens[group].sum()))
         return vectors
 
 
