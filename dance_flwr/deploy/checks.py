@@ -148,7 +148,8 @@ class Node:
         UserError : it cannot be read
         """
         try:
-            return flower.parse_config_args([self.node_config])
+            config: Mapping[str, Value] = flower.parse_config_args([self.node_config])
+            return config
         except (ClickException, OSError, ValueError) as error:
             found = getattr(error, "strerror", None) or self.node_config
             raise UserError(

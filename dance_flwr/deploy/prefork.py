@@ -163,7 +163,9 @@ def load() -> App:
 def client_class(socket: Path) -> Any:
     """Return Flower's client of the Runtime API, which connects to a Unix socket."""
 
-    class SocketClient(flower.RuntimeHttpClient):
+    class SocketClient(flower.RuntimeHttpClient):  # type: ignore[misc]
+        _client: Any
+
         def __init__(self, base_url: str, **options: Any) -> None:
             super().__init__(base_url, **options)
             transport = flower.httpx.HTTPTransport(uds=str(socket))

@@ -6,7 +6,7 @@ that did. Each is imported on first use, as the process of a ClientApp needs few
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 _SECAGG = "flwr.common.secure_aggregation"
 _WORKFLOW = "flwr.server.workflow"
@@ -64,8 +64,6 @@ PRIVATE = {
     "MAIN_CONFIGS_RECORD": f"{_WORKFLOW}.constant:MAIN_CONFIGS_RECORD",
     "MAIN_PARAMS_RECORD": f"{_WORKFLOW}.constant:MAIN_PARAMS_RECORD",
     "WorkflowKey": f"{_WORKFLOW}.constant:Key",
-    "LegacyContext": "flwr.server.compat.legacy_context:LegacyContext",
-    "LegacyStrategy": "flwr.server.strategy:FedAvg",
     # Its generator of masks, and the modules that hold it under this name.
     "pseudo_rand_gen": f"{_SECAGG}.secaggplus_utils:pseudo_rand_gen",
     "CLIENT_MASKS": f"{_CLIENT_MASKS}:pseudo_rand_gen",
@@ -93,41 +91,6 @@ PRIVATE = {
         "flwr.supernode.node_auth_http_interceptor:NodeAuthHttpInterceptor"
     ),
 }
-
-if TYPE_CHECKING:
-    from flwr.client.mod import secaggplus_mod as secaggplus_mod
-    from flwr.common import Code as Code
-    from flwr.common import FitIns as FitIns
-    from flwr.common import FitRes as FitRes
-    from flwr.common import Parameters as Parameters
-    from flwr.common import Status as Status
-    from flwr.common import bytes_to_ndarray as bytes_to_ndarray
-    from flwr.common import ndarray_to_bytes as ndarray_to_bytes
-    from flwr.common import ndarrays_to_parameters as ndarrays_to_parameters
-    from flwr.common import parameters_to_ndarrays as parameters_to_ndarrays
-    from flwr.common.config import parse_config_args as parse_config_args
-    from flwr.common.constant import ErrorCode as ErrorCode
-    from flwr.compat.common.recorddict_compat import fitres_to_recorddict as fitres_to_recorddict
-    from flwr.proto.fleet_pb2 import ActivateNodeRequest as ActivateNodeRequest
-    from flwr.proto.fleet_pb2 import DeactivateNodeRequest as DeactivateNodeRequest
-    from flwr.server.compat.legacy_context import LegacyContext as LegacyContext
-    from flwr.server.workflow import SecAggPlusWorkflow as SecAggPlusWorkflow
-    from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD as MAIN_CONFIGS_RECORD
-    from flwr.server.workflow.constant import MAIN_PARAMS_RECORD as MAIN_PARAMS_RECORD
-    from flwr.server.workflow.secure_aggregation.secaggplus_workflow import (
-        WorkflowState as WorkflowState,
-    )
-    from flwr.supercore.error import ApiErrorCode as ApiErrorCode
-    from flwr.supercore.error import FlowerError as FlowerError
-    from flwr.supercore.primitives.asymmetric import public_key_to_bytes as public_key_to_bytes
-    from flwr.supercore.run import Run as Run
-    from flwr.supercore.runtime import RuntimeHttpClient as RuntimeHttpClient
-    from flwr.supercore.task_identity import TaskIdentity as TaskIdentity
-    from flwr.superlink.grid import HttpGrid as HttpGrid
-    from flwr.supernode.fleet_http_client import FleetHttpClient as FleetHttpClient
-    from flwr.supernode.node_auth_http_interceptor import (
-        NodeAuthHttpInterceptor as NodeAuthHttpInterceptor,
-    )
 
 
 def __getattr__(name: str) -> Any:

@@ -132,7 +132,7 @@ def _collect(message: Message, context: Context, handler: Handler) -> Message:
     # Why (decision 8): masks of clients with different requests do not cancel.
     request = request_digest(message.content, run_config_of(context))
     with masks.derivation(context.run_id, masks.MASKS, request):
-        reply = secaggplus_mod(message, context, _masked(handler, options))
+        reply: Message = secaggplus_mod(message, context, _masked(handler, options))
     # Weights and counts are the same in every round, so the difference of two sums would be one
     # client's; masks of SecAgg+ alone do not prevent that (docs/privacy.md).
     hide_numbers(message, reply, context, request)

@@ -12,8 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.serverapp import Grid
+from flwr.app import ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
 from dance_flwr.config.sections import FLOAT16, FLOAT32, INT8
@@ -25,9 +24,6 @@ from dance_flwr.federation.flower import (
     MAIN_PARAMS_RECORD,
     SECAGG_CONFIGS,
     FitIns,
-    FitRes,
-    LegacyContext,
-    LegacyStrategy,
     Parameters,
     SecAggKey,
     SecAggPlusWorkflow,
@@ -55,7 +51,7 @@ from dance_flwr.federation.wire.messages import with_content
 from dance_flwr.federation.wire.rules import content_fault, short_repr
 from dance_flwr.federation.wire.serialization import unpack
 from dance_flwr.federation.wire.tensors import arrays_of, header_of
-from dance_flwr.methods.fixed_point import Integers, Vector, levels_for
+from dance_flwr.methods.fixed_point import Integers, levels_for
 
 # Why (decision 14): steps of a client of mean weight on each side of zero, the largest integer with
 # a negative of 16 or 8 bits.
@@ -113,22 +109,15 @@ def masked_sum(
         )
         for message in requests
     }
-    threshold = clients_to_stay(len(requests), config)
     digest = request_digest(next(iter(contents.values())), config)
-    workflow = _SumWorkflow(contents, threshold, options.form)
-    capture, grid = _Capture(list(contents)), _StageGrid(exchange, options.form.bits)
-    context = LegacyContext(Context(run, 0, {}, RecordDict(), {}), strategy=capture)
-    # Flower needs a round and the parameters of a model; here every sum is a round of its own, and
-    # the app's messages hold the parameters.
-    context.state.config_records[MAIN_CONFIGS_RECORD] = ConfigRecord({WorkflowKey.CURRENT_ROUND: 1})
-    context.state.array_records[MAIN_PARAMS_RECORD] = arrays_of({})
+    workflow = _Workflow(contents, clients_to_stay(len(requests), config), options.form, exchange)
     # The server derives masks of clients that dropped out, in the same context.
     with masks.derivation(run, masks.MASKS, digest):
-        workflow(grid, context)  # type: ignore[arg-type]
+        workflow.run()
     # All layouts name the same metrics: `unlike_faults` has refused any other.
-    layout = MetricLayout.of_record(grid.layouts[0])
-    omitted = any(bool(record[keys.OMITTED]) for record in grid.layouts)
-    return MaskedSum(capture.clients, capture.total(options.form), layout, omitted)
+    layout = MetricLayout.of_record(workflow.layouts[0])
+    omitted = any(bool(record[keys.OMITTED]) for record in workflow.layouts)
+    return MaskedSum(workflow.clients, workflow.total, layout, omitted)
 
 
 def sum_format(clients: int, precision: str) -> SumFormat:
@@ -155,45 +144,27 @@ def decode_integers(total: Integers, form: SumFormat) -> list[int]:
     ]
 
 
-class _Capture(LegacyStrategy):  # type: ignore[misc]
-    """A legacy strategy that samples given nodes and keeps the sum of the workflow."""
+class _Workflow(SecAggPlusWorkflow):  # type: ignore[misc]
+    """Flower's SecAgg+ workflow over the app's own messages, with signatures and sums modulo 2^b.
 
-    def __init__(self, nodes: Sequence[int]) -> None:
-        super().__init__()
-        self.nodes = nodes
-        self.mean: Vector | None = None
-        self.clients = 0
+    It is also what that workflow asks for: the legacy strategy, which names the nodes and takes
+    the result, and the Grid, which forwards signatures, keeps the layouts of the vectors and
+    unpacks their integers. Clients that signed their public keys sign in one more stage who is in
+    the sum. Flower's quantisation keeps integers: it adds an offset and sums a factor of 1.
 
-    def configure_fit(self, *_: Any) -> list[tuple[Any, FitIns]]:
-        """Return the nodes; `_SumWorkflow` replaces the instructions."""
-        # The workflow reads only the node of a legacy client proxy.
-        nothing = FitIns(Parameters([], ""), {})
-        return [(SimpleNamespace(node_id=node), nothing) for node in self.nodes]
-
-    def aggregate_fit(
-        self, _: int, results: list[tuple[Any, FitRes]], __: Any
-    ) -> tuple[None, dict[str, Any]]:
-        """Keep the mean over the clients whose vectors are in the sum."""
-        (mean,) = parameters_to_ndarrays(results[0][1].parameters)
-        self.mean = mean.astype(np.float64)
-        self.clients = len(results)
-        return None, {}
-
-    def total(self, form: SumFormat) -> Integers:
-        """Return the sum of the clients' integers from the workflow's mean."""
-        assert self.mean is not None
-        scaled = self.mean * (self.clients / (2 * form.offset))
-        return form.wrap(np.rint(scaled).astype(np.int64))
-
-
-class _SumWorkflow(SecAggPlusWorkflow):
-    """Flower's SecAgg+ workflow with two fixes, signatures, our messages and sums modulo 2^b.
-
-    Clients that signed their public keys sign in one more stage who is in the sum. Flower's
-    quantisation keeps integers: it adds an offset and sums a factor of 1.
+    Attributes
+    ----------
+    clients, total : number of the clients in the sum, and the sum of their integers
+    layouts : of the metrics, by client
     """
 
-    def __init__(self, contents: Mapping[int, RecordDict], threshold: int, form: SumFormat) -> None:
+    def __init__(
+        self,
+        contents: Mapping[int, RecordDict],
+        threshold: int,
+        form: SumFormat,
+        exchange: Exchange,
+    ) -> None:
         weight, clip, target, modulus = form.quantisation
         super().__init__(
             # Why (decision 8): fewer neighbours would only save seconds.
@@ -206,11 +177,19 @@ class _SumWorkflow(SecAggPlusWorkflow):
         )
         # Flower's constructor requires fewer levels than the modulus, so that no sum wraps.
         self.quantization_range = target
-        self._contents = contents
+        self._contents, self._form, self._exchange = contents, form, exchange
+        self._claims: dict[int, Claim] = {}
+        self.layouts: list[ConfigRecord] = []
+        self.clients, self.total = 0, np.zeros(0, np.int64)
 
-    def __call__(self, grid: Grid, context: Context) -> None:
+    def run(self) -> None:
         """Run the stages."""
-        assert isinstance(context, LegacyContext)
+        # Flower needs a round and the parameters of a model; here every sum is a round of its own,
+        # and the app's messages hold the parameters.
+        records = {MAIN_CONFIGS_RECORD: ConfigRecord({WorkflowKey.CURRENT_ROUND: 1})}
+        content = RecordDict({**records, MAIN_PARAMS_RECORD: arrays_of({})})
+        manager = SimpleNamespace(num_available=lambda: len(self._contents))
+        context = SimpleNamespace(state=content, strategy=self, client_manager=manager)
         state = WorkflowState()
         steps = (
             self.setup_stage,
@@ -221,7 +200,7 @@ class _SumWorkflow(SecAggPlusWorkflow):
         )
         for name, step in zip(STAGES, steps, strict=True):
             try:
-                enough = step(grid, context, state)
+                enough = step(self, context, state)
                 # Why (decision 8): for a client that left before there were masks, Flower would use
                 # shares that nobody holds, and lose the round.
                 if name in _BEFORE_MASKS:
@@ -232,7 +211,35 @@ class _SumWorkflow(SecAggPlusWorkflow):
             if not enough:
                 raise QuorumError(self._shortfall(name, state))
 
-    def survivors_stage(self, grid: Any, context: LegacyContext, state: Any) -> bool:
+    def configure_fit(self, *_: Any) -> list[tuple[Any, Any]]:
+        """Return the nodes; `_drop_absent` sets the instructions."""
+        nothing = FitIns(Parameters([], ""), {})
+        return [(SimpleNamespace(node_id=node), nothing) for node in self._contents]
+
+    def aggregate_fit(self, _: int, results: list[tuple[Any, Any]], __: Any) -> tuple[None, None]:
+        """Keep the sum of the clients' integers, of which the results hold the mean."""
+        (mean,) = parameters_to_ndarrays(results[0][1].parameters)
+        self.clients = len(results)
+        scaled = mean.astype(np.float64) * (self.clients / (2 * self._form.offset))
+        self.total = self._form.wrap(np.rint(scaled).astype(np.int64))
+        return None, None
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        """Run one stage; `exchange` has the timeout."""
+        sent = []
+        for message in messages:
+            stage = message.content.config_records[SECAGG_CONFIGS][SecAggKey.STAGE]
+            checked = stage in (SecAggStage.SHARE_KEYS, SecAggStage.UNMASK)
+            sent.append(with_claims(message, self._claims) if checked and self._claims else message)
+        replies = self._exchange(sent)
+        claims = {reply.metadata.src_node_id: read_claim(reply) for reply in replies}
+        # Two stages are signed, and the second signatures replace the first.
+        self._claims = {node: claim for node, claim in claims.items() if claim} or self._claims
+        return [self._unpacked(reply) for reply in replies]
+
+    def survivors_stage(self, _: Any, __: Any, state: Any) -> bool:
         """Let the clients that signed their keys sign who is in the sum.
 
         The sum does not change any more: a client that is silent here is only not asked again.
@@ -246,23 +253,18 @@ class _SumWorkflow(SecAggPlusWorkflow):
         requests = [
             Message(RecordDict({SECAGG_CONFIGS: ConfigRecord(record)}), node, keys.TRAIN)
             for node in alive
-            if node in grid.claims
+            if node in self._claims
         ]
-        replies = grid.send_and_receive(requests) if requests else []
+        replies = self.send_and_receive(requests) if requests else []
         state.failures += [Exception(reply.error) for reply in replies if reply.has_error()]
         return True
 
     def _drop_absent(self, state: Any) -> bool:
-        state.sampled_node_ids = set(state.active_node_ids)
-        state.nid_to_fitins = {
-            node: RecordDict(dict(self._contents[node])) for node in state.active_node_ids
-        }
-        state.nid_to_neighbours = {
-            node: near & state.active_node_ids
-            for node, near in state.nid_to_neighbours.items()
-            if node in state.active_node_ids
-        }
-        return bool(state.active_node_ids) and self._check_threshold(state)
+        active = state.sampled_node_ids = set(state.active_node_ids)
+        state.nid_to_fitins = {node: RecordDict(dict(self._contents[node])) for node in active}
+        near = state.nid_to_neighbours
+        state.nid_to_neighbours = {node: near[node] & active for node in near if node in active}
+        return bool(active) and self._check_threshold(state)
 
     def _shortfall(self, stage: str, state: Any) -> str:
         errors = [error.args[0] if error.args else error for error in state.failures]
@@ -274,49 +276,21 @@ class _SumWorkflow(SecAggPlusWorkflow):
             f"clients, found {len(state.active_node_ids)}{why}; the model of the last round is kept"
         )
 
-
-class _StageGrid:
-    """The Grid for the stages of Flower's workflow.
-
-    It forwards the signatures of clients to those that check them, keeps the layouts of their
-    vectors, and unpacks their integers.
-    """
-
-    def __init__(self, exchange: Exchange, bits: int) -> None:
-        self._exchange, self._bits = exchange, bits
-        self.claims: dict[int, Claim] = {}
-        self.layouts: list[ConfigRecord] = []
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> list[Message]:
-        """Run one stage; `exchange` has the timeout."""
-        sent = []
-        for message in messages:
-            stage = message.content.config_records[SECAGG_CONFIGS][SecAggKey.STAGE]
-            checked = stage in (SecAggStage.SHARE_KEYS, SecAggStage.UNMASK)
-            sent.append(with_claims(message, self.claims) if checked and self.claims else message)
-        replies = self._exchange(sent)
-        claims = {reply.metadata.src_node_id: read_claim(reply) for reply in replies}
-        # Two stages are signed, and the second signatures replace the first.
-        self.claims = {node: claim for node, claim in claims.items() if claim} or self.claims
-        return [self._unpacked(reply) for reply in replies]
-
     def _unpacked(self, reply: Message) -> Message:
         """Return a reply with integers of Flower's width; keep the layout of its vector."""
         if reply.has_error() or keys.SECURE_LAYOUT not in reply.content.config_records:
             return reply
-        records = dict(reply.content)
         self.layouts.append(reply.content.config_records[keys.SECURE_LAYOUT])
-        if self._bits == MAX_BITS:
+        if (bits := self._form.bits) == MAX_BITS:
             return reply
         answer: dict[str, Any] = dict(reply.content.config_records[SECAGG_CONFIGS])
+        packed = answer[SecAggKey.MASKED_PARAMETERS]
         answer[SecAggKey.MASKED_PARAMETERS] = [
-            ndarray_to_bytes(unpack_bits(part, self._bits))
-            for part in answer[SecAggKey.MASKED_PARAMETERS]
+            ndarray_to_bytes(unpack_bits(part, bits)) for part in packed
         ]
-        records[SECAGG_CONFIGS] = ConfigRecord(answer)
-        return with_content(reply, RecordDict(records))
+        return with_content(
+            reply, RecordDict(dict(reply.content) | {SECAGG_CONFIGS: ConfigRecord(answer)})
+        )
 
 
 # Replies to the stages hold public keys, encrypted shares and masked integers, nothing of the data.
