@@ -1,16 +1,15 @@
 """Probe a SuperLink's port: TCP, TLS, Flower's health page, and its Date header."""
 
-import http.client
 import re
 import socket
 import ssl
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
+import httpx
 from cryptography import x509
 
 from dance_flwr.errors import UserError
@@ -82,23 +81,37 @@ def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: f
         host, port = parse_address(superlink)
     except UserError as error:
         return Probe("", 0, unreached=error)
+    found = Probe(host, port)
     try:
-        plain = socket.create_connection((host, port), timeout)
-    except (OSError, UnicodeError) as error:  # UnicodeError: a name that no DNS query can hold
+        context, roots = _context(root_certificates)
+        found = replace(found, roots=roots)
+        with httpx.Client(verify=context, timeout=timeout, trust_env=False) as client:
+            before = now()
+            # The gate of a deployment passes this path and Flower's API alone (decision 10).
+            answer = client.head(f"https://{superlink}/health")
+            local = before + (now() - before) / 2
+        date = answer.headers.get("Date", "")
+        found = replace(found, health=answer.status_code, clock_offset=_offset(date, local))
+    except UserError as error:
+        found = replace(found, refused=error)
+    except (httpx.ConnectError, httpx.ConnectTimeout, UnicodeError) as error:
+        # httpx names its own errors; UnicodeError: a name that no DNS query can hold.
+        cause: Exception = error
+        while isinstance(cause.__context__, Exception):
+            cause = cause.__context__
+        if not isinstance(cause, ssl.SSLError):
+            return replace(found, unreached=cause)
+        found = replace(found, refused=cause)
+    except httpx.HTTPError:
+        pass  # a server, but no answer
+    # Not verified here, to show what was refused.
+    try:
+        seen = ssl.get_server_certificate((host, port), timeout=timeout)
+    except (ssl.SSLError, ValueError):
+        return found
+    except OSError as error:
         return Probe(host, port, unreached=error)
-    with plain:
-        roots: tuple[x509.Certificate, ...] = ()
-        try:
-            context, roots = _context(root_certificates)
-            secure = context.wrap_socket(plain, server_hostname=host)
-        except (OSError, UserError) as error:  # OSError: also SSLError and a closed connection
-            certificate = _certificate(host, port, timeout)
-            return Probe(host, port, refused=error, certificate=certificate, roots=roots)
-        with secure:
-            encoded = secure.getpeercert(binary_form=True)
-            health, offset = _health(secure, host, now)
-    certificate = x509.load_der_x509_certificate(encoded) if encoded else None
-    return Probe(host, port, None, None, certificate, roots, health, offset)
+    return replace(found, certificate=x509.load_pem_x509_certificate(seen.encode()))
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -134,34 +147,11 @@ def _context(root_certificates: Path | None) -> tuple[ssl.SSLContext, tuple[x509
     return context, roots
 
 
-def _certificate(host: str, port: int, timeout: float) -> x509.Certificate | None:
-    """Return a server's certificate without verifying it, to show it and not to trust it."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with (
-        suppress(OSError, ValueError),
-        socket.create_connection((host, port), timeout) as plain,
-        context.wrap_socket(plain, server_hostname=host) as secure,
-    ):
-        return x509.load_der_x509_certificate(secure.getpeercert(binary_form=True) or b"")
-    return None
-
-
-def _health(connection: ssl.SSLSocket, host: str, now: Clock) -> tuple[int | None, float | None]:
-    """Request `/health`; return its status and the offset of this clock from the Date header."""
-    before = now()
+def _offset(date: str, local: datetime) -> float | None:
+    """Return how many seconds a clock is ahead of a Date header; None if there is none."""
     try:
-        # The gate of a deployment passes this path and Flower's API alone (decision 10).
-        request = f"HEAD /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-        connection.sendall(request.encode())
-        response = http.client.HTTPResponse(connection, method="HEAD")
-        response.begin()
-    except (OSError, http.client.HTTPException):
-        return None, None
-    local = before + (now() - before) / 2
-    try:
-        date = parsedate_to_datetime(response.headers.get("Date", "")).astimezone(UTC)
+        # Whole seconds, maybe cached for another one: use the middle of the two.
+        server = parsedate_to_datetime(date).astimezone(UTC) + timedelta(seconds=1)
     except (TypeError, ValueError):
-        return response.status, None
-    # The header has whole seconds and may be cached for another second: use the middle of the two.
-    return response.status, (local - date - timedelta(seconds=1)).total_seconds()
+        return None
+    return (local - server).total_seconds()

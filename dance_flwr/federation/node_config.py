@@ -34,6 +34,13 @@ def _parsed(items: tuple[tuple[str, Value], ...], types: tuple[type, ...]) -> Ru
     return parse(dict(items))
 
 
+# Terms of one number, under the names of their attributes.
+_NUMBERS = (
+    *(keys.MIN_CLIENTS, keys.MIN_NOISE_MULTIPLIER, keys.MAX_EPSILON, keys.MAX_ROUNDS),
+    *(keys.MAX_TRAININGS, keys.MAX_LOCAL_EPOCHS, keys.MAX_HIDDEN_DIM, keys.MAX_CHANGE),
+)
+
+
 @dataclass(frozen=True)
 class NodeTerms:
     """The terms of a node for every run; the defaults refuse no honest run.
@@ -78,20 +85,15 @@ def terms_of(node_config: Mapping[str, Any]) -> NodeTerms:
         raise UserError(unknown("--node-config", strange, sorted(keys.NODE_CONFIG)))
     methods = _listed(node_config, keys.METHODS)
     METHODS.check(methods, f"{keys.METHODS} in --node-config")
-    return NodeTerms(
-        # Any true value demands masks, so that an unusual one does not open the node's answers.
-        masks=bool(node_config.get(keys.DEMANDS_MASKS)),
-        min_clients=ceil(_number(node_config, keys.MIN_CLIENTS, 0)),
-        min_noise_multiplier=_number(node_config, keys.MIN_NOISE_MULTIPLIER, 0),
-        max_epsilon=_number(node_config, keys.MAX_EPSILON, inf),
-        methods=methods,
-        max_rounds=_number(node_config, keys.MAX_ROUNDS, inf),
-        max_trainings=_number(node_config, keys.MAX_TRAININGS, inf),
-        max_local_epochs=_number(node_config, keys.MAX_LOCAL_EPOCHS, inf),
-        max_hidden_dim=_number(node_config, keys.MAX_HIDDEN_DIM, inf),
-        max_change=_number(node_config, keys.MAX_CHANGE, NodeTerms.max_change),
-        limits=tuple(map(_limit, _listed(node_config, keys.LIMITS))),
-    )
+    values: dict[str, Any] = {
+        name.replace("-", "_"): _number(name, node_config[name])
+        for name in _NUMBERS
+        if name in node_config
+    }
+    values["min_clients"] = ceil(values.get("min_clients", 0))
+    values["limits"] = tuple(map(_limit, _listed(node_config, keys.LIMITS)))
+    # Any true value demands masks, so that an unusual one does not open the node's answers.
+    return NodeTerms(masks=bool(node_config.get(keys.DEMANDS_MASKS)), methods=methods, **values)
 
 
 def client_number(node_config: Mapping[str, Any]) -> int:
@@ -148,7 +150,7 @@ def _limit(text: str) -> tuple[str, float]:
     key, _, number = (part.strip() for part in text.partition("="))
     try:
         # `float` reads nan and inf too; `_number` refuses them.
-        return key, _number({keys.LIMITS: float(number)}, keys.LIMITS, inf)
+        return key, _number(keys.LIMITS, float(number))
     except ValueError:
         raise UserError(
             f"{keys.LIMITS}: expected a list of KEY=NUMBER, found {text!r}; correct it in "
@@ -170,15 +172,12 @@ def _listed(node_config: Mapping[str, Any], key: str) -> tuple[str, ...]:
     return names
 
 
-def _number(node_config: Mapping[str, Any], key: str, default: float) -> float:
-    if key not in node_config:
-        return default
-    value = node_config[key]
+def _number(name: str, value: Any) -> float:
     # A bool is a number for Python, but no bound. 0 is refused below.
     number = float(value) if isinstance(value, int | float) and value is not True else 0.0
     if not isfinite(number) or number <= 0:
         raise UserError(
-            f"{key}: expected a number > 0, found {value!r}; correct it in --node-config, or leave "
-            "it out"
+            f"{name}: expected a number > 0, found {value!r}; correct it in --node-config, or "
+            "leave it out"
         )
     return number
