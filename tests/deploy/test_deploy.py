@@ -39,7 +39,7 @@ from dance_flwr.deploy.invitation import SITE_UNIT, unit_text
 from dance_flwr.deploy.network import addresses_of, parse_address
 from dance_flwr.deploy.superlink import NAME, SuperLink, flower_environment, operator_config
 from dance_flwr.errors import UserError
-from dance_flwr.federation.secagg.signatures import fingerprint_of, load_key
+from dance_flwr.federation.secagg.signatures import load_key
 
 NODE_CONFIG = "partition-id=1 num-partitions=3 secure-aggregation=true min-clients=2 " + (
     'methods="dance" max-rounds=50 max-trainings=500 max-epsilon=8.0'
@@ -209,19 +209,6 @@ def test_flower_loads_the_key_and_registers_its_public_half(tmp_path):
     assert try_load_public_key(public) == public_key_to_bytes(loaded)
     with pytest.raises(UserError, match="overwritten"):
         make_key(tmp_path / "node.key")
-
-
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen")
-def test_ssh_keygen_agrees_about_key_and_fingerprint(tmp_path):
-    public = make_key(tmp_path / "node.key")
-    derived = subprocess.run(
-        ["ssh-keygen", "-y", "-f", tmp_path / "node.key"], capture_output=True, text=True
-    )
-    assert derived.stdout.split()[:2] == public.read_text().split()[:2]
-    printed = subprocess.run(
-        ["ssh-keygen", "-l", "-f", public], capture_output=True, text=True
-    ).stdout
-    assert fingerprint_of(load_key(tmp_path / "node.key").public_key()) in printed
 
 
 # --- the agreed file

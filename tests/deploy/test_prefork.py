@@ -159,14 +159,6 @@ def test_a_node_asks_often_after_a_message_and_an_idle_one_as_flower_s(monkeypat
     assert clock.slept == [3, 0.1, 0.25, 1.0, 3]
 
 
-def test_the_options_are_those_of_flower(tmp_path):
-    log = tmp_path / "log"
-    command = ["dance-flwr", "supernode", "--no-such-option"]
-    process = ProcessTree(command, flower_environment(tmp_path), tmp_path, log)
-    assert process.wait(60) == 2
-    assert "flower-supernode: error: unrecognized arguments: --no-such-option" in log.read_text()
-
-
 @pytest.mark.parametrize(
     "option", ["--isolation=subprocess", "--port", "--allow-runtime-dependency-installation"]
 )

@@ -2,26 +2,19 @@
 
 import json
 import re
-import time
 
 import pytest
-from flwr.app import ConfigRecord, MetricRecord
 from support.project import PROJECT
 
 from dance_flwr.errors import UserError
 from dance_flwr.federation.declarations import (
-    counts,
     declared,
     disclosure,
     entries,
-    schema,
-    trained,
-    training_metrics,
 )
 from dance_flwr.federation.flower import SecAggKey
 from dance_flwr.federation.wire import keys
-from dance_flwr.federation.wire.rules import ANY, Disclosure, Kind, content_fault, whole
-from dance_flwr.metrics import COUNTS, PHASES
+from dance_flwr.federation.wire.rules import ANY, Disclosure, Kind
 from docs.tables.what_leaves import classes
 
 GOLDEN = json.loads((PROJECT / "tests" / "golden" / "schema.json").read_text("utf-8"))
@@ -100,16 +93,3 @@ def test_every_key_of_flowers_protocol_that_travels_is_declared():
     named = {value for name, value in vars(SecAggKey).items() if name.isupper()}
     known = {key for _, _, key, _ in entries()}
     assert named - known == {SecAggKey.PARAMETERS}  # of legacy messages; no app of ours has it
-
-
-def test_a_check_takes_less_than_a_millisecond():
-    numbers = {keys.WEIGHT: 3, keys.LOSS: 0.5, **dict.fromkeys(COUNTS, 1)}
-    numbers |= dict.fromkeys(map(keys.seconds_of, PHASES), 0.5)
-    content = {keys.METRICS: MetricRecord(numbers), keys.ARRAYS: ConfigRecord()}
-    begin = time.process_time()
-    for _ in range(200):
-        form = trained(training_metrics(whole(0, 9), None), [])
-        assert content_fault(content, form).startswith("expected arrays as ArrayRecord")
-        counts(("val", "test"), ("fused", "deployed"), whole(), 7, whole(), {})
-        schema(4)
-    assert (time.process_time() - begin) / 200 < 1e-3

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flwr.app import Context, Message
+from flwr.app import Array, ArrayRecord, Context, Message
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -41,11 +41,12 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.disk import ledger
 from dance_flwr.errors import UserError, disk_of
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
-from dance_flwr.federation.client.received import Received
 from dance_flwr.federation.flower import SECAGG_STATE, STATE_THRESHOLD
 from dance_flwr.federation.node_config import NodeTerms, refuse_beyond, run_config_of, terms_of
 from dance_flwr.federation.secagg.signatures import ledger_folder
 from dance_flwr.federation.wire import keys, messages
+from dance_flwr.federation.wire.tensors import state_of
+from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods import check_method
 from dance_flwr.methods.upload_checks import model_fault, update_norm
 from dance_flwr.nn.model import ModelShape, PlainModel, load_state
@@ -68,6 +69,33 @@ _SAME_DIRECTION = 1e-9  # of sin^2 between two updates
 _SHARED = 3  # nodes
 _BLOCK_ROWS = 4096
 _ROUNDING = 1e-3  # of an initial model, between versions of torch
+
+
+@dataclass(frozen=True, eq=False)
+class Received:
+    """A model as the server sent it; nobody changes its tensors, which clients share.
+
+    Attributes
+    ----------
+    model_id : its `model_fingerprint`
+    """
+
+    state: Mapping[str, Tensor]
+    model_id: str
+
+
+def received(message: Message) -> Received:
+    """Return the model that came with a message; the same object for the same bytes."""
+    # By content: Python hashes a bytes object once, however many messages share it.
+    arrays = messages.arrays_in(message).items()
+    return _read(tuple((n, a.dtype, tuple(a.shape), a.stype, a.data) for n, a in arrays))
+
+
+@lru_cache(maxsize=1)  # the clients of a round are sent one model
+def _read(arrays: tuple[tuple[str, str, tuple[int, ...], str, bytes], ...]) -> Received:
+    record = {name: Array(kind, shape, of, data) for name, kind, shape, of, data in arrays}
+    state = state_of(ArrayRecord(record))
+    return Received(state, model_fingerprint(state))
 
 
 class BudgetError(UserError):

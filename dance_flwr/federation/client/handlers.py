@@ -26,16 +26,17 @@ from dance_flwr.errors import UserError, disk_of
 from dance_flwr.federation.client.admission import (
     Budget,
     BudgetError,
+    Received,
     admit,
     check_start,
     clipped,
     count_task,
+    received,
     shows_single_row,
 )
 from dance_flwr.federation.client.app import REFUSAL
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import claim, device_label, memory_ratio, pick_device
-from dance_flwr.federation.client.received import Received, received
 from dance_flwr.federation.client.run_files import keep_calibration, keep_final
 from dance_flwr.federation.node_config import client_number, run_config_of
 from dance_flwr.federation.secagg.client import demands_masks, refusing_once, task_of

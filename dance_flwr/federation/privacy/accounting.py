@@ -10,6 +10,7 @@ round, rounds are Poisson-sampled Gaussians, composed by their privacy loss dist
 `dp-accounting` computes both.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import inf, isfinite, sqrt
@@ -67,15 +68,12 @@ def rounds_within(
     noise_multiplier: float, sampling_rate: float, epsilon: float, delta: float, max_rounds: int
 ) -> int:
     """Return the number of rounds within the budget, at most `max_rounds`."""
-    # Epsilon grows with every round, so bisection finds the last one.
-    low, high = 0, max_rounds
-    while low < high:
-        middle = (low + high + 1) // 2
-        spent = epsilon_spent(noise_multiplier, sampling_rate, middle, delta)
-        # A sigma from `noise_for` spends epsilon up to rounding.
-        inside = spent <= epsilon * (1 + 1e-9)
-        low, high = (middle, high) if inside else (low, middle - 1)
-    return low
+    # Epsilon grows with every round. A sigma from `noise_for` spends epsilon up to rounding.
+    return bisect_right(
+        range(1, max_rounds + 1),
+        epsilon * (1 + 1e-9),
+        key=lambda rounds: epsilon_spent(noise_multiplier, sampling_rate, rounds, delta),
+    )
 
 
 @lru_cache(maxsize=4096)

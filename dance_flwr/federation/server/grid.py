@@ -14,7 +14,6 @@ from dance_flwr import events
 from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.declarations import MAX_NODES
-from dance_flwr.federation.flower import Run
 from dance_flwr.federation.privacy.dp import fewest_clients, repeats_cost, update_bound
 from dance_flwr.federation.secagg import masks
 from dance_flwr.federation.secagg.server import MaskedSum, masked_sum, sum_format
@@ -39,8 +38,8 @@ _MAX_RETRIES = 3  # in one round; a client may itself be what kills its process
 Sizes = dict[str, dict[int | None, int]]  # name -> client -> count; None = the sum of all
 
 
-class FederationGrid(Grid):
-    """Wrap the Grid of a run, order nodes and replies by client, and enforce a quorum.
+class FederationGrid:
+    """What of a Grid a strategy needs, with nodes and replies ordered by client, and a quorum.
 
     A round with fewer valid replies raises instead of continuing with the old model.
 
@@ -74,34 +73,6 @@ class FederationGrid(Grid):
         self._left_out: dict[int, str] = {}
         self.votes: list[Sequence[int]] = []
         self.answered = self.total_weight = 0
-
-    def set_run(self, run: Run) -> None:
-        """Delegate to the wrapped Grid."""
-        self._grid.set_run(run)
-
-    @property
-    def run(self) -> Run:
-        """The run of the wrapped Grid."""
-        return self._grid.run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Delegate to the wrapped Grid."""
-        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Delegate to the wrapped Grid."""
-        return self._grid.push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Delegate to the wrapped Grid."""
-        return self._grid.pull_messages(message_ids)
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the connected nodes of clients, ordered by client.
@@ -292,8 +263,11 @@ class FederationGrid(Grid):
             return []
         back = lost.intersection(self.get_node_ids())
         return [
-            self.create_message(
-                message.content, message.metadata.message_type, node, message.metadata.group_id
+            Message(
+                message.content,
+                node,
+                message.metadata.message_type,
+                group_id=message.metadata.group_id,
             )
             for message in sent
             if (node := message.metadata.dst_node_id) in back
@@ -424,7 +398,7 @@ class SecureGrid(FederationGrid):
         form = sum_format(len(sent), self._config.upload_precision)
         options = SumOptions(task, self.total_weight, bound, form)
         exchange = partial(self._exchange_stage, timeout=timeout)
-        total = masked_sum(sent, options, self._config, self.run.run_id, exchange)
+        total = masked_sum(sent, options, self._config, self._grid.run.run_id, exchange)
         self.answered = total.clients
         # Nobody knows the weight of a client that dropped out: it counts as one of mean weight.
         present = total.clients / len(self._client_of_node)

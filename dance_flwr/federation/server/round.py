@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite, nan
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -99,14 +99,14 @@ class Round(Strategy):
         self.step.summary()
 
     def run(
-        self, grid: Grid, arrays: ArrayRecord, config: Mapping[str, Any], on_end: OnEnd
+        self, grid: FederationGrid, arrays: ArrayRecord, config: Mapping[str, Any], on_end: OnEnd
     ) -> None:
         """Run the remaining rounds."""
         # Flower's strategies count from 1 at every start and cannot resume: `offset` is the number
         # of rounds of earlier starts, and `on_end`, called as `evaluate_fn`, writes checkpoints
         # (decision 10).
         self.start(
-            grid,
+            cast(Grid, grid),
             arrays,
             num_rounds=self.remaining,
             timeout=timeout_of(self.config),

@@ -19,7 +19,6 @@ from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import (
     claim,
-    device_label,
     memory_ratio,
     named_device,
     pick_device,
@@ -153,37 +152,6 @@ def mixed(run_config, dance, tmp_path, gpus):
         return read_result(tmp_path / "out")
 
     return start
-
-
-@pytest.fixture
-def pretended(monkeypatch, gpus):
-    """Torch sees two GPUs; all is computed on the CPU, but a site reports its GPU."""
-    asked = gpus(2)
-    opened = open_client
-
-    def on_cpu(folder, config, device):
-        client = opened(folder, config, torch.device("cpu"))
-        client.data.named = device
-        return client
-
-    from dance_flwr.federation.client import handlers as client_tasks
-
-    real = client_tasks._schema_of
-    monkeypatch.setattr(client_tasks, "open_client", on_cpu)
-    monkeypatch.setattr(
-        client_tasks,
-        "_schema_of",
-        lambda client, sizes: replace(real(client, sizes), device=device_label(client.data.named)),
-    )
-    return asked
-
-
-def test_cpu_and_gpu_nodes_take_part_in_one_run(mixed, pretended):
-    result = mixed(
-        {"device": "cpu"}, {"device": "cuda:0", "gpu-memory-ratio": 0.25}, {"device": "cuda:1"}
-    )
-    assert result["devices"] == ["cpu", "cuda:0 (Card 0)", "cuda:1 (Card 1)"]
-    assert set(pretended) == {"cuda:0", (0.25, "cuda:0"), "cuda:1"}
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from dance_flwr.federation.flower import SecAggStage as Stage
 from dance_flwr.federation.secagg import masks
 from dance_flwr.federation.server.grid import SecureGrid
 from dance_flwr.federation.server.polling import MessageLog
-from dance_flwr.federation.wire import keys as wire_keys
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import Uplink
 from dance_flwr.runs.result import load_model
@@ -295,22 +294,6 @@ def asked(context, configs, message_type=MessageType.TRAIN, **records):
     return client_app.app(Message(content, 1, message_type), context)
 
 
-SETUP = {
-    **{
-        Key.STAGE: Stage.SETUP,
-        Key.SAMPLE_NUMBER: 5,
-        Key.SHARE_NUMBER: 5,
-        Key.THRESHOLD: 3,
-        Key.CLIPPING_RANGE: 1.0,
-    },
-    **{Key.TARGET_RANGE: 2**28, Key.MOD_RANGE: 2**32, Key.MAX_WEIGHT: 1.0},
-}
-
-
-def test_an_honest_setup_is_answered(context):
-    assert not asked(context, SETUP).has_error()
-
-
 @pytest.mark.parametrize("message_type", [MessageType.TRAIN, MessageType.EVALUATE])
 @pytest.mark.parametrize("operator", [False, True])
 def test_an_unmasked_request_is_refused(context, message_type, operator, logged):
@@ -348,17 +331,6 @@ def test_a_method_that_reads_each_upload_is_refused(run, monkeypatch):
         UserError, match=r"choose another method, or omit privacy\.secure-aggregation"
     ):
         run(**SECURE)
-
-
-def test_sums_name_what_they_ask(secure):
-    tasks = Counter(
-        message.content.config_records[wire_keys.SECURE_SUM]["task"]
-        for message in secure.messages
-        if not message.metadata.src_node_id
-        and message.has_content()
-        and wire_keys.SECURE_SUM in message.content.config_records
-    )
-    assert tasks == {"weigh": 5, "train": 10, "evaluate": 15}
 
 
 @pytest.mark.parametrize("strategy", ["fedprox", "fedadam"])

@@ -12,7 +12,6 @@ from dance_flwr.errors import UserError
 from dance_flwr.federation.secagg.server import decode_integers, sum_format, unpack_bits
 from dance_flwr.federation.secagg.sums import (
     MAX_VALUE,
-    MetricLayout,
     check_bounded,
     encode_integers,
     pack_bits,
@@ -74,11 +73,6 @@ def test_bits_of_a_masked_integer(clients, precision, bits):
         assert 2 ** (bits - 2) <= form.levels // 2 + clients
 
 
-def test_towards_zero_no_step_grows():
-    assert to_steps(np.array([0.9, -0.9, 0.2]), 4, toward_zero=True).tolist() == [1, -1, 0]
-    assert to_steps(np.array([0.9, -0.9, 0.2]), 4).tolist() == [2, -2, 0]
-
-
 @pytest.mark.parametrize("value", [-1, MAX_VALUE + 1])
 def test_integers_that_do_not_fit_are_refused(value):
     with pytest.raises(ValueError, match="2\\^60"):
@@ -122,15 +116,6 @@ def test_the_mean_is_the_weighted_mean_whatever_the_order(weights, order):
         assert torch.equal(tensor, again[name])
 
 
-def test_a_zero_update_passes():
-    start = state(0)
-    update = encode_update(start, start, 0.2, 1.0)
-    check_bounded(update, 0.2, 1.0)
-    assert not update.any()
-    for name, tensor in decode_update(update, start, 1.0, 1.0).items():
-        assert torch.equal(tensor, start[name])
-
-
 @pytest.mark.parametrize("value", [1.5, -1.5, float("nan"), float("inf")])
 def test_an_update_that_would_be_clipped_is_refused(value):
     start = {"w": torch.zeros(3)}
@@ -139,28 +124,8 @@ def test_an_update_that_would_be_clipped_is_refused(value):
         check_bounded(update, 0.25, 1.0)
 
 
-def test_metrics_come_back_with_their_types():
-    metrics = {"loss": 0.25, "num-examples": 7, "val-actual": [1, 2, 3]}
-    layout = MetricLayout.of(metrics)
-    values = layout.pack(metrics)
-    assert layout.unpack(values) == metrics
-    form = sum_format(1, INT8)
-    assert layout.unpack(decode_integers(encode_integers(values, form), form)) == metrics
-    assert np.ndim(values) == 1 and len(values) == 5
-
-
 @given(arrays(np.int64, st.integers(0, 70), elements=st.integers(0, 2**32 - 1)), st.integers(1, 32))
 def test_the_lowest_bits_come_back(numbers, bits):
     data = pack_bits(numbers, bits)
     assert len(data) == 8 + -(-len(numbers) * bits // 8)
     assert unpack_bits(data, bits).tolist() == (numbers & (2**bits - 1)).tolist()
-
-
-def test_packed_bits_by_hand():
-    assert pack_bits(np.array([1, 2, 3]), 4)[8:] == bytes([0x21, 0x03])
-
-
-@pytest.mark.parametrize("data", [b"", b"1234", pack_bits(np.arange(9), 11)[:-1], bytes(9)])
-def test_another_length_is_refused(data):
-    with pytest.raises(ValueError, match="numbers of 11 bits"):
-        unpack_bits(data, 11)

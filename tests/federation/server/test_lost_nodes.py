@@ -205,20 +205,6 @@ def test_a_response_of_the_superlink_that_cannot_be_read_is_nobodys_reply(ask_al
         ask_all(line, 30.0)
 
 
-def test_looks_are_requests_and_end_with_the_wait(ask_all):
-    line = Line("silent")
-    begin = time.monotonic()
-    assert ask_all(line, 0.29) == {} and line.looks <= 2 + (time.monotonic() - begin) / 0.05
-    assert ask_all(Line(), 1.0) == {}
-    line = Line("silent", "broken")
-    with pytest.raises(ConnectionError, match="no route"):
-        ask_all(line, 30.0)
-    time.sleep(0.3)
-    looks = line.looks
-    time.sleep(0.3)
-    assert line.looks == looks  # nobody looks on after the error
-
-
 class Loaded(Line):
     """A line whose SuperLink gives up the first uploads."""
 

@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord
 from dance_flwr.config.plugins import READ_EACH, STRATEGIES
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.client.client import initial_model
-from dance_flwr.federation.privacy.dp import draw_clients, protect_mean, update_bound
+from dance_flwr.federation.privacy.dp import draw_clients, update_bound
 from dance_flwr.federation.server.grid import FederationGrid
 from dance_flwr.federation.server.polling import MessageLog
 from dance_flwr.federation.server.round import initial_arrays
@@ -230,12 +230,6 @@ def test_a_finite_outlier_is_omitted_and_named(server):
     assert "expected an update of norm" in reason
 
 
-def test_two_clients_are_measured_by_the_model_that_they_received(server):
-    one = server(poisoned(1e30), clients=2, min_valid_replies=1)
-    one.train(1)
-    assert list(one.grid.take_absent()) == [0]
-
-
 def test_an_update_beyond_the_clipping_norm_is_no_part_of_a_private_mean(server):
     options = POISSON | {"client_fraction": 1.0, "min_valid_replies": 3}
     one = server(poisoned(1.0), **options)
@@ -336,27 +330,6 @@ def test_poisson_sampling_keeps_what_a_strategy_sends(server):
         assert config[keys.PROXIMAL_MU] == 0.25 and keys.CLIPPING_NORM in config
 
 
-def test_fedadam_steps_once_on_the_protected_mean(server):
-    """Flower's own strategy on the merged update alone gives the same model."""
-    one, reference = server(strategy="fedadam", **POISSON), server(strategy="fedadam", **POISSON)
-    start = state_of(one.arrays)
-    number = next(n for n in range(1, 13) if len(draw_clients([1, 2, 3, 4], one.config, n)) > 1)
-    asked = one.train(number)
-    uploads = [Upload(client, moved(start, client), 1) for client in asked]
-    mean = weighted_mean(uploads, start, update_bound(one.config, one.round.norm.value))
-    of_round = {"norm": 1.0, "round_": number, "clients": len(asked)}
-    mean = protect_mean(mean, reference.config, **of_round)
-    batch = list(
-        reference.round.step.configure_train(
-            number, reference.arrays, reference.common, reference.grid
-        )
-    )
-    reply = messages.train_reply(batch[0], mean, 1, Report())
-    arrays, _ = reference.round.step.aggregate_train(number, [reply])
-    for name, tensor in state_of(arrays).items():
-        assert torch.equal(state_of(one.arrays)[name], tensor.to(start[name].dtype))
-
-
 # Personalised models
 
 
@@ -377,14 +350,6 @@ def test_a_personalised_model_reaches_its_client_alone(server):
     for client in range(3):
         own = arrays_of(moved(entries_of(entries, client), client))
         assert equal(one.round.model_for(one.arrays, client), own)
-
-
-def test_a_client_that_sends_nothing_keeps_its_personalised_model(server):
-    one = server(broken(1), method="local-only", clients=3, min_valid_replies=2)
-    before = one.round.model_for(one.arrays, 1)
-    one.train(1)
-    assert equal(one.round.model_for(one.arrays, 1), before)
-    assert not equal(one.round.model_for(one.arrays, 0), before)
 
 
 # State

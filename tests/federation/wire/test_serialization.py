@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,6 @@ from support.graphs import EVERY_ROUND
 from dance_flwr.federation.wire import messages
 from dance_flwr.federation.wire.serialization import (
     PACKED,
-    answer_packed,
     is_packed,
     pack,
     unpack,
@@ -71,23 +70,6 @@ UNREADABLE |= {
 def test_what_cannot_be_read_has_no_tensors(array):
     message = Message(RecordDict({"arrays": ArrayRecord({PACKED: array})}), 1, "train")
     assert not unpack(message).content["arrays"]
-
-
-def test_a_client_answers_as_it_was_asked():
-    def train(message, context):
-        assert not is_packed(message)
-        return Message(
-            RecordDict({**message.content, "metrics": MetricRecord({"loss": 1.0})}),
-            reply_to=message,
-        )
-
-    context = Context(1, 1, {}, RecordDict(), {})
-    plain = message_with({"w": torch.ones(2)})
-    assert not is_packed(answer_packed(plain, context, train))
-    reply = answer_packed(pack([plain])[0], context, train)
-    assert is_packed(reply) and unpack(reply).content["arrays"] == plain.content["arrays"]
-    without = Message(RecordDict({"config": ConfigRecord({"a": 1})}), 1, "query")
-    assert pack([without])[0] is without and unpack(without) is without
 
 
 def test_a_run_over_a_wire_is_the_run_without_one(run, dance, monkeypatch):

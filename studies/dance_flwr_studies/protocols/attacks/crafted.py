@@ -23,9 +23,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.errors import UserError
-from dance_flwr.federation.client.admission import check_start, shows_single_row
+from dance_flwr.federation.client.admission import Received, check_start, shows_single_row
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
-from dance_flwr.federation.client.received import Received
 from dance_flwr.federation.node_config import NodeTerms
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
