@@ -39,8 +39,11 @@ SERVICE_KEYS = """
 """
 
 
-def services(name="compose.yaml"):
-    return yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))["services"]
+COMPOSE = DEPLOY / "compose.yaml"
+
+
+def services():
+    return yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]
 
 
 def unit(path):
@@ -53,17 +56,14 @@ def unit(path):
     return parser
 
 
-@pytest.mark.parametrize("name", ["compose.yaml", "compose.rehearsal.yaml"])
-def test_nothing_outside_a_container_reaches_the_tasks_of_its_node(name):
+def test_nothing_outside_a_container_reaches_the_tasks_of_its_node():
     """Its Runtime API is a Unix socket in its own /tmp; nothing of the host is shared with it."""
-    nodes = [x for x in services(name).values() if x.get("command", [])[:1] == ["dance-flwr"]]
-    assert nodes
-    for node in nodes:
-        assert set(node) <= {*SERVICE_KEYS.split()}  # no network_mode, pid or ipc of the host
-        assert "ports" not in node
-        assert node["tmpfs"] == ["/tmp"]
-        assert not any("/tmp" in mount for mount in node["volumes"])
-        assert "/tmp/dance-flwr-*/supernode" in node["healthcheck"]["test"][-1]
+    node = services()["supernode"]
+    assert set(node) <= {*SERVICE_KEYS.split()}  # no network_mode, pid or ipc of the host
+    assert "ports" not in node
+    assert node["tmpfs"] == ["/tmp"]
+    assert not any("/tmp" in mount for mount in node["volumes"])
+    assert "/tmp/dance-flwr-*/supernode" in node["healthcheck"]["test"][-1]
 
 
 def assert_flower_takes(command):
@@ -124,32 +124,13 @@ def checked(path):
     return subprocess.run(command, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("name", ["compose.yaml", "compose.rehearsal.yaml"])
-def test_compose_files_are_valid_by_the_schema_of_compose(name, tmp_path):
-    done = checked(DEPLOY / name)
+def test_the_compose_file_is_valid_by_the_schema_of_compose(tmp_path):
+    done = checked(COMPOSE)
     assert done.returncode == 0, done.stdout + done.stderr
-    broken = yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))
+    broken = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))
     broken["services"]["superlink"]["cap_drop"] = "ALL"
-    (tmp_path / name).write_text(yaml.safe_dump(broken), encoding="utf-8")
-    assert checked(tmp_path / name).returncode == 1
-
-
-def test_the_rehearsal_starts_what_the_deployment_starts():
-    """The same commands, but for the address of the SuperLink and the number of a node."""
-    real, rehearsal = services(), services("compose.rehearsal.yaml")
-    superlink = rehearsal.pop("superlink")
-    assert superlink["command"] == real["superlink"]["command"]
-    assert superlink["ports"] == ["127.0.0.1:8000:8000"]
-    assert list(rehearsal) == ["node-0", "node-1", "node-2"]
-    first, own = rehearsal["node-0"], ("--superlink", "--node-config")
-    for number, (name, service) in enumerate(rehearsal.items()):
-        as_first = re.sub(rf"(node-|client-|partition-id=){number}\b", r"\g<1>0", str(service))
-        assert as_first == str(first), name
-        assert service["read_only"] and service["cap_drop"] == ["ALL"]
-        assert_flower_takes(service["command"])
-    assert [part for part in first["command"] if not part.startswith(own)] == [
-        part for part in real["supernode"]["command"] if not part.startswith(own)
-    ]
+    (tmp_path / "compose.yaml").write_text(yaml.safe_dump(broken), encoding="utf-8")
+    assert checked(tmp_path / "compose.yaml").returncode == 1
 
 
 def test_the_gate_passes_the_fleet_api_and_health_only():
@@ -260,33 +241,22 @@ def variables(name):
 def node_configs():
     """The node configuration of everything that starts a node, as the node reads it."""
     node = variables("node.env.example")
-    texts = {}
-    for name in ("compose.yaml", "compose.rehearsal.yaml"):
-        for service, content in services(name).items():
-            command = content.get("command", [])
-            if command[:1] == ["dance-flwr"]:
-                texts[f"{name} {service}"] = command[-1].removeprefix("--node-config=")
 
     def value(match):
         name, _, default = match[1].partition(":-")
         return default or node[name]
 
-    configs = {}
-    for name, text in texts.items():
-        plain = re.sub(r"\$\{([^}]+)\}", value, text)
-        configs[name] = parse_config_args([" ".join(plain.split())])
+    text = services()["supernode"]["command"][-1].removeprefix("--node-config=")
+    plain = re.sub(r"\$\{([^}]+)\}", value, text)
+    compose = parse_config_args([" ".join(plain.split())])
     env = parse_config_args([f"partition-id=0 num-partitions=5 {node['TERMS']}"])
     site = dict(TERMS) | {"partition-id": 0, "num-partitions": 3}  # as `site join` writes them
-    return configs | {"env": env, "site": site}
+    return {"compose": compose, "env": env, "site": site}
 
 
 def test_every_node_that_is_started_has_terms():
     """Masks, a floor of clients, bounds of work, and the sizes of what it computes."""
-    configs = node_configs()
-    assert {"env", "site", "compose.yaml supernode", "compose.rehearsal.yaml node-2"} <= (
-        set(configs)
-    )
-    for name, config in configs.items():
+    for name, config in node_configs().items():
         terms = terms_of(config)
         assert terms.masks and 2 <= terms.min_clients <= config["num-partitions"], name
         assert max(terms.max_rounds, terms.max_trainings, terms.max_local_epochs) <= 1000, name
@@ -294,16 +264,15 @@ def test_every_node_that_is_started_has_terms():
 
 
 def test_the_terms_of_the_files_are_the_same_everywhere():
-    """A rehearsal of three nodes alone has another floor."""
     terms = {name: terms_of(config) for name, config in node_configs().items()}
-    assert terms["env"] == terms["compose.yaml supernode"] == terms["site"]
+    assert terms["env"] == terms["compose"] == terms["site"]
     assert terms["site"].min_clients == 3
 
 
 def test_the_run_of_the_guide_is_within_the_terms_of_its_nodes():
     (settings,) = re.findall(r'--run-config "(clients=[^"]+)"', BY_HAND.read_text("utf-8"))
     config = parse(parse_config_args([settings]))
-    node = node_configs()["compose.yaml supernode"]
+    node = node_configs()["compose"]
     assert config.privacy.secure_aggregation and config.clients == node["num-partitions"]
     refuse_beyond(terms_of(node), config)
     threshold = shares_needed(config.clients, config.privacy.threshold)

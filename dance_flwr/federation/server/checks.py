@@ -136,15 +136,14 @@ class ReplyChecks:
 
     def _scores_fault(self, asked: Mapping[str, Any], content: RecordDict, nodes: int) -> str:
         metrics: Mapping[str, Any] = messages.record_in(content, keys.METRICS, MetricRecord) or {}
-        if asked.get(keys.PERSONALISE, False):
-            table = mixture_losses(nodes, len(candidates(self._config.personal)), metrics)
-            return content_fault(content, evaluated(table, final=False))
-        final = asked.get(keys.FINAL, False)
-        splits = ("val", "test") if final else ("val",)
+        losses, final = asked.get(keys.PERSONALISE, False), asked.get(keys.FINAL, False)
         tokens = whole(0, MAX_TOKENS)
-        table = counts_of(self._config, splits, nodes, metrics, self._classes, tokens)
-        fault = content_fault(content, evaluated(table, final=final))
-        return fault or counts_fault(metrics, splits)
+        table, splits = scores_of(
+            self._config, metrics, nodes, losses, final, self._classes, tokens
+        )
+        return content_fault(content, evaluated(table, final=final)) or counts_fault(
+            metrics, splits
+        )
 
     def alike(self, request: Message, replies: Sequence[Message]) -> list[Message]:
         """Return the replies to one batch, with an error for each that differs from the majority.
@@ -198,30 +197,38 @@ def total_fault(
         adaptive = config.privacy.dp != "none" and config.privacy.clipping == "adaptive"
         table = training_metrics(whole(1, largest), real() if adaptive else None)
         return entries_fault(metrics, table)
-    if keys.LOSSES in metrics:
-        size = len(candidates(config.personal))
-        return entries_fault(metrics, mixture_losses(largest, size, metrics))
-    splits = [split for split in ("val", "test") if keys.total_of(split) in metrics] or ["val"]
-    fault = entries_fault(metrics, counts_of(config, splits, largest, metrics))
-    return fault or counts_fault(metrics, splits)
+    losses, final = keys.LOSSES in metrics, keys.total_of("test") in metrics
+    table, splits = scores_of(config, metrics, largest, losses, final)
+    return entries_fault(metrics, table) or counts_fault(metrics, splits)
 
 
-def counts_of(
+def scores_of(
     config: RunConfig,
-    splits: Sequence[str],
-    nodes: int,
     metrics: Mapping[str, Any],
+    nodes: int,
+    losses: bool,
+    final: bool,
     classes: int = 0,
     tokens: Rule | None = None,
-) -> Table:
-    """Declare the metrics of an answer to EVALUATE in a run, with up to so many nodes."""
+) -> tuple[Table, Sequence[str]]:
+    """Declare the metrics of an answer to EVALUATE with up to so many nodes; return its splits.
+
+    Parameters
+    ----------
+    losses, final : whether it has the losses of mixtures, and no split, or counts of both splits
+    """
+    if losses:
+        return mixture_losses(nodes, len(candidates(config.personal)), metrics), ()
+    splits = ("val", "test") if final else ("val",)
     views = (*final_views(config), "deployed")
     scored = metrics if config.privacy.dp == "none" else None
-    return counts(splits, views, whole(0, nodes), classes, tokens or whole(), scored)
+    return counts(splits, views, whole(0, nodes), classes, tokens or whole(), scored), splits
 
 
 def counts_fault(metrics: Mapping[str, Any], splits: Sequence[str]) -> str:
     """Return where the counts of an answer to EVALUATE disagree, or "" if they fit together."""
+    if not splits:
+        return ""
     # The weight of an evaluation is its number of nodes, so that it follows from the counts.
     if metrics[keys.WEIGHT] != (total := sum(metrics[keys.total_of(s)] for s in splits)):
         return f"expected {keys.WEIGHT} {total}, found {metrics[keys.WEIGHT]}"
@@ -293,23 +300,6 @@ def _greeting_fault(content: RecordDict) -> str:
     if common[keys.PROTOCOL] != PROTOCOL and all(map(whole().allows, common.values())):
         return ""
     return content_fault(content, GREETING)
-
-
-def norm_bounds(norms: Sequence[float], starts: Sequence[float]) -> list[float]:
-    """Return the norm above which the update of each client of a round is an outlier.
-
-    It is 10 times the larger of the (lower) median norm of the round and the norm of the model that
-    the client received. The median is that of an honest client as long as more than half of the
-    clients are honest. If a client is alone, or the others have not moved, ten times its model is
-    more than training changes in a round, and bounds the damage.
-
-    Parameters
-    ----------
-    norms : of the updates, one per client
-    starts : of the models that they received
-    """
-    # The lower median: of two clients, none can raise the bound of the other.
-    return [_OUTLIER * max(median_low(norms), start) for start in starts]
 
 
 class NormHistory:
@@ -394,7 +384,10 @@ def judged_uploads(
     ]
     # Most methods send all clients one model.
     lengths = {key: _length(model) for key, model in {id(m): m for m in received}.items()}
-    bounds = norm_bounds(norms, [lengths[id(model)] for model in received])
+    # Ten times the median (the lower one: of two clients, none can raise the bound of the other),
+    # which is that of an honest client as long as most are; or, where a client is alone or others
+    # have not moved, ten times the model, more than training changes in a round.
+    bounds = [_OUTLIER * max(median_low(norms), lengths[id(model)]) for model in received]
     if norm is not None and side.config.privacy.dp != "none":
         # Here the longest honest update is known, and no median is needed.
         bounds = [_private_bound(side.config, norm, model) for model in received]
