@@ -1,6 +1,7 @@
 """Start and resume runs: from a new checkpoint, or from the one of an interrupted run."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -157,7 +158,7 @@ def restore(
     arrays = round_.restore(checkpoint.arrays, checkpoint.numbers)
     federation.restore(checkpoint.sizes, checkpoint.total_weight)
     federation.log.restore(checkpoint.messages)
-    federation.bytes_down, federation.bytes_up = map(dict, checkpoint.traffic)
+    federation.bytes_down, federation.bytes_up = map(Counter, checkpoint.traffic)
     LOG.info("run %s resumes with round %d of %d", checkpoint.run, done + 1, round_.last)
     return arrays
 

@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,9 +19,7 @@ from dance_flwr.federation.privacy.dp import fewest_clients, repeats_cost, updat
 from dance_flwr.federation.secagg import masks
 from dance_flwr.federation.secagg.server import MaskedSum, masked_sum, sum_format
 from dance_flwr.federation.secagg.sums import (
-    MIN_CLIENTS,
     SumOptions,
-    clients_to_stay,
 )
 from dance_flwr.federation.server.checks import ReplyChecks, total_fault
 from dance_flwr.federation.server.polling import MessageLog, ask, is_lost, silence, timeout_of
@@ -36,6 +35,19 @@ LOG = logging.getLogger("flwr")
 POLL_NODES_SECONDS = 0.5
 _MAX_RETRIES = 3  # in one round; a client may itself be what kills its process
 Sizes = dict[str, dict[int | None, int]]  # name -> client -> count; None = the sum of all
+
+
+def wait_for_nodes(
+    grid: Grid, fewest: int, seconds: float, known: Collection[int] | None = None
+) -> list[int]:
+    """Return the connected nodes when there are enough of `known`, or of all, or time is over."""
+    deadline = time.monotonic() + seconds
+    while True:
+        nodes = list(grid.get_node_ids())
+        counted = nodes if known is None else [node for node in nodes if node in known]
+        if len(counted) >= fewest or time.monotonic() > deadline:
+            return nodes
+        time.sleep(POLL_NODES_SECONDS)
 
 
 class FederationGrid:
@@ -67,8 +79,7 @@ class FederationGrid:
         # Why (decision 1): node ids are random, and sums of floats depend on their order.
         self._client_of_node = dict(sorted(client_of_node.items(), key=lambda item: item[1]))
         self.checks = ReplyChecks(config)
-        self.bytes_down: dict[int, int] = {}
-        self.bytes_up: dict[int, int] = {}
+        self.bytes_down, self.bytes_up = Counter[int](), Counter[int]()
         self.absent: dict[int, str] = {}
         self._left_out: dict[int, str] = {}
         self.votes: list[Sequence[int]] = []
@@ -80,23 +91,19 @@ class FederationGrid:
         Waits up to `node-timeout` seconds for the quorum, so that a node can restart. Flower's own
         sampling would wait forever.
         """
-        fewest = fewest_clients(self._config)
-        deadline = time.monotonic() + self._config.node_timeout
-        while True:
-            connected = set(self._grid.get_node_ids())
-            nodes = [node for node in self._client_of_node if node in connected]
-            absent = [c for node, c in self._client_of_node.items() if node not in connected]
-            if len(nodes) >= fewest:
-                for client in absent:
-                    self.mark_absent("client_silent", client, "its SuperNode is not connected")
-                return nodes
-            if time.monotonic() > deadline:
-                raise QuorumError(
-                    f"expected at least {fewest} of {len(self._client_of_node)} SuperNodes "
-                    f"connected within {self._config.node_timeout:g} s, found {len(nodes)}; start "
-                    f"those of clients {absent}"
-                )
-            time.sleep(POLL_NODES_SECONDS)
+        fewest, known = fewest_clients(self._config), self._client_of_node
+        seconds = self._config.node_timeout
+        connected = {*wait_for_nodes(self._grid, fewest, seconds, known)}
+        absent = [client for node, client in known.items() if node not in connected]
+        nodes = [node for node in known if node in connected]
+        if len(nodes) < fewest:
+            raise QuorumError(
+                f"expected at least {fewest} of {len(known)} SuperNodes connected within "
+                f"{seconds:g} s, found {len(nodes)}; start those of clients {absent}"
+            )
+        for client in absent:
+            self.mark_absent("client_silent", client, "its SuperNode is not connected")
+        return nodes
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -147,15 +154,14 @@ class FederationGrid:
             return []
         for message in sent:
             client = self._client_of_node[message.metadata.dst_node_id]
-            self.bytes_down[client] = self.bytes_down.get(client, 0) + bytes_of(message)
+            self.bytes_down[client] += bytes_of(message)
         replies = ask(self._grid, sent, timeout, self.log, self.checks.fault)
         replies = self.checks.alike(sent[0], sorted(replies, key=self.client_of))
         for reply in replies:
             client = self.client_of(reply)
-            self.bytes_up[client] = self.bytes_up.get(client, 0) + bytes_of(reply)
-        for reply in replies:
+            self.bytes_up[client] += bytes_of(reply)
             if reply.has_error():
-                client, reason = self.client_of(reply), str(reply.error.reason)
+                reason = str(reply.error.reason)
                 invalid = reply.error.code == keys.INVALID_REPLY
                 if invalid:
                     LOG.error("refused the reply of client %d: %s", client, reason)
@@ -168,7 +174,7 @@ class FederationGrid:
     def take_traffic(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return model bytes (down, up) by client and start again from zero."""
         taken = dict(sorted(self.bytes_down.items())), dict(sorted(self.bytes_up.items()))
-        self.bytes_down, self.bytes_up = {}, {}
+        self.bytes_down, self.bytes_up = Counter(), Counter()
         return taken
 
     def mark_absent(self, event: str, client: int, reason: str) -> None:
@@ -340,14 +346,6 @@ class SecureGrid(FederationGrid):
         super().__init__(grid, client_of_node, config, log)
         # Before the first message: server and clients must use the same masks.
         masks.install()
-        if (clients := len(client_of_node)) == clients_to_stay(clients, config) == MIN_CLIENTS:
-            LOG.warning(
-                "secure aggregation: expected all %d clients to stay, as fewer than %d may not be "
-                "summed; a missing node ends the run: start it again and resume, or add a fourth "
-                "client",
-                clients,
-                MIN_CLIENTS,
-            )
         self._nodes = MAX_NODES  # of all clients
 
     def send_and_receive(

@@ -28,6 +28,7 @@ from dance_flwr.federation.server.grid import (
     FederationGrid,
     SecureGrid,
     missing_numbers,
+    wait_for_nodes,
 )
 from dance_flwr.federation.server.polling import MessageLog, ask, is_lost, timeout_of
 from dance_flwr.federation.server.replies import (
@@ -221,16 +222,13 @@ def _authentic(replies: list[Message], node_keys: str, run: int) -> list[Message
 def _greet(grid: Grid, config: RunConfig, log: MessageLog) -> tuple[list[int], list[Message]]:
     deadline = time.monotonic() + config.node_timeout
     while True:
-        while len(nodes := list(grid.get_node_ids())) < config.clients:
-            if time.monotonic() > deadline:
-                if len(nodes) >= quorum(config, config.clients):
-                    break
-                raise UserError(
-                    f"expected {config.clients} SuperNodes, one per client, found {len(nodes)}; in "
-                    f'simulation pass --federation-config "num-supernodes={config.clients}", in '
-                    "deployment start the missing SuperNodes"
-                )
-            time.sleep(POLL_NODES_SECONDS)
+        nodes = wait_for_nodes(grid, config.clients, deadline - time.monotonic())
+        if len(nodes) < quorum(config, config.clients):
+            raise UserError(
+                f"expected {config.clients} SuperNodes, one per client, found {len(nodes)}; in "
+                f'simulation pass --federation-config "num-supernodes={config.clients}", in '
+                "deployment start the missing SuperNodes"
+            )
         greetings = [wire.query(keys.HELLO, node, {}) for node in nodes]
         replies = ask(grid, greetings, timeout_of(config), log, hello_fault)
         # Again while a node is gone: a restarted SuperLink lists lost nodes as connected at first,

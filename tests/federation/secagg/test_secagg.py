@@ -1,7 +1,6 @@
 """Secure aggregation: same model, drop-outs, what the server sees, what a client refuses."""
 
 import itertools
-import logging
 from collections import Counter
 from dataclasses import replace
 
@@ -25,8 +24,6 @@ from dance_flwr.federation.flower import (
 from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
 from dance_flwr.federation.secagg import masks
-from dance_flwr.federation.server.grid import SecureGrid
-from dance_flwr.federation.server.polling import MessageLog
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import Uplink
 from dance_flwr.runs.result import load_model
@@ -162,20 +159,6 @@ def test_three_clients_are_summed_together_or_not_at_all(run):
     """Of a sum of two, each could subtract its own part."""
     with pytest.raises(QuorumError, match="expected at least 3 of 3 clients, found 2"):
         run(app=Dropping(Stage.COLLECT_MASKED_VECTORS, {1}), **SECURE | PLAIN | {"clients": 3})
-
-
-@pytest.mark.parametrize(("clients", "warned"), [(3, True), (4, False), (5, False)])
-def test_a_run_in_which_no_client_may_be_missing_begins_with_a_warning(
-    run_config, clients, warned, caplog
-):
-    caplog.set_level(logging.WARNING, "flwr")
-    config = run_config(**SECURE | {"clients": clients})
-    SecureGrid(None, {node: node for node in range(clients)}, config, MessageLog())
-    line = (
-        "secure aggregation: expected all 3 clients to stay, as fewer than 3 may not be summed; a "
-        "missing node ends the run: start it again and resume, or add a fourth client"
-    )
-    assert [record.getMessage() for record in caplog.records] == [line] * warned
 
 
 def test_the_server_reads_no_weight_and_no_metric(plain, secure):
