@@ -2,14 +2,12 @@
 check good and bad.
 """
 
-import argparse
 import dataclasses
 import json
 import re
 import shutil
 import socket
 import ssl
-import stat
 import subprocess
 import threading
 import time
@@ -192,23 +190,6 @@ def test_a_certificate_is_renewed_as_the_guide_says(tls, serve, tmp_path):
     renewed = dataclasses.replace(tls, certificate=tmp_path / "renewed.pem")
     assert connect(renewed, serve(renewed), "127.0.0.1", strict=True)
     assert renewed.certificate.read_bytes() != tls.certificate.read_bytes()
-
-
-def test_flower_loads_the_key_and_registers_its_public_half(tmp_path):
-    from flwr.cli.supernode.register import try_load_public_key
-    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-    from flwr.supernode.cli.flower_supernode import _try_setup_client_authentication
-
-    public = make_key(tmp_path / "node.key")
-    assert stat.S_IMODE((tmp_path / "node.key").stat().st_mode) == 0o600
-    arguments = argparse.Namespace(
-        auth_supernode_private_key=str(tmp_path / "node.key"), auth_supernode_public_key=None
-    )
-    private, loaded = _try_setup_client_authentication(arguments)
-    assert private.curve.name == "secp384r1"
-    assert try_load_public_key(public) == public_key_to_bytes(loaded)
-    with pytest.raises(UserError, match="overwritten"):
-        make_key(tmp_path / "node.key")
 
 
 # --- the agreed file

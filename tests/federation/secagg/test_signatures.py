@@ -41,6 +41,8 @@ def test_a_file_of_peer_keys_has_a_public_key_of_its_own_for_every_client(tmp_pa
         found(*lines[:2], lines[0])
     with pytest.raises(UserError, match=r"expected a public ECDSA key"):
         found((tmp_path / "0.key").read_text())
+    with pytest.raises(UserError, match="a key that is overwritten is lost"):
+        make_key(tmp_path / "0.key")
 
 
 def test_two_clients_share_a_secret_for_one_purpose_in_one_run():

@@ -17,10 +17,7 @@ from dance_flwr.federation.secagg.sums import (
     pack_bits,
 )
 from dance_flwr.methods.fixed_point import (
-    decode_update,
     encode_update,
-    levels_for,
-    to_grid,
     to_steps,
 )
 
@@ -77,43 +74,6 @@ def test_bits_of_a_masked_integer(clients, precision, bits):
 def test_integers_that_do_not_fit_are_refused(value):
     with pytest.raises(ValueError, match="2\\^60"):
         encode_integers([3, value], sum_format(5, FLOAT32))
-
-
-def state(seed, scale=1.0):
-    """A model with a matrix, a 0-d float, an integer buffer and an empty tensor."""
-    draw = torch.Generator().manual_seed(seed)
-    return {
-        "weight": scale * torch.randn(4, 3, generator=draw),
-        "scalar": scale * torch.randn((), generator=draw),
-        "batches": torch.tensor(seed, dtype=torch.int64),
-        "empty": torch.zeros(0, 2),
-    }
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(1, 9), min_size=2, max_size=5), st.permutations(range(5)))
-def test_the_mean_is_the_weighted_mean_whatever_the_order(weights, order):
-    start = state(0)
-    models = [
-        {k: v + s for (k, v), s in zip(start.items(), state(i + 1, 0.1).values(), strict=True)}
-        for i in range(5)
-    ]
-    whole, levels = sum(weights), levels_for(len(weights))
-    parts = [
-        to_grid(encode_update(model, start, w / whole, 16.0), levels)
-        for model, w in zip(models, weights, strict=False)
-    ]
-    shuffled = [parts[i] for i in order if i < len(parts)]
-    mean = decode_update(sum(parts), start, 1.0, 16.0)
-    again = decode_update(sum(shuffled), start, 1.0, 16.0)
-    for name, tensor in mean.items():
-        expected = sum(w * m[name].double() for m, w in zip(models, weights, strict=False)) / whole
-        coarse = (
-            16 * 5 / levels if tensor.is_floating_point() else 0.5 + 1e-6
-        )  # integers: to the nearest
-        torch.testing.assert_close(tensor.double(), expected, atol=coarse, rtol=1e-6)
-        assert tensor.dtype == start[name].dtype and tensor.shape == start[name].shape
-        assert torch.equal(tensor, again[name])
 
 
 @pytest.mark.parametrize("value", [1.5, -1.5, float("nan"), float("inf")])

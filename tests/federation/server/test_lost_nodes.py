@@ -55,13 +55,6 @@ def test_a_round_waits_for_nodes_that_come_back(run, dance, kind, clients):
     assert not any(row["absent"] for row in finished.result["history"])
 
 
-def test_clients_whose_process_was_killed_are_asked_again(run, dance):
-    assert (
-        run(app=Lost([0, 1], error=KILLED), **EVERY_ROUND).result["model_fingerprint"]
-        == dance.result["model_fingerprint"]
-    )
-
-
 def test_a_client_whose_process_is_always_killed_ends_the_run(run):
     lost = Lost([1], times=10**6, error=KILLED)
     with pytest.raises(QuorumError, match="client 1: ClientApp stopped responding"):
