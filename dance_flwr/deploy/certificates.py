@@ -3,7 +3,6 @@
 Nothing is overwritten: files are new, all of them or none, and only their owner can read keys.
 """
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -181,16 +180,10 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write_new(files: Mapping[Path, tuple[bytes, int]]) -> None:
-    # `lexists`: a link that leads nowhere is in the way as well.
-    present = [str(path) for path in files if os.path.lexists(path)]
-    if present:
-        raise UserError(
-            f"expected none of the files to exist, found {', '.join(present)}; "
-            "choose another place: a key that is overwritten is lost"
-        )
     try:
         write_new(files)
     except OSError as error:
         raise UserError(
-            f"expected to write {error.filename}, found {error.strerror}; choose another place"
+            f"expected to write {error.filename} as a new file, found {error.strerror}; choose "
+            "another place: a key that is overwritten is lost"
         ) from None

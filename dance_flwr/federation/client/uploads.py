@@ -20,14 +20,8 @@ from dance_flwr.client_data.cached import Cached, anew, file_version
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.federation.client.client import Client
-from dance_flwr.federation.privacy.clipping import clip
-from dance_flwr.federation.privacy.quantiser import (
-    Quantised,
-    State,
-    dequantise,
-    quantise,
-    update_of,
-)
+from dance_flwr.federation.privacy.clipping import State, clip, update_of
+from dance_flwr.federation.privacy.quantiser import Quantised, dequantise, quantise
 from dance_flwr.federation.secagg.sums import SumOptions, check_bounded, options_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.methods.fixed_point import encode_update, to_steps

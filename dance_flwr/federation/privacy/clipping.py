@@ -8,6 +8,14 @@ from torch import Tensor
 State = dict[str, Tensor]
 
 
+def update_of(state: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> State:
+    """Return D = omega - omega_0, in float64 on the CPU."""
+    return {
+        name: state[name].detach().cpu().double() - tensor.cpu().double()
+        for name, tensor in start.items()
+    }
+
+
 def clip(
     state: Mapping[str, Tensor], start: Mapping[str, Tensor], norm: float
 ) -> tuple[State, bool]:
@@ -37,11 +45,8 @@ def clipped_update(
     state: Mapping[str, Tensor], start: Mapping[str, Tensor], norm: float
 ) -> tuple[State, bool]:
     """Return (D * min(1, C / ||D||) of the float entries in float64, whether it was clipped)."""
-    change = {
-        k: state[k].detach().cpu().double() - v.cpu().double()
-        for k, v in start.items()
-        if v.is_floating_point()
-    }
+    update = update_of(state, start)
+    change = {k: part for k, part in update.items() if start[k].is_floating_point()}
     # In float64, as float32 loses an update of large weights.
     length = sqrt(sum(float(part.square().sum()) for part in change.values()))
     # 0 if not finite, as nan_to_num would leave huge values.

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dance_flwr.config.sections import FLOAT16, INT8
+from dance_flwr.federation.privacy.clipping import State
 
-State = dict[str, Tensor]
 # Why (decision 14): symmetric, so that a sign never changes a step's size; -128 is not used.
 STEPS = 127
 _MAX_HALF = float(np.finfo(np.float16).max)
@@ -39,14 +39,6 @@ class Quantised:
 
     tensors: State
     scales: Tensor = field(default_factory=lambda: torch.zeros(0))
-
-
-def update_of(state: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> State:
-    """Return D = omega - omega_0, in float64 on the CPU."""
-    return {
-        name: state[name].detach().cpu().double() - tensor.cpu().double()
-        for name, tensor in start.items()
-    }
 
 
 def quantise(
