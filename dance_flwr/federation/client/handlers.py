@@ -62,7 +62,19 @@ def describe(message: Message, context: Context) -> Message:
     sizes = not (demands_masks(context) or run_config_of(context).privacy.withholds_numbers)
 
     def described(request: Message, client: Client) -> Message:
-        return messages.schema_reply(request, _schema_of(client, sizes))
+        data, card = client.data, client.data.card
+        schema = messages.Schema(
+            class_names=card.class_names,
+            text_dim=data.text_dim,
+            clients=card.clients,
+            num_nodes=card.num_nodes if sizes else 0,
+            encoder_sha256=data.encoder_sha256,
+            encoder_tokens=int(data.bank.tokens.sum()) if sizes else 0,
+            device=device_label(data.device),
+            data_sha256=data_commitment(card),
+            reading_votes=tuple(client.reading_votes()) if sizes else (),
+        )
+        return messages.schema_reply(request, schema)
 
     return _do(described, message, context, verify=True)
 
@@ -92,13 +104,14 @@ def work(message: Message, context: Context) -> Message:
     # A node with its own data also remembers how far a run came, whatever its terms.
     if ledger := budget.ledger or (_folder(message, context) if budget.terms.counted else None):
         count_task(message, task, ledger, budget.terms, run_config_of(context))
-    if task == keys.TRAIN:
-        return _do(partial(_train, context=context, budget=budget), message, context)
-    if task == keys.EVALUATE:
+    tasks: dict[str, Task] = {
+        keys.TRAIN: partial(_train, context=context, budget=budget),
         # A simulation keeps one copy of the model, at its server.
-        keep = keys.DATA_PATH in context.node_config
-        return _do(partial(_evaluate, keep=keep), message, context)
-    return _do({keys.EXCHANGE: _exchange, keys.WEIGH: _weigh}[task], message, context)
+        keys.EVALUATE: partial(_evaluate, keep=keys.DATA_PATH in context.node_config),
+        keys.EXCHANGE: _exchange,
+        keys.WEIGH: _weigh,
+    }
+    return _do(tasks[task], message, context)
 
 
 def _do(task: Task, message: Message, context: Context, *, verify: bool = False) -> Message:
@@ -260,19 +273,3 @@ def _exchange(message: Message, client: Client) -> Message:
     config, inbox = messages.config_of(message), state_of(messages.exchange_record(message))
     answer = client.exchange(config[keys.RUN], config[keys.STEP], inbox)
     return messages.exchange_reply(message, answer)
-
-
-def _schema_of(client: Client, sizes: bool) -> messages.Schema:
-    """Return what the data requires of the global model, without counts unless `sizes`."""
-    data, card = client.data, client.data.card
-    return messages.Schema(
-        class_names=card.class_names,
-        text_dim=data.text_dim,
-        clients=card.clients,
-        num_nodes=card.num_nodes if sizes else 0,
-        encoder_sha256=data.encoder_sha256,
-        encoder_tokens=int(data.bank.tokens.sum()) if sizes else 0,
-        device=device_label(data.device),
-        data_sha256=data_commitment(card),
-        reading_votes=tuple(client.reading_votes()) if sizes else (),
-    )
