@@ -4,16 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, overload
 
-import numpy as np
 from markupsafe import Markup
 
-from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.errors import UserError, counted
-from dance_flwr.evidence.account import account, log_odds
 from dance_flwr.evidence.json_lines import evidence_lines
 from dance_flwr.evidence.pack import Packs
-from dance_flwr.evidence.render import pack_text, step_name
-from dance_flwr.evidence.summaries.summary import Sentence, quote, spans_of
+from dance_flwr.evidence.render import pack_text
 
 _MAX_SHOWN = 3  # nodes in a notebook
 
@@ -164,65 +160,31 @@ class Evidence(Sequence[NodeEvidence]):
         return form.format("\n\n".join([head, *parts]))
 
 
-def pack_facts(
-    data: ClientData, packs: Packs, row: int, summary: Sequence[Sentence] | None = None
-) -> dict[str, Any]:
-    """Return what `evidence.render.render` prints of one pack, as plain Python."""
-    one, texts = packs.take(np.array([row])), data.texts()
-    names = data.card.class_names
-    (node,) = Evidence(one, data.ids(), texts, names)
-    if summary is None:
-        summary = quote(spans_of(packs, row, texts))
-    rival, steps = names[packs.rival[row]], account(packs, row)
-    odds = log_odds(steps, int(packs.predicted[row]), int(packs.rival[row]))
-    return {
-        "client": data.card.client,
-        "round": packs.round,
-        "model": packs.model_id,
-        **asdict(node),
-        "disagree": bool(packs.disagree[row]),
-        "own_share": packs.own_share,
-        "against": rival,
-        "log_odds": sum(odds),
-        "account": [
-            {"step": step_name(step, packs.nodes[row], data.ids()), "log_odds": value}
-            for step, value in zip(steps, odds, strict=True)
-        ],
-        "summary": [asdict(sentence) for sentence in summary],
-    }
-
-
 def _node(
-    packs: Packs,
-    row: int,
-    line: Mapping[str, Any],
-    texts: Sequence[str],
-    names: Sequence[str],
+    packs: Packs, row: int, line: Mapping[str, Any], texts: Sequence[str], names: Sequence[str]
 ) -> NodeEvidence:
     best, rival = int(packs.predicted[row]), int(packs.rival[row])
-    near = np.arange(packs.neighbour_ptr[row], packs.neighbour_ptr[row + 1])
-    chunks = np.arange(packs.chunk_ptr[row], packs.chunk_ptr[row + 1])
+    near, chunks = packs.neighbours_of(row), packs.chunks_of(row)
+    logits = packs.neighbour_label_logits[near]
     neighbours = tuple(
         Neighbour(
-            text=texts[packs.neighbours[at]],
-            training_label=names[label]
-            if (label := int(packs.neighbour_labels[at])) >= 0
-            else None,
-            effect=float(logits[best] - logits[rival]),
+            text=texts[node],
+            training_label=names[label] if label >= 0 else None,
+            effect=float(effect),
             **entry,
         )
-        for at, entry, logits in zip(
-            near, line["neighbours"], packs.neighbour_label_logits[near], strict=True
+        for entry, node, label, effect in zip(
+            line["neighbours"],
+            packs.neighbours[near],
+            packs.neighbour_labels[near],
+            logits[:, best] - logits[:, rival],
+            strict=True,
         )
     )
     hops = {neighbour.id: neighbour.hop for neighbour in neighbours}
     spans = tuple(
-        Span(
-            hop=hops[entry["id"]],
-            text=texts[packs.chunk_nodes[at]][entry["start"] : entry["end"]],
-            **entry,
-        )
-        for at, entry in zip(chunks, line["spans"], strict=True)
+        Span(hop=hops[entry["id"]], text=texts[node][entry["start"] : entry["end"]], **entry)
+        for entry, node in zip(line["spans"], packs.chunk_nodes[chunks], strict=True)
     )
     sure = float(packs.confidence[row])
     return NodeEvidence(line["id"], names[best], sure, line["views"], neighbours, spans)

@@ -79,21 +79,14 @@ def bundle_explainer(bundle: Bundle, client: Client) -> Explainer:
     return explainer_of(client, round_, bundle.model_id, bundle.calibration)
 
 
-def show_node(
-    bundle: Bundle, data: str, node: str, log: Log, form: Callable[..., Any] = render
-) -> Any:
-    """Return the evidence pack of any node of a graph, or of a client's folder, as text.
-
-    Parameters
-    ----------
-    form : function like `render` that makes the result
-    """
+def show_node(bundle: Bundle, data: str, node: str, log: Log) -> str:
+    """Return the evidence pack of any node of a graph, or of a client's folder, as text."""
     with open_data(bundle, data, log) as client:
         ids = client.data.ids()
         if node not in ids:
             raise UserError(f"--node: expected the id of a node of {data}, found {node!r}")
         packs = bundle_explainer(bundle, client).explain(torch.tensor([ids.index(node)]))
-        return form(client.data, packs, 0)
+        return render(client.data, packs, 0)
 
 
 def known_labels(data: str, client: Client) -> tuple[str, Tensor, Counter[str]]:

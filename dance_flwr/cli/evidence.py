@@ -1,18 +1,15 @@
 """`dance-flwr evidence`: what predictions rest on."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dance_flwr.cli.options import (
-    AsJson,
     ClientFolder,
     FinishedRun,
     Group,
-    print_json,
     run_folder,
     runs,
 )
@@ -44,17 +41,12 @@ def show(
     ] = None,
     client_folder: ClientFolder = None,
     data: Data = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print the evidence of one node: the answer, how it adds up, and texts with marked passages.
 
     What the run did not store is computed with its model. With --data, RUN is a bundle of
     `dance-flwr export`, and --node any node of the data.
     """
-    from dance_flwr.api.node_evidence import pack_facts
-    from dance_flwr.evidence.render import render
-
-    form: Callable[..., Any] = pack_facts if as_json else render
     if data is not None:
         from dance_flwr.api.bundle import Bundle
         from dance_flwr.api.predicting import show_node
@@ -63,12 +55,12 @@ def show(
             raise UserError("--node: expected the id of a node beside --data, found none")
         # Progress on stderr: stdout is the evidence alone.
         quiet = partial(typer.echo, err=True)
-        shown = show_node(Bundle.open(run), data, node, quiet, form)
+        shown = show_node(Bundle.open(run), data, node, quiet)
     else:
         from dance_flwr.runs.evidence import show_evidence
 
-        shown = show_evidence(run, client, node, client_folder, form)
-    print_json(shown) if as_json else typer.echo(shown, nl=False)
+        shown = show_evidence(run, client, node, client_folder)
+    typer.echo(shown, nl=False)
 
 
 @evidence.command()

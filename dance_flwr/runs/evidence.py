@@ -163,8 +163,7 @@ def show_evidence(
     client: int,
     node: str | None,
     client_folder: Path | None,
-    form: Callable[..., Any] = render,
-) -> Any:
+) -> str:
     """Return one evidence pack of a run as text.
 
     Parameters
@@ -173,7 +172,6 @@ def show_evidence(
     node : id of the node; None = the most confident pack that draws on a neighbour. The pack of a
         node outside the condensed core is computed with the run's model
     client_folder : the client's folder; None = that of the run's partition
-    form : a function like `render`, which makes the returned value
 
     Raises
     ------
@@ -199,7 +197,7 @@ def show_evidence(
     else:
         raise UserError(f"--node: expected the id of a node of client {client}, found {node!r}")
     assert row is not None
-    return form(data, packs, row, finished.summary(data, packs, row))
+    return render(data, packs, row, finished.summary(data, packs, row))
 
 
 def verify_evidence(

@@ -11,7 +11,6 @@ import pytest
 COMMANDS = {
     "status": ["RUN"],
     "report": ["RUN"],
-    "evidence show": ["RUN", "--client", "1"],
     "data show": ["GRAPH"],
     "list": ["runs"],
 }
