@@ -130,7 +130,7 @@ def _check_shapes(path: Path, config: RunConfig, agreement: Agreement, prefix: s
         )
 
 
-_TEXT = """\
+_CARD = """\
 ---
 library_name: dance-flwr
 pipeline_tag: graph-ml
@@ -152,16 +152,7 @@ dance-flwr predict BUNDLE --data FOLDER --out predictions.parquet{evidence}
 
 | | |
 | --- | --- |
-| classes | {classes} |
-| predicts with | {deploys} |
-| text encoder | {encoder}, weights {encoder_sha256} |
-| accuracy on the clients' test nodes | {accuracy} |
-| calibration | {calibration} |
-| what left the clients in training | {leaves} |
-| secure aggregation | {masks} |
-| differential privacy | {privacy} |
-| model | {model} |
-| provenance of the code | {code} |
+{rows}
 
 ## Limits
 
@@ -174,42 +165,40 @@ that it was trained on; without differential privacy nothing bounds how much.
 
 def card_text(facts: Mapping[str, Any], agreement: Agreement, calibration: Calibration) -> str:
     """Return the model card as Markdown, with the metadata of the Hugging Face Hub in front."""
-    config, privacy = facts["config"], facts["privacy"]
-    spec = get_spec(facts["method"])
-    own = facts.get("own")
-    return _TEXT.format(
+    config, privacy, spec = facts["config"], facts["privacy"], get_spec(facts["method"])
+    deploys, spent = "the global model", "none"
+    if own := facts.get("own"):
+        deploys = f"the mixture with one client's own model ({own['kind']}), share {own['share']:g}"
+    if privacy["dp"] != "none":
+        spent = (
+            f"{privacy['dp']}, epsilon {privacy['epsilon']:.4g} of training nodes at delta "
+            f"{privacy['delta']:g}"
+        )
+    # Names of data come from strangers, and the hub renders HTML.
+    weights = markdown(agreement.encoder_sha256[:12])
+    rows = {
+        "classes": ", ".join(map(markdown, agreement.class_names)),
+        "predicts with": deploys,
+        "text encoder": f"{markdown(agreement.encoder)}, weights {weights}",
+        "accuracy on the clients' test nodes": _accuracy(facts),
+        "calibration": calibration,
+        "what left the clients in training": spec.card.leaves_client,
+        "secure aggregation": "on" if privacy["secure_aggregation"] else "off",
+        "differential privacy": spent,
+        "model": facts["model_fingerprint"],
+        "provenance of the code": markdown(facts.get("provenance", "not recorded")),
+    }
+    best = "the best on validation" if facts["validated"] else "the last, as none was validated"
+    return _CARD.format(
         method=facts["method"],
         clients=config["clients"],
         rounds=config["rounds"],
         version=facts["dance_flwr"],
         best=facts["best_round"],
+        choice=best,
         evidence=" --evidence evidence.jsonl" if spec.keeps_evidence else "",
-        # Names of data come from strangers, and the hub renders HTML.
-        classes=", ".join(map(markdown, agreement.class_names)),
-        encoder=markdown(agreement.encoder),
-        encoder_sha256=markdown(agreement.encoder_sha256[:12]),
-        choice="the best on validation"
-        if facts["validated"]
-        else "the last one, as no round was validated",
-        accuracy=_accuracy(facts),
-        deploys=f"the mixture with one client's own model ({own['kind']}), with share "
-        f"{own['share']:g}"
-        if own
-        else "the global model",
-        calibration=str(calibration),
-        leaves=spec.card.leaves_client,
-        masks="on" if privacy["secure_aggregation"] else "off",
-        privacy=_spent(privacy),
-        model=facts["model_fingerprint"],
-        code=markdown(facts.get("provenance", "not recorded")),
+        rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),
     )
-
-
-def _spent(privacy: Mapping[str, Any]) -> str:
-    if privacy["dp"] == "none":
-        return "none"
-    epsilon, delta = f"{privacy['epsilon']:.4g}", f"{privacy['delta']:g}"
-    return f"{privacy['dp']}, epsilon {epsilon} of training nodes at delta {delta}"
 
 
 def _accuracy(facts: Mapping[str, Any]) -> str:

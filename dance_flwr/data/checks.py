@@ -141,9 +141,8 @@ def without_edges(edges: int) -> str:
 def unread_texts(texts: Iterable[str], tokenizer: Path) -> str:
     """Return how much of some texts an encoder does not read as words.
 
-    A letter is unread if it belongs to an unknown token, is cut into several tokens, or is a token
-    of its own inside a word: an encoder that spells a language was not trained on it. Ideographs
-    are words, so that only unknown ones count.
+    A letter is unread if it belongs to an unknown token, or is a token of its own: an encoder that
+    spells a language was not trained on it. Of ideographs, which are words, unknown ones count.
 
     Parameters
     ----------
@@ -158,7 +157,13 @@ def unread_texts(texts: Iterable[str], tokenizer: Path) -> str:
         part = text[:_CHARACTERS].encode("utf-8", "replace").decode()
         tokens = reader.encode(part, add_special_tokens=False)
         letters += sum(map(str.isalpha, part))
-        unread += len(_unread(part, tokens.tokens, tokens.offsets, unknown))
+        spans = zip(tokens.tokens, tokens.offsets, strict=True)
+        spelled = (
+            range(start, end)
+            for token, (start, end) in spans
+            if token == unknown or (end - start == 1 and not _is_ideograph(part[start]))
+        )
+        unread += len({i for span in spelled for i in span if part[i].isalpha()})
     if unread <= _MAX_UNREAD * letters:
         return ""
     return (
@@ -179,23 +184,6 @@ def _tokenizer(path: Path) -> "Tokenizer":
     reader.no_truncation()
     reader.no_padding()
     return reader
-
-
-def _unread(
-    text: str, tokens: Sequence[str], offsets: Sequence[tuple[int, int]], unknown: str | None
-) -> set[int]:
-    places: set[int] = set()
-    last = -1
-    for token, (start, end) in zip(tokens, offsets, strict=True):
-        if token == unknown:
-            places.update(i for i in range(start, end) if text[i].isalpha())
-        elif end - start == 1 and text[start].isalpha():
-            inside = text[start - 1 : start].isalpha() or text[end : end + 1].isalpha()
-            # The same character again: bytes or parts of a letter.
-            if start == last or (inside and not _is_ideograph(text[start])):
-                places.add(start)
-            last = start
-    return places
 
 
 def _is_ideograph(letter: str) -> bool:

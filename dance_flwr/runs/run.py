@@ -169,50 +169,40 @@ class Run:
     result: Mapping[str, Any] = field(default_factory=dict)
     provenance: str = ""
 
-    @property
-    def runs(self) -> bool:
-        """Whether a server is at work."""
-        return self.status.state == RUNNING
-
 
 def is_run(folder: Path) -> bool:
     """Whether a folder is that of a run, which began its first round or ended."""
     return any((folder / name).is_file() for name in (RESULT, HISTORY, ERROR))
 
 
-def read_status(folder: Path, alive: bool | None = None) -> Status:
-    """Return the progress of the run in `folder`; `alive` as for `read_run`."""
-    return read_run(folder, alive).status
+def read_status(folder: Path) -> Status:
+    """Return the progress of the run in `folder`."""
+    return read_run(folder).status
 
 
-def read_run(folder: Path, alive: bool | None = None) -> Run:
-    """Return the run in `folder`; changes nothing there.
-
-    Parameters
-    ----------
-    alive : whether a server is running; None = look at the folder's lock
-    """
+def read_run(folder: Path) -> Run:
+    """Return the run in `folder`; changes nothing there."""
     if (folder / "grids").is_dir():
         raise UserError(
             f"{folder}: expected the folder of a run, found that of a study; name one of the "
             f"folders in {folder / 'runs'}; a study has no tracker"
         )
     try:
-        return _read(folder, alive)
+        return _read(folder)
     except OSError as error:
         raise UserError(
             f"{folder}: expected a folder that can be read, found: {error.strerror}"
         ) from None
 
 
-def _read(folder: Path, alive: bool | None) -> Run:
+def _read(folder: Path) -> Run:
     changed: dict[str, float] = {}
     for name in (RESULT, ERROR, HISTORY, CHECKPOINT, BEFORE):
         # A file may vanish at any time while a server is at work.
         with suppress(FileNotFoundError, NotADirectoryError):
             changed[name] = (folder / name).stat().st_mtime
     # By the lock and not by time: a round may take hours, and a killed server frees its lock.
-    alive = is_locked(folder) if alive is None else alive
+    alive = is_locked(folder)
     if not changed and not alive:
         raise UserError(
             f"{folder}: expected the folder of a run, with {HISTORY} or {ERROR} in it, found "
@@ -244,10 +234,7 @@ def _read(folder: Path, alive: bool | None) -> Run:
         config, rows = checkpoint.config, read_history(folder)
         if not alive:
             rows = rows[: checkpoint.round]  # a resumed run repeats the later ones
-        known = {
-            "config": flatten(config),
-            "provenance": ", ".join(checkpoint.provenance),
-        }
+        known = {"config": flatten(config), "provenance": ", ".join(checkpoint.provenance)}
         values = {"run": checkpoint.run, "method": config.method, "rounds": config.rounds}
         if config.privacy.dp != "none":
             from dance_flwr.federation.privacy.dp import affordable_rounds
