@@ -71,11 +71,6 @@ def test_the_core_is_that_of_a_client_in_round_1(dance):
     np.testing.assert_allclose(mine.probabilities, first.decisive, atol=1e-6)
 
 
-def test_by_default_the_core_covers_its_classes_as_it_stays(graph, core):
-    covering = condense(graph, ratio_of_nodes=0.5, config={**KEYS, "dance.core-rule": "coverage"})
-    assert covering.ids == core.ids
-
-
 def test_a_trained_model_condenses_by_what_it_has_learnt(dance, graph, model):
     core = condense(graph, ratio_of_nodes=0.5, model=model)
     assert core.evidence.model_id == model.model_id and core.class_names == model.class_names
@@ -121,14 +116,6 @@ def test_a_core_says_what_its_texts_stand_for(graph):
     of = dict(zip(graph.ids.tolist(), graph.texts, strict=True))
     assert [of[name] for name in core.ids] == list(core.texts)
     assert len(core.stands_for) == 9 and core.stands_for.min() >= 1
-
-
-def test_labels_without_a_split_are_all_for_training(graph):
-    from dataclasses import replace
-
-    whole = replace(graph, split=np.zeros_like(graph.split))
-    core = condense(whole, ratio_of_nodes=1, config=KEYS)
-    assert core.known.all() and len(core) == graph.num_nodes
 
 
 def test_test_labels_decide_nothing(graph, core):

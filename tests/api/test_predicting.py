@@ -96,12 +96,3 @@ def test_what_does_not_fit_is_refused(run, model, graph, tmp_path):
     (damaged / "bundle.json").write_text("{}", "utf-8")
     with pytest.raises(UserError, match="format"):
         load(damaged)
-
-
-def test_a_method_without_evidence_predicts_and_does_not_explain(reference, graph, tmp_path):
-    from dance_flwr.api.bundle import export
-
-    plain = Predictor(export(reference(method="fedavg-full").folder, tmp_path / "plain"))
-    assert len(plain.predict(graph)) == graph.num_nodes
-    with pytest.raises(UserError, match="keeps evidence"):
-        plain.explain(graph, 0)

@@ -14,7 +14,6 @@ from dance_flwr.api.bundle import Bundle, export
 from dance_flwr.api.predicting import (
     open_data,
     predict_proba,
-    show_node,
 )
 from dance_flwr.api.prediction_table import predict, verify
 from dance_flwr.data.graphs.folder import read_folder
@@ -231,13 +230,6 @@ def test_one_altered_character_of_a_text_is_found(data, entries, verified, tmp_p
         verified(text_of(entries), data=path.parent)
 
 
-def test_any_node_is_shown(bundle, data):
-    node = str(read_folder(data).ids[0])
-    assert show_node(bundle, str(data), node, quiet).startswith(f"Evidence of node {node!r}")
-    with pytest.raises(UserError, match="'nobody'"):
-        show_node(bundle, str(data), "nobody", quiet)
-
-
 def test_a_damaged_bundle_is_refused(bundle, tmp_path, data):
     copy = tmp_path / "copy"
     shutil.copytree(bundle.folder, copy)
@@ -332,11 +324,6 @@ def test_a_spreadsheet_finds_no_formula_in_a_csv(bundle, data, tmp_path):
     assert [row["id"] for row in rows[: len(shown)]] == list(shown.values())
     assert all(float(row["probability"]) > 0 for row in rows)
     assert pq.read_table(tmp_path / "p.parquet")["id"].to_pylist() == ids.to_pylist()
-
-
-def test_other_suffixes_are_refused(bundle, data, tmp_path):
-    with pytest.raises(UserError, match=r"--out: expected a name that ends in \.parquet, \.csv"):
-        predict(bundle, str(data), tmp_path / "p.xlsx", log=quiet)
 
 
 def test_data_with_another_encoder_are_refused(bundle, tmp_path, finished):

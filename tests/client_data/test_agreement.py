@@ -1,7 +1,6 @@
 """Texts and edges by agreement: naive twins, and what they are for."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,10 +9,10 @@ from support.builders import random_csr, rows_of
 from torch.nn import functional as F
 
 from dance_flwr.client_data import agreement
-from dance_flwr.client_data.agreement import agreeing_edges, agreeing_texts, agreeing_weights
+from dance_flwr.client_data.agreement import agreeing_edges, agreeing_texts
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.config.sections import ReadingConfig
-from dance_flwr.nn.ragged import Ragged, weighted_rows
+from dance_flwr.nn.ragged import Ragged
 
 CONFIG = ReadingConfig(text_pooling="agreement", edge_gates="agreement", pooled_chunks=3)
 
@@ -67,16 +66,6 @@ def test_texts_equal_those_of_loops(seed, n, density, temperature):
     exact = TextTable(table.chunks.double(), table.chunks_of, exact.nodes.double())
     expected = naive_texts(exact, rows, config)
     torch.testing.assert_close(condensed(exact, rows, config), expected, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("block", [2048, 7])
-def test_the_weights_of_the_chunks_are_those_that_the_texts_sum(monkeypatch, block):
-    table, rows = made_up(4, 40, 0.1)
-    monkeypatch.setattr(agreement, "_NODES_PER_BLOCK", block)
-    weights = agreeing_weights(table, rows, CONFIG, lambda: torch.empty_like(table.nodes))
-    found = weighted_rows(weights, table.chunks_of, table.chunks)
-    torch.testing.assert_close(found, condensed(table, rows))
-    assert bool((weights == 0).any())
 
 
 def test_a_foreign_chunk_loses_against_one_that_the_neighbours_confirm():

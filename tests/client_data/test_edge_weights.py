@@ -49,13 +49,6 @@ def test_an_edge_of_weight_0_is_none(kind):
     assert torch.equal(weighted.to_dense(), alone.to_dense())
 
 
-def test_equal_weights_are_none_and_zeros_leave_no_edge():
-    rows = ragged(PATH)
-    assert EdgeGates.of(rows, torch.full((4,), 0.3)) is None
-    assert EdgeGates.of(ragged([[], []]), torch.empty(0)) is None
-    assert EdgeGates.of(rows, torch.zeros(4)).gates.tolist() == [0.0] * 4
-
-
 @pytest.fixture(scope="module")
 def client(tiny, run_config, tmp_path_factory):
     """A function that opens the tiny graph with these weights as a client."""

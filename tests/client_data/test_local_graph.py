@@ -14,17 +14,6 @@ def graph():
     return LocalGraph(rows_of(random_csr(np.random.default_rng(4), 20, 0.2)), torch.ones(20).bool())
 
 
-@pytest.mark.parametrize("kind", ["gcn", "mean", "sum", "loops"])
-def test_surroundings_are_rows_of_the_operator(graph, kind):
-    whole, asked = graph.operator(kind).to_dense(), torch.tensor([3, 19, 0])
-    ball = graph.around(kind, asked, 1)
-    (step,) = ball.operators
-    found = torch.zeros(3, 20)
-    found[:, ball.nodes] = step.to_dense()
-    torch.testing.assert_close(found, whole[asked])
-    assert graph.operator(kind) is graph.operator(kind)
-
-
 @pytest.mark.parametrize("core", [[], [4], [11, 3, 7, 2, 19]])
 def test_induced_edges_keep_the_order_of_the_nodes(graph, core):
     rows, cols, weights = graph.induced_edges(torch.tensor(core, dtype=torch.int64))

@@ -20,7 +20,6 @@ from dance_flwr.errors import UserError
 
 ASKED = ReadingConfig(text_pooling="probe", edge_gates="probe")
 ONE = ReadingConfig(text_pooling="probe", edge_gates="none")
-PAIR = ("attention", "agreement")
 
 
 @pytest.mark.parametrize(
@@ -38,11 +37,6 @@ def test_another_reading_is_elected_only_beyond_chance(votes, expected, monkeypa
     candidates = [f"reading {k}" for k in range(3)]
     monkeypatch.setattr(probe, "readings", lambda configured: candidates)
     assert elect(ASKED, votes) == candidates[expected]
-
-
-def test_the_paper_s_reading_is_the_first():
-    pairs = [(reading.text_pooling, reading.edge_gates) for reading in readings(ASKED)]
-    assert pairs == [(text, gate) for gate in ("none", "agreement") for text in PAIR]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dance_flwr.dance import algorithm as module
-from dance_flwr.dance.algorithm import coming_cores, select_evidence
+from dance_flwr.dance.algorithm import select_evidence
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.losses import supervised_nodes
 from dance_flwr.dance.passes import DanceClient, plain_pass_in_blocks
@@ -14,7 +13,6 @@ from dance_flwr.dance.plan import Condensation, Plan
 from dance_flwr.dance.queue import Queue
 from dance_flwr.dance.state import (
     CONDENSATION,
-    ClientState,
     RunFolder,
     read_stored,
 )
@@ -93,29 +91,6 @@ def test_a_core_among_others_gets_the_edges_it_gets_alone(data, run_config, rule
     assert bool(number) == (rule != "none")
 
 
-@pytest.mark.parametrize(
-    ("every", "round_", "rounds", "most", "count"),
-    [
-        (1, 1, 9, 4096, 1),
-        (0, 1, 9, 4096, 1),
-        (4, 1, 9, 4096, 4),
-        (4, 3, 9, 4096, 2),  # the next one is due in round 5
-        (4, 8, 9, 4096, 1),
-        (4, 5, 6, 4096, 2),  # the run ends with round 6
-        (4, 1, 9, 8, 2),  # cores of 3 nodes
-        (4, 1, 9, 2, 1),
-    ],
-)
-def test_cores_until_the_next_selection(monkeypatch, every, round_, rounds, most, count):
-    monkeypatch.setattr(module, "_MAX_NODES", most)
-    settings = DanceConfig(text_refresh_every=every)
-    state = ClientState(round=round_, turn=2, moves=True)
-    found = coming_cores(QUEUE, state, settings, rounds)
-    assert found.equal(torch.stack([QUEUE.core(turn) for turn in range(2, 2 + count)]))
-    rests = Queue(torch.arange(3), torch.tensor([0, 3]), torch.tensor([3]))
-    assert len(coming_cores(rests, ClientState(round=1), settings, 9)) == 1
-
-
 def train(client, rounds):
     """Train these rounds from the first model; return the reports by round."""
     reports = {}
@@ -165,13 +140,6 @@ def test_condensed_nodes_get_evidence_at_once(data, run_config):
     reports = train(Client(data, run_config(**keys)), range(1, 8))
     found = [r for r, report in reports.items() if report.counts["evidence-packs"]]
     assert found == [1, 4, 5, 7]
-
-
-def test_a_selection_beyond_its_bound_is_made_in_parts(data, run_config, monkeypatch):
-    monkeypatch.setattr(module, "_MAX_NODES", 8)
-    reports = train(Client(data, run_config(dance_text_refresh_every=4, **KEYS)), range(1, 5))
-    found = [r for r, report in reports.items() if report.counts["evidence-packs"]]
-    assert found == [1, 3]
 
 
 def test_files_that_no_state_needs_are_removed(data, run_config):

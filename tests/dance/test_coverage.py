@@ -15,13 +15,10 @@ from dance_flwr.dance.coverage import (
     cover,
     facility_location,
     masses,
-    similarities,
-    successive_cores,
 )
 from dance_flwr.dance.nodes import Pool, Prediction, condense_nodes
 from dance_flwr.dance.passes import DanceClient, TwoSteps, pool_of
-from dance_flwr.dance.plan import Condensation
-from dance_flwr.dance.queue import Candidates, Queue
+from dance_flwr.dance.queue import Candidates
 from dance_flwr.nn.backbone import normalise
 from dance_flwr.nn.ragged import Ragged
 
@@ -56,33 +53,11 @@ def test_lazy_greedy_is_the_greedy_of_the_loops(seed, rows, columns, levels, tie
     assert chosen.tolist() == expected
 
 
-@given(**small, data=st.data())
-def test_greedy_is_monotone_and_within_its_bound_of_the_best_core(
-    seed, rows, columns, levels, data
-):
-    """F rises by gains that never rise, and reaches 1 - 1/e of the optimum (Nemhauser et al.)."""
-    similar = matrix(seed, rows, columns, levels)
-    none, every = torch.zeros(rows, dtype=torch.int64), torch.ones(rows, dtype=torch.bool)
-    chosen = facility_location(tensor(similar), none, every, rows).tolist()
-    values = [oracle.value(similar.tolist(), chosen[:size]) for size in range(rows + 1)]
-    gains = np.diff(values)
-    assert (gains >= 0).all() and (np.diff(gains) <= 0).all()
-    size = data.draw(st.integers(1, min(rows, 4)))
-    assert values[size] >= (1 - 1 / np.e) * oracle.best_value(similar.tolist(), size)
-
-
 @given(**small)
 def test_masses_count_the_nearest_node_of_a_core(seed, rows, columns, levels):
     similar = matrix(seed, rows, columns, levels)
     shares = masses(tensor(similar)).tolist()
     assert shares == oracle.masses(similar.tolist()) and sum(shares) == columns
-
-
-def test_similarities_by_hand():
-    """cos 1, 0 and -1 are 1, 1/2 and 0; a node without text has the zero vector, and 1/2."""
-    points = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 0.0]])
-    expected = [2**16, 2**15, 0, 2**15]
-    assert similarities(points, points[:1]).flatten().tolist() == expected
 
 
 classes = st.lists(st.integers(0, 12), min_size=1, max_size=4)
@@ -122,13 +97,6 @@ def test_ranks_are_permutations_and_masses_add_up(sizes, seed, limit, data):
             assert size <= float(shares.sum()) < size + quota
     assert queue.nodes.unique().numel() == queue.nodes.numel() == sum(parts)
     assert queue.quotas.equal(quotas) and queue.ptr.diff().tolist() == parts
-
-
-def test_successive_cores_start_anew():
-    """The second core covers as if there had been no first: rows 0 and 1 are alike, as 2 and 3."""
-    similar = tensor([[9, 9, 1], [9, 8, 1], [0, 0, 9], [0, 0, 8]])
-    order = successive_cores(similar, torch.zeros(4, dtype=torch.int64), 2, 4)
-    assert order.tolist() == [0, 2, 1, 3]
 
 
 def prediction_of(labels):
@@ -219,15 +187,3 @@ def test_the_table_is_two_steps_over_the_texts_and_of_coverage_alone(dance):
     assert TwoSteps(0.5).inputs(expected, step).shape == expected.shape
     plain = DanceClient(None, data, DanceConfig(), data.training_graph)
     assert pool_of(plain, times).propagated is None
-
-
-@pytest.mark.parametrize("mass", [None, torch.tensor([4.0, 2.0, 1.5])])
-def test_a_condensation_keeps_the_masses(mass):
-    queue = Queue(torch.tensor([5, 0, 3]), torch.tensor([0, 2, 3]), torch.tensor([1, 1]), mass)
-    stored = Condensation(torch.zeros(6, dtype=torch.int64), torch.zeros(6), queue).arrays()
-    back = Condensation.from_arrays({name: torch.tensor(array) for name, array in stored.items()})
-    cores = torch.tensor([[3, 5], [0, 3]])
-    if mass is None:
-        assert back.queue.mass_of(cores) is None and "queue_mass" not in stored
-    else:
-        assert back.queue.mass_of(cores).tolist() == [[1.5, 4.0], [2.0, 1.5]]

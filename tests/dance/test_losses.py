@@ -1,15 +1,13 @@
 """Fusion, loss, noise, propagation operators, and that a prediction rests on its evidence."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from support.builders import SHAPE, lists, make_client
+from support.builders import SHAPE, make_client
 from support.graphs import EVERY_ROUND
 
-from dance_flwr.dance import inference
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.losses import (
     Labelled,
@@ -19,10 +17,7 @@ from dance_flwr.dance.losses import (
     perturb,
     supervised_nodes,
 )
-from dance_flwr.dance.passes import DanceClient
-from dance_flwr.dance.selection import Selection
 from dance_flwr.dance.weighing import DenseSelection, weigh
-from dance_flwr.federation.client.client import initial_model, shape_of
 
 
 @pytest.fixture(params=[True, False], ids=["paper's matrices", "backbone's map"])
@@ -127,47 +122,6 @@ def test_the_plain_term_reads_the_labelled_core_and_by_choice_its_labelled_evide
             )
             wanted |= {node for node, gate in chosen if gate > 0}
     assert sorted(found.tolist()) == sorted(node for node in wanted if labels[node] >= 0)
-
-
-def test_removing_a_chunk_can_change_the_prediction(client):
-    """Without its heaviest chunk, the evidence and with it the fused prediction is another one."""
-    selection = client.select()
-    heaviest = int(selection.chunk_weights.argmax())
-    keep = torch.arange(len(selection.chunk_weights)) != heaviest
-    less = client.reweigh(replace(selection, chunks=selection.chunks.keep(keep)))
-    row = int(selection.chunks.rows()[heaviest])
-    hidden = client.hidden[selection.nodes]
-    with torch.no_grad():
-        before, after = (
-            client.model.fused_logits(client.model.fuse(hidden, client.texts(found)[1]))
-            for found in (selection, less)
-        )
-    assert not torch.allclose(before[row], after[row])
-    others = torch.arange(len(before)) != row
-    torch.testing.assert_close(before[others], after[others])
-
-
-def test_blocks_of_nodes_change_nothing(dance, monkeypatch):
-    """Features and frozen evidence of all nodes are the same in one block and in blocks of five."""
-    data, settings = dance.data(0), DanceConfig.of(dance.config)
-    model = initial_model(
-        shape_of(data.text_dim, len(data.card.class_names), dance.config), dance.config
-    )
-    reader = DanceClient(model, data, settings, data.graph)
-    prediction = inference.plain_pass(reader)
-    asked = (torch.arange(data.num_nodes), prediction.hidden, prediction.difficulty)
-
-    def both():
-        blocks = inference.condense_in_blocks(reader, *asked)
-        kept = Selection.stack([block.frozen() for block in blocks])
-        return inference.fused_view(reader, *asked)[0], kept
-
-    whole, kept = both()
-    monkeypatch.setattr(inference, "_NODES_PER_BLOCK", 5)
-    pieces, again = both()
-    torch.testing.assert_close(pieces, whole)
-    assert lists(again.chunks) == lists(kept.chunks)
-    assert [lists(hop) for hop in again.hops] == [lists(hop) for hop in kept.hops]
 
 
 # Laplace noise on condensed features

@@ -69,17 +69,6 @@ def _graph():
     return np.random.default_rng(1), 14, 0.3
 
 
-def test_the_papers_matrices_are_those_of_the_equations():
-    model = build(PaperModel)
-    g, t = torch.randn(4, H).double(), torch.randn(4, D).double()
-    wanted = ((g @ model.query.weight.T) * (t @ model.key.weight.T)).sum(1) / sqrt(D)
-    torch.testing.assert_close((model.neighbour_queries(g) * t).sum(1), wanted)
-    wanted = ((g @ model.chunk_query.weight.T) * t).sum(1) / sqrt(D)
-    torch.testing.assert_close((model.chunk_queries(g) * t).sum(1), wanted)
-    assert model.fuse(g, t).shape == (4, D) and model.fuse_text.weight.shape == (D, D)
-    torch.testing.assert_close(model.text_logits(model.read(t)), model.head_text(t))
-
-
 @pytest.mark.parametrize(
     ("keys", "kind"),
     [({}, DanceModel), ({"dance_paper_rules": True}, PaperModel), ({"paper": True}, PaperModel)],

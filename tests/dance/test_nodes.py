@@ -13,11 +13,8 @@ from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.nodes import (
     Pool,
     Prediction,
-    class_quotas,
     condense_nodes,
     core_budget,
-    node_budget,
-    pseudo_labels,
     rounds_per_condensation,
 )
 from dance_flwr.dance.queue import Queue
@@ -55,42 +52,12 @@ def pool(labels, times=None):
     return Pool(labels, torch.zeros_like(labels) if times is None else times, visible)
 
 
-@given(**worlds)
-def test_pseudo_labels_follow_the_equation(seed, n, known, present, tau):
-    rng = np.random.default_rng(seed)
-    probs, labels = quarters(rng, n), draw_labels(rng, n, known, present)
-    found = pseudo_labels(
-        Prediction.of(torch.zeros(n, 1), torch.tensor(probs)), torch.tensor(labels), tau
-    )
-    assert found.tolist() == oracle.pseudo_labels(probs, labels, tau)
-
-
 @given(seed=st.integers(0, 2**20), n=st.integers(1, 25))
 def test_difficulty_is_the_entropy(seed, n):
     probs = quarters(np.random.default_rng(seed), n)
     prediction = Prediction.of(torch.zeros(n, 1), torch.tensor(probs))
     assert prediction.difficulty.tolist() == pytest.approx(oracle.difficulty(probs), abs=1e-12)
     assert prediction.confidence.tolist() == probs.max(axis=1).tolist()
-
-
-@given(
-    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8),
-    budget=st.integers(0, 30),
-    wanted=st.lists(st.booleans(), min_size=8, max_size=8),
-)
-def test_every_class_of_the_floor_has_a_node_where_there_are_enough(sizes, budget, wanted):
-    floor = [want and size > 0 for want, size in zip(wanted, sizes, strict=False)]
-    quota = class_quotas(torch.tensor(sizes), budget, torch.tensor(floor)).tolist()
-    assert quota == oracle.quotas(sizes, budget, [c for c, least in enumerate(floor) if least])
-    assert sum(quota) == min(budget, sum(sizes))
-    assert all(0 <= part <= size for part, size in zip(quota, sizes, strict=True))
-    held = sum(part > 0 for part, least in zip(quota, floor, strict=True) if least)
-    assert held == min(sum(floor), budget)
-
-
-@given(n=st.integers(1, 200_000), percent=st.integers(1, 100))
-def test_node_budget_is_the_exact_ceiling(n, percent):
-    assert node_budget(n, percent / 100) == oracle.node_budget(n, percent / 100)
 
 
 @given(
@@ -145,29 +112,6 @@ def test_the_core_is_that_of_the_loops(
         at_least=floor,
     )
     assert core.tolist() == expected
-
-
-@given(**worlds, ratio=st.sampled_from([0.08, 0.3, 1.0]))
-def test_the_core_with_real_prototypes_fills_every_quota(seed, n, known, present, tau, ratio):
-    rng = np.random.default_rng(seed)
-    probs, labels = quarters(rng, n), draw_labels(rng, n, known, present)
-    prediction = Prediction.of(
-        torch.tensor(rng.standard_normal((n, 6)), dtype=torch.float32), torch.tensor(probs)
-    )
-    assigned = np.array(oracle.pseudo_labels(probs, labels, tau))
-    if (assigned < 0).all():
-        assigned = np.array([oracle.argmax(row) for row in probs])
-    core = condense_nodes(
-        prediction,
-        pool(torch.tensor(labels)),
-        DanceConfig(confidence=tau, prototypes=3),
-        ratio,
-        torch.Generator().manual_seed(seed),
-    ).core(0)
-    sizes = np.bincount(assigned[assigned >= 0], minlength=CLASSES).tolist()
-    quota = oracle.quotas(sizes, oracle.node_budget(n, ratio), set(labels.tolist()) - {-1})
-    assert core.tolist() == sorted(set(core.tolist()))
-    assert np.bincount(assigned[core.numpy()], minlength=CLASSES).tolist() == quota
 
 
 def queue_of(sizes, quotas):
@@ -243,19 +187,6 @@ def test_a_core_that_stays_is_trained_through_in_batches(rule, stays):
     cores = [queue.core(turn) for turn in range(12)]
     assert all(core.numel() == 6 for core in cores)
     assert torch.cat(cores[:4]).unique().numel() == torch.cat(cores).unique().numel() == 20
-
-
-def test_with_enough_labels_a_queue_holds_labelled_nodes_alone():
-    """Class 0: four labelled of eight, quota 2; class 1: one labelled of eight, quota 2."""
-    hidden = torch.randn(16, 3, generator=torch.Generator().manual_seed(1))
-    probs = torch.eye(2).repeat(8, 1)
-    labels = torch.full((16,), -1)
-    labels[[0, 2, 4, 6]], labels[1] = 0, 1
-    prediction, config = Prediction.of(hidden, probs), DanceConfig(prototypes=1)
-    queue = condense_nodes(prediction, pool(labels), config, 0.25, torch.Generator())
-    first, second = lists(Ragged(queue.ptr, queue.nodes))
-    assert sorted(first) == [0, 2, 4, 6] and queue.quotas.tolist() == [2, 2]
-    assert second[0] == 1 and sorted(second) == list(range(1, 16, 2))
 
 
 @pytest.mark.parametrize(

@@ -52,23 +52,27 @@ def test_blocks_and_embeddings_are_the_plain_pass(dance, run_config, monkeypatch
         torch.testing.assert_close(found, wanted.hidden[asked], **near)
 
 
-@pytest.mark.parametrize("place", ["memory", "disk"])
-@pytest.mark.parametrize("most", [16_384, 0])
-def test_nodes_that_are_asked_for_again_are_read_once(dance, run_config, monkeypatch, place, most):
-    """With another model, too; what would take much memory is read each time."""
-    if place == "disk":
-        monkeypatch.setattr(derived, "RESIDENT_BYTES", 0)
-    monkeypatch.setattr(passes, "_MAX_REMEMBERED", most)
-    reads, read = [], passes.rows_at
-    monkeypatch.setattr(passes, "rows_at", lambda *given: reads.append(given) or read(*given))
-    data, nodes = dance.data(0), torch.tensor([5, 0, 7])
-    for name in ("gcn", "sgc", "gcn"):  # the last finds what another backbone left
-        model = model_of(run_config, name)
-        wanted = embed(client_of(model, dance.data(0)), nodes)
-        reads.clear()
-        for _ in range(2):
-            assert torch.equal(embed(client_of(model, data), nodes, again=True), wanted)
-        assert len(reads) == (1 if most else 2)
+@pytest.mark.parametrize("views", VIEWS)
+@pytest.mark.parametrize("paper", [False, True])
+def test_predictions_of_some_nodes_are_those_of_all(dance, run_config, views, paper):
+    """Deployed views alone are computed, and "deployed" is their mean."""
+    data, settings = dance.data(0), replace(DanceConfig.of(dance.config), views=views)
+    model = model_of(run_config, dance_paper_rules=paper)
+    client = client_of(model, data, settings)
+    everyone = predict(client)
+    chosen = views.split("+")
+    assert everyone.keys() == {*chosen, "deployed"}
+    mean = torch.stack([everyone[name] for name in chosen]).mean(0)
+    torch.testing.assert_close(everyone["deployed"], mean)
+    for probs in everyone.values():
+        torch.testing.assert_close(probs.sum(1), torch.ones(data.num_nodes))
+    nodes = torch.tensor([7, 3, 11])
+    given = plain_pass_in_blocks(client).difficulty
+    for difficulty in (None, given):
+        some = predict_nodes(client, nodes, difficulty)
+        assert some.keys() == everyone.keys()
+        for name, probs in some.items():
+            torch.testing.assert_close(probs, everyone[name][nodes], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("paper", [False, True])
@@ -99,26 +103,3 @@ def test_a_pass_in_blocks_is_the_single_pass(dance, run_config, monkeypatch, nam
             getattr(seen, what).float(), getattr(wanted, what), atol=5e-3, rtol=0
         )
     assert {path.name for path in data.folder.iterdir()} == before  # the scratch has no name
-
-
-@pytest.mark.parametrize("views", VIEWS)
-@pytest.mark.parametrize("paper", [False, True])
-def test_predictions_of_some_nodes_are_those_of_all(dance, run_config, views, paper):
-    """Deployed views alone are computed, and "deployed" is their mean."""
-    data, settings = dance.data(0), replace(DanceConfig.of(dance.config), views=views)
-    model = model_of(run_config, dance_paper_rules=paper)
-    client = client_of(model, data, settings)
-    everyone = predict(client)
-    chosen = views.split("+")
-    assert everyone.keys() == {*chosen, "deployed"}
-    mean = torch.stack([everyone[name] for name in chosen]).mean(0)
-    torch.testing.assert_close(everyone["deployed"], mean)
-    for probs in everyone.values():
-        torch.testing.assert_close(probs.sum(1), torch.ones(data.num_nodes))
-    nodes = torch.tensor([7, 3, 11])
-    given = plain_pass_in_blocks(client).difficulty
-    for difficulty in (None, given):
-        some = predict_nodes(client, nodes, difficulty)
-        assert some.keys() == everyone.keys()
-        for name, probs in some.items():
-            torch.testing.assert_close(probs, everyone[name][nodes], atol=1e-5, rtol=0)

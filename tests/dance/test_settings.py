@@ -128,39 +128,6 @@ def test_smoothing_never_reads_a_test_label(run, monkeypatch):
     assert torch.equal(client.predict(info, some)["deployed"], before[some])
 
 
-def test_a_random_core_has_the_budget_and_ignores_labels():
-    prediction = Prediction.of(torch.zeros(50, 4), torch.full((50, 3), 1 / 3))
-    visible = torch.arange(50) % 5 > 0
-    config, labels = DanceConfig(core_rule="random"), torch.arange(50) % 3
-    draws = [
-        condense_nodes(
-            prediction,
-            Pool(labels * sign, torch.zeros(50, dtype=torch.int64), visible),
-            config,
-            0.2,
-            torch.Generator().manual_seed(seed),
-        ).core(0)
-        for seed, sign in ((1, 1), (1, -1), (2, 1))
-    ]
-    assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
-    assert draws[0].numel() == node_budget(40, 0.2) and bool(visible[draws[0]].all())
-    assert draws[0].tolist() == sorted(set(draws[0].tolist()))
-
-
-def test_own_text_is_the_pooled_text_and_all_chunks_of_the_node_alone():
-    client = make_client(5, 15, 0.3, 1.0, DanceConfig(text_rule="own"))
-    selection = client.select()
-    assert lists(selection.hops[0]) == [[v] for v in client.nodes.tolist()]
-    assert selection.hops[1].index.numel() == selection.hops[2].index.numel() == 0
-    for found in (*client.texts(selection), selection.context):
-        torch.testing.assert_close(found, client.table.nodes[client.nodes])
-    assert lists(selection.chunks) == [
-        lists(client.table.chunks_of)[v] for v in client.nodes.tolist()
-    ]
-    alone = pooling_weights(client.table.chunks, client.table.chunks_of.ptr)[selection.chunks.index]
-    torch.testing.assert_close(selection.chunk_weights, alone)
-
-
 @pytest.mark.parametrize("pooling", ["attention", "agreement"])
 @pytest.mark.parametrize("every", [1, 0])
 def test_own_text_is_recorded_with_the_weights_of_the_chunks_in_it(run, pooling, every):
@@ -227,6 +194,7 @@ def test_a_label_is_evidence_for_neighbours_and_never_for_the_node_itself(run):
         {"dance_topology_rule": "induced"},
         {"dance_topology_rule": "none"},
         {"dance_label_evidence": False},
+        {"dance_align_weight": 0.0},
         {"dance_views": "plain+core+fused", "dance_text_refresh_every": 0},
         {"paper": True},
         {"paper": True, "dance_views": "fused", "smoothing": "correct-and-smooth"},
@@ -253,3 +221,36 @@ def test_paper_switches_every_extension_off_and_nothing_else():
     defaults = flatten(RunConfig())
     assert all(values[key] == defaults[key] for key in others)
     assert parse(values) == config
+
+
+def test_a_random_core_has_the_budget_and_ignores_labels():
+    prediction = Prediction.of(torch.zeros(50, 4), torch.full((50, 3), 1 / 3))
+    visible = torch.arange(50) % 5 > 0
+    config, labels = DanceConfig(core_rule="random"), torch.arange(50) % 3
+    draws = [
+        condense_nodes(
+            prediction,
+            Pool(labels * sign, torch.zeros(50, dtype=torch.int64), visible),
+            config,
+            0.2,
+            torch.Generator().manual_seed(seed),
+        ).core(0)
+        for seed, sign in ((1, 1), (1, -1), (2, 1))
+    ]
+    assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
+    assert draws[0].numel() == node_budget(40, 0.2) and bool(visible[draws[0]].all())
+    assert draws[0].tolist() == sorted(set(draws[0].tolist()))
+
+
+def test_own_text_is_the_pooled_text_and_all_chunks_of_the_node_alone():
+    client = make_client(5, 15, 0.3, 1.0, DanceConfig(text_rule="own"))
+    selection = client.select()
+    assert lists(selection.hops[0]) == [[v] for v in client.nodes.tolist()]
+    assert selection.hops[1].index.numel() == selection.hops[2].index.numel() == 0
+    for found in (*client.texts(selection), selection.context):
+        torch.testing.assert_close(found, client.table.nodes[client.nodes])
+    assert lists(selection.chunks) == [
+        lists(client.table.chunks_of)[v] for v in client.nodes.tolist()
+    ]
+    alone = pooling_weights(client.table.chunks, client.table.chunks_of.ptr)[selection.chunks.index]
+    torch.testing.assert_close(selection.chunk_weights, alone)

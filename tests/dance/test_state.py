@@ -12,7 +12,6 @@ import torch
 from support.killing import Killed
 
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.client_data.validated import validated_nodes
 from dance_flwr.config.paths import STATE
 from dance_flwr.dance import state as module
 from dance_flwr.dance.plan import Condensation, Plan
@@ -21,7 +20,6 @@ from dance_flwr.dance.state import (
     PLAN,
     STATIC,
     RunFolder,
-    due,
 )
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.methods.contract import RoundInfo
@@ -68,11 +66,6 @@ def halve(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def predict(data, config, nodes, round_):
-    model = initial_model(shape_of(data.text_dim, 3, config), config).eval()
-    return Dance().predict(model, data, config, RoundInfo("run", round_, "m"), nodes)
-
-
 KEYS = {"dance_core_refresh_every": 3, "dance_batch_nodes": 4, "rounds": 9}
 
 
@@ -84,63 +77,6 @@ def test_a_repeated_round_repeats_its_upload(data, run_config, every):
     for round_ in range(1, 6):
         for _ in range(1 + round_ % 3):
             assert equal(train(data, config, round_), reference[round_ - 1])
-
-
-@pytest.mark.parametrize("every", [0, 1, 2, 3])
-def test_a_state_names_the_files_of_its_round(data, run_config, every):
-    """Evidence of a single round is selected again, and that of all nodes has a file of its own."""
-    config = run_config(**KEYS, dance_text_refresh_every=every)
-    folder = RunFolder(data.folder, "run")
-    for round_ in (1, 2, 3):
-        train(data, config, round_)
-    state = folder.load(CPU)
-    condensation, plan = read(folder, state)
-    assert torch.equal(state.core, condensation.queue.core(2))
-    assert (plan is None) == (every == 1)
-    if plan is not None:
-        assert torch.equal(plan.cores[2 - plan.first], state.core)
-        assert torch.equal(plan.batch(2)[0].nodes, state.core)
-    text = [1, 3, 3, 1][every]
-    assert (folder.latest(STATIC) is not None) == (every == 0)
-    assert (state.turn, state.core_round, state.text_round, state.round) == (3, 1, text, 3)
-    earlier = folder.load(CPU, before=3)
-    text = [1, 2, 1, 1][every]
-    assert (earlier.turn, earlier.core_round, earlier.text_round, earlier.round) == (2, 1, text, 2)
-    assert folder.load(CPU, before=1).round == 0
-
-
-def test_what_has_an_entry_per_node_is_written_at_a_condensation_only(data, run_config):
-    config, folder = run_config(**KEYS), RunFolder(data.folder, "run")
-    train(data, config, 1)
-    path = folder.path(CONDENSATION, 1)
-    stamp = path.stat().st_mtime_ns, path.stat().st_ino
-    for round_ in (2, 3):
-        train(data, config, round_)
-        assert (path.stat().st_mtime_ns, path.stat().st_ino) == stamp
-    with np.load(folder.folder / STATE) as file:
-        assert max(file[name].size for name in file.files) < data.num_nodes
-    with np.load(path) as file:
-        assert file["difficulty"].shape == file["times_selected"].shape == (data.num_nodes,)
-
-
-def test_an_ordinary_round_reads_nothing_with_an_entry_per_node(data, run_config, monkeypatch):
-    config, read_npz, names = run_config(**KEYS), module.read_npz, []
-    train(data, config, 1)
-    monkeypatch.setattr(module, "read_npz", lambda path: names.append(path.name) or read_npz(path))
-    for round_ in (2, 3):
-        train(data, config, round_)
-    assert not names, "what the process has written is not parsed again"
-    train(data, config, 4)
-    assert "condensation-00001.npz" in names  # in round 4, which condenses again
-
-
-def test_a_validation_reads_its_evidence_once_and_no_state(data, run_config, monkeypatch):
-    config, read_npz, names = run_config(**KEYS), module.read_npz, []
-    nodes = validated_nodes(data, config)
-    train(data, config, 1)
-    monkeypatch.setattr(module, "read_npz", lambda path: names.append(path.name) or read_npz(path))
-    first, second = (predict(data, config, nodes, 1) for _ in range(2))
-    assert names == ["validation-00001.npz"] and equal(first, second)
 
 
 @pytest.mark.parametrize("name", ["state.npz", "plan-00001.npz"])
@@ -263,31 +199,3 @@ def test_an_end_while_saving_leaves_the_state_before(data, run_config, monkeypat
     assert RunFolder(data.folder, "run").load(CPU).round == 3
     for round_ in (4, 5):
         assert equal(train(data, config, round_), reference[round_ - 1])
-
-
-def test_cores_of_a_run_are_those_of_its_queue(data, run_config):
-    """Batches move on in turn, and the next condensation knows how often each node was in one."""
-    config, folder = run_config(**KEYS), RunFolder(data.folder, "run")
-    counted = torch.zeros(data.num_nodes, dtype=torch.int64)
-    for round_ in range(1, 5):
-        train(data, config, round_)
-        state = folder.load(CPU)
-        condensation, _ = read(folder, state)
-        assert state.core.numel() == 4 and state.turn == (round_ - 1) % 3 + 1
-        assert torch.equal(state.core, condensation.queue.core(state.turn - 1))
-        if round_ < 4:
-            counted[state.core] += 1
-    assert torch.equal(condensation.times_selected, counted)
-
-
-@pytest.mark.parametrize(
-    ("every", "rounds"), [(1, [1, 2, 3, 4, 5, 6, 7]), (3, [1, 4, 7]), (0, [1]), (99, [1])]
-)
-def test_when_a_refresh_is_due(every, rounds):
-    last, found = 0, []
-    for round_ in range(1, 8):
-        if due(last, every, round_):
-            found.append(round_)
-            last = round_
-    assert found == rounds
-    assert due(1, 3, 5) and not due(4, 3, 6)  # a missed refresh is made up for

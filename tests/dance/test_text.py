@@ -14,7 +14,6 @@ from support.builders import (
     clients,
     lists,
     make_client,
-    ragged,
     split,
 )
 
@@ -22,10 +21,8 @@ from dance_flwr.client_data.text_table import pool_chunks
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.dance.text import (
-    hop_candidates,
     weigh_chunks,
 )
-from dance_flwr.nn.hops import Hops
 
 
 def maps(model: DanceModel) -> dict[str, torch.Tensor]:
@@ -102,17 +99,6 @@ def test_pooling_is_softmax_attention_of_the_mean_chunk(client):
     np.testing.assert_allclose(pool_chunks(chunks, client.table.chunks_of.ptr), loops, atol=1e-5)
 
 
-def test_the_pool_takes_the_hardest_and_ties_go_to_the_lower_index():
-    """A star around node 0: from leaf 1 the others, 2, 3 and 4, are two steps away; u = 0.5, 0.9
-    and 0.5.
-    """
-    hops = Hops(ragged([[1, 2, 3, 4], [0], [0], [0], [0]]))
-    difficulty = torch.tensor([9.0, 9.0, 0.5, 0.9, 0.5])
-    for pool, far in ((1, [3]), (2, [2, 3]), (3, [2, 3, 4]), (9, [2, 3, 4])):
-        found = hop_candidates(torch.tensor([1]), hops, difficulty, pool)
-        assert [lists(part)[0] for part in found] == [[1], [0], far]
-
-
 # Its gates among the selected alone make another context, which rejects a chunk.
 REJECTS = make_client(
     *(3190, 18, 0.4, 30.0),
@@ -153,15 +139,3 @@ def test_rows_taken_from_candidates_carry_their_own_evidence(client):
     fused = client.texts(whole)[1][rows]
     for part in (whole.take(rows), client.reweigh(whole.take(rows))):
         torch.testing.assert_close(client.texts(part)[1], fused, atol=1e-12, rtol=0)
-
-
-@given(client=clients())
-def test_evidence_of_a_node_does_not_depend_on_who_is_asked_beside_it(client):
-    together = client.texts(client.select())[1]
-    everyone = client.nodes
-    for row in (0, len(everyone) - 1):
-        client.nodes = everyone[row : row + 1]
-        torch.testing.assert_close(
-            client.texts(client.select())[1][0], together[row], atol=1e-9, rtol=0
-        )
-    client.nodes = everyone

@@ -12,7 +12,6 @@ from support.builders import clients, objective, split
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.topology import (
     candidate_support,
-    prior_block,
     self_express,
 )
 from dance_flwr.nn.ragged import entmax_rows, project_budget, rank_in_row
@@ -134,17 +133,3 @@ def test_the_objective_falls_at_the_accelerated_rate(seed, size, most, alpha, be
             objective(x, t, self_express(x, t, support, after(steps, alpha, beta)), alpha, beta)
         )
         assert least - 1e-9 <= value <= least + 2 * distance / (steps + 1) ** 2 + 1e-9
-
-
-@given(**problems)
-def test_the_prior_is_symmetric_and_bounded_even_in_float32(seed, size, most):
-    """Rounding may push <t_i, t_i> above 1 and chunks may point away from one another; the clip
-    holds both.
-    """
-    _, _, t = draw_problem(seed, size)
-    S = prior_block(t.float(), torch.arange(size))
-    torch.testing.assert_close(S, S.T, atol=1e-6, rtol=0)
-    assert bool(((S >= 0) & (S <= 1)).all())
-    assert torch.equal(
-        prior_block(t.float(), torch.tensor([size - 1, 0])).argmax(1), S[[size - 1, 0]].argmax(1)
-    )

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import topology as oracle
-from support.builders import clients, lists, make_client, objective, split
+from support.builders import clients, lists, objective, split
 from support.tensors import LargestTensor
 from torch.nn import functional
 
@@ -124,28 +124,19 @@ def test_search_in_classes_makes_nothing_of_size_k_squared(num_classes):
     assert size * 64 < seen.elements <= 1.2 * size * 128 and support.size(1) <= 20
 
 
-def test_the_key_chooses_the_search():
-    client = make_client(4, 25, 0.3, 1.0, DanceConfig())
-    client.nodes = torch.arange(25)
-    text, fused_text = client.texts(client.select())
-    hidden = client.hidden[client.nodes]
-    classes = torch.arange(hidden.size(0)) % 3
-    with torch.no_grad():
-        x = functional.normalize(client.model.fuse(hidden, fused_text), dim=1)
-    for search, in_class in (("in-class", True), ("exact", False)):
-        config = DanceConfig(
-            candidate_search=search, alpha=50.0, beta=0.0, candidates=3, neighbours=99
-        )
-        with torch.no_grad():
-            fused = client.model.fuse(hidden, fused_text)
-            rows, cols, weights = connect(fused, text, classes, config)
-        support = (
-            support_in_class(x, text, classes, 3)[0] if in_class else candidate_support(x, text, 3)
-        )
-        z = self_express(x, text, support, config)
-        for found, wanted in zip((rows, cols, weights), synthesise_adjacency(z, 99), strict=True):
-            torch.testing.assert_close(found, wanted)
-        assert bool((classes[rows] == classes[cols]).all()) == in_class and rows.numel()
+@pytest.mark.parametrize(("search", "in_class"), [("in-class", True), ("exact", False)])
+def test_the_key_chooses_the_search(search, in_class):
+    x, t = draw_core(np.random.default_rng(4), 25)
+    classes, keys = torch.arange(25) % 3, {"alpha": 50.0, "beta": 0.0, "candidates": 3}
+    config = DanceConfig(candidate_search=search, neighbours=99, **keys)
+    rows, cols, weights = connect(x, t, classes, config)
+    unit = functional.normalize(x, dim=1)
+    exact = candidate_support(unit, t, 3)
+    support = support_in_class(unit, t, classes, 3)[0] if in_class else exact
+    wanted = synthesise_adjacency(self_express(unit, t, support, config), 99)
+    for found, expected in zip((rows, cols, weights), wanted, strict=True):
+        torch.testing.assert_close(found, expected)
+    assert bool((classes[rows] == classes[cols]).all()) == in_class and rows.numel()
 
 
 @given(client=clients())
@@ -201,23 +192,6 @@ def test_self_expression_is_that_of_the_loops(block):
 def long(alpha: float, beta: float) -> DanceConfig:
     """So many steps that nothing moves any more."""
     return DanceConfig(alpha=alpha, beta=beta, inner_iterations=4000, inner_tolerance=0.0)
-
-
-def test_all_pairs_and_candidates_give_the_same_problems():
-    """Below s^2 nodes products are those of all pairs; above, of the candidates alone."""
-    x, t = draw_core(np.random.default_rng(6), 30)
-    support = candidate_support(x, t, 3)
-    support[4:6] = -1
-    wide = torch.cat([support, torch.full((30, 8), -1)], dim=1)
-    few, all_pairs = (
-        column_problems(x, t, given, torch.arange(30), DanceConfig()) for given in (support, wide)
-    )
-    assert support.size(1) ** 2 < 30 * 2 and wide.size(1) ** 2 >= 30
-    s = support.size(1)
-    torch.testing.assert_close(few.gram, all_pairs.gram[:s, :s])
-    torch.testing.assert_close(few.target, all_pairs.target[:s])
-    torch.testing.assert_close(few.penalty, all_pairs.penalty[:s])
-    assert not all_pairs.gram[s:].any() and bool((all_pairs.penalty > 0).all())
 
 
 def test_products_of_groups_and_of_candidates_give_the_same_problems():

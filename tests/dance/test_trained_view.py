@@ -1,7 +1,5 @@
 """Pseudo-labels and difficulty come from a view that the loss trains; the prior is no parameter."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -36,11 +34,6 @@ def test_under_the_papers_loss_it_is_the_core_view(paper):
     known = data.labels >= 0
     right = [(p.predicted == data.labels)[known].float().mean() for p in (found, plain)]
     assert right[0] > right[1], "the plain head has not seen t_v"
-
-
-def test_with_a_plain_term_it_is_the_plain_view(paper):
-    plain = plain_pass(paper)
-    assert trained_prediction(replace(paper, settings=DanceConfig()), plain) is plain
 
 
 def test_the_prior_is_read_at_every_head_and_uploaded_by_none(run):

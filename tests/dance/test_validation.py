@@ -1,11 +1,8 @@
 """Evidence that validations reuse until the next node condensation."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.validated import validated_nodes
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import (
@@ -51,11 +48,6 @@ def whole(model, data, settings):
     return DanceClient(model, data, settings, data.graph)
 
 
-def stored(data):
-    """What the last condensation selected for validations."""
-    return read_stored(RunFolder(data.folder, "run").latest(VALIDATION), ValidationEvidence, CPU)
-
-
 @pytest.mark.parametrize("block", [4096, 2])
 @pytest.mark.parametrize("keys", [{}, {"dance_label_evidence": False}, {"dance_views": "fused"}])
 def test_the_model_that_condensed_predicts_what_it_would_select(
@@ -74,18 +66,6 @@ def test_the_model_that_condensed_predicts_what_it_would_select(
         torch.testing.assert_close(found[name], wanted[name], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("change", [{"views": "plain"}, {"views": "plain+core+fused"}, "inductive"])
-def test_nothing_is_kept_that_no_validation_could_reuse(data, run_config, change):
-    config, nodes = run_config(), torch.tensor([1, 2])
-    settings = DanceConfig.of(config)
-    if change == "inductive":
-        data = ClientData(data.folder, CPU, inductive=True)
-    else:
-        settings = replace(settings, **change)
-    assert keep(model_of(data, config), data, settings, nodes) is None
-    assert keep(model_of(data, config), data, settings, nodes[:0]) is None
-
-
 def validate(client, model, round_):
     """Return what a validation deploys; the client's model is then this one, with its prior."""
     state = dict(model.state_dict())
@@ -99,37 +79,6 @@ def train(client, round_):
     first = model_of(client.data, client.config)
     info = RoundInfo("run", round_, "m")
     client.train(dict(first.state_dict()), info)
-
-
-@pytest.mark.parametrize("forget", [True, False], ids=["new process", "same process"])
-def test_a_validation_selects_no_evidence_but_reads_the_newest_model(
-    data, run_config, monkeypatch, forget
-):
-    config = run_config(device="cpu", **KEYS)
-    client = Client(data, config)
-    train(client, 1)
-    monkeypatch.setattr("dance_flwr.dance.inference.condense_text", lambda *_: 1 / 0)
-    if forget:
-        client = Client(ClientData(data.folder, CPU), config)
-    one, two = (validate(client, model_of(data, config, moved), 2) for moved in (0.0, 0.1))
-    assert not torch.allclose(one, two)
-    kept = stored(data)
-    assert kept.nodes.equal(validated_nodes(data, config))
-    settings = DanceConfig.of(config)
-    wanted = predict_selected(whole(client.model, data, settings), kept)["deployed"]
-    torch.testing.assert_close(two, wanted)
-
-
-def test_each_condensation_selects_it_anew(data, run_config):
-    config = run_config(device="cpu", **KEYS)
-    client, texts = Client(data, config), []
-    for round_ in range(1, 5):
-        train(client, round_)
-        texts.append(stored(data).text)
-    assert texts[0].equal(texts[1]) and texts[0].equal(texts[2])
-    folder = RunFolder(data.folder, "run")
-    assert folder.latest(VALIDATION).name == "validation-00004.npz"
-    assert folder.latest(CONDENSATION).name == "condensation-00004.npz"
 
 
 @pytest.mark.parametrize("spoiled", ["other nodes", "damaged", "all damaged"])

@@ -98,20 +98,6 @@ def test_the_selection_alone_weighs_the_same_where_no_budget_binds(client):
 
 
 @given(client=clients())
-def test_the_selection_alone_stays_within_its_budgets_and_chunks(client):
-    """Weights are normalised again among the selected; none is lost and none is new."""
-    selection = client.select()
-    client.config = config = replace(client.config, trained_evidence="selected")
-    layout = dense(client.reader(one_hot(client)), selection).layout
-    sizes = torch.bincount(selection.chunks.rows()[selection.chunk_weights > 0])
-    *hops, chunks = torch.split(layout.inside, layout.widths, dim=1)
-    assert chunks.sum(1).tolist() == sizes.tolist()
-    assert [mask.sum() for mask in hops] == [(gate > 0).sum() for gate in selection.gates]
-    most = (1, config.hop1_budget, config.hop2_budget, config.chunk_budget)
-    assert all(mask.size(1) <= budget for mask, budget in zip((*hops, chunks), most, strict=True))
-
-
-@given(client=clients())
 def test_padding_weighs_nothing(client):
     reader, selection = client.reader(one_hot(client)), client.select()
     padded, hidden = selection.padded, client.hidden[selection.nodes]
@@ -162,16 +148,3 @@ def test_every_selection_parameter_gets_a_gradient(rule, paper):
     for name in ("query.weight", *own, "chunk_query.weight", "hop_logits"):
         assert bool((dict(client.model.named_parameters())[name].grad != 0).any()), name
     assert bool((hidden.grad != 0).any())
-
-
-def test_half_precision_texts_are_weighed_in_float32():
-    client = make_client(7, 20, 0.2, 1.0, DanceConfig())
-    wanted = trained(client, "selected").fused_text
-    table = client.table
-    client.table = TextTable(table.chunks.half(), table.chunks_of, table.nodes.half())
-    client.model.float()
-    client.hidden, client.difficulty = client.hidden.float(), client.difficulty.float()
-    reader, selection = client.reader(one_hot(client).float()), client.select()
-    found = weigh(reader, client.hidden[selection.nodes], dense(reader, selection))[0][:, 0]
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found.double(), wanted, atol=2e-3, rtol=0)

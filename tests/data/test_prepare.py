@@ -46,17 +46,6 @@ def test_sites_that_take_no_part_are_counted_and_leave_nothing_behind(with_sites
         text_bank(config).gather(graph.texts)
 
 
-def test_sites_that_take_no_part_are_counted_again_where_the_partition_is_found(
-    with_sites, run_config
-):
-    config = run_config(data=str(with_sites), partition="by-column", clients=2)
-    made, found = [], []
-    prepare(config, made.append)
-    prepare(config, found.append)
-    counted = [line for line in found if "take no part" in line]
-    assert len(counted) == 1 and any("(found)" in line for line in found)
-
-
 def test_a_run_that_waits_for_a_partition_says_so(tiny, run_config, tmp_path):
     config = run_config(data_root=str(tmp_path), clients=2)
     folder = partition_folder(config)

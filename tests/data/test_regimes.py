@@ -1,6 +1,5 @@
 """Client folders with few labels, mixed texts and random edges, and runs on them."""
 
-import hashlib
 import json
 
 import numpy as np
@@ -13,17 +12,10 @@ from dance_flwr.data import prepare as preparation
 from dance_flwr.data.client_folder import check
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
-from dance_flwr.data.imports.loading import load_graph
-from dance_flwr.data.prepare import partition_spec, prepare, text_bank
-from dance_flwr.evidence.verify import verify_sources
+from dance_flwr.data.prepare import partition_spec, prepare
 from dance_flwr.runs.evidence import verify_evidence
 
 REGIME = {"foreign_text_ratio": 0.5, "random_edge_ratio": 0.5, "labels_per_class": 4}
-
-
-def foreign_chunks(folder):
-    """Which chunks of a client with mixed texts are of other nodes."""
-    return np.load(folder / "arrays" / "chunk_foreign.npy")
 
 
 @pytest.fixture(scope="module")
@@ -57,36 +49,6 @@ def test_a_prepared_regime_is_found_again_and_checked(run_config):
     assert first.folder == again.folder and said[-1].endswith("(found)")
     assert check(first.folder)["spec"] == partition_spec(run_config(**REGIME)).settings()
     assert first.manifest["sha256"] != prepare(run_config()).manifest["sha256"]
-
-
-def test_chunks_are_those_of_the_bank_and_spans_reproduce_them(sites, run_config):
-    """Every chunk's text is one of the graph's chunks, with its own embedding and tokens."""
-    config = run_config()
-    texts = load_graph(config.data).texts
-    part = text_bank(config).gather(texts)
-    owner = np.repeat(np.arange(len(texts)), np.diff(part.ptr))
-    origin: dict[str, list[int]] = {}
-    for row, (node, (start, end)) in enumerate(zip(owner, part.spans.tolist(), strict=True)):
-        origin.setdefault(texts[node][start:end], []).append(row)
-    for plain, mixed in zip(*sites, strict=True):
-        assert plain.ids() == mixed.ids()
-        foreign, found = foreign_chunks(mixed.folder), mixed.texts()
-        node_of_chunk = mixed.table.node_of_chunk.tolist()
-        for row, (start, end) in enumerate(mixed.bank.spans.tolist()):
-            text = found[node_of_chunk[row]][start:end]
-            source = origin[text][0]
-            assert np.array_equal(mixed.bank.embeddings[row], part.embeddings[source])
-            assert mixed.bank.tokens[row] == part.tokens[source]
-            digest = hashlib.sha256(text.encode()).digest()
-            assert mixed.chunk_sha256[row].tobytes() == digest
-        for node in range(mixed.num_nodes):
-            rows = slice(mixed.bank.ptr[node], mixed.bank.ptr[node + 1])
-            own = np.diff(plain.bank.ptr)[node]
-            assert foreign[rows].sum() == own and (~foreign[rows]).sum() == own
-            kept = mixed.bank.embeddings[rows][~foreign[rows]]
-            before = plain.bank.embeddings[plain.bank.ptr[node] : plain.bank.ptr[node + 1]]
-            assert {row.tobytes() for row in kept} == {row.tobytes() for row in before}
-        verify_sources(mixed)
 
 
 def test_random_edges_are_in_the_tables_and_in_the_arrays(sites):
@@ -127,12 +89,3 @@ def test_show_names_the_regime(run_config, cli):
     line = "regime      labels-per-class 4, foreign-text-ratio 0.5, random-edge-ratio 0.5"
     assert line in shown.out.splitlines()
     assert "regime" not in cli("data", "show", prepare(run_config()).folder).out
-
-
-@pytest.mark.parametrize("method", ["fedavg-full", "dance"])
-def test_a_client_without_any_label_takes_part(run, method):
-    """One label per class in three clients: all that two of them have may be none."""
-    finished = run(method=method, labels_per_class=1, partition="random", seed=0)
-    per_client = [int((finished.data(k).train_labels >= 0).sum()) for k in range(3)]
-    assert sum(per_client) == 3 and 0 in per_client
-    assert 0 <= finished.result["test_accuracy"] <= 1

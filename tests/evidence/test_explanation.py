@@ -7,15 +7,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.builders import SHAPE, make_client
+from support.builders import SHAPE
 
-from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.inference import neighbour_labels
 from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.disk import write_npz
 from dance_flwr.errors import DataError
 from dance_flwr.evidence.account import account, log_odds
-from dance_flwr.evidence.attribution import FusedLogits, label_logits
+from dance_flwr.evidence.attribution import FusedLogits
 from dance_flwr.evidence.pack import FORMAT, PARTS, Packs
 from dance_flwr.evidence.render import render
 from dance_flwr.federation.client.client import load_at, open_client
@@ -80,62 +78,6 @@ def test_the_parts_of_a_case_by_hand():
     torch.testing.assert_close(parts, torch.tensor(wanted), atol=1e-4, rtol=0)
 
 
-@given(st.integers(0, 10_000), st.integers(1, 6), st.sampled_from([DanceModel, PaperModel]))
-def test_summands_of_a_text_add_up_to_its_part(seed, size, kind):
-    model, draw = random_model(seed, kind), torch.Generator().manual_seed(seed)
-    shares = torch.randn(3 * size, SHAPE.text_dim, generator=draw, dtype=torch.float64)
-    rows = torch.arange(size).repeat(3)
-    text = torch.zeros(size, SHAPE.text_dim, dtype=torch.float64).index_add_(0, rows, shares)
-    g = torch.randn(size, SHAPE.hidden_dim, generator=draw, dtype=torch.float64)
-    fused = FusedLogits(model, g, text)
-    of_text = fused.parts(None)[PARTS.index("text")]
-    summed = torch.zeros_like(of_text).index_add_(0, rows, fused.of_texts(rows, shares))
-    torch.testing.assert_close(summed, of_text)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_effects_of_labels_are_those_of_the_loops_and_add_up(seed):
-    client = make_client(seed, 20, 0.25, 3.0, DanceConfig())
-    selection, model = client.select(), random_model(seed)
-    labels = torch.tensor([v % 4 if v % 3 else -1 for v in range(20)])
-    table = torch.eye(4, dtype=torch.float64)[labels.clamp(min=0)] * (labels >= 0)[:, None]
-    near = neighbour_labels(selection, table)
-    fused = FusedLogits(model, client.hidden[client.nodes], client.texts(selection)[1])
-    wanted = fused.parts(near)[PARTS.index("labels")]
-    rows = torch.cat([ragged.rows() for ragged in selection.hops])
-    nodes = torch.cat([ragged.index for ragged in selection.hops])
-    hops = torch.cat([torch.full_like(r.index, hop) for hop, r in enumerate(selection.hops)])
-    gates, weight = torch.cat(selection.gates), model.head_labels.weight
-    logits = label_logits(weight, hops, labels[nodes], gates, 4)
-    total = torch.zeros_like(wanted)
-    entries = zip(rows.tolist(), nodes.tolist(), hops.tolist(), strict=True)
-    for entry, (row, node, hop) in enumerate(entries):
-        one = torch.zeros(4).double()
-        if hop and labels[node] >= 0:
-            one = gates[entry] * weight[:, 4 * (hop - 1) + int(labels[node])]
-        torch.testing.assert_close(logits[entry], one)
-        total[row] += one
-    assert total.any()
-    torch.testing.assert_close(total, wanted)
-
-
-def test_without_label_evidence_no_label_is_named(run):
-    for path in run(rounds=1, dance_label_evidence=False).store(0).all_packs():
-        packs = Packs.load(path)
-        assert (packs.neighbour_labels == -1).all() and not packs.neighbour_label_logits.any()
-        assert not packs.parts[:, PARTS.index("labels")].any()
-
-
-def test_labels_are_those_of_training_neighbours_and_never_of_the_node(dance):
-    data, named = dance.data(0), 0
-    for path in dance.store(0).all_packs():
-        packs = Packs.load(path)
-        wanted = np.where(packs.neighbour_hops > 0, data.train_labels[packs.neighbours], -1)
-        np.testing.assert_array_equal(packs.neighbour_labels, wanted)
-        named += int((wanted >= 0).sum())
-    assert named
-
-
 @pytest.mark.parametrize(
     ("keys", "in_rounds", "at_the_end"),
     [
@@ -186,24 +128,6 @@ def assert_adds_up(packs):
             best = probs[packs.predicted[row]]
             assert 1 / (1 + np.exp(-odds)) == pytest.approx(best / (best + probs[other]), abs=1e-5)
             assert odds >= 0
-
-
-@pytest.mark.parametrize("personal", ["mix", "tune"])
-def test_the_account_of_a_personal_answer_has_a_step_of_the_own_model(run, personal):
-    finished = run(rounds=2, personal=personal)
-    packs = [Packs.load(finished.store(client).final_path) for client in (0, 1)]
-    for each in packs:
-        assert_adds_up(each)
-    assert {step.kind for each in packs for step in account(each, 0)} >= {"personal"}
-
-
-def test_packs_of_the_former_format_are_refused(dance, tmp_path):
-    with np.load(dance.store(0).final_path) as file:
-        arrays = dict(file)
-    assert int(arrays.pop("format")) == FORMAT == 4
-    write_npz(tmp_path / "old.npz", arrays)
-    with pytest.raises(DataError, match="expected evidence packs of format 4, found format 1; "):
-        Packs.load(tmp_path / "old.npz")
 
 
 # [5, C]: against the last class, which has 0, the first has these.
@@ -276,3 +200,28 @@ def test_the_answer_comes_first_then_the_readings(dance, views, stages, expected
     packs, lines = rendered(dance, views=views, stages=stages)
     assert "\n".join(lines).startswith(expected)
     assert packs.disagree.any() == ("plain" in views) and not packs.predicted.any()
+
+
+def test_without_label_evidence_no_label_is_named(run):
+    for path in run(rounds=1, dance_label_evidence=False).store(0).all_packs():
+        packs = Packs.load(path)
+        assert (packs.neighbour_labels == -1).all() and not packs.neighbour_label_logits.any()
+        assert not packs.parts[:, PARTS.index("labels")].any()
+
+
+@pytest.mark.parametrize("personal", ["mix", "tune"])
+def test_the_account_of_a_personal_answer_has_a_step_of_the_own_model(run, personal):
+    finished = run(rounds=2, personal=personal)
+    packs = [Packs.load(finished.store(client).final_path) for client in (0, 1)]
+    for each in packs:
+        assert_adds_up(each)
+    assert {step.kind for each in packs for step in account(each, 0)} >= {"personal"}
+
+
+def test_packs_of_the_former_format_are_refused(dance, tmp_path):
+    with np.load(dance.store(0).final_path) as file:
+        arrays = dict(file)
+    assert int(arrays.pop("format")) == FORMAT == 4
+    write_npz(tmp_path / "old.npz", arrays)
+    with pytest.raises(DataError, match="expected evidence packs of format 4, found format 1; "):
+        Packs.load(tmp_path / "old.npz")

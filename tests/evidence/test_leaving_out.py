@@ -1,17 +1,13 @@
 """Effects of single chunks: against one prediction at a time, controls by hand, and the budget."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from oracles import interventions as oracle
 from support.builders import ragged
 
-from dance_flwr.client_data import inputs as derived
 from dance_flwr.evidence.interventions import repredict
 from dance_flwr.evidence.leave_out import _other_chunks, leave_out
-from dance_flwr.evidence.pack import Packs
 from dance_flwr.nn.ragged import Ragged
 from dance_flwr.runs.evidence import FinishedRun
 from dance_flwr.seeding import generator
@@ -60,19 +56,6 @@ def test_effects_are_those_of_one_prediction_at_a_time(opened):
         assert effects.without[row] == pytest.approx(float(rest[best]), abs=1e-5)
 
 
-def test_a_client_read_from_disk_has_the_same_effects(opened, dance, monkeypatch):
-    """Texts stay in memory-mapped float16 where a client has many chunks."""
-    explainer, packs = opened
-    wanted = left(opened)
-    monkeypatch.setattr(derived, "RESIDENT_BYTES", 0)
-    mapped = dance.data(0)
-    assert mapped.table.nodes.dtype == torch.float16
-    found = left((replace(explainer, data=mapped), packs))
-    np.testing.assert_allclose(found.without, wanted.without, atol=5e-3)
-    np.testing.assert_allclose(found.control, wanted.control, atol=5e-3)
-    np.testing.assert_allclose(found.chunks, wanted.chunks, atol=2e-2)
-
-
 def test_controls_are_as_many_other_chunks_of_the_same_hops(opened):
     explainer, packs = opened
     data, nodes = explainer.data, torch.as_tensor(packs.nodes)
@@ -107,32 +90,3 @@ def test_a_budget_leaves_the_last_ones_out_and_never_the_first(opened):
     first = opened[1].chunks_of(0)
     np.testing.assert_allclose(few.chunks[first], whole.chunks[first], atol=1e-6)
     assert np.isnan(few.chunks[first.stop :]).all() and np.isnan(few.without[1:]).all()
-
-
-def test_no_packs_have_no_effects(opened):
-    explainer, packs = opened
-    none = packs.take(np.zeros(0, np.int64))
-    found = leave_out(explainer, none, 2, generator(0, "page"), 100)
-    assert len(found.done) == len(found.chunks) == len(found.control) == 0
-
-
-def test_packs_are_taken_and_joined_row_by_row(opened, tmp_path):
-    packs = opened[1]
-    mixed = packs.take(np.array([3, 0, 3]))
-    again = packs.take(np.array([3, 0])).followed_by(packs.take(np.array([3])))
-    mixed.save(tmp_path / "a.npz")
-    again.save(tmp_path / "b.npz")  # a file has a digest of every array
-    one, other = (Packs.load(tmp_path / f"{name}.npz") for name in "ab")
-    assert one.nodes.tolist() == packs.nodes[[3, 0, 3]].tolist()
-    for name in ("chunk_ptr", "chunk_spans", "neighbour_ptr", "neighbour_label_logits", "probs"):
-        assert (getattr(one, name) == getattr(other, name)).all()
-    for row, source in enumerate((3, 0, 3)):
-        for ptr, names in (
-            ("chunk_ptr", ("chunks", "chunk_weights", "chunk_sha256")),
-            ("neighbour_ptr", ("neighbours", "neighbour_weights")),
-        ):
-            here = slice(*getattr(one, ptr)[row : row + 2])
-            there = slice(*getattr(packs, ptr)[source : source + 2])
-            for name in names:
-                assert (getattr(one, name)[here] == getattr(packs, name)[there]).all()
-    assert (one.probs == packs.probs[:, [3, 0, 3]]).all()

@@ -221,9 +221,7 @@ def forged_span(copy):
 
 
 def neighbour_hop(copy):
-    packs = copy.packs()
-    far = int(np.flatnonzero(packs.neighbour_hops == 1)[0])
-    copy.change(neighbour_hops=bumped(packs.neighbour_hops, far))
+    changed("neighbour_hops", int(np.flatnonzero(copy.packs().neighbour_hops == 1)[0]))(copy)
 
 
 def labelled_neighbour(packs):
@@ -231,55 +229,51 @@ def labelled_neighbour(packs):
 
 
 def neighbour_label(copy):
-    labels = copy.packs().neighbour_labels.copy()
-    at = labelled_neighbour(copy.packs())
+    labels, at = copy.packs().neighbour_labels.copy(), labelled_neighbour(copy.packs())
     labels[at] = (labels[at] + 1) % 3
     copy.change(neighbour_labels=labels)
 
 
 def neighbour_effect(copy):
-    packs = copy.packs()
-    at = labelled_neighbour(packs)
-    copy.change(neighbour_label_logits=bumped(packs.neighbour_label_logits, (at, 0), 0.5))
+    changed("neighbour_label_logits", (labelled_neighbour(copy.packs()), 0), 0.5)(copy)
+
+
+def changed(field, index=0, by=1, stem="final"):
+    """Add to one number of a field of stored packs."""
+    return lambda c: c.change(stem, **{field: bumped(getattr(c.packs(stem), field), index, by)})
+
+
+def cancelling(c):
+    """What a neighbour's text and what a chunk added, in opposite directions."""
+    changed("neighbour_text_logits", (0, 0), 0.5)(c)
+    changed("chunk_logits", (0, 0), -0.5)(c)
+
+
+def cancelling_parts(c):
+    changed("parts", (0, 2, 0), 0.5)(c)
+    changed("parts", (0, 3, 0), -0.5)(c)
 
 
 ALTERATIONS = {
     "a character of a selected span": selected_span,
     "a character of a span that no pack selected": unselected_span,
-    "a chunk weight": lambda c: c.change(chunk_weights=bumped(c.packs().chunk_weights, by=-0.01)),
-    "a chunk weight that is no number": lambda c: c.change(
-        chunk_weights=bumped(c.packs().chunk_weights, by=np.nan)
-    ),
-    "a gate weight": lambda c: c.change(
-        neighbour_weights=bumped(c.packs().neighbour_weights, 1, -0.01)
-    ),
-    "the start of a span": lambda c: c.change(chunk_spans=bumped(c.packs().chunk_spans, (0, 0))),
-    "the end of a span": lambda c: c.change(chunk_spans=bumped(c.packs().chunk_spans, (0, 1), -1)),
-    "a span of an earlier round": lambda c: c.change(
-        "round-00001", chunk_spans=bumped(c.packs("round-00001").chunk_spans, (0, 0))
-    ),
+    "a chunk weight": changed("chunk_weights", by=-0.01),
+    "a chunk weight that is no number": changed("chunk_weights", by=np.nan),
+    "a gate weight": changed("neighbour_weights", 1, -0.01),
+    "the start of a span": changed("chunk_spans", (0, 0)),
+    "the end of a span": changed("chunk_spans", (0, 1), -1),
+    "a span of an earlier round": changed("chunk_spans", (0, 0), stem="round-00001"),
     "a span and its digest": forged_span,
     "the node of a pack": lambda c: c.change(nodes=c.packs().nodes[::-1].copy()),
     "a predicted class": lambda c: c.change(probs=np.roll(c.packs().probs, 1, axis=2)),
-    "a probability": lambda c: c.change(probs=bumped(c.packs().probs, (0, 0, 0), by=-0.2)),
-    "what a neighbour's text added": lambda c: c.change(
-        neighbour_text_logits=bumped(c.packs().neighbour_text_logits, (0, 0), by=0.5)
-    ),
-    "what a chunk added": lambda c: c.change(
-        chunk_logits=bumped(c.packs().chunk_logits, (0, 0), by=0.5)
-    ),
-    "two additions that cancel": lambda c: c.change(
-        neighbour_text_logits=bumped(c.packs().neighbour_text_logits, (0, 0), by=0.5),
-        chunk_logits=bumped(c.packs().chunk_logits, (0, 0), by=-0.5),
-    ),
+    "a probability": changed("probs", (0, 0, 0), -0.2),
+    "what a neighbour's text added": changed("neighbour_text_logits", (0, 0), 0.5),
+    "what a chunk added": changed("chunk_logits", (0, 0), 0.5),
+    "two additions that cancel": cancelling,
     "the temperature of the last stage": lambda c: c.change(temperature=2.0),
-    "a contribution": lambda c: c.change(parts=bumped(c.packs().parts, (0, 1, 0), by=0.5)),
-    "two contributions that cancel": lambda c: c.change(
-        parts=bumped(bumped(c.packs().parts, (0, 2, 0), by=0.5), (0, 3, 0), by=-0.5)
-    ),
-    "a contribution of an earlier round": lambda c: c.change(
-        "round-00001", parts=bumped(c.packs("round-00001").parts, (0, 1, 0), by=0.5)
-    ),
+    "a contribution": changed("parts", (0, 1, 0), 0.5),
+    "two contributions that cancel": cancelling_parts,
+    "a contribution of an earlier round": changed("parts", (0, 1, 0), 0.5, "round-00001"),
     "the label of a neighbour": neighbour_label,
     "the effect of a label": neighbour_effect,
     "the views that are deployed": lambda c: c.change(views=("fused",)),
@@ -334,14 +328,6 @@ def test_verify_fails_on_a_single_alteration(copy, alter):
         assert "\n" not in str(error.value)
 
 
-def without_a_node(packs):
-    return packs.take(np.arange(1, len(packs.nodes)))
-
-
-def with_a_node_twice(packs):
-    return packs.take(np.append(np.arange(len(packs.nodes)), 0))
-
-
 def unsealed(copy, stem, edit):
     """Alter packs of client 1 that the record of the run did not seal."""
     edit(copy.packs(stem)).save(copy.evidence / f"{stem}.npz")
@@ -350,14 +336,22 @@ def unsealed(copy, stem, edit):
     write_result(copy.run, result)
 
 
-def of_a_strange_node(packs):
-    return replace(packs, nodes=bumped(packs.nodes, 0, 10_000))
-
-
 def refusal(copy, client_folder=None):
     with pytest.raises(UserError) as error:
         verify_evidence(copy.run, client_folder, lambda line: None)
     return str(error.value)
+
+
+def without_a_node(packs):
+    return packs.take(np.arange(1, len(packs.nodes)))
+
+
+def with_a_node_twice(packs):
+    return packs.take(np.append(np.arange(len(packs.nodes)), 0))
+
+
+def of_a_strange_node(packs):
+    return replace(packs, nodes=bumped(packs.nodes, 0, 10_000))
 
 
 @pytest.mark.parametrize(
@@ -378,9 +372,7 @@ def test_final_packs_are_of_the_whole_core_of_the_client_s_state(copy):
     found = refusal(copy, copy.client)
     assert "final.npz: expected packs of the last core, found none of node number" in found
     (copy.client / "runs" / copy.name / "state.npz").unlink()
-    said = []
-    verify_evidence(copy.run, copy.client, said.append)
-    assert said[-1] == "evidence verified"  # nothing says how many there were
+    verify_evidence(copy.run, copy.client, print)  # nothing says how many there were
 
 
 def test_packs_of_a_round_are_as_many_as_the_history_counts(copy, dance):
@@ -395,18 +387,14 @@ def test_packs_of_a_round_are_as_many_as_the_history_counts(copy, dance):
 def test_packs_of_a_client_that_a_round_did_not_count_are_no_fault(copy):
     """It trained, and its answer was lost: its packs are more than the record counts."""
     result = read_result(copy.run)
-    row, own = result["history"][1], len(copy.packs("round-00002").nodes)
-    row["absent"], row["counts"]["evidence-packs"] = (
-        {"1": "silent"},
-        row["counts"]["evidence-packs"] - own,
-    )
-    write_result(copy.run, result)
-    said = []
-    verify_evidence(copy.run, None, said.append)
-    assert said[-1] == "evidence verified"
-    row["absent"] = {}
-    write_result(copy.run, result)
-    assert "round 2: expected packs of" in refusal(copy)
+    row = result["history"][1]
+    row["counts"]["evidence-packs"] -= len(copy.packs("round-00002").nodes)
+    for row["absent"], fault in (({"1": "silent"}, False), ({}, True)):
+        write_result(copy.run, result)
+        if fault:
+            assert "round 2: expected packs of" in refusal(copy)
+        else:
+            verify_evidence(copy.run, None, print)
 
 
 def test_verify_reads_one_client_from_its_own_folder(dance, copy):
@@ -414,22 +402,3 @@ def test_verify_reads_one_client_from_its_own_folder(dance, copy):
     shutil.rmtree(copy.partition / "client-0")
     verify_evidence(copy.run, copy.client, said.append)
     assert [line.split(":")[0] for line in said] == ["client 1"] * 3 + ["evidence verified"]
-
-
-def test_packs_say_whose_difficulty_preselected_their_evidence(run, cli):
-    """Between condensations, hop 2 is preselected by an older model: nothing to recompute there."""
-    keys = {
-        "dance_core_refresh_every": 2,
-        "rounds": 3,
-        "dance_text_refresh_every": 1,
-        "dance_coverage_penalty": 2.0,
-    }
-    finished = run(condensation_ratio=0.1, **keys)
-    packs = {p.stem: Packs.load(p) for p in finished.store(0).all_packs()}
-    assert {name: (p.round, p.difficulty_round) for name, p in packs.items()} == {
-        "round-00001": (1, 1),
-        "round-00002": (2, 1),
-        "round-00003": (3, 3),
-        "final": (finished.result["best_round"],) * 2,
-    }
-    assert cli("evidence", "verify", finished.folder).code == 0

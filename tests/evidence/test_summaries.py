@@ -25,7 +25,6 @@ from dance_flwr.evidence.summaries.summary import (
     MAX_SENTENCES,
     QUOTED,
     WRITTEN,
-    Sentence,
     Summaries,
     lines_of,
     quote,
@@ -237,12 +236,6 @@ def test_summaries_of_another_model_are_not_shown(core):
     other = Summaries("0" * 16, summaries.of_node)
     spans = spans_of(packs, 0, data.texts())
     assert other.of(packs, 0, data.texts()) == quote(spans)
-
-
-def test_an_author_cannot_forge_a_line():
-    sentence = Sentence(1, "text\nsummary", WRITTEN, "model\x1b]0;x\x07\n⟦")
-    (line,) = lines_of([sentence])
-    assert line.isprintable() and "⟦" not in line
 
 
 def test_without_summaries_no_language_model_is_imported(tiny, tmp_path):

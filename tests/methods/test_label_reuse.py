@@ -39,10 +39,6 @@ def site_of(known=range(0, N, 2), labels=LABELS):
     return toy_site(labels, split, edges)
 
 
-def halves_of(data, config, round_=1, reads=True):
-    return LabelHalves(toy_model(reads_labels=reads), data.train_labels, config, round_, 0)
-
-
 def test_the_methods_that_offer_it():
     assert [name for name in METHODS.builtin if get_spec(name).label_reuse] == OFFERED
 
@@ -73,22 +69,6 @@ def test_a_half_is_shown_and_the_others_are_targets(labels, seed, round_):
     for part in (asked >= 0, (known >= 0) & (asked < 0)):
         assert int((visible & part).sum()) == int(part.sum()) // 2
     assert bool((targets >= 0).any()) == bool((asked >= 0).any())
-
-
-def test_the_halves_change_with_epoch_round_client_and_seed_and_cover_every_node():
-    data, config = site_of(range(N)), config_of()
-    epochs = halves_of(data, config)
-    drawn = [epochs.split(data.train_labels)[0].sum(1) for _ in range(40)]
-    assert not drawn[0].equal(drawn[1])
-    counts = torch.stack(drawn).sum(0)
-    assert counts.min() >= 8 and counts.max() <= 32
-    assert halves_of(data, config).split(data.train_labels)[0].sum(1).equal(drawn[0])
-    others = (
-        halves_of(data, config, round_=2),
-        halves_of(data, config_of(seed=1)),
-        LabelHalves(toy_model(reads_labels=True), data.train_labels, config, 1, 1),
-    )
-    assert not any(other.split(data.train_labels)[0].sum(1).equal(drawn[0]) for other in others)
 
 
 @pytest.mark.parametrize("trainer", [FedAvgFull, FedAvgRotating])

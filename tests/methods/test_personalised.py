@@ -3,39 +3,23 @@
 from dataclasses import replace
 
 import pytest
-import torch
-from flwr.app import ArrayRecord
 from support.contract import OwnServerContract, check_kept_models, check_skipped_upload
-from support.graphs import TEXT_DIM
-from support.models import equal, models
+from support.models import equal
 from support.outside.toy_method import METHOD
 
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
-from dance_flwr.federation.server.strategies import make_round
 from dance_flwr.federation.wire.keys import STATISTICS
-from dance_flwr.federation.wire.tensors import arrays_of, state_of
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo, Uplink
 from dance_flwr.methods.server_side import entries_of
 from dance_flwr.metrics import accuracy
-from dance_flwr.nn.model import ModelShape
 from dance_flwr.runs.result import load_model
 
 
 @pytest.fixture(scope="module")
 def local(run):
     return run(method="local-only", evaluate_every=3)
-
-
-def test_every_client_continues_with_its_own_model(local):
-    up, down = models(local), models(local, up=False)
-    checked = models(local, "evaluate", up=False)
-    for client in range(3):
-        assert len(up[client]) == 3
-        assert all(equal(down[client][round_], up[client][round_ - 1]) for round_ in (1, 2))
-        assert all(equal(sent, up[client][2]) for sent in checked[client])
-    assert equal(down[0][0], down[1][0]) and not equal(up[0][0], up[1][0])
 
 
 def test_local_only_is_training_in_isolation(local):
@@ -90,16 +74,3 @@ def test_a_method_of_sums_may_not_send_statistics(dance, run_config, monkeypatch
 @pytest.mark.parametrize("method", ["local-only"])
 class TestOwnServer(OwnServerContract):
     """Of the methods of this package."""
-
-
-def test_only_personalised_models_are_sent_in_parts(run_config):
-    def round_of(method):
-        shape = ModelShape(TEXT_DIM, 8, 3)
-        return make_round(run_config(method=method), shape, lambda row: None, lambda row: None)
-
-    whole = arrays_of({"head.bias": torch.zeros(2)})
-    assert round_of("fedavg-full").model_for(whole, 3) is whole
-    mine = {f"client-{k}/head.bias": torch.full((2,), float(k)) for k in (1, 11)}
-    personal = round_of("local-only")
-    assert state_of(personal.model_for(arrays_of(mine), 1))["head.bias"].tolist() == [1, 1]
-    assert isinstance(personal.model_for(arrays_of(mine), 11), ArrayRecord)

@@ -200,18 +200,6 @@ def test_reach_is_how_far_a_feature_is_seen(name):
     assert changed.tolist() == [node <= backbone.reach for node in range(n)]
 
 
-@every_backbone
-def test_dropout_acts_in_training_only(name):
-    features, dense = weighted_graph(10, 9, 0.4)
-    dropping, keeping = build(name), build(name, dropout=0.0)
-    torch.testing.assert_close(
-        apply(dropping, features, dense), apply(keeping.train(), features, dense)
-    )
-    assert not torch.allclose(
-        apply(dropping.train(), features, dense), apply(keeping, features, dense)
-    )
-
-
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9, 0.999])
 def test_dropout_keeps_each_entry_with_its_probability_and_the_mean(rate):
     """By place within a draw as well: some generators fill 63 of 64 bits."""

@@ -26,15 +26,6 @@ def summed(*clients):
     return Calibration.fit(val, nodes[0], gaps, nodes[1])
 
 
-def ece(probs, labels, bins=BINS):
-    """The expected calibration error, node by node."""
-    total = [0.0] * bins
-    for row, label in zip(probs.double(), labels.tolist(), strict=True):
-        sure, guess = float(row.max()), int(row.argmax())
-        total[min(int(sure * bins), bins - 1)] += (guess == label) - sure
-    return sum(map(abs, total)) / len(labels)
-
-
 def drawn(temperature, nodes=20_000, seed=0):
     """Probabilities that are too sure above a temperature of 1, and labels."""
     draws = torch.Generator().manual_seed(seed)
@@ -53,20 +44,6 @@ def test_one_of_five_chooses_no_temperature_that_is_beyond_the_others(wanted):
     assert min(best) <= found <= max(best)
 
 
-@pytest.mark.parametrize("temperature", [0.42, 1.0, 2.378])
-def test_a_known_temperature_is_found_again_from_the_sums_of_two_clients(temperature):
-    probs, labels = drawn(temperature)
-    halves = [
-        {"val": (probs[part], labels[part]), "test": (probs[part], labels[part])}
-        for part in (slice(5000), slice(5000, None))
-    ]
-    fitted = summed(*halves)
-    assert fitted.temperature == pytest.approx(temperature, rel=0.01) and fitted.nodes == 20_000
-    assert fitted.error_before == pytest.approx(ece(probs, labels), abs=1e-4)
-    assert fitted.error_after == pytest.approx(ece(fitted.apply(probs), labels), abs=1e-4)
-    assert fitted.error_after < 0.02
-
-
 def test_probabilities_that_are_right_are_left_alone():
     """By chance some temperature is always best: a test at 5 % keeps it from being applied."""
     drawn_once = [drawn(1.0, nodes=300, seed=seed) for seed in range(100)]
@@ -74,14 +51,6 @@ def test_probabilities_that_are_right_are_left_alone():
     assert sum(temperature != 1 for temperature in fitted) <= 12
     wrong = [drawn(2.0, nodes=300, seed=seed) for seed in range(20)]
     assert all(summed({"val": each, "test": each}).temperature > 1 for each in wrong)
-
-
-def test_the_error_is_that_of_nodes_that_did_not_fit():
-    probs = torch.tensor([[0.9, 0.1]]).expand(400, 2)
-    right, wrong = torch.zeros(400, dtype=torch.int64), torch.ones(400, dtype=torch.int64)
-    fitted = summed({"val": (probs, right), "test": (probs, wrong)})
-    assert fitted.error_before == pytest.approx(0.9, abs=1e-6)
-    assert fitted.error_after > 0.99
 
 
 @pytest.mark.parametrize("nodes", [0, 1, 99])

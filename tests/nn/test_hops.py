@@ -5,12 +5,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles.evidence import distances, hop
-from support.builders import lists, ragged, random_csr, rows_of
+from oracles.evidence import hop
+from support.builders import lists, random_csr, rows_of
 
-from dance_flwr.evidence.balls import Balls, max_around, nodes_around
 from dance_flwr.nn import hops as module
-from dance_flwr.nn.hops import Hops, contains
+from dance_flwr.nn.hops import Hops
 from dance_flwr.nn.ragged import Ragged
 
 
@@ -74,35 +73,3 @@ def test_a_row_costs_the_fan_out_and_not_the_degree():
     hops = Hops(Ragged(ptr, index), 4)
     assert hops.one(torch.tensor([0])).index.numel() == 4
     assert hops.two(torch.tensor([7])).index.numel() <= 4
-
-
-@given(seed=st.integers(0, 2**20), sizes=st.lists(st.integers(0, 9), min_size=1, max_size=8))
-def test_bisection_finds_what_is_in_a_row(seed, sizes):
-    rng = np.random.default_rng(seed)
-    members = [sorted(rng.choice(12, size, replace=False).tolist()) for size in sizes]
-    row = torch.arange(len(sizes)).repeat_interleave(12)
-    entry = torch.arange(12).repeat(len(sizes))
-    found = contains(ragged(members), row, entry).tolist()
-    assert found == [e in members[r] for r, e in zip(row.tolist(), entry.tolist(), strict=True)]
-
-
-@given(seed=st.integers(0, 2**20), density=st.sampled_from([0.0, 0.1, 0.3]))
-def test_balls_are_what_breadth_first_search_reaches(seed, density):
-    rng = np.random.default_rng(seed)
-    graph = random_csr(rng, 15, density)
-    targets = torch.tensor(rng.integers(0, 15, 6))
-    for radius in (0, 1, 3):
-        balls = Balls.of(rows_of(graph), targets, radius)
-        wanted = [
-            sorted(u for u, far in distances(*graph, v).items() if far <= radius)
-            for v in targets.tolist()
-        ]
-        assert lists(balls.take(torch.arange(6))) == wanted
-        assert balls.sizes().tolist() == [len(ball) for ball in wanted]
-        bound = max_around(rows_of(graph), radius)[targets]
-        assert (bound >= balls.sizes()).all() and (bound <= 15).all()
-        starts = [[0, 0], [], targets.tolist()]  # one twice, none, and many
-        assert lists(nodes_around(rows_of(graph), ragged(starts), radius)) == [
-            sorted({u for v in row for u, far in distances(*graph, v).items() if far <= radius})
-            for row in starts
-        ]

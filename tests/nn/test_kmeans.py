@@ -65,38 +65,6 @@ def test_a_class_has_as_many_prototypes_as_it_can_fill_and_nan_rows_for_the_rest
             assert bool((means <= members.max(0).values + 1e-5).all())
 
 
-@given(seed=st.integers(0, 2**20), n=st.integers(1, 40), most=st.integers(1, 6))
-def test_the_generator_alone_decides(seed, n, most):
-    points, classes = draw(seed, n, 3)
-    first = cluster(points, classes, 3, most, seed)
-    torch.manual_seed(n)
-    assert torch.equal(first.nan_to_num(9), cluster(points, classes, 3, most, seed).nan_to_num(9))
-
-
-@given(seed=st.integers(0, 2**20), size=st.integers(1, 6), scale=st.sampled_from([1.0, 1e-8]))
-def test_a_class_no_larger_than_the_cap_is_its_own_prototypes(seed, size, scale):
-    """P_c = |V_c|: seeding takes distinct points however close, and each then is the mean of itself
-    alone.
-    """
-    points = scale * draw(seed, size, 1)[0]
-    centroids = cluster(points, torch.zeros(size, dtype=torch.int64), 1, 6)[0, :size]
-    gaps = torch.cdist(points / scale, centroids / scale)
-    assert bool((gaps.min(dim=0).values < 1e-3).all())
-    assert gaps.argmin(dim=0).sort().values.tolist() == list(range(size))
-
-
-def test_a_mini_batch_prototype_averages_over_all_batches(monkeypatch):
-    """Ten batches of 16 points of variance 1: the mean of 160 points errs by 1/160, that of the
-    last batch by 1/16.
-    """
-    monkeypatch.setattr(module, "_BATCH", 16)
-    errors = []
-    for seed in range(20):
-        points, classes = draw(seed, 400, 1)
-        errors.append((cluster(points, classes, 1, 1, seed)[0, 0] - points.mean(0)).square().mean())
-    assert torch.stack(errors).mean() < 1 / 50
-
-
 @pytest.mark.parametrize("batch", [4096, 256], ids=["full batch", "mini-batch"])
 @pytest.mark.parametrize("seed", range(4))
 def test_well_separated_blobs_are_found_as_well_as_by_scikit_learn(seed, batch, monkeypatch):

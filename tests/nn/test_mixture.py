@@ -37,10 +37,3 @@ def test_a_client_with_few_nodes_follows_the_federation_and_one_with_many_itself
     assert best_candidate(prefers_own) == 10
     assert best_candidate(prefers_own, federation, 1000) == 0
     assert best_candidate([100 * loss for loss in prefers_own], federation, 1000) == 10
-
-
-def test_a_mixture_takes_the_rows_of_its_nodes():
-    own, shared = probabilities(3)
-    nodes = torch.tensor([4, 1])
-    mixed = Mixture("alone", own, 0.3).of(shared[nodes], nodes)
-    torch.testing.assert_close(mixed, 0.3 * own[nodes] + 0.7 * shared[nodes])

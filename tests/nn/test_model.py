@@ -39,18 +39,6 @@ def inputs(seed=8):
 
 
 @every_backbone
-def test_steps_over_edges_that_were_taken_before_give_the_same_logits_and_gradients(name):
-    model, (features, _) = model_of(name, False), inputs()
-    graph, found = graph_of(model.backbone.operator), []
-    started = model.backbone.inputs(normalise(features), graph)
-    for logits in (model.logits(features, graph), model.logits_from(started, graph)):
-        gradients = torch.autograd.grad(logits.square().sum(), list(model.parameters()))
-        found.append([logits, *gradients])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-
-
-@every_backbone
 def test_labels_enter_like_columns_behind_the_normalised_texts(name):
     """The twin is a backbone whose text is as wide as both, with the weights side by side."""
     model, (features, labels) = model_of(name, True), inputs()
@@ -70,27 +58,6 @@ def test_labels_enter_like_columns_behind_the_normalised_texts(name):
     actual = model.logits(features, graph, labels)
     torch.testing.assert_close(actual, model.graph_logits(expected), rtol=1e-4, atol=1e-5)
     assert not torch.allclose(actual, model.logits(features, graph), atol=1e-2)
-
-
-@every_backbone
-def test_without_labels_nothing_changes(name):
-    """The weights, the draws and the logits are those of a model that cannot read labels."""
-    plain, (features, labels) = model_of(name, False, 0.5), inputs()
-    graph = graph_of(plain.backbone.operator)
-    assert "label_weight" not in plain.state_dict()
-    torch.manual_seed(4)
-    reading = PlainModel(SHAPE, name, 0.5, True)
-    state = reading.state_dict()
-    assert (state.pop("label_weight") == 0).all()
-    assert state.keys() == plain.state_dict().keys()
-    assert all(tensor.equal(plain.state_dict()[key]) for key, tensor in state.items())
-    logits = []
-    for model, shown in ((plain, None), (plain, labels), (reading, None), (reading, labels)):
-        torch.manual_seed(1)
-        logits.append(model.train().logits(features, graph, shown))
-    assert all(other.equal(logits[0]) for other in logits)
-    torch.manual_seed(1)
-    assert logits[0].equal(plain.graph_logits(plain.backbone(features, graph)))
 
 
 @pytest.mark.parametrize("change", ["missing", "unknown", "broadcast"])

@@ -1,7 +1,5 @@
 """Backbones in parts over the nodes around a batch, against the pass over the whole graph."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
@@ -96,36 +94,6 @@ def test_parts_over_the_surroundings_are_the_whole_pass(name, graph):
         torch.testing.assert_close(
             backbone.finish(spread, steps[here:]), wanted[asked], atol=1e-6, rtol=1e-6
         )
-
-
-@every_backbone
-def test_gradients_over_the_surroundings_are_those_of_the_whole_pass(name):
-    backbone, rows = build(name), graph_of("dense")
-    x = torch.randn(rows.num_rows, WIDTH, generator=torch.Generator().manual_seed(1)).double()
-    full, asked = whole(backbone.operator, rows), torch.tensor([4, 9, 0])
-    backbone(x, full)[asked].square().sum().backward()
-    wanted = {key: p.grad.clone() for key, p in backbone.named_parameters()}
-    backbone.zero_grad()
-    nodes, steps = ball_of(backbone.operator, rows, asked, backbone.hops_left)
-    inputs = backbone.inputs(normalise(x), full)[nodes]
-    backbone.finish(backbone.start(inputs), steps).square().sum().backward()
-    for key, parameter in backbone.named_parameters():
-        torch.testing.assert_close(parameter.grad, wanted[key], atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("most", [0, 3])
-@pytest.mark.parametrize("kind", KINDS)
-def test_targets_come_first_and_steps_fit_together(kind, most):
-    rows, asked = graph_of("dense"), torch.tensor([9, 2, 17])
-    nodes, steps = ball_of(kind, rows, asked, 3, most)
-    assert nodes[:3].tolist() == [9, 2, 17] and nodes.unique().numel() == nodes.numel()
-    assert steps[-1].size(0) == 3 and steps[0].size(1) == nodes.numel()
-    for outer, inner in pairwise(steps):
-        assert outer.size(0) == inner.size(1)
-    loops = 1 if kind in ("gcn", "loops") else 0
-    if most:
-        assert all(int(step.crow_indices().diff().max()) <= most + loops for step in steps)
-        assert nodes.numel() <= 3 * (1 + most) ** 3
 
 
 @pytest.mark.parametrize("kind", ["gcn", "mean", "sum"])

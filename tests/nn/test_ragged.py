@@ -2,26 +2,18 @@
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 from entmax import entmax_bisect
 from hypothesis import given
 from hypothesis import strategies as st
-from support.builders import lists, ragged, split
+from support.builders import split
 
 from dance_flwr.nn.ragged import (
-    Ragged,
     budgeted_rows,
-    concat_rows,
     entmax_rows,
-    products,
     project_budget,
     ptr_of_sizes,
-    rank_in_row,
-    row_of_entry,
-    stack_rows,
-    weighted_rows,
 )
 
 ROW_SIZES = st.lists(st.integers(0, 9), min_size=1, max_size=8)  # of rows, empty ones included
@@ -33,44 +25,6 @@ def normal(total: int, seed: int = 0) -> torch.Tensor:
 
 def ptr_of(sizes) -> torch.Tensor:
     return ptr_of_sizes(torch.tensor(sizes))
-
-
-tables = st.lists(st.lists(st.integers(0, 20), max_size=6), min_size=1, max_size=7)
-
-
-@given(table=tables, data=st.data())
-def test_take_returns_the_rows_asked_for_in_that_order(table, data):
-    rows = data.draw(st.lists(st.integers(0, len(table) - 1), max_size=9))
-    taken = ragged(table).take(torch.tensor(rows, dtype=torch.int64))
-    assert lists(taken) == [table[row] for row in rows]
-
-
-@given(table=tables)
-def test_keep_drops_entries_and_never_rows(table):
-    kept = ragged(table).keep(
-        torch.tensor([entry % 2 == 0 for row in table for entry in row], dtype=torch.bool)
-    )
-    assert lists(kept) == [[entry for entry in row if entry % 2 == 0] for row in table]
-
-
-@given(
-    rows=st.lists(
-        st.tuples(*[st.lists(st.integers(0, 20), max_size=4)] * 3), min_size=1, max_size=6
-    )
-)
-def test_concat_rows_joins_row_by_row(rows):
-    parts = [ragged([row[k] for row in rows]) for k in range(3)]
-    assert lists(concat_rows(parts)) == [[*a, *b, *c] for a, b, c in rows]
-
-
-@given(table=st.lists(st.lists(st.integers(-2, 2), max_size=8), min_size=1, max_size=6))
-def test_rank_in_row_is_by_descending_score_then_by_position(table):
-    rows = ragged(table)
-    expected = []
-    for row in table:
-        order = sorted(range(len(row)), key=lambda i, row=row: (-row[i], i))
-        expected.append([order.index(i) for i in range(len(row))])
-    assert split(rank_in_row(rows.index.float(), rows.ptr), rows.ptr) == expected
 
 
 SIZES = [
@@ -165,41 +119,3 @@ def test_one_padding_gives_what_the_two_steps_give(widest, ties):
         )
     none = torch.zeros(0)
     assert not budgeted_rows(none, torch.zeros(5, dtype=torch.long), 2).numel()
-
-
-@given(sizes=ROW_SIZES, seed=st.integers(0, 1000), trained=st.booleans())
-def test_weighted_rows_is_the_sum_over_each_row(sizes, seed, trained):
-    rng = np.random.default_rng(seed)
-    rows = Ragged(ptr_of(sizes), torch.tensor(rng.integers(0, 5, sum(sizes))))
-    table = normal(15, seed).view(5, 3)
-    weights = torch.tensor(rng.random(sum(sizes)) * (rng.random(sum(sizes)) < 0.6)).requires_grad_(
-        trained
-    )
-    expected = torch.zeros(len(sizes), 3, dtype=torch.float64)
-    for entry, row in enumerate(row_of_entry(rows.ptr).tolist()):
-        expected[row] += weights[entry].detach() * table[rows.index[entry]]
-    torch.testing.assert_close(weighted_rows(weights, rows, table).detach(), expected)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_products_are_those_of_every_entry(dtype):
-    """Also where a row is empty, an entry repeats, and the table is of half precision."""
-    table = torch.randn(9, 6).to(dtype)
-    rows = Ragged(torch.tensor([0, 3, 3, 5, 6]), torch.tensor([2, 0, 2, 8, 1, 4]))
-    queries = torch.randn(4, 6)
-    wanted = [
-        float(queries[row] @ table[entry].float())
-        for row, entry in zip(rows.rows().tolist(), rows.index.tolist(), strict=True)
-    ]
-    torch.testing.assert_close(products(queries, rows, table), torch.tensor(wanted))
-    nothing = Ragged(torch.zeros(5, dtype=torch.long), torch.zeros(0, dtype=torch.long))
-    assert products(queries, nothing, table).shape == (0,)
-
-
-def test_stack_rows_puts_rows_below_each_other():
-    assert lists(stack_rows([ragged([[3], [], [1, 2]]), ragged([]), ragged([[5, 4]])])) == [
-        [3],
-        [],
-        [1, 2],
-        [5, 4],
-    ]

@@ -52,13 +52,6 @@ def test_balanced_weights_are_those_of_scikit_learn():
     assert class_weights(LABELS, 3, parse({})) is None
 
 
-@pytest.mark.parametrize("labels", [LABELS, torch.full((3,), -1)])
-def test_an_absent_class_has_the_finite_weight_of_one_node(labels):
-    counts = [6, 1, 2] if labels is LABELS else [1, 1, 1]
-    expected = [sum(counts) / (3 * count) for count in counts]
-    assert class_weights(labels, 3, BALANCED).tolist() == pytest.approx(expected)
-
-
 @pytest.mark.parametrize(
     ("train", "batch"), [(train_on, 0), (train_on_graph, 0), (train_on_graph, 4)]
 )

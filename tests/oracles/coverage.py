@@ -1,7 +1,5 @@
 """Facility location (`dance.core-rule` = coverage) by loops, every gain computed at every step."""
 
-from itertools import combinations
-
 
 def value(similar, chosen):
     """F(S), the sum over columns of the largest entry in the chosen rows; 0 without a row."""
@@ -20,11 +18,6 @@ def greedy(similar, tiers, waiting, count):
         chosen.append(best)
         waiting.remove(best)
     return chosen
-
-
-def best_value(similar, count):
-    """The largest F of any `count` rows, by trying all."""
-    return max(value(similar, rows) for rows in combinations(range(len(similar)), count))
 
 
 def masses(similar):

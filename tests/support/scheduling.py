@@ -43,8 +43,6 @@ _SLOW_FILES = (
     "federation/privacy/test_dp",
     "federation/server/test_round",
     "llm/test_model_file",
-    "nn/test_blocks",
-    "nn/test_lasso",
     "nn/test_neighbourhood",
 )
 

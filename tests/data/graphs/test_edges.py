@@ -15,8 +15,7 @@ from torch_geometric.data import Data
 
 from dance_flwr.data.graphs.edges import EdgeTexts, csr_weights
 from dance_flwr.data.graphs.folder import read_folder, write_folder
-from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
-from dance_flwr.data.imports.importer import read_graph
+from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.partition.random_edges import with_random_edges
 from dance_flwr.errors import DataError
 
@@ -47,21 +46,6 @@ def same(one, other):
     assert one.weights is None or one.weights.tobytes() == other.weights.tobytes()
     assert (one.edge_texts is None) == (other.edge_texts is None)
     assert one.edge_texts is None or listed(one.edge_texts) == listed(other.edge_texts)
-
-
-def test_weights_of_an_edge_that_is_listed_again_are_summed():
-    source, target = ends((0, 1), (1, 0), (0, 1), (2, 2), (2, 1))
-    csr = csr_from_pairs(source, target, 3)
-    weights = csr_weights(csr, source, target, np.array([0.5, 2, 0.25, 9, 0], np.float32))
-    assert csr[1].tolist() == [1, 0, 2, 1] and weights.tolist() == [2.75, 2.75, 0, 0]
-    assert weights.dtype == np.float32
-
-
-def test_every_text_of_an_edge_is_kept_and_that_of_a_loop_is_not():
-    source, target = ends((0, 1), (1, 0), (2, 2), (1, 2), (1, 2))
-    texts = EdgeTexts.of(source, target, ["a", "b", "loop", " \t", "c"])
-    assert listed(texts) == [(0, 1, "a"), (1, 0, "b"), (1, 2, "c")]
-    assert EdgeTexts.of(source[2:4], target[2:4], ["loop", ""]) is None
 
 
 @st.composite
@@ -194,20 +178,6 @@ def table(folder, **columns):
 def test_a_weight_that_is_none_is_refused(tmp_path, weights, message):
     with pytest.raises(DataError, match=message):
         read_folder(table(tmp_path, weight=weights))
-
-
-def test_columns_of_a_csv_file_are_an_option_of_the_import(tmp_path):
-    folder = table(tmp_path, text=["is", None], weight=[1, 2])
-    assert weighted(read_folder(folder)) == {(0, 1): 1.0, (1, 2): 2.0}
-    assert listed(read_folder(folder).edge_texts) == [(0, 1, "is")]
-    (folder / "edges.parquet").unlink()
-    (folder / "edges.csv").write_text("source,target,weight,text\na,b,1,is\nb,c,2,\n")
-    with pytest.warns(UserWarning, match="left out: the (weight|description) of"):
-        graph = read_graph(folder)
-    kept = read_graph(folder, edge_text="append", edge_weight="weight")
-    assert weighted(kept) == {(0, 1): 1.0, (1, 2): 2.0}
-    assert listed(kept.edge_texts) == [(0, 1, "is")]
-    assert graph.weights is None and graph.edge_texts is None and graph.num_edges == 2
 
 
 def test_texts_of_nodes_that_are_not_there_are_refused():

@@ -1,6 +1,5 @@
 """Reading and writing graph folders, and finding a graph by name."""
 
-import hashlib
 import subprocess
 import sys
 import types
@@ -16,11 +15,6 @@ from dance_flwr.config.plugins import DATASETS
 from dance_flwr.data.graphs.catalogue import GraphSource
 from dance_flwr.data.graphs.folder import read_folder, write_folder
 from dance_flwr.data.graphs.graph import (
-    NO_SPLIT,
-    TEST,
-    TRAIN,
-    UNLABELLED,
-    VAL,
     TextGraph,
     csr_from_pairs,
 )
@@ -43,47 +37,12 @@ def folder(tmp_path):
     return path
 
 
-def neighbours(graph: TextGraph, i: int) -> list[int]:
-    return graph.indices[graph.indptr[i] : graph.indptr[i + 1]].tolist()
-
-
 def same(one: TextGraph, two: TextGraph) -> bool:
     arrays = ("ids", "labels", "indptr", "indices", "split")
     plain = ("texts", "class_names")
     return all(np.array_equal(getattr(one, k), getattr(two, k)) for k in arrays) and all(
         getattr(one, k) == getattr(two, k) for k in plain
     )
-
-
-def test_csv_folder_gives_the_graph_it_describes(folder):
-    graph = read_graph(folder)
-    assert graph.name == "toy"
-    assert graph.ids.tolist() == ["a", "b", "c", "d"]
-    assert graph.texts == ["first", "second", "third", "fourth"]
-    assert graph.class_names == ("x", "y")
-    assert graph.labels.tolist() == [0, UNLABELLED, 1, 0]
-    assert graph.split.tolist() == [TRAIN, VAL, NO_SPLIT, TEST]
-    # undirected, the self loop at c dropped, a-b (three rows) merged
-    assert [neighbours(graph, i) for i in range(4)] == [[1, 3], [0], [], [0]]
-    assert (graph.labels.dtype, graph.split.dtype, graph.indptr.dtype) == (
-        np.int64,
-        np.uint8,
-        np.int64,
-    )
-    assert graph.provenance["edges.csv"] == "sha256:" + hashlib.sha256(EDGES.encode()).hexdigest()
-
-
-def test_empty_and_null_texts_are_kept_with_one_warning(tmp_path):
-    table = pa.table({"id": ["a", "b", "c"], "text": ["t", None, ""], "label": ["x", None, ""]})
-    pq.write_table(table, tmp_path / "nodes.parquet")
-    (tmp_path / "edges.csv").write_text("source,target\n")
-    with pytest.warns(UserWarning, match="2 of 3 nodes have an empty text") as caught:
-        graph = read_graph(tmp_path)
-    assert len(caught) == 1
-    assert graph.texts == ["t", "", ""]
-    assert graph.labels.tolist() == [0, UNLABELLED, UNLABELLED]
-    assert graph.num_edges == 0
-    assert graph.indptr.tolist() == [0, 0, 0, 0]
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
@@ -128,25 +87,6 @@ def test_writing_beside_another_format_is_refused(folder):
         write_folder(read_graph(folder), folder)
 
 
-def test_a_failed_write_leaves_the_old_files(folder, tmp_path, monkeypatch):
-    graph = read_graph(folder)
-    out = tmp_path / "out"
-    write_folder(graph, out)
-    before = {file.name: file.read_bytes() for file in out.iterdir()}
-    real = pq.write_table
-
-    def failing(table, file):
-        if "edges" in file.name:
-            file.write_bytes(b"half")
-            raise OSError("disk full")
-        real(table.slice(0, 1), file)
-
-    monkeypatch.setattr(pq, "write_table", failing)
-    with pytest.raises(OSError, match="disk full"):
-        write_folder(graph, out)
-    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
-
-
 def test_load_graph_finds_folders_and_names(folder, monkeypatch):
     assert same(load_graph(str(folder)), read_graph(folder))
     marker = read_graph(folder)
@@ -173,13 +113,6 @@ def test_load_graph_lists_the_known_names(name, said):
     assert said in message
     assert "pydocs" in message
     assert "path of a folder" in message
-
-
-def test_load_graph_refuses_a_table_alone(folder):
-    with pytest.raises(DataError, match="found a table of nodes alone; give the edge table"):
-        load_graph(str(folder / "nodes.csv"))
-    with pytest.raises(DataError, match="found a table of edges alone; give the node table"):
-        load_graph(str(folder / "edges.csv"))
 
 
 def test_only_a_partition_by_sites_needs_the_site_of_every_node(tmp_path):

@@ -235,37 +235,28 @@ GRAPHML = {
                <key attr.name="Description" attr.type="string" for="graph" id="d0"/>
                <key for="port" id="d1" yfiles.type="portgraphics"/>
                <key attr.name="url" attr.type="string" for="node" id="d4"/>
-               <key attr.name="description" attr.type="string" for="node" id="d5"/>
                <key for="node" id="d6" yfiles.type="nodegraphics"/>
                <key for="graphml" id="d7" yfiles.type="resources"/>
                <key attr.name="description" attr.type="string" for="edge" id="d9"/>
                <key for="edge" id="d10" yfiles.type="edgegraphics"/>
-               <graph edgedefault="directed" id="G">
-                 <data key="d0" xml:space="preserve"/>
+               <graph edgedefault="directed" id="G"><data key="d0" xml:space="preserve"/>
                  <node id="n0">
                    <data key="d4" xml:space="preserve"><![CDATA[http://a.example]]></data>
-                   <data key="d5"/>
-                   <data key="d6">
-                     <y:ShapeNode><y:Geometry height="30.0" width="30.0" x="0.0" y="0.0"/>
-                       <y:NodeLabel alignment="center" textColor="#000000">Red &amp;
+                   <data key="d6"><y:ShapeNode><y:Geometry height="30.0" x="0.0" y="0.0"/>
+                     <y:NodeLabel alignment="center" textColor="#000000">Red &amp;
 Soil<y:LabelModel><y:SmartNodeLabelModel distance="4.0"/></y:LabelModel></y:NodeLabel>
-                       <y:NodeLabel>second</y:NodeLabel>
-                       <y:Shape type="rectangle"/></y:ShapeNode>
-                   </data>
+                     <y:NodeLabel>second</y:NodeLabel></y:ShapeNode></data>
                  </node>
                  <node id="n1" yfiles.foldertype="group">
                    <data key="d6"><y:ProxyAutoBoundsNode><y:Realizers active="0"><y:GroupNode>
                      <y:NodeLabel hasText="false"/><y:NodeLabel>Stones</y:NodeLabel>
                    </y:GroupNode></y:Realizers></y:ProxyAutoBoundsNode></data>
-                   <graph edgedefault="directed" id="n1:">
-                     <node id="n1::n0"/>
-                     <edge id="n1::e0" source="n1::n0" target="n0"/>
-                   </graph>
+                   <graph edgedefault="directed" id="n1:"><node id="n1::n0"/>
+                     <edge id="n1::e0" source="n1::n0" target="n0"/></graph>
                  </node>
                  <edge id="e0" source="n0" target="n1"><data key="d9"/>
                    <data key="d10"><y:PolyLineEdge><y:LineStyle color="#000000"/>
-                     <y:EdgeLabel>lies on<y:LabelModel/></y:EdgeLabel></y:PolyLineEdge></data>
-                 </edge>
+                     <y:EdgeLabel>lies on</y:EdgeLabel></y:PolyLineEdge></data></edge>
                </graph>
                <data key="d7"><y:Resources/></data>"""
         ),
@@ -450,54 +441,43 @@ def node_link(edges):
     return js(nx.node_link_data(graph, edges=edges))
 
 
-CY_NODES = [
-    {"data": {"id": "a", "label": "soil"}, "position": {"x": 1, "y": 2}, "selected": False},
-    {"data": {"id": "b"}, "classes": "top"},
-]
-CY_EDGES = [
-    {"data": {"id": "ab", "source": "a", "target": "b", "interaction": "pp", "weight": 0.5}}
-]
-CY = {"nodes": CY_NODES, "edges": CY_EDGES}
+CY = (
+    '{"nodes": [{"data": {"id": "a", "label": "soil"}, "position": {"x": 1}, "selected": false}, '
+    '{"data": {"id": "b"}, "classes": "top"}], "edges": [{"data": '
+    '{"id": "ab", "source": "a", "target": "b", "interaction": "pp", "weight": 0.5}}]}'
+)
+CY_LIST = [{**e, "group": k} for k, rows in json.loads(CY).items() for e in reversed(rows)]
 MANY = [{"id": i, "text": "\ud800" if i == 4500 else "t"} for i in range(5000)]
 LIST = (
     '{"nodes": [{"id": 1, "text": "a", "tags": ["x"]}, {"id": 2, "at": {"x": 1}}], "links": [%s]}'
 )
-JGF = {str(i): {"label": t, "metadata": {"text": t, "topic": "x"}} for i, t in enumerate("abc")}
-JGF_EDGES = [{"source": "0", "target": "1"}, {"source": "1", "target": "2", "relation": "r"}]
-OBO = {
-    "nodes": [
-        {"id": f"GO:{i}", "lbl": f"name {i}", "type": "CLASS"}
-        | ({"meta": {"definition": {"val": f"what {i} is"}}} if i else {})
-        for i in range(3)
-    ],
-    "edges": [{"sub": f"GO:{i}", "pred": "is_a", "obj": "GO:0"} for i in (1, 2)],
-}
-LLAMA = {
-    "nodes": {
-        n: {"name": n, "label": "entity", "properties": {"text": f"about {n}"}} for n in "abc"
-    },
-    "relations": {
-        f"{a}{b}": {"label": "knows", "source_id": a, "target_id": b, "properties": {}}
-        for a, b in ("ab", "bc")
-    },
-    "triplets": [["a", "ab", "b"], ["b", "bc", "c"]],
-}
-PAIRS = ((1, 2), (2, 3))
+JGF = """"nodes": {"0": {"label": "a", "metadata": {"text": "a", "topic": "x"}},
+    "1": {"label": "b", "metadata": {"text": "b", "topic": "x"}},
+    "2": {"metadata": {"topic": "x"}}}"""
+JGF_LIST = """"nodes": [{"id": "0", "metadata": {"text": "a", "topic": "x"}},
+    {"id": "1", "metadata": {"text": "b", "topic": "x"}},
+    {"id": "2", "metadata": {"topic": "x"}}]"""
+JGF_EDGES = """"edges": [{"source": "0", "target": "1"},
+    {"source": "1", "target": "2", "relation": "r"}]"""
+OBO = """{"graphs": [{"nodes": [{"id": "GO:0", "lbl": "name 0", "type": "CLASS"},
+    {"id": "GO:1", "lbl": "name 1", "meta": {"definition": {"val": "what 1 is"}}}, {"id": "GO:9"}],
+    "edges": [{"sub": "GO:1", "pred": "is_a", "obj": "GO:0"}]}]}"""
+LLAMA = """{"nodes": {
+    "a": {"name": "a", "label": "entity", "properties": {"text": "about a"}},
+    "b": {"name": "b", "label": "entity", "properties": {"text": "about b"}}},
+    "relations": {"ab": {"label": "knows", "source_id": "a", "target_id": "b", "properties": {}}},
+    "triplets": [["a", "ab", "b"]]}"""
 APOC = [
-    {"type": "node", "id": str(i), "labels": [label], "properties": {"text": text}}
-    for i, text, label in ((1, "one", "X"), (2, "two", "Y"), (3, "three", "Y"))
+    '{"type": "node", "id": "1", "labels": ["X"], "properties": {"text": "one"}}',
+    '{"type": "node", "id": "2", "labels": ["Y"], "properties": {"text": "two"}}',
 ]
 RELS = [
-    {
-        **{"id": str(a), "type": "relationship", "label": "NEAR", "properties": {"since": 1}},
-        **{"start": {"id": str(a), "labels": []}, "end": {"id": str(b), "labels": []}},
-    }
-    for a, b in PAIRS
+    '{"id": "1", "type": "relationship", "label": "NEAR", "properties": {"since": 1}, '
+    '"start": {"id": "1", "labels": []}, "end": {"id": "2", "labels": []}}',
 ]
-MEMGRAPH = [{**node, "id": int(node["id"])} for node in APOC] + [
-    {"start": a, "end": b, "id": a, "label": "NEAR", "properties": {}, "type": "relationship"}
-    for a, b in PAIRS
-]
+MEMGRAPH = """[{"id": 1, "labels": ["X"], "properties": {"text": "one"}, "type": "node"},
+    {"id": 2, "labels": ["Y"], "properties": {"text": "two"}, "type": "node"},
+    {"start": 1, "end": 2, "id": 1, "label": "NEAR", "properties": {}, "type": "relationship"}]"""
 JSON = '{"nodes": [{"id": 1, "text": "t"}], "links": [{"source": %s, "target": 2}]}'
 JSONS = {
     **{
@@ -514,16 +494,8 @@ JSONS = {
     },
     # As `miserables.json` of D3 version 3 has them.
     "D3, links by place": case(
-        js(
-            {
-                "nodes": D3,
-                "links": [
-                    {"source": 1, "target": 0, "value": 8},
-                    {"source": 2, "target": 0, "value": 1},
-                ],
-            }
-        ),
-        "3/2/1",
+        js({"nodes": D3, "links": [{"source": 1, "target": 0, "value": 8}]}),
+        "3/1/1",
         "by place",
         text="name",
         label="group",
@@ -572,7 +544,7 @@ JSONS = {
     ),
     **{
         f"Cytoscape, {name}": case(
-            {file: json.dumps(content)},
+            {file: content},
             "2/1/0",
             *("position.x", "selected", "classes"),
             text="label",
@@ -580,30 +552,17 @@ JSONS = {
             edge_text="append",
         )
         for name, file, content in (
-            ("by group", "g.json", {"elements": CY, "style": []}),
-            ("of its program", "g.cyjs", {"format_version": "1.0", "data": {}, "elements": CY}),
-            ("in one list", "g.json", {"elements": [*CY_EDGES, *CY_NODES]}),
-            (
-                "a list alone",
-                "g.json",
-                [
-                    {"group": "edges", **CY_EDGES[0]},
-                    *({"group": "nodes", **node} for node in CY_NODES),
-                ],
-            ),
+            ("by group", "g.json", f'{{"elements": {CY}, "style": []}}'),
+            ("of its program", "g.cyjs", f'{{"format_version": "1.0", "elements": {CY}}}'),
+            ("in one list", "g.json", json.dumps({"elements": CY_LIST})),
+            ("a list alone", "g.json", json.dumps(CY_LIST)),
         )
     },
     "JSON with hyperedges": case(
-        js(
-            {
-                "graph": {
-                    "nodes": {"a": {"metadata": {"text": "t"}}},
-                    "hyperedges": [{"nodes": ["a"]}],
-                }
-            }
-        ),
+        {"g.json": '{"graph": {"nodes": {"a": {}}, "hyperedges": [{"nodes": ["a"]}]}}'},
         "1/0/0",
         "hyperedges",
+        text="id",
     ),
     "JSON with lists and objects": case({"g.json": LIST % ""}, "2/0/0", "tags, at.x"),
     "JSON, a list as a text": case(
@@ -653,43 +612,34 @@ JSONS = {
     },
     # Nodes and edges in one file.
     **{
-        f"APOC, {name}": case({file: content}, "3/2/2", "APOC", edge_text="append")
+        f"APOC, {name}": case({file: content}, "2/1/2", "APOC", edge_text="append")
         for name, file, content in (
-            ("lines", "all.jsonl", "\n".join(map(json.dumps, APOC + RELS))),
-            ("lines named .json", "all.json", "\n".join(map(json.dumps, APOC + RELS))),
-            ("list", "all.json", json.dumps(APOC + RELS)),
-            ("object", "all.json", json.dumps({"nodes": APOC, "rels": RELS})),
+            ("lines", "all.jsonl", "\n".join(APOC + RELS)),
+            ("lines named .json", "all.json", "\n".join(APOC + RELS)),
+            ("list", "all.json", f"[{', '.join(APOC + RELS)}]"),
+            ("object", "all.json", f'{{"nodes": [{", ".join(APOC)}], "rels": [{RELS[0]}]}}'),
         )
     },
-    "Memgraph": case(js(MEMGRAPH), "3/2/2", "Memgraph"),
+    "Memgraph": case({"all.json": MEMGRAPH}, "2/1/2", "Memgraph"),
     **{
-        f"JSON Graph Format, {name}": case(js(content), "3/2/1", label="topic")
+        f"JSON Graph Format, {name}": case({"g.json": content}, "3/2/1", label="topic")
         for name, content in (
-            ("2", {"graph": {"nodes": JGF, "edges": JGF_EDGES}}),
-            ("1", {"graph": {"edges": JGF_EDGES, "nodes": [{"id": k, **JGF[k]} for k in JGF]}}),
-            ("graphs", {"graphs": [{"nodes": JGF, "edges": JGF_EDGES}]}),
+            ("2", f'{{"graph": {{{JGF}, {JGF_EDGES}}}}}'),
+            ("1", f'{{"graph": {{{JGF_EDGES}, {JGF_LIST}}}}}'),
+            ("graphs", f'{{"graphs": [{{{JGF}, {JGF_EDGES}}}]}}'),
         )
     },
-    "JSON, packed": case({"g.json.gz": packed(json.dumps({"graph": {"nodes": JGF}}))}, "3/0/3"),
-    "OBO graph": case(js({"graphs": [OBO]}), "3/2/0", "OBO", "0 empty"),
-    "OBO graph, obsolete": case(
-        js({"graphs": [{**OBO, "nodes": [*OBO["nodes"], {"id": "GO:9"}]}]}),
-        "4/2/0",
-        "1 of 4 nodes have an empty text",
-    ),
-    "LlamaIndex": case({"property_graph_store.json": json.dumps(LLAMA)}, "3/2/1", "LlamaIndex"),
+    "JSON, packed": case({"g.json.gz": packed(f'{{"graph": {{{JGF}}}}}')}, "3/0/1", label="topic"),
+    "OBO graph": case({"go.json": OBO}, "3/1/0", "OBO", "1 of 3 nodes have an empty text"),
+    "LlamaIndex": case({"property_graph_store.json": LLAMA}, "2/1/1", "LlamaIndex"),
     "entities and relationships": case(
-        js(
-            {
-                "entities": [
-                    {"name": "a", "description": "one"},
-                    {"name": "b", "description": "b"},
-                ],
-                "relationships": [{"source": "a", "target": "b", "type": "is"}],
-            }
-        ),
+        {
+            "g.json": '{"entities": [{"name": "a", "description": "one"}, {"name": "b"}], '
+            '"relationships": [{"source": "a", "target": "b", "type": "is"}]}'
+        },
         "2/1/0",
         id="name",
+        text="description",
     ),
 }
 

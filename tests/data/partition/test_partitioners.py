@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.partitions import SPEC, graph_and_clients, make_graph
+from support.partitions import SPEC, make_graph
 from support.project import PROJECT
 
 from dance_flwr.config.plugins import PARTITIONERS
 from dance_flwr.data.graphs.graph import NO_SPLIT
 from dance_flwr.data.partition import (
-    client_nodes,
     make_partition,
     manifest,
     report,
@@ -38,20 +37,6 @@ def one_line(error) -> str:
     return str(error.value)
 
 
-@given(
-    case=graph_and_clients(), seed=st.integers(0, 5), alpha=st.sampled_from([1e-6, 0.1, 1.0, 1e4])
-)
-def test_dirichlet_leaves_no_client_empty(case, seed, alpha):
-    graph, clients = case
-    assignment = assigned("label-dirichlet", graph, clients, seed, alpha=alpha)
-    assert assignment.dtype == np.int64
-    assert np.bincount(assignment, minlength=clients).min() >= 1
-    assert assignment.max() < clients
-    assert np.array_equal(
-        assignment, assigned("label-dirichlet", graph, clients, seed, alpha=alpha)
-    )
-
-
 def test_a_smaller_alpha_skews_labels_more():
     graph = make_graph(3000, [])
     skews = [
@@ -63,28 +48,6 @@ def test_a_smaller_alpha_skews_labels_more():
     ]
     assert skews[0] > skews[1] > skews[2]
     assert skews[2] < 0.05
-
-
-def test_a_site_column_decides():
-    graph = replace(make_graph(5, [(0, 1)]), site=np.array(["b", "a", "b", "c", "a"]))
-    assert assigned("by-column", graph, 3).tolist() == [1, 0, 1, 2, 0]
-    partition = make_partition(graph, replace(SPEC, method="by-column", clients=3))
-    assert graph.subgraph(client_nodes(partition, 1), "k").site.tolist() == ["b", "b"]
-
-
-@pytest.mark.parametrize(
-    ("site", "clients", "said"),
-    [
-        (None, 2, "column 'site'"),
-        (["a", "b", "a"], 3, "at most as many clients as sites, 2, found 3"),
-        (["a", "", "b"], 2, "found none for n1"),
-    ],
-)
-def test_sites_that_do_not_fit_are_refused(site, clients, said):
-    graph = replace(make_graph(3, []), site=None if site is None else np.array(site))
-    with pytest.raises(DataError) as caught:
-        assigned("by-column", graph, clients)
-    assert said in one_line(caught)
 
 
 def test_the_largest_sites_take_part_and_the_others_stay_outside():
@@ -134,16 +97,6 @@ def test_empty_clients_are_filled_and_others_disturbed_least(before):
     after = fill_empty(before, 8)
     assert np.bincount(after, minlength=8).min() >= 1
     assert (before != after).sum() == 8 - len(np.unique(before))
-
-
-@given(case=graph_and_clients(), seed=st.integers(0, 3))
-def test_metis_leaves_no_client_empty(case, seed):
-    pytest.importorskip("pymetis")
-    graph, clients = case
-    assignment = assigned("metis", graph, clients, seed)
-    assert assignment.dtype == np.int64
-    assert np.bincount(assignment, minlength=clients).min() >= 1
-    assert np.array_equal(assignment, assigned("metis", graph, clients, seed))
 
 
 def test_compiled_louvain_is_as_good_as_networkx():

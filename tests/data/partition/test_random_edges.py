@@ -36,13 +36,6 @@ def test_exactly_so_many_new_pairs_join_the_old_ones(case, ratio, seed):
     assert len(after - before) == random_edge_count(n, len(before), ratio)
 
 
-def test_the_last_free_pair_is_found_wherever_it_is():
-    every = list(combinations(range(7), 2))
-    for missing in every:
-        graph = make_graph(7, [pair for pair in every if pair != missing])
-        assert pairs_of(with_random_edges(graph, 1.0, 0, 0)) == set(every)
-
-
 def test_the_seed_and_the_client_decide():
     graph = cliques(6, 10)
     one, again, other, elsewhere = (

@@ -10,7 +10,7 @@ from support.encoding import encode
 
 from dance_flwr.data.text import bank as module
 from dance_flwr.data.text.bank import TextBank, text_key
-from dance_flwr.data.text.bank_slice import BankSlice, load_slice, read_meta, save_slice
+from dance_flwr.data.text.bank_slice import load_slice, read_meta, save_slice
 from dance_flwr.data.text.encoder import DEFAULT_ENCODER, TextEncoder, resolve_encoder
 from dance_flwr.errors import DataError
 
@@ -59,34 +59,6 @@ def test_second_ensure_encodes_nothing(bank, encoder, count):
     assert len(count) == first.chunks_encoded
 
 
-def test_on_a_card_batches_have_32768_tokens(tmp_path, encoder, monkeypatch):
-    """And nothing is encoded otherwise than on the CPU, but for rounding."""
-    sizes, encode = [], encoder.encode
-
-    def seen(chunks, batch=32):
-        sizes.append((len(chunks), batch))
-        return encode(chunks, batch)
-
-    monkeypatch.setattr(encoder, "encode", seen)
-    card = TextBank(tmp_path / "card", encoder, 24, 4, device="cuda")
-    host = TextBank(tmp_path / "host", encoder, 24, 4)
-    card.ensure(TEXTS, progress=False)
-    (chunks, batch), *others = sizes
-    assert not others and chunks <= batch and 32_768 // 26 <= batch <= 32_768 // 3
-    host.ensure(TEXTS, progress=False)
-    assert {batch for _, batch in sizes[1:]} == {32}
-    found, expected = (bank.gather(TEXTS).embeddings.astype(np.float32) for bank in (card, host))
-    assert (found * expected).sum(1).min() > 0.9999
-
-
-def test_cached_run_never_loads_the_model(bank, encoder, monkeypatch):
-    bank.ensure(TEXTS[:2], progress=False)
-    light = reopened(bank, encoder.spec)
-    monkeypatch.setattr(TextEncoder, "from_spec", lambda *args: pytest.fail("loaded the model"))
-    assert light.ensure(TEXTS[:2], progress=False).texts_encoded == 0
-    assert light.gather(TEXTS[:2]).embeddings.dtype == np.float16
-
-
 def test_gather_equals_direct_encoding(bank, encoder):
     bank.ensure(TEXTS, progress=False)
     wanted = [TEXTS[7], TEXTS[40], TEXTS[2], TEXTS[7]]
@@ -109,13 +81,6 @@ def test_gather_equals_direct_encoding(bank, encoder):
     assert bank.gather([]).embeddings.shape == (0, 384)
 
 
-def test_truncated_texts_are_counted_in_cached_runs_too(bank):
-    long = "One two three four five six seven eight nine ten. " * 30
-    assert bank.ensure([long, "short"], progress=False).texts_truncated == 1
-    again = bank.ensure([long, "short"], progress=False)
-    assert again.texts_truncated == 1 and again.texts_encoded == 0
-
-
 @pytest.mark.parametrize("tail", [b"", b'{"text": "half', b"\0" * 40])
 def test_resumes_after_a_crash(bank, encoder, count, tail):
     bank.ensure(TEXTS, progress=False)
@@ -134,25 +99,6 @@ def test_resumes_after_a_crash(bank, encoder, count, tail):
         vars(whole).values(), vars(reopened(bank, encoder).gather(TEXTS)).values(), strict=True
     ):
         np.testing.assert_allclose(left, right, atol=2e-4)
-
-
-def test_interrupted_encoding_keeps_the_committed_blocks(bank, encoder, monkeypatch):
-    encode, calls = encoder.encode, []
-
-    def stops(chunks):
-        calls.append(len(chunks))
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return encode(chunks)
-
-    monkeypatch.setattr(encoder, "encode", stops)
-    with pytest.raises(KeyboardInterrupt):
-        bank.ensure(TEXTS, progress=False)
-    monkeypatch.setattr(encoder, "encode", encode)
-    kept = len((bank.folder / "index.jsonl").read_bytes().splitlines())
-    assert 0 < kept < len(TEXTS)
-    assert bank.ensure(TEXTS, progress=False).texts_encoded == len(TEXTS) - kept
-    assert len(bank.gather(TEXTS).ptr) == len(TEXTS) + 1
 
 
 def test_damage_inside_the_bank_is_refused(bank, encoder):
@@ -290,30 +236,3 @@ def test_slice_round_trip_is_memory_mapped(bank, tmp_path):
     ]
     assert sorted(path.name for path in (tmp_path / "slice").iterdir()) == names
     assert bank.meta.items() <= read_meta(tmp_path / "slice").items()
-
-
-def test_damaged_slices_are_refused(tmp_path):
-    good = BankSlice(
-        np.ones((3, 4), "f2"), np.zeros((3, 2), "i4"), np.ones(3, "i4"), np.array([0, 1, 3])
-    )
-    folder = tmp_path / "slice"
-
-    def refused(match):
-        with pytest.raises(DataError, match=match) as error:
-            load_slice(folder)
-        assert "\n" not in str(error.value)
-        save_slice(folder, good, {"dim": 4})
-
-    save_slice(folder, good, {"dim": 4})
-    np.save(folder / "chunk_tokens.npy", np.ones(2, "i4"))
-    refused("expected shapes")
-    np.save(folder / "chunk_ptr.npy", np.array([0, 3, 2]))
-    refused("rises from 0 to 3")
-    np.save(folder / "chunk_embeddings.npy", np.ones((3, 4), "f4"))
-    refused("float16 with 2 axes")
-    (folder / "chunk_spans.npy").write_bytes(b"x")
-    refused(r"chunk_spans\.npy that opens")
-    (folder / "bank.json").unlink()
-    refused(r"bank\.json")
-    save_slice(folder, good, {"dim": 5})
-    refused("expected shapes")

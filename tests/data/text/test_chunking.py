@@ -141,17 +141,6 @@ def test_no_texts_and_lone_surrogates(tokenizer):
     assert parts(text, chunk_texts([text], tokenizer, 16, 2)) == [text]
 
 
-def test_batching_does_not_change_chunks(tokenizer):
-    batch = [f"Text number {i}. " * (i % 7) for i in range(600)]
-    together = chunk_texts(batch, tokenizer, 12, 4)
-    for row in (0, 3, 511, 512, 599):
-        alone = chunk_texts([batch[row]], tokenizer, 12, 4)
-        own = slice(together.ptr[row], together.ptr[row + 1])
-        assert (together.spans[own] == alone.spans).all() and (
-            together.tokens[own] == alone.tokens
-        ).all()
-
-
 @given(batch=st.lists(texts, min_size=1, max_size=2), max_chunks=st.integers(1, 6))
 def test_the_beginning_of_a_long_text_gives_the_chunks_of_the_whole(tokenizer, batch, max_chunks):
     batch = [text * 40 for text in batch]
@@ -163,18 +152,6 @@ def test_the_beginning_of_a_long_text_gives_the_chunks_of_the_whole(tokenizer, b
         whole = chunk_texts(batch, tokenizer, 8, max_chunks)
     for field in ("spans", "tokens", "ptr", "truncated"):
         assert np.array_equal(getattr(chunks, field), getattr(whole, field))
-
-
-def test_of_30_megabytes_the_beginning_is_tokenised(tokenizer, monkeypatch):
-    lengths, plain = [], chunking._token_starts
-
-    def counting(texts, tokenizer):
-        lengths.extend(map(len, texts))
-        return plain(texts, tokenizer)
-
-    monkeypatch.setattr(chunking, "_token_starts", counting)
-    chunks = chunk_texts(["All of it is text. " * 1_600_000], tokenizer, 64, 4)
-    assert len(chunks.spans) == 4 and chunks.truncated.all() and sum(lengths) < 10_000
 
 
 HARD = [
@@ -231,3 +208,15 @@ def test_no_pattern_takes_the_square_of_a_text():
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_of_30_megabytes_the_beginning_is_tokenised(tokenizer, monkeypatch):
+    lengths, plain = [], chunking._token_starts
+
+    def counting(texts, tokenizer):
+        lengths.extend(map(len, texts))
+        return plain(texts, tokenizer)
+
+    monkeypatch.setattr(chunking, "_token_starts", counting)
+    chunks = chunk_texts(["All of it is text. " * 1_600_000], tokenizer, 64, 4)
+    assert len(chunks.spans) == 4 and chunks.truncated.all() and sum(lengths) < 10_000

@@ -10,7 +10,6 @@ from dance_flwr.data.text.encoder import (
     DEFAULT_ENCODER,
     DEFAULT_SHA256,
     TextEncoder,
-    bfloat16_supported,
     resolve_encoder,
 )
 from dance_flwr.errors import DataError
@@ -81,16 +80,6 @@ def test_mean_pooling_matches_the_transformer_itself(encoder):
     np.testing.assert_allclose(
         encoder.encode(SENTENCES[:1])[0], mean / np.linalg.norm(mean), atol=1e-5
     )
-
-
-@pytest.mark.skipif(not bfloat16_supported(), reason="needs bfloat16 instructions")
-def test_bfloat16_is_close_to_float32(encoder):
-    low = TextEncoder.from_spec(resolve_encoder(DEFAULT_ENCODER))
-    assert low.precision == "bfloat16"
-    rows = low.encode(SENTENCES)
-    assert ((rows * encoder.encode(SENTENCES)).sum(1) >= 0.99).all()
-    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
-    assert low.fingerprint != encoder.fingerprint
 
 
 def test_fingerprint_loads_no_model_and_import_is_cheap():

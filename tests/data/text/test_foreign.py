@@ -100,18 +100,6 @@ def test_spans_reproduce_the_chunks_and_everything_else_is_copied(counts, ratio,
     assert kinds == [np.float16, np.int32, np.int32, np.int64]
 
 
-@pytest.mark.parametrize(
-    ("ratio", "own", "foreign"),
-    [(0.25, 3, 1), (0.5, 4, 4), (0.75, 8, 24), (2 / 3, 2, 4), (0.25, 1, 1), (0.1, 2, 1)],
-)
-def test_so_many_foreign_chunks_by_hand(ratio, own, foreign):
-    _, part = made_up([own] * 10)
-    mixture = mix(part.ptr, ratio, 0)
-    assert np.diff(mixture.ptr).tolist() == [own + foreign] * 10
-    assert np.add.reduceat(mixture.foreign, mixture.ptr[:-1]).tolist() == [foreign] * 10
-    assert mixture.share == pytest.approx(foreign / (own + foreign))
-
-
 def test_the_chunks_of_a_node_are_shuffled():
     _, part = made_up([8] * 50)
     mixture = mix(part.ptr, 0.5, 0)
