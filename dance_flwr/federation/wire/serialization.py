@@ -31,21 +31,12 @@ def pack(messages: Iterable[Message]) -> list[Message]:
             packed[id(record)] = (record, _pack_record(record))
         return packed[id(record)][1]
 
-    return [
-        with_content(message, _each(message.content, once))
-        if message.has_content() and any(_arrays_in(message.content))
-        else message
-        for message in messages
-    ]
+    return [_changed(message, once) for message in messages]
 
 
 def unpack(message: Message) -> Message:
     """Return the message as it was before `pack`; an unreadable record becomes an empty one."""
-    return (
-        with_content(message, _each(message.content, _unpack_record))
-        if is_packed(message)
-        else message
-    )
+    return _changed(message, _unpack_record) if is_packed(message) else message
 
 
 def is_packed(message: Message) -> bool:
@@ -64,9 +55,12 @@ def answer_packed(
     return pack([call_next(unpack(message), context)])[0]
 
 
-def _each(content: RecordDict, change: Callable[[ArrayRecord], ArrayRecord]) -> RecordDict:
-    changed = {name: change(record) for name, record in _arrays_in(content)}
-    return RecordDict(dict(content) | changed)
+def _changed(message: Message, change: Callable[[ArrayRecord], ArrayRecord]) -> Message:
+    records = _arrays_in(message.content) if message.has_content() else ()
+    changed = {name: change(record) for name, record in records}
+    if not changed:
+        return message
+    return with_content(message, RecordDict(dict(message.content) | changed))
 
 
 def _arrays_in(content: RecordDict) -> Iterator[tuple[str, ArrayRecord]]:
