@@ -8,7 +8,7 @@ from support.project import PROJECT
 
 import client_app
 
-MOST_LINES = 14_997  # only lower it
+MOST_LINES = 14_904  # only lower it
 
 
 @pytest.mark.long

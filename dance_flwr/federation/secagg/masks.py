@@ -36,6 +36,8 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import ConfigRecord, Context, Message
@@ -54,7 +56,6 @@ from dance_flwr.federation.flower import (
     bytes_to_ndarray,
     ndarray_to_bytes,
 )
-from dance_flwr.federation.privacy.noise import key_stream
 from dance_flwr.federation.secagg.signatures import clients_of, ledger_folder, signer_of
 from dance_flwr.federation.secagg.sums import MetricLayout, options_of, refusal
 from dance_flwr.federation.wire import keys
@@ -123,7 +124,8 @@ def stream(secret: bytes, length: int) -> bytes:
     RFC 8439, block counter 0, nonce 0. The nonce is constant, as a secret is used for one mask
     only: clients draw new keys and seeds in every round.
     """
-    return key_stream(hashlib.sha256(_LABEL + secret).digest(), bytes(12), length)
+    cipher = Cipher(ChaCha20(hashlib.sha256(_LABEL + secret).digest(), bytes(16)), mode=None)
+    return cipher.encryptor().update(bytes(length))
 
 
 def masks(
