@@ -17,7 +17,6 @@ from dance_flwr.api.bundle import FACTS
 from dance_flwr.api.inputs import ConfigLike, checked_graph, keys_of
 from dance_flwr.api.result import BUNDLE, Result
 from dance_flwr.config.options import Value
-from dance_flwr.config.paths import RESULT
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import RunConfig, parse
 from dance_flwr.data.checks import check_graph
@@ -222,7 +221,13 @@ def _placed(keys: Mapping[str, Value]) -> RunConfig:
     from dance_flwr.runs.simulation.in_process import placed  # which needs Flower
 
     config = placed(config)
-    _check_run_folder(config)
+    folder = Path(config.out)
+    content = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if content and not (config.overwrite and holds_run(folder)):
+        raise UserError(
+            f"{folder}: expected a new or empty folder, found {content[0]!r} there; choose another "
+            "`out`, or replace a run with the key `overwrite`"
+        )
     return config
 
 
@@ -239,28 +244,6 @@ def _run(config: RunConfig, progress: bool, graph: TextGraph | None = None) -> R
             shutil.rmtree(folder / BUNDLE)
         run_in_process(config, folder, on_round)
     return Result(folder, config, read_result(folder))
-
-
-def _check_run_folder(config: RunConfig) -> None:
-    folder = Path(config.out)
-    content = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    if not content:
-        return
-    if not holds_run(folder):
-        raise UserError(
-            f"{folder}: expected a new or empty folder, found {content[0]!r} and no run; choose "
-            "another `out`"
-        )
-    if not config.overwrite:
-        raise UserError(
-            f"{folder}: expected a new or empty folder, found a run without {RESULT}; choose "
-            "another `out`, or replace the run with the key `overwrite`"
-        )
-    if (folder / BUNDLE).exists() and not (folder / BUNDLE / FACTS).is_file():
-        raise UserError(
-            f"{folder / BUNDLE}: expected the bundle of the run, found another folder; move it "
-            "elsewhere"
-        )
 
 
 @contextmanager

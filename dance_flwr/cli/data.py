@@ -1,6 +1,8 @@
 """`dance-flwr data`: fetch and import graphs, and show what graphs and partitions hold."""
 
+from collections.abc import Callable
 from dataclasses import asdict
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,48 +19,32 @@ app = typer.Typer(
     help="Fetch, import and show graphs.",
 )
 
-Text = Annotated[
-    str, typer.Option(help="column or attribute of the texts; several separated by commas")
-]
-Label = Annotated[str, typer.Option(help="column or attribute of the labels; `none` for no labels")]
-Id = Annotated[str, typer.Option("--id", help="column or attribute of the node ids")]
-Source = Annotated[str, typer.Option(help="column of the first end of an edge")]
-Target = Annotated[str, typer.Option(help="column of the second end of an edge")]
-EdgeWeight = Annotated[
-    str, typer.Option(help="column of the weights of edges; left out by default")
-]
-EdgeText = Annotated[
-    str, typer.Option(help="`append` keeps relation and description of edges as texts")
-]
-EdgesFrom = Annotated[
-    str, typer.Option(help="column of a node table with the ids of each node's neighbours")
-]
-Dangling = Annotated[
-    str,
-    typer.Option(
-        help="edges that name an unknown node: refuse, drop (at most half), or the number to drop"
+# Options of `data import` that are fields of `imports.options.Options`: default, and help.
+_OPTIONS: dict[str, tuple[Any, str]] = {
+    "text": ("", "column or attribute of the texts; several separated by commas"),
+    "label": ("", "column or attribute of the labels; `none` for no labels"),
+    "id": ("", "column or attribute of the node ids"),
+    "source": ("", "column of the first end of an edge"),
+    "target": ("", "column of the second end of an edge"),
+    "edges_from": ("", "column of a node table with the ids of each node's neighbours"),
+    "edge_weight": ("", "column of the weights of edges; left out by default"),
+    "edge_text": ("", "`append` keeps relation and description of edges as texts"),
+    "dangling": (
+        "refuse",
+        "edges that name an unknown node: refuse, drop (at most half), or the number to drop",
     ),
-]
-Nameless = Annotated[str, typer.Option(help="nodes without an id: refuse, or drop")]
-Duplicates = Annotated[
-    str, typer.Option(help="nodes with the same id: refuse, keep the first, or merge their texts")
-]
-Missing = Annotated[
-    str, typer.Option(help="labels and texts that mean none, separated by commas, such as NA")
-]
-Quoting = Annotated[
-    str, typer.Option(help="of CSV files: standard, backslash or none; detected by default")
-]
-NoHeader = Annotated[bool, typer.Option("--no-header", help="the first row of a CSV file is data")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="print the report and store nothing")]
-Unlabelled = Annotated[
-    str | None,
-    typer.Option(help="labels that mean no label, separated by commas; default: -1,nan,none,null"),
-]
-Encoding = Annotated[
-    str, typer.Option(help="of text files that are not UTF-8 or UTF-16, such as latin-1")
-]
-Delimiter = Annotated[str, typer.Option(help="of CSV files; detected by default")]
+    "nameless": ("refuse", "nodes without an id: refuse, or drop"),
+    "duplicates": (
+        "refuse",
+        "nodes with the same id: refuse, keep the first, or merge their texts",
+    ),
+    "unlabelled": (",-1,-1.0,nan,none,null", "labels that mean no label, separated by commas"),
+    "missing": ("", "labels and texts that mean none, separated by commas, such as NA"),
+    "encoding": ("", "of text files that are not UTF-8 or UTF-16, such as latin-1"),
+    "delimiter": ("", "of CSV files; detected by default"),
+    "quoting": ("", "of CSV files: standard, backslash or none; detected by default"),
+    "split_index": (0, "index of the mask to use as the split"),
+}
 _EXAMPLE_CHARACTERS = 240
 
 
@@ -84,7 +70,24 @@ def fetch(
     typer.echo(_counts(report))
 
 
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that takes `_OPTIONS` in place of `**options`."""
+    own = [each for each in signature(command).parameters.values() if each.kind != each.VAR_KEYWORD]
+    further = [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=Annotated[type(default), typer.Option(help=text)],
+        )
+        for name, (default, text) in _OPTIONS.items()
+    ]
+    command.__signature__ = Signature([*own, *further])  # type: ignore[attr-defined]
+    return command
+
+
 @app.command(name="import")
+@_with_options
 def import_(
     paths: Annotated[
         list[Path],
@@ -93,23 +96,9 @@ def import_(
     name: Annotated[
         str, typer.Option("--name", help="name to store the graph under; by default of the file")
     ] = "",
-    text: Text = "",
-    label: Label = "",
-    id_: Id = "",
-    source: Source = "",
-    target: Target = "",
-    edges_from: EdgesFrom = "",
-    edge_weight: EdgeWeight = "",
-    edge_text: EdgeText = "",
-    dangling: Dangling = "refuse",
-    nameless: Nameless = "refuse",
-    duplicates: Duplicates = "refuse",
-    unlabelled: Unlabelled = None,
-    missing: Missing = "",
-    encoding: Encoding = "",
-    delimiter: Delimiter = "",
-    quoting: Quoting = "",
-    no_header: NoHeader = False,
+    no_header: Annotated[
+        bool, typer.Option("--no-header", help="the first row of a CSV file is data")
+    ] = False,
     labels_from: Annotated[
         list[Path] | None,
         typer.Option(
@@ -118,11 +107,11 @@ def import_(
             "reviewers agree is printed; repeatable, nodes on which they differ keep their label",
         ),
     ] = None,
-    dry_run: DryRun = False,
-    split_index: Annotated[
-        int, typer.Option(help="index of the mask to use as the split", min=0)
-    ] = 0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print the report and store nothing")
+    ] = False,
     data_root: DataRoot = None,
+    **options: Any,
 ) -> None:
     """Store a graph of your own under a name, and print what was read and what was left out.
 
@@ -131,38 +120,21 @@ def import_(
     """
     from dance_flwr.config.plugins import DATASETS
     from dance_flwr.data.imports.importer import import_graph, look_at
-    from dance_flwr.data.imports.options import UNLABELLED_VALUES, Options
+    from dance_flwr.data.imports.options import Options
     from dance_flwr.data.imports.report import summary_lines
     from dance_flwr.evidence.review import labels_of
 
     root = root_of(data_root)
     # Resolved, as `.` has no name; without `.graphml` or `.csv.gz`.
     name = name or paths[0].resolve().name.split(".")[0]
-    options = Options(
-        text=text,
-        label=label,
-        id=id_,
-        source=source,
-        target=target,
-        edges_from=edges_from,
-        edge_weight=edge_weight,
-        edge_text=edge_text,
-        dangling=dangling,
-        nameless=nameless,
-        duplicates=duplicates,
-        unlabelled=UNLABELLED_VALUES if unlabelled is None else tuple(unlabelled.split(",")),
-        missing=tuple(filter(None, missing.split(","))),
-        encoding=encoding,
-        delimiter=delimiter,
-        quoting=quoting,
-        header=not no_header,
-        split_index=split_index,
-        labels=labels_of(labels_from, typer.echo) if labels_from else {},
-    )
+    options["unlabelled"] = tuple(options["unlabelled"].split(","))
+    options["missing"] = tuple(filter(None, options["missing"].split(",")))
+    labels = labels_of(labels_from, typer.echo) if labels_from else {}
+    chosen = Options(**options, header=not no_header, labels=labels)
     if dry_run:
-        report = look_at(paths, name, options)
+        report = look_at(paths, name, chosen)
     else:
-        report = import_graph(paths, name, root, options, tuple(DATASETS))
+        report = import_graph(paths, name, root, chosen, tuple(DATASETS))
         typer.echo(f"{name} is at {root / 'graphs' / name}")
     typer.echo(_counts(report))
     for line in summary_lines(report):
