@@ -2,6 +2,7 @@
 
     python studies/benchmarks/made_up.py FOLDER [--nodes 1000000] [--clients 20] [--seed 0]
     python studies/benchmarks/made_up.py FOLDER --run method=fedavg-full rounds=3
+    python studies/benchmarks/made_up.py FOLDER --run client-fraction=0.02 evaluate-fraction=0.02
 
 The graph is a degree-corrected block model. A client holds whole communities. Each community has
 a topic, drawn from the mixture of its client, which is the label of nine in ten of its nodes. A
@@ -13,9 +14,7 @@ seed.
 """
 
 import argparse
-import logging
 import resource
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.config.paths import PROJECT
 from dance_flwr.config.tree import flatten, parse
 from dance_flwr.data.client_folder import check, write_partition
 from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
@@ -237,26 +235,36 @@ def nodes_of(folder: Path, clients: int) -> dict[int, dict[str, Any]]:
 
 
 def run_clients(folder: Path, out: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a federation in this process on the clients of a folder; return its result.
+    """Simulate a federation in this process on the clients of a folder; return its result.
+
+    Every round prints what it cost.
 
     Parameters
     ----------
     out : folder of the run
     values : keys of the configuration; `clients` is that of the folder
     """
-    sys.path.insert(0, str(PROJECT))
-    import client_app
-    import server_app
-    from dance_flwr.runs.result import read_result
-    from dance_flwr.runs.simulation.in_process import InProcessGrid
+    from dance_flwr.data.prepare import partition_folder
+    from dance_flwr.runs.simulation.in_process import run_in_process
 
-    logging.getLogger("flwr").setLevel(logging.ERROR)
-    clients, run = len(check(folder)["clients"]), time.time_ns()
-    config = parse({"data": "made-up", **values, "clients": clients, "out": str(out)})
-    nodes = nodes_of(folder.resolve(), clients)
-    grid = InProcessGrid(client_app.app, flatten(config), nodes, run_id=run)
-    server_app.run(grid, config, str(run), out, lambda row: print(row, flush=True))
-    return read_result(out)
+    # The folder takes the place of a partition of `pydocs`, whose data a run does not read then.
+    place = {"data": "pydocs", "partition": "by-column", "data-root": str(out.with_name("root"))}
+    clients = len(check(folder)["clients"])
+    config = parse({**values, **place, "clients": clients, "out": str(out)})
+    partition = partition_folder(config)
+    partition.parent.mkdir(parents=True, exist_ok=True)
+    if not partition.exists():
+        partition.symlink_to(folder.resolve())
+    before = time.perf_counter(), time.process_time()
+
+    def show(row: Mapping[str, Any]) -> None:
+        nonlocal before
+        now = time.perf_counter(), time.process_time()
+        wall, cpu = (a - b for a, b in zip(now, before, strict=True))
+        print(f"round {row['round']}: {wall:.2f} s, {cpu:.2f} s of CPU", flush=True)
+        before = now
+
+    return run_in_process(config, out, show)
 
 
 def main() -> None:
