@@ -149,3 +149,11 @@ def test_what_cannot_be_condensed_is_refused(graph):
     ):
         with pytest.raises(UserError, match=message):
             condense(graph, **arguments)
+
+
+def test_labels_without_a_split_are_all_for_training(graph):
+    from dataclasses import replace
+
+    whole = replace(graph, split=np.zeros_like(graph.split))
+    core = condense(whole, ratio_of_nodes=1, config=KEYS)
+    assert core.known.all() and len(core) == graph.num_nodes

@@ -6,12 +6,15 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from support.builders import random_csr, rows_of
 from support.killing import Killed
 
 from dance_flwr.client_data import inputs as derived
 from dance_flwr.client_data.client_data import ClientData
+from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.plugins import BACKBONES
 from dance_flwr.data.text.bank_slice import SLICE_FILES
+from dance_flwr.nn.backbone import normalise
 
 CPU = torch.device("cpu")
 HALF = {"atol": 2e-3, "rtol": 1e-3}
@@ -117,3 +120,22 @@ def test_a_killed_process_leaves_no_half_array(tmp_path):
     assert not list(tmp_path.glob("texts-*.npy"))
     found = derived.stored_array(tmp_path, "texts", "key", (5, 4), lambda out: out.fill(2))
     assert found.tolist() == [[2.0] * 4] * 5
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+@pytest.mark.parametrize("columns", [64, 100])
+def test_inputs_in_columns_are_the_direct_ones(monkeypatch, name, columns):
+    """384 columns in blocks of 64 or 100, rows in blocks of 7."""
+    monkeypatch.setattr(derived, "_COLUMNS", columns)
+    monkeypatch.setattr(derived, "_ROWS", 7)
+    graph = LocalGraph(
+        rows_of(random_csr(np.random.default_rng(1), 25, 0.2)), torch.ones(25).bool()
+    )
+    texts = torch.randn(25, 384, generator=torch.Generator().manual_seed(1))
+    texts[3] = 0  # a node without text
+    backbone = backbone_of(name)
+    direct = backbone.inputs(normalise(texts), graph.operator(backbone.operator))
+    torch.testing.assert_close(derived.resident_inputs(backbone, texts, graph), direct)
+    out = np.zeros(direct.shape, np.float16)
+    derived.backbone_inputs(backbone, texts, graph, out)
+    torch.testing.assert_close(torch.tensor(out).float(), direct, atol=4e-3, rtol=1e-3)

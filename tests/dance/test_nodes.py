@@ -13,6 +13,7 @@ from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.nodes import (
     Pool,
     Prediction,
+    class_quotas,
     condense_nodes,
     core_budget,
     rounds_per_condensation,
@@ -204,3 +205,18 @@ def test_a_core_that_stays_is_trained_through_in_batches(rule, stays):
 def test_a_large_core_is_condensed_once_it_was_trained_through(nodes, ratio, most, every, expected):
     """8000 nodes in batches of 512 are 15.6 rounds, 80,000 are 156.25; never stays never."""
     assert rounds_per_condensation(nodes, ratio, most, every) == expected
+
+
+@given(
+    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8),
+    budget=st.integers(0, 30),
+    wanted=st.lists(st.booleans(), min_size=8, max_size=8),
+)
+def test_every_class_of_the_floor_has_a_node_where_there_are_enough(sizes, budget, wanted):
+    floor = [want and size > 0 for want, size in zip(wanted, sizes, strict=False)]
+    quota = class_quotas(torch.tensor(sizes), budget, torch.tensor(floor)).tolist()
+    assert quota == oracle.quotas(sizes, budget, [c for c, least in enumerate(floor) if least])
+    assert sum(quota) == min(budget, sum(sizes))
+    assert all(0 <= part <= size for part, size in zip(quota, sizes, strict=True))
+    held = sum(part > 0 for part, least in zip(quota, floor, strict=True) if least)
+    assert held == min(sum(floor), budget)

@@ -7,13 +7,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.builders import SHAPE
+from support.builders import SHAPE, make_client
 
+from dance_flwr.dance.config import DanceConfig
+from dance_flwr.dance.inference import neighbour_labels
 from dance_flwr.dance.model import DanceModel, PaperModel
 from dance_flwr.disk import write_npz
 from dance_flwr.errors import DataError
 from dance_flwr.evidence.account import account, log_odds
-from dance_flwr.evidence.attribution import FusedLogits
+from dance_flwr.evidence.attribution import FusedLogits, label_logits
 from dance_flwr.evidence.pack import FORMAT, PARTS, Packs
 from dance_flwr.evidence.render import render
 from dance_flwr.federation.client.client import load_at, open_client
@@ -225,3 +227,29 @@ def test_packs_of_the_former_format_are_refused(dance, tmp_path):
     write_npz(tmp_path / "old.npz", arrays)
     with pytest.raises(DataError, match="expected evidence packs of format 4, found format 1; "):
         Packs.load(tmp_path / "old.npz")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_effects_of_labels_are_those_of_the_loops_and_add_up(seed):
+    client = make_client(seed, 20, 0.25, 3.0, DanceConfig())
+    selection, model = client.select(), random_model(seed)
+    labels = torch.tensor([v % 4 if v % 3 else -1 for v in range(20)])
+    table = torch.eye(4, dtype=torch.float64)[labels.clamp(min=0)] * (labels >= 0)[:, None]
+    near = neighbour_labels(selection, table)
+    fused = FusedLogits(model, client.hidden[client.nodes], client.texts(selection)[1])
+    wanted = fused.parts(near)[PARTS.index("labels")]
+    rows = torch.cat([ragged.rows() for ragged in selection.hops])
+    nodes = torch.cat([ragged.index for ragged in selection.hops])
+    hops = torch.cat([torch.full_like(r.index, hop) for hop, r in enumerate(selection.hops)])
+    gates, weight = torch.cat(selection.gates), model.head_labels.weight
+    logits = label_logits(weight, hops, labels[nodes], gates, 4)
+    total = torch.zeros_like(wanted)
+    entries = zip(rows.tolist(), nodes.tolist(), hops.tolist(), strict=True)
+    for entry, (row, node, hop) in enumerate(entries):
+        one = torch.zeros(4).double()
+        if hop and labels[node] >= 0:
+            one = gates[entry] * weight[:, 4 * (hop - 1) + int(labels[node])]
+        torch.testing.assert_close(logits[entry], one)
+        total[row] += one
+    assert total.any()
+    torch.testing.assert_close(total, wanted)

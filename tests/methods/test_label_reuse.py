@@ -106,3 +106,23 @@ class TestRuns(LabelReuseContract):
 @pytest.mark.parametrize("method", ["fedavg-full", "fedavg-rotating"])
 def test_batches_read_labels_too(run, method):
     check_batches_read_labels(run, method)
+
+
+def halves_of(data, config, round_=1, reads=True):
+    return LabelHalves(toy_model(reads_labels=reads), data.train_labels, config, round_, 0)
+
+
+def test_the_halves_change_with_epoch_round_client_and_seed_and_cover_every_node():
+    data, config = site_of(range(N)), config_of()
+    epochs = halves_of(data, config)
+    drawn = [epochs.split(data.train_labels)[0].sum(1) for _ in range(40)]
+    assert not drawn[0].equal(drawn[1])
+    counts = torch.stack(drawn).sum(0)
+    assert counts.min() >= 8 and counts.max() <= 32
+    assert halves_of(data, config).split(data.train_labels)[0].sum(1).equal(drawn[0])
+    others = (
+        halves_of(data, config, round_=2),
+        halves_of(data, config_of(seed=1)),
+        LabelHalves(toy_model(reads_labels=True), data.train_labels, config, 1, 1),
+    )
+    assert not any(other.split(data.train_labels)[0].sum(1).equal(drawn[0]) for other in others)

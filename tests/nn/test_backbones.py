@@ -219,3 +219,15 @@ def test_every_method_runs_on_every_backbone(run, method, name):
     views = {"plain", "fused", "deployed"} if method == "dance" else {"deployed"}
     assert finished.result["test_accuracy_by_view"].keys() == views
     assert np.isfinite([row["loss"] for row in finished.result["history"]]).all()
+
+
+@every_backbone
+def test_dropout_acts_in_training_only(name):
+    features, dense = weighted_graph(10, 9, 0.4)
+    dropping, keeping = build(name), build(name, dropout=0.0)
+    torch.testing.assert_close(
+        apply(dropping, features, dense), apply(keeping.train(), features, dense)
+    )
+    assert not torch.allclose(
+        apply(dropping.train(), features, dense), apply(keeping, features, dense)
+    )

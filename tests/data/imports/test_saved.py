@@ -214,6 +214,7 @@ CASES = {
             ({"train_mask": torch.ones(4, dtype=torch.bool)}, "do not overlap"),
         )
     },
+    "no file of torch": case({"g.pt": b"hello"}, r"!g\.pt"),
     "a list in a file of torch": case(
         {"g.pt": lambda path: torch.save([1, 2], path)}, "!PyG Data object"
     ),
