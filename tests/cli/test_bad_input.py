@@ -54,11 +54,7 @@ def assert_one_error(done, tmp_path, *words):
         ("ruonds=3", ["unknown key 'ruonds'", "'rounds'"]),
         ("method=magic", ["method: expected one of dance, fedavg-full", "found 'magic'"]),
         ("rounds=many", ["rounds: expected int, found 'many'"]),
-        ("rounds=2.5", ["rounds: expected int, found 2.5"]),
-        ("learning-rate=nan", ["learning-rate"]),
-        ("condensation-ratio=0", ["condensation-ratio", "> 0", "<= 1", "found 0"]),
-        ("condensation-ratio=1.5", ["condensation-ratio", "found 1.5"]),
-        ("strategy=magic", ["strategy", "fedadam", "'magic'"]),
+        ("condensation-ratio=1.5", ["condensation-ratio", "> 0", "<= 1", "found 1.5"]),
         ("rounds", ["--set", "KEY=VALUE", "'rounds'"]),
         ("encoder-sha256=abc", ["/encoder'", "sha256 abc"]),
         ("encoder=no-such-encoder", ["'no-such-encoder'"]),
@@ -68,19 +64,6 @@ def assert_one_error(done, tmp_path, *words):
 )
 def test_wrong_value_is_named(start, tmp_path, pair, words):
     assert_one_error(start("--set", pair), tmp_path, *words)
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"rounds = = 3\n", ["own.toml", "TOML"]),
-        (b"rounds = \xff\n", ["own.toml", "TOML"]),
-        (b"rounds = [1, 2]\n", ["rounds", "[1, 2]"]),
-    ],
-)
-def test_a_bad_file_is_named(start, tmp_path, content, words):
-    (tmp_path / "own.toml").write_bytes(content)
-    assert_one_error(start("--config", tmp_path / "own.toml"), tmp_path, *words)
 
 
 def write_tables(folder, nodes, edges):
@@ -100,21 +83,6 @@ def nodes(**columns):
 
 
 EDGES = {"source": ["n0", "n1", "n5"], "target": ["n1", "n2", "n6"]}
-
-
-BAD_TABLES = {
-    "no text": ({k: v for k, v in nodes().items() if k != "text"}, EDGES, ["'text'", "nodes"]),
-    "unknown node": (nodes(), {"source": ["n0"], "target": ["nX"]}, ["'nX'", "row 1"]),
-    "no target": (nodes(), {"source": ["n0"]}, ["'target'", "edges"]),
-    "one id twice": (nodes(id=["n0"] * 2 + [f"n{i}" for i in range(2, 12)]), EDGES, ["'n0'"]),
-    "unknown split": (nodes(split=["trian"] * 12), EDGES, ["'trian'"]),
-}
-
-
-@pytest.mark.parametrize(("table", "edges", "words"), BAD_TABLES.values(), ids=BAD_TABLES)
-def test_bad_tables_are_named(start, tmp_path, table, edges, words):
-    data = write_tables(tmp_path / "own", table, edges)
-    assert_one_error(start("--data", data), tmp_path, *words)
 
 
 # Places that cannot be written to
