@@ -85,14 +85,6 @@ def clear() -> None:
         shown.clear()
 
 
-def whole(seconds: float) -> str:
-    """Return an estimate of seconds in whole seconds, minutes or hours."""
-    for unit, length in (("h", 3600), ("min", 60)):
-        if seconds >= 1.5 * length:
-            return f"{round(seconds / length):,} {unit}"
-    return f"{max(1, round(seconds))} s"
-
-
 def duration(seconds: float) -> str:
     """Return a duration in seconds, minutes or hours, rounded."""
     for unit, length in (("h", 3600.0), ("min", 60.0)):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from dance_flwr import terminal
-from dance_flwr.terminal import bar, clear, console, whole
+from dance_flwr.terminal import bar, clear, console
 
 
 class Screen(io.StringIO):
@@ -30,12 +30,6 @@ def looks(monkeypatch):
         return stream
 
     return at
-
-
-def test_an_estimate_is_in_whole_units():
-    seconds = (0.2, 40.3, 89, 91, 4.34 * 60, 89 * 60, 100 * 60, 1e7)
-    expected = ["1 s", "40 s", "89 s", "2 min", "4 min", "89 min", "2 h", "2,778 h"]
-    assert [whole(each) for each in seconds] == expected
 
 
 def test_a_log_gets_lines_at_a_bounded_rate(looks):

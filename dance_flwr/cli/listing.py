@@ -163,7 +163,7 @@ def _text(facts: dict[str, Any]) -> str:
 def render(status: "Status") -> str:
     """Return a status as lines of text."""
     from dance_flwr.runs.run import FINISHED
-    from dance_flwr.terminal import pace, size, whole
+    from dance_flwr.terminal import duration, pace, size
 
     rounds = "?" if status.rounds is None else str(status.rounds)
     reason = f": {status.reason}" if status.reason else ""
@@ -191,7 +191,7 @@ def render(status: "Status") -> str:
         rows.append(("", f"not measured on test nodes: {status.not_tested}"))
     rows += status.private.rows() if status.private else []
     if status.seconds_total is not None:
-        left = "" if not status.seconds_left else f", about {whole(status.seconds_left)} left"
+        left = "" if not status.seconds_left else f", about {duration(status.seconds_left)} left"
         rows.append(("time", pace(status.seconds_total, status.round) + left))
     if status.round:
         rows.append(("bytes", f"{size(status.bytes_down)} down, {size(status.bytes_up)} up"))

@@ -3,8 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -92,15 +91,9 @@ def _column(folder: Path, name: str) -> list[str]:
     # Whoever reads a card alone does not wait for pyarrow.
     from dance_flwr.data.graphs.tables import parquet_table
 
-    with of_nodes():
-        return parquet_table(folder / NODES).read([name])[name].to_pylist()  # type: ignore[no-any-return]
-
-
-@contextmanager
-def of_nodes() -> Iterator[None]:
-    """Add to an error about the node table how to write it again."""
     try:
-        yield
+        column: list[str] = parquet_table(folder / NODES).read([name])[name].to_pylist()
+        return column
     except DataError as error:
         raise DataError(f"{error}, or prepare the partition again") from None
 

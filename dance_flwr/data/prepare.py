@@ -5,20 +5,15 @@ import hashlib
 import json
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import islice
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dance_flwr.config.paths import MANIFEST, PROJECT, check_folder, data_root
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.data import checks
-from dance_flwr.data.card import CARD, FOLDER_FORMAT, NODES, of_nodes
+from dance_flwr.data.card import FOLDER_FORMAT
 from dance_flwr.data.client_folder import Log, check, write_partition
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.graphs.tables import parquet_table
 from dance_flwr.data.imports.loading import load_graph, source_identity
 from dance_flwr.data.partition import (
     OUTSIDE,
@@ -32,10 +27,11 @@ from dance_flwr.data.partition import (
 from dance_flwr.data.text.bank import BankStats, TextBank
 from dance_flwr.data.text.encoder import resolve_encoder
 from dance_flwr.data.text.encoder_files import TOKENIZER
-from dance_flwr.disk import awaited_lock
+from dance_flwr.disk import awaited_lock, write_text
 from dance_flwr.errors import DataError, counted
 from dance_flwr.terminal import bar
 
+_WARNINGS = "warnings.txt"  # in the folder of a partition: lines of when it was made
 WARNING = "warning     "  # how a warning begins among the lines of `prepare`
 
 
@@ -107,20 +103,28 @@ def prepare(
     bank, spec = text_bank(config), partition_spec(config)
     folder = partition_folder(config, bank)
     if (folder / MANIFEST).is_file():
-        return _existing(folder, bank, log)
+        return _existing(folder, log)
     graph = load(config, log) if graph is None else graph
+    warned: list[str] = []
+
+    def warn(line: str) -> None:
+        warned.append(line)
+        log(line)
+
     # Partition before encoding, so that bad partition settings fail at once.
-    partition, content = checked_partition(graph, spec, log)
+    partition, content = checked_partition(graph, spec, warn)
     limit = -(-checks.SAMPLE // spec.clients)
     nodes = [i for k in range(spec.clients) for i in client_nodes(partition, k)[:limit]]
-    _warn_unread([graph.texts[i] for i in nodes], bank, log)
+    if line := checks.unread_texts([graph.texts[i] for i in nodes], bank.spec.folder / TOKENIZER):
+        warn(WARNING + line)
     _compare_committed(content)
     # Two runs that start together encode once.
     line = f"partition   waits for {folder}, which another run is making"
     with awaited_lock(folder.parent / f".{folder.name}.lock", 0, lambda: log(line)):
         if (folder / MANIFEST).is_file():
-            return _existing(folder, bank, log)
+            return _existing(folder, log)
         stats = write_partition(graph, partition, content, folder, bank, log)
+        write_text(folder / _WARNINGS, "".join(f"{line}\n" for line in warned))
     ratio = content["ratio_of_edges_kept"]
     log(
         f"partition   {folder} (made: {counted(spec.clients, 'client')}, {ratio:.1%} of the edges "
@@ -138,9 +142,22 @@ def checked_partition(
         partition = make_partition(graph, spec)
         content = manifest(graph, partition)
     held = partition.assignment != OUTSIDE
-    splits = checks.class_splits(graph.labels[held], partition.split[held], len(graph.class_names))
+    names = graph.class_names
+    splits = checks.class_splits(graph.labels[held], partition.split[held], len(names))
     checks.check_training(splits)
-    _log_warnings(content, splits, log)
+    if outside := content["report"].get("outside"):
+        log(
+            f"partition   {outside['nodes']:,} of {counted(graph.num_nodes, 'node')} "
+            f"({outside['nodes'] / graph.num_nodes:.1%}) take no part, as no client holds them; "
+            f"with them {outside['edges']:,} of {content['num_edges']:,} edges"
+        )
+    lines = (
+        checks.untrained_classes(names, splits),
+        checks.single_class(names, splits),
+        checks.without_edges(content["num_edges"]),
+    )
+    for line in filter(None, lines):
+        log(WARNING + line)
     return partition, content
 
 
@@ -157,62 +174,14 @@ def load(config: DataConfig, log: Log = lambda line: None) -> TextGraph:
     return graph
 
 
-def _existing(folder: Path, bank: TextBank, log: Log) -> Prepared:
-    """Return an existing partition and repeat its warnings, computed from its clients' folders."""
+def _existing(folder: Path, log: Log) -> Prepared:
+    """Return an existing partition, and repeat the warnings of when it was made."""
     content = check(folder)
     log(f"partition   {folder} (found)")
-    clients = [folder / f"client-{k}" for k in range(len(content["clients"]))]
-    splits = np.zeros((len(content["class_names"]), checks.SPLITS), np.int64)
-    for client in clients:
-        labels, split = (_read_array(client, name) for name in ("labels", "split"))
-        splits += checks.class_splits(labels, split, len(splits))
-    _log_warnings(content, splits, log)
-    limit = -(-checks.SAMPLE // len(clients))
-    _warn_unread([text for client in clients for text in _first_texts(client, limit)], bank, log)
+    if (folder / _WARNINGS).is_file():
+        for line in (folder / _WARNINGS).read_text(encoding="utf-8").splitlines():
+            log(line)
     return Prepared(folder, content, None)
-
-
-def _read_array(folder: Path, name: str) -> NDArray[Any]:
-    """Return an array of a client, such as `labels`."""
-    path = folder / "arrays" / f"{name}.npy"
-    try:
-        array: NDArray[Any] = np.load(path)
-        return array
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(
-            f"{path}: expected the file that {CARD} describes, found {error}; prepare the "
-            "partition again"
-        ) from None
-
-
-def _first_texts(folder: Path, limit: int) -> list[str]:
-    """Return the texts of the first nodes of a client."""
-    with of_nodes():
-        batches = parquet_table(folder / NODES).batches(["text"])
-        return [text for batch in islice(batches, 1) for text in batch["text"][:limit].to_pylist()]
-
-
-def _log_warnings(content: dict[str, Any], splits: NDArray[np.int64], log: Log) -> None:
-    outside, num_nodes = content["report"].get("outside"), content["num_nodes"]
-    if outside:
-        log(
-            f"partition   {outside['nodes']:,} of {counted(num_nodes, 'node')} "
-            f"({outside['nodes'] / num_nodes:.1%}) take no part, as no client holds them; with "
-            f"them {outside['edges']:,} of {content['num_edges']:,} edges"
-        )
-    names = content["class_names"]
-    lines = (
-        checks.untrained_classes(names, splits),
-        checks.single_class(names, splits),
-        checks.without_edges(content["num_edges"]),
-    )
-    for line in filter(None, lines):
-        log(WARNING + line)
-
-
-def _warn_unread(texts: list[str], bank: TextBank, log: Log) -> None:
-    if line := checks.unread_texts(texts, bank.spec.folder / TOKENIZER):
-        log(WARNING + line)
 
 
 def text_bank(config: DataConfig) -> TextBank:
