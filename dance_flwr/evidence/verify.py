@@ -23,7 +23,7 @@ from dance_flwr.errors import UserError, counted
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.pack import FUSED, PARTS, Packs
 from dance_flwr.evidence.summaries.grounding import refusal
-from dance_flwr.evidence.summaries.summary import QUOTED, Summaries, spans_of
+from dance_flwr.evidence.summaries.summary import Summaries, spans_of
 
 # float32 weights that are recomputed on another device, or with another number of threads, differ
 # in their last bits, as sums are taken in another order.
@@ -282,7 +282,7 @@ def verify_summaries(packs: Packs, summaries: Summaries, texts: list[str]) -> in
 
     Returns
     -------
-    number of sentences
+    number of sentences that a model wrote
 
     Raises
     ------
@@ -292,10 +292,10 @@ def verify_summaries(packs: Packs, summaries: Summaries, texts: list[str]) -> in
     for row, node in enumerate(packs.nodes.tolist()):
         spans = spans_of(packs, row, texts)
         for sentence in summaries.of(packs, row, texts):
-            count += 1
             # A quotation has no text of its own: `of` reads it from the span.
-            if sentence.kind == QUOTED:
+            if not sentence.author:
                 continue
+            count += 1
             if fault := refusal(sentence.text, spans[sentence.span - 1].text):
                 raise UserError(
                     f"summary of node number {node}: expected a sentence that span {sentence.span} "

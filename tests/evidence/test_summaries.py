@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -23,8 +22,7 @@ from dance_flwr.evidence.seal import seal
 from dance_flwr.evidence.summaries.language_model import write_summaries
 from dance_flwr.evidence.summaries.summary import (
     MAX_SENTENCES,
-    QUOTED,
-    WRITTEN,
+    Sentence,
     Summaries,
     lines_of,
     quote,
@@ -69,20 +67,25 @@ def opened(finished, client=0):
     )
 
 
+def sentences(summaries):
+    """Every sentence that a model wrote."""
+    return [sentence for own in summaries.written.values() for sentence in own]
+
+
 def test_every_core_node_has_a_summary_of_its_heaviest_spans(core):
-    kinds = set()
+    written = set()
     for client in range(core.config.clients):
         packs, summaries, data, _ = opened(core, client)
         texts = data.texts()
-        assert list(summaries.of_node) == packs.nodes.tolist()
+        assert {*summaries.written} <= {*packs.nodes.tolist()}
         for row in range(len(packs.nodes)):
             spans, summary = spans_of(packs, row, texts), summaries.of(packs, row, texts)
             assert [sentence.span for sentence in summary] == [1, 2][: len(spans)]
             assert len(summary) <= MAX_SENTENCES
-            kinds |= {sentence.kind for sentence in summary}
+            written |= {bool(sentence.author) for sentence in summary}
             assert all(s.text == " ".join(spans[s.span - 1].text.split())
-                       for s in summary if s.kind == QUOTED)  # fmt: skip
-    assert kinds == {WRITTEN, QUOTED}  # the stub copies one sentence
+                       for s in summary if not s.author)  # fmt: skip
+    assert written == {True, False}  # the stub copies one sentence
 
 
 def test_nothing_that_is_scored_changes(off, core):
@@ -97,10 +100,8 @@ def test_nothing_that_is_scored_changes(off, core):
 
 def test_no_outgoing_byte_holds_a_summary(core):
     secrets = secrets_of(core)
-    written = {
-        s.text for c in range(core.config.clients) for _, s in opened(core, c)[1].sentences()
-    }
-    assert {text.encode() for text in written if text} <= {*secrets.strings}
+    written = {s.text for c in range(core.config.clients) for s in sentences(opened(core, c)[1])}
+    assert written and {text.encode() for text in written} <= {*secrets.strings}
     for message in core.messages:
         data = message_to_proto(message).SerializeToString().lower()
         assert not any(text.lower() in data for text in secrets.strings)
@@ -156,7 +157,7 @@ def test_a_model_that_is_lost_at_the_end_costs_no_run(core, copied, monkeypatch,
         extractive = quote(spans_of(packs, row, texts))
         found = summaries.of(packs, row, texts)
         assert [s.text for s in found] == [s.text for s in extractive]
-    assert {sentence.reason for _, sentence in summaries.sentences()} == {"no model"}
+    assert not summaries.written
 
 
 def test_caps_hold_and_the_other_nodes_are_extractive(core, copied):
@@ -169,23 +170,20 @@ def test_caps_hold_and_the_other_nodes_are_extractive(core, copied):
     summaries = write_summaries(folder, data, packs, config, core.result["run"])
     ledger = CallCounts.load(folder.folder / LEDGER)
     assert ledger.fresh_calls == 3 and ledger.capped_calls > 0
-    reasons = [sentence.reason for _, sentence in summaries.sentences()]
-    assert reasons.count("no reply") == ledger.capped_calls
-    assert summaries.kinds[WRITTEN] >= 3 and len(summaries.of_node) == len(packs.nodes)
+    assert len(sentences(summaries)) >= 3  # spans may have the same text
 
 
 def test_verify_reads_summaries_again(core, copied):
     said = []
     verify_evidence(copied[1], None, said.append)
     assert said[-1] == "evidence verified"
-    count = sum(1 for _ in opened(core, 1)[1].sentences())
+    count = len(sentences(opened(core, 1)[1]))
     assert any(f"{count} sentences of summaries checked" in line for line in said)
 
 
 def changed(folder, edit):
     raw = json.loads(folder.summaries_path.read_text())
-    entry = next(e for own in raw["nodes"].values() for e in own if e["kind"] == WRITTEN)
-    edit(entry)
+    edit(next(iter(raw["nodes"].values()))[0])
     folder.summaries_path.write_text(json.dumps(raw))
 
 
@@ -194,7 +192,7 @@ ALTERATIONS = {
     "a word": lambda entry: entry.update(text=entry["text"] + " invented"),
     "another span": lambda entry: entry.update(span=9999),
     "no span": lambda entry: entry.update(span=0),
-    "no kind": lambda entry: entry.update(kind="true"),
+    "no author": lambda entry: entry.update(author=""),
 }
 
 
@@ -214,28 +212,32 @@ def test_verify_fails_on_an_altered_summary(copied, edit, record):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "nodes": 3}'])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', '{"format": 2, "nodes": 3}'])
 def test_a_damaged_file_is_named(copied, content):
     folder, run = copied
     folder.summaries_path.write_text(content)
-    with pytest.raises(DataError, match="expected summaries of format 1"):
+    with pytest.raises(DataError, match="expected summaries of format 2"):
         show_evidence(run, 1, None, None)
 
 
 def test_the_report_counts_what_is_kept(core, off, cli):
     done = cli("report", core.folder)
-    kinds = sum((opened(core, c)[1].kinds for c in range(core.config.clients)), start=Counter())
-    total = sum(kinds.values())
+    total = sum(len(sentences(opened(core, c)[1])) for c in range(core.config.clients))
     (line,) = [line for line in done.out.splitlines() if line.startswith("summaries")]
-    assert f"{total:,} sentences, {kinds[WRITTEN] / total:.0%} written and checked" in line
+    assert f"{total:,} sentences written and checked" in line
     assert summary_line(off.partition, off.result["run"], off.config.clients) == ""
 
 
 def test_summaries_of_another_model_are_not_shown(core):
     packs, summaries, data, _ = opened(core)
-    other = Summaries("0" * 16, summaries.of_node)
+    other = Summaries("0" * 16, summaries.written)
     spans = spans_of(packs, 0, data.texts())
     assert other.of(packs, 0, data.texts()) == quote(spans)
+
+
+def test_an_author_cannot_forge_a_line():
+    (line,) = lines_of([Sentence(1, "text\nsummary", "model\x1b]0;x\x07\n⟦")])
+    assert line.isprintable() and "⟦" not in line
 
 
 def test_without_summaries_no_language_model_is_imported(tiny, tmp_path):

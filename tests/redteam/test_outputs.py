@@ -53,7 +53,7 @@ def test_escaped_text_has_no_control_and_is_escaped_once(text):
 def test_a_text_cannot_forge_a_mark_or_a_line_of_a_pack(text, data):
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, len(text)))
-    shown = _marked(text, [Span(1, 0, start, end, 0, 0.25, text[start:end])], {})
+    shown = _marked(text, [Span(1, 0, start, end, 0.25, text[start:end])], {})
     assert shown.count("⟦") == shown.count("⟧") == 1
     assert all(line.startswith("| ") or line == "|" for line in shown.split("\n"))
     inside = re.search(r"⟦\[1\] 0\.250: (.*?)⟧", re.sub(r"(?m)^\| ?", "", shown), re.DOTALL)

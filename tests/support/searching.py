@@ -37,7 +37,7 @@ def secrets_of(finished) -> Secrets:
                 for name in (f"{what}s", f"{what}_weights"):
                     traces += np.split(getattr(packs, name), ends)
         if summaries := Summaries.load(finished.store(client).summaries_path):
-            strings |= {sentence.text for _, sentence in summaries.sentences()}
+            strings |= {one.text for own in summaries.written.values() for one in own}
     return Secrets(
         strings=[text.encode() for text in strings if text],
         vectors=np.concatenate(vectors).astype(np.float64),

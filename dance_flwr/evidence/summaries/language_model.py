@@ -20,18 +20,16 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.text.chunking import split_sentences
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, counted
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.summaries.grounding import count_words, refusal
 from dance_flwr.evidence.summaries.summary import (
     MAX_SENTENCES,
-    WRITTEN,
     Sentence,
     Span,
     Summaries,
     quotation,
     quote,
-    share_line,
     spans_of,
 )
 from dance_flwr.llm.session import Session, open_session
@@ -105,35 +103,29 @@ class ModelSummariser:
         heaviest = spans[:MAX_SENTENCES]
         # A summary of few words would be no shorter than they are.
         if sum(count_words(span.text) for span in heaviest) <= MIN_WORDS:
-            return quote(spans, "few words")
+            return quote(spans)
         return tuple(self._sentence(span) for span in heaviest)
 
     def _sentence(self, span: Span) -> Sentence:
-        if len(span.text) > MAX_SPAN_CHARS:
-            return quotation(span, "too long")
-        if time.monotonic() > self._end:
-            return quotation(span, "no time")
         reply = self._reply(span)
-        if reply is None:
-            return quotation(span, "no reply")
         text = _first_sentence(reply)
         # A reply of the greatest length may end within its sentence.
-        if len(reply) >= MAX_REPLY_CHARS and reply.strip().endswith(text):
-            return quotation(span, "cut off")
-        if fault := refusal(text, span.text):
-            return quotation(span, fault)
-        return Sentence(span.number, text, WRITTEN, self._session.model.name)
+        is_cut = len(reply) >= MAX_REPLY_CHARS and reply.strip().endswith(text)
+        if not reply or is_cut or refusal(text, span.text):
+            return quotation(span)
+        return Sentence(span.number, text, self._session.model.name)
 
-    def _reply(self, span: Span) -> str | None:
-        if self.fault:
-            return None
+    def _reply(self, span: Span) -> str:
+        """Return the reply of the model; "" if there is none."""
+        if self.fault or time.monotonic() > self._end or len(span.text) > MAX_SPAN_CHARS:
+            return ""
         try:
             answer = self._session.ask(SHORTEN.fill(text=span.text))
         # Why no error (decision 21): every user of a model has a declared fallback, here the span.
         except UserError as error:
             self.fault = str(error)
-            return None
-        return None if answer is None else str(answer.value["text"])
+            return ""
+        return str(answer.value["text"]) if answer else ""
 
 
 def _first_sentence(reply: str) -> str:
@@ -151,8 +143,7 @@ def write_summaries(
     Spans are quoted where the client has no model, a cap is reached, too many replies are unusable
     or the time is up: nothing of a run depends on its summaries.
     """
-    nodes, texts = packs.nodes.tolist(), data.texts()
-    spans = [spans_of(packs, row, texts) for row in range(len(nodes))]
+    texts, written = data.texts(), dict[int, tuple[Sentence, ...]]()
     # Why (decision 21): the server waits `round-timeout` seconds for all clients, or an hour for
     # most of them where that is 0, and they may share one machine. Half is for everything else; the
     # rest is divided equally.
@@ -160,14 +151,18 @@ def write_summaries(
     try:
         with open_session(data, config, run) as session:
             summariser = ModelSummariser(session, seconds)
-            sentences = [summariser.summarise(of_pack) for of_pack in spans]
+            for row, node in enumerate(packs.nodes.tolist()):
+                found = summariser.summarise(spans_of(packs, row, texts))
+                if own := tuple(sentence for sentence in found if sentence.author):
+                    written[node] = own
     except UserError as error:
         LOG.warning("client %d, summaries: %s", data.card.client, error)
-        sentences = [quote(of_pack, "no model") for of_pack in spans]
-    summaries = Summaries(packs.model_id, dict(zip(nodes, sentences, strict=True)))
+        written.clear()
+    summaries = Summaries(packs.model_id, written)
     summaries.save(folder.summaries_path)
-    message = f"{len(nodes)} summaries: {share_line(summaries.kinds)}"
-    events.emit("summaries_written", message, nodes=len(nodes), **summaries.kinds)
+    nodes, count = len(packs.nodes), sum(map(len, written.values()))
+    message = f"{counted(nodes, 'summary', 'summaries')}: {counted(count, 'sentence')} written"
+    events.emit("summaries_written", message, nodes=nodes, written=count)
     return summaries
 
 

@@ -5,9 +5,9 @@ summaries of a run's final core are in the client's folder, beside the packs and
 """
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 from dance_flwr.dance.state import RunFolder
@@ -17,10 +17,8 @@ from dance_flwr.escaping import one_line
 from dance_flwr.evidence.pack import Packs
 
 # Why a number (decision 26): files of a run outlive the release that wrote them.
-FORMAT = 1
-WRITTEN, QUOTED = "written", "quoted"
+FORMAT = 2
 MAX_SENTENCES = 2  # of a summary
-_KEYS = {"span", "kind", "author", "reason"}  # of a sentence in the file
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,6 @@ class Span:
     ----------
     number : k from 1, heaviest first; shown as [k]
     node, start, end : local number of the node, and characters of its text
-    chunk : row of the client's text bank
     weight : pi of the span; text : what it says
     """
 
@@ -39,7 +36,6 @@ class Span:
     node: int
     start: int
     end: int
-    chunk: int
     weight: float
     text: str
 
@@ -50,58 +46,45 @@ class Sentence:
 
     Attributes
     ----------
-    span : number of the span
-    text : the sentence; for "quoted" the span verbatim
-    kind : "written" by a model; "quoted" = the whole span
-    author : name of the model that wrote it; empty for "quoted"
-    reason : why a span is quoted although a model was to write; empty where none was to
+    span : number of the span; text : the sentence, or the span verbatim
+    author : name of the model that wrote it; "" = the whole span is quoted
     """
 
     span: int
     text: str
-    kind: str = QUOTED
     author: str = ""
-    reason: str = ""
 
     @property
     def label(self) -> str:
         """Origin of the sentence, in words."""
-        if self.kind == WRITTEN:
+        if self.author:
             return f"written by {self.author}, checked against span {self.span}"
         return "quoted"
 
 
-def quote(spans: Sequence[Span], reason: str = "") -> tuple[Sentence, ...]:
+def quote(spans: Sequence[Span]) -> tuple[Sentence, ...]:
     """Return the extractive summary: the heaviest spans verbatim, at most `MAX_SENTENCES`.
 
     Examples
     --------
-    >>> quote([Span(1, node=0, start=0, end=9, chunk=4, weight=1.0, text="two  words")])[0].text
+    >>> quote([Span(1, node=0, start=0, end=9, weight=1.0, text="two  words")])[0].text
     'two words'
     """
-    return tuple(quotation(span, reason) for span in spans[:MAX_SENTENCES])
+    return tuple(quotation(span) for span in spans[:MAX_SENTENCES])
 
 
-def quotation(span: Span, reason: str = "") -> Sentence:
+def quotation(span: Span) -> Sentence:
     """Return a span verbatim, as a sentence on one line."""
-    return Sentence(span.number, " ".join(span.text.split()), QUOTED, "", reason)
+    return Sentence(span.number, " ".join(span.text.split()))
 
 
 def spans_of(packs: Packs, row: int, texts: Sequence[str]) -> list[Span]:
     """Return the selected spans of a pack, heaviest first."""
     entries = packs.chunks_of(row)
-    columns = (packs.chunk_nodes, packs.chunk_spans, packs.chunks, packs.chunk_weights)
+    columns = (packs.chunk_nodes, packs.chunk_spans, packs.chunk_weights)
     return [
-        Span(
-            number,
-            int(node),
-            int(start),
-            int(end),
-            int(chunk),
-            float(weight),
-            texts[node][start:end],
-        )
-        for number, (node, (start, end), chunk, weight) in enumerate(
+        Span(number, int(node), int(start), int(end), float(weight), texts[node][start:end])
+        for number, (node, (start, end), weight) in enumerate(
             zip(*(column[entries] for column in columns), strict=True), start=1
         )
     ]
@@ -118,38 +101,21 @@ def lines_of(sentences: Sequence[Sentence]) -> list[str]:
 
 @dataclass(frozen=True)
 class Summaries:
-    """Summaries of the packs of one refresh.
+    """What a language model wrote about the packs of one refresh.
 
     Attributes
     ----------
     model_id : fingerprint of the model whose packs they are of
-    of_node : local number of a node -> its sentences; a quotation has no text here
+    written : local number of a node -> sentences that a language model wrote; all other spans are
+        quoted
     """
 
     model_id: str
-    of_node: Mapping[int, tuple[Sentence, ...]]
-
-    @property
-    def kinds(self) -> Counter[str]:
-        """Number of sentences by kind."""
-        return Counter(sentence.kind for _, sentence in self.sentences())
-
-    def sentences(self) -> Iterator[tuple[int, Sentence]]:
-        """Yield every sentence with its node."""
-        for node, sentences in self.of_node.items():
-            yield from ((node, sentence) for sentence in sentences)
+    written: Mapping[int, tuple[Sentence, ...]]
 
     def save(self, path: Path) -> None:
-        """Write the summaries atomically; quotations without their text, which the span has."""
-        nodes = {
-            str(node): [
-                {key: getattr(sentence, key) for key in sorted(_KEYS)}
-                # Why without the text: it is that of the span, and cannot differ from it.
-                | ({} if sentence.kind == QUOTED else {"text": sentence.text})
-                for sentence in sentences
-            ]
-            for node, sentences in self.of_node.items()
-        }
+        """Write the summaries atomically."""
+        nodes = {str(node): [asdict(each) for each in own] for node, own in self.written.items()}
         write_json(path, {"format": FORMAT, "model_id": self.model_id, "nodes": nodes})
 
     @classmethod
@@ -161,11 +127,16 @@ class Summaries:
             raw = json.loads(path.read_text("utf-8"))
             if raw["format"] != FORMAT:
                 raise ValueError(f"format {raw['format']!r}")
-            nodes = {
-                int(node): tuple(_sentence(entry) for entry in entries)
+            written = {
+                int(node): tuple(Sentence(**entry) for entry in entries)
                 for node, entries in raw["nodes"].items()
             }
-            return cls(str(raw["model_id"]), nodes)
+            for sentence in chain.from_iterable(written.values()):
+                # Without an author a sentence would be shown as a quotation.
+                kinds = type(sentence.span), type(sentence.text), type(sentence.author)
+                if kinds != (int, str, str) or not sentence.author:
+                    raise ValueError("a sentence without span, text or author")
+            return cls(str(raw["model_id"]), written)
         # RecursionError: JSON that is nested too deeply.
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise DataError(
@@ -173,46 +144,28 @@ class Summaries:
                 f"({type(error).__name__}); copy the client's folder again, or run again"
             ) from None
 
-    def of(self, packs: Packs, row: int, texts: list[str]) -> tuple[Sentence, ...]:
+    def of(self, packs: Packs, row: int, texts: Sequence[str]) -> tuple[Sentence, ...]:
         """Return the summary of a pack, or the extractive summary if it has none."""
         node, spans = int(packs.nodes[row]), spans_of(packs, row, texts)
         # Summaries of another model are of other spans.
-        if self.model_id != packs.model_id or node not in self.of_node:
+        if self.model_id != packs.model_id:
             return quote(spans)
-        sentences = self.of_node[node]
-        if not all(1 <= sentence.span <= len(spans) for sentence in sentences):
+        written = {sentence.span: sentence for sentence in self.written.get(node, ())}
+        known = [span.number for span in spans[:MAX_SENTENCES]]
+        if strange := written.keys() - {*known}:
             raise DataError(
-                f"summary of node number {node}: expected spans 1 to {len(spans)}, found "
-                f"{[sentence.span for sentence in sentences]}; it was altered"
+                f"summary of node number {node}: expected spans {known}, found {sorted(strange)}; "
+                "it was altered"
             )
-        return tuple(
-            quotation(spans[s.span - 1], s.reason) if s.kind == QUOTED else s for s in sentences
-        )
-
-
-def _sentence(entry: Mapping[str, object]) -> Sentence:
-    span, kind = entry["span"], str(entry["kind"])
-    if not isinstance(span, int) or kind not in (WRITTEN, QUOTED):
-        raise ValueError(f"span {span!r}, kind {kind!r}")
-    text = "" if kind == QUOTED else str(entry["text"])
-    return Sentence(span, text, kind, str(entry["author"]), str(entry["reason"]))
-
-
-def share_line(kinds: Mapping[str, int]) -> str:
-    """Return in words how many sentences a model wrote, and how many spans were quoted."""
-    total = sum(kinds.values())
-    if not total:
-        return "no sentences"
-    written = kinds.get(WRITTEN, 0) / total
-    return f"{counted(total, 'sentence')}, {written:.0%} written and checked, the others quoted"
+        return tuple(written.get(s.number, quotation(s)) for s in spans[:MAX_SENTENCES])
 
 
 def summary_line(partition: Path, run: str, clients: int) -> str:
     """Return counts of the clients' summaries on this machine in words; "" without summaries."""
     folders = (RunFolder(partition / f"client-{client}", run) for client in range(clients))
     every = [Summaries.load(folder.summaries_path) for folder in folders]
-    known = [summaries for summaries in every if summaries is not None]
+    known = [summaries.written for summaries in every if summaries is not None]
     if len(known) < clients:
         return ""
-    kinds = sum((summaries.kinds for summaries in known), start=Counter[str]())
-    return f"{counted(sum(len(of.of_node) for of in known), 'core node')}: {share_line(kinds)}"
+    sentences = sum(len(own) for written in known for own in written.values())
+    return f"{counted(sentences, 'sentence')} written and checked, all other spans are quoted"
