@@ -21,6 +21,7 @@ from dance_flwr.nn.propagation import operator
 from dance_flwr_rivals.run_cache import Arrays, cache_key, load_or_compute
 
 GRAPHS = "refined.npz"  # in the client's folder of a run
+WHOLE, TRAINING = "whole", "training"
 RAW = "raw"  # view: the same model on the client's graph as it is
 
 
@@ -96,6 +97,11 @@ class RefinedGraphMethod(PlainMethod):
             view: class_probabilities(model, LabelledGraph.of(data, graph, model))[nodes]
             for view, graph in graphs.items()
         }
+
+
+def graphs_of(data: ClientData) -> dict[str, LocalGraph]:
+    """Return the graphs to refine: the whole one, and in inductive mode that of training."""
+    return {WHOLE: data.graph} | ({TRAINING: data.training_graph} if data.inductive else {})
 
 
 def augmented_operator(

@@ -115,7 +115,7 @@ def test_the_loss_of_self_training_with_labels_is_its_naive_twin():
     def confident(probs, adjacency):  # predicted with every training label shown
         shown = data.train_labels.tolist()
         seen = plain.probabilities(model, data.features, adjacency, shown)
-        return plain.mean_loss(probs, plain.confident(seen, range(1, n, 2), 0.0, 0))
+        return plain.mean_loss(probs, plain.confident(seen, range(1, n, 2), 0.0))
 
     check_loss_of_halves(SelfTraining(), model, data, config, data.train_labels, confident)
 
@@ -174,7 +174,6 @@ LIMITS = [
         ("self-training", {f"self-training.{key}": value}, "fedavg-full", {})
         for key, value in (("start-round", 3), ("weight", 0.0), ("confidence", 1.0))
     ),
-    ("fedc4", {"fedc4_released_code": True}, "fedavg-full", {"condense_steps": 4}),
     (
         *("fedc4", {"fedc4_threshold": 1.0, "fedc4_rebuild": False}),
         *("gcond", {"condense_steps": 4, "seed": 2}),

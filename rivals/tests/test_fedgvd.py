@@ -5,8 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from dance_flwr_rivals.condensation.adjacency import edges
-from dance_flwr_rivals.condensation.client import condensed_operator
 from dance_flwr_rivals.condensation.graphs import Condensed
 from dance_flwr_rivals.fedgvd import FedGvdConfig
 from dance_flwr_rivals.fedgvd.client import condensed_loss
@@ -24,28 +22,20 @@ from hypothesis import strategies as st
 from rival_support.blocks import blocks as blocks  # a stochastic block model of 90 nodes
 from rival_support.blocks import draw, labels_of
 from support.graphs import TEXT_DIM
-from support.models import equal, models
+from support.models import equal
 from torch.nn import functional as F
 
 import client_app
-from dance_flwr.config.plugins import BACKBONES
 from dance_flwr.federation.server.replies import statistics_of
 from dance_flwr.federation.wire.keys import NEEDS_INITIAL_UPLOAD, STATISTICS
 from dance_flwr.federation.wire.messages import config_of, payload_of
 from dance_flwr.federation.wire.tensors import arrays_of
 from dance_flwr.nn.model import ModelShape, PlainModel
-from dance_flwr.nn.propagation import operator
 from dance_flwr.seeding import seeded
 
 SHAPE = ModelShape(text_dim=12, hidden_dim=8, classes=3)
 FEW = FedGvdConfig(teacher_width=8, teacher_steps=20, steps=6)
 KEYS = {"method": "fedgvd", "clients": 3}
-
-
-def plain(seed=0, backbone="gcn", dropout=0.0):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return PlainModel(SHAPE, backbone, dropout)
 
 
 def graph(sizes, seed=0, density=0.4, dim=12):
@@ -212,23 +202,6 @@ def test_the_loss_of_condensed_rows_by_hand():
     assert float(actual) == pytest.approx(0.5 * entropy + 2 * 0.25)
 
 
-@pytest.mark.parametrize("backbone", BACKBONES)
-def test_two_passes_are_one_over_the_disjoint_union(blocks, backbone):
-    """Condensed nodes are numbered after the real ones: the adjacency is block-diagonal."""
-    real, _, ends = blocks
-    own, model = graph((2, 2, 1)), plain(backbone=backbone).eval()
-    rows, cols, weights = edges(own.adjacency)
-    both = [torch.cat([ends[0], rows + 90]), torch.cat([ends[1], cols + 90])]
-    whole = operator(
-        model.backbone.operator, *both, torch.cat([torch.ones(len(ends[0])), weights]), 95
-    )
-    assert not whole.to_dense()[:90, 90:].any() and not whole.to_dense()[90:, :90].any()
-    once = model.backbone(torch.cat([real.features, own.features]), whole)
-    alone = operator(model.backbone.operator, *ends, torch.ones(len(ends[0])), 90)
-    parts = (real.features, alone), (own.features, condensed_operator(model.backbone.operator, own))
-    torch.testing.assert_close(once, torch.cat([model.backbone(*part) for part in parts]))
-
-
 # The method
 
 
@@ -260,12 +233,6 @@ def test_a_client_is_sent_the_networks_logits_of_its_own_rows(finished):
             assert not payload_of(messages[0])
             assert equal(payload_of(messages[round_]), {"logits": server_logits[client]})
     assert finished.result["history"][0]["seconds"]["teach"] > 0
-
-
-def test_clients_continue_with_their_own_models(finished):
-    up, down = models(finished), models(finished, up=False)
-    for client in range(3):
-        assert all(equal(down[client][round_], up[client][round_ - 1]) for round_ in (1, 2))
 
 
 def test_a_client_that_comes_late_uploads_then(run):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from dance_flwr_rivals.condensation import client as condensed
-from dance_flwr_rivals.condensation.client import GCond
 from support.graphs import TEXT_DIM
 
 from dance_flwr.federation.client.client import initial_model, shape_of
@@ -47,19 +46,3 @@ def test_a_round_trains_on_s_and_on_nothing_else(run, monkeypatch, method):
     assert operator.equal(torch.eye(len(labels))) == (method == "sfgc")
     assert report.counts["condensed-nodes"] == report.counts["evidence-supervised"] == len(labels)
     assert isinstance(report, Report) and report.counts["evidence-tokens"] == 0
-
-
-def test_s_does_not_depend_on_when_it_is_condensed_nor_on_earlier_draws(finished):
-    torch.rand(5)
-    again = GCond().arrays(finished.data(0), finished.config)
-    assert all(np.array_equal(again[name].numpy(), state(finished)[name]) for name in again)
-
-
-def test_predictions_are_of_the_real_graph(finished):
-    data = finished.data(0)
-    model = initial_model(shape_of(TEXT_DIM, 3, finished.config), finished.config)
-    nodes = torch.tensor([3, 0, 8])
-    info = RoundInfo("", 1, "")
-    probs = GCond().predict(model, data, finished.config, info, nodes)["deployed"]
-    hidden = model.backbone(data.table.nodes, data.graph.operator("gcn"))
-    assert torch.softmax(model.graph_logits(hidden), 1).detach()[nodes].allclose(probs)

@@ -1,16 +1,14 @@
 """LLM4FGL: predictor, links and feedback against naive twins; prompts; runs that lose or lie."""
 
 import json
-from dataclasses import replace
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from dance_flwr_rivals.llm4fgl import Llm4FglConfig, writing
 from dance_flwr_rivals.llm4fgl.client import feedback_of, quality_of
-from dance_flwr_rivals.llm4fgl.generation import graphs_of, load_latest, origins_of, poorest
+from dance_flwr_rivals.llm4fgl.generation import load_latest, origins_of, poorest
 from dance_flwr_rivals.llm4fgl.predictor import (
     EdgePredictor,
     LocalPairs,
@@ -20,7 +18,6 @@ from dance_flwr_rivals.llm4fgl.predictor import (
     train_predictor,
 )
 from dance_flwr_rivals.llm4fgl.writing import (
-    MAX_WORDS,
     Task,
     prompts_of,
     recombined,
@@ -37,7 +34,7 @@ from torch.nn import functional as F
 import client_app
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
-from dance_flwr.data.graphs.graph import TEST, TRAIN
+from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.data.text.chunking import split_sentences
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.wire import keys
@@ -219,12 +216,6 @@ def test_a_recombination_consists_of_whole_sentences_of_its_sources(sources, see
     assert sorted(text.split()) == sorted(word for sentence in words for word in sentence)
 
 
-def test_a_long_recombination_has_at_most_120_words():
-    sources = ["one " * 70 + ".", "two " * 70 + ".", "three " * 200 + "."]
-    assert 0 < len(recombined(sources, generator(0, "x")).split()) <= MAX_WORDS
-    assert len(recombined(sources[2:], generator(0, "x")).split()) == MAX_WORDS
-
-
 def test_origins_are_the_nodes_of_fewest_neighbours_that_training_sees(data):
     degree = data.training_graph.rows.ptr.diff()
     chosen = origins_of(data, 0.25)
@@ -268,25 +259,6 @@ def test_neighbours_change_the_training_and_nothing_else(finished):
         assert [row["texts_written_anew"] for row in found] == expected
     views = finished.result["test_accuracy_by_view"]
     assert views.keys() == {"deployed", "raw"}
-
-
-def test_labels_of_an_augmented_graph_end_with_the_raw_nodes(finished, monkeypatch):
-    from dance_flwr_rivals.llm4fgl import client as ours
-
-    seen, honest = [], ours.train_on_graph
-
-    def watching(model, graph, *rest):
-        seen.append((len(graph.features), graph.labels))
-        return honest(model, graph, *rest)
-
-    monkeypatch.setattr(ours, "train_on_graph", watching)
-    client, start, info = at_round(finished, 5)
-    client.train(start, info)
-    ((rows, labels),) = seen
-    n = client.data.num_nodes
-    assert rows > n and torch.equal(labels[:n], client.data.train_labels)
-    assert bool((labels[n:] == -1).all())
-    assert torch.equal(labels[:n] >= 0, client.data.split == TRAIN)
 
 
 def at_round(finished, round_, number=0):
@@ -417,32 +389,3 @@ def test_calls_are_planned_before_any_is_made(run, run_config):
         control = get_spec("llm4fgl-recombined").make_client()
         assert control.planned_calls(data, finished.config) == (0, 0)
     assert method.planned_calls(finished.data(0), run_config(method="llm4fgl", rounds=1)) == (0, 0)
-
-
-def test_a_recombination_uses_texts_of_training_other_than_the_nodes_own(data):
-    config = SimpleNamespace(seed=0)
-    inductive, texts = ClientData(data.folder, torch.device("cpu"), inductive=True), data.texts()
-    task = Task(origins_of(inductive, 1.0))
-    for origin, text in zip(
-        task.origins.tolist(), writing.Recombiner().write(task, inductive, config, "r"), strict=True
-    ):
-        sources = [
-            texts[node]
-            for node in range(data.num_nodes)
-            if node != origin and data.split[node] != TEST
-        ]
-        sentences = text.replace(".", ".|").split("|")
-        assert all(any(s.strip() in source for source in sources) for s in sentences)
-    again = writing.Recombiner().write(replace(task, version=1), inductive, config, "r")
-    assert again != writing.Recombiner().write(task, inductive, config, "r")
-
-
-def test_inductive_training_sees_no_test_node_and_evaluation_links_them(run):
-    finished = run(method="llm4fgl-recombined", split_mode="inductive", **FIVE)
-    for client in range(3):
-        folder = finished.partition / f"client-{client}"
-        data = ClientData(folder, torch.device("cpu"), inductive=True)
-        generation = load_latest(data, finished.result["run"], 0)
-        assert generation.links.keys() == graphs_of(data).keys() == {"whole", "training"}
-        assert not bool((data.split[generation.origins] == TEST).any())
-        assert not bool((data.split[generation.links["training"][1]] == TEST).any())

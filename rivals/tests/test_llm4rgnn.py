@@ -84,14 +84,6 @@ def test_similar_and_dissimilar_pairs_are_their_naive_twins(seed, low, near, row
     assert [[v for v in row if v >= 0] for row in table] == expected
 
 
-@given(st.integers(0, 10**6))
-def test_random_pairs_have_no_edge_and_are_visible(seed):
-    _, graph, adjacency, visible = random_client(seed)
-    draws = torch.Generator().manual_seed(seed)
-    for u, v in pairs.random_pairs(graph, 50, draws).tolist():
-        assert u != v and not adjacency[u, v] and visible[u] and visible[v]
-
-
 # Regression
 
 
@@ -118,16 +110,6 @@ def test_the_left_out_error_is_that_of_fits_without_each_pair(seed, monkeypatch)
     penalty = 0.3 * float(np.linalg.eigvalsh(z @ z.T).clip(0).mean())
     expected = oracle.left_out(z, scores.double().numpy(), penalty)
     np.testing.assert_allclose(seen[0].numpy() + scores.double().mean().item(), expected, atol=1e-4)
-
-
-def test_thresholds_give_each_score_as_often_as_the_model_did():
-    values = torch.tensor([0.1, 0.9, 0.5, 0.3, 0.7], dtype=torch.float64)
-    scores = torch.tensor([1, 6, 3, 3, 5])
-    found = matching_thresholds(values, scores).tolist()
-    assert found == pytest.approx([0.2, 0.2, 0.6, 0.6, 0.8])
-    everyone = matching_thresholds(values, torch.full((5,), 6)).tolist()
-    assert everyone == [-torch.inf] * 5
-    assert matching_thresholds(values, torch.ones(5)).tolist() == [torch.inf] * 5
 
 
 # Predictor

@@ -8,8 +8,6 @@ from dance_flwr_rivals.selected_core import client as selected_core
 from dance_flwr_rivals.selected_core.client import RULES, select_core
 from support.graphs import TEXT_DIM
 
-from dance_flwr.config.paths import STATE
-from dance_flwr.data.card import run_folder
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import RoundInfo
@@ -102,20 +100,3 @@ def test_a_rotating_core_is_drawn_anew_in_every_round(finished, monkeypatch, tmp
         linked = (operator.fill_diagonal_(0) > 0).float()
         assert linked.equal(adjacency[core][:, core])
     assert not cores[0][0].equal(cores[1][0]) and not cores[1][0].equal(cores[2][0])
-
-
-def test_a_repeated_round_repeats_its_core_and_the_file_has_the_last(
-    finished, monkeypatch, tmp_path
-):
-    data, config = finished["rotating-core"].data(1), finished["rotating-core"].config
-    cores = cores_of(data, config, "rotating-core", (2, 3, 2), tmp_path.name, monkeypatch)
-    assert cores[0][0].equal(cores[2][0]) and not cores[0][0].equal(cores[1][0])
-    with np.load(run_folder(data.folder, tmp_path.name) / STATE) as file:
-        assert file["core"].tolist() == cores[2][0].tolist()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_others_keep_their_core(finished, monkeypatch, tmp_path, name):
-    data, config = finished[name].data(0), finished[name].config
-    first, second = cores_of(data, config, name, (1, 5), tmp_path.name, monkeypatch)
-    assert first[0].equal(second[0])

@@ -5,9 +5,7 @@ import pytest
 import torch
 from dance_flwr_rivals.self_training import SelfTrainingConfig
 from dance_flwr_rivals.self_training import client as self_training
-from dance_flwr_rivals.self_training.client import SelfTraining, confident_labels, pseudo_labels
-from hypothesis import given
-from hypothesis import strategies as st
+from dance_flwr_rivals.self_training.client import SelfTraining, pseudo_labels
 from oracles import plain
 from support.models import equal
 from support.sites import dense, toy_model, toy_site
@@ -39,21 +37,6 @@ def site_of(**keys):
     return toy_site(LABELS, SPLIT, EDGES, **keys)
 
 
-@given(st.integers(0, 10**6), st.integers(0, 40), st.floats(0, 1), st.integers(0, 4), st.booleans())
-def test_confident_labels_are_their_naive_twin(seed, n, threshold, per_class, ties):
-    rng = np.random.default_rng(seed)
-    probs = rng.dirichlet(np.ones(3) / 2, n).astype(np.float32)
-    probs = probs.round(1) if ties else probs
-    candidates = rng.random(n) < 0.6
-    actual = confident_labels(
-        torch.tensor(probs).reshape(n, 3), torch.tensor(candidates), threshold, per_class
-    )
-    expected = plain.confident(
-        probs, np.nonzero(candidates)[0].tolist(), np.float32(threshold), per_class
-    )
-    assert {v: c for v, c in enumerate(actual.tolist()) if c >= 0} == expected
-
-
 def test_pseudo_labels_are_predictions_of_nodes_whose_label_training_does_not_know():
     data, model = site_of(), toy_model()
     probs = plain.probabilities(model, data.features, dense(data.graph))
@@ -63,7 +46,7 @@ def test_pseudo_labels_are_predictions_of_nodes_whose_label_training_does_not_kn
     assert [found[v] for v in unknown] == probs[unknown].argmax(axis=1).tolist()
     threshold = float(np.median(probs[unknown].max(axis=1)))
     some = pseudo_labels(model, data, settings_of(confidence=threshold)).tolist()
-    expected = plain.confident(probs, unknown, threshold, 0)
+    expected = plain.confident(probs, unknown, threshold)
     assert {v: label for v, label in enumerate(some) if label >= 0} == expected
     assert 0 < len(expected) < 6
 
@@ -87,14 +70,13 @@ def test_in_inductive_mode_no_test_node_has_one_or_is_read():
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.25])
-@pytest.mark.parametrize("per_class", [0, 1])
-def test_the_loss_is_the_naive_sum_of_two_means(weight, per_class):
+def test_the_loss_is_the_naive_sum_of_two_means(weight):
     data, model = site_of(), toy_model()
     probs = plain.probabilities(model, data.features, dense(data.graph))
-    pseudo = plain.confident(probs, [3, 4, 5, 6, 7, 8], 0.0, per_class)
+    pseudo = plain.confident(probs, [3, 4, 5, 6, 7, 8], 0.0)
     labelled = {v: LABELS[v] for v in (0, 1, 2, 9)}
     expected = plain.mean_loss(probs, labelled) + weight * plain.mean_loss(probs, pseudo)
-    config = config_of(weight=weight, per_class=per_class)
+    config = config_of(weight=weight)
     report = SelfTraining().train(model, data, config, RoundInfo("r", 1, ""))
     assert report.loss == pytest.approx(expected, rel=1e-4)
 

@@ -129,6 +129,3 @@ def test_a_student_that_diverges_moves_nothing(blocks):
     before = actual.features.detach().clone()
     assert not np.isfinite([actual.step(number) for number in range(3)]).all()
     assert actual.features.detach().equal(before)
-
-
-# The method

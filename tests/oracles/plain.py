@@ -44,12 +44,7 @@ def mean_loss(probs, targets):
     return sum(-math.log(probs[node, label]) for node, label in targets.items()) / len(targets)
 
 
-def confident(probs, candidates, threshold, per_class):
+def confident(probs, candidates, threshold):
     """{node: class} of the pseudo-labels."""
-    by_class = {}
-    for node in candidates:
-        label = int(np.argmax(probs[node]))
-        if probs[node][label] >= threshold:
-            by_class.setdefault(label, []).append((-probs[node][label], node))
-    kept = {label: sorted(rows)[: per_class or None] for label, rows in by_class.items()}
-    return {node: label for label, rows in kept.items() for _, node in rows}
+    confident = (node for node in candidates if max(probs[node]) >= threshold)
+    return {node: int(np.argmax(probs[node])) for node in confident}

@@ -6,9 +6,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
-_PAIRS = 2**17  # pairs at once, each 128 floats and as many gradients
 # That of torch's batch normalisation.
 _EPS = 1e-5
 
@@ -23,17 +21,15 @@ class PairNetwork(nn.Module):
 
     The first layer is linear in the pair, W [x_i || x_j] = W_a x_i + W_b x_j, and over all pairs
     its mean and variance are sums of those of the two parts: it costs O(K d) instead of O(K^2 d).
-    The second layer is computed in blocks of rows, and recomputed in the backward pass where one
-    block does not hold all pairs.
+    The second layer holds all K^2 pairs, each `width` floats.
 
     Parameters
     ----------
     dim : d
     width : width of both hidden layers
-    pairs : maximum number of pairs in memory at a time
     """
 
-    def __init__(self, dim: int, width: int = 128, pairs: int = _PAIRS) -> None:
+    def __init__(self, dim: int, width: int = 128) -> None:
         super().__init__()
         # No biases before a normalisation, which would cancel them.
         self.first = nn.Linear(2 * dim, width, bias=False)
@@ -41,7 +37,6 @@ class PairNetwork(nn.Module):
         self.last = nn.Linear(width, 1)
         self.scales = nn.Parameter(torch.ones(2, width))
         self.shifts = nn.Parameter(torch.zeros(2, width))
-        self.pairs = pairs
 
     def forward(self, nodes: Tensor) -> Tensor:
         """Return A', [K, K]."""
@@ -62,36 +57,14 @@ class PairNetwork(nn.Module):
         return (left - left_mean) * scale, (right - right_mean) * scale + self.shifts[0]
 
     def _logits(self, left: Tensor, right: Tensor) -> Tensor:
-        size = max(1, self.pairs // max(1, len(right)))
-        # All pairs in one block; a single pair has no variance that `batch_norm` accepts.
-        if size >= len(left) > 1:
-            pairs = self._second(left, right).flatten(0, 1)
+        pairs = self.second(torch.relu(left[:, None] + right)).flatten(0, 1)
+        if len(pairs) > 1:
             pairs = F.batch_norm(
                 pairs, None, None, self.scales[1], self.shifts[1], training=True, eps=_EPS
             )
-            return self.last(torch.relu(pairs)).view(len(left), -1)  # type: ignore[no-any-return]
-        blocks = left.split(size)  # type: ignore[no-untyped-call]
-        # Two passes over the blocks: every row is normalised by the moments of all pairs.
-        moments = [
-            checkpoint(self._block_moments, block, right, use_reentrant=False) for block in blocks
-        ]
-        mean, variance = _combine_moments(moments, [len(block) for block in blocks])
-        rows = [
-            checkpoint(self._block, block, right, mean, variance, use_reentrant=False)
-            for block in blocks
-        ]
-        return torch.cat(rows)
-
-    def _second(self, left: Tensor, right: Tensor) -> Tensor:
-        return self.second(torch.relu(left[:, None] + right))  # type: ignore[no-any-return]
-
-    def _block_moments(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-        return _moments(self._second(left, right).flatten(0, 1))
-
-    def _block(self, left: Tensor, right: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        scale = self.scales[1] * torch.rsqrt(variance + _EPS)
-        hidden = (self._second(left, right) - mean) * scale + self.shifts[1]
-        return self.last(torch.relu(hidden)).squeeze(2)  # type: ignore[no-any-return]
+        else:  # a single pair is its own mean, and has no variance that `batch_norm` accepts
+            pairs = self.shifts[1:]
+        return self.last(torch.relu(pairs)).view(len(left), -1)  # type: ignore[no-any-return]
 
 
 def normalise(adjacency: Tensor) -> Tensor:
@@ -137,14 +110,3 @@ def _moments(values: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and variance (divided by the number of rows) of each column."""
     mean = values.mean(0)
     return mean, (values - mean).square().mean(0)
-
-
-def _combine_moments(
-    moments: Sequence[tuple[Tensor, Tensor]], sizes: Sequence[int]
-) -> tuple[Tensor, Tensor]:
-    """Return mean and variance of a union of blocks, without a difference of large sums."""
-    means, variances = (torch.stack(part) for part in zip(*moments, strict=True))
-    # The variance of a union is the mean of the variances plus the variance of the means.
-    share = means.new_tensor(sizes)[:, None] / sum(sizes)
-    mean = (share * means).sum(0)
-    return mean, (share * (variances + (means - mean) ** 2)).sum(0)

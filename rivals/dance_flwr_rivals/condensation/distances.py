@@ -25,7 +25,11 @@ def by_columns(condensed: Gradients, real: Gradients) -> Tensor:
     for left, right in zip(condensed, real, strict=True):
         # Matrices alone, as in the public code, which skips biases.
         if left.dim() == 3:
-            total = total + _cosine_distance(left, right).sum(1)
+            sizes = torch.linalg.vector_norm(left, dim=1), torch.linalg.vector_norm(right, dim=1)
+            cosine = (left * right).sum(1) / (sizes[0] * sizes[1] + _EPS)
+            # Detached: whether a column counts has no gradient.
+            alive = (sizes[0].detach() >= DEAD) & (sizes[1] >= DEAD)
+            total = total + torch.where(alive, 1 - cosine, torch.zeros_like(cosine)).sum(1)
     return total
 
 
@@ -35,25 +39,7 @@ def squared(condensed: Gradients, real: Gradients) -> Tensor:
     return torch.stack([(left - right).square().flatten(1).sum(1) for left, right in pairs]).sum(0)
 
 
-def one_cosine(condensed: Gradients, real: Gradients) -> Tensor:
-    """D = 1 - cos(g', g) of all entries as one vector; 0 if either norm is near zero; [B]."""
-    left, right = (
-        torch.cat([part.flatten(1) for part in side], dim=1) for side in (condensed, real)
-    )
-    return _cosine_distance(left, right)
-
-
-def _cosine_distance(left: Tensor, right: Tensor) -> Tensor:
-    """1 - cos along dimension 1, 0 where either norm is near zero; only `left` gets a gradient."""
-    sizes = torch.linalg.vector_norm(left, dim=1), torch.linalg.vector_norm(right, dim=1)
-    cosine = (left * right).sum(1) / (sizes[0] * sizes[1] + _EPS)
-    # Detached: whether a column counts has no gradient.
-    alive = (sizes[0].detach() >= DEAD) & (sizes[1] >= DEAD)
-    return torch.where(alive, 1 - cosine, torch.zeros_like(cosine))
-
-
 DISTANCES: dict[str, Callable[[Gradients, Gradients], Tensor]] = {
     "ours": by_columns,
     "mse": squared,
-    "cos": one_cosine,
 }

@@ -36,16 +36,21 @@ class RealGraph(LabelledGraph):
 
     def propagated(self) -> Tensor:
         """Z = P^2 LN(X), [n, d]."""
-        hidden = layer_normalise(self.features)
-        for _ in range(HOPS):
-            hidden = propagated(self.operator, hidden)
-        return hidden
+        return spread(layer_normalise(self.features), self.operator)[-1]
 
     def nodes_by_class(self) -> Tensor:
         """Return the labelled nodes sorted by class, then by number; [m] int64."""
         known = torch.nonzero(self.labels >= 0).flatten()
         # Stable, so that sums over a class add the same nodes in the same order.
         return known[torch.sort(self.labels[known], stable=True).indices]
+
+
+def spread(features: Tensor, operator: Tensor) -> list[Tensor]:
+    """Return X, P X and P^2 X."""
+    hops = [features]
+    for _ in range(HOPS):
+        hops.append(propagated(operator, hops[-1]))
+    return hops
 
 
 def layer_normalise(features: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ expectation; no feature-smoothness term (its weight is 0 in the public runs); th
 validation accuracy is kept, not the last one.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,11 +24,10 @@ from torch.nn import functional as F
 from dance_flwr_rivals.condensation.adjacency import PairNetwork, normalise
 from dance_flwr_rivals.condensation.config import CondenseConfig
 from dance_flwr_rivals.condensation.distances import DISTANCES
-from dance_flwr_rivals.condensation.graphs import HOPS, Condensed, RealGraph, layer_normalise
+from dance_flwr_rivals.condensation.graphs import Condensed, RealGraph, layer_normalise, spread
 
 CHECKS = 10  # how often S is validated
-# The turns and the rate are those of the public code.
-_NETWORK_RATE = 0.01
+# The turns are those of the public code.
 _CYCLE, _ADJACENCY_TURN = 50, 10  # of 50 steps the first 10 move A', the others X'
 
 
@@ -94,7 +94,7 @@ def matching_loss(
 
 
 def initial_graph(
-    labels: Tensor, quotas: Tensor, generator: torch.Generator, released: bool = False
+    labels: Tensor, quotas: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Return (Y' [K], the real training nodes [K] whose features start X').
 
@@ -104,104 +104,94 @@ def initial_graph(
     ----------
     labels : [n] int64 training labels, -1 elsewhere
     quotas : [C] int64
-    released : reproduce the mismatch of the public code (its issue 17): labels by ascending
-        frequency of the class in the training nodes, features by class number
     """
-    order = list(range(len(quotas)))
     drawn = []
-    for number in order:
+    for number, quota in enumerate(quotas.tolist()):
         nodes = torch.nonzero(labels == number).flatten()
         # Quotas never exceed their classes, so that no node is drawn twice.
-        pick = torch.randperm(nodes.numel(), generator=generator)[: int(quotas[number])]
+        pick = torch.randperm(nodes.numel(), generator=generator)[:quota]
         drawn.append(nodes[pick.to(nodes.device)])
-    if released:
-        sizes = torch.bincount(labels[labels >= 0], minlength=len(quotas))
-        order = torch.sort(sizes, stable=True).indices.tolist()
-    places = torch.tensor(order, device=labels.device)
-    return torch.repeat_interleave(places, quotas.to(labels.device)[places]), torch.cat(drawn)
+    rows = torch.cat(drawn)
+    return labels[rows], rows
 
 
-class Matching:
-    """Learns S as free features X' and a pair network that maps them to A'.
+class LearntGraph(ABC):
+    """S as free features X' and a pair network that maps them to A'; rows are sorted by class.
 
-    Rows are sorted by class.
+    The pair network is initialised from torch's global generator.
+
+    Parameters
+    ----------
+    labels : Y', [K]
+    features : the first X', [K, d]
+    adjacency_rate, feature_rate : learning rates of Adam
+    """
+
+    def __init__(
+        self, labels: Tensor, features: Tensor, adjacency_rate: float, feature_rate: float
+    ) -> None:
+        self.labels, self.features = labels, features.requires_grad_()
+        self.pairs = PairNetwork(features.size(1)).to(features.device)
+        # One optimiser each: while X' moves, the moments of the pair network stay as they are.
+        self._optimizers = (
+            torch.optim.Adam(self.pairs.parameters(), lr=adjacency_rate),
+            torch.optim.Adam([self.features], lr=feature_rate),
+        )
+
+    @abstractmethod
+    def loss(self) -> Tensor:
+        """Return the loss of the current S, a scalar."""
+
+    @abstractmethod
+    def snapshot(self) -> Condensed:
+        """Return the current S."""
+
+    def step(self, number: int) -> float:
+        """Take step `number`, from 0, of the adjacency or the features; return the loss before."""
+        turn = int(number % _CYCLE >= _ADJACENCY_TURN)
+        self.features.requires_grad_(bool(turn))
+        self.pairs.requires_grad_(not turn)
+        self._optimizers[turn].zero_grad()
+        loss = self.loss()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizers[turn].step()
+        return float(loss.detach())
+
+
+class Matching(LearntGraph):
+    """Learns S by the gradients of a fresh network in every step.
 
     Parameters
     ----------
     quotas : [C] int64, at least one node in all
-    generator : a CPU generator; the only source of randomness, except that the pair network is
-        initialised from torch's global generator
+    generator : a CPU generator, of the first nodes and the networks
     """
 
     def __init__(
         self, real: RealGraph, quotas: Tensor, settings: CondenseConfig, generator: torch.Generator
     ) -> None:
-        labels, nodes = initial_graph(real.labels, quotas, generator, settings.released_code)
-        # Sorted by class, as `class_gradients` expects; a no-op unless the released order is asked
-        # for.
-        order = torch.sort(labels, stable=True).indices
-        self.labels = labels[order]
+        labels, nodes = initial_graph(real.labels, quotas, generator)
         # X' starts at real rows. The public code of FedC4 takes 21 steps from noise, which leaves
         # little of the graph in X'.
-        self.features = layer_normalise(real.features)[nodes][order].clone().requires_grad_()
-        self.pairs = PairNetwork(real.features.size(1)).to(real.features.device)
+        features = layer_normalise(real.features)[nodes].clone()
+        super().__init__(labels, features, settings.adjacency_rate, settings.feature_rate)
         known = real.nodes_by_class()
         self._real = real.propagated()[known], real.labels[known]
-        self._settings, self._generator, self._classes = settings, generator, len(quotas)
-        # One optimiser each: while X' moves, the moments of the pair network stay as they are.
-        self._optimizers = (
-            torch.optim.Adam(self.pairs.parameters(), lr=settings.adjacency_rate),
-            torch.optim.Adam([self.features], lr=settings.feature_rate),
-        )
+        self._generator, self._classes = generator, len(quotas)
+        self._distance = settings.distance
 
-    def propagated(self) -> Tensor:
-        """Z' = P'^2 LN(X'), [K, d]."""
-        hidden = layer_normalise(self.features)
-        operator = normalise(self.pairs(hidden))
-        for _ in range(HOPS):
-            hidden = operator @ hidden
-        return hidden
-
-    def step(self, number: int) -> float:
-        """Match one fresh network `outer` times; return the last loss."""
-        settings, turn = self._settings, turn_of(number)
+    def loss(self) -> Tensor:
+        """Match one network."""
         # A fresh network per epoch: S should match in expectation over theta, not at one of them.
         network = Network.draw(
             self.features.size(1), self._classes, self._generator, self.features.device
         )
-        train = torch.optim.Adam([network.weight, network.bias], lr=_NETWORK_RATE)
-        value = 0.0
-        for step in range(settings.outer):
-            value = self._move(network, turn)
-            # Not after the last matching step, when theta is discarded.
-            if step < settings.outer - 1 and settings.inner:
-                with torch.no_grad():
-                    self._train(network, train)
-        return value
-
-    def _move(self, network: Network, turn: int) -> float:
-        """Update the adjacency (turn 0) or the features (turn 1) by one step; return the loss."""
-        optimizer = self._optimizers[turn]
-        self.features.requires_grad_(bool(turn))
-        self.pairs.requires_grad_(not turn)
-        optimizer.zero_grad()
         # The real side is a target; only S gets a gradient.
         with torch.no_grad():
             target = class_gradients(network, *self._real)
-        condensed = self.propagated(), self.labels
-        loss = matching_loss(target, network, condensed, self._settings.distance)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        return float(loss.detach())
-
-    def _train(self, network: Network, optimizer: torch.optim.Optimizer) -> None:
-        hidden = self.propagated()
-        for _ in range(self._settings.inner):
-            # The gradient of the mean cross-entropy, written out: no graph of operations is
-            # recorded.
-            residuals = network.residuals(hidden, self.labels) / len(self.labels)
-            network.weight.grad, network.bias.grad = hidden.T @ residuals, residuals.sum(0)
-            optimizer.step()
+        hidden = layer_normalise(self.features)
+        hidden = spread(hidden, normalise(self.pairs(hidden)))[-1]
+        return matching_loss(target, network, (hidden, self.labels), self._distance)
 
     @torch.no_grad()
     def snapshot(self) -> Condensed:
@@ -213,24 +203,14 @@ class Matching:
         return Condensed(self.labels, features, torch.maximum(adjacency, adjacency.T))
 
 
-def turn_of(number: int) -> int:
-    """Return which part step `number`, from 0, updates: 0 = adjacency A', 1 = features X'."""
-    return int(number % _CYCLE >= _ADJACENCY_TURN)
+class Learning(Protocol):
+    """A synthetic graph that is learnt step by step, as by `LearntGraph`."""
+
+    def step(self, number: int) -> float: ...  # noqa: D102
+    def snapshot(self) -> Condensed: ...  # noqa: D102
 
 
-class LearntGraph(Protocol):
-    """A synthetic graph that is learnt step by step."""
-
-    def step(self, number: int) -> float:
-        """Take step `number`, from 0; return its loss."""
-        ...
-
-    def snapshot(self) -> Condensed:
-        """Return the current S."""
-        ...
-
-
-def condense(learning: LearntGraph, steps: int, score: Callable[[Condensed], float]) -> Condensed:
+def condense(learning: Learning, steps: int, score: Callable[[Condensed], float]) -> Condensed:
     """Return the S with the highest score among `CHECKS` evenly spaced steps.
 
     The last step is one of them; ties go to the later one.

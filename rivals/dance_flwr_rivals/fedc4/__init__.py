@@ -11,10 +11,10 @@ clients are sent rows of X' with their labels; X' is synthetic but starts from t
 
 Deviations from the public code: **its run takes the loss of the full, uncondensed graph** of a
 client, with 70 % of all nodes labelled whatever the split, and discards the output of the condensed
-pass. Here clients train on condensed nodes only; `fedc4.released-code` restores the full graph,
-with the harness's own training nodes. Condensation is GCond's, 500 steps from training nodes, where
-the code takes 21 from noise. Models are weighted by nodes, not by K. X' and Y' travel once, not in
-every round, and a client is not sent its own. See also `dance_flwr_rivals.fedc4.server`.
+pass: it is FedAvg on full graphs. Here clients train on condensed nodes only. Condensation is
+GCond's, 500 steps from training nodes, where the code takes 21 from noise. Models are weighted by
+nodes, not by K. X' and Y' travel once, not in every round, and a client is not sent its own. See
+also `dance_flwr_rivals.fedc4.server`.
 """
 
 from dataclasses import dataclass
@@ -46,8 +46,6 @@ class FedC4Config(Section):
     )
     sparsity_weight: float = option(0.26, "weight of all edges in the rebuilt graph", ge=0)
     rebuild_steps: int = option(50, "optimisation steps per rebuilt graph", ge=1)
-    # The public run takes its loss on the full graph; this reproduces it (docs/baselines.md).
-    released_code: bool = option(False, "train on the full graphs, as the public code does")
 
 
 METHOD = MethodSpec(

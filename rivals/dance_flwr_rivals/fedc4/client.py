@@ -8,12 +8,11 @@ from torch import Tensor
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
-from dance_flwr.methods.plain_method import LabelledGraph, train_on
+from dance_flwr.methods.plain_method import train_on
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 from dance_flwr_rivals.condensation.client import GCond, labelled_graph
 from dance_flwr_rivals.condensation.graphs import Condensed, as_upload
-from dance_flwr_rivals.fedc4 import FedC4Config
 
 
 class FedC4(GCond):
@@ -29,12 +28,8 @@ class FedC4(GCond):
         report = Report()
         condensed = self.graph_of(data, config, info, report)
         with report.phase("train"):
-            if FedC4Config.of(config).released_code:
-                # The released code computes the pass on S too, and discards it.
-                graph = LabelledGraph.of(data, data.training_graph, model)
-            else:
-                graph = labelled_graph(join_received(condensed, info.server_payload), model)
-                report.counts["evidence-supervised"] = graph.labels.numel()
+            graph = labelled_graph(join_received(condensed, info.server_payload), model)
+            report.counts["evidence-supervised"] = graph.labels.numel()
             report.loss = train_on(model, graph, config, info.round)
         with report.phase("forward"):
             # Of the own rows alone: the server compares clients by what each has condensed.

@@ -171,11 +171,10 @@ class FedC4Server(StatefulServerSide):
         begin, self._nodes = time.perf_counter(), 0
         # From uploads of earlier rounds, which the checkpoint has: a resumed run selects the same
         # nodes.
-        if not self._settings.released_code:
-            collected = {client: self.collected(client) for client in self.holders()}
-            self.graphs = {client: graph_in(upload) for client, upload in collected.items()}
-            self.embeddings = {client: upload["embeddings"] for client, upload in collected.items()}
-            self.groups = group_clients(self.embeddings, self._settings.groups)
+        collected = {client: self.collected(client) for client in self.holders()}
+        self.graphs = {client: graph_in(upload) for client, upload in collected.items()}
+        self.embeddings = {client: upload["embeddings"] for client, upload in collected.items()}
+        self.groups = group_clients(self.embeddings, self._settings.groups)
         self._seconds = time.perf_counter() - begin
 
     def payload(self, client: int) -> Mapping[str, Tensor]:

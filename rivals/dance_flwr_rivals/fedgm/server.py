@@ -26,13 +26,13 @@ from dance_flwr_rivals.condensation.adjacency import normalise, union_edges
 from dance_flwr_rivals.condensation.config import CondenseConfig
 from dance_flwr_rivals.condensation.graphs import (
     GRAPH,
-    HOPS,
     Condensed,
     ExpectedShapes,
     graph_fault,
     graph_in,
     layer_normalise,
     shapes_fault,
+    spread,
 )
 from dance_flwr_rivals.condensation.matching import Network, matching_loss
 from dance_flwr_rivals.fedgm import FedGmConfig
@@ -106,8 +106,12 @@ def refine(
         # Adam's moments by client: one that joins late starts with its own, and leaves the others'
         # as they are.
         optimizer.state[features] = {name: tensor.clone() for name, tensor in block.moments.items()}
+    # Blocks share no edge, so that each is propagated by itself.
     hidden = torch.cat(
-        [_propagate(x, block.graph.adjacency) for x, block in zip(free, blocks, strict=True)]
+        [
+            spread(layer_normalise(x), normalise(block.graph.adjacency))[-1]
+            for x, block in zip(free, blocks, strict=True)
+        ]
     )
     # Step 2: match the pooled gradients; only X' moves, A' stays block diagonal.
     loss = matching_loss(target, network, (hidden[rows], labels[rows]), kind)
@@ -121,15 +125,6 @@ def refine(
         for x, block in zip(free, blocks, strict=True)
     ]
     return refined, float(loss.detach())
-
-
-def _propagate(features: Tensor, adjacency: Tensor) -> Tensor:
-    """P'^2 LN(X') of one block, [K_k, d]."""
-    # Blocks share no edge, so that each is propagated by itself.
-    hidden, hop = layer_normalise(features), normalise(adjacency)
-    for _ in range(HOPS):
-        hidden = hop @ hidden
-    return hidden
 
 
 def union_operator(kind: str, adjacencies: Sequence[Tensor]) -> Tensor:

@@ -29,11 +29,6 @@ class FedGtaConfig(Section):
     name: ClassVar[str] = "fedgta"
     # OpenFGL's values for every data set; a search takes others.
     moments: int = option(10, "maximum order of the moments of the soft labels (P)", ge=1, le=50)
-    kind: str = option(
-        "hybrid",
-        "moments to compare; hybrid = raw and central",
-        choices=("raw", "central", "hybrid"),
-    )
     epsilon: float = option(
         0.5, "clients are averaged if the cosine of their moments is above this", ge=-1, le=1
     )

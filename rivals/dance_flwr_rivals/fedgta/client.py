@@ -23,7 +23,7 @@ class FedGta(FedAvgFull):
     def train(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo
     ) -> Report:
-        """Train as FedAvg; add the statistics "moments" [P C or 2 P C] and "confidence" [1]."""
+        """Train as FedAvg; add the statistics "moments" [2 P C] and "confidence" [1]."""
         report = super().train(model, data, config, info)
         with report.phase("forward"):
             report.statistics = statistics(model, data, FedGtaConfig.of(config))
@@ -45,7 +45,7 @@ def statistics(model: PlainModel, data: ClientData, config: FedGtaConfig) -> dic
         torch.where(known[:, None], start, rows) for rows in (torch.softmax(spread, dim=1), flat)
     )
     return {
-        "moments": moments(sharp[graph.visible], config.moments, config.kind),
+        "moments": moments(sharp[graph.visible], config.moments),
         "confidence": confidence(flat, degrees(graph)).reshape(1),
     }
 
@@ -68,28 +68,26 @@ def propagate(start: Tensor, known: Tensor, operator: Tensor, steps: int, alpha:
     return spread
 
 
-def moments(rows: Tensor, order: int, kind: str) -> Tensor:
-    """M: mu_p = mean_v R_v^p ("raw"), c_p = mean_v (R_v - mean_u R_u)^p ("central"), p = 1..P.
+def moments(rows: Tensor, order: int) -> Tensor:
+    """M: mu_p = mean_v R_v^p (raw), then c_p = mean_v (R_v - mean_u R_u)^p (central), p = 1..P.
 
     Parameters
     ----------
     rows : R, [n, C]
     order : P
-    kind : "raw", "central" or "hybrid"
 
     Returns
     -------
-    [P C], or [2 P C] for "hybrid", raw before central; float32, computed in float64; zeros without
-    rows
+    [2 P C] float32, computed in float64; zeros without rows
     """
     # float64: high powers of small shares leave the range of float32.
     rows = rows.double()
-    means = []  # one power at a time, as 2 P tables of [n, C] would outgrow the graph
-    if kind in ("raw", "hybrid"):
-        means += [(rows**p).mean(dim=0) for p in range(1, order + 1)]
-    if kind in ("central", "hybrid"):
-        centred = rows - rows.mean(dim=0)
-        means += [(centred**p).mean(dim=0) for p in range(1, order + 1)]
+    # One power at a time, as 2 P tables of [n, C] would outgrow the graph.
+    means = [
+        (values**p).mean(dim=0)
+        for values in (rows, rows - rows.mean(dim=0))
+        for p in range(1, order + 1)
+    ]
     # A client without visible nodes has means over nothing, and uploads zeros.
     return torch.cat(means).nan_to_num().float()
 

@@ -16,25 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dance_flwr.nn.propagation import propagated
-from dance_flwr_rivals.condensation.adjacency import PairNetwork, normalise
-from dance_flwr_rivals.condensation.graphs import HOPS, Condensed, RealGraph, layer_normalise
-from dance_flwr_rivals.condensation.matching import turn_of
+from dance_flwr_rivals.condensation.adjacency import normalise
+from dance_flwr_rivals.condensation.graphs import Condensed, RealGraph, layer_normalise, spread
+from dance_flwr_rivals.condensation.matching import LearntGraph
 from dance_flwr_rivals.fedgvd import FedGvdConfig
 
 # As in the public code.
 LEAST = 0.01  # smaller entries of A' are no edges
 _TEACHER_RATE, _CHECK_EVERY = 1e-3, 10
 _TINY = 1e-12
-
-
-def hop_features(features: Tensor, operator: Tensor) -> Tensor:
-    """U = [X || P X || P^2 X]; [n, d], [n, n] -> [n, 3 d]."""
-    parts = [features]
-    for _ in range(HOPS):
-        # Every hop has the statistics of its own, not the last one alone.
-        parts.append(propagated(operator, parts[-1]))
-    return torch.cat(parts, dim=1)
 
 
 def class_statistics(values: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
@@ -135,15 +125,14 @@ def draw_features(
     return mean[rows] + deviation[rows] * noise
 
 
-class StatisticsMatching:
-    """Learns S as free features X' and a pair network that maps them to A'.
+class StatisticsMatching(LearntGraph):
+    """Learns S by a teacher and the statistics of the classes.
 
     Parameters
     ----------
-    quotas : [C] int64, K_c, at least one node in all; rows are sorted by class
+    quotas : [C] int64, K_c, at least one node in all
     teacher : frozen, [*, d] -> [*, C]
-    generator : a CPU generator; the only source of randomness, except that the pair network is
-        initialised from torch's global generator
+    generator : a CPU generator, of the first features and the edges
     """
 
     def __init__(
@@ -157,49 +146,32 @@ class StatisticsMatching:
         classes, device = len(quotas), real.features.device
         known = torch.nonzero(real.labels >= 0).flatten()
         labels, features = real.labels[known], layer_normalise(real.features)
-        self.labels = torch.repeat_interleave(
-            torch.arange(classes, device=device), quotas.to(device)
+        rows = torch.repeat_interleave(torch.arange(classes, device=device), quotas.to(device))
+        start = draw_features(features[known], labels, rows, classes, generator)
+        super().__init__(rows, start, settings.adjacency_rate, settings.feature_rate)
+        self._real = class_statistics(
+            torch.cat(spread(features, real.operator), dim=1)[known], labels, classes
         )
-        self.features = draw_features(
-            features[known], labels, self.labels, classes, generator
-        ).requires_grad_()
-        self.pairs = PairNetwork(features.size(1)).to(device)
-        self._real = class_statistics(hop_features(features, real.operator)[known], labels, classes)
         sizes = torch.bincount(labels, minlength=classes)
         # A deviation needs two rows on both sides.
         self._both = (sizes > 1) & (quotas.to(device) > 1)
         self._shares = (quotas / quotas.max()).to(device)
         self._teacher, self._settings, self._generator = teacher, settings, generator
-        self._optimizers = (
-            torch.optim.Adam(self.pairs.parameters(), lr=settings.adjacency_rate),
-            torch.optim.Adam([self.features], lr=settings.feature_rate),
-        )
 
     def loss(self) -> Tensor:
         """Return the loss L of the current S, a scalar."""
         settings, features = self._settings, layer_normalise(self.features)
         adjacency = self._adjacency(features)
-        hops = hop_features(features, normalise(adjacency))
+        hops = spread(features, normalise(adjacency))
         # The teacher reads the last hop, on which it was trained.
-        known = F.cross_entropy(self._teacher(hops[:, -features.size(1) :]), self.labels)
-        statistics = class_statistics(hops, self.labels, len(self._shares))
+        known = F.cross_entropy(self._teacher(hops[-1]), self.labels)
+        statistics = class_statistics(torch.cat(hops, dim=1), self.labels, len(self._shares))
         aligned = align_loss(statistics, self._real, self._both, self._shares)
         return (
             known
             + settings.align_weight * aligned
             + settings.smooth_weight * smooth_loss(features, adjacency)
         )
-
-    def step(self, number: int) -> float:
-        """Update the adjacency or the features by one step; return the loss before it."""
-        turn = turn_of(number)
-        self.features.requires_grad_(bool(turn))
-        self.pairs.requires_grad_(not turn)
-        self._optimizers[turn].zero_grad()
-        loss = self.loss()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._optimizers[turn].step()
-        return float(loss.detach())
 
     @torch.no_grad()
     def snapshot(self) -> Condensed:

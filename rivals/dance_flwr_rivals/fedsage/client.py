@@ -19,18 +19,21 @@ from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.seeding import seeded
 from dance_flwr_rivals.fedsage import FedSageConfig, neighgen
-from dance_flwr_rivals.fedsage.graphs import GeneratedNodes, links_of
+from dance_flwr_rivals.fedsage.graphs import links_of
 from dance_flwr_rivals.fedsage.learning import State
 from dance_flwr_rivals.fedsage.neighgen import (
     GENERATED,
     GENERATOR,
-    TRAINING,
-    WHOLE,
-    complete_graphs,
     read,
     write,
 )
-from dance_flwr_rivals.refined_graph import augmented_operator, with_generated_nodes
+from dance_flwr_rivals.refined_graph import (
+    TRAINING,
+    WHOLE,
+    augmented_operator,
+    graphs_of,
+    with_generated_nodes,
+)
 
 _LAST_STEP = "exchanged"  # the last step that the generator has taken
 
@@ -102,11 +105,11 @@ def augmented_graph(
     trains a generator alone. The result depends on the run's seed and not on the round.
     """
     path, kind = run_folder(data.folder, info.run) / GENERATED, model.backbone.operator
-    graph = complete_graphs(data)[name]
+    graph = graphs_of(data)[name]
     # P = 0 is FedAvg, bit by bit.
     if not FedSageConfig.of(config).max_generated_per_node:
         nothing = torch.zeros(0, dtype=torch.int64, device=data.device)
-        return _augment(model, graph, GeneratedNodes(nothing, data.features[:0]), data)
+        return _augment(model, graph, nothing, data.features[:0], data)
     # Away during the exchange, or the folder is lost: the client goes on with a generator of its
     # own.
     generated = None if path.is_file() else _generate_alone(path, data, config)
@@ -114,17 +117,18 @@ def augmented_graph(
 
     def augment() -> LabelledGraph:
         stored = generated or read(path, data.device) or _generate_alone(path, data, config)
-        return _augment(model, graph, neighgen.generated_nodes(stored, name), data)
+        parts = (stored[f"{name}/{part}"] for part in (neighgen.OWNERS, neighgen.FEATURES))
+        return _augment(model, graph, *parts, data)
 
     return data.cached(f"fedsage {name}", version, augment)
 
 
 def _augment(
-    model: PlainModel, graph: LocalGraph, added: GeneratedNodes, data: ClientData
+    model: PlainModel, graph: LocalGraph, owners: Tensor, features: Tensor, data: ClientData
 ) -> LabelledGraph:
-    sizes, kind = (data.num_nodes, len(added.owners)), model.backbone.operator
-    operator = augmented_operator(kind, *graph.edges(), links_of(added.owners), sizes)
-    return with_generated_nodes(model, data, added.features, operator)
+    sizes, kind = (data.num_nodes, len(owners)), model.backbone.operator
+    operator = augmented_operator(kind, *graph.edges(), links_of(owners), sizes)
+    return with_generated_nodes(model, data, features, operator)
 
 
 def _generate_alone(path: Path, data: ClientData, config: RunConfig) -> State:

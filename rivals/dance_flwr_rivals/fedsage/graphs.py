@@ -127,29 +127,15 @@ def neighbour_table(rows: Tensor, cols: Tensor, eligible: Tensor, limit: int) ->
     return table
 
 
-@dataclass(frozen=True)
-class GeneratedNodes:
-    """Generated nodes.
-
-    Attributes
-    ----------
-    owners : [g] int64, the node whose neighbour each one is
-    features : [g, F]
-    """
-
-    owners: Tensor
-    features: Tensor
-
-
-def select_generated(nodes: Tensor, generated: Tensor, counts: Tensor) -> GeneratedNodes:
-    """Return the first c_v generated neighbours of each node.
+def select_generated(nodes: Tensor, generated: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the first c_v generated neighbours of each node: their nodes [g], features [g, F].
 
     Parameters
     ----------
     nodes : [b] int64; generated : [b, P, F]; counts : c, [b] int64
     """
     used = within_counts(generated, counts)
-    return GeneratedNodes(nodes.repeat_interleave(counts), generated[used])
+    return nodes.repeat_interleave(counts), generated[used]
 
 
 def links_of(owners: Tensor) -> Tensor:

@@ -21,7 +21,6 @@ from dance_flwr_rivals.fedsage.networks import (
     DegreeGenerator,
     Encoder,
     FeatureGenerator,
-    Widths,
     add_noise,
     load_feature_generator,
     round_counts,
@@ -52,10 +51,11 @@ class ImpairedSample:
 class NeighGen(nn.Module):
     """Encoder, dGen and fGen, and the classifier whose loss on augmented graphs trains them too."""
 
-    def __init__(self, widths: Widths, classifier: PlainModel) -> None:
+    def __init__(self, text_dim: int, config: FedSageConfig, classifier: PlainModel) -> None:
         super().__init__()
-        self.encoder, self.degree_generator = Encoder(widths), DegreeGenerator(widths)
-        self.feature_generator = FeatureGenerator(widths, classifier.dropout)
+        self.encoder = Encoder(text_dim, config.latent_dim)
+        self.degree_generator = DegreeGenerator(config.latent_dim)
+        self.feature_generator = FeatureGenerator(text_dim, config, classifier.dropout)
         self.classifier = classifier
 
 
@@ -116,15 +116,15 @@ def generator_loss(
     share = int((counts > 0).sum()) / max(len(counts), 1)
     graph, known = sample.graph, sample.labels >= 0
     near = feature_loss(generated, counts[batch], graph.lost[batch], sample.features)
-    added = select_generated(batch, generated, counts[batch])
+    owners, added = select_generated(batch, generated, counts[batch])
     loss = config.feature_weight * share * near
     # A client without a training label has no L_c.
     if not config.class_weight or not bool(known.any()):
         return loss
     nodes, kind = len(graph.nodes), classifier.backbone.operator
-    sizes, links = (nodes, len(added.owners)), links_of(added.owners)
+    sizes, links = (nodes, len(owners)), links_of(owners)
     operator = augmented_operator(kind, graph.rows, graph.cols, links, sizes)
-    features = torch.cat([sample.features[graph.nodes], added.features])
+    features = torch.cat([sample.features[graph.nodes], added])
     # Generated nodes have no label: the loss covers the real ones.
     logits = classifier.graph_logits(classifier.backbone(features, operator))[:nodes]
     return loss + config.class_weight * F.cross_entropy(logits[known], sample.labels[known])
@@ -151,9 +151,10 @@ def step_with_peers(
     -------
     the state after the step
     """
-    widths = Widths.of(sample.features.size(1), config)
     weights = entries_under(state, FEATURE_GENERATOR)
-    feature_generator = load_feature_generator(weights, widths, classifier.dropout)
+    feature_generator = load_feature_generator(
+        weights, sample.features.size(1), config, classifier.dropout
+    )
     optimizer = _adam(feature_generator, config)
     for name, parameter in feature_generator.named_parameters():
         # Adam goes on where the last exchange stopped; clients keep no optimiser in memory.

@@ -5,20 +5,16 @@ from itertools import groupby
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.graph import TEST, VAL
-from dance_flwr.disk import atomic_file
+from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.methods.server_side import entries_under
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr_rivals.fedsage import FedSageConfig
 from dance_flwr_rivals.fedsage.graphs import (
-    GeneratedNodes,
     draw_hidden_nodes,
     impair,
     neighbour_table,
@@ -36,34 +32,30 @@ from dance_flwr_rivals.fedsage.learning import (
 )
 from dance_flwr_rivals.fedsage.networks import (
     FeatureGenerator,
-    Widths,
     add_noise,
     load_feature_generator,
     round_counts,
 )
+from dance_flwr_rivals.refined_graph import graphs_of
 
-GENERATOR = "generator.safetensors"  # state between two steps of the exchange
-GENERATED = "generated.safetensors"  # generated neighbours, all that rounds need
-WHOLE, TRAINING = "whole/", "training/"
+GENERATOR = "generator.npz"  # state between two steps of the exchange
+GENERATED = "generated.npz"  # generated neighbours, all that rounds need
 _CLASSIFIER, _HIDDEN, _LATENTS, _COUNTS = "classifier/", "hidden", "latents", "counts"
-_OWNERS, _FEATURES = "owners", "features"
+OWNERS, FEATURES = "owners", "features"
 _ROWS = 4096  # nodes whose neighbours are generated at a time
 
 
 def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors to `path` atomically."""
-    with atomic_file(path) as file:
-        file.write(save({name: tensor.contiguous() for name, tensor in tensors.items()}))
+    write_npz(path, {name: tensor.cpu().numpy() for name, tensor in tensors.items()})
 
 
 def read(path: Path, device: torch.device) -> dict[str, Tensor] | None:
     """Return the tensors at `path`, or None where the file is missing or cannot be read."""
-    if not path.is_file():
+    arrays = read_npz(path)
+    if arrays is None:
         return None
-    try:
-        return load_file(path, device=str(device))
-    except (SafetensorError, OSError):
-        return None
+    return {name: torch.as_tensor(array, device=device) for name, array in arrays.items()}
 
 
 def start(data: ClientData, config: RunConfig) -> State:
@@ -78,18 +70,17 @@ def start(data: ClientData, config: RunConfig) -> State:
     # Validation nodes alone: hidden test nodes would be targets, and leak.
     hidden = draw_hidden_nodes(data.split == VAL, settings.hidden_ratio_of_val_nodes)
     sample = _impaired_sample(data, settings, hidden)
-    widths = Widths.of(data.text_dim, settings)
-    model = NeighGen(widths, _classifier(data, config)).to(data.device)
+    model = NeighGen(data.text_dim, settings, _classifier(data, config)).to(data.device)
     train_locally(model, sample, settings)
     state = _prefixed(FEATURE_GENERATOR, model.feature_generator.state_dict())
     state |= _prefixed(_CLASSIFIER, model.classifier.state_dict()) | {_HIDDEN: hidden}
     features = data.features[sample.graph.nodes]
     state |= _latents(model, features, sample.graph.operator("gcn"), settings)
-    for name, graph in complete_graphs(data).items():
+    for name, graph in graphs_of(data).items():
         latents = _latents(model, data.features, graph.operator("gcn"), settings)
         # Nodes that training must not see get no neighbours.
         latents[_COUNTS][~graph.visible] = 0
-        state |= _prefixed(name, latents)
+        state |= _prefixed(f"{name}/", latents)
     return state
 
 
@@ -138,11 +129,6 @@ def visit(data: ClientData, config: RunConfig, inbox: Mapping[str, Tensor]) -> S
     return answer
 
 
-def generated_nodes(generated: State, name: str) -> GeneratedNodes:
-    """Return the generated nodes of one complete graph from what `generate` returned."""
-    return GeneratedNodes(generated[name + _OWNERS], generated[name + _FEATURES])
-
-
 @torch.no_grad()
 def generate(state: State, data: ClientData, config: RunConfig) -> State:
     """Return the generated neighbours of each complete graph.
@@ -154,22 +140,20 @@ def generate(state: State, data: ClientData, config: RunConfig) -> State:
     weights = entries_under(state, FEATURE_GENERATOR)
     feature_generator = _feature_generator(weights, data, config).eval()
     generated: State = {}
-    for name in complete_graphs(data):
+    for name in graphs_of(data):
         # On the complete graph; on the impaired one, as in OpenFGL, hidden neighbours would count
         # twice.
-        latents, counts = state[name + _LATENTS], state[name + _COUNTS]
+        latents, counts = state[f"{name}/{_LATENTS}"], state[f"{name}/{_COUNTS}"]
         blocks = [
             select_generated(rows, feature_generator(add_noise(latents[rows])), counts[rows])
             for rows in torch.split(torch.nonzero(counts).flatten(), _ROWS)
         ]
-        generated[name + _OWNERS] = torch.cat([block.owners for block in blocks])
-        generated[name + _FEATURES] = torch.cat([block.features for block in blocks])
+        owners, features = zip(*blocks, strict=True)
+        generated |= {
+            f"{name}/{OWNERS}": torch.cat(owners),
+            f"{name}/{FEATURES}": torch.cat(features),
+        }
     return generated
-
-
-def complete_graphs(data: ClientData) -> dict[str, LocalGraph]:
-    """Return prefix -> graph to augment: the whole one, in inductive mode also that of training."""
-    return {WHOLE: data.graph} | ({TRAINING: data.training_graph} if data.inductive else {})
 
 
 def _impaired_sample(data: ClientData, settings: FedSageConfig, hidden: Tensor) -> ImpairedSample:
@@ -196,8 +180,8 @@ def _classifier(data: ClientData, config: RunConfig) -> PlainModel:
 def _feature_generator(
     weights: Mapping[str, Tensor], data: ClientData, config: RunConfig
 ) -> FeatureGenerator:
-    widths = Widths.of(data.text_dim, FedSageConfig.of(config))
-    return load_feature_generator(weights, widths, config.dropout)
+    settings = FedSageConfig.of(config)
+    return load_feature_generator(weights, data.text_dim, settings, config.dropout)
 
 
 def _prefixed(prefix: str, state: Mapping[str, Tensor]) -> State:

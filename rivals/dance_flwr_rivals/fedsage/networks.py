@@ -1,7 +1,6 @@
 """NeighGen's networks: encoder, dGen (number of missing neighbours), fGen (their features)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -15,29 +14,6 @@ from dance_flwr_rivals.fedsage import FedSageConfig
 ENCODER_WIDTH, FIRST_WIDTH = 32, 256
 
 
-@dataclass(frozen=True)
-class Widths:
-    """Widths of NeighGen.
-
-    Attributes
-    ----------
-    text : F, width of the features
-    latent : width of z
-    hidden : width of fGen's last hidden layer
-    neighbours : P, maximum number of generated neighbours of a node
-    """
-
-    text: int
-    latent: int
-    hidden: int
-    neighbours: int
-
-    @classmethod
-    def of(cls, text_dim: int, config: FedSageConfig) -> "Widths":
-        """Return the widths of a configuration."""
-        return cls(text_dim, config.latent_dim, config.maker_dim, config.max_generated_per_node)
-
-
 class Encoder(nn.Module):
     """z = P relu(P LN(x) W_1 + b_1) W_2 + b_2, P = D^-1/2 (A + I) D^-1/2; [n, F] -> [n, latent].
 
@@ -45,10 +21,10 @@ class Encoder(nn.Module):
     compared with the unit noise that is added to z.
     """
 
-    def __init__(self, widths: Widths) -> None:
+    def __init__(self, text_dim: int, latent_dim: int) -> None:
         super().__init__()
-        self.first = Layer(widths.text, ENCODER_WIDTH)
-        self.second = Layer(ENCODER_WIDTH, widths.latent)
+        self.first = Layer(text_dim, ENCODER_WIDTH)
+        self.second = Layer(ENCODER_WIDTH, latent_dim)
 
     def forward(self, features: Tensor, graph: Tensor) -> Tensor:
         """Return z; `graph` is P, [n, n] sparse."""
@@ -61,9 +37,9 @@ class Encoder(nn.Module):
 class DegreeGenerator(nn.Module):
     """dGen: m = relu(w^T z + b); [n, latent] -> [n]."""
 
-    def __init__(self, widths: Widths) -> None:
+    def __init__(self, latent_dim: int) -> None:
         super().__init__()
-        self.line = nn.Linear(widths.latent, 1)
+        self.line = nn.Linear(latent_dim, 1)
 
     def forward(self, latents: Tensor) -> Tensor:
         """Return m, the number of neighbours that each node misses."""
@@ -85,17 +61,18 @@ class FeatureGenerator(nn.Sequential):
     ReLU between the layers, dropout before the last one, tanh at the end.
     """
 
-    def __init__(self, widths: Widths, rate: float) -> None:
+    def __init__(self, text_dim: int, config: FedSageConfig, rate: float) -> None:
+        neighbours = config.max_generated_per_node
         super().__init__(
-            nn.Linear(widths.latent, FIRST_WIDTH),
+            nn.Linear(config.latent_dim, FIRST_WIDTH),
             nn.ReLU(),
-            nn.Linear(FIRST_WIDTH, widths.hidden),
+            nn.Linear(FIRST_WIDTH, config.maker_dim),
             nn.ReLU(),
             _Dropout(rate),
-            nn.Linear(widths.hidden, widths.neighbours * widths.text),
+            nn.Linear(config.maker_dim, neighbours * text_dim),
             # Within [-1, 1], which holds texts of norm 1 and would not hold unscaled features.
             nn.Tanh(),
-            nn.Unflatten(1, (widths.neighbours, widths.text)),
+            nn.Unflatten(1, (neighbours, text_dim)),
         )
 
 
@@ -110,16 +87,16 @@ def add_noise(latents: Tensor) -> Tensor:
     return latents + torch.randn_like(latents)
 
 
-def empty_feature_generator(widths: Widths, rate: float) -> FeatureGenerator:
+def empty_feature_generator(text_dim: int, config: FedSageConfig, rate: float) -> FeatureGenerator:
     """Return fGen on the meta device: names and shapes of its parameters, no memory."""
     with torch.device("meta"):
-        return FeatureGenerator(widths, rate)
+        return FeatureGenerator(text_dim, config, rate)
 
 
 def load_feature_generator(
-    weights: Mapping[str, Tensor], widths: Widths, rate: float
+    weights: Mapping[str, Tensor], text_dim: int, config: FedSageConfig, rate: float
 ) -> FeatureGenerator:
     """Return fGen with these tensors as its parameters, in training mode; nothing is copied."""
-    feature_generator = empty_feature_generator(widths, rate)
+    feature_generator = empty_feature_generator(text_dim, config, rate)
     feature_generator.load_state_dict(dict(weights), assign=True)
     return feature_generator.train()

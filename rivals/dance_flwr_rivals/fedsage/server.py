@@ -11,7 +11,7 @@ from dance_flwr import events
 from dance_flwr.methods.server_side import Channel, ServerSide, State, entries_of, for_client
 from dance_flwr.methods.upload_checks import model_fault
 from dance_flwr_rivals.fedsage import FedSageConfig
-from dance_flwr_rivals.fedsage.networks import Widths, empty_feature_generator
+from dance_flwr_rivals.fedsage.networks import empty_feature_generator
 
 Packed = Mapping[str, Any]  # tensors as they travel
 _EXCHANGED = "exchanged"
@@ -30,14 +30,13 @@ class GeneratorExchange:
 
     Parameters
     ----------
-    widths : of the generators
+    text_dim : width of the features
     channel : to the clients
     """
 
-    def __init__(self, settings: FedSageConfig, widths: Widths, channel: Channel) -> None:
+    def __init__(self, settings: FedSageConfig, text_dim: int, channel: Channel) -> None:
         self._settings, self._channel = settings, channel
-        self._generator: State = empty_feature_generator(widths, 0.0).state_dict()
-        self._latent_dim = widths.latent
+        self._generator: State = empty_feature_generator(text_dim, settings, 0.0).state_dict()
 
     def run(self) -> None:
         """Let every connected client train alone, then run the exchanges."""
@@ -98,7 +97,8 @@ class GeneratorExchange:
     def _generator_fault(self, client: int, answer: State) -> str:
         batch: State = {name: answer[name] for name in ("latents", "counts") if name in answer}
         weights = {name: tensor for name, tensor in answer.items() if name not in batch}
-        return model_fault(weights, self._generator) or _batch_fault(batch, self._latent_dim)
+        fault = model_fault(weights, self._generator)
+        return fault or _batch_fault(batch, self._settings.latent_dim)
 
 
 def _batch_fault(batch: Mapping[str, Tensor], width: int) -> str:
@@ -154,5 +154,5 @@ class FedSageServer(ServerSide):
         # Why (decision 11): the exchange is no round, and a resumed run must not repeat it.
         settings = FedSageConfig.of(self.config)
         if settings.max_generated_per_node and _EXCHANGED not in self.memory:
-            GeneratorExchange(settings, Widths.of(self.shape.text_dim, settings), channel).run()
+            GeneratorExchange(settings, self.shape.text_dim, channel).run()
             self.memory[_EXCHANGED] = np.ones(1, np.int64)

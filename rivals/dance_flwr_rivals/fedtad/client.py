@@ -14,7 +14,6 @@ from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.whole_graph import FedAvgFull
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
-from dance_flwr_rivals.fedtad import FedTadConfig
 
 _ROWS, _EDGES = 1024, 65536  # rows of S^2 and S^3, and pairs of features, in memory at a time
 
@@ -28,33 +27,23 @@ class FedTad(FedAvgFull):
         """Train as FedAvg; add the statistic "reliability" [C]."""
         report = super().train(model, data, config, info)
         with report.phase("topology"):
-            report.statistics = {
-                "reliability": reliability(data, FedTadConfig.of(config).reliability)
-            }
+            report.statistics = {"reliability": reliability(data)}
         return report
 
 
-def reliability(data: ClientData, kind: str) -> Tensor:
+def reliability(data: ClientData) -> Tensor:
     """Phi_c = sum_v (1 + sum_{u in N(v)} cos(f_v, f_u)) / (|N(v)| + 1) over v in c; [C] float32.
 
     The sum is over the labelled training nodes v of class c; f_v = [t_v || s_v], the text embedding
     and the return probabilities of a walk from v.
-
-    Parameters
-    ----------
-    kind : "topology", or "count" for the number of labelled nodes of the class
     """
-    labels = data.train_labels
-    classes = len(data.card.class_names)
-    if kind == "count":
-        return torch.bincount(labels[labels >= 0], minlength=classes).float()
 
     def by_topology() -> Tensor:
-        graph = data.training_graph
+        graph, labels = data.training_graph, data.train_labels
         walks = return_probabilities(graph).to(data.device)
         per_node = agreement(torch.cat([data.features, walks], dim=1), *graph.edges())
         known = labels >= 0
-        total = torch.zeros(classes, device=data.device)
+        total = torch.zeros(len(data.card.class_names), device=data.device)
         return total.index_add_(0, labels[known], per_node[known])
 
     # Once: neither graph nor texts change between rounds.

@@ -34,12 +34,11 @@ Uplink: the model, of which the server needs the weighted mean only.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dance_flwr.config.options import Section, option
-from dance_flwr.llm.config import LlmConfig
-from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
-from dance_flwr.methods.sampling_config import SamplingConfig
+from dance_flwr.methods.contract import MethodSpec
+from dance_flwr_rivals.refining import refining
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,6 @@ class LlataConfig(Section):
     """Keys of LLaTA; every default is ours."""
 
     name: ClassVar[str] = "llata"
-    height: int = option(2, "height of the community tree, leaves included (K)", ge=2, le=4)
     # Every default is ours, since the descriptions name no number.
     moved_ratio_of_nodes: float = option(
         0.1, "maximum share of nodes that move to another community (rho)", ge=0, le=1
@@ -73,31 +71,19 @@ class LlataConfig(Section):
     members: int = 5  # llata: other members of the community that a call shows
 
 
-_SEARCH = {
-    "llata.added-ratio-of-edges": (0.1, 0.25, 0.5),
-    "llata.dropped-ratio-of-edges": (0.0, 0.1, 0.2),
-    "llata.moved-ratio-of-nodes": (0.0, 0.1, 0.2),
-    "llata.temperature": (0.05, 0.1, 0.5),
-}
-
-
-def _spec(client: str, labels: str, source: str, needs_llm: bool = False) -> MethodSpec:
-    return MethodSpec(
-        client=f"dance_flwr_rivals.llata.client:{client}",
-        uplink=Uplink.SUM,
-        card=MethodCard(
-            condenses=False,
-            trains_on="every labelled training node of the local graph, its edges re-sampled by "
-            f"communities and {labels}",
-            leaves_client="model parameters, counts, seconds"
-            + ("; texts, to the language model that the client chose" if needs_llm else ""),
-            source=source,
-            needs_llm=needs_llm,
-        ),
-        sections=(LlataConfig, SamplingConfig, *([LlmConfig] if needs_llm else [])),
-        views=("raw",),
-        search=_SEARCH,
-        label_reuse=True,
+def _spec(client: str, labels: str, source: str, **changes: Any) -> MethodSpec:
+    return refining(
+        f"llata.client:{client}",
+        f"local graph, its edges re-sampled by communities and {labels}",
+        source,
+        LlataConfig,
+        search={
+            "llata.added-ratio-of-edges": (0.1, 0.25, 0.5),
+            "llata.dropped-ratio-of-edges": (0.0, 0.1, 0.2),
+            "llata.moved-ratio-of-nodes": (0.0, 0.1, 0.2),
+            "llata.temperature": (0.05, 0.1, 0.5),
+        },
+        **{"leaves": "counts, seconds"} | changes,
     )
 
 
@@ -105,6 +91,7 @@ METHOD = _spec(
     "Llata",
     "soft labels of a language model",
     "LLaTA, preprint 2025; re-implementation from description",
+    leaves="counts, seconds; texts, to the language model that the client chose",
     needs_llm=True,
 )
 COSINE = _spec("LlataCosine", "cosines of texts and names of classes", "a control of llata")

@@ -23,7 +23,7 @@ from dance_flwr.llm.session import Session, open_session
 from dance_flwr.llm.template import DATA_NOTE, Embed, Json, Message, Prompt, Template, as_data
 from dance_flwr_rivals.llata import LlataConfig
 from dance_flwr_rivals.llata.nodes import LocalNodes, class_sentence, local_nodes
-from dance_flwr_rivals.llata.tree import Tree, community_tree
+from dance_flwr_rivals.llata.tree import communities_of
 
 # The text that is judged gets more room than those beside it.
 TARGET_TOKENS, MEMBER_TOKENS = 200, 80  # of a text, by the model's own count
@@ -135,17 +135,17 @@ def planned_calls(data: ClientData, config: RunConfig) -> tuple[int, int]:
     # The same tree and prompts as in the run, so that the announced numbers are an upper bound of
     # it.
     nodes = local_nodes(data)
-    tree = community_tree(nodes.pairs, nodes.size, LlataConfig.of(config).height)
+    community = communities_of(nodes.pairs, nodes.size)
     model = open_session(data, config, "").model
     calls = tokens = 0
-    for question in questions(nodes, tree, config, model.count):
+    for question in questions(nodes, community, config, model.count):
         calls += 1
         tokens += model.count(question.prompt.text) + question.prompt.template.limit
     return calls, tokens
 
 
 def model_labels(
-    nodes: LocalNodes, tree: Tree, config: RunConfig, session: Session, fallback: Tensor
+    nodes: LocalNodes, community: Tensor, config: RunConfig, session: Session, fallback: Tensor
 ) -> tuple[Tensor, int]:
     """Return soft labels by the language model, and the number of nodes with those of `fallback`.
 
@@ -156,7 +156,7 @@ def model_labels(
     [n, C] float64 and a count
     """
     labels, answered = fallback.clone(), torch.zeros(nodes.size, dtype=torch.bool)
-    for question in questions(nodes, tree, config, session.model.count):
+    for question in questions(nodes, community, config, session.model.count):
         answer = session.ask(question.prompt)
         if answer is None:
             continue
@@ -168,15 +168,17 @@ def model_labels(
     return labels, int((~answered).sum())
 
 
-def questions(nodes: LocalNodes, tree: Tree, config: RunConfig, count: Count) -> Iterator[Question]:
+def questions(
+    nodes: LocalNodes, community: Tensor, config: RunConfig, count: Count
+) -> Iterator[Question]:
     """Yield the calls for all nodes, community by community, in the order of the nodes.
 
     A call asks for at most half of a community, rounded up, so that it has members to show.
     """
     limit = max_targets(nodes.class_names, config, count)
     # Stable: nodes of a community in the order of their ids, so that prompts and cache keys repeat.
-    order = torch.sort(tree.community, stable=True).indices
-    sizes = torch.bincount(tree.community, minlength=tree.communities).tolist()
+    order = torch.sort(community, stable=True).indices
+    sizes = torch.bincount(community).tolist()
 
     # A text is shown in several prompts, and counting its tokens costs a call of the tokeniser.
     @cache

@@ -1,7 +1,7 @@
 """A client's refined graph by tree, soft labels, moves and edges, computed once per run."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from dance_flwr.seeding import generator, seeded
 from dance_flwr_rivals.llata import LlataConfig
 from dance_flwr_rivals.llata.asking import model_labels, planned_calls
 from dance_flwr_rivals.llata.edges import dropped_edges, reallocated, sampled_pairs
-from dance_flwr_rivals.llata.entropy import tree_entropy
+from dance_flwr_rivals.llata.entropy import size_of, tree_entropy
 from dance_flwr_rivals.llata.nodes import (
     LocalNodes,
     cosine_labels,
@@ -27,61 +27,37 @@ from dance_flwr_rivals.llata.nodes import (
     propagated_labels,
     sorted_pairs,
 )
-from dance_flwr_rivals.llata.tree import Tree, community_tree
+from dance_flwr_rivals.llata.tree import communities_of
 from dance_flwr_rivals.llm4rgnn.pairs import rows_of_pairs
 from dance_flwr_rivals.refined_graph import RefinedGraphMethod, RefinedGraphs
 from dance_flwr_rivals.run_cache import Arrays
 
 REPORT = "llata.json"  # in a client's folder of a run
-# (nodes, tree) -> q, [n, C] float64, and how many nodes the source itself could not label
-Labeller = Callable[[LocalNodes, Tree], tuple[Tensor, int]]
-
-
-@dataclass(frozen=True)
-class Refinement:
-    """Measures of a refinement at one client, written to its folder and its own log.
-
-    Attributes
-    ----------
-    nodes, communities, moved_nodes : numbers of each
-    fallback_nodes : number of nodes with the labels of the fallback
-    edges, dropped_edges, added_edges : numbers of undirected edges
-    entropy_one_level, entropy_of_tree, entropy_after_moves : H in bits
-    soft_label_accuracy : share of training nodes whose argmax q is their label, which q never reads
-    homophily_before, homophily_after : share of edges between training nodes that join equal labels
-    """
-
-    nodes: int
-    communities: int
-    moved_nodes: int
-    fallback_nodes: int
-    edges: int
-    dropped_edges: int
-    added_edges: int
-    entropy_one_level: float
-    entropy_of_tree: float
-    entropy_after_moves: float
-    soft_label_accuracy: float | None
-    homophily_before: float | None
-    homophily_after: float | None
+# (nodes, communities) -> q, [n, C] float64, and how many nodes the source itself could not label
+Labeller = Callable[[LocalNodes, Tensor], tuple[Tensor, int]]
 
 
 def refined_pairs(
     nodes: LocalNodes, config: RunConfig, labeller: Labeller
-) -> tuple[Tensor, Tensor, Refinement]:
+) -> tuple[Tensor, Tensor, dict[str, Any]]:
     """Return the edges of the refined graph, the soft labels, and measures of the refinement.
 
     Returns
     -------
     pairs : [m', 2] int64, a < b, each once, sorted; m' <= 1.5 m
     soft_labels : q, [n, C] float64
+    measures : numbers of nodes and of undirected edges, entropies H in bits, the share of training
+        nodes whose argmax q is their label, which q never reads, and the shares of edges between
+        training nodes that join equal labels
     """
     settings, pairs = LlataConfig.of(config), nodes.pairs
     # Steps 1 and 2: the tree, and soft labels that may read its communities.
-    tree = community_tree(pairs, nodes.size, settings.height)
-    labels, fallback = labeller(nodes, tree)
+    community = communities_of(pairs, nodes.size)
+    labels, fallback = labeller(nodes, community)
     # Step 3: leaves move.
-    moved = reallocated(tree, pairs, labels, settings.moved_ratio_of_nodes, settings.move_threshold)
+    moved = reallocated(
+        community, pairs, labels, settings.moved_ratio_of_nodes, settings.move_threshold
+    )
     # Step 4: edges between communities go, and edges within them are drawn. Both read the tree
     # after the moves, and both counts are shares of the original edges.
     gone = dropped_edges(moved, pairs, labels, int(settings.dropped_ratio_of_edges * len(pairs)))
@@ -93,33 +69,33 @@ def refined_pairs(
     return (
         refined,
         labels,
-        Refinement(
-            nodes=nodes.size,
-            communities=tree.communities,
-            moved_nodes=int((moved.community != tree.community).sum()),
-            fallback_nodes=fallback,
-            edges=len(pairs),
-            dropped_edges=int(gone.sum()),
-            added_edges=len(added),
-            entropy_one_level=tree_entropy(pairs, nodes.size, []),
-            entropy_of_tree=tree_entropy(pairs, nodes.size, tree.parents),
-            entropy_after_moves=tree_entropy(pairs, nodes.size, moved.parents),
-            soft_label_accuracy=label_accuracy(labels, nodes.labels),
-            homophily_before=homophily(pairs, nodes.labels),
-            homophily_after=homophily(refined, nodes.labels),
-        ),
+        {
+            "nodes": nodes.size,
+            "communities": size_of(community),
+            "moved_nodes": int((moved != community).sum()),
+            "fallback_nodes": fallback,
+            "edges": len(pairs),
+            "dropped_edges": int(gone.sum()),
+            "added_edges": len(added),
+            "entropy_one_level": tree_entropy(pairs, nodes.size, torch.arange(nodes.size)),
+            "entropy_of_tree": tree_entropy(pairs, nodes.size, community),
+            "entropy_after_moves": tree_entropy(pairs, nodes.size, moved),
+            "soft_label_accuracy": label_accuracy(labels, nodes.labels),
+            "homophily_before": homophily(pairs, nodes.labels),
+            "homophily_after": homophily(refined, nodes.labels),
+        },
     )
 
 
-def _line(what: Refinement, client: int) -> str:
-    def share(value: float | None) -> str:
-        return "none" if value is None else f"{value:.3f}"
+def _line(what: dict[str, Any], client: int) -> str:
+    def share(name: str) -> str:
+        return "none" if what[name] is None else f"{what[name]:.3f}"
 
     return (
-        f"client {client}: {what.edges} edges - {what.dropped_edges} + {what.added_edges}, "
-        f"{what.moved_nodes} of {what.nodes} nodes moved among {what.communities} communities; "
-        f"soft labels right on {share(what.soft_label_accuracy)} of the training nodes, "
-        f"edge homophily {share(what.homophily_before)} -> {share(what.homophily_after)}"
+        "client {client}: {edges} edges - {dropped_edges} + {added_edges}, {moved_nodes} of "
+        "{nodes} nodes moved among {communities} communities; ".format(client=client, **what)
+        + f"soft labels right on {share('soft_label_accuracy')} of the training nodes, "
+        f"edge homophily {share('homophily_before')} -> {share('homophily_after')}"
     )
 
 
@@ -134,7 +110,7 @@ class LabelledCommunities(RefinedGraphMethod):
     section = LlataConfig
 
     def soft_labels(
-        self, nodes: LocalNodes, tree: Tree, config: RunConfig, run: str
+        self, nodes: LocalNodes, community: Tensor, config: RunConfig, run: str
     ) -> tuple[Tensor, int]:
         """Return q, [n, C] float64, and the number of nodes whose q is a fallback."""
         raise NotImplementedError
@@ -145,11 +121,11 @@ class LabelledCommunities(RefinedGraphMethod):
         # Loading an encoder draws from torch's generators, as the dropout of this round does.
         with seeded(config.seed, "llata", client=client):
             pairs, labels, what = refined_pairs(
-                nodes, config, lambda nodes, tree: self.soft_labels(nodes, tree, config, run)
+                nodes, config, lambda nodes, found: self.soft_labels(nodes, found, config, run)
             )
         # The report has accuracies and homophily of this client alone, and stays in its folder.
-        write_json(run_folder(data.folder, run) / REPORT, asdict(what))
-        events.emit("refined", _line(what, client), client=client, **asdict(what))
+        write_json(run_folder(data.folder, run) / REPORT, what)
+        events.emit("refined", _line(what, client), client=client, **what)
         # Back from the order of ids to the numbers of the client.
         ends = nodes.order[pairs]
         soft = torch.zeros(data.num_nodes, nodes.classes)  # rows of zeros: nodes not seen
@@ -185,18 +161,18 @@ class Llata(LabelledCommunities):
         return planned_calls(data, config)
 
     def soft_labels(
-        self, nodes: LocalNodes, tree: Tree, config: RunConfig, run: str
+        self, nodes: LocalNodes, community: Tensor, config: RunConfig, run: str
     ) -> tuple[Tensor, int]:
         """Call the model for every node, with others of its community in the prompt."""
         with open_session(nodes.data, config, run) as session:
-            return model_labels(nodes, tree, config, session, propagated_labels(nodes))
+            return model_labels(nodes, community, config, session, propagated_labels(nodes))
 
 
 class LlataCosine(LabelledCommunities):
     """Soft labels by the cosine of texts with the names of classes; no token is spent."""
 
     def soft_labels(
-        self, nodes: LocalNodes, tree: Tree, config: RunConfig, run: str
+        self, nodes: LocalNodes, community: Tensor, config: RunConfig, run: str
     ) -> tuple[Tensor, int]:
         """Compare every text with every class."""
         temperature = LlataConfig.of(config).label_temperature
@@ -207,7 +183,7 @@ class LlataPropagation(LabelledCommunities):
     """Soft labels by label propagation; no token is spent and no text is read for them."""
 
     def soft_labels(
-        self, nodes: LocalNodes, tree: Tree, config: RunConfig, run: str
+        self, nodes: LocalNodes, community: Tensor, config: RunConfig, run: str
     ) -> tuple[Tensor, int]:
         """Propagate training labels on the original graph."""
         return propagated_labels(nodes), 0

@@ -22,7 +22,6 @@ from torch.nn import functional as F
 
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows
 from dance_flwr_rivals.llata.entropy import inner_entropy, tree_entropy
-from dance_flwr_rivals.llata.tree import Tree
 
 _COSINES = 2**22  # cosines at a time
 # Bounds the draws: a community whose pairs are all edges has no new one.
@@ -31,9 +30,9 @@ _CANDIDATES = 2**21  # candidates of second ends at a time
 
 
 def reallocated(
-    tree: Tree, pairs: Tensor, soft_labels: Tensor, moved_ratio: float, threshold: float
-) -> Tree:
-    """Return the tree after the moves; leaves still partition the nodes.
+    community: Tensor, pairs: Tensor, soft_labels: Tensor, moved_ratio: float, threshold: float
+) -> Tensor:
+    """Return the communities after the moves.
 
     Moves raise the entropy of the tree. As long as it exceeds that of the tree without communities,
     the half of the moves with the smaller gains is discarded.
@@ -45,33 +44,31 @@ def reallocated(
     moved_ratio : rho
     threshold : delta
     """
-    gain, target = gains(tree, soft_labels)
+    gain, target = gains(community, soft_labels)
     wanted = torch.nonzero(gain > threshold).flatten()
     wanted = wanted[torch.sort(gain[wanted], descending=True, stable=True).indices]
     # Largest gains first; the stable sort sends ties to the lower node.
     wanted = wanted[: int(moved_ratio * len(gain))]
     # The final tree must not have more entropy than the tree without communities.
-    limit = tree_entropy(pairs, len(gain), [])
+    limit = tree_entropy(pairs, len(gain), torch.arange(len(gain)))
     while len(wanted):
-        community = tree.community.clone()
-        community[wanted] = target[wanted]
-        moved = tree.with_communities(community)
-        if tree_entropy(pairs, len(gain), moved.parents) <= limit:
+        moved = community.clone()
+        moved[wanted] = target[wanted]
+        if tree_entropy(pairs, len(gain), moved) <= limit:
             return moved
         wanted = wanted[: len(wanted) // 2]
-    return tree
+    return community
 
 
-def gains(tree: Tree, soft_labels: Tensor) -> tuple[Tensor, Tensor]:
+def gains(community: Tensor, soft_labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return gain_v and the community of the largest cosine, ties to the lower number.
 
     Returns
     -------
     [n] float64, [n] int64
     """
-    labels, community = soft_labels.double(), tree.community
-    total = labels.new_zeros(tree.communities, labels.size(1)).index_add_(0, community, labels)
-    size = torch.bincount(community, minlength=tree.communities)
+    labels, size = soft_labels.double(), torch.bincount(community)
+    total = labels.new_zeros(len(size), labels.size(1)).index_add_(0, community, labels)
     # Without the leaf itself: its own label must not hold it in its community.
     rest = total[community] - labels
     # The mean of an empty community is uniform, so that a lone leaf can still compare.
@@ -81,7 +78,7 @@ def gains(tree: Tree, soft_labels: Tensor) -> tuple[Tensor, Tensor]:
     means = F.normalize(total, dim=1).T
     cosine, target = [current.new_empty(0)], [community.new_empty(0)]
     # In blocks, as n nodes times J communities may not fit the memory.
-    rows = max(_COSINES // max(tree.communities, 1), 1)
+    rows = max(_COSINES // max(len(size), 1), 1)
     for first in range(0, len(labels), rows):
         block = unit[first : first + rows] @ means
         member = community[first : first + rows, None]
@@ -93,7 +90,7 @@ def gains(tree: Tree, soft_labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sampled_pairs(
-    tree: Tree,
+    community: Tensor,
     pairs: Tensor,
     soft_labels: Tensor,
     count: int,
@@ -110,9 +107,8 @@ def sampled_pairs(
     soft_labels : q, [n, C]
     temperature : tau
     """
-    n, community = len(soft_labels), tree.community
-    size = torch.bincount(community, minlength=tree.communities)
-    chance = inner_entropy(pairs, n, community, tree.communities)
+    n, size = len(soft_labels), torch.bincount(community)
+    chance = inner_entropy(pairs, n, community)
     # A community of one leaf has no pair.
     chance = torch.where((size > 1) & (chance > 0), chance, 0.0)
     # A pair as one number, so that sets of edges are compared by sorting.
@@ -121,7 +117,7 @@ def sampled_pairs(
     if not bool(chance.any()):
         return pairs[:0]
     members = Ragged(
-        ptr_of_rows(torch.sort(community).values, tree.communities),
+        ptr_of_rows(torch.sort(community).values, len(size)),
         torch.sort(community, stable=True).indices,
     )
     unit = F.normalize(soft_labels.double(), dim=1)
@@ -137,7 +133,7 @@ def sampled_pairs(
     return torch.stack([keys // n, keys % n], dim=1)
 
 
-def dropped_edges(tree: Tree, pairs: Tensor, soft_labels: Tensor, count: int) -> Tensor:
+def dropped_edges(community: Tensor, pairs: Tensor, soft_labels: Tensor, count: int) -> Tensor:
     """Return the mask of dropped edges, at most `count` edges between communities; [m] bool.
 
     Edges with the smallest cosine of soft labels are dropped first, ties to the earlier edge.
@@ -145,7 +141,7 @@ def dropped_edges(tree: Tree, pairs: Tensor, soft_labels: Tensor, count: int) ->
     a, b = pairs[:, 0], pairs[:, 1]
     unit = F.normalize(soft_labels.double(), dim=1)
     # Edges within a community are what the tree asserts, and stay.
-    between = torch.nonzero(tree.community[a] != tree.community[b]).flatten()
+    between = torch.nonzero(community[a] != community[b]).flatten()
     cosine = (unit[a[between]] * unit[b[between]]).sum(1)
     gone = torch.zeros(len(pairs), dtype=torch.bool)
     gone[between[torch.sort(cosine, stable=True).indices[:count]]] = True

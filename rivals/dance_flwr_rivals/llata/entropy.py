@@ -15,7 +15,6 @@ so that a merge or a move changes the terms of the groups that it touches and no
 groups without an edge between them never lowers H.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -92,35 +91,35 @@ def xlog2(factor: Tensor, value: Tensor) -> Tensor:
     return factor * torch.log2(torch.where(value > 0, value, 1.0))
 
 
-def tree_entropy(pairs: Tensor, nodes: int, parents: Sequence[Tensor]) -> float:
-    """H of a tree, in bits; 0 for a graph without edges.
+def size_of(group: Tensor) -> int:
+    """Return the number of groups."""
+    return int(group.max()) + 1 if len(group) else 0
+
+
+def tree_entropy(pairs: Tensor, nodes: int, community: Tensor) -> float:
+    """H of a tree of height 2, in bits; 0 for a graph without edges.
 
     Parameters
     ----------
     pairs : [m, 2] int64, a < b, each edge once, sorted
-    parents : of each level below the root's children, from the leaves up: [n] int64, the community
-        of each node, then that of each community, ..; empty = every node is a child of the root
+    community : [n] int64; one of its own for every node is the tree of height 1
     """
-    items, total, entropy = Items.of_nodes(pairs, nodes), 2.0 * len(pairs), 0.0
     if not len(pairs):
         return 0.0
-    # A group without members has a parent all the same.
-    sizes = [len(parent) for parent in parents[1:]]
-    sizes += [int(parent.max()) + 1 if len(parent) else 0 for parent in parents[-1:]]
-    for parent, size in zip(parents, sizes, strict=True):
-        above = items.grouped(parent, size)
-        entropy += _level(items, above.volume[parent], total)
-        items = above
-    return entropy + _level(items, torch.full_like(items.volume, total), total)
+    leaves, total = Items.of_nodes(pairs, nodes), 2.0 * len(pairs)
+    above = leaves.grouped(community, size_of(community))
+    root = torch.full_like(above.volume, total)
+    return _level(leaves, above.volume[community], total) + _level(above, root, total)
 
 
-def inner_entropy(pairs: Tensor, nodes: int, community: Tensor, communities: int) -> Tensor:
+def inner_entropy(pairs: Tensor, nodes: int, community: Tensor) -> Tensor:
     """- sum_{v in X} d_v / W log2(d_v / V_X) of every community X, in bits; [J] float64.
 
     Parameters
     ----------
     community : [n] int64 in [0, J)
     """
+    communities = size_of(community)
     degree = Items.of_nodes(pairs, nodes).volume
     volume = sums(community, degree, communities)
     # log2 of a quotient as a difference: nodes without edges add 0 and divide by nothing.

@@ -1,6 +1,6 @@
-"""A community tree of height K by greedy merges and moves that lower the structural entropy.
+"""A community tree of height 2 by greedy merges and moves that lower the structural entropy.
 
-Level by level from the leaves: every item starts as a group of its own. Then, until nothing lowers
+Every item, a node, starts as a group of its own. Then, until nothing lowers
 H (`dance_flwr_rivals.llata.entropy`):
 
 1. merge: pairs of groups with an edge between them, whose merge lowers H and is the best one of
@@ -10,19 +10,16 @@ H (`dance_flwr_rivals.llata.entropy`):
 
 Last, components of at most six items get the best of all their partitions
 (`small_components_solved`); of larger ones the result can be above the minimum. Without
-that step, 50 of the 202 graphs of at most six nodes with an edge would be, for K = 2. The
-groups are the items of the next level. Where two changes lower H equally, the lower numbers go
-first, so that the result depends on the order of the nodes.
+that step, 50 of the 202 graphs of at most six nodes with an edge would be. Where two changes lower
+H equally, the lower numbers go first, so that the result depends on the order of the nodes.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from dance_flwr_rivals.llata.entropy import Items, group_terms, sums
+from dance_flwr_rivals.llata.entropy import Items, group_terms, size_of, sums
 
 MAX_ITEMS = 6  # of a component: 203 partitions
 _COMPONENTS = 512  # at a time
@@ -101,49 +98,14 @@ def partitions(count: int) -> Tensor:
     return torch.tensor(rows)
 
 
-@dataclass(frozen=True)
-class Tree:
-    """A tree of height K over n nodes; every leaf has one community.
-
-    Attributes
-    ----------
-    parents : K - 1 tensors from the leaves up: [n] int64, the community of each node; then the
-        parent of each community, ..; the root is above the last ones
-    """
-
-    parents: Sequence[Tensor]
-
-    @property
-    def community(self) -> Tensor:
-        """[n] int64, the community of each node."""
-        return self.parents[0]
-
-    @property
-    def communities(self) -> int:
-        """Number of communities J, empty ones included."""
-        return len(self.parents[1]) if len(self.parents) > 1 else _size(self.parents[0])
-
-    def with_communities(self, community: Tensor) -> "Tree":
-        """Return the tree with other communities of the nodes; [n] int64 in [0, J)."""
-        return Tree([community, *self.parents[1:]])
-
-
-def community_tree(pairs: Tensor, nodes: int, height: int) -> Tree:
-    """Return a tree of this height whose structural entropy greedy changes do not lower.
+def communities_of(pairs: Tensor, nodes: int) -> Tensor:
+    """Return the community of each node: a tree whose entropy no greedy change lowers; [n] int64.
 
     Parameters
     ----------
     pairs : [m, 2] int64, a < b, each edge once, sorted
     """
-    items, total, parents = Items.of_nodes(pairs, nodes), 2.0 * len(pairs), []
-    for _ in range(height - 1):
-        group = _grouping(items, total)
-        parents.append(group)
-        items = items.grouped(group, _size(group))
-    return Tree(parents)
-
-
-def _grouping(items: Items, total: float) -> Tensor:
+    items, total = Items.of_nodes(pairs, nodes), 2.0 * len(pairs)
     # Every item starts alone.
     group = torch.arange(items.size)
     while True:
@@ -157,7 +119,7 @@ def _grouping(items: Items, total: float) -> Tensor:
 
 def _merge(items: Items, group: Tensor, total: float) -> Tensor:
     while True:
-        groups = _size(group)
+        groups = size_of(group)
         level = items.grouped(group, groups)
         inner = sums(group, items.cut, groups)
         term = group_terms(level.volume, level.cut, inner, total)
@@ -181,7 +143,7 @@ def _merge(items: Items, group: Tensor, total: float) -> Tensor:
 def _move(items: Items, group: Tensor, total: float) -> Tensor:
     while True:
         node, source, target, change = _moves(items, group, total)
-        chosen = _disjoint(change, source, target, items.size + _size(group), total)
+        chosen = _disjoint(change, source, target, items.size + size_of(group), total)
         if not len(chosen):
             return _renumbered(group)
         group = group.clone()
@@ -194,7 +156,7 @@ def _moves(items: Items, group: Tensor, total: float) -> tuple[Tensor, Tensor, T
 
     The other group is one of a neighbour, or the new group J + item.
     """
-    groups, every = _size(group), torch.arange(items.size)
+    groups, every = size_of(group), torch.arange(items.size)
     level = items.grouped(group, groups)
     inner = sums(group, items.cut, groups)
     node = torch.cat([items.a, items.b, every, every])
@@ -246,12 +208,8 @@ def _disjoint(change: Tensor, a: Tensor, b: Tensor, groups: int, total: float) -
 def _renumbered(group: Tensor) -> Tensor:
     """Return the same groups, numbered from 0 by their first items."""
     _, place = torch.unique(group, return_inverse=True)
-    first = torch.full((_size(place),), len(group))
+    first = torch.full((size_of(place),), len(group))
     first.scatter_reduce_(0, place, torch.arange(len(group)), "amin")
     rank = torch.empty_like(first)
     rank[torch.argsort(first)] = torch.arange(len(first))
     return rank[place]
-
-
-def _size(group: Tensor) -> int:
-    return int(group.max()) + 1 if len(group) else 0

@@ -37,12 +37,11 @@ only. Generated texts stay in the client's folder of the run.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from dance_flwr.config.options import Section, option
-from dance_flwr.llm.config import LlmConfig
-from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
-from dance_flwr.methods.sampling_config import SamplingConfig
+from dance_flwr_rivals.refining import refining
 
 
 @dataclass(frozen=True)
@@ -85,32 +84,28 @@ class Llm4FglConfig(Section):
         return sum(feedback < round_ for feedback in self.feedback_rounds())
 
 
-def _spec(client: str, by: str, sections: tuple[type[Section], ...], *, llm: bool) -> MethodSpec:
-    return MethodSpec(
-        client=f"dance_flwr_rivals.llm4fgl.client:{client}",
-        uplink=Uplink.SUM,
-        card=MethodCard(
-            condenses=False,
-            trains_on="every labelled training node of the full local graph, augmented with "
-            f"neighbours {by}",
-            leaves_client="model parameters, among them an edge predictor and, in rounds of "
-            "feedback, sums of confidences in generated nodes per predicted class; counts, "
-            "seconds" + ("; texts, to the endpoint that the client chose, if any" if llm else ""),
-            source="LLM4FGL, arXiv 2503.19455, from its description",
-            needs_llm=llm,
-        ),
-        sections=(Llm4FglConfig, SamplingConfig, *sections),
-        views=("raw",),
-        search={
-            "llm4fgl.ratio-of-nodes": (0.1, 0.2, 0.5),
-            "llm4fgl.threshold": (0.8, 0.9, 0.95),
-            "llm4fgl.links": (1, 3, 5),
-        },
-        label_reuse=True,
-    )
-
-
-METHOD = _spec("Llm4Fgl", "that a language model wrote", (LlmConfig,), llm=True)
-RECOMBINED = _spec(
-    "Llm4FglRecombined", "of recombined sentences of the client's own", (), llm=False
+_LEAVES = (
+    "among them an edge predictor and, in rounds of feedback, sums of confidences in generated "
+    "nodes per predicted class; counts, seconds"
+)
+_refining = partial(
+    refining,
+    source="LLM4FGL, arXiv 2503.19455, from its description",
+    section=Llm4FglConfig,
+    search={
+        "llm4fgl.ratio-of-nodes": (0.1, 0.2, 0.5),
+        "llm4fgl.threshold": (0.8, 0.9, 0.95),
+        "llm4fgl.links": (1, 3, 5),
+    },
+)
+METHOD = _refining(
+    "llm4fgl.client:Llm4Fgl",
+    "full local graph, augmented with neighbours that a language model wrote",
+    leaves=f"{_LEAVES}; texts, to the endpoint that the client chose, if any",
+    needs_llm=True,
+)
+RECOMBINED = _refining(
+    "llm4fgl.client:Llm4FglRecombined",
+    "full local graph, augmented with neighbours of recombined sentences of the client's own",
+    leaves=_LEAVES,
 )

@@ -14,12 +14,9 @@ from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.seeding import generator, seeded
 from dance_flwr_rivals.llm4fgl import Llm4FglConfig
 from dance_flwr_rivals.llm4fgl.generation import (
-    TRAINING,
-    WHOLE,
     Generation,
     Place,
     generate,
-    graphs_of,
     load_latest,
     poorest,
     rewrite,
@@ -30,7 +27,13 @@ from dance_flwr_rivals.llm4fgl.predictor import (
     train_predictor,
 )
 from dance_flwr_rivals.llm4fgl.writing import ModelWriter, Recombiner, Writer, planned_calls
-from dance_flwr_rivals.refined_graph import augmented_operator, with_generated_nodes
+from dance_flwr_rivals.refined_graph import (
+    TRAINING,
+    WHOLE,
+    augmented_operator,
+    graphs_of,
+    with_generated_nodes,
+)
 
 
 class Llm4Fgl(FedAvgFull):

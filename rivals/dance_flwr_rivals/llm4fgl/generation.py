@@ -15,7 +15,6 @@ from torch.nn import functional as F
 
 from dance_flwr import events
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
 from dance_flwr.disk import read_npz, write_json, write_npz
@@ -25,9 +24,9 @@ from dance_flwr.seeding import generator
 from dance_flwr_rivals.llm4fgl import Llm4FglConfig
 from dance_flwr_rivals.llm4fgl.predictor import EdgePredictor, LocalPairs, held_out_auc, link
 from dance_flwr_rivals.llm4fgl.writing import Task, Writer, origins_of
+from dance_flwr_rivals.refined_graph import TRAINING, WHOLE, graphs_of
 
 _LINKS = "links-"
-WHOLE, TRAINING = "whole", "training"
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +103,6 @@ class Place:
     config: RunConfig
     run: str
     writer: Writer
-
-
-def graphs_of(data: ClientData) -> dict[str, LocalGraph]:
-    """Return the graphs to augment: the whole one, and in inductive mode that of training."""
-    return {WHOLE: data.graph} | ({TRAINING: data.training_graph} if data.inductive else {})
 
 
 def generate(predictor: EdgePredictor, at: Place) -> Generation:

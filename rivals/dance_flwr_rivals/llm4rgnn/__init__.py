@@ -39,12 +39,11 @@ Uplink: the model, of which the server needs the weighted mean only.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from dance_flwr.config.options import Section, option
-from dance_flwr.llm.config import LlmConfig
-from dance_flwr.methods.contract import MethodCard, MethodSpec, Uplink
-from dance_flwr.methods.sampling_config import SamplingConfig
+from dance_flwr_rivals.refining import refining
 
 
 @dataclass(frozen=True)
@@ -84,36 +83,24 @@ class Llm4RgnnConfig(Section):
     predictor_weight_decay: float = 5e-5  # edge predictor: weight decay of Adam
 
 
-_SEARCH = {
-    "llm4rgnn.beta": (1, 2, 3, 4),
-    "llm4rgnn.gamma": (0.91, 0.93, 0.95, 0.97, 0.99),
-    "llm4rgnn.added-per-node": (1, 3, 5, 7, 9),
-}
-
-
-def _spec(client: str, leaves_client: str, source: str, needs_llm: bool = False) -> MethodSpec:
-    return MethodSpec(
-        client=f"dance_flwr_rivals.llm4rgnn.client:{client}",
-        uplink=Uplink.SUM,
-        card=MethodCard(
-            condenses=False,
-            trains_on="every labelled training node of the full local graph, after its edges were "
-            "refined",
-            leaves_client=f"model parameters, counts, seconds{leaves_client}",
-            source=source,
-            needs_llm=needs_llm,
-        ),
-        sections=(Llm4RgnnConfig, SamplingConfig, *([LlmConfig] if needs_llm else [])),
-        views=("raw",),
-        search=_SEARCH,
-        label_reuse=True,
-    )
-
-
-METHOD = _spec(
-    "Llm4Rgnn",
-    "; texts, to the endpoint that the client chose, if it chose one",
-    "Zhang et al. 2025",
+_refining = partial(
+    refining,
+    graph="full local graph, after its edges were refined",
+    section=Llm4RgnnConfig,
+    search={
+        "llm4rgnn.beta": (1, 2, 3, 4),
+        "llm4rgnn.gamma": (0.91, 0.93, 0.95, 0.97, 0.99),
+        "llm4rgnn.added-per-node": (1, 3, 5, 7, 9),
+    },
+)
+METHOD = _refining(
+    "llm4rgnn.client:Llm4Rgnn",
+    source="Zhang et al. 2025",
+    leaves="counts, seconds; texts, to the endpoint that the client chose, if it chose one",
     needs_llm=True,
 )
-COSINE = _spec("Llm4RgnnCosine", "", "control of Zhang et al. 2025")
+COSINE = _refining(
+    "llm4rgnn.client:Llm4RgnnCosine",
+    source="control of Zhang et al. 2025",
+    leaves="counts, seconds",
+)

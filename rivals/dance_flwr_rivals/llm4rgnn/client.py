@@ -20,11 +20,16 @@ from dance_flwr_rivals.llm4rgnn.scoring import (
     by_cosine,
     by_language_model,
 )
-from dance_flwr_rivals.refined_graph import RefinedGraphMethod, RefinedGraphs
+from dance_flwr_rivals.refined_graph import (
+    TRAINING,
+    WHOLE,
+    RefinedGraphMethod,
+    RefinedGraphs,
+    graphs_of,
+)
 from dance_flwr_rivals.run_cache import Arrays
 
 COUNTS = "refined.json"  # in the client's folder of a run
-_WHOLE, _TRAINING = "whole", "training"
 
 
 def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arrays:
@@ -40,8 +45,7 @@ def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arr
         predictor = _predictor(data, relevance, settings)
     arrays: Arrays = {}
     counts = dict(relevance.counts)
-    graphs = {_WHOLE: data.graph} | ({_TRAINING: data.training_graph} if data.inductive else {})
-    for name, graph in graphs.items():
+    for name, graph in graphs_of(data).items():
         edges = undirected_edges(graph)
         scores = scores_of(edges, relevance, data.num_nodes)
         # An edge without a score stays: the public code deletes what it cannot read, a fault of its
@@ -114,7 +118,7 @@ def _predictor(
 
 def _graph(data: ClientData, arrays: Arrays, name: str) -> LocalGraph:
     rows = Ragged(arrays[f"{name}_ptr"], arrays[f"{name}_index"])
-    visible = (data.graph if name == _WHOLE else data.training_graph).visible
+    visible = (data.graph if name == WHOLE else data.training_graph).visible
     return LocalGraph(rows, visible, f"refined-{name}", data.edge_gates(rows))
 
 
@@ -130,8 +134,8 @@ class Llm4RgnnCosine(RefinedGraphMethod):
 
     def load(self, data: ClientData, arrays: Arrays) -> RefinedGraphs:
         """Return the graphs of these rows."""
-        whole = _graph(data, arrays, _WHOLE)
-        return RefinedGraphs(whole, _graph(data, arrays, _TRAINING) if data.inductive else whole)
+        whole = _graph(data, arrays, WHOLE)
+        return RefinedGraphs(whole, _graph(data, arrays, TRAINING) if data.inductive else whole)
 
 
 class Llm4Rgnn(Llm4RgnnCosine):

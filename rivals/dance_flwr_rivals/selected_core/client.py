@@ -14,9 +14,10 @@ from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.plain_method import LabelledGraph, PlainMethod, train_on
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
-from dance_flwr.nn.propagation import operator, propagated
+from dance_flwr.nn.propagation import operator
 from dance_flwr.seeding import generator
 from dance_flwr_rivals.condensation.client import client_quotas
+from dance_flwr_rivals.condensation.graphs import spread
 from dance_flwr_rivals.run_cache import cache_key, load_or_compute
 
 
@@ -145,7 +146,7 @@ class SelectedCore(PlainMethod):
         hop = data.training_graph.operator("gcn")
         # The input of GCond's matching network, which needs no training; the public code measures
         # in the hidden space of a trained one.
-        return propagated(hop, propagated(hop, data.features))
+        return spread(data.features, hop)[-1]
 
 
 class RandomCore(SelectedCore):

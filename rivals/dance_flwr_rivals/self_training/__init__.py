@@ -17,8 +17,8 @@ Uplink: the model, of which the server needs the weighted mean only.
 
 Deviations from Lee: a threshold decides which nodes count, the weight is constant from the start
 round on, and the pseudo-labels of a round come from one model, the global one, not from every step.
-From Li, Han and Wu: labels are not added for good; their number per class is a bound
-(`self-training.per-class`, none by default), under the same threshold; there is no co-training.
+From Li, Han and Wu: labels are not added for good, and their number per class is not bounded; there
+is no co-training.
 """
 
 from dataclasses import dataclass
@@ -38,9 +38,6 @@ class SelfTrainingConfig(Section):
         0.9, "minimum confidence of a pseudo-label under the global model", ge=0, le=1
     )
     weight: float = option(1.0, "weight of the cross-entropy of pseudo-labelled nodes", ge=0)
-    per_class: int = option(
-        0, "most confident pseudo-labels per client and class; 0 = all above the threshold", ge=0
-    )
 
 
 METHOD = MethodSpec(
@@ -58,7 +55,6 @@ METHOD = MethodSpec(
         "self-training.start-round": (1, 10, 20),
         "self-training.confidence": (0.7, 0.8, 0.9, 0.95),
         "self-training.weight": (0.1, 0.3, 1.0),
-        "self-training.per-class": (0, 10, 50),
     },
     label_reuse=True,
 )

@@ -16,7 +16,6 @@ from dance_flwr.methods.plain_method import (
 )
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
-from dance_flwr.nn.ragged import ptr_of_rows, rank_in_row
 from dance_flwr.nn.training import class_weights, train_epochs
 from dance_flwr_rivals.self_training import SelfTrainingConfig
 
@@ -55,7 +54,9 @@ class SelfTraining(PlainMethod):
 
 
 def pseudo_labels(model: PlainModel, data: ClientData, settings: SelfTrainingConfig) -> Tensor:
-    """Return the pseudo-labels under a model in evaluation mode; [n] int64, -1 without one.
+    """y~_v = argmax_c p_c(v) where max_c p_c(v) >= `confidence`, -1 elsewhere; [n] int64.
+
+    p are the predictions of a model in evaluation mode.
 
     Only nodes that are visible in training and have no training label can have one.
     """
@@ -63,26 +64,5 @@ def pseudo_labels(model: PlainModel, data: ClientData, settings: SelfTrainingCon
     # Validation and test nodes are among them: their texts are part of the graph, their labels
     # unread.
     candidates = data.training_graph.visible & (data.train_labels < 0)
-    return confident_labels(probs, candidates, settings.confidence, settings.per_class)
-
-
-def confident_labels(probs: Tensor, candidates: Tensor, threshold: float, per_class: int) -> Tensor:
-    """y~_v = argmax_c p_c(v) where max_c p_c(v) >= threshold, -1 elsewhere; [n] int64.
-
-    Parameters
-    ----------
-    probs : p, [n, C]
-    candidates : [n] bool, the nodes that may have a pseudo-label
-    per_class : maximum number of nodes per predicted class, the most confident ones, ties to the
-        lower node number; 0 = all
-    """
     confidence, predicted = probs.max(dim=1)
-    chosen = torch.nonzero(candidates & (confidence >= threshold)).flatten()
-    if per_class:
-        # Stable, so that ties go to the lower node number.
-        chosen = chosen[torch.sort(predicted[chosen], stable=True).indices]
-        ptr = ptr_of_rows(predicted[chosen], probs.size(1))
-        chosen = chosen[rank_in_row(confidence[chosen], ptr) < per_class]
-    labels = torch.full_like(predicted, -1)
-    labels[chosen] = predicted[chosen]
-    return labels
+    return torch.where(candidates & (confidence >= settings.confidence), predicted, -1)

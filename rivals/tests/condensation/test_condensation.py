@@ -1,6 +1,5 @@
 """Graph condensation: budget, adjacency, distances and matching against naive twins and limits."""
 
-from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
@@ -10,11 +9,10 @@ import torch
 from dance_flwr_rivals.condensation.adjacency import PairNetwork, edges, normalise
 from dance_flwr_rivals.condensation.client import (
     training_quotas,
-    validation_accuracy,
 )
 from dance_flwr_rivals.condensation.config import CondenseConfig
 from dance_flwr_rivals.condensation.distances import DISTANCES
-from dance_flwr_rivals.condensation.graphs import Condensed, RealGraph
+from dance_flwr_rivals.condensation.graphs import RealGraph
 from dance_flwr_rivals.condensation.matching import (
     Matching,
     Network,
@@ -32,11 +30,9 @@ from rival_support.blocks import draw, labels_of
 from torch.nn import functional as F
 
 from dance_flwr.dance.nodes import node_budget
-from dance_flwr.nn.model import ModelShape
 from dance_flwr.nn.propagation import operator
 
 CPU = torch.device("cpu")
-TWO_BLOCKS = 12  # pairs that a block of the chunked network may hold
 
 
 # Budget
@@ -115,10 +111,10 @@ def test_a_core_has_its_quotas_even_among_equal_points(rule):
 # The learnt adjacency
 
 
-def pair_network(dim=5, pairs=2**17):
+def pair_network(dim=5):
     with torch.random.fork_rng():
         torch.manual_seed(4)
-        network = PairNetwork(dim, width=6, pairs=pairs).double()
+        network = PairNetwork(dim, width=6).double()
         for parameters in (network.scales, network.shifts):
             torch.nn.init.uniform_(parameters, 0.5, 1.5)
     return network
@@ -140,10 +136,9 @@ def naive_adjacency(network, nodes):
     return adjacency
 
 
-@pytest.mark.parametrize("pairs", [2**17, TWO_BLOCKS, 1])
-def test_the_pair_network_is_that_of_the_pairs(pairs):
+def test_the_pair_network_is_that_of_the_pairs():
     nodes = torch.randn(7, 5, dtype=torch.float64, generator=draw(1))
-    network, twin = pair_network(pairs=pairs), pair_network()
+    network, twin = pair_network(), pair_network()
     actual, expected = network(nodes.requires_grad_()), naive_adjacency(twin, nodes)
     torch.testing.assert_close(actual, expected)
     assert (
@@ -170,23 +165,14 @@ def test_the_dense_operator_is_the_sparse_one():
 
 
 def naive_distance(kind, left, right):
-    matrix, bias = (np.asarray(part) for part in left)
-    other, other_bias = (np.asarray(part) for part in right)
-    if kind == "ours":
-        total = 0.0
-        for j in range(matrix.shape[1]):
-            a, b = matrix[:, j], other[:, j]
-            sizes = np.sqrt((a**2).sum()), np.sqrt((b**2).sum())
-            if min(sizes) >= 1e-8:
-                total += 1 - (a * b).sum() / (sizes[0] * sizes[1] + 1e-6)
-        return total
-    a, b = (
-        np.concatenate([one.ravel(), two]) for one, two in ((matrix, bias), (other, other_bias))
-    )
     if kind == "mse":
-        return ((a - b) ** 2).sum()
-    sizes = np.linalg.norm(a), np.linalg.norm(b)
-    return 1 - a @ b / (sizes[0] * sizes[1] + 1e-6) if min(sizes) >= 1e-8 else 0.0
+        return sum(float((a - b).square().sum()) for a, b in zip(left, right, strict=True))
+    total = 0.0
+    for a, b in zip(np.asarray(left[0]).T, np.asarray(right[0]).T, strict=True):
+        sizes = np.linalg.norm(a), np.linalg.norm(b)
+        if min(sizes) >= 1e-8:
+            total += 1 - a @ b / (sizes[0] * sizes[1] + 1e-6)
+    return total
 
 
 @pytest.mark.parametrize("kind", DISTANCES)
@@ -258,23 +244,6 @@ def test_a_snapshot_is_symmetric_to_the_bit():
         assert adjacency.equal(adjacency.T), count
 
 
-def test_the_released_code_mismatches_rows_and_labels():
-    labels = labels_of(5, 2, 4)
-    quotas = torch.tensor([3, 1, 2])
-    mixed, nodes = initial_graph(labels, quotas, draw(), released=True)
-    assert mixed.tolist() == [1, 2, 2, 0, 0, 0], "by ascending frequency"
-    assert labels[nodes].tolist() == [0, 0, 0, 1, 2, 2], "by number"
-    real = RealGraph(
-        torch.randn(11, 6, generator=draw()),
-        operator("gcn", *torch.zeros(2, 0).long(), torch.zeros(0), 11),
-        labels,
-    )
-    matching = Matching(real, quotas, CondenseConfig(released_code=True), draw())
-    assert matching.labels.tolist() == [0, 0, 0, 1, 2, 2] and not matching.features.detach().equal(
-        Matching(real, quotas, CondenseConfig(), draw()).features.detach()
-    )
-
-
 def test_the_best_on_validation_is_returned(blocks):
     real, *_ = blocks
     seen = []
@@ -287,33 +256,6 @@ def test_the_best_on_validation_is_returned(blocks):
     actual = condense(learning, 20, score)
     assert len(seen) == 10 and actual is seen[5], "the later of two alike"
     assert not seen[0].features.equal(seen[9].features), "snapshots do not change with what follows"
-
-
-def accuracy(actual, blocks, seed):
-    real, truth, _ = blocks
-    nodes = torch.nonzero(real.labels < 0).flatten()
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        shape = ModelShape(12, 16, 3)
-        return validation_accuracy(actual, shape, replace(real, labels=truth), nodes)
-
-
-def test_condensed_nodes_beat_as_many_real_ones(blocks):
-    real, _, ends = blocks
-    quotas = torch.tensor([2, 2, 2])
-    gains = []
-    for seed in range(6):
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            matching = Matching(real, quotas, CondenseConfig(feature_rate=0.05), draw(seed))
-        for number in range(150):
-            matching.step(number)
-        core = select_core(real.features, real.labels, quotas, RULES["random"], draw(seed))
-        dense = torch.zeros(90, 90)
-        dense[ends[0], ends[1]] = 1
-        induced = Condensed(real.labels[core], real.features[core], dense[core][:, core])
-        gains.append(accuracy(matching.snapshot(), blocks, seed) - accuracy(induced, blocks, seed))
-    assert np.mean(gains) > 0.05, gains
 
 
 # Cache

@@ -1,13 +1,11 @@
 """Structural entropy and the community tree, against loops, the minimum and every small graph."""
 
-from itertools import pairwise
-
 import networkx as nx
 import numpy as np
 import pytest
 import torch
 from dance_flwr_rivals.llata.entropy import inner_entropy, tree_entropy
-from dance_flwr_rivals.llata.tree import community_tree
+from dance_flwr_rivals.llata.tree import communities_of
 from hypothesis import given
 from hypothesis import strategies as st
 from rival_support import oracle_llata as oracle
@@ -19,24 +17,16 @@ def random_edges(seed, nodes, density):
     return [tuple(pair) for pair in np.argwhere(np.triu(rng.random((nodes, nodes)) < density, 1))]
 
 
-def listed(tree):
-    return [parent.tolist() for parent in tree.parents]
+def listed(edges, nodes):
+    return communities_of(pairs_of(edges), nodes).tolist()
 
 
-@given(st.integers(0, 10**6), st.integers(1, 14), st.floats(0, 0.6), st.integers(2, 4))
-def test_the_entropy_of_any_tree_is_that_of_the_loops(seed, nodes, density, height):
-    edges, rng, parents, size = (
-        random_edges(seed, nodes, density),
-        np.random.default_rng(seed),
-        [],
-        0,
-    )
-    for _ in range(height - 1):
-        size = size or nodes
-        parents.append(rng.integers(0, max(size // 2, 1), size))
-        size = int(parents[-1].max()) + 1
-    found = tree_entropy(pairs_of(edges), nodes, [torch.tensor(parent) for parent in parents])
-    assert found == pytest.approx(oracle.entropy(edges, nodes, parents), abs=1e-9)
+@given(st.integers(0, 10**6), st.integers(1, 14), st.floats(0, 0.6))
+def test_the_entropy_of_any_tree_is_that_of_the_loops(seed, nodes, density):
+    edges = random_edges(seed, nodes, density)
+    groups = np.random.default_rng(seed).integers(0, max(nodes // 2, 1), nodes)
+    found = tree_entropy(pairs_of(edges), nodes, torch.tensor(groups))
+    assert found == pytest.approx(oracle.entropy(edges, nodes, [groups]), abs=1e-9)
 
 
 def test_golden_entropy():
@@ -44,11 +34,11 @@ def test_golden_entropy():
     edges = [(0, 1), (0, 2), (1, 2), (3, 4), (3, 5), (4, 5), (2, 3)]
     one_level = -(4 * 2 / 14 * np.log2(2 / 14) + 2 * 3 / 14 * np.log2(3 / 14))
     two = 2 * (1 / 14) + -(4 * 2 / 14 * np.log2(2 / 7) + 2 * 3 / 14 * np.log2(3 / 7))
-    tree = community_tree(pairs_of(edges), 6, 2)
-    assert listed(tree) == [[0, 0, 0, 1, 1, 1]]
-    assert tree_entropy(pairs_of(edges), 6, []) == pytest.approx(one_level)
-    assert tree_entropy(pairs_of(edges), 6, tree.parents) == pytest.approx(two)
-    inner = inner_entropy(pairs_of(edges), 6, tree.community, 2)
+    community = communities_of(pairs_of(edges), 6)
+    assert community.tolist() == [0, 0, 0, 1, 1, 1]
+    assert tree_entropy(pairs_of(edges), 6, torch.arange(6)) == pytest.approx(one_level)
+    assert tree_entropy(pairs_of(edges), 6, community) == pytest.approx(two)
+    inner = inner_entropy(pairs_of(edges), 6, community)
     assert inner.tolist() == pytest.approx([(two - 2 / 14) / 2] * 2)
 
 
@@ -57,31 +47,14 @@ def test_on_every_graph_of_at_most_six_nodes_the_entropy_is_the_minimum():
     assert len(graphs) == 202
     for graph in graphs:
         edges, nodes = list(graph.edges), len(graph)
-        tree = community_tree(pairs_of(edges), nodes, 2)
-        found = oracle.entropy(edges, nodes, listed(tree))
+        found = oracle.entropy(edges, nodes, [listed(edges, nodes)])
         assert found == pytest.approx(oracle.least_entropy(edges, nodes), abs=1e-9), edges
-
-
-@given(st.integers(0, 10**6), st.integers(1, 40), st.floats(0, 0.3), st.integers(2, 4))
-def test_the_leaves_are_partitioned_and_the_entropy_is_at_most_that_of_one_level(
-    seed, nodes, density, height
-):
-    pairs = pairs_of(random_edges(seed, nodes, density))
-    tree = community_tree(pairs, nodes, height)
-    size = nodes
-    assert len(tree.parents) == height - 1
-    for parent in tree.parents:
-        assert len(parent) == size, "every tree node has one parent"
-        size = int(parent.max()) + 1
-        assert sorted(set(parent.tolist())) == list(range(size)), "and no parent is empty"
-    entropies = [tree_entropy(pairs, nodes, tree.parents[:level]) for level in range(height)]
-    assert all(lower <= upper + 1e-9 for upper, lower in pairwise(entropies))
 
 
 @given(st.integers(0, 10**6), st.integers(8, 25))
 def test_no_merge_of_two_groups_and_no_move_of_a_leaf_lowers_the_entropy(seed, nodes):
     edges = random_edges(seed, nodes, 0.2)
-    (community,) = listed(community_tree(pairs_of(edges), nodes, 2))
+    community = listed(edges, nodes)
     least = oracle.entropy(edges, nodes, [community])
     groups = sorted(set(community))
     merged = [[a if own == b else own for own in community] for a in groups for b in groups]
@@ -93,6 +66,5 @@ def test_no_merge_of_two_groups_and_no_move_of_a_leaf_lowers_the_entropy(seed, n
 
 def test_communities_never_span_components_and_isolated_nodes_are_alone():
     edges = [(0, 1), (1, 2), (0, 2), (4, 5), (5, 6), (4, 6)]
-    assert listed(community_tree(pairs_of(edges), 8, 2)) == [[0, 0, 0, 1, 2, 2, 2, 3]]
-    assert listed(community_tree(pairs_of([]), 3, 3)) == [[0, 1, 2], [0, 1, 2]]
-    assert listed(community_tree(pairs_of([]), 0, 2)) == [[]]
+    assert listed(edges, 8) == [0, 0, 0, 1, 2, 2, 2, 3]
+    assert listed([], 3) == [0, 1, 2] and listed([], 0) == []

@@ -19,12 +19,12 @@ def propagate(start, known, adjacency, steps, alpha):
     return spread
 
 
-def moments(rows, order, kind):
+def moments(rows, order):
     """Raw, then central moments, each by order and class."""
     n, classes = rows.shape
     centre = [sum(rows[v, c] for v in range(n)) / n for c in range(classes)]
     made = []
-    for about in {"raw": [0], "central": [1], "hybrid": [0, 1]}[kind]:
+    for about in (0, 1):
         for p in range(1, order + 1):
             made += [
                 sum((rows[v, c] - about * centre[c]) ** p for v in range(n)) / n
