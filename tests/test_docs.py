@@ -118,28 +118,6 @@ def test_the_reference_has_the_docstrings_of_the_code(pages, site, page, names):
     assert "-------" not in text
 
 
-def test_a_notebook_is_a_page_with_its_outputs(monkeypatch, site):
-    monkeypatch.syspath_prepend(str(PROJECT / "docs"))
-    from hooks import NOTEBOOKS, notebook_page
-    from nbformat.v4 import new_output
-
-    def execute(client):
-        html = {"text/html": "<b>x</b>", "text/plain": "x"}
-        for cell in client.nb.cells:
-            cell.outputs = [new_output("stream", name="stderr", text="bar")]
-            cell.outputs += [new_output("stream", text="a\n"), new_output("display_data", html)]
-
-    assert len(NOTEBOOKS) == 2
-    for path in NOTEBOOKS:
-        shown = (site / "notebooks" / f"{path.stem}.html").read_text(encoding="utf-8")
-        assert (
-            "<h1" in shown and "from dance_flwr.api" not in notebook_page(path).partition("```")[0]
-        )
-    monkeypatch.setenv("RUN_NOTEBOOKS", "1")
-    monkeypatch.setattr("nbclient.NotebookClient.execute", execute)
-    assert "\n```\n\n```text\na\n```\n\n<b>x</b>\n" in notebook_page(NOTEBOOKS[0])
-
-
 def test_the_search_works_in_a_page_that_was_opened_as_a_file(site, tmp_path):
     """In a real browser without a network, whose console stays empty."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)

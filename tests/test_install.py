@@ -69,22 +69,13 @@ def imported(tree, *, functions=False):
     return found - set(sys.stdlib_module_names) - {"dance_flwr", "client_app", "server_app"}
 
 
-def test_what_is_imported_is_installed_for_a_run():
+@pytest.mark.parametrize("folder", ["", "federation", "deploy", "client_data", "evidence", "dance"])
+def test_what_is_imported_is_installed_for_a_run(folder):
+    """At a node also inside functions: with `max-epsilon`, the accounting of epsilon."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}
-    for path in [*(PROJECT / "dance_flwr").rglob("*.py"), *PROJECT.glob("*_app.py")]:
-        for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
-            package = ALONG.get(name, NAMES.get(name, name))
-            assert package in declared, f"{path}: {name} is not in [project] dependencies"
-
-
-@pytest.mark.parametrize("folder", ["federation", "deploy", "client_data", "evidence", "dance"])
-def test_a_node_needs_no_extra(folder):
-    """Whatever its terms ask for: with `max-epsilon`, the accounting of epsilon."""
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    declared = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}
-    for path in (PROJECT / "dance_flwr" / folder).rglob("*.py"):
-        for name in imported(ast.parse(path.read_text(encoding="utf-8")), functions=True):
+    for path in [*(PROJECT / "dance_flwr" / folder).rglob("*.py"), *PROJECT.glob("*_app.py")]:
+        for name in imported(ast.parse(path.read_text(encoding="utf-8")), functions=bool(folder)):
             package = ALONG.get(name, NAMES.get(name, name))
             assert package in declared, f"{path}: {name} is not in [project] dependencies"
 

@@ -113,11 +113,9 @@ def test_its_code_has_the_provenance_of_the_checkout(installed):
     assert done.stdout.strip() == provenance(), done.stderr
 
 
-def test_version_and_schema(forked):
+def test_version_and_keys(forked):
     assert forked("--version").stdout.startswith("dance-flwr ")
-    schema = json.loads(forked("list", "keys", "--json").stdout)
-    assert schema["properties"]["rounds"]["type"] == "integer"
-    assert schema["properties"]["dance"]["properties"]["mix"]["maximum"] == 1
+    assert "| `dance.mix` |" in forked("list", "keys", "dance").stdout
 
 
 @pytest.mark.flower

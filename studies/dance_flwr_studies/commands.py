@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import click
 import typer
 
-from dance_flwr.cli.options import Settings, SpaceSeparated, graphs, run_folder, runs
+from dance_flwr.cli.options import Settings, SpaceSeparated, graphs
 from dance_flwr.config.plugins import METHODS
-from dance_flwr.errors import UserError
 from dance_flwr_studies import EXPERIMENTS, summary
 
 app = typer.Typer()
@@ -27,7 +26,7 @@ Jobs = Annotated[
     typer.Option("--jobs", help="number of worker processes; default: physical cores", min=1),
 ]
 
-_PLACES = ("--out", "--jobs", "--known", "--shard")  # where and how a command runs
+_PLACES = ("--out", "--jobs", "--shard")  # where and how a command runs
 
 
 class ExperimentCommand(SpaceSeparated):
@@ -88,10 +87,6 @@ def experiment(
             metavar="LABEL=VALUE", help="run only cells with this label; --dry-run prints them"
         ),
     ] = None,
-    known: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.jsonl", help="skip cells that the rows of this file hold"),
-    ] = None,
     shard: Annotated[
         str,
         typer.Option(metavar="i/n", help="run share i of n of the grid, 1 <= i <= n"),
@@ -112,7 +107,7 @@ def experiment(
     # For a reader to repeat on another machine, so without places and numbers of jobs.
     command = shlex.join(["dance-flwr", *portable_words(sys.argv[1:])])
     how: dict[str, Any] = {"jobs": jobs, "dry_run": dry_run, "again": again, "labels": where or []}
-    how |= {"known": known, "shard": shard, "command": command}
+    how |= {"shard": shard, "command": command}
     code = start(name, request, set_ or [], out, **how)
     if code:
         raise typer.Exit(code)
@@ -120,15 +115,13 @@ def experiment(
 
 @app.command(rich_help_panel="Study")
 def tables(
-    paths: Annotated[
-        list[Path] | None,
+    path: Annotated[
+        Path,
         typer.Argument(
-            metavar="STUDY|RUN...",
-            parser=run_folder,
-            autocompletion=runs,
-            help="a study folder or a .jsonl file of rows, or finished runs; default: study",
+            metavar="STUDY",
+            help="a study folder or a .jsonl file of rows",
         ),
-    ] = None,
+    ] = Path("study"),
     out: Annotated[
         Path | None,
         typer.Option(
@@ -152,22 +145,10 @@ def tables(
         ),
     ] = None,
 ) -> None:
-    """Write the tables and figures of a study, or of runs beside each other."""
-    from dance_flwr.runs.run import is_run
+    """Write the tables and figures of a study."""
     from dance_flwr_studies.engine.rows import load_rows
     from dance_flwr_studies.reports.report import check_outputs, export_into, insert, write_report
-    from dance_flwr_studies.reports.run_comparison import compare
 
-    path, *others = paths or [Path("study")]
-    if others or is_run(path):
-        of_study = {"--export": export, "--update": update, "--into": into}
-        if given := [name for name, value in of_study.items() if value]:
-            raise UserError(
-                f"tables: expected a study, found runs with {', '.join(given)}; leave one of them "
-                "out"
-            )
-        compare([each.expanduser() for each in (path, *others)], out or Path("tables"), typer.echo)
-        return
     folder = out or (path / "report" if path.is_dir() else path.parent / "report")
     check_outputs(folder, export, into)
     rows = load_rows(path)

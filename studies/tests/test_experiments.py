@@ -13,7 +13,6 @@ from dance_flwr_studies.engine import runner
 from dance_flwr_studies.engine import worker as work
 from dance_flwr_studies.engine.cells import Cell, Request, dataset_name
 from dance_flwr_studies.engine.folder import Study, run_name, settings_of
-from dance_flwr_studies.engine.rows import export_rows, load_rows
 from dance_flwr_studies.engine.runner import check_labels, run_grid
 from study_support.inline import Inline
 from support.graphs import SMALL
@@ -75,21 +74,6 @@ def test_a_default_that_has_changed_is_no_result_of_today(go, tmp_path):
     assert made.run_folder(config) == path.parent and not made.has_run(config)
     write_result(path.parent, result | {"config": result["config"] | {"fedgta.epsilon": 0.9}})
     assert made.has_run(config), "no key of this method"
-
-
-def test_ratios_are_those_that_are_asked_for(go):
-    cells = get_experiment("main-table").cells(
-        Request(("cora",), ("dance", "fedavg-full"), (0,), ratios=(0.3, 0.1))
-    )
-    assert [(cell.labels["ratio"], cell.config.condensation_ratio) for cell in cells] == [
-        (0.3, 0.3),
-        (0.1, 0.1),
-        ("full", 0.08),
-    ]
-    with pytest.raises(
-        UserError, match=r"--ratios: expected an experiment with cells for each ratio, found hyper"
-    ):
-        go("hyper", ratios=(0.1,))
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -220,23 +204,6 @@ def test_a_failing_cell_is_reported_and_the_others_finish(go, tmp_path, monkeypa
     )
 
 
-def test_a_study_is_divided_by_labels_and_continued_from_its_rows(go, inline, tmp_path, capsys):
-    rows, ask = tmp_path / "rows.jsonl", ("ablation",)
-    seeds, other = (0, 1, 2), tmp_path / "other"
-    assert go(*ask, seeds=seeds, labels=[*TWO, "seed=1"]) == 0
-    assert len(inline.done) == 2 and len(results(tmp_path)) == 2
-    export_rows(tmp_path / "study", rows)
-    assert go(*ask, seeds=seeds, labels=TWO, known=rows, out=other) == 0
-    assert "2 of 6 cells are in" in capsys.readouterr().out and len(inline.done) == 6
-    export_rows(other, rows, update=True)
-    made = load_rows(rows).by_experiment["ablation"]
-    assert len(made) == 6 and all(row.result for row in made)
-    assert go(*ask, seeds=seeds, labels=TWO, known=rows, out=other) == 0 and len(inline.done) == 6
-    rows.write_text(rows.read_text().replace(provenance(), "0" * 16))
-    third = tmp_path / "third"
-    assert go(*ask, labels=TWO, known=rows, out=third) == 0 and len(inline.done) == 8
-
-
 @pytest.mark.parametrize("pair", ["variant=w/o", "variant", "colour=red"])
 def test_labels_that_no_cell_carries_are_refused(go, pair):
     with pytest.raises(UserError, match="--where: expected a"):
@@ -313,7 +280,7 @@ def test_analyses_and_measurements_are_made_once(inline, run_config, tmp_path, m
         Cell({"size": 3, "of": "labels"}, measure="m:count_labels"),
     ]
     outcome = run_grid(study, cells, 1, False, print)
-    assert (outcome.done, outcome.failed) == (3, {}) and all(study.has(cell) for cell in cells)
+    assert (outcome.done, outcome.failed) == (2, {}) and all(study.has(cell) for cell in cells)
     assert json.loads(study.product(cells[0]).read_text()) == {
         "files": True,
         "clients": 3,
@@ -322,10 +289,13 @@ def test_analyses_and_measurements_are_made_once(inline, run_config, tmp_path, m
     measured = json.loads(study.product(cells[1]).read_text())
     assert measured["count"] == 2 and measured["labels"] == {"size": 3, "of": "labels"}
     assert study.product(cells[1]).parent == study.measures
-    assert run_grid(study, cells, 1, False, print).reused == 2 and len(inline.done) == 3
+    assert run_grid(study, cells, 1, False, print).reused == 2 and len(inline.done) == 2
     study.product(cells[0]).unlink()
+    result = study.run_folder(config) / "result.json"
+    made = result.stat().st_mtime_ns
     run_grid(study, cells, 1, False, print)
-    assert [kind for kind, _ in inline.done] == ["run", "analysis", "measure", "analysis"]
+    assert [kind for kind, _ in inline.done] == ["run", "measure", "run"]
+    assert study.product(cells[0]).is_file() and result.stat().st_mtime_ns == made
 
 
 def test_results_on_another_graph_of_the_same_name_are_refused(go, tiny, tmp_path):

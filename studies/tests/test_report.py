@@ -296,7 +296,7 @@ def older_rows(tmp_path, method, key):
 
 
 @pytest.mark.parametrize(
-    ("method", "key"), [("fedavg-full", "smoothing"), ("gcond", "condense.outer")]
+    ("method", "key"), [("fedavg-full", "smoothing"), ("gcond", "condense.steps")]
 )
 def test_rows_keep_only_the_keys_that_they_were_made_with(tmp_path, method, key):
     """An older row has no value for a later key, and is not averaged with rows that have one."""

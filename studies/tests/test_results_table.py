@@ -1,21 +1,17 @@
-"""A table of results as Markdown, LaTeX and CSV; names of strangers; finished runs side by side."""
+"""A table of results as Markdown, LaTeX and CSV; names of strangers."""
 
 import csv
 import io
-import json
 import re
-import shutil
 from statistics import mean, stdev
 
-import pytest
 from dance_flwr_studies.reports.figures import save
 from dance_flwr_studies.reports.results_table import Table, chart, latex
 from dance_flwr_studies.reports.tables import groups, stat_of
 from hypothesis import given
 from hypothesis import strategies as st
-from study_support.rows import cells_of, result_of, row_of
+from study_support.rows import cells_of, row_of
 
-from dance_flwr.config.tree import parse
 from dance_flwr.escaping import one_line
 
 STRANGE = r"a_b & 100 % #1 $x$ {y} ~z^ \end{tabular} <c> |d| [e] *f"
@@ -100,47 +96,3 @@ def test_a_figure_shows_names_of_strangers_as_they_are(tmp_path):
     assert [path.suffix for path in paths] == [".png", ".svg", ".pdf"]
     svg = paths[1].read_text()
     assert "a$b$^{" in svg and "accuracy (%)" in svg and svg.count(">fedavg-full<") == 1
-
-
-@pytest.fixture
-def runs(tmp_path):
-    """Finished runs: two methods, and a second seed of the first."""
-    made = []
-    for method, seed, accuracy in (("dance", 0, 0.75), ("dance", 1, 0.8), ("fedavg-full", 0, 0.7)):
-        config = parse({"data": "mine", "method": method, "seed": seed})
-        folder = tmp_path / f"{method}-{seed}"
-        folder.mkdir()
-        more = {"method": method, "calibration": [1.0]}
-        result = result_of(config, accuracy) | more
-        (folder / "result.json").write_text(json.dumps(result))
-        made.append(folder)
-    return made
-
-
-def test_runs_beside_each_other_are_a_table_and_curves(cli, runs, tmp_path):
-    out = tmp_path / "compared"
-    done = cli("tables", *runs, "--out", out)
-    assert done.code == 0, done.err
-    suffixes = ("csv", "md", "pdf", "png", "svg", "tex")
-    assert sorted(path.name for path in out.iterdir()) == [f"comparison.{s}" for s in suffixes]
-    head, *lines = lines_of((out / "comparison.tex").read_text())
-    assert head[:3] == ["data set", "method", "accuracy %"]
-    assert [line[1:3] for line in lines] == [
-        ["dance", r"$77.50 \pm 3.54$"],
-        ["fedavg-full", "$70.00$"],
-    ]
-    page = (out / "comparison.md").read_text()
-    assert "| mine | dance | 77.50 ± 3.54 |" in page and "(comparison.png)" in page
-    assert "communication round" in (out / "comparison.svg").read_text()
-
-
-def test_a_run_twice_is_one_and_its_repetition_is_no_further_seed(cli, runs, tmp_path):
-    copy, out = tmp_path / "copy_of", tmp_path / "compared"
-    shutil.copytree(runs[0], copy)
-    done = cli("tables", runs[0], runs[0], copy, "--out", out)
-    assert done.code == 0, done.err
-    rows = list(csv.DictReader((out / "comparison.csv").open()))
-    assert [(row["run"], row["accuracy_n"]) for row in rows] == [
-        (str(runs[0]), "1"),
-        (str(copy), "1"),
-    ]

@@ -138,21 +138,6 @@ def test_the_union_of_all_shards_is_the_whole(share, tmp_path, capsys):
     assert "0 made, 7 found" in capsys.readouterr().out and len(Inline.done) == 2 * runs
 
 
-def test_known_rows_move_no_cell_to_another_share(share, tmp_path):
-    """Rows that are published while an array runs must not change the division."""
-    rows = tmp_path / "rows.jsonl"
-    assert share("1/2", out="first") == 0
-    first = set(Inline.done)
-    export_into(tmp_path / "first", rows, lambda line: None)
-    Inline.done.clear()
-    assert share("1/2", out="again", known=rows) == 0 and not Inline.done
-    assert share("2/2", out="second", known=rows) == 0
-    assert Inline.done and not first & set(Inline.done)
-    export_into(tmp_path / "again", rows, lambda line: None, update=True)  # lacks every result
-    export_into(tmp_path / "second", rows, lambda line: None, update=True)
-    assert all(score is not None for _, score in scores(rows)) and len(scores(rows)) == 7
-
-
 def test_shards_of_one_division_work_side_by_side_and_nothing_else(tmp_path):
     with at_work(tmp_path, Shard(1, 3)):
         with at_work(tmp_path, Shard(3, 3)):

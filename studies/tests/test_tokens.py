@@ -170,7 +170,7 @@ def test_a_run_records_its_back_end_its_tokens_and_the_digest_of_its_cache(
     def made(method, out):
         config = parse({**keys, "method": method, "llm.backend": "stub"})
         cell = Cell({"dataset": "tiny", "method": method, "ratio": "full", "seed": 97}, config)
-        assert perform(Task("run", cell, out, prepare(config).folder)) == ""
+        assert perform(Task(cell, out, prepare(config).folder)) == ""
         folder = Study(out).run_folder(config)
         result = compact(read_json(folder / "result.json"), read_json(folder / FACTS), False)
         return Row("main-table", cell.labels, run_name(config), settings_of(config), result)

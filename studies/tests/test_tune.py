@@ -107,18 +107,6 @@ def test_an_experiment_reads_the_search_of_its_rules(tmp_path, monkeypatch):
     assert found.pop("default") == 0.1 and set(found.values()) == {0.3}
 
 
-def test_every_method_has_the_same_budget_of_runs(scored, tmp_path):
-    for method in METHODS:
-        search(plan(method=method), Study(tmp_path), 1, lambda line: None)
-    runs = [cell for batch in scored for cell in batch]
-    counts = {method: sum(cell.config.method == method for cell in runs) for method in METHODS}
-    assert set(counts.values()) == {6 * 2}
-    assert {cell.config.rounds for cell in runs} == {3} and {cell.config.seed for cell in runs} == {
-        0,
-        1,
-    }
-
-
 def test_every_choice_is_a_value_that_the_configuration_accepts():
     for method in METHODS:
         for key, values in {**COMMON, **get_spec(method).search}.items():

@@ -117,8 +117,8 @@ def augmented_graph(
 
     def augment() -> LabelledGraph:
         stored = generated or read(path, data.device) or _generate_alone(path, data, config)
-        parts = (stored[f"{name}/{part}"] for part in (neighgen.OWNERS, neighgen.FEATURES))
-        return _augment(model, graph, *parts, data)
+        owners = stored[f"{name}/{neighgen.OWNERS}"]
+        return _augment(model, graph, owners, stored[f"{name}/{neighgen.FEATURES}"], data)
 
     return data.cached(f"fedsage {name}", version, augment)
 

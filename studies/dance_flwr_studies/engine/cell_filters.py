@@ -1,4 +1,4 @@
-"""Which cells of a grid a command runs: by their labels, unpublished ones, a share of n.
+"""Which cells of a grid a command runs: by their labels, or a share of n.
 
 So a long study can be divided among machines, or continued on another one. Every machine computes
 the same division without communication.
@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dance_flwr.errors import UserError
-from dance_flwr.fingerprint import provenance
 from dance_flwr.runs.locks import exclusive, is_locked
-from dance_flwr_studies.engine.cells import Cell, Row, dataset_name
+from dance_flwr_studies.engine.cells import Cell, dataset_name
 from dance_flwr_studies.engine.folder import label_key, measure_name, run_name, settings_of
-from dance_flwr_studies.engine.rows import load_rows
 
 
 def where(cells: Sequence[Cell], pairs: Sequence[str]) -> list[Cell]:
@@ -41,25 +39,6 @@ def where(cells: Sequence[Cell], pairs: Sequence[str]) -> list[Cell]:
         for cell in cells
         if all(str(cell.labels.get(name)) in values for name, values in wanted.items())
     ]
-
-
-def unpublished(experiment: str, cells: Sequence[Cell], file: Path) -> list[Cell]:
-    """Return the cells without a row in this file by the same code and settings.
-
-    Measurements are always among them, as their rows do not name the code.
-    """
-    rows = load_rows(file).by_experiment.get(experiment, ())
-    by_labels = {label_key(row.labels): row for row in rows}
-    code = provenance()
-    return [cell for cell in cells if not _holds(by_labels.get(label_key(cell.labels)), cell, code)]
-
-
-def _holds(row: Row | None, cell: Cell, code: str) -> bool:
-    if row is None or cell.measure:
-        return False
-    # Why provenance (decision 26): the name is a hash of the settings and says nothing of the code.
-    same = row.name == run_name(cell.config) and row.result.get("provenance") == code
-    return same and bool(row.analysis or not cell.analysis)
 
 
 _FOLDER = "shards"  # of a study: one lock for each shard that ever ran in it

@@ -103,30 +103,23 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, log: L
     to_run = [cell for cell in todo if not cell.measure]
     # In this process: encoding uses all cores, and runs share partitions.
     partitions = _prepare({run_name(cell.config): cell.config for cell in to_run}, outcome, log)
-    ready = [cell for cell in to_run if run_name(cell.config) in partitions]
-    runs: dict[str, Task] = {}
-    for cell in ready:
-        if again or not study.has_run(cell.config):
-            name = run_name(cell.config)
-            # Cells with the same settings share one run.
-            runs.setdefault(name, Task("run", cell, study.root, partitions[name]))
-    _work(list(runs.values()), jobs, outcome, "run")
-    to_analyse = [
-        cell
-        for cell in ready
-        if cell.analysis
-        and study.has_run(cell.config)
-        and run_name(cell.config) not in outcome.failed
+    # Cells with the same settings share one run.
+    by_run: dict[str, list[Cell]] = {}
+    for cell in to_run:
+        if (name := run_name(cell.config)) in partitions:
+            by_run.setdefault(name, []).append(cell)
+    tasks = [
+        Task(
+            shared[0],
+            study.root,
+            partitions[name],
+            tuple(dict.fromkeys(cell.analysis for cell in shared if cell.analysis)),
+            again,
+        )
+        for name, shared in by_run.items()
     ]
-    analyses = {
-        study.product(cell): Task("analysis", cell, study.root, partitions[run_name(cell.config)])
-        for cell in to_analyse
-        if again or not study.product(cell).is_file()
-    }
-    _work(list(analyses.values()), jobs, outcome, "analysis", "analyses")
-    measures = {
-        study.product(cell): Task("measure", cell, study.root) for cell in todo if cell.measure
-    }
+    _work(tasks, jobs, outcome, "run")
+    measures = {study.product(cell): Task(cell, study.root) for cell in todo if cell.measure}
     # One at a time and each in a new process: what they measure is time and memory.
     _work(list(measures.values()), 1, outcome, "measurement", tasks_per_worker=1)
     return outcome
@@ -183,13 +176,12 @@ def _work(
     jobs: int,
     outcome: Outcome,
     what: str,
-    plural: str = "",
     tasks_per_worker: int | None = None,
 ) -> None:
     """Do the tasks in worker processes; a worker that dies fails its own task only."""
     if not tasks:
         return
-    with bar("study", len(tasks), plural or f"{what}s") as shown:
+    with bar("study", len(tasks), f"{what}s") as shown:
         lost = _in_pool(tasks, min(jobs, len(tasks)), outcome, shown, tasks_per_worker)
         for task in lost:  # a dying worker breaks the pool: one by one, the next names its task
             if _in_pool([task], 1, outcome, shown, tasks_per_worker):

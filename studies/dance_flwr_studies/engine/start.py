@@ -17,7 +17,7 @@ from dance_flwr.errors import UserError, counted
 from dance_flwr.runs.processes import stopping_in_order
 from dance_flwr.terminal import console
 from dance_flwr_studies import get_experiment
-from dance_flwr_studies.engine.cell_filters import Shard, at_work, read_shard, unpublished, where
+from dance_flwr_studies.engine.cell_filters import Shard, at_work, read_shard, where
 from dance_flwr_studies.engine.cells import Cell, Experiment, Request
 from dance_flwr_studies.engine.estimate import print_calls, print_hours
 from dance_flwr_studies.engine.folder import Study, run_name, settings_of
@@ -44,7 +44,6 @@ def start(
     dry_run: bool = False,
     again: bool = False,
     labels: Sequence[str] = (),
-    known: Path | None = None,
     shard: str = "",
     command: str = "",
 ) -> int:
@@ -56,7 +55,6 @@ def start(
     pairs : KEY=VALUE settings of every run
     jobs : runs at a time; None = one per core
     labels : LABEL=VALUE that the cells must carry
-    known : file of compact rows, whose cells are not run
     shard : i/n, the share of the cells that this command runs; empty = all. The study records
         all of them, so that the folders of n shards can be copied into one
     command : recorded in the study, so that a report can print it
@@ -80,13 +78,9 @@ def start(
     # Tables could not tell such cells apart.
     check_labels(cells)
     every, part = where(cells, labels), _shard(experiment, shard)
-    # Before `known`: the division stays the same while rows are published.
     cells = part.of(every) if part else every
     if part:
         _print(f"shard       {part}: {len(cells)} of {len(every)} cells")
-    if known is not None:
-        total, cells = len(cells), unpublished(name, cells, known)
-        _print(f"known       {total - len(cells)} of {total} cells are in {known}")
     # Runs beside each other would change each other's times.
     jobs = 1 if experiment.serial else jobs or default_jobs()
     if dry_run:

@@ -1,4 +1,4 @@
-"""What a worker process does: one run, one analysis, or one measurement.
+"""What a worker process does: one run with its analyses, or one measurement.
 
 A run also stores facts that only a simulation can know, such as true labels of the core.
 """
@@ -38,19 +38,22 @@ class Task:
 
     Attributes
     ----------
-    kind : "run", "analysis" or "measure"
+    cell : of the run or measurement
     root : the study's folder; partition : holds the client folders, None for a measurement
+    analyses : names of what is computed from the run
+    again : whether what exists is computed anew
     """
 
-    kind: str
     cell: Cell
     root: Path
     partition: Path | None = None
+    analyses: tuple[str, ...] = ()
+    again: bool = False
 
     @property
     def name(self) -> str:
         """Name of the run or measurement, for messages."""
-        return measure_name(self.cell) if self.kind == "measure" else run_name(self.cell.config)
+        return measure_name(self.cell) if self.cell.measure else run_name(self.cell.config)
 
     @property
     def draft(self) -> Path:
@@ -66,7 +69,7 @@ class Task:
 
     def clean(self) -> None:
         """Remove the files of a finished or killed run at the clients; they would fill the disk."""
-        if self.kind != "run" or self.partition is None:
+        if self.partition is None:
             return
         for folder in [self.draft, *self.partition.glob(f"client-*/runs/{self.client_run}")]:
             shutil.rmtree(folder, ignore_errors=True)
@@ -100,7 +103,7 @@ def perform(task: Task) -> str:
     # The failure of an earlier attempt.
     note.unlink(missing_ok=True)
     try:
-        {"run": _run, "analysis": _analyse, "measure": _measure}[task.kind](task)
+        (_measure if task.cell.measure else _run)(task)
     except Exception as error:
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text(traceback.format_exc(), encoding="utf-8")
@@ -115,12 +118,23 @@ def one_line(error: Exception) -> str:
 
 
 def _run(task: Task) -> None:
-    """Run in this process; the folder gets its final name when result and facts are in it."""
+    """Run in this process, where there is no result yet, and then the analyses."""
+    assert task.partition is not None
+    study, config = Study(task.root), task.cell.config
+    folder = study.run_folder(config)
+    if task.again or not study.has_run(config):
+        _train(task, folder, task.partition)
+    for name in task.analyses:
+        path = folder / f"{name}.json"
+        if task.again or not path.is_file():
+            write_json(path, get_analysis(name)(folder, config, task.partition))
+
+
+def _train(task: Task, final: Path, partition: Path) -> None:
+    """The folder gets its final name when result and facts are in it."""
     from dance_flwr.runs.simulation.in_process import run_in_process
 
-    assert task.partition is not None
     config, draft = task.cell.config, task.draft
-    final = Study(task.root).run_folder(config)
     task.clean()
     try:
         # CPU seconds: wall-clock time would include other work on the machine.
@@ -129,8 +143,8 @@ def _run(task: Task) -> None:
         result = run_in_process(settings, draft, lambda row: None, task.client_run)
         _refuse_absences(result)
         seconds = time.process_time() - start
-        content = facts(task.partition, task.client_run) | {"cpu_seconds": seconds}
-        content |= llm_facts(task.partition, task.client_run, config)
+        content = facts(partition, task.client_run) | {"cpu_seconds": seconds}
+        content |= llm_facts(partition, task.client_run, config)
         content |= {"data": data_digest(config)}
         write_json(draft / FACTS, content)
         # The result of an earlier attempt.
@@ -149,13 +163,6 @@ def _refuse_absences(result: dict[str, Any]) -> None:
                 f"expected all clients in every round of a study, found none of client {client} "
                 f"in round {row['round']}: {reason}"
             )
-
-
-def _analyse(task: Task) -> None:
-    assert task.partition is not None
-    folder = Study(task.root).run_folder(task.cell.config)
-    content = get_analysis(task.cell.analysis)(folder, task.cell.config, task.partition)
-    write_json(folder / f"{task.cell.analysis}.json", content)
 
 
 def _measure(task: Task) -> None:

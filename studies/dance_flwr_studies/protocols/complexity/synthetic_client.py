@@ -1,6 +1,5 @@
 """A made-up client of any size on disk, for measurements of growth."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from dance_flwr.data.digests import write_card
 from dance_flwr.data.graphs.codes import NO_SPLIT, TRAIN, ids_digest
 from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.data.text.bank_slice import META
-from dance_flwr.disk import atomic_path, write_json
+from dance_flwr.disk import write_json
 from dance_flwr.llm.config import LlmConfig
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.seeding import derive
@@ -86,10 +85,9 @@ def write_client(folder: Path, scale: Scale) -> None:
     arrays: dict[str, NDArray[Any]] = {"indptr": indptr, "indices": indices, "split": split}
     arrays["labels"] = rng.integers(0, SHAPE.classes, n)
     for name, array in arrays.items():
-        _write(folder / "arrays" / f"{name}.npy", array.shape, array.dtype, _copy(array))
+        np.save(folder / "arrays" / f"{name}.npy", array)
     ids = [str(node) for node in range(n)]
-    with atomic_path(folder / "nodes.parquet") as draft:
-        pq.write_table(pa.table({"id": ids}), draft)
+    pq.write_table(pa.table({"id": ids}), folder / "nodes.parquet")
     names = tuple(str(c) for c in range(SHAPE.classes))
     _write_texts(folder, n, scale.chunks, rng)
     write_card(folder, ClientCard(0, 1, n, names, ids_digest(ids), "made up"))
@@ -97,37 +95,16 @@ def write_client(folder: Path, scale: Scale) -> None:
 
 def _write_texts(folder: Path, nodes: int, chunks: int, rng: np.random.Generator) -> None:
     count, text = nodes * chunks, folder / "text"
-
-    def draw(out: NDArray[Any]) -> None:
-        for first in range(0, count, _ROWS):
-            rows = rng.standard_normal((min(_ROWS, count - first), SHAPE.text_dim), np.float32)
-            out[first : first + _ROWS] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-    def nothing(out: NDArray[Any]) -> None:
-        """Leave zeros."""
-
-    half, whole = np.dtype(np.float16), np.dtype(np.int32)
-    _write(text / "chunk_embeddings.npy", (count, SHAPE.text_dim), half, draw)
-    _write(text / "chunk_spans.npy", (count, 2), whole, nothing)
-    _write(text / "chunk_tokens.npy", (count,), whole, _copy(np.full(count, 64)))
-    ptr = chunks * np.arange(nodes + 1)
-    _write(text / "chunk_ptr.npy", ptr.shape, ptr.dtype, _copy(ptr))
-    _write(folder / "arrays" / "chunk_sha256.npy", (count, 32), np.dtype(np.uint8), nothing)
+    embeddings = np.lib.format.open_memmap(
+        text / "chunk_embeddings.npy", "w+", np.dtype(np.float16), (count, SHAPE.text_dim)
+    )
+    for first in range(0, count, _ROWS):
+        rows = rng.standard_normal((min(_ROWS, count - first), SHAPE.text_dim), np.float32)
+        embeddings[first : first + _ROWS] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    embeddings.flush()
+    np.save(text / "chunk_spans.npy", np.zeros((count, 2), np.int32))
+    np.save(text / "chunk_tokens.npy", np.full(count, 64, np.int32))
+    np.save(text / "chunk_ptr.npy", chunks * np.arange(nodes + 1))
+    np.save(folder / "arrays" / "chunk_sha256.npy", np.zeros((count, 32), np.uint8))
     meta = {"encoder": "made up", "weights_sha256": "made up", "dim": SHAPE.text_dim}
     write_json(text / META, meta | {"texts": nodes, "chunks": count})
-
-
-def _write(
-    path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], fill: Callable[[NDArray[Any]], None]
-) -> None:
-    with atomic_path(path) as draft:
-        array = np.lib.format.open_memmap(draft, mode="w+", dtype=dtype, shape=shape)
-        fill(array)
-        array.flush()
-
-
-def _copy(source: NDArray[Any]) -> Callable[[NDArray[Any]], None]:
-    def fill(out: NDArray[Any]) -> None:
-        out[:] = source
-
-    return fill
