@@ -85,13 +85,13 @@ def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: f
     try:
         context, roots = _context(root_certificates)
         found = replace(found, roots=roots)
-        with httpx.Client(verify=context, timeout=timeout, trust_env=False) as client:
-            before = now()
-            # The gate of a deployment passes this path and Flower's API alone (decision 10).
-            answer = client.head(f"https://{superlink}/health")
-            local = before + (now() - before) / 2
-        date = answer.headers.get("Date", "")
-        found = replace(found, health=answer.status_code, clock_offset=_offset(date, local))
+        # The gate of a deployment passes this path and Flower's API alone (decision 10).
+        url, before = f"https://{superlink}/health", now()
+        with httpx.stream("HEAD", url, verify=context, timeout=timeout, trust_env=False) as answer:
+            offset = _offset(answer.headers.get("Date", ""), before + (now() - before) / 2)
+            tls = answer.extensions["network_stream"].get_extra_info("ssl_object")
+            certificate = x509.load_der_x509_certificate(tls.getpeercert(True))
+        return Probe(host, port, None, None, certificate, roots, answer.status_code, offset)
     except UserError as error:
         found = replace(found, refused=error)
     except (httpx.ConnectError, httpx.ConnectTimeout, UnicodeError) as error:
@@ -104,7 +104,7 @@ def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: f
         found = replace(found, refused=cause)
     except httpx.HTTPError:
         pass  # a server, but no answer
-    # Not verified here, to show what was refused.
+    # Not verified, to show what was refused.
     try:
         seen = ssl.get_server_certificate((host, port), timeout=timeout)
     except (ssl.SSLError, ValueError):
