@@ -265,13 +265,13 @@ def _update_steps(
     return to_steps(update, options.form.levels)
 
 
-def check_stage(stage: ConfigRecord, state: ConfigRecord, min_clients: int = 0) -> None:
+def check_stage(stage: Any, state: Any, min_clients: int = 0) -> None:
     """Refuse requests that an honest server does not send.
 
     Parameters
     ----------
-    stage : the request
-    state : of Flower's mod after the earlier stages of this round
+    stage : record of the request
+    state : record of Flower's mod after the earlier stages of this round
     min_clients : fewest clients of a sum that stay, by the node's own terms
 
     Raises
@@ -280,7 +280,7 @@ def check_stage(stage: ConfigRecord, state: ConfigRecord, min_clients: int = 0) 
     """
     kind = stage.get(SecAggKey.STAGE)
     if kind == SecAggStage.SETUP:
-        shares, threshold = _int(stage, SecAggKey.SHARE_NUMBER), _int(stage, SecAggKey.THRESHOLD)
+        shares, threshold = stage.get(SecAggKey.SHARE_NUMBER, 0), stage.get(SecAggKey.THRESHOLD, 0)
         if shares < MIN_CLIENTS:
             raise refusal(f"a sum of at least {MIN_CLIENTS} clients", f"one of {shares}")
         # Why (decision 8): with half of the shares as threshold, a server could let one half of the
@@ -296,7 +296,7 @@ def check_stage(stage: ConfigRecord, state: ConfigRecord, min_clients: int = 0) 
         _check_count("keys", len(_public_keys(stage)), state, MIN_CLIENTS)
     elif kind == SecAggStage.COLLECT_MASKED_VECTORS:
         # The list names the other clients; this one is in the sum too.
-        sources = [*_ids(stage, SecAggKey.SOURCE_LIST), _int(state, STATE_NODE)]
+        sources = [*stage.get(SecAggKey.SOURCE_LIST, []), state.get(STATE_NODE, 0)]
         _check_unique(sources)
         _check_count("clients that sent shares", len(sources), state)
     elif kind in (keys.SURVIVORS, SecAggStage.UNMASK):
@@ -311,27 +311,27 @@ def check_stage(stage: ConfigRecord, state: ConfigRecord, min_clients: int = 0) 
         _check_unique([*alive, *dead])
         _check_count("living clients", len(alive), state)
         # As sets: other nodes of the same number would pass a count.
-        held = set(_ids(state, STATE_HELD))
+        held = set(state.get(STATE_HELD, []))
         if {*alive, *dead} != held:
             raise refusal(f"a request for the {len(held)} clients of this sum", "one for others")
     else:
         raise refusal("a stage of SecAgg+", f"{kind!r}")
 
 
-def _public_keys(stage: ConfigRecord) -> dict[int, Any]:
+def _public_keys(stage: Any) -> dict[int, Any]:
     """Return node -> its two public keys in a request to share keys."""
     names = [name for name in stage if name != SecAggKey.STAGE]
     _check_unique([int(name) for name in names])
     return {int(name): stage[name] for name in names}
 
 
-def _survivors(stage: ConfigRecord) -> tuple[list[int], list[int]]:
+def _survivors(stage: Any) -> tuple[list[int], list[int]]:
     """Return the living and the dead clients that a request names."""
-    return _ids(stage, SecAggKey.ACTIVE_NODE_ID_LIST), _ids(stage, SecAggKey.DEAD_NODE_ID_LIST)
+    return stage.get(SecAggKey.ACTIVE_NODE_ID_LIST, []), stage.get(SecAggKey.DEAD_NODE_ID_LIST, [])
 
 
-def _check_count(what: str, count: int, state: ConfigRecord, minimum: int = 0) -> None:
-    minimum, maximum = max(minimum, _int(state, STATE_THRESHOLD)), _int(state, STATE_SHARES)
+def _check_count(what: str, count: int, state: Any, minimum: int = 0) -> None:
+    minimum, maximum = max(minimum, state.get(STATE_THRESHOLD, 0)), state.get(STATE_SHARES, 0)
     if not minimum <= count <= maximum:
         raise refusal(f"{minimum} to {maximum} {what}", f"{count}")
 
@@ -339,13 +339,3 @@ def _check_count(what: str, count: int, state: ConfigRecord, minimum: int = 0) -
 def _check_unique(ids: Sequence[int]) -> None:
     if len(set(ids)) < len(ids):
         raise refusal("every client once", "one more often")
-
-
-def _int(record: ConfigRecord, key: str) -> int:
-    value: Any = record.get(key, 0)
-    return int(value)
-
-
-def _ids(record: ConfigRecord, key: str) -> list[int]:
-    value: Any = record.get(key, [])
-    return list(value)
