@@ -85,8 +85,8 @@ def _toml(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def refusal(bundle: bytes, accepted: Collection[str]) -> str:
-    """Return in one line why a node refuses a bundle; "" if it has the installed code.
+def refusal(bundle: bytes, accepted: Collection[str]) -> tuple[str, str]:
+    """Return why a node refuses a bundle, in one line, and its digest; "" if it has accepted code.
 
     Parameters
     ----------
@@ -100,14 +100,14 @@ def refusal(bundle: bytes, accepted: Collection[str]) -> str:
     """
     changes = differences(bundle)
     if not changes or (digest := digest_of(changes)) in accepted:
-        return ""
+        return "", ""
     first, also = one_line(min(changes)), f" and {len(changes) - 1} more" * (len(changes) > 1)
     return (
         f"expected the code of dance-flwr {VERSION} as this node has it, found other code "
         f"in {first:.99}{also}; submit the run with the release of the nodes, or have the operator "
         f"start the node with --accept-code {digest}, or run `dance-flwr site accept {digest}`; it "
         "still runs its own code then"
-    )
+    ), digest
 
 
 def differences(bundle: bytes) -> dict[str, bytes]:

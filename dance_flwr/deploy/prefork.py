@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dance_flwr.config.paths import PROJECT
-from dance_flwr.deploy.bundle import accepted_code, differences, digest_of, refusal, refuse_code
+from dance_flwr.deploy.bundle import accepted_code, refusal, refuse_code
 from dance_flwr.federation import flower
 from dance_flwr.federation.wire import messages
 
@@ -73,9 +73,9 @@ class InstalledApp:
         """Compare a bundle with the installed code; nothing of it is written or imported."""
         site = Path(folder) if (folder := os.environ.get(SITE)) else None
         also = accepted_code(site) if site else ()
-        self._refusal = refusal(bundle, {*self._accepted, *also})
-        if site and self._refusal:
-            refuse_code(site, digest_of(differences(bundle)), self._refusal)
+        self._refusal, digest = refusal(bundle, {*self._accepted, *also})
+        if site and digest:
+            refuse_code(site, digest, self._refusal)
 
     def loader(self, **_: Any) -> Callable[..., App]:
         """Return what Flower calls for the ClientApp of a bundle."""

@@ -17,7 +17,7 @@ from support.processes import free_port
 from dance_flwr.data.federation_file import read_agreement
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.imports.loading import load_graph
-from dance_flwr.deploy import federation, prefork
+from dance_flwr.deploy import bundle, federation, prefork
 from dance_flwr.deploy.bundle import accepted_code
 from dance_flwr.deploy.certificates import make_certificates
 from dance_flwr.deploy.federation import Federation
@@ -248,8 +248,7 @@ def test_a_node_starts_with_keys_and_accepted_code_only(north, cli, monkeypatch)
 
 def test_a_difference_that_is_refused_waits_at_the_site_to_be_accepted(north, cli, monkeypatch):
     monkeypatch.setenv(prefork.SITE, str(north.folder))
-    monkeypatch.setattr(prefork, "differences", lambda bundle: {"client_app.py": bundle})
-    monkeypatch.setattr("dance_flwr.deploy.bundle.differences", prefork.differences)
+    monkeypatch.setattr(bundle, "differences", lambda content: {"client_app.py": content})
     monkeypatch.setattr(prefork.messages, "error_reply", lambda message, reason: reason)
     app = prefork.InstalledApp(lambda message, context: "answer", ())
     for _ in range(2):

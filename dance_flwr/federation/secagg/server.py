@@ -337,14 +337,14 @@ def unlike_faults(request: Message, replies: Sequence[Message]) -> list[str]:
     if stage == SecAggStage.COLLECT_MASKED_VECTORS:
         records = [reply.content.config_records[keys.SECURE_LAYOUT] for reply in replies]
         layouts = [str([record[name] for name in _ALIKE]) for record in records]
-        return _unusual(layouts, "the metrics of most clients")
+        return unusual(layouts, "the metrics of most clients")
     if stage == SecAggStage.UNMASK:
         lengths = []
         for answer in answers:
             shares = map(len, answer[SecAggKey.SHARE_LIST])
             by_node = zip(answer[SecAggKey.NODE_ID_LIST], shares, strict=True)
             lengths.append(str(sorted(by_node)))
-        return _unusual(lengths, "shares as long as those of most clients")
+        return unusual(lengths, "shares as long as those of most clients")
     return [""] * len(replies)
 
 
@@ -369,7 +369,8 @@ def unpack_bits(data: bytes, bits: int) -> NDArray[np.int64]:
     return numbers
 
 
-def _unusual(values: Sequence[str], expected: str) -> list[str]:
+def unusual(values: Sequence[str], expected: str) -> list[str]:
+    """Return an error for each value that is not that of most, and "" for the others."""
     usual = Counter(values).most_common(1)
     return ["" if v == usual[0][0] else f"expected {expected}, found others" for v in values]
 

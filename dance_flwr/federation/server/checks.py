@@ -5,7 +5,6 @@ one client, or as their sum over clients under masks, which hide single ones.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf, sqrt
@@ -43,7 +42,7 @@ from dance_flwr.federation.privacy.quantiser import (
     expected_types,
     scales_fault,
 )
-from dance_flwr.federation.secagg.server import masked_fault, unlike_faults
+from dance_flwr.federation.secagg.server import masked_fault, unlike_faults, unusual
 from dance_flwr.federation.server.replies import scales_of, upload_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.rules import (
@@ -155,10 +154,8 @@ class ReplyChecks:
         if SECAGG_CONFIGS in request.content:
             found = unlike_faults(request, valid)
         elif request.metadata.message_type == keys.EVALUATE:
-            names = [tuple(sorted(messages.metrics_of(reply.content))) for reply in valid]
-            usual = Counter(names).most_common(1)
-            expected = "expected the counts of most clients, found"
-            found = ["" if n == usual[0][0] else f"{expected} {short_repr(list(n))}" for n in names]
+            names = [str(sorted(messages.metrics_of(reply.content))) for reply in valid]
+            found = unusual(names, "the counts of most clients")
         else:
             return list(replies)
         # By identity, as two replies may be equal.
