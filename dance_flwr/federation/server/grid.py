@@ -161,12 +161,9 @@ class FederationGrid:
             client = self.client_of(reply)
             self.bytes_up[client] += bytes_of(reply)
             if reply.has_error():
-                reason = str(reply.error.reason)
                 invalid = reply.error.code == keys.INVALID_REPLY
-                if invalid:
-                    LOG.error("refused the reply of client %d: %s", client, reason)
                 event = "upload_rejected" if invalid else "client_failed"
-                self.mark_absent(event, client, reason)
+                self.mark_absent(event, client, str(reply.error.reason))
         for client in self._silent(sent, replies):
             self.mark_absent("client_silent", client, silence(timeout))
         return replies
@@ -182,8 +179,8 @@ class FederationGrid:
         if client in self.absent:
             return
         self.absent[client] = one_line = " ".join(reason.split())
-        # People read Flower's log, programs the events. Other events have lines of their own.
-        if event in ("client_failed", "client_silent"):
+        # People read Flower's log, programs the events; `leave_out` has a line of its own.
+        if event != "client_left_out":
             LOG.error("client %d takes no part in this round: %s", client, one_line)
         line = f"client {client}: {one_line}"
         events.emit(event, line, logging.WARNING, client=client, reason=one_line)
@@ -320,7 +317,6 @@ class GridChannel:
             # Values that are not finite, or huge, are refused first; the method's own rules follow.
             if fault := statistics_fault(state, list(state)) or check(client, state):
                 self._grid.mark_absent("upload_rejected", client, fault)
-                LOG.error("omitted from the exchange: client %d: %s", client, fault)
                 continue
             valid += 1
             yield Answer(client, packed, state)

@@ -200,7 +200,7 @@ class Round(Strategy):
     def _valid_uploads(
         self, replies: Sequence[Message], norm: float
     ) -> tuple[list[Upload], list[Mapping[str, Any]]]:
-        """Return the valid uploads and their metrics; log the sender of every other one.
+        """Return the valid uploads and their metrics; the sender of every other one is absent.
 
         Raises
         ------
@@ -223,8 +223,6 @@ class Round(Strategy):
                 f"expected at least {fewest} valid updates, found {len(uploads)}; "
                 f"{'; '.join(rejected)}"
             )
-        if rejected:
-            LOG.error("omitted from the mean: %s", "; ".join(rejected))
         return uploads, [
             messages.metrics_of(reply.content)
             for reply, (_, fault) in zip(replies, judged, strict=True)
