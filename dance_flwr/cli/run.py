@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,9 +29,6 @@ if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from dance_flwr.config.options import Value
     from dance_flwr.config.tree import RunConfig
     from dance_flwr.data.graphs.graph import TextGraph
-    from dance_flwr.runs.simulation.in_process import OnRound
-
-    Runner = Callable[[RunConfig, Path, OnRound], dict[str, Any]]
 
 app = typer.Typer()
 
@@ -102,7 +99,7 @@ def run(
     """
     from dance_flwr.config.text import read_values
 
-    runner = runner_of(engine)
+    check_engine(engine)
     keys = {"data": data, "method": method, "rounds": rounds, "clients": clients, "seed": seed}
     keys |= {"out": str(out) if out else None, "overwrite": overwrite or None}
     if resume is not None:
@@ -113,7 +110,7 @@ def run(
                 "--resume: expected no other option than --engine and --track, found "
                 f"{', '.join(extra)}; a run resumes with its own configuration, so omit them"
             )
-        resume_run(resume, runner, track or [])
+        resume_run(resume, engine, track or [])
         return
     values = read_values(config or [], set_ or [])
     for key, option in (("resume", "--resume RUN"), ("overwrite", "--overwrite")):
@@ -122,35 +119,21 @@ def run(
                 f"{key}: expected an option, found a key; use `dance-flwr run {option}`"
             )
     values |= {key: value for key, value in keys.items() if value is not None}
-    start_run(values, runner, dry_run, track or [], compare or [])
+    start_run(values, engine, dry_run, track or [], compare or [])
 
 
-def runner_of(engine: str | None) -> "Runner | None":
-    """Return what runs a federation: None for this process.
-
-    Raises
-    ------
-    UserError : Ray is not installed
-    """
-    if engine != "ray":
-        return None
-    if find_spec("ray") is None:
+def check_engine(engine: str | None) -> None:
+    """Refuse an engine that is not installed."""
+    if engine == "ray" and find_spec("ray") is None:
         raise UserError(
             "--engine ray: expected Ray, found none; install it with `pip install "
             "'dance-flwr[simulation]'`, or leave the option out"
         )
 
-    def under_ray(config: "RunConfig", folder: Path, on_round: "OnRound") -> dict[str, Any]:
-        from dance_flwr.runs.simulation.ray_engine import run_under_ray
-
-        return run_under_ray(config, folder, on_round)
-
-    return under_ray
-
 
 def start_run(
     values: "Mapping[str, Value]",
-    runner: "Runner | None" = None,
+    engine: str | None = None,
     dry_run: bool = False,
     track: Sequence[str] = (),
     compare: Sequence[str] = (),
@@ -160,7 +143,7 @@ def start_run(
     Parameters
     ----------
     values : flat keys of the configuration
-    runner : of `runner_of`; dry_run : only print the plan; track : names of trackers
+    engine : as of `run`; dry_run : only print the plan; track : names of trackers
     compare : methods to run after it on the same clients, in this process
     """
     from dance_flwr.config.paths import check_folder
@@ -191,13 +174,13 @@ def start_run(
     is_named, config = bool(config.out), placed(config)  # before texts are encoded
     others = [placed(replace(each, out=f"{config.out}-{each.method}")) for each in others]
     _prepare(config, graph)
-    result = _run(config, runner, 0, track)
+    result = _run(config, engine, 0, track)
     for each in others:
         _run(each, None, 0, track)
     _print_results(config, result, [Path(each.out) for each in others], is_named)
 
 
-def resume_run(folder: Path, runner: "Runner | None" = None, track: Sequence[str] = ()) -> None:
+def resume_run(folder: Path, engine: str | None = None, track: Sequence[str] = ()) -> None:
     """Resume the run in `folder` after its last whole round, with its own configuration.
 
     Raises
@@ -225,7 +208,7 @@ def resume_run(folder: Path, runner: "Runner | None" = None, track: Sequence[str
         f"{counted(point.config.rounds, 'round')} done"
     )
     config = replace(point.config, out=str(folder), resume=True)
-    _print_results(config, _run(config, runner, point.round, track), [], True)
+    _print_results(config, _run(config, engine, point.round, track), [], True)
 
 
 def _print_plan(config: "RunConfig") -> None:
@@ -288,7 +271,7 @@ def _pass_warnings(line: str) -> None:
 
 
 def _run(
-    config: "RunConfig", runner: "Runner | None", done: int, track: Sequence[str]
+    config: "RunConfig", engine: str | None, done: int, track: Sequence[str]
 ) -> dict[str, Any]:
     from dance_flwr.cli.report import choice
     from dance_flwr.config.paths import HISTORY
@@ -296,7 +279,7 @@ def _run(
     from dance_flwr.runs.processes import stopping_in_order
     from dance_flwr.runs.resume import how_to_resume, resume_hint
     from dance_flwr.runs.run import set_latest_run
-    from dance_flwr.runs.simulation.in_process import run_in_process
+    from dance_flwr.runs.simulation import in_process, ray_engine
     from dance_flwr.runs.tracking import tracked
     from dance_flwr.terminal import duration, round_bar
 
@@ -310,7 +293,10 @@ def _run(
             tracked(track, folder, print),
             exclusive(folder, SERVER),
         ):
-            result = (runner or run_in_process)(config, folder, move)
+            if engine == "ray":
+                result = ray_engine.run_under_ray(config, folder, move)
+            else:
+                result = in_process.run_in_process(config, folder, move)
     except FileNotFoundError as error:
         if error.filename != str(folder / HISTORY):
             raise

@@ -103,11 +103,6 @@ class FinishedRun:
         return str(self.result["model_fingerprint"])
 
     @property
-    def settings(self) -> DanceConfig:
-        """The section `dance` of the run's configuration."""
-        return DanceConfig.of(self.config)
-
-    @property
     def clients(self) -> list[int | None]:
         """Numbers of the clients to read; None is the client of `client_folder`."""
         return [None] if self.client_folder is not None else list(range(self.config.clients))
@@ -226,7 +221,7 @@ def verify_evidence(
             for number, client in enumerate(finished.clients)
         ]
     took_part = {n: counts for n, counts in enumerate(verified) if counts is not None}
-    if client_folder is None and finished.settings.evidence_keep == "all":
+    if client_folder is None and DanceConfig.of(finished.config).evidence_keep == "all":
         _verify_rounds(finished, took_part)
     # The verdict covers what was checked: an absent client's evidence is not verified.
     if len(took_part) == len(verified):
