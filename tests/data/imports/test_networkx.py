@@ -1,15 +1,19 @@
-"""Any graph that NetworkX writes comes back."""
+"""Any graph that NetworkX writes comes back; graphs in memory follow the rules of files."""
 
 import json
 from functools import partial
 
 import networkx as nx
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.imports import drawn
 from support.tables import roles_of, values
 
+from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.imports.importer import read_network
+from dance_flwr.errors import DataError
 
 # Characters of XML; a carriage return becomes a line feed in every XML file.
 texts = st.text(
@@ -114,3 +118,27 @@ def test_a_graph_of_networkx_comes_back(tmp_path_factory, name, graph):
         for _, record in graph.nodes(data=True):
             del record["id"]
     same(file, graph, left_out=added)
+
+
+@pytest.mark.filterwarnings("ignore:.*empty text")
+def test_graphs_in_memory_follow_the_rules_of_files():
+    """None, NaN and "" mean the same, in frames, records and networks."""
+    options = {"id": "key", "text": "title", "label": "kind"}
+    nodes = {"key": [1, 2, 3], "title": ["one", None, "three"], "kind": ["x", float("nan"), ""]}
+    ends = {"source": [1, 2, 2], "target": [2, 3, 2]}
+    records = [dict(zip(nodes, row, strict=True)) for row in zip(*nodes.values(), strict=True)]
+    links = [dict(zip(ends, row, strict=True)) for row in zip(*ends.values(), strict=True)]
+    network = nx.Graph([(link["source"], link["target"]) for link in links])
+    network.add_nodes_from((record["key"], record) for record in records)
+    frame = pd.DataFrame(nodes)
+    for graph in (
+        TextGraph.from_pandas(frame, pd.DataFrame(ends), **options),
+        TextGraph.from_pandas(frame.set_index("key"), pd.DataFrame(ends), **options),
+        TextGraph.from_records(records, links, **options),
+        TextGraph.from_networkx(network, **{**options, "id": ""}),
+    ):
+        assert drawn(graph) == "1: 'one' x, 2: '', 3: 'three' | 1-2, 2-3 | x"
+    alone = [{"id": "a", "text": "t", "references": ["b"]}, {"id": "b", "text": "u"}]
+    assert drawn(TextGraph.from_records(alone)) == "a: 't', b: 'u' | a-b | "
+    with pytest.raises(DataError, match="'nothing', found key, title, kind"):
+        TextGraph.from_records(records, links, **{**options, "text": "nothing"})
