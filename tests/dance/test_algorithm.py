@@ -122,24 +122,18 @@ def test_packs_are_of_all_cores_until_the_next_selection(data, run_config):
 
 
 @pytest.mark.parametrize(
-    ("rounds", "selected_in"),
+    ("keys", "rounds", "selected_in"),
     [
-        ([1, 2, 5, 6], [1, 5]),
-        ([1, 6, 7, 8, 9], [1, 6, 9]),  # it missed round 5, and is due again in round 9
-        ([3, 4, 5], [3, 5]),
+        ({}, [1, 2, 5, 6], [1, 5]),
+        ({}, [1, 6, 7, 8, 9], [1, 6, 9]),  # it missed round 5, and is due again in round 9
+        ({}, [3, 4, 5], [3, 5]),
+        ({"dance_core_refresh_every": 3}, range(1, 8), [1, 4, 5, 7]),  # new cores get it at once
     ],
 )
-def test_a_client_that_missed_rounds_selects_when_it_is_back(data, run_config, rounds, selected_in):
-    client = Client(data, run_config(dance_text_refresh_every=4, **KEYS))
+def test_when_evidence_is_selected(data, run_config, keys, rounds, selected_in):
+    client = Client(data, run_config(dance_text_refresh_every=4, **KEYS, **keys))
     reports = train(client, rounds)
     assert [r for r, report in reports.items() if report.counts["evidence-packs"]] == selected_in
-
-
-def test_condensed_nodes_get_evidence_at_once(data, run_config):
-    keys = KEYS | {"dance_core_refresh_every": 3, "dance_text_refresh_every": 4}
-    reports = train(Client(data, run_config(**keys)), range(1, 8))
-    found = [r for r, report in reports.items() if report.counts["evidence-packs"]]
-    assert found == [1, 4, 5, 7]
 
 
 def test_files_that_no_state_needs_are_removed(data, run_config):
