@@ -160,14 +160,6 @@ _FEWEST = 20  # answered calls before that share is checked at every failure
 _MAX_REPLY = 1_000_000  # characters
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A reply that fits its schema."""
-
-    value: Json
-    cached: bool
-
-
 class Session:
     """Calls a language model within the caps of the run and counts every use.
 
@@ -230,8 +222,8 @@ class Session:
         if kind is None:
             self._check_failures()
 
-    def ask(self, prompt: Prompt) -> Answer | None:
-        """Return the answer to a prompt, or None, so that the caller uses its fallback.
+    def ask(self, prompt: Prompt) -> Json | None:
+        """Return the parsed reply to a prompt, or None, so that the caller uses its fallback.
 
         None is returned if a cap is reached or prompt and reply do not fit the context (both count
         as `capped_calls`), and if the reply is unusable.
@@ -276,8 +268,7 @@ class Session:
                 self._cache.keep(key, completion)
         if value is None:
             self._fail("cut off at its limit" if completion.finish == "length" else fault)
-            return None
-        return Answer(value, cached)
+        return value
 
     def _reserve(self, prompt: Prompt, limit: int) -> bool:
         """Count a fresh call if the caps allow it; its tokens are counted once they are known."""

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from support.prompts import GOOD, Told, prompt, session
+from support.prompts import GOOD, Told, is_cached, prompt, session
 
 from dance_flwr.llm.model import Completion
 from dance_flwr.llm.session import Cache, question_sha256
@@ -70,8 +70,8 @@ def test_a_damaged_file_is_asked_again_and_replaced(tmp_path):
         asking.ask(prompt())
         (file,) = (tmp_path / "llm").rglob("*.json")
         file.write_text('{"text": "{}"}', encoding="utf-8")
-        assert not asking.ask(prompt()).cached
-        assert asking.ask(prompt()).cached
+        assert not is_cached(asking, prompt())
+        assert is_cached(asking, prompt())
     assert len(model.asked) == 2
 
 
@@ -81,4 +81,4 @@ def test_a_reply_that_no_longer_fits_is_not_believed(tmp_path):
     with session(model, tmp_path) as asking:
         key = question_sha256(model.name, prompt(), 32, 0)
         Cache(tmp_path).keep(key, Completion('{"score": 99}', 1, 1))
-        assert asking.ask(prompt()).value == {"score": 3}
+        assert asking.ask(prompt()) == {"score": 3}

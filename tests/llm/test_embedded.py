@@ -88,8 +88,8 @@ class TestReal:
         for folder in ("one", "two"):  # without the cache of the first
             with session(model, tmp_path / folder, context=512) as asking:
                 answers = [asking.ask(PACK.fill(spans=spans)) for spans in PACKS]
-            assert all(answer.value["span"] in (1, 2) for answer in answers)
-            replies.append([answer.value for answer in answers])
+            assert all(answer["span"] in (1, 2) for answer in answers)
+            replies.append([answer for answer in answers])
             assert asking.counts.fresh_calls == 2 and not asking.counts.failed_calls
         assert replies[0] == replies[1]
 
@@ -204,7 +204,7 @@ from dance_flwr.llm.embedded import Embedded, model_file
 from dance_flwr.llm.local_settings import LocalSettings
 Path({BEGIN!r}).exists()
 with session(Embedded(*model_file(LocalSettings()), 512, 1), Path(sys.argv[1])) as asking:
-    assert asking.ask(prompt()).value
+    assert asking.ask(prompt())
 Path({END!r}).exists()
 """
 OF_OPEN_SOCKETS = re.compile(  # calls that name no place, but hold what was sent

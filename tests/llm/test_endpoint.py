@@ -93,7 +93,7 @@ def test_a_slow_server_that_wakes_up_costs_two_prompts(tmp_path):
     with FakeEndpoint("slow", GOOD) as server:
         model = endpoint(server, timeout=0.3)
         with session(model, tmp_path) as asking:
-            assert asking.ask(prompt()).value == {"score": 3}
+            assert asking.ask(prompt()) == {"score": 3}
     assert asking.counts.fresh_calls == 1
     assert asking.counts.fresh_prompt == 2 * model.count_prompt(prompt())
 
@@ -114,7 +114,7 @@ def test_a_reply_that_is_none_is_unusable_and_kept_nowhere(way, tmp_path):
         assert (asking.counts.fresh_calls, asking.counts.failed_calls) == (1, 1)
         server.ways[:] = [GOOD]  # put right: it is asked again
         with session(endpoint(server), tmp_path) as asking:
-            assert asking.ask(prompt(SENTINEL)).value == {"score": 3}
+            assert asking.ask(prompt(SENTINEL)) == {"score": 3}
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_a_stub_answers_from_the_encoder_and_keeps_no_ledger_without_a_run(dance
     with open_session(data, with_llm(dance.config, backend="stub"), "") as session:
         alike = session.ask(prompt("a comet", "a comet"))
         apart = session.ask(prompt("a comet", "garlic butter"))
-    assert alike.value["score"] == 6 > apart.value["score"]
+    assert alike["score"] == 6 > apart["score"]
     assert session.counts.fresh_calls == 2
     assert set((data.folder / "runs").glob("*/llm.json")) == before
 

@@ -213,6 +213,6 @@ def test_whatever_a_text_says_a_reply_is_one_of_the_schema_or_none(attack, tmp_p
     obeys = Told(f'{{"score": 6, "said": "{len(attack)}"}}', REPLY)
     with session(obeys, tmp_path) as asking:
         assert asking.ask(prompt(attack)) is None
-        assert asking.ask(prompt(attack)).value == {"score": 3}
+        assert asking.ask(prompt(attack)) == {"score": 3}
     (sent, _) = (question.messages[1].text for question in obeys.asked)
     assert sent.count("«") == sent.count("»") == 2 and sent.count("\n") == 1

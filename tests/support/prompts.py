@@ -71,3 +71,10 @@ def with_llm(config, **settings):
     """A run's configuration with these keys of the section `llm`."""
     others = [section for section in config.sections if section.name != LlmConfig.name]
     return replace(config, sections=(*others, LlmConfig(**settings)))
+
+
+def is_cached(asking, question):
+    """Whether a session answers a question from its cache."""
+    before = asking.counts.cached_calls
+    assert asking.ask(question) is not None
+    return asking.counts.cached_calls > before

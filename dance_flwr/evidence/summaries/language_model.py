@@ -125,7 +125,7 @@ class ModelSummariser:
         except UserError as error:
             self.fault = str(error)
             return ""
-        return str(answer.value["text"]) if answer else ""
+        return str(answer["text"]) if answer else ""
 
 
 def _first_sentence(reply: str) -> str:

@@ -161,7 +161,7 @@ def model_labels(
         if answer is None:
             continue
         # A reply of zeros says nothing of its node, which then has the label of the fallback.
-        rows = probabilities(answer.value, nodes.class_names, len(question.targets))
+        rows = probabilities(answer, nodes.class_names, len(question.targets))
         labelled = torch.from_numpy(rows.sum(1) > 0)
         labels[question.targets[labelled]] = torch.from_numpy(rows)[labelled]
         answered[question.targets[labelled]] = True

@@ -143,7 +143,7 @@ class ModelWriter:
         """Call the model for every text, in the order of the origins."""
         with open_session(data, config, run) as session:
             answers = [session.ask(prompt) for prompt in prompts_of(task, data)]
-        return ["" if answer is None else text_of(answer.value) for answer in answers]
+        return ["" if answer is None else text_of(answer) for answer in answers]
 
 
 class Recombiner:

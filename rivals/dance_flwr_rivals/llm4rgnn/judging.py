@@ -156,7 +156,7 @@ def judge(data: ClientData, config: RunConfig, pairs: Pairs, session: Session) -
         failed = session.counts.failed_calls
         answer = session.ask(prompt)
         if answer is not None:
-            scores[same] = int(answer.value["relevance"])
+            scores[same] = int(answer["relevance"])
         elif session.counts.failed_calls > failed:
             scores[same] = UNREADABLE
     return scores.to(data.device)
