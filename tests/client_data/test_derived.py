@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from dance_flwr.client_data import inputs as derived
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.plugins import BACKBONES
+from dance_flwr.config.sections import ReadingConfig
 from dance_flwr.data.text.bank_slice import SLICE_FILES
 from dance_flwr.nn.backbone import normalise
 
@@ -139,3 +141,37 @@ def test_inputs_in_columns_are_the_direct_ones(monkeypatch, name, columns):
     out = np.zeros(direct.shape, np.float16)
     derived.backbone_inputs(backbone, texts, graph, out)
     torch.testing.assert_close(torch.tensor(out).float(), direct, atol=4e-3, rtol=1e-3)
+
+
+def test_texts_by_agreement_are_kept_once_whatever_the_edges_weigh(folder, monkeypatch):
+    condensed = ReadingConfig(text_pooling="agreement", text_temperature=0.3)
+    gated = replace(condensed, edge_gates="agreement")
+    memory = ClientData(folder, CPU, reading=gated)
+    texts, gates = memory.table.nodes, memory.graph.gates
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", 0)
+    disk = ClientData(folder, CPU, reading=gated)
+    torch.testing.assert_close(disk.table.nodes.float(), texts, atol=1e-2, rtol=0)
+    torch.testing.assert_close(disk.graph.gates, gates, atol=5e-2, rtol=0)
+    on_disk, in_memory = (
+        data.table.weights_in_texts(data.table.chunks_of, torch.float32) for data in (disk, memory)
+    )
+    torch.testing.assert_close(on_disk, in_memory, atol=5e-2, rtol=0)
+    before = files(folder)
+    assert [name.split("-")[0] for name in before] == ["texts", "texts"]
+    assert not torch.equal(disk.table.nodes, ClientData(folder, CPU).table.nodes)
+    ClientData(folder, CPU, reading=condensed).table  # noqa: B018
+    assert files(folder) == before
+    ClientData(folder, CPU, reading=replace(condensed, text_temperature=0.1)).table  # noqa: B018
+    assert len(files(folder)) == 3
+
+
+@pytest.mark.parametrize(("rows", "inside"), [(16, True), (17, False)])
+def test_on_a_card_an_array_fits_into_an_eighth_of_the_share_of_the_process(
+    monkeypatch, rows, inside
+):
+    """A quarter of 8,192 bytes: 256 for an array, whatever is free; on the host 256, too."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (7, 8192))
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 0.25)
+    assert derived.fits(rows, 4, torch.device("cuda:0")) == inside
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", 256)
+    assert derived.fits(rows, 4, CPU) == inside
