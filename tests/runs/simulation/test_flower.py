@@ -38,7 +38,11 @@ def test_the_bundle_holds_the_app_and_nothing_else(tmp_path):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_text("{}")
     names = {name for name in bundle(copy) if not name.startswith(".info")}
-    files = [path for kind in ("*.py", "*.toml") for path in (PROJECT / "dance_flwr").rglob(kind)]
+    files = [
+        path
+        for kind in ("*.py", "*.toml", "pydocs.json")
+        for path in (PROJECT / "dance_flwr").rglob(kind)
+    ]
     code = {str(path.relative_to(PROJECT)) for path in files}
     manifests = {str(path.relative_to(PROJECT)) for path in (PROJECT / "partitions").glob("*.json")}
     texts = {"pyproject.toml", "README.md", "LICENSE"}
