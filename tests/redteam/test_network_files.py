@@ -18,8 +18,9 @@ from support.measuring import watching
 from support.tables import values
 
 from dance_flwr.data.graphs.limits import VARIABLE
-from dance_flwr.data.imports.importer import read_graph, recognise
+from dance_flwr.data.imports.importer import read_graph
 from dance_flwr.data.imports.options import DEFAULTS
+from dance_flwr.data.imports.reading import recognise
 from dance_flwr.errors import DataError, UserError
 
 # Refusals come so early that no reader takes more than half of what is allowed.

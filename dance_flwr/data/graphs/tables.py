@@ -1,5 +1,6 @@
 """Tables on disk, read in batches of strings so that a large text column is never held twice."""
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -28,8 +29,6 @@ class Table:
     rows : what a row is, "nodes" or "edges", each with its own bound
     metadata : of the schema, if the format has one
     facts : what was recognised, such as the encoding
-    roles : role -> column that the format itself declares for it, several for the text; "" = the
-        format has none
 
     Raises
     ------
@@ -42,7 +41,6 @@ class Table:
     rows: str = "nodes"
     metadata: Mapping[bytes, bytes] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
-    roles: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check(self.where, columns=len(self.names))
@@ -93,7 +91,6 @@ def parquet_table(file: Any, rows: str = "nodes", where: str = "") -> Table:
     where = where or str(file)
     with readable(where), pq.ParquetFile(file) as table:
         schema = table.schema_arrow
-        check(where, **{rows: table.metadata.num_rows})
 
     def record_batches(columns: list[str]) -> Iterator[Any]:
         # Without a bounded buffer, the column of a row group (perhaps the whole file) is read at
@@ -188,7 +185,7 @@ def readable(file: Path | str) -> Iterator[None]:
         yield
     except MemoryError as error:
         raise exceeded(file, "memory") from error
-    except (pa.ArrowException, OSError, UnicodeError) as error:
+    except (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeError) as error:
         if getattr(error, "errno", None) in TOO_MANY:
             raise  # no fault of the file
         reason = " ".join(str(error).split())

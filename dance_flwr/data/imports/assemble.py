@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.folder import check_ids
 from dance_flwr.data.graphs.tables import Table, join
-from dance_flwr.data.imports.layouts import LAYOUTS, NODE_ROLES, GraphFile
+from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, GraphFile
 from dance_flwr.data.imports.options import Options
+from dance_flwr.data.imports.records import fault
 from dance_flwr.data.imports.report import ImportReport, count_edges, count_nodes, is_empty
-from dance_flwr.data.imports.roles import Roles, edge_roles, node_roles, plain_name, refuse_lacking
-from dance_flwr.errors import DataError
+from dance_flwr.data.imports.roles import NODE_ROLES, Chosen, choose, find, plain_name
 
-COLUMNS = ("id", "text", "label", "split")
 NODES_FILE, EDGES_FILE = "nodes.arrow", "edges.arrow"
 _EXAMPLES = 3
 _CHUNK = 1 << 20  # edges whose ends are looked up at once
 # LightRAG joins the descriptions of a node or an edge with it.
 _SENTENCE_BREAK = "<SEP>"
+_CONTENTS = ("relation", "description", "weight")  # of edges, which an option asks for
 # In which two ids may differ and still mean the same node, if they match only one.
 _LOOSE: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("'.0'", lambda ids: pc.replace_substring_regex(ids, r"^(-?\d+)\.0+$", r"\1")),
@@ -37,111 +37,79 @@ _LOOSE: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 def assemble(source: GraphFile, options: Options, out: Path) -> ImportReport:
     """Write the nodes and edges of a file as `nodes.arrow` and `edges.arrow` into a folder.
 
-    The columns of the nodes are strings: `COLUMNS`, and `site` if the file has sites; "" means no
-    text, no label or no split. Those of the edges are `source` and `target`, row numbers in int64,
-    and `weight` (float32) and `text` where the options ask for them.
+    The columns of the nodes are strings: id, text, label and split, and `site` if the file has
+    sites; "" means no text, no label or no split. Those of the edges are `source` and `target`, row
+    numbers in int64, and `weight` (float32) and `text` where the options ask for them.
     """
-    # Before any row is read.
-    of_nodes, lacks = node_roles(source.nodes, options)
-    of_edges, more = edge_roles(source.edges, options)
-    refuse_lacking([*lacks, *more])
-    report = ImportReport(facts=dict(source.facts), directed=source.directed)
-    _report_columns(report, source, of_nodes, of_edges, options)
-    ids = _write_nodes(source, of_nodes, options, report, out / NODES_FILE)
-    table = _edges(source.edges, of_edges, options, report, ids)
-    count_edges(report, table["source"].to_numpy(), table["target"].to_numpy())
-    with (
-        pa.OSFile(str(out / EDGES_FILE), "wb") as sink,
-        pa.ipc.new_file(sink, table.schema) as writer,
-    ):
-        writer.write_table(table)
-    return report
-
-
-def _report_columns(
-    report: ImportReport,
-    source: GraphFile,
-    nodes: Sequence[Roles],
-    edges: Sequence[Roles],
-    options: Options,
-) -> None:
-    """Write into the report which columns of every table are used, and which are not."""
+    of_nodes, of_edges = choose(source, options)  # before any row is read
     asked = {"relation": options.edge_text, "description": options.edge_text}
     asked["weight"] = options.edge_weight
-    edges = [{r: c for r, c in of.items() if asked.get(r, "ends")} for of in edges]
-    every = *zip(source.nodes, nodes, strict=True), *zip(source.edges, edges, strict=True)
-    used = {(t.where, name) for t, roles in every for names in roles.values() for name in names}
-    for table, roles in every:
-        role_of = {str(table.roles.get("neighbours")): "edges"}
-        for role, names in roles.items():
-            role_of |= dict.fromkeys(names, role)
-            known = report.columns.setdefault(role, [])
-            known += [name for name in names if name not in known]
-        columns = {name: role_of.get(name, "") for name in table.names}
-        report.account(table.where, table.rows)["columns"] |= columns
-        # What rows of the other kind in the same table use is not left out.
-        rest = [n for n, role in columns.items() if not role and (table.where, n) not in used]
-        left_out = report.columns_left_out.setdefault(table.rows, [])
-        left_out += [name for name in rest if name not in left_out]
-    for rows in ("nodes", "edges"):
-        report.columns_left_out.setdefault(rows, []).extend(source.left_out.get(rows, ()))
-    others = {k: v for k, v in source.left_out.items() if k not in ("nodes", "edges") and v}
-    report.columns_left_out |= {what: list(names) for what, names in others.items()}
+    used = [{r: c for r, c in of.items() if asked.get(r, "ends")} for of in of_edges]
+    report = ImportReport(facts=dict(source.facts), directed=source.directed)
+    report.account_columns(source, of_nodes, used)
     if report.columns["text"] in (["Label"], ["title"]) and not options.text:
         report.warnings.append(
             f"{source.kind}: no column of texts; the names in {report.columns['text'][0]!r} are "
             "the texts (--text names another column)"
         )
+    nodes, ids = _nodes(source, of_nodes, options, report)
+    _write(nodes, out / NODES_FILE)
+    del nodes
+    lost = {role for of in of_edges for role in of if not asked.get(role, "ends")}
+    report.edges_left_out = {role: 0 for role in _CONTENTS if role in lost}
+    edges = _edges(source, of_edges, options, report, ids)
+    count_edges(report, edges["source"].to_numpy(), edges["target"].to_numpy())
+    _write(edges, out / EDGES_FILE)
+    return report
 
 
-def _write_nodes(
-    source: GraphFile, roles: Sequence[Roles], options: Options, report: ImportReport, file: Path
-) -> "_Ids":
-    """Write the table of nodes, without those that the options drop, and return their ids."""
-    columns = (*COLUMNS, "site") if any("site" in of for of in roles) else COLUMNS
+def _write(table: Any, file: Path) -> None:
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _nodes(
+    source: GraphFile, roles: Sequence[Chosen], options: Options, report: ImportReport
+) -> tuple[Any, "_Ids"]:
+    """Return the table of nodes, without those that the options drop, and their ids."""
+    columns = [role for role in NODE_ROLES if role != "site" or any("site" in of for of in roles)]
     schema = pa.schema([(name, pa.large_string()) for name in columns])
     where = ", ".join(table.where for table in source.nodes)
-    kept = []  # for every row that is read, whether it has an id
-    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for table, of in zip(source.nodes, roles, strict=True):
-            rows = 0
-            for row in _rows(table, of, options):
-                batch = pa.record_batch({name: row[name] for name in columns}, schema)
-                rows += len(batch)
-                if options.nameless == "drop":
-                    named = pc.invert(is_empty(batch["id"]))
-                    kept.append(named.to_numpy(zero_copy_only=False))
-                    batch = batch.filter(named)
-                writer.write_batch(batch)
-            report.account(table.where, "nodes")["rows"] += rows
+    batches = []
+    for table, of in zip(source.nodes, roles, strict=True):
+        of_table = [
+            pa.record_batch({name: row[name] for name in columns}, schema)
+            for row in _rows(table, of, options)
+        ]
+        report.account(table.where, "nodes")["rows"] += sum(map(len, of_table))
+        batches += of_table
     # Of another column than the file's own, its classes say nothing.
-    own = [str(table.roles.get("label", "label")) for table in source.nodes]
-    if [of.get("label", [""])[0] for of in roles] == own:
+    own = [
+        find(table, "label", "label" * ("label" not in source.roles), source.roles)
+        for table in source.nodes
+    ]
+    if [of.get("label", []) for of in roles] == own:
         report.classes = sorted(set(source.classes))
-    with pa.memory_map(str(file)) as mapped:
-        nodes = pa.ipc.open_file(mapped).read_all()
-        report.counts["nameless_nodes"] = sum(int((~part).sum()) for part in kept)
-        ids = nodes["id"].combine_chunks()
-        places = np.flatnonzero(np.concatenate(kept)) if kept else np.arange(len(ids))
-        rows_of = np.arange(len(ids))
-        if options.duplicates != "refuse" and len(ids):
-            nodes, rows_of = _without_duplicates(nodes, options.duplicates, where)
-        report.counts["duplicate_nodes"] = len(ids) - len(nodes)
-        changed = len(nodes) < len(ids)
-        ids = check_ids(nodes["id"].combine_chunks(), where)
-        if options.labels:
-            nodes, changed = _relabelled(nodes, options.labels, _Ids(ids, where, report)), True
-        if changed:
-            draft = file.with_name("changed.arrow")
-            with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-                writer.write_table(nodes)
-            draft.replace(file)
-        count_nodes(report, nodes, where)
+    nodes = pa.Table.from_batches(batches, schema)
+    places = np.arange(len(nodes))
+    if options.nameless == "drop":
+        named = pc.invert(is_empty(nodes["id"]))
+        nodes, places = nodes.filter(named), places[named.to_numpy()]
+    report.counts["nameless_nodes"] = total = sum(map(len, batches)) - len(nodes)
+    total += len(nodes)
+    del batches
+    rows_of, before = np.arange(len(nodes)), len(nodes)
+    if options.duplicates != "refuse" and before:
+        nodes, rows_of = _without_duplicates(nodes, options.duplicates, where)
+    report.counts["duplicate_nodes"] = before - len(nodes)
+    names = check_ids(nodes["id"].combine_chunks(), where)
+    if options.labels:
+        nodes = _relabelled(nodes, options.labels, _Ids(names, where, report))
+    count_nodes(report, nodes, where)
     if source.by_place:
-        total = sum(len(part) for part in kept) if kept else len(rows_of)
-        names = pc.cast(pa.array(np.arange(total)), pa.large_string())
-        return _Ids(names.take(pa.array(places)), where, report, rows_of)
-    return _Ids(ids, where, report)
+        names = pc.cast(pa.array(places), pa.large_string())
+        return nodes, _Ids(names, where, report, rows_of)
+    return nodes, _Ids(names, where, report)
 
 
 def _without_duplicates(nodes: Any, rule: str, where: str) -> tuple[Any, NDArray[np.int64]]:
@@ -162,10 +130,9 @@ def _without_duplicates(nodes: Any, rule: str, where: str) -> tuple[Any, NDArray
         for key, values in zip(groups["id"], groups[f"{name}_list"].to_pylist(), strict=True):
             found = list(dict.fromkeys(value for value in values if value.strip()))
             if len(found) > 1 and name != "text":
-                raise DataError(
-                    f"{where}: expected one {name} in all rows of the id {key.as_py()!r}, found "
-                    f"{found[0]!r} and {found[1]!r}; correct one, or give --duplicates first"
-                )
+                what = f"one {name} in all rows of the id {key.as_py()!r}"
+                advice = "correct one, or give --duplicates first"
+                raise fault(where, what, f"{found[0]!r} and {found[1]!r}", advice)
             merged.append("\n".join(found))
         new = pa.array(is_repeated), pa.array(merged, pa.large_string())
         column = pc.replace_with_mask(kept[name].combine_chunks(), *new)
@@ -180,12 +147,10 @@ def _relabelled(nodes: Any, labels: Mapping[str, str], ids: "_Ids") -> Any:
     after, known = list(before), {*before, *ids.report.classes} - {""}
     counts = dict.fromkeys(("labels_corrected", "labels_added", "labels_confirmed"), 0)
     for (node, name), row in zip(labels.items(), rows.tolist(), strict=True):
-        what = "class" if row >= 0 else "id"
         if row < 0 or (known and name not in known):
-            raise DataError(
-                f"--labels-from: expected the {what} of a node in {ids.where}, found "
-                f"{(name if row >= 0 else node)!r}; take verdicts on this graph"
-            )
+            what = f"the {'class' if row >= 0 else 'id'} of a node in {ids.where}"
+            found = repr(name if row >= 0 else node)
+            raise fault("--labels-from", what, found, "take verdicts on this graph")
         same = before[row] == name
         word = "confirmed" if same else "corrected" if before[row] else "added"
         counts[f"labels_{word}"] += 1
@@ -195,12 +160,10 @@ def _relabelled(nodes: Any, labels: Mapping[str, str], ids: "_Ids") -> Any:
     return nodes.set_column(place, "label", pa.array(after, pa.large_string()))
 
 
-def _rows(nodes: Table, roles: Roles, options: Options) -> Iterator[dict[str, Any]]:
+def _rows(nodes: Table, roles: Chosen, options: Options) -> Iterator[dict[str, Any]]:
     """Yield batches of id, text, label, split and site; a role without a column is ""."""
     # Each column once: --text may name that of the labels, too.
-    for batch in nodes.batches(
-        list(dict.fromkeys(name for role in roles.values() for name in role))
-    ):
+    for batch in nodes.batches(list(dict.fromkeys(name for of in roles.values() for name in of))):
         empty = pa.repeat(pa.scalar("", pa.large_string()), len(batch[roles["id"][0]]))
         row = {role: batch[roles[role][0]] if role in roles else empty for role in NODE_ROLES}
         texts = [
@@ -215,24 +178,19 @@ def _rows(nodes: Table, roles: Roles, options: Options) -> Iterator[dict[str, An
             row["text"] = pc.binary_join_element_wise(*texts, glue, null_handling="skip")
         row["label"] = _without(row["label"], (*options.unlabelled, *options.missing))
         column = roles.get("label", [""])[0]
-        mark = next((m for name, m in LAYOUTS["label-marks"].items() if column.endswith(name)), "")
-        if mark:
+        if mark := next((m for n, m in LAYOUTS["label-marks"].items() if column.endswith(n)), ""):
             row["label"] = _single(row["label"], mark, column, nodes.where)
         yield row
 
 
 def _without(values: Any, missing: Sequence[str]) -> Any:
     """Return values with "" for those that mean "none", case and surrounding space aside."""
-    if not missing:
-        return values
     words = {value.strip().casefold() for value in missing}
-    longest = max(len(word.encode()) for word in words)
+    longest = max((len(word.encode()) for word in words), default=-1)
     short = values.filter(pc.less_equal(pc.binary_length(pc.utf8_trim_whitespace(values)), longest))
     found = [name for name in pc.unique(short).to_pylist() if name.strip().casefold() in words]
-    if not found:
-        return values
     is_missing = pc.is_in(values, value_set=pa.array(found, values.type))
-    return pc.if_else(is_missing, pa.scalar("", values.type), values)
+    return pc.if_else(is_missing, pa.scalar("", values.type), values) if found else values
 
 
 def _single(labels: Any, mark: str, column: str, where: str) -> Any:
@@ -240,10 +198,9 @@ def _single(labels: Any, mark: str, column: str, where: str) -> Any:
     labels = pc.utf8_trim(labels, mark)
     several = pc.index(pc.match_substring(labels, mark), True).as_py()
     if several >= 0:
-        raise DataError(
-            f"{where}: expected one label per node in {column!r}, found "
-            f"{labels[several].as_py()!r}; keep one, or name another column with --label"
-        )
+        advice = "keep one, or name another column with --label"
+        found = repr(labels[several].as_py())
+        raise fault(where, f"one label per node in {column!r}", found, advice)
     return labels
 
 
@@ -254,30 +211,27 @@ def _texts(values: Any, column: str) -> Any:
 
 
 class _Ids:
-    """The ids of the nodes, looked up as they stand, and then more loosely."""
+    """The ids of the nodes, looked up as they stand, and then more loosely.
+
+    Parameters
+    ----------
+    rows_of : the row of the node of each id; None for that of the id
+    """
 
     def __init__(
         self, ids: Any, where: str, report: ImportReport, rows_of: NDArray[np.int64] | None = None
     ) -> None:
         self.where, self._ids, self.report, self._rows_of = where, ids, report, rows_of
-        self.size = len(ids)
+        self.kind = np.int32 if len(ids) < 1 << 31 else np.int64
 
     def rows(self, values: Any, end: str) -> NDArray[np.int64]:
         """Return the row of the node of each id, [m] int64; -1 for an unknown one."""
         codes = _places(values, self._ids)
         unknown = np.flatnonzero(codes < 0)
-        if len(unknown):
-            self._loosely(values, end, codes, unknown)
-        if self._rows_of is not None:
-            codes[codes >= 0] = self._rows_of[codes[codes >= 0]]
-        return codes
-
-    def _loosely(
-        self, values: Any, end: str, codes: NDArray[np.int64], unknown: NDArray[np.int64]
-    ) -> None:
-        """Fill in the codes of ids that match one node more loosely."""
         found = values.take(pa.array(unknown))
-        for (what, change), (keys, rows) in zip(_LOOSE, self._levels, strict=True):
+        for (what, change), (keys, rows) in (
+            zip(_LOOSE, self._levels, strict=True) if len(unknown) else ()
+        ):
             found = change(found)
             places = _places(found, keys)
             hit = places >= 0
@@ -287,6 +241,9 @@ class _Ids:
                 example = values[first].as_py(), self._ids[int(codes[first])].as_py()
                 self.report.matched(what, end, int(hit.sum()), example)
                 unknown, found = unknown[~hit], found.filter(pa.array(~hit))
+        if self._rows_of is not None:
+            codes[codes >= 0] = self._rows_of[codes[codes >= 0]]
+        return codes
 
     @cached_property
     def _levels(self) -> list[tuple[Any, NDArray[np.int64]]]:
@@ -307,27 +264,15 @@ def _places(values: Any, among: Any) -> NDArray[np.int64]:
 
 
 def _edges(
-    tables: Sequence[Table],
-    roles: Sequence[Roles],
-    options: Options,
-    report: ImportReport,
-    ids: _Ids,
+    source: GraphFile, roles: Sequence[Chosen], options: Options, report: ImportReport, ids: _Ids
 ) -> Any:
     """Read the tables of edges, and count what of them is left out."""
-    names = {role for of in roles for role in of}
-    used = {"weight"} if options.edge_weight else set()
-    used |= {"relation", "description"} if options.edge_text else set()
-    report.edges_left_out = {
-        role: 0
-        for role in ("relation", "description", "weight")
-        if role in names and role not in used
-    }
     kept: dict[str, list[Any]] = {"source": [], "target": []}
     kept |= {"text": []} if options.edge_text else {}
-    kept |= {"weight": []} if "weight" in used else {}
+    kept |= {"weight": []} if options.edge_weight else {}
     nameless = dangling = read = 0
     examples: list[str] = []
-    for table, of in zip(tables, roles, strict=True):
+    for table, of in zip(source.edges, roles, strict=True):
         before = read
         columns = {role: names[0] for role, names in of.items()}
         for batch in _chunks(table.batches(list(dict.fromkeys(columns.values())))):
@@ -335,7 +280,7 @@ def _edges(
             for role in report.edges_left_out.keys() & values.keys():
                 number = pc.sum(pc.invert(is_empty(values[role]))).as_py() or 0
                 report.edges_left_out[role] += number
-            ends = {end: ids.rows(values[end], end) for end in ("source", "target")}
+            ends = {end: ids.rows(values[end], end) for end in ENDS[0]}
             keep = (ends["source"] >= 0) & (ends["target"] >= 0)
             unknown = ~keep
             if options.nameless == "drop" and unknown.any():
@@ -346,19 +291,18 @@ def _edges(
                 place = f"row {read - before + row + 1}"
                 examples.append(f"{place} {end} {values[end][row].as_py()!r}")
             for end, rows in ends.items():
-                kept[end].append(rows[keep].astype(np.int32 if ids.size < 1 << 31 else np.int64))
-            if "weight" in used:
+                kept[end].append(rows[keep].astype(ids.kind))
+            if options.edge_weight:
                 kept["weight"].append(_weights(values, columns, table.where, read - before)[keep])
             if options.edge_text:
                 kept["text"].append(_edge_texts(values, len(keep)).filter(pa.array(keep)))
             read, dangling = read + len(keep), dangling + int(unknown.sum())
             nameless += int((~keep).sum() - unknown.sum())
         report.account(table.where, "edges")["rows"] += read - before
-    report.counts |= {"edge_rows": read, "nameless_edges": nameless}
+    report.counts |= {"edge_rows": read, "nameless_edges": nameless, "dangling": dangling}
     if dangling:
-        where = ", ".join(table.where for table in tables)
+        where = ", ".join(table.where for table in source.edges)
         _check_dangling(dangling, read - nameless, examples, options.dangling, (where, ids.where))
-    report.counts["dangling"] = dangling
     kinds = {"source": np.int64, "target": np.int64, "weight": np.float32}
     joined: dict[str, Any] = {}
     for name in list(kept):
@@ -389,18 +333,15 @@ def _check_dangling(
     allowed = int(rule) if rule.isdecimal() else total // 2 if rule == "drop" else 0
     if number <= allowed:
         return
-    what = "edge" if number == 1 else "edges"
-    line = (
-        f"{where[0]}: expected ids of {where[1]} at both ends of every edge, found "
-        f"{number:,} {what} with another: {', '.join(examples)}"
-        f"{', ...' if number > len(examples) else ''}; "
-    )
+    more = ", ..." if number > len(examples) else ""
+    found = f"{number:,} {'edge' if number == 1 else 'edges'} with another: {', '.join(examples)}"
+    advice = "correct them, or give --dangling drop"
     if 2 * number > total:
-        raise DataError(
-            f"{line}these are {number:,} of {total:,} edges, so check --id, --source and --target; "
+        advice = (
+            f"these are {number:,} of {total:,} edges, so check --id, --source and --target; "
             f"--dangling {number} drops them"
         )
-    raise DataError(f"{line}correct them, or give --dangling drop")
+    raise fault(where[0], f"ids of {where[1]} at both ends of every edge", found + more, advice)
 
 
 def _weights(
@@ -421,11 +362,9 @@ def _weights(
     wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(wrong):
         row = int(wrong[0])
-        raise DataError(
-            f"{where} row {before + row + 1}: expected a number of at least 0 in "
-            f"{columns['weight']!r}, found {given[row].as_py()!r}; correct it, or leave "
-            "--edge-weight out"
-        )
+        what = f"a number of at least 0 in {columns['weight']!r}"
+        advice = "correct it, or leave --edge-weight out"
+        raise fault(f"{where} row {before + row + 1}", what, repr(given[row].as_py()), advice)
     return weights
 
 

@@ -10,68 +10,61 @@ from typing import Any
 from dance_flwr.data.graphs.tables import Table
 from dance_flwr.data.imports.records import (
     Record,
+    fault,
     is_packed,
     optional,
     record_table,
     seekable,
     suffix_of,
 )
-from dance_flwr.errors import DataError, UserError
+from dance_flwr.errors import UserError
+
+Sheet = tuple[str, Iterator[tuple[Any, ...]]]  # a name, and rows of which the first has names
 
 
-def sheets(file: Path) -> list[tuple[str, Callable[..., Table]]]:
-    """Return the name of each table, and a function that opens it as "nodes" or "edges"."""
-    rows = _rows_of_workbook if suffix_of(file) == ".xlsx" else _rows_of_database
+def sheets(file: Path) -> list[tuple[str, Table]]:
+    """Return the tables in a file by name."""
+    read = _workbook if suffix_of(file) == ".xlsx" else _database
     try:
-        names = [name for name, _ in rows(file, None)]
+        names = [name for name, _ in read(file)]
+        return [
+            (name, record_table(f"{file}: {name}", "nodes", partial(_records, read, file, name)))
+            for name in names
+        ]
     except UserError:
         raise
     except Exception as error:  # of a damaged file, from either library
-        raise DataError(
-            f"{file}: expected a readable {suffix_of(file)[1:]} file, found: {error!s:.160}; "
-            "export it again"
-        ) from error
-
-    def open_(name: str, kind: str, **_: Any) -> Table:
-        def records() -> Iterator[Record]:
-            for _, lines in rows(file, name):
-                header = next(lines, ())
-                for line in lines:
-                    if any(value is not None for value in line):
-                        yield dict(zip(map(_text, header), line, strict=True))
-
-        return record_table(f"{file}: {name}", kind, records)
-
-    return [(name, partial(open_, name)) for name in names]
+        raise fault(file, f"a readable {suffix_of(file)[1:]} file", error) from error
 
 
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
+def _records(read: Callable[[Path], Iterator[Sheet]], file: Path, wanted: str) -> Iterator[Record]:
+    for name, rows in read(file):
+        if name == wanted:
+            names = ["" if name is None else str(name) for name in next(rows, ())]
+            for row in rows:
+                if any(value is not None for value in row):
+                    yield dict(zip(names, row, strict=True))
 
 
-def _rows_of_workbook(file: Path, wanted: str | None) -> Iterator[tuple[str, Iterator[Any]]]:
-    """Yield the name and the rows, the header first, of the sheets or of one of them."""
+def _workbook(file: Path) -> Iterator[Sheet]:
     openpyxl = optional("openpyxl", file)
     with closing(openpyxl.load_workbook(seekable(file), read_only=True, data_only=True)) as book:
         for sheet in book.worksheets:
-            if wanted in (None, sheet.title):
-                yield sheet.title, sheet.iter_rows(values_only=True)
+            yield sheet.title, sheet.iter_rows(values_only=True)
 
 
-def _rows_of_database(file: Path, wanted: str | None) -> Iterator[tuple[str, Iterator[Any]]]:
-    """Yield the name and the rows, the header first, of the tables or of one of them."""
-    packed = is_packed(file)
-    place = ":memory:" if packed else f"{file.absolute().as_uri()}?mode=ro"
+def _database(file: Path) -> Iterator[Sheet]:
+    place = ":memory:" if is_packed(file) else f"{file.absolute().as_uri()}?mode=ro"
     with closing(sqlite3.connect(place, uri=True)) as connection:
-        if packed:
+        if is_packed(file):
             connection.deserialize(seekable(file).read())
         tables = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
         for (name,) in connection.execute(tables).fetchall():
-            if wanted in (None, name) and not name.startswith("sqlite_"):
-                quoted = name.replace('"', '""')
-                yield name, _with_header(connection.execute(f'SELECT * FROM "{quoted}"'))
+            if not name.startswith("sqlite_"):
+                rows = connection.execute('SELECT * FROM "{}"'.format(name.replace('"', '""')))
+                yield name, _with_header(rows)
 
 
-def _with_header(cursor: sqlite3.Cursor) -> Iterator[Any]:
-    yield [column[0] for column in cursor.description]
+def _with_header(cursor: sqlite3.Cursor) -> Iterator[tuple[Any, ...]]:
+    yield tuple(column[0] for column in cursor.description)
     yield from cursor

@@ -1,8 +1,6 @@
-"""The one way in: recognise the format of a user's files, read them, store or return their graph.
+"""The one way in: read a user's files in a child process, store or return their graph.
 
-`prepare` runs in a child process (`sandbox`): `recognise` finds the reader by the names of the
-files, and `assemble` chooses columns and applies the rules. `import_graph` stores the graph under
-a name, whole or not at all, and `read_graph` returns it.
+`import_graph` stores the graph under a name, whole or not at all, and `read_graph` returns it.
 """
 
 import json
@@ -12,7 +10,6 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,47 +21,19 @@ import pyarrow.parquet as pq
 
 from dance_flwr.data.graphs.catalogue import CATALOGUE, graphs_folder
 from dance_flwr.data.graphs.edges import EdgeList, csr_rows
-from dance_flwr.data.graphs.folder import (
-    CLASSES_KEY,
-    EDGES,
-    NODES,
-    declared_classes,
-    graph_of,
-    is_ours,
-)
+from dance_flwr.data.graphs.folder import CLASSES_KEY, EDGES, NODES, graph_of
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph, csr_from_pairs
-from dance_flwr.data.graphs.tables import parquet_table
-from dance_flwr.data.imports.assemble import EDGES_FILE, NODES_FILE, assemble
-from dance_flwr.data.imports.json_graphs import read_network_json
-from dance_flwr.data.imports.layouts import GraphFile
-from dance_flwr.data.imports.networks import RDF, read_gml, read_notes, read_rdf
+from dance_flwr.data.imports.assemble import EDGES_FILE, NODES_FILE
+from dance_flwr.data.imports.child import read_in_child
 from dance_flwr.data.imports.options import DEFAULTS, Options
-from dance_flwr.data.imports.published import read_published
-from dance_flwr.data.imports.records import read_object, suffix_of
+from dance_flwr.data.imports.records import read_object
 from dance_flwr.data.imports.report import left_out
-from dance_flwr.data.imports.sandbox import read_in_child
-from dance_flwr.data.imports.saved import is_saved, read_saved_dataset
-from dance_flwr.data.imports.tables import holds_tables, is_table, pieces_of, read_pieces
-from dance_flwr.data.imports.torch_files import load_data, pyg_data
-from dance_flwr.data.imports.xml_graphs import format_of, read_gexf, read_graphml
 from dance_flwr.disk import atomic_folder, write_text
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
 from dance_flwr.terminal import bar
 
 REPORT = "import.json"
-_KNOWN = (
-    "a folder with nodes.* and edges.*, a node and an edge table (.csv, .tsv, .jsonl, .parquet, "
-    ".arrow), .graphml, .gexf, .json, .pt, or a saved data set"
-)
-_TORCH = (".pt", ".pth")
-_READERS: dict[str, Callable[[Path, Options], GraphFile | None]] = {
-    ".graphml": lambda file, _: read_graphml(file),
-    ".gexf": lambda file, _: read_gexf(file),
-    **dict.fromkeys((".json", ".cyjs"), lambda file, _: read_network_json(file)),
-    ".gml": lambda file, options: read_gml(file, options.encoding),
-    **dict.fromkeys(RDF, lambda file, options: read_rdf(file, options.label)),
-}
 # Readers take a row group at a time.
 _ROW_GROUP = 8 << 20  # bytes
 _EDGES = 1 << 20  # of a row group
@@ -99,7 +68,7 @@ def import_graph(
         raise DataError(f"{target} is already there; remove it or choose another --name")
     published = CATALOGUE.get(name)
     shares = dict(zip(SPLIT_NAMES[1:], published.split, strict=True)) if published else {}
-    read = partial(read_in_child, _existing(paths), name, options)
+    read = partial(read_in_child, list(paths), name, options)
     with _tables_by(read) as (report, nodes, edges):
         try:
             with atomic_folder(target) as draft, bar("storing"):
@@ -130,7 +99,7 @@ def import_graph(
 
 def look_at(paths: Sequence[Path], name: str, options: Options = DEFAULTS) -> dict[str, Any]:
     """Return the report of an import without storing anything."""
-    with _tables_by(partial(read_in_child, _existing(paths), name, options)) as (report, _, _):
+    with _tables_by(partial(read_in_child, list(paths), name, options)) as (report, _, _):
         return report
 
 
@@ -152,8 +121,7 @@ def read_graph(paths: Path | str | Iterable[Path | str], **options: Any) -> Text
     DataError : the files are invalid
     UserError : an option has an unknown value
     """
-    several = [paths] if isinstance(paths, str | Path) else list(paths)
-    files = _existing([Path(path) for path in several])
+    files = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     # Resolved, as `.` has no name.
     name = files[0].resolve().name
     return graph_by(partial(read_in_child, files, name, Options(**options)), name)
@@ -197,98 +165,6 @@ def read_report(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     return read_object(file, "the report of an import", "import the graph again")
-
-
-def prepare(paths: Sequence[Path], name: str, options: Options, out: Path) -> dict[str, Any]:
-    """Read files, write `nodes.arrow` and `edges.arrow` into a folder, and return the report."""
-    source, options = recognise(paths, options, name)
-    report = assemble(source, options, out).as_dict()
-    files = {file.name: file_sha256(file) for file in source.files}
-    return {"kind": source.kind, "files": files, **report}
-
-
-def recognise(paths: Sequence[Path], options: Options, name: str = "") -> tuple[GraphFile, Options]:
-    """Return the tables in these files, and options that hold for them."""
-    if len(paths) != 1:
-        return _graph_of_tables(paths, options), options
-    path = paths[0]
-    published = CATALOGUE.get(name)
-    if published and all((path / file.name).is_file() for file in published.files):
-        return read_published(published, path, options.split_index), options
-    if is_ours(path):
-        return _our_folder(path, options)
-    if source := read_network(path, options):
-        return source, options
-    return _graph_of_tables(paths, options), options
-
-
-def _graph_of_tables(paths: Sequence[Path], options: Options) -> GraphFile:
-    """Return the graph in files that are tables, and in folders of them."""
-    found = [pieces_of(path, options) for path in paths if path.is_dir() or _may_be_table(path)]
-    pieces = [piece for of_path, _ in found for piece in of_path]
-    if not pieces:
-        raise DataError(
-            f"{paths[0]}: expected a table of nodes and one of edges, such as nodes.csv and "
-            "edges.csv, found none; add them"
-        )
-    return read_pieces(pieces, options, [name for _, names in found for name in names])
-
-
-def _may_be_table(path: Path) -> bool:
-    if is_table(path) or suffix_of(path) == ".json":
-        return True
-    if suffix_of(path) in (*_TORCH, *_READERS):
-        raise DataError(
-            f"{path}: expected tables of nodes and of edges, found a file that holds both; give it "
-            "alone, with its texts in it"
-        )
-    raise DataError(
-        f"{path}: expected {_KNOWN}, found a file ending in {path.suffix!r}; convert it"
-    )
-
-
-def read_network(path: Path, options: Options = DEFAULTS) -> GraphFile | None:
-    """Return the graph in a file or folder of a network; None if it is none by name and content."""
-    if path.is_dir():
-        if is_saved(path):
-            return read_saved_dataset(path, options)
-        return None if holds_tables(path) else read_notes(path)
-    suffix = suffix_of(path)
-    if suffix in _TORCH:
-        return pyg_data(load_data(path), (path,), options.split_index)
-    suffix = format_of(path) if suffix == ".xml" else suffix
-    return _READERS[suffix](path, options) if suffix in _READERS else None
-
-
-def needs_torch(paths: Sequence[Path]) -> bool:
-    """Return whether a file of torch is among these, or in one of these folders."""
-    files = [file for path in paths for file in (path.glob("*") if path.is_dir() else [path])]
-    return any(suffix_of(file) in (*_TORCH, ".zip") for file in files)
-
-
-def _existing(paths: Sequence[Path]) -> list[Path]:
-    files = [path.expanduser() for path in paths]
-    if absent := [str(path) for path in files if not path.exists()]:
-        where = ", ".join(absent)
-        raise DataError(f"{where}: expected {_KNOWN}, found nothing there; check the path")
-    return files
-
-
-def _our_folder(folder: Path, options: Options) -> tuple[GraphFile, Options]:
-    """Return the tables that this project wrote, and options that leave them as they stand."""
-    files = folder / NODES, folder / EDGES
-    nodes, edges = parquet_table(files[0]), parquet_table(files[1], "edges")
-    has_text, has_weight = "text" in edges.names, "weight" in edges.names
-    roles = {"relation": "", "description": "text" if has_text else ""}
-    classes = declared_classes({CLASSES_KEY: nodes.metadata[CLASSES_KEY]}, nodes.where)
-    edges = replace(edges, roles=roles)
-    source = GraphFile("dance-flwr folder", files, (nodes,), (edges,), classes=classes)
-    return source, replace(
-        options,
-        unlabelled=(),
-        edge_text="append" if has_text else "",
-        edge_weight="weight" if has_weight else "",
-    )
 
 
 @contextmanager

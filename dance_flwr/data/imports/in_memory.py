@@ -6,19 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.graphs.tables import Table
 from dance_flwr.data.imports.assemble import assemble
 from dance_flwr.data.imports.importer import graph_by
-from dance_flwr.data.imports.layouts import ENDS, GraphFile
+from dance_flwr.data.imports.layouts import GraphFile
+from dance_flwr.data.imports.networks import of_networkx
 from dance_flwr.data.imports.options import Options
-from dance_flwr.data.imports.records import column_table, flat, network, record_table, unused
+from dance_flwr.data.imports.records import Record, flat, record_table
 from dance_flwr.data.imports.tables import Piece, read_pieces
 
 
 def graph_of_frames(nodes: Any, edges: Any, name: str, options: Mapping[str, Any]) -> TextGraph:
     """Return the graph of `TextGraph.from_pandas`."""
-    tables = [_frame_table(frame, rows) for rows, frame in (("nodes", nodes), ("edges", edges))]
-    return _graph_of_tables(tables, name, Options(**options))
+    return _graph_of_records(_rows(nodes), _rows(edges), name, options)
 
 
 def graph_of_records(
@@ -28,46 +27,32 @@ def graph_of_records(
     options: Mapping[str, Any],
 ) -> TextGraph:
     """Return the graph of `TextGraph.from_records`."""
-    tables = []
-    for rows, given in (("nodes", nodes), ("edges", edges)):
-        records = [flat(dict(record)) for record in given or ()]
-        if given is not None:
-            tables.append(record_table(rows, rows, partial(iter, records)))
-    return _graph_of_tables(tables, name, Options(**options))
+    records = (
+        None if rows is None else [flat(dict(row)) for row in rows] for rows in (nodes, edges)
+    )
+    of_nodes, of_edges = ((rows, ()) for rows in records)
+    return _graph_of_records(of_nodes, of_edges, name, options)
 
 
 def graph_of_network(graph: Any, name: str, options: Mapping[str, Any]) -> TextGraph:
     """Return the graph of `TextGraph.from_networkx`."""
-    nodes = [(node, flat(dict(values))) for node, values in graph.nodes(data=True)]
-    edges = [(a, b, flat(dict(values))) for a, b, values in graph.edges(data=True)]
-    key = unused("id", {name for _, values in nodes for name in values})
-    source, target = (
-        unused(end, {name for *_, values in edges for name in values}) for end in ENDS[0]
-    )
-    file = network(
-        "NetworkX",
-        "network",
-        [{key: node, **values} for node, values in nodes],
-        [{source: a, target: b, **values} for a, b, values in edges],
-        {"id": key, "source": source, "target": target},
-        directed=graph.is_directed(),
-    )
-    return _graph(file, name, Options(**options))
+    return _graph(of_networkx(graph, "NetworkX", "network"), name, Options(**options))
 
 
-def _frame_table(frame: Any, rows: str) -> Table:
-    """Return the table of a frame of pandas; its index is a column without a name, or with one."""
+def _rows(frame: Any) -> tuple[list[Record], list[str]]:
+    """Return the rows of a frame of pandas; its index is a column without a name, or with one."""
     columns = frame.reset_index(names=[name or "" for name in frame.index.names])
-    columns = columns.astype(object).where(columns.notna(), None)
-    return column_table(rows, rows, len(columns), {str(n): columns[n].tolist() for n in columns})
+    columns = columns.astype(object).where(columns.notna(), None).rename(columns=str)
+    return columns.to_dict("records"), list(columns)
 
 
-def _graph_of_tables(tables: list[Table], name: str, options: Options) -> TextGraph:
+def _graph_of_records(nodes: Any, edges: Any, name: str, options: Mapping[str, Any]) -> TextGraph:
     pieces = [
-        Piece(table.rows, Path(table.rows), table.rows, lambda rows, table=table, **_: table)
-        for table in tables
+        Piece(what, Path(what), what, record_table(what, what, partial(iter, rows), names))
+        for what, (rows, names) in {"nodes": nodes, "edges": edges}.items()
+        if rows is not None
     ]
-    return _graph(read_pieces(pieces, options), name, options)
+    return _graph(read_pieces(pieces, Options(**options)), name, Options(**options))
 
 
 def _graph(file: GraphFile, name: str, options: Options) -> TextGraph:

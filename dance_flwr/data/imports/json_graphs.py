@@ -7,7 +7,15 @@ from typing import Any
 from dance_flwr.data.graphs.tables import Table
 from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile
 from dance_flwr.data.imports.options import Options
-from dance_flwr.data.imports.records import Record, flat, network, read_json, record_table, unused
+from dance_flwr.data.imports.records import (
+    Record,
+    fault,
+    flat,
+    network,
+    read_json,
+    record_table,
+    unused,
+)
 from dance_flwr.data.imports.text_tables import json_lines
 from dance_flwr.errors import DataError
 
@@ -27,10 +35,8 @@ def read_network_json(file: Path) -> GraphFile | None:
     if found is None:
         if _record_list(content) is not None:
             return None
-        raise DataError(
-            f"{file}: expected lists 'nodes' and 'links' (or 'edges'), or 'elements' of Cytoscape, "
-            "found none; export it again, from NetworkX with node_link_data"
-        )
+        what = "lists 'nodes' and 'links' (or 'edges'), or 'elements' of Cytoscape"
+        raise fault(file, what, "none", "export it again, from NetworkX with node_link_data")
     of_edges = next((path for path in found["edges"] if _has(content, path)), found["edges"][0])
     paths = {"nodes": found["nodes"], "edges": of_edges}
     nodes, edges = (
@@ -67,7 +73,7 @@ def read_network_json(file: Path) -> GraphFile | None:
     )
 
 
-def json_records(file: Path, options: Options, rows: str) -> Table:
+def json_records(file: Path, options: Options) -> Table:
     """Return the table of the records in a JSON file: a list, the only one of an object, or lines.
 
     Raises
@@ -76,13 +82,11 @@ def json_records(file: Path, options: Options, rows: str) -> Table:
     """
     content = _content(file)
     if content is None:
-        return json_lines(file, options, rows)
+        return json_lines(file, options)
     if (records := _record_list(content)) is None:
-        raise DataError(
-            f"{file}: expected a list of objects, found {type(content).__name__}; save its "
-            "records, one per line, as .jsonl"
-        )
-    return record_table(file, rows, lambda: map(flat, records))
+        advice = "save its records, one per line, as .jsonl"
+        raise fault(file, "a list of objects", type(content).__name__, advice)
+    return record_table(file, "nodes", lambda: map(flat, records))
 
 
 def _content(file: Path) -> Any:
@@ -97,14 +101,14 @@ def _content(file: Path) -> Any:
 
 def _record_list(content: Any) -> list[Record] | None:
     """Return the records that JSON consists of, or the only list of records in it."""
-    if content is None:
-        return []
     lists = [content] if isinstance(content, list) else []
-    if isinstance(content, dict) and not any(isinstance(v, dict | list) for v in content.values()):
-        return [content]  # the only line of a file
     if isinstance(content, dict):
+        if not any(isinstance(value, dict | list) for value in content.values()):
+            return [content]  # the only line of a file
         lists = [v for k, v in content.items() if isinstance(v, list) and v and k != "nodes"]
     of_records = [one for one in lists if one and all(isinstance(r, dict) for r in one)]
+    if content is None:
+        return []
     return of_records[0] if len(of_records) == 1 else None
 
 
@@ -149,10 +153,7 @@ def _record(entry: Any, inner: str | None, rows: str, file: Path) -> Record:
     """Return the record of an entry, with what is below its key `inner` if it has one."""
     data = entry.get(inner) if inner and isinstance(entry, dict) else entry
     if not isinstance(data, dict):
-        raise DataError(
-            f"{file}: expected an object for every one of the {rows}, found other values; "
-            "export it again"
-        )
+        raise fault(file, f"an object for every one of the {rows}", "other values")
     return flat(data | {k: v for k, v in entry.items() if k not in (inner, *data)})  # type: ignore[no-any-return]
 
 
@@ -179,6 +180,5 @@ def _ends_are(nodes: list[Record], edges: list[Record]) -> tuple[str, bool]:
         ids = {str(node[key]) for node in nodes if node.get(key) is not None}
         if ids and all(str(end) in ids for end in ends):
             return key, False
-    if all(type(end) is int and end in range(len(nodes)) for end in ends):
-        return "index", True
-    return "id", False
+    by_place = all(type(end) is int and end in range(len(nodes)) for end in ends)
+    return ("index", True) if by_place else ("id", False)

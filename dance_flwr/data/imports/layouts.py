@@ -1,8 +1,8 @@
 """How tools name the parts of a graph, from `layouts.toml`, and what a reader of files returns."""
 
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ from dance_flwr.data.graphs.tables import Table
 
 LAYOUTS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("layouts.toml").read_text("utf-8"))
 USUAL, ENDS = LAYOUTS["usual"], LAYOUTS["usual"]["ends"]
-NODE_ROLES = ("id", "text", "label", "split", "site")
 # Role -> column, several for the text; "" = there is none.
 Roles = Mapping[str, str | Sequence[str]]
 
@@ -23,7 +22,8 @@ class GraphFile:
     ----------
     kind : format and dialect, as in "GraphML of yEd"; printed, and stored in `import.json`
     files : every file that is read
-    nodes, edges : the tables of each; what the format declares of their columns is in `Table.roles`
+    nodes, edges : the tables of each
+    roles : what the format declares of their columns; for tables that have the column
     facts : what was recognised, as in {"encoding": "utf-16", "delimiter": ";"}
     classes : classes that the file declares for its own column of labels, in any order
     directed : whether the format says that edges have a direction; None if it does not say
@@ -35,6 +35,7 @@ class GraphFile:
     files: tuple[Path, ...]
     nodes: tuple[Table, ...]
     edges: tuple[Table, ...]
+    roles: Roles = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     directed: bool | None = None
@@ -42,23 +43,7 @@ class GraphFile:
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def declared(table: Table, roles: Roles) -> Table:
-    """Return a table with the roles that fit its rows and name one of its columns.
-
-    A role without a column, "", is kept.
-    """
-    present = {
-        role: column
-        for role, column in roles.items()
-        if (role in NODE_ROLES) == (table.rows == "nodes")
-        and (not isinstance(column, str) or column in ("", *table.names))
-    }
-    return replace(table, roles={**dict(table.roles), **present})
-
-
-def layout_of(
-    what: str, nodes: Sequence[str], others: Collection[str] = ()
-) -> dict[str, Any] | None:
+def layout_of(what: str, nodes: Sequence[str], others: Sequence[str] = ()) -> dict[str, Any] | None:
     """Return the layout of the tool that writes these names of nodes, and others.
 
     Parameters

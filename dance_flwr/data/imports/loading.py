@@ -51,11 +51,11 @@ def source_identity(name_or_path: str, root: Path | None = None) -> str:
     path = _path(name_or_path, root)
     if path.is_file():
         return file_sha256(path)
-    from dance_flwr.data.imports.tables import pieces_of
+    from dance_flwr.data.imports.tables import files_of
 
-    pieces, _ = pieces_of(path)
-    files = [piece.file for piece in pieces]
-    if not {"nodes", "edges"} <= {piece.hint for piece in pieces}:
+    tables, _ = files_of(path)
+    files = [file for file, _ in tables]
+    if not {"nodes", "edges"} <= {hint for _, hint in tables}:
         # Of another tool: any of its files may be part of the graph.
         files = sorted(file for file in path.rglob("*") if file.is_file())
     return "+".join(map(file_sha256, files))

@@ -11,15 +11,16 @@ from dance_flwr.data.graphs.limits import check
 from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile
 from dance_flwr.data.imports.records import (
     Record,
+    fault,
     files_in,
     flat,
     network,
     opened,
     optional,
     suffix_of,
+    unused,
 )
 from dance_flwr.data.imports.text_tables import encoding_of, text_of
-from dance_flwr.errors import DataError
 
 RDF = {
     ".ttl": "turtle",
@@ -33,8 +34,25 @@ _WIKI_LINK = re.compile(r"(?<!!)\[\[([^\[\]|#^]+)[^\[\]]*\]\]")
 _LINK = re.compile(r"(?<!!)\[[^\[\]]*\]\(<?([^()<>\s#]+\.md)[^()]*\)")
 _TAG = re.compile(r"(?<![\w/#&])#([^\W\d][\w/-]*)")
 _FRONT = re.compile(r"\A---\s*\n(.*?)\n---\s*(?:\n|\Z)", re.DOTALL)
-_ROLES = {"id": "id", "source": "source", "target": "target"}
+_ATTACHMENTS = (".png", ".jpg", ".jpeg", ".svg", ".pdf", ".canvas")
 _LANGUAGES = ("", "en")  # of which a text is taken before others
+
+
+def of_networkx(graph: Any, kind: str, where: Path | str) -> GraphFile:
+    """Return the graph of NetworkX; ids and ends have other names where attributes have theirs."""
+    nodes = [(node, flat(dict(values))) for node, values in graph.nodes(data=True)]
+    edges = [(a, b, flat(dict(values))) for a, b, values in graph.edges(data=True)]
+    key = unused("id", {name for _, values in nodes for name in values})
+    taken = {name for *_, values in edges for name in values}
+    source, target = unused("source", taken), unused("target", taken)
+    return network(
+        kind,
+        where,
+        [{key: node, **values} for node, values in nodes],
+        [{source: a, target: b, **values} for a, b, values in edges],
+        {"id": key, "source": source, "target": target},
+        directed=graph.is_directed(),
+    )
 
 
 def read_gml(file: Path, encoding: str = "") -> GraphFile:
@@ -48,11 +66,8 @@ def read_gml(file: Path, encoding: str = "") -> GraphFile:
     try:
         graph = nx.parse_gml(text.splitlines(), label=None)
     except nx.NetworkXError as error:
-        reason = " ".join(str(error).split())[:160]
-        raise DataError(f"{file}: expected GML, found: {reason}; export it again") from error
-    nodes = [flat({"id": node, **values}) for node, values in graph.nodes(data=True)]
-    edges = [flat({"source": a, "target": b, **values}) for a, b, values in graph.edges(data=True)]
-    return network("GML", file, nodes, edges, _ROLES, directed=graph.is_directed())
+        raise fault(file, "GML", error) from error
+    return of_networkx(graph, "GML", file)
 
 
 def read_rdf(file: Path, label: str = "") -> GraphFile:
@@ -77,8 +92,7 @@ def read_rdf(file: Path, label: str = "") -> GraphFile:
     try:
         rdflib.Graph(store=InOrder()).parse(data=content, format=RDF[suffix_of(file)])
     except Exception as error:  # of the parser of a format, each with its own
-        reason = " ".join(str(error).split())[:160]
-        raise DataError(f"{file}: expected RDF, found: {reason}; export it again") from error
+        raise fault(file, "RDF", error) from error
     nodes: dict[str, dict[str, list[tuple[str, str]]]] = {}
     edges: list[Record] = []
     # Blank nodes have random names; in the order of the file they are the same in every run.
@@ -97,10 +111,10 @@ def read_rdf(file: Path, label: str = "") -> GraphFile:
         else:
             edges.append({"source": str(subject), "target": str(value), "relation": name})
     records = [{"id": node} | {k: _one(v) for k, v in of.items()} for node, of in nodes.items()]
-    texts = tuple(n for n in LAYOUTS["rdf"]["texts"] if any(n in of for of in nodes.values()))
-    typed = any("type" in of for of in nodes.values())
-    roles = {"label": "type" if typed else "", "text": texts or ("",)}
-    return network("RDF", file, records, edges, {**_ROLES, **roles}, directed=True)
+    known = {name for of in nodes.values() for name in of}
+    texts = tuple(name for name in LAYOUTS["rdf"]["texts"] if name in known)
+    roles = {"id": "id", "label": "type" if "type" in known else "", "text": texts or ("",)}
+    return network("RDF", file, records, edges, roles, directed=True)
 
 
 def _local(name: Any) -> str:
@@ -137,18 +151,16 @@ def read_notes(folder: Path) -> GraphFile | None:
         front, body = _front_matter(file, text)
         tags = front.pop("tags", None) or front.pop("tag", None) or []
         words = tags.replace(",", " ").split() if isinstance(tags, str) else tags
-        tags = dict.fromkeys([*map(str, words), *_TAG.findall(body)])
-        nodes.append(flat({**front, "id": name, "text": body.strip(), "tags": _few(list(tags))}))
-        nodes[-1]["folder"] = file.parent.relative_to(folder).as_posix()
-        links = (known.get(link.lower(), link) for link in _links(file, folder, body))
+        tags = list(dict.fromkeys([*map(str, words), *_TAG.findall(body)]))
+        tags = tags[0] if len(tags) == 1 else tags or None
+        place = file.parent.relative_to(folder)
+        note = {**front, "id": name, "text": body.strip(), "tags": tags}
+        nodes.append({**flat(note), "folder": place.as_posix()})
+        links = (known.get(link.lower(), link) for link in _links(place, body))
         edges += [{"source": name, "target": link} for link in links]
     others = [name for name in files_in(folder) if folder / name not in files]
     more = {"files": tuple(files), "left_out": {"files": others} if others else {}}
-    return network("Markdown notes", folder, nodes, edges, _ROLES, directed=True, **more)
-
-
-def _few(values: list[str]) -> Any:
-    return values[0] if len(values) == 1 else values or None
+    return network("Markdown notes", folder, nodes, edges, {"id": "id"}, directed=True, **more)
 
 
 def _front_matter(file: Path, text: str) -> tuple[Record, str]:
@@ -159,22 +171,18 @@ def _front_matter(file: Path, text: str) -> tuple[Record, str]:
     try:
         properties = yaml.safe_load(found[1])
     except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())[:160]
-        raise DataError(
-            f"{file}: expected YAML between the lines '---', found: {reason}; correct it"
-        ) from error
+        raise fault(file, "YAML between the lines '---'", error, "correct it") from error
     if not isinstance(properties, dict):
         return {}, text
     return {str(k): v for k, v in properties.items()}, text[found.end() :]
 
 
-def _links(file: Path, folder: Path, body: str) -> Iterator[str]:
-    """Yield the names or paths of the notes that a note links to, attachments aside."""
+def _links(place: Path, body: str) -> Iterator[str]:
+    """Yield the names or paths of the notes that a note in a folder links to, attachments aside."""
     for target in _WIKI_LINK.findall(body):
         name = target.strip().removesuffix(".md").strip("/")
-        if Path(name).suffix.lower() not in (".png", ".jpg", ".jpeg", ".svg", ".pdf", ".canvas"):
+        if Path(name).suffix.lower() not in _ATTACHMENTS:
             yield name
     for target in _LINK.findall(body):
         if "://" not in target:
-            path = os.path.normpath(file.parent.relative_to(folder) / unquote(target))
-            yield Path(path).with_suffix("").as_posix()
+            yield Path(os.path.normpath(place / unquote(target))).with_suffix("").as_posix()

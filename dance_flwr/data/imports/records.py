@@ -1,4 +1,4 @@
-"""Tables from parsed records, columns and JSON."""
+"""Tables from parsed records, columns and JSON, and what all readers of files share."""
 
 import codecs
 import gzip
@@ -6,8 +6,8 @@ import io
 import itertools
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dance_flwr.data.graphs.limits import check
 from dance_flwr.data.graphs.tables import Table
-from dance_flwr.data.imports.layouts import ENDS, GraphFile, declared
+from dance_flwr.data.imports.layouts import ENDS, GraphFile, Roles
 from dance_flwr.errors import DataError
 
 Record = dict[str, Any]
@@ -28,43 +28,39 @@ _LABELS = "labels"  # of Neo4j and Memgraph, in a list
 _KEYS = ("id", "_id", "id_", "node_id", "target", "name")  # of an object that stands for an id
 
 
-def column_table(where: Path | str, rows: str, size: int, columns: Mapping[str, Any]) -> Table:
-    """Return a table of columns in memory.
-
-    Parameters
-    ----------
-    rows : "nodes" or "edges"
-    size : number of rows
-    columns : name -> values, or a function that returns them when the column is read
-    """
-    check(where, **{rows: size})
-
-    def record_batches(names: list[str]) -> Iterator[Any]:
-        values = {n: v() if callable(v := columns[n]) else v for n in names}
-        for start in range(0, size, _ROWS):
-            part = {n: values[n][start : start + _ROWS] for n in names}
-            yield _batch(where, rows, start, min(size - start, _ROWS), part)
-
-    return Table(str(where), list(columns), record_batches, rows)
+def fault(
+    where: object, expected: str, found: object, advice: str = "export it again"
+) -> DataError:
+    """Return the error for a file: what was expected, what was found, and what to do."""
+    mark = ":" if isinstance(found, Exception) else ""
+    return DataError(
+        f"{where}: expected {expected}, found{mark} {' '.join(str(found).split())[:300]}; {advice}"
+    )
 
 
 def record_table(
-    where: Path | str, rows: str, records: Callable[[], Iterable[Record]], **more: Any
+    where: Path | str,
+    rows: str,
+    records: Callable[[], Iterable[Record]],
+    names: Iterable[str] = (),
+    **more: Any,
 ) -> Table:
     """Return the table of records; columns are their keys in order of first appearance.
 
     Parameters
     ----------
+    rows : "nodes" or "edges"
     records : returns all records, from the first; called once, and once for every reading
+    names : columns that come first, with or without a value
     more : as of `Table`
     """
-    names: dict[str, None] = {}
+    every = dict.fromkeys(names)
     number = 0
     for number, record in enumerate(records(), 1):
-        names.update(dict.fromkeys(record))
-        check(where, columns=len(names), **{rows: number})
+        every.update(dict.fromkeys(record))
+        check(where, columns=len(every), **{rows: number})
     if rows == "edges" and not number:
-        names = dict.fromkeys(ENDS[0])  # nothing names the ends
+        every = every or dict.fromkeys(ENDS[0])  # nothing names the ends
 
     def record_batches(columns: list[str]) -> Iterator[Any]:
         stream, start = iter(records()), 0
@@ -73,7 +69,18 @@ def record_table(
             yield _batch(where, rows, start, len(batch), part)
             start += len(batch)
 
-    return Table(str(where), list(names), record_batches, rows, **more)
+    return Table(str(where), list(every), record_batches, rows, **more)
+
+
+def column_table(where: Path | str, rows: str, size: int, columns: Mapping[str, Any]) -> Table:
+    """Return a table of columns in memory: lists, and arrays of NumPy."""
+
+    def record_batches(names: list[str]) -> Iterator[Any]:
+        for start in range(0, size, _ROWS):
+            part = {n: columns[n][start : start + _ROWS] for n in names}
+            yield _batch(where, rows, start, min(size - start, _ROWS), part)
+
+    return Table(str(where), list(columns), record_batches, rows)
 
 
 def network(
@@ -81,15 +88,14 @@ def network(
     where: Path | str,
     nodes: list[Record],
     edges: list[Record],
-    roles: Mapping[str, str | Sequence[str]],
+    roles: Roles | None = None,
     **more: Any,
 ) -> GraphFile:
     """Return the graph of records in memory; `more` as of `GraphFile`."""
-    of_nodes = declared(record_table(where, "nodes", lambda: nodes), roles)
-    of_edges = declared(record_table(where, "edges", lambda: edges), roles)
-    return GraphFile(
-        kind, **{"files": (Path(where),), **more}, nodes=(of_nodes,), edges=(of_edges,)
-    )
+    files = more.pop("files", (Path(where),))
+    of_nodes = record_table(where, "nodes", lambda: nodes)
+    of_edges = record_table(where, "edges", lambda: edges)
+    return GraphFile(kind, files, (of_nodes,), (of_edges,), roles or {}, **more)
 
 
 def flat(record: Any) -> Any:
@@ -99,9 +105,7 @@ def flat(record: Any) -> Any:
     entries = {name: value for name, value in record.items() if not isinstance(value, dict)}
     if isinstance(labels := entries.get(_LABELS), list):
         entries[_LABELS] = ";".join(map(str, labels))
-    if len(entries) == len(record):
-        return entries
-    for name, value in record.items():
+    for name, value in record.items() if len(entries) < len(record) else ():
         if isinstance(value, dict):
             for key, inner in flat(value).items():
                 is_plain = name in _PLAIN and key not in record
@@ -116,10 +120,8 @@ def as_string(value: Any, column: str, where: str) -> str:
     if value is None or value != value:
         return ""
     if isinstance(value, dict):
-        raise DataError(
-            f"{where}: expected one value in {column!r}, found an object; name another column, "
-            "or store one value per row"
-        )
+        advice = "name another column, or store one value per row"
+        raise fault(where, f"one value in {column!r}", "an object", advice)
     if isinstance(value, bool):
         return str(value).lower()
     # Data frames turn integers into floats where a column has a gap.
@@ -159,10 +161,9 @@ def _batch(
     try:
         return pa.record_batch({n: _array(values, n, str(where)) for n, values in columns.items()})
     except UnicodeEncodeError as error:
-        raise DataError(
-            f"{where}: expected Unicode text in {rows} {start + 1} to {start + size}, found "
-            f"half a character ({error.reason}); correct the text"
-        ) from error
+        found = f"half a character ({error.reason})"
+        place = f"Unicode text in {rows} {start + 1} to {start + size}"
+        raise fault(where, place, found, "correct the text") from error
 
 
 def unused(name: str, names: Iterable[str]) -> str:
@@ -170,6 +171,11 @@ def unused(name: str, names: Iterable[str]) -> str:
     while name in names:
         name = "@" + name
     return name
+
+
+def is_packed(file: Path) -> bool:
+    """Return whether a file is compressed as a whole, by its name."""
+    return file.suffix.lower() == ".gz"
 
 
 def suffix_of(file: Path) -> str:
@@ -183,11 +189,6 @@ def files_in(folder: Path) -> list[str]:
     return sorted(p.as_posix() for p in paths if not any(n.startswith(".") for n in p.parts))
 
 
-def is_packed(file: Path) -> bool:
-    """Return whether a file is compressed as a whole, by its name."""
-    return file.suffix.lower() == ".gz"
-
-
 def opened(file: Path) -> IO[bytes]:
     """Return a stream of the bytes of a file, which may be packed by gzip."""
     return gzip.open(file, "rb") if is_packed(file) else file.open("rb")  # type: ignore[return-value]
@@ -197,7 +198,7 @@ def seekable(file: Path) -> Any:
     """Return a file, or its bytes if it is packed, for readers that go back and forth."""
     if not is_packed(file):
         return file
-    with unpacked(file), opened(file) as stream:
+    with opened(file) as stream:
         return io.BytesIO(stream.read())
 
 
@@ -206,21 +207,8 @@ def optional(package: str, file: Path) -> Any:
     try:
         return import_module(package)
     except ImportError as error:
-        raise DataError(
-            f"{file}: expected the package {package}, which reads {suffix_of(file)} files, found "
-            "none; pip install 'dance-flwr[files]'"
-        ) from error
-
-
-@contextmanager
-def unpacked(file: Path) -> Iterator[None]:
-    """Turn the errors of a damaged gzip file into one line."""
-    try:
-        yield
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{file}: expected a complete gzip file, found: {error}; copy it again"
-        ) from error
+        what = f"the package {package}, which reads {suffix_of(file)} files"
+        raise fault(file, what, "none", "pip install 'dance-flwr[files]'") from error
 
 
 def parsed(text: str | bytes) -> Any:
@@ -232,8 +220,7 @@ def parsed(text: str | bytes) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> Record:
     entries = dict(pairs)
     if len(entries) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"the key {twice!r} is there twice in an object")
     return entries
 
@@ -255,13 +242,12 @@ def read_json(file: Path, what: str, advice: str) -> Any:
             # Some editors begin a file with a byte-order mark, which JSON refuses.
             return parsed(stream.read().removeprefix(codecs.BOM_UTF8))
     except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"{file}: expected {what}, found: {reason}; {advice}") from error
+        raise fault(file, what, error, advice) from error
 
 
 def read_object(file: Path, what: str, advice: str) -> Record:
     """Return the JSON object in a file; parameters and errors as of `read_json`."""
     content = read_json(file, what, advice)
     if not isinstance(content, dict):
-        raise DataError(f"{file}: expected {what}, found {type(content).__name__}; {advice}")
+        raise fault(file, what, type(content).__name__, advice)
     return content

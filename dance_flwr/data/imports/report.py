@@ -1,6 +1,7 @@
 """What an import did with a graph's files: one summary, printed and stored as `import.json`."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from dance_flwr.data.graphs.folder import split_codes
 from dance_flwr.data.graphs.graph import SPLIT_NAMES
 from dance_flwr.data.graphs.limits import listed
+from dance_flwr.data.imports.layouts import GraphFile
+from dance_flwr.data.imports.roles import Chosen
 from dance_flwr.errors import counted
 from dance_flwr.escaping import one_line
 
@@ -60,6 +63,28 @@ class ImportReport:
         """Return the account of the "nodes" or "edges" in a file."""
         of_file = self.accounts.setdefault(Path(where).name, {})
         return of_file.setdefault(rows, {"rows": 0, "columns": {}})  # type: ignore[no-any-return]
+
+    def account_columns(
+        self, source: GraphFile, nodes: Sequence[Chosen], edges: Sequence[Chosen]
+    ) -> None:
+        """Write down which columns of every table are used, and which are not."""
+        every = *zip(source.nodes, nodes, strict=True), *zip(source.edges, edges, strict=True)
+        used = {(t.where, name) for t, roles in every for names in roles.values() for name in names}
+        for table, roles in every:
+            role_of = {source.facts.get("edges from"): "edges"} if table.rows == "nodes" else {}
+            for role, names in roles.items():
+                role_of |= dict.fromkeys(names, role)
+                known = self.columns.setdefault(role, [])
+                known += [name for name in names if name not in known]
+            columns = {name: role_of.get(name, "") for name in table.names}
+            self.account(table.where, table.rows)["columns"] |= columns
+            # What rows of the other kind in the same table use is not left out.
+            rest = [n for n, role in columns.items() if not role and (table.where, n) not in used]
+            left_out = self.columns_left_out.setdefault(table.rows, [])
+            left_out += [name for name in rest if name not in left_out]
+        for what, others in source.left_out.items():
+            if others:
+                self.columns_left_out.setdefault(what, []).extend(others)
 
     def matched(self, what: str, end: str, number: int, example: tuple[str, str]) -> None:
         """Count ids at an end of edges that differ from those of the nodes in this alone."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,12 @@ import pyarrow.compute as pc
 from dance_flwr.data.graphs.tables import Table, readable, require
 from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile
 from dance_flwr.data.imports.options import DEFAULTS, Options
-from dance_flwr.data.imports.records import read_object, unused
+from dance_flwr.data.imports.records import fault, read_object, unused
 from dance_flwr.data.imports.tables import Piece, open_table, read_pieces
 from dance_flwr.errors import DataError, unknown
 
 _EDGE_FILES = ("edges.parquet", "edges.csv")
+_AGAIN = "save the data set again"
 
 
 def is_saved(folder: Path) -> bool:
@@ -34,10 +34,7 @@ def read_saved_dataset(folder: Path, options: Options = DEFAULTS) -> GraphFile:
         parts = _parts(folder)
         classes = _classes(parts[0][1].parent)
     except (TypeError, AttributeError) as error:  # JSON of another shape
-        raise DataError(
-            f"{folder}: expected the JSON files of a saved data set, found others ({error}); "
-            "save the data set again"
-        ) from error
+        raise fault(folder, "the JSON files of a saved data set", error, _AGAIN) from error
     with readable(parts[0][1]), pa.ipc.open_stream(str(parts[0][1])) as reader:
         names = list(reader.schema.names)
     number = "" if options.id or "id" in names else unused("row", names)
@@ -52,73 +49,62 @@ def read_saved_dataset(folder: Path, options: Options = DEFAULTS) -> GraphFile:
                 require(reader.schema.names, stored, str(file))
                 for batch in reader:
                     batch.validate(full=True)
-                    size = len(batch)
                     arrays = {n: _named(batch.column(n), classes.get(n), folder, n) for n in stored}
-                    arrays[number] = pa.array(range(start, start + size), pa.int64())
-                    arrays[split] = pa.repeat(pa.scalar(part, pa.string()), size)
-                    start += size
+                    arrays[number] = pa.array(range(start, start + len(batch)), pa.int64())
+                    arrays[split] = pa.repeat(pa.scalar(part, pa.string()), len(batch))
+                    start += len(batch)
                     yield pa.record_batch({name: arrays[name] for name in columns})
 
     every = [*filter(None, [number]), *names, *filter(None, [split])]
     roles = {"id": options.id or number or "id"} | ({"split": "split"} if "split" in every else {})
     if "label" in classes or len(classes) == 1:
         roles["label"] = "label" if "label" in classes else next(iter(classes))
-    nodes = Table(str(folder), every, record_batches, roles=roles)
-    pieces = [Piece("nodes", folder, "nodes", lambda *_, **__: nodes)]
+    pieces = [Piece("nodes", folder, "nodes", Table(str(folder), every, record_batches))]
     files = [file for _, file in parts]
     table = next((folder / name for name in _EDGE_FILES if (folder / name).is_file()), None)
     if table and not options.edges_from:
-        pieces.append(Piece("edges", table, "edges", partial(open_table, table, options)))
+        pieces.append(Piece("edges", table, "edges", open_table(table, options)))
         files.append(table)
-    graph = read_pieces(pieces, options)
-    names = classes.get(roles.get("label", ""), [])
-    return replace(graph, kind="saved data set", files=tuple(files), classes=tuple(names))
-
-
-def _load(file: Path) -> dict[str, Any]:
-    return read_object(file, "a JSON object", "save the data set again")
+    declared = tuple(classes.get(roles.get("label", ""), []))
+    graph = read_pieces(pieces, options, roles=roles)
+    return replace(graph, kind="saved data set", files=tuple(files), classes=declared)
 
 
 def _parts(folder: Path) -> list[tuple[str, Path]]:
     """Return (split or "", Arrow file) in order."""
     folders = [("", folder)]
     if (folder / "dataset_dict.json").is_file():
-        names = _load(folder / "dataset_dict.json").get("splits", [])
+        content = read_object(folder / "dataset_dict.json", "a JSON object", _AGAIN)
+        names = content.get("splits", [])
         if strange := [name for name in names if name not in LAYOUTS["splits"]]:
             raise DataError(unknown(f"{folder}: parts", strange, LAYOUTS["splits"]))
         folders = [(LAYOUTS["splits"][name], folder / name) for name in names]
     parts: list[tuple[str, Path]] = []
     for split, inner in folders:
-        state = _load(inner / "state.json")
+        state = read_object(inner / "state.json", "a JSON object", _AGAIN)
         # An index selects and orders rows, which the Arrow files alone do not show.
         if state.get("_indices_data_files") or state.get("_indices_files"):
-            raise DataError(
-                f"{inner}: expected all rows in order, found an index; "
-                "call flatten_indices() and save again"
-            )
+            advice = "call flatten_indices() and save again"
+            raise fault(inner, "all rows in order", "an index", advice)
         names = [str(entry.get("filename", "")) for entry in state.get("_data_files", [])]
         # A name with a separator would read a file outside the folder.
         outside = [name for name in names if Path(name).name != name]
         if outside or not names:
-            raise DataError(
-                f"{inner}/state.json: expected the names of Arrow files, "
-                f"found {outside or 'none'}; save again"
-            )
+            found = outside or "none"
+            raise fault(inner / "state.json", "the names of Arrow files", found, _AGAIN)
         parts += [(split, inner / name) for name in names]
     if not parts:
-        raise DataError(
-            f"{folder}: expected at least one part, found none; save the data set again"
-        )
+        raise fault(folder, "at least one part", "none", _AGAIN)
     return parts
 
 
 def _classes(folder: Path) -> dict[str, list[str]]:
     """Return the class names of each column that declares some."""
     info = folder / "dataset_info.json"
-    features = (_load(info) if info.is_file() else {}).get("features") or {}
+    content = read_object(info, "a JSON object", _AGAIN) if info.is_file() else {}
     return {
         str(column): [str(name) for name in feature.get("names", [])]
-        for column, feature in features.items()
+        for column, feature in (content.get("features") or {}).items()
         if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
     }
 
@@ -129,8 +115,6 @@ def _named(values: Any, names: list[str] | None, folder: Path, column: str) -> A
         return values
     numbers = pc.fill_null(values, -1).to_numpy(zero_copy_only=False)
     if len(numbers) and not (numbers.min() >= -1 and numbers.max() < len(names)):
-        raise DataError(
-            f"{folder}: expected labels in -1..{len(names) - 1}, as {column!r} has "
-            f"{len(names)} class names, found {numbers.min()}..{numbers.max()}; correct them"
-        )
+        what = f"labels in -1..{len(names) - 1}, as {column!r} has {len(names)} class names"
+        raise fault(folder, what, f"{numbers.min()}..{numbers.max()}", "correct them")
     return pa.array(names, pa.large_string()).take(pa.array(numbers, mask=numbers < 0))

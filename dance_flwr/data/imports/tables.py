@@ -1,7 +1,7 @@
 """From files and folders to tables of nodes and of edges: which is which, and where edges are."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,11 +15,18 @@ from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.graphs.tables import Table, as_strings, derived, join, parquet_table, readable
 from dance_flwr.data.imports.databases import sheets
 from dance_flwr.data.imports.json_graphs import json_records
-from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, USUAL, GraphFile, declared
+from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, USUAL, GraphFile, Roles
 from dance_flwr.data.imports.options import DEFAULTS, Options
-from dance_flwr.data.imports.records import files_in, id_key, is_packed, opened, seekable, suffix_of
+from dance_flwr.data.imports.records import (
+    fault,
+    files_in,
+    id_key,
+    is_packed,
+    opened,
+    seekable,
+    suffix_of,
+)
 from dance_flwr.data.imports.roles import (
-    Lack,
     dialect,
     ends_of,
     find,
@@ -27,11 +34,11 @@ from dance_flwr.data.imports.roles import (
     has_ends,
     id_space,
     known_names,
+    lacking,
     recognised,
-    refuse_lacking,
 )
 from dance_flwr.data.imports.text_tables import COMMENTS, EDGE_LISTS, delimited, json_lines
-from dance_flwr.errors import DataError, counted
+from dance_flwr.errors import counted
 
 _SUFFIXES = (
     *(".parquet", ".csv", ".jsonl", ".tsv", ".arrow", ".feather", ".ndjson"),
@@ -50,7 +57,7 @@ class Piece(NamedTuple):
     name: str  # of its file or sheet
     file: Path
     hint: str  # "nodes" or "edges" if its name or that of its folder says so, else ""
-    open: Callable[..., Table]  # takes "nodes" or "edges"
+    table: Table
 
 
 def is_table(path: Path) -> bool:
@@ -58,26 +65,21 @@ def is_table(path: Path) -> bool:
     return path.is_file() and suffix_of(path) in (*_SUFFIXES, *_SHEETS)
 
 
-def open_table(file: Path, options: Options = DEFAULTS, rows: str = "nodes", **more: Any) -> Table:
-    """Return the table in a file, by its suffix.
-
-    Parameters
-    ----------
-    more : as of `delimited`, for text files
-    """
+def open_table(file: Path, options: Options = DEFAULTS, **more: Any) -> Table:
+    """Return the table in a file, by its suffix; `more` as of `delimited`, for text files."""
     suffix = suffix_of(file)
     if suffix == ".parquet":
-        return parquet_table(seekable(file), rows, str(file))
+        return parquet_table(seekable(file), where=str(file))
     if suffix in (".arrow", ".feather"):
-        return _arrow_table(file, rows)
+        return _arrow_table(file)
     if suffix in (".jsonl", ".ndjson"):
-        return json_lines(file, options, rows)
+        return json_lines(file, options)
     if suffix == ".json":
-        return json_records(file, options, rows)
-    return delimited(file, options, rows, known_names(options), **more)
+        return json_records(file, options)
+    return delimited(file, options, known_names(options), **more)
 
 
-def _arrow_table(file: Path, rows: str) -> Table:
+def _arrow_table(file: Path) -> Table:
     """Return the table in an Arrow IPC file or stream, as `pandas.to_feather` and Arrow write."""
 
     def reader() -> Any:
@@ -95,18 +97,18 @@ def _arrow_table(file: Path, rows: str) -> Table:
 
     with readable(file), reader() as table:
         schema = table.schema
-    return Table(str(file), list(schema.names), record_batches, rows, dict(schema.metadata or {}))
+    return Table(str(file), list(schema.names), record_batches, metadata=schema.metadata or {})
 
 
-def pieces_of(path: Path, options: Options = DEFAULTS) -> tuple[list[Piece], list[str]]:
-    """Return the tables in a file or folder, and the names of the files that are none of them.
+def files_of(path: Path) -> tuple[list[tuple[Path, str]], list[str]]:
+    """Return the tables in a file or folder with their hints, and the names of other files.
 
     In a folder, files and folders that are named as nodes and as edges are these, and others are
     left out; without such names all tables are taken. Other folders in it are looked into if there
     is no table outside of them.
     """
     if not path.is_dir():
-        return _pieces(path, "", options), []
+        return [(path, "")], []
     every = {name: path / name for name in files_in(path)}
     files = []
     for name, file in every.items():
@@ -118,8 +120,7 @@ def pieces_of(path: Path, options: Options = DEFAULTS) -> tuple[list[Piece], lis
         files = [(file, hint) for file, hint in files if hint]
     files.sort(key=lambda entry: entry[1] == "edges")
     taken = {file for file, _ in files}
-    left_out = [name for name, file in every.items() if file not in taken]
-    return [p for file, hint in files for p in _pieces(file, hint, options)], left_out
+    return files, [name for name, file in every.items() if file not in taken]
 
 
 def _is_near(file: Path, folder: Path) -> bool:
@@ -129,9 +130,9 @@ def _is_near(file: Path, folder: Path) -> bool:
 
 def holds_tables(folder: Path) -> bool:
     """Return whether a folder is one of tables, and not of notes with a table among them."""
-    every = {name: folder / name for name in files_in(folder)}
-    is_of_notes = any(f.suffix == ".md" and f.stem.lower() != "readme" for f in every.values())
-    tables = [f for f in every.values() if is_table(f) and suffix_of(f) != ".txt"]
+    every = [folder / name for name in files_in(folder)]
+    is_of_notes = any(f.suffix == ".md" and f.stem.lower() != "readme" for f in every)
+    tables = [f for f in every if is_table(f) and suffix_of(f) != ".txt"]
     has_both = {"nodes", "edges"} <= {_hint(file.name) for file in tables}
     return (
         has_both or (bool(tables) and not is_of_notes) or any(_is_near(f, folder) for f in tables)
@@ -149,76 +150,91 @@ def _hint(name: str) -> str:
     return next((kind for kind, stems in LAYOUTS["stems"].items() if stem in stems), "")
 
 
-def _pieces(path: Path, hint: str, options: Options) -> list[Piece]:
-    if suffix_of(path) in _SHEETS:
-        return [Piece(name, path, _hint(name), table) for name, table in sheets(path)]
-    return [Piece(path.name.split(".")[0], path, hint, partial(open_table, path, options))]
-
-
-def _with_headers(pieces: Sequence[Piece]) -> list[Piece]:
-    """Return tables with the header that a file apart holds, as `nodes-header.csv`."""
-    apart = {re.sub(r"[-_]?header$", "", p.name): p for p in pieces if p.name.endswith("header")}
-    completed = []
-    for piece in pieces:
-        if piece not in apart.values():
-            header = next((apart[stem] for stem in apart if piece.name.startswith(stem)), None)
-            with_names = header and partial(piece.open, names=header.open("nodes").names)
-            completed.append(piece._replace(open=with_names or piece.open))
-    return completed
+def pieces_of(files: Sequence[tuple[Path, str]], options: Options) -> list[Piece]:
+    """Return the tables in files; a file apart may hold the header of others."""
+    pieces: list[Piece] = []
+    for file, hint in files:
+        if suffix_of(file) in _SHEETS:
+            pieces += [Piece(name, file, _hint(name), table) for name, table in sheets(file)]
+        else:
+            name = file.name.split(".")[0]
+            pieces.append(Piece(name, file, hint, open_table(file, options)))
+    headers = {
+        re.sub(r"[-_]?header$", "", p.name): p.table.names
+        for p in pieces
+        if p.name.endswith("header")
+    }
+    pieces = [piece for piece in pieces if not piece.name.endswith("header")]
+    for place, piece in enumerate(pieces):
+        if names := next((headers[stem] for stem in headers if piece.name.startswith(stem)), []):
+            table = open_table(piece.file, options, names=names)
+            pieces[place] = piece._replace(table=table)
+    return pieces
 
 
 def read_pieces(
-    pieces: Sequence[Piece], options: Options, left_out: Sequence[str] = ()
+    pieces: Sequence[Piece],
+    options: Options,
+    left_out: Sequence[str] = (),
+    roles: Roles | None = None,
 ) -> GraphFile:
     """Return the graph of tables of nodes and of edges in any order.
 
     Without a table of edges, the edges are a column of the nodes, or rows of the same table.
+
+    Parameters
+    ----------
+    left_out : files that are none of these tables
+    roles : of columns, where something other than the tables says so
     """
-    pieces = _with_headers(pieces)
     kinds = _kinds(pieces, options)
-    tables: dict[str, list[Table]] = {}
-    for rows in ("nodes", "edges"):
-        chosen = [piece for piece, kind in zip(pieces, kinds, strict=True) if kind == rows]
-        opened_ = [piece.open(rows) for piece in chosen]
-        if rows == "edges" and _begin_with_marks(tables["nodes"], opened_, options):
-            opened_ = [piece.open(rows, comments=False) for piece in chosen]
-        read = list(zip(opened_, [piece.name for piece in chosen], strict=True))
-        if rows == "nodes" and all(suffix_of(piece.file) in _SHEETS for piece in chosen):
-            # Databases and workbooks hold other tables, too, which nobody can leave out.
-            with_ids = [entry for entry in read if find(entry[0], "id", options.id)] or read
-            left_out = [*left_out, *(_left_out(e[0]) for e in read if e not in with_ids)]
-            read = with_ids
-        tables[rows] = _named(read)
+    of_kind: dict[str, list[Piece]] = {"nodes": [], "edges": []}
+    for piece, rows in zip(pieces, kinds, strict=True):
+        of_kind[rows].append(piece._replace(table=replace(piece.table, rows=rows)))
+    if all(suffix_of(piece.file) in _SHEETS for piece in of_kind["nodes"]):
+        # Databases and workbooks hold other tables, too, which nobody can leave out.
+        with_ids = [p for p in of_kind["nodes"] if find(p.table, "id", options.id)]
+        others = [p.table for p in of_kind["nodes"] if p not in with_ids] if with_ids else []
+        of_kind["nodes"] = with_ids or of_kind["nodes"]
+        left_out = [*left_out, *map(_left_out, others)]
+    if _begin_with_marks(of_kind, options):
+        of_kind["edges"] = [
+            piece._replace(
+                table=replace(open_table(piece.file, options, comments=False), rows="edges")
+            )
+            for piece in of_kind["edges"]
+        ]
+    nodes, edges = (_named(of_kind[rows]) for rows in ("nodes", "edges"))
     facts = {
         Path(table.where).name: ", ".join(f"{name} {value}" for name, value in table.facts.items())
-        for table in (*tables["nodes"], *tables["edges"])
+        for table in (*nodes, *edges)
         if table.facts
     }
-    nodes, edges = tables["nodes"], tables["edges"]
     if len(pieces) == 1 and not options.edges_from:
         nodes, edges = _rows_of_two_kinds([*nodes, *edges][0])
     if not nodes:
-        raise DataError(
-            f"{edges[0].where}: expected a node table and an edge table, found a table of edges "
-            "alone; give the node table with the texts, too"
-        )
+        found = "a table of edges alone"
+        advice = "give the node table with the texts, too"
+        raise fault(edges[0].where, "a node table and an edge table", found, advice)
     of_nodes, of_edges = ([n for table in part for n in table.names] for part in (nodes, edges))
-    kind, roles, directed = dialect(of_nodes, of_edges, [_plain(piece.file) for piece in pieces])
-    nodes, edges = (
-        [declared(table, {**roles, **id_space(table.names).roles}) for table in part]
-        for part in (nodes, edges)
-    )
+    kind, usual, directed = dialect(of_nodes, of_edges, [_plain(piece.file) for piece in pieces])
+    named = {"relation": _TABLE} if _TABLE in of_edges else {}
+    roles = {**named, **usual, **(roles or {})}
     if options.edges_from or not edges:
-        column, edges_of_column = _edges_from(nodes, options)
+        column, edges_of_column = _edges_from(nodes, options, roles)
         edges, facts["edges from"] = [*edges, *edges_of_column], column
-        nodes = [replace(table, roles={**table.roles, "neighbours": column}) for table in nodes]
     if len({id_space(table.names).of.get("id") for table in nodes}) > 1:
         nodes, edges = ([_prefixed(table) for table in part] for part in (nodes, edges))
-    classes = tuple(c for table in nodes for c in declared_classes(table.metadata, table.where))
-    files = tuple(dict.fromkeys(piece.file for piece in pieces))
-    more = {"files": left_out}
     return GraphFile(
-        kind, files, tuple(nodes), tuple(edges), facts, classes, directed, left_out=more
+        kind,
+        tuple(dict.fromkeys(piece.file for piece in pieces)),
+        tuple(nodes),
+        tuple(edges),
+        roles,
+        facts,
+        tuple(c for table in nodes for c in declared_classes(table.metadata, table.where)),
+        directed,
+        left_out={"files": left_out},
     )
 
 
@@ -229,54 +245,38 @@ def _left_out(table: Table) -> str:
 
 def _kinds(pieces: Sequence[Piece], options: Options) -> list[str]:
     """Return "nodes" or "edges" for each table: by its name, else by its columns."""
-    found = ["edges" if _has_ends(piece, options) else "nodes" for piece in pieces]
+    found = ["edges" if has_ends(piece.table.names, options) else "nodes" for piece in pieces]
     if len(pieces) == 2 and not any(piece.hint for piece in pieces):
         # In the order in which they are given, unless the columns say otherwise.
-        of_parts = pieces[0].open("nodes").names == pieces[1].open("nodes").names
+        of_parts = pieces[0].table.names == pieces[1].table.names
         if found[0] == found[1] and not options.edges_from and not of_parts:
             return ["nodes", "edges"]
         return found
     return [piece.hint or kind for piece, kind in zip(pieces, found, strict=True)]
 
 
-def _has_ends(piece: Piece, options: Options) -> bool:
-    names = piece.open("nodes").names
-    if has_ends(names, options):
-        return True
-    # Without a header, the columns are named only as those of edges.
-    is_bare = any(name.strip().lstrip("-").replace(".", "", 1).isdecimal() for name in names)
-    return is_bare and has_ends(piece.open("edges").names, options)
-
-
-def _named(named: list[tuple[Table, str]]) -> list[Table]:
+def _named(pieces: list[Piece]) -> list[Table]:
     """Return tables of a kind with a column of their names, where these differ."""
-    tables = [table for table, _ in named]
-    stems = {re.sub(r"[-_.]?\d*$", "", name) for _, name in named}
+    tables = [piece.table for piece in pieces]
+    stems = {re.sub(r"[-_.]?\d*$", "", piece.name) for piece in pieces}
     if len(stems) < 2 or any(_TABLE in table.names for table in tables):
         return tables
-    roles = {"relation": _TABLE} if tables[0].rows == "edges" else {}
 
     def with_name(name: str, arrays: dict[str, Any]) -> dict[str, Any]:
         size = len(next(iter(arrays.values())))
         return {**arrays, _TABLE: pa.repeat(pa.scalar(name, pa.string()), size)}
 
     return [
-        derived(
-            table,
-            partial(with_name, name),
-            table.names[:1],
-            names=[*table.names, _TABLE],
-            roles={**roles, **table.roles},
-        )
-        for table, name in named
+        derived(t, partial(with_name, name), t.names[:1], names=[*t.names, _TABLE])
+        for name, _, _, t in pieces
     ]
 
 
 def _rows_of_two_kinds(table: Table) -> tuple[list[Table], list[Table]]:
     """Return the rows without ends, which are nodes, and those with them, which are edges."""
     _, roles, _ = dialect(table.names, table.names)
-    found = {**dict(zip(ENDS[0], ends_of(table.names) or (), strict=False)), **roles}
-    ends = [str(found.get(end, "")) for end in ENDS[0]]
+    usual = zip(ENDS[0], ends_of(table.names), strict=True)
+    ends = [roles.get(end, name) for end, name in usual]
     if not all(ends):
         return [table], []
 
@@ -293,24 +293,24 @@ def _rows_of_two_kinds(table: Table) -> tuple[list[Table], list[Table]]:
     return [nodes] if is_mixed else [], [edges if is_mixed else table]
 
 
-def _begin_with_marks(nodes: list[Table], edges: list[Table], options: Options) -> bool:
+def _begin_with_marks(of_kind: dict[str, list[Piece]], options: Options) -> bool:
     """Return whether an id begins with a mark of comments in the edges, which is then none."""
-    return any("skipped" in table.facts for table in edges) and any(
+    return any("skipped" in piece.table.facts for piece in of_kind["edges"]) and any(
         pc.any(pc.starts_with(batch[key], mark)).as_py()
-        for table in nodes
-        for key in [find_id(table, options)]
-        for batch in table.batches([key])
+        for piece in of_kind["nodes"]
+        for key in [find_id(piece.table, options)]
+        for batch in piece.table.batches([key])
         for mark in COMMENTS
     )
 
 
-def _edges_from(nodes: Sequence[Table], options: Options) -> tuple[str, list[Table]]:
+def _edges_from(nodes: Sequence[Table], options: Options, roles: Roles) -> tuple[str, list[Table]]:
     """Return the column of neighbours, by its name and as its values are ids, and its edges."""
     usual = [options.edges_from] if options.edges_from else USUAL["neighbours"]
     named = [name for one in usual for t in nodes if (name := recognised(t.names, (one,)))]
     if options.edges_from and not named:
-        refuse_lacking([Lack(nodes[0], options.edges_from, "--edges-from")])
-    keys = [find_id(table, options) if named else "" for table in nodes]
+        raise lacking([(nodes[0], options.edges_from, "--edges-from")])
+    keys = [find_id(table, options, roles) if named else "" for table in nodes]
     ids = join([t.read([key])[key] for t, key in zip(nodes, keys, strict=True) if key])
     for column in dict.fromkeys(named):
         with_it = [(t, key) for t, key in zip(nodes, keys, strict=True) if column in t.names]
@@ -324,11 +324,12 @@ def _edges_from(nodes: Sequence[Table], options: Options) -> tuple[str, list[Tab
                 return column, edges
     where = ", ".join(table.where for table in nodes)
     no_ids = f", and no id in {listed(dict.fromkeys(named))}" if named else ""
-    raise DataError(
-        f"{where}: expected a node table and an edge table, found a table of nodes alone{no_ids}; "
+    advice = (
         "give the edge table, such as edges.parquet or edges.csv, too, or name a column of "
         "neighbours with --edges-from"
     )
+    found = f"a table of nodes alone{no_ids}"
+    raise fault(where, "a node table and an edge table", found, advice)
 
 
 def _neighbours(nodes: Table, column: str, key: str, among: Any) -> Table:
@@ -341,7 +342,7 @@ def _neighbours(nodes: Table, column: str, key: str, among: Any) -> Table:
     key : column of the ids of the nodes
     among : ids of all nodes
     """
-    where = nodes.where
+    where, ends = nodes.where, ENDS[0]
 
     def change(arrays: dict[str, Any]) -> dict[str, Any]:
         ids, lists = as_strings(arrays[key], key, where), arrays[column]
@@ -359,11 +360,10 @@ def _neighbours(nodes: Table, column: str, key: str, among: Any) -> Table:
         ]
         lists = pa.array(entries, pa.list_(pa.large_string()))
         rows = parents.take(pc.list_parent_indices(lists))
-        return {"source": ids.take(rows), "target": pc.list_flatten(lists)}
+        return dict(zip(ends, (ids.take(rows), pc.list_flatten(lists)), strict=True))
 
-    ends = ENDS[0]
-    more: dict[str, Any] = {"names": ends, "rows": "edges", "metadata": {}, "facts": {}}
-    return derived(nodes, change, [key, column], roles=dict(zip(ends, ends, strict=True)), **more)
+    more: dict[str, Any] = {"rows": "edges", "metadata": {}, "facts": {}}
+    return derived(nodes, change, [key, column], names=ends, **more)
 
 
 def _split(text: str) -> list[str]:

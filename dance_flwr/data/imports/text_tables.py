@@ -5,10 +5,11 @@ import csv
 import io
 import itertools
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -18,13 +19,13 @@ from dance_flwr.data.graphs.tables import Table, readable
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.records import (
     Record,
+    fault,
     flat,
     is_packed,
     opened,
     parsed,
     record_table,
     suffix_of,
-    unpacked,
 )
 from dance_flwr.errors import DataError, counted
 from dance_flwr.escaping import one_line
@@ -35,113 +36,189 @@ _DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "sp
 COMMENTS = ("#", "%")
 _SAMPLE, _SAMPLE_ROWS = 1 << 20, 100  # characters and rows from which the delimiter is told
 _BLOCK = 1 << 19
-_SHOWN = 40  # bytes of a line that cannot be decoded
+_SHOWN = 40  # characters of a line in a message
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-_QUOTINGS: dict[str, dict[str, Any]] = {  # of Python's reader
-    "standard": {"strict": True},
-    "backslash": {"strict": True, "doublequote": False, "escapechar": "\\"},
-    "none": {"quoting": csv.QUOTE_NONE},
+# What quotes mean, for Python's reader and for Arrow's.
+_QUOTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "standard": ({"strict": True}, {"newlines_in_values": True}),
+    "backslash": (
+        {"strict": True, "doublequote": False, "escapechar": "\\"},
+        {"newlines_in_values": True, "double_quote": False, "escape_char": "\\"},
+    ),
+    "none": ({"quoting": csv.QUOTE_NONE}, {"newlines_in_values": False, "quote_char": False}),
 }
-_BACKSLASH = {"double_quote": False, "escape_char": "\\"}  # for Arrow
+
+
+class _Seen(NamedTuple):
+    """What a meaning of quotes makes of a file."""
+
+    fits: bool = True  # whether all rows have the right number of columns
+    rows: int = 0
+    spanning: int = 0  # rows over several lines
+    first: int = 0  # line where the first of these begins
+    longest: int = 0  # characters of the longest row
+
+
+class _TextFile:
+    """A table in a text file: how it is written, told from the file as a whole.
+
+    Parameters
+    ----------
+    known : names in lower case that make the first row a header
+    comments : whether lines at the top of a list of edges that begin with a mark are skipped
+    names : of the columns, if a file apart holds the header
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        options: Options,
+        known: Collection[str],
+        comments: bool,
+        names: Sequence[str],
+    ) -> None:
+        self.file = file
+        self.encoding, quotes, longest = encoding_of(file, options.encoding)
+        with text_of(file, self.encoding) as stream:
+            head = stream.read(_SAMPLE)
+        is_list, is_whole = suffix_of(file) in EDGE_LISTS, len(head) < _SAMPLE
+        # Where every line begins with a mark, ids begin with it.
+        comments = comments and not all(line.startswith(COMMENTS) for line in head.splitlines())
+        self.skipped = 0
+        while is_list and comments and head.startswith(COMMENTS):
+            self.skipped, head = self.skipped + 1, head.partition("\n")[2]
+        marks = "\t" if suffix_of(file) == ".tsv" else "".join(_DELIMITERS)[: 5 if is_list else 4]
+        style = _QUOTINGS["none"][0] if options.quoting == "none" else {}
+        marks = options.delimiter or marks
+        samples = {mark: _sample(head, mark, is_whole, style) for mark in marks}
+        self.mark = _delimiter(samples, file)
+        rows = samples[self.mark]
+        if not rows:
+            raise fault(file, "a readable csv table", "an empty file", "add rows")
+        # R names no column for the names of rows, which come first.
+        self.is_short = options.header and not names and _is_short([len(row) for row in rows])
+        first = ["", *rows[0]] if self.is_short else rows[0]
+        self.width = len(first)
+        is_header = self.is_short or any(name.strip().lower() in known for name in first)
+        bare = is_list or (len(first) in (2, 3) and all(map(_is_number, first)))
+        self.has_header = not names and (is_header or (options.header and not bare))
+        self.names = list(names or (first if self.has_header else _names(first, file, is_list)))
+        self.quoting, seen = options.quoting or "standard", _Seen()
+        if quotes and options.quoting:
+            seen = self._read_as(self.quoting)
+        elif quotes:
+            self.quoting, seen = self._quoting(has_escapes=len(quotes) > 1)
+        # Arrow refuses a row that is longer than a block; a character has up to four bytes.
+        self.block_size = min(max(_BLOCK, 4 * longest, 4 * seen.longest), (1 << 31) - 1)
+        facts = {
+            "encoding": self.encoding.removesuffix("-sig"),
+            "delimiter": _DELIMITERS.get(self.mark, self.mark),
+            "header": "without a name for the first column" * self.is_short
+            or "none" * (not self.has_header),
+            "skipped": counted(self.skipped, "comment line") if self.skipped else "",
+            "quoting": self.quoting if self.quoting != "standard" else "",
+            "rows over several lines": f"{seen.spanning:,}" if seen.spanning else "",
+        }
+        self.facts = {what: value for what, value in facts.items() if value}
+
+    def record_batches(self, columns: list[str]) -> Iterator[Any]:
+        uneven: list[Any] = []
+
+        def refuse(row: Any) -> str:
+            uneven.append(row)
+            return "error"
+
+        style = _QUOTINGS[self.quoting][1]
+        parse = pa_csv.ParseOptions(delimiter=self.mark, invalid_row_handler=refuse, **style)
+        # By our names, since a header would be told from what Arrow reads first of it.
+        read = pa_csv.ReadOptions(
+            use_threads=False,
+            block_size=self.block_size,
+            skip_rows=self.skipped,
+            column_names=self.names,
+            skip_rows_after_names=int(self.has_header),
+        )
+        convert = pa_csv.ConvertOptions(strings_can_be_null=False, include_columns=columns)
+        convert.column_types = dict.fromkeys(columns, pa.string())
+        packing = "gzip" if is_packed(self.file) else None
+        with pa.input_stream(str(self.file), compression=packing) as raw:
+            if not self.encoding.startswith("utf-8"):
+                raw = pa.transcoding_input_stream(raw, self.encoding, "utf-8")
+            try:
+                yield from pa_csv.open_csv(raw, read, parse, convert)
+            except pa.ArrowInvalid:
+                if uneven:
+                    raise _uneven(self.file, uneven[0]) from None
+                raise
+
+    def _quoting(self, *, has_escapes: bool) -> tuple[str, _Seen]:
+        """Return what quotes mean, and what they make of the file.
+
+        Both meanings fitting with different rows is an error.
+        """
+        standard = self._read_as("standard")
+        if standard.fits:
+            if standard.spanning and (plain := self._read_as("none")).fits:
+                found = (
+                    f"that both fit: line {standard.first} begins a row over several lines, and "
+                    f"every line alone has {self.width} columns, too"
+                )
+                advice = (
+                    f"give --quoting none for {plain.rows - self.has_header:,} rows, or "
+                    f"--quoting standard for {standard.rows - self.has_header:,}"
+                )
+                what = "quotes that are either part of the values or around them"
+                raise fault(self.file, what, found, advice)
+            return "standard", standard
+        for how in ("backslash", "none") if has_escapes else ("none", "backslash"):
+            if (seen := self._read_as(how)).fits:
+                return how, seen
+        return "standard", standard
+
+    def _read_as(self, how: str) -> _Seen:
+        """Return what a meaning of the quotes makes of the file."""
+        fits, rows, spanning, first, longest, before = True, 0, 0, 0, 0, 0
+        with text_of(self.file, self.encoding) as lines:
+            for _ in range(self.skipped):
+                lines.readline()
+            reader = csv.reader(lines, delimiter=self.mark, **_QUOTINGS[how][0])
+            try:
+                for row in reader:
+                    if row:
+                        rows += 1
+                        fits = fits and len(row) == self.width - (self.is_short and rows == 1)
+                        longest = max(longest, sum(map(len, row)))
+                        if reader.line_num > before + 1:
+                            spanning, first = spanning + 1, first or before + self.skipped + 1
+                    before = reader.line_num
+            except csv.Error:
+                fits = False
+        return _Seen(fits, rows, spanning, first, longest)
 
 
 def delimited(
     file: Path,
     options: Options,
-    rows: str = "nodes",
     known: Collection[str] = (),
     comments: bool = True,
     names: Sequence[str] = (),
 ) -> Table:
     """Return the table in a text file, its values as they stand there: `007` stays `007`.
 
-    A list of edges need not have a header, nor an edge table that begins with numbers alone: its
-    columns are then `source`, `target` and, if there are three and the third is a number, `weight`.
-
-    Parameters
-    ----------
-    known : names in lower case that make the first row a header
-    comments : whether lines at the top that begin with a mark are skipped
-    names : of the columns, if a file apart holds the header
+    A list of edges need not have a header, nor a table that begins with two or three numbers: its
+    columns are then `source`, `target` and, if the third is a number, `weight`. Parameters as of
+    `_TextFile`.
     """
-    encoding, quotes, longest = encoding_of(file, options.encoding)
-    with text_of(file, encoding) as stream:
-        head = stream.read(_SAMPLE)
-    is_list, skipped, is_whole = suffix_of(file) in EDGE_LISTS, 0, len(head) < _SAMPLE
-    # Where every line begins with a mark, ids begin with it.
-    comments = comments and not all(line.startswith(COMMENTS) for line in head.splitlines())
-    while is_list and comments and head.startswith(COMMENTS):
-        skipped, head = skipped + 1, head.partition("\n")[2]
-    marks = "\t" if suffix_of(file) == ".tsv" else "".join(_DELIMITERS)[: 5 if is_list else 4]
-    plain = _QUOTINGS["none"] if options.quoting == "none" else {}
-    samples = {m: _sample(head, m, is_whole, plain) for m in options.delimiter or marks}
-    mark = _delimiter(samples, file)
-    if not samples[mark]:
-        raise DataError(f"{file}: expected a readable csv table, found: Empty CSV file; add rows")
-    first = samples[mark][0]
-    # R names no column for the names of rows, which come first.
-    is_short = options.header and not names and _is_short([len(row) for row in samples[mark]])
-    first = ["", *first] if is_short else first
-    is_header = is_short or any(name.strip().lower() in known for name in first)
-    bare = is_list or (rows == "edges" and len(first) in (2, 3) and all(map(_is_number, first)))
-    has_header = not names and (is_header or (options.header and not bare))
-    names = list(names or (first if has_header else _names(first, file, is_list)))
-    read_as = partial(
-        _read_as, partial(text_of, file, encoding), mark, len(first), skipped, is_short
-    )
-    quoting, seen = options.quoting or "standard", _Seen()
-    if quotes and options.quoting:
-        seen = read_as(quoting)
-    elif quotes:
-        counts = {"width": len(first), "header": int(has_header)}
-        quoting, seen = _quoting(read_as, str(file), **counts, has_escapes=len(quotes) > 1)
-    facts = {"encoding": encoding.removesuffix("-sig"), "delimiter": _DELIMITERS.get(mark, mark)}
-    facts |= {} if has_header else {"header": "none"}
-    facts |= {"header": "without a name for the first column"} if is_short else {}
-    facts |= {"skipped": counted(skipped, "comment line")} if skipped else {}
-    facts |= {"quoting": quoting} if quoting != "standard" else {}
-    facts |= {"rows over several lines": f"{seen.spanning:,}"} if seen.spanning else {}
-    style: dict[str, Any] = {"none": {"quote_char": False}, "backslash": _BACKSLASH}
-    parse = pa_csv.ParseOptions(
-        newlines_in_values=quoting != "none", delimiter=mark, **style.get(quoting, {})
-    )
-    uneven: list[Any] = []
-
-    def refuse(row: Any) -> str:
-        uneven.append(row)
-        return "error"
-
-    parse.invalid_row_handler = refuse
-    # By our names, since a header would be told from what Arrow reads first of it.
-    read = pa_csv.ReadOptions(use_threads=False, skip_rows=skipped, column_names=names)
-    read.skip_rows_after_names = int(has_header)
-    # Arrow refuses a row that is longer than a block; a character has up to four bytes.
-    read.block_size = min(max(_BLOCK, 4 * longest, 4 * seen.longest), (1 << 31) - 1)
-
-    def record_batches(columns: list[str]) -> Iterator[Any]:
-        convert = pa_csv.ConvertOptions(strings_can_be_null=False, include_columns=columns)
-        convert.column_types = dict.fromkeys(columns, pa.string())
-        packing = "gzip" if is_packed(file) else None
-        with pa.input_stream(str(file), compression=packing) as raw:
-            if not encoding.startswith("utf-8"):
-                raw = pa.transcoding_input_stream(raw, encoding, "utf-8")
-            try:
-                yield from pa_csv.open_csv(raw, read, parse, convert)
-            except pa.ArrowInvalid:
-                if uneven:
-                    raise _uneven(file, uneven[0]) from None
-                raise
-
-    return Table(str(file), names, record_batches, rows, facts=facts)
+    text = _TextFile(file, options, known, comments, names)
+    return Table(str(file), text.names, text.record_batches, facts=text.facts)
 
 
-def json_lines(file: Path, options: Options, rows: str = "nodes") -> Table:
+def json_lines(file: Path, options: Options) -> Table:
     """Return the table of one JSON object per line; blank lines are skipped.
 
     Arrow's own reader infers one type per column and turns an id such as `2020-01-01` into a date.
@@ -149,22 +226,21 @@ def json_lines(file: Path, options: Options, rows: str = "nodes") -> Table:
     encoding, *_ = encoding_of(file, options.encoding)
     facts = {"encoding": encoding.removesuffix("-sig")}
     with readable(file):
-        return record_table(file, rows, lambda: _records(file, encoding), facts=facts)
+        return record_table(file, "nodes", partial(_records, file, encoding), facts=facts)
 
 
 def _records(file: Path, encoding: str) -> Iterator[Record]:
     with text_of(file, encoding, "\n") as stream:
         for number, line in enumerate(stream, start=1):
-            if not line.strip():
-                continue
-            where = f"{file} line {number}: expected a JSON object"
-            try:
-                record = parsed(line)
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{where}, found: {error}; correct the line") from error
-            if not isinstance(record, dict):
-                raise DataError(f"{where}, found {record!r:.40}; correct the line")
-            yield flat(record)
+            if line.strip():
+                try:
+                    record = parsed(line)
+                except (ValueError, RecursionError) as error:
+                    record = error
+                if not isinstance(record, dict):
+                    found = record if isinstance(record, Exception) else f"{record!r:.40}"
+                    raise fault(f"{file} line {number}", "a JSON object", found, "correct the line")
+                yield flat(record)
 
 
 def text_of(file: Path, encoding: str, newline: str = "") -> io.TextIOWrapper:
@@ -179,71 +255,55 @@ def encoding_of(file: Path, asked: str) -> tuple[str, str, int]:
     character, two where a backslash stands before one, a backslash alone, or none. The bound is in
     characters, and 0 if no line is long.
     """
-    with readable(file), unpacked(file), opened(file) as stream:
+    with readable(file), opened(file) as stream:
         head = stream.read(1024)
-        marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "")
-        if not asked and not marked and head.count(0) > len(head) // 4:
-            raise DataError(
-                f"{file}: expected text, found zeros between the characters, as in UTF-16 without "
-                "a byte-order mark; give --encoding utf-16-le"
-            )
+    marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "")
+    if not asked and not marked and head.count(0) > len(head) // 4:
+        found = "zeros between the characters, as in UTF-16 without a byte-order mark"
+        raise fault(file, "text", found, "give --encoding utf-16-le")
+    try:
+        encoding = codecs.lookup(asked or marked or "utf-8").name
+        "a".encode(encoding)  # a codec such as base64 is none of text
+    except (LookupError, UnicodeError) as error:
+        what = "an encoding such as latin-1"
+        raise fault("--encoding", what, repr(asked), "correct it") from error
+    encoding = "utf-8-sig" if encoding == "utf-8" else encoding  # with or without the mark
+    quotes, run, longest = "", 0, 0  # run: characters since the last end of a line
+    with readable(file), text_of(file, encoding) as text:
         try:
-            encoding = codecs.lookup(asked or marked or "utf-8").name
-            "a".encode(encoding)  # a codec such as base64 is none of text
-        except (LookupError, UnicodeError) as error:
-            raise DataError(
-                f"--encoding: expected an encoding such as latin-1, found {asked!r}; correct it"
-            ) from error
-        if asked:
-            encoding = "utf-8-sig" if encoding == "utf-8" else encoding
-        else:
-            encoding = marked or encoding
-        stream.seek(0)
-        decoder, line, quotes, block = codecs.getincrementaldecoder(encoding)(), 1, "", b" "
-        run = longest = 0  # characters since the last end of a line
-        while block:
-            block = stream.read(_SAMPLE)
-            try:
-                text = decoder.decode(block, final=not block)
-                text.encode()
-            except UnicodeDecodeError as error:
-                raise _undecodable(file, encoding, line, error) from None
-            except UnicodeEncodeError as error:
-                raise DataError(
-                    f"{file}: expected {encoding}, found half a character ({error.reason}); "
-                    "correct the text"
-                ) from None
-            ends = text.count("\n")
-            line, run = line + ends, run + len(text)
-            longest, run = max(longest, run), len(text) if ends else run
-            found = next((mark for mark in ('\\"', '"', "\\") if mark in text), "")
-            quotes = max(quotes, found, key=len)
+            while block := text.read(_SAMPLE):
+                run += len(block)
+                longest, run = max(longest, run), len(block) if "\n" in block else run
+                found = next((mark for mark in ('\\"', '"', "\\") if mark in block), "")
+                quotes = max(quotes, found, key=len)
+        except UnicodeDecodeError as error:
+            raise _undecodable(file, encoding.removesuffix("-sig"), error) from None
     return encoding, quotes, longest if longest > 2 * _SAMPLE else 0
 
 
+def _undecodable(file: Path, encoding: str, error: UnicodeDecodeError) -> DataError:
+    """Return the error for a file of another encoding, with the first line that shows it."""
+    where, shown = str(file), error.object[max(error.start - _SHOWN, 0) : error.end + _SHOWN]
+    with opened(file) as stream:
+        for number, line in enumerate(stream if encoding == "utf-8" else (), start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as of_line:
+                where, start = f"{file} line {number}", max(of_line.start - _SHOWN, 0)
+                shown = line[start : of_line.end + _SHOWN].rstrip(b"\r\n")
+                break
+    found = f"other bytes in '{shown.decode('ascii', 'backslashreplace')}'"
+    other = ", or give its encoding, for example --encoding latin-1" * (encoding == "utf-8")
+    return fault(where, encoding.upper(), found, f"save it as UTF-8{other}")
+
+
 def _uneven(file: Path, row: Any) -> DataError:
-    place = f" row {row.number}" if row.number else ""
     advice = "correct it, or give --delimiter or --quoting"
     if row.text.startswith(COMMENTS):
         advice = "remove it, as comments are skipped at the top of lists of edges alone"
-    return DataError(
-        f"{file}{place}: expected {counted(row.expected_columns, 'column')}, as in the first row, "
-        f"found {row.actual_columns:,} in {one_line(row.text)[:_SHOWN]!r}; {advice}"
-    )
-
-
-def _undecodable(file: Path, encoding: str, line: int, error: UnicodeDecodeError) -> DataError:
-    line += error.object[: error.start].decode(encoding, "replace").count("\n")
-    start = max(error.object.rfind(b"\n", 0, error.start) + 1, error.start - _SHOWN)
-    shown = error.object[start : error.end + _SHOWN].split(b"\n")[0].rstrip(b"\r")
-    encoding = encoding.removesuffix("-sig")
-    remedy = "save it as UTF-8"
-    if encoding == "utf-8":
-        remedy += ", or give its encoding, for example --encoding latin-1"
-    return DataError(
-        f"{file} line {line}: expected {encoding.upper()}, found other bytes in "
-        f"'{shown.decode('ascii', 'backslashreplace')}'; {remedy}"
-    )
+    what = f"{counted(row.expected_columns, 'column')}, as in the first row"
+    found = f"{row.actual_columns:,} in {one_line(row.text)[:_SHOWN]!r}"
+    return fault(f"{file}{f' row {row.number}' if row.number else ''}", what, found, advice)
 
 
 def _sample(text: str, mark: str, is_whole: bool, style: dict[str, Any]) -> list[list[str]]:
@@ -260,11 +320,8 @@ def _delimiter(samples: dict[str, list[list[str]]], file: Path) -> str:
     even = [mark for mark, width in widths.items() if len(set(width)) == 1 and width[0] > 1]
     # Why (decision 28): a wrong guess reads other values than were written, and nothing shows it.
     if len(even) > 1:
-        marks = " and ".join(_DELIMITERS[mark] for mark in even)
-        raise DataError(
-            f"{file}: expected one delimiter, found that {marks} both fit; name it, for example "
-            f"--delimiter '{even[0]}'"
-        )
+        found = f"that {' and '.join(_DELIMITERS[mark] for mark in even)} both fit"
+        raise fault(file, "one delimiter", found, f"name it, for example --delimiter '{even[0]}'")
     even = even or [mark for mark, width in widths.items() if _is_short(width)]
     # Uneven rows: Arrow names the first of them.
     return even[0] if even else max(widths, key=lambda mark: widths[mark][:1] or [0])
@@ -281,72 +338,11 @@ def _names(row: list[str], file: Path, is_list: bool) -> list[str]:
         return ["source", "target", "weight"][: len(row)]
     if not is_list:
         return [f"column {number}" for number in range(1, len(row) + 1)]
-    raise DataError(
-        f"{file}: expected two columns, the ends of an edge, or a header that names the columns, "
-        f"found {len(row)} columns beginning with {listed(row)}; add a header"
-    )
+    what = "two columns, the ends of an edge, or a header that names the columns"
+    raise fault(file, what, f"{len(row)} columns beginning with {listed(row)}", "add a header")
 
 
 def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-class _Seen(NamedTuple):
-    """What a meaning of quotes makes of a file."""
-
-    fits: bool = True  # whether all rows have the right number of columns
-    rows: int = 0
-    spanning: int = 0  # rows over several lines
-    first: int = 0  # line where the first of these begins
-    longest: int = 0  # characters of the longest row
-
-
-def _quoting(
-    read: Callable[[str], _Seen], where: str, *, width: int, header: int, has_escapes: bool
-) -> tuple[str, _Seen]:
-    """Return what quotes mean, told from the whole file, and what they make of it.
-
-    Both meanings fitting with different rows is an error.
-    """
-    standard = read("standard")
-    if standard.fits:
-        if standard.spanning and (plain := read("none")).fits:
-            raise DataError(
-                f"{where}: expected quotes that are either part of the values or around them, "
-                f"found that both fit: line {standard.first} begins a row over several lines, and "
-                f"every line alone has {width} columns, too; give --quoting none for "
-                f"{plain.rows - header:,} rows, or --quoting standard for "
-                f"{standard.rows - header:,}"
-            )
-        return "standard", standard
-    for how in ("backslash", "none") if has_escapes else ("none", "backslash"):
-        if (seen := read(how)).fits:
-            return how, seen
-    return "standard", standard
-
-
-def _read_as(
-    stream: Callable[[], TextIO], mark: str, width: int, skipped: int, is_short: bool, how: str
-) -> _Seen:
-    """Return what a meaning of the quotes makes of a file."""
-    fits, rows, spanning, first, longest, before = True, 0, 0, 0, 0, 0
-    with stream() as lines:
-        for _ in range(skipped):
-            lines.readline()
-        reader = csv.reader(lines, delimiter=mark, **_QUOTINGS[how])
-        try:
-            for row in reader:
-                if row:
-                    rows += 1
-                    fits = fits and len(row) == width - (is_short and rows == 1)
-                    longest = max(longest, sum(map(len, row)))
-                    if reader.line_num > before + 1:
-                        spanning, first = spanning + 1, first or before + skipped + 1
-                before = reader.line_num
-        except csv.Error:
-            fits = False
-    return _Seen(fits, rows, spanning, first, longest)
+    with suppress(ValueError):
+        return bool(repr(float(text)))
+    return False

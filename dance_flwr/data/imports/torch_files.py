@@ -3,7 +3,6 @@
 import pickle
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,8 @@ from dance_flwr.data.graphs.pyg import (
     types_of,
     whole_numbers,
 )
-from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, GraphFile, declared
-from dance_flwr.data.imports.records import column_table, seekable, unused
-from dance_flwr.errors import DataError
+from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile
+from dance_flwr.data.imports.records import column_table, fault, seekable, unused
 
 TEXT_KEYS, LABEL_NAME_KEYS = LAYOUTS["pyg"]["texts"], LAYOUTS["pyg"]["class-names"]
 _REFUSALS = ("Unsupported global: GLOBAL ", "Unsupported class ", "Unsupported operand ")
@@ -44,10 +42,7 @@ def load_torch(file: Path) -> Any:
     # Of a HeteroData, which is refused with the types that it has.
     classes += [HeteroData, storage.BaseStorage, storage.NodeStorage, storage.EdgeStorage]
     try:
-        with (
-            torch.serialization.safe_globals(classes),
-            warnings.catch_warnings(),
-        ):
+        with torch.serialization.safe_globals(classes), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about how the file was pickled
             # To the CPU: a file may name a GPU that this machine lacks.
             return torch.load(seekable(file), map_location="cpu", weights_only=True)
@@ -55,19 +50,15 @@ def load_torch(file: Path) -> Any:
         words = " ".join(str(error).split())
         parts = [words.partition(mark)[2] for mark in _REFUSALS if mark in words]
         found = parts[0].split(" ")[0].rstrip(".,") if parts else "something else"
-        raise DataError(
-            f"{file}: expected tensors, lists and a PyG Data object only, found {found}; "
-            "nothing of it was run"
-        ) from error
+        what = "tensors, lists and a PyG Data object only"
+        raise fault(file, what, found, "nothing of it was run") from error
     except MemoryError:
         raise
     except Exception as error:  # a damaged file makes the unpickler raise nearly anything
-        reason = " ".join(str(error).split())[:120]
-        if "allocate memory" in reason:
+        if "allocate memory" in str(error):
             raise MemoryError from error
-        raise DataError(
-            f"{file}: expected a torch file, found a damaged one ({reason}); download it again"
-        ) from error
+        found = f"a damaged one ({error!s:.120})"
+        raise fault(file, "a torch file", found, "download it again") from error
 
 
 def load_data(file: Path) -> dict[str, Any]:
@@ -77,25 +68,22 @@ def load_data(file: Path) -> dict[str, Any]:
     content = load_torch(file)
     if isinstance(content, tuple) and content:
         content = content[0]
+    what = "a PyG Data object"
     try:
         several = types_of(content)
         content = content.to_dict() if isinstance(content, Data) else content
     except Exception as error:  # a Data object from a damaged file
-        raise DataError(
-            f"{file}: expected a complete PyG Data object, found a damaged one; download it again"
-        ) from error
+        raise fault(file, what, error, "download it again") from error
     if several:
-        raise DataError(
-            f"{file}: expected a PyG Data object, found {several}; save `one` after "
-            "one = data.to_homogeneous(); "
+        advice = (
+            "save `one` after one = data.to_homogeneous(); "
             "one.raw_texts = [text for kind in data.node_types for text in data[kind].raw_texts], "
             "where raw_texts are the texts of each node type"
         )
-    if isinstance(content, dict):
-        return {str(k): v for k, v in content.items()}
-    raise DataError(
-        f"{file}: expected a PyG Data object, found {type(content).__name__}; save a Data object"
-    )
+        raise fault(file, what, several, advice)
+    if not isinstance(content, dict):
+        raise fault(file, what, type(content).__name__, "save a Data object")
+    return {str(k): v for k, v in content.items()}
 
 
 def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int = 0) -> GraphFile:
@@ -107,45 +95,50 @@ def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int 
     file, where = files[0], str(files[0])
     texts = next((key for key in (*TEXT_KEYS, *data) if _is_texts(key, data.get(key))), "")
     if not texts:
-        raise DataError(
-            f"{where}: expected node texts in {' or '.join(TEXT_KEYS)!r}, found "
-            f"{listed(data)}; name the key with --text"
-        )
+        what = f"node texts in {' or '.join(TEXT_KEYS)!r}"
+        raise fault(where, what, listed(data), "name the key with --text")
     n = len(data[texts])
-    _check_size(data, texts, n, where)
+    features: Sequence[int] = getattr(data.get("x"), "shape", ())
+    sizes = {"num_nodes": data.get("num_nodes"), "x": features[0] if len(features) == 2 else None}
+    for key, size in sizes.items():
+        if isinstance(size, int) and size != n:
+            what = f"a text for each of {size} nodes, as {key!r} says"
+            raise fault(where, what, f"{n} in {texts!r}", "correct one of them")
     row = unused("row", data)
-    columns: dict[str, Any] = {row: range(n)}
-    roles = {"id": row, "text": texts}
+    nodes: dict[str, Any] = {row: range(n)}
+    roles = {"id": row, "text": texts, "weight": "edge_weight", "description": "edge_text"}
     label = next((key for key in ("y", "label") if data.get(key) is not None), "")
     named = next((data[key] for key in LABEL_NAME_KEYS if data.get(key) is not None), ())
     classes = tuple(map(str, named))
+    if label:
+        roles["label"] = label
     for key, value in data.items():
-        if key == label:
-            roles["label"] = key
         if key == label and not _is_texts(key, value):
-            codes = label_codes(value, n, key, where)
-            columns[key] = partial(label_names, codes, classes, where)
-        elif key.startswith("edge_"):
-            continue
-        elif _is_texts(key, value) and len(value) == n:
-            columns[key] = partial(texts_of, value, f"{where}: {key!r}")
+            nodes[key] = label_names(label_codes(value, n, key, where), classes, where)
+        elif _is_texts(key, value) and len(value) == n and not key.startswith("edge_"):
+            nodes[key] = texts_of(value, f"{where}: {key!r}")
         elif _is_numbers(key, value, n):
-            columns[key] = partial(whole_numbers, value, key, where)
+            nodes[key] = whole_numbers(value, key, where)
     masks = [key for key in MASKS if data.get(key) is not None]
     if masks:
-        roles["split"] = unused("split", columns)
-        columns[roles["split"]] = lambda: np.array(SPLIT_NAMES, object)[
-            mask_codes(data, n, split_index, where, "--split-index")
-        ].tolist()
-    edges = _edges(data, n, where)
-    of_edges = {"weight": "edge_weight", "description": "edge_text"} | {end: end for end in ENDS[0]}
-    read = {*columns, *masks, *edges, *LABEL_NAME_KEYS, "edge_index", "num_nodes"}
+        roles["split"] = unused("split", nodes)
+        codes = mask_codes(data, n, split_index, where, "--split-index")
+        nodes[roles["split"]] = np.array(SPLIT_NAMES, object)[codes].tolist()
+    source, target = edge_ends(data.get("edge_index"), n, where)
+    edges: dict[str, Any] = {"source": source, "target": target}
+    weights, of_edges, m = data.get("edge_weight"), data.get("edge_text"), len(source)
+    if getattr(weights, "shape", None) in ((m,), (m, 1)):
+        edges["edge_weight"] = weights.reshape(-1).tolist()  # type: ignore[union-attr]
+    if isinstance(of_edges, list | tuple) and len(of_edges) == m:
+        edges["edge_text"] = texts_of(of_edges, f"{where}: 'edge_text'")
+    read = {*nodes, *masks, *edges, *LABEL_NAME_KEYS, "edge_index", "num_nodes"}
     others = [key for key in data if key not in read]
     return GraphFile(
         "PyG Data",
         files,
-        (declared(column_table(file, "nodes", n, columns), roles),),
-        (declared(column_table(file, "edges", len(edges["source"]), edges), of_edges),),
+        (column_table(file, "nodes", n, nodes),),
+        (column_table(file, "edges", m, edges),),
+        roles,
         classes=classes if label else (),
         by_place=True,
         left_out={
@@ -153,31 +146,6 @@ def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int 
             "edges": [key for key in others if key.startswith("edge_")],
         },
     )
-
-
-def _check_size(data: Mapping[str, Any], texts: str, n: int, where: str) -> None:
-    """Check that there are as many texts as nodes, where the file says how many these are."""
-    features: Sequence[int] = getattr(data.get("x"), "shape", ())
-    sizes = {"num_nodes": data.get("num_nodes"), "x": features[0] if len(features) == 2 else None}
-    for key, size in sizes.items():
-        if isinstance(size, int) and size != n:
-            raise DataError(
-                f"{where}: expected a text for each of {size} nodes, as {key!r} says, found {n} in "
-                f"{texts!r}; correct one of them"
-            )
-
-
-def _edges(data: Mapping[str, Any], n: int, where: str) -> dict[str, Any]:
-    """Return the columns of `edge_index`, [2, m], with weights and texts where there are any."""
-    source, target = edge_ends(data.get("edge_index"), n, where)
-    columns: dict[str, Any] = {"source": source, "target": target}
-    weights, texts = data.get("edge_weight"), data.get("edge_text")
-    m = len(source)
-    if getattr(weights, "shape", None) in ((m,), (m, 1)):
-        columns["edge_weight"] = weights.reshape(-1).tolist()  # type: ignore[union-attr]
-    if isinstance(texts, list | tuple) and len(texts) == m:
-        columns["edge_text"] = texts_of(texts, f"{where}: 'edge_text'")
-    return columns
 
 
 def _is_texts(key: str, value: Any) -> bool:
@@ -195,6 +163,7 @@ def _is_numbers(key: str, value: Any, n: int) -> bool:
     return (
         isinstance(value, torch.Tensor)
         and not key.endswith("_mask")
+        and not key.startswith("edge_")
         and tuple(value.shape) in ((n,), (n, 1))
         and not value.is_floating_point()
     )
@@ -206,26 +175,21 @@ def texts_of(values: Any, where: str) -> list[str]:
     wrong = next((entry for entry in entries if not isinstance(entry, str | None)), None)
     if wrong is not None or entries is not values:
         found = type(values if wrong is None else wrong).__name__
-        raise DataError(f"{where}: expected a list of texts, found {found}; convert it")
+        raise fault(where, "a list of texts", found, "convert it")
     return [entry or "" for entry in entries]
 
 
 def label_names(labels: NDArray[np.int64], classes: Sequence[str], where: str) -> list[str]:
     """Return the class name of each node, "" for -1; without class names their numbers."""
     if len(set(classes)) != len(classes) or "" in classes:
-        raise DataError(
-            f"{where}: expected class names that differ and are not empty, "
-            f"found {list(classes)!r:.80}; correct them"
-        )
+        what = "class names that differ and are not empty"
+        raise fault(where, what, f"{list(classes)!r:.80}", "correct them")
     top = len(classes) if classes else np.iinfo(np.int64).max
     if len(labels) and not (labels.min() >= -1 and labels.max() < top):
-        bound = "-1 or above"
-        if classes:
-            bound = f"-1..{len(classes) - 1}, as there are {len(classes)} class names"
-        raise DataError(
-            f"{where}: expected labels in {bound}, found {labels.min()}..{labels.max()}; "
-            "correct them"
-        )
+        of = f"-1..{len(classes) - 1}, as there are {len(classes)} class names"
+        bound = of if classes else "-1 or above"
+        found = f"{labels.min()}..{labels.max()}"
+        raise fault(where, f"labels in {bound}", found, "correct them")
     if classes:
         return np.array([*classes, ""], object)[labels].tolist()  # type: ignore[no-any-return]
     return [str(v) if v >= 0 else "" for v in labels.tolist()]

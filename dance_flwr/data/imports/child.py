@@ -9,19 +9,23 @@ this limit for most allocations.
 import atexit
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.data.graphs.limits import exceeded, limits, of_size
+from dance_flwr.data.graphs.limits import VARIABLE, exceeded, limits, of_size
 from dance_flwr.data.imports.options import Options
+from dance_flwr.data.imports.reading import needs_torch, prepare
 from dance_flwr.errors import ConfigError, DataError, UserError
 
-ANSWER = "answer.json"
+_ANSWER = "answer.json"
+_SLACK = 64 << 20  # bytes for the stacks and buffers of Arrow, whatever the bound
 _LOCK = threading.Lock()
 _SERVERS: dict[int, "subprocess.Popen[str]"] = {}  # by the process that started it
 
@@ -31,7 +35,7 @@ def read_in_child(paths: list[Path], name: str, options: Options, out: Path) -> 
 
     Returns
     -------
-    What `prepare` of `importer` returns.
+    What `prepare` returns.
 
     Raises
     ------
@@ -39,35 +43,31 @@ def read_in_child(paths: list[Path], name: str, options: Options, out: Path) -> 
     """
     limits()  # an invalid variable is refused here
     where = ", ".join(map(str, paths))
+    files = [file for path in paths for file in (path.rglob("*") if path.is_dir() else [path])]
     job: dict[str, Any] = {
         "paths": [str(path) for path in paths],
         "name": name,
         "options": asdict(options),
         "out": str(out),
         "folder": str(Path.cwd()),
-        "limits": of_size(sum(map(_size, paths))),
+        "limits": of_size(sum(file.stat().st_size for file in files if file.is_file())),
     }
     with _LOCK:
         code = _status(job)
     if code == -signal.SIGXCPU:
         raise exceeded(where, "seconds", job["limits"])
-    if code or not (out / ANSWER).is_file():
+    if code or not (out / _ANSWER).is_file():
         raise DataError(
             f"{where}: expected readable files, found that reading them ends the process "
             f"({signal.Signals(-code).name if code < 0 else code}); export them again"
         )
-    answer: dict[str, Any] = json.loads((out / ANSWER).read_text("utf-8"))
+    answer: dict[str, Any] = json.loads((out / _ANSWER).read_text("utf-8"))
     if "error" not in answer:
         return answer
     if answer["error"] == "memory":
         raise exceeded(where, "memory", job["limits"])
     kinds = {kind.__name__: kind for kind in (UserError, DataError, ConfigError)}
     raise kinds.get(answer["error"], DataError)(answer["message"])
-
-
-def _size(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _status(job: dict[str, Any]) -> int:
@@ -81,9 +81,8 @@ def _status(job: dict[str, Any]) -> int:
             # The other pools reserve memory in advance.
             "ARROW_DEFAULT_MEMORY_POOL": "system",
         }
-        code = "from dance_flwr.data.imports.reader_process import serve; serve()"
         server = _SERVERS[os.getpid()] = subprocess.Popen(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", f"from {__name__} import serve; serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -105,3 +104,59 @@ def _stop(pid: int) -> None:
     if pid == os.getpid() and server is not None:
         server.kill()
         server.communicate()  # closes its pipes
+
+
+def serve() -> None:
+    """Do the jobs that arrive as lines on the standard input, each in a fork, until it ends."""
+    import psutil  # noqa: F401
+    import pyarrow as pa
+
+    with suppress(ImportError):  # Arrow loads it on first use
+        import pandas  # noqa: F401
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pa.set_cpu_count(1)
+    for line in sys.stdin:
+        job = json.loads(line)
+        if needs_torch([Path(job["folder"], path) for path in job["paths"]]):
+            import torch_geometric.data  # noqa: F401 # once here, and not in every fork
+        if child := os.fork():
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        else:
+            _do(job)
+
+
+def _do(job: dict[str, Any]) -> None:
+    """Do a job in this process, write the answer, and end."""
+    answer: dict[str, Any]
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what C++ says before it aborts
+        os.environ[VARIABLE] = job["limits"]
+        os.chdir(job["folder"])
+        _restrict()
+        given: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in job["options"].items()}
+        paths, out = [Path(path) for path in job["paths"]], Path(job["out"])
+        answer = prepare(paths, job["name"], Options(**given), out)
+    except MemoryError:
+        answer = {"error": "memory"}
+    except UserError as error:
+        answer = {"error": type(error).__name__, "message": str(error)}
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__} {error}".split())[:200]
+        where = ", ".join(job["paths"])
+        message = f"{where}: expected readable files, found: {reason}; export them again"
+        answer = {"error": "DataError", "message": message}
+    Path(job["out"], _ANSWER).write_text(json.dumps(answer), "utf-8")
+    os._exit(0)
+
+
+def _restrict() -> None:
+    """Limit this process's further memory and its processor time."""
+    status = Path("/proc/self/status")
+    used = 0
+    if status.is_file():
+        used = 1024 * int(status.read_text("ascii").partition("VmData:")[2].split()[0])
+    data = used + _SLACK + limits().memory
+    resource.setrlimit(resource.RLIMIT_DATA, (data, data))
+    resource.setrlimit(resource.RLIMIT_CPU, (limits().seconds, limits().seconds + 1))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
