@@ -14,19 +14,3 @@ def values(table, names=None):
         for name in names:
             lists[name] += batch[name].to_pylist()
     return lists
-
-
-def roles_of(file):
-    """Role -> column that the format declares, of nodes and of edges."""
-    (nodes,), (edges,) = file.nodes, file.edges
-    return {**nodes.roles, **edges.roles}
-
-
-def of_roles(file):
-    """Role -> list of strings, of every role that the format declares."""
-    return {
-        role: values(table, [column])[column]
-        for (table,) in (file.nodes, file.edges)
-        for role, column in table.roles.items()
-        if role != "neighbours"  # lists
-    }

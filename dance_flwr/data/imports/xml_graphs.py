@@ -19,6 +19,11 @@ from dance_flwr.errors import DataError
 
 _HEAD, _BLOCK = 1 << 12, 1 << 18
 _DEPTH = 1000  # no graph is nested so deep
+# Of expat, for what another export of the same texts would not mend.
+_CONTROL = [
+    expat.errors.codes[what]
+    for what in (expat.errors.XML_ERROR_INVALID_TOKEN, expat.errors.XML_ERROR_BAD_CHAR_REF)
+]
 _DIRECTED = ("true", "1", "directed", "mutual")
 _TOOLS = ("Gephi", "NetworkX")
 # Attributes of an element that are columns; a node must have the first, an edge the first two. A
@@ -141,13 +146,14 @@ class _Reader:
                     parser.Parse(block)
                 parser.Parse(b"", True)
         except KeyError as error:
-            raise fault(file, what, f"an element without {error}") from error
+            raise self._damaged(f"an element without {error}") from error
         except (expat.ExpatError, LookupError, ValueError, OSError, EOFError, zlib.error) as error:
-            # XML cannot hold most control characters, so that another export would fail, too.
-            advice = "remove control characters from the texts, if any, and export it again"
+            advice = "export it again"
+            if getattr(error, "code", 0) in _CONTROL:
+                advice = f"remove control characters, if any, which XML cannot hold, and {advice}"
             raise fault(file, what, error, advice) from error
         if not self.graphs:
-            raise fault(file, what, "no graph in it")
+            raise self._damaged("no graph in it")
 
     def own(self, rows: str, name: str) -> str:
         """Return the name of an own column; with "@" in front if an attribute has this name."""

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.imports import drawn
-from support.tables import roles_of, values
+from support.tables import values
 
 from dance_flwr.data.graphs.graph import TextGraph
-from dance_flwr.data.imports.importer import read_network
+from dance_flwr.data.imports.reading import read_network
 from dance_flwr.errors import DataError
 
 # Characters of XML; a carriage return becomes a line feed in every XML file.
@@ -53,13 +53,13 @@ def without_empty(record):
 
 def same(file, graph, left_out=()):
     """Whether a file is a graph; `left_out` are columns of edges that NetworkX adds."""
-    assert rows(file.nodes, roles_of(file)["id"]) == [
+    assert rows(file.nodes, file.roles["id"]) == [
         ((name,), without_empty(record)) for name, record in graph.nodes(data=True)
     ]
     undirected = set if not graph.is_directed() else tuple
     edges = [
         (undirected(ends), {k: v for k, v in record.items() if k not in left_out})
-        for ends, record in rows(file.edges, roles_of(file)["source"], roles_of(file)["target"])
+        for ends, record in rows(file.edges, file.roles["source"], file.roles["target"])
     ]
     assert edges == [
         (undirected((a, b)), without_empty(record)) for a, b, record in graph.edges(data=True)

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from dance_flwr.data.imports import importer
+from dance_flwr.data.imports import importer, reading
 from dance_flwr.data.imports.importer import look_at
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.report import summary_lines
 
 
 def _here(paths, name, options, out):
-    return importer.prepare(paths, name, options, out)
+    return reading.prepare(paths, name, options, out)
 
 
 @pytest.fixture
