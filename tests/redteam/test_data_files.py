@@ -440,12 +440,12 @@ def import_slowly(in_the_middle, *arguments):
         in_the_middle.set()
         time.sleep(600)
 
-    importer._write_edges = slowly
+    importer.write_text = slowly
     import_graph(*arguments)
 
 
 def begin(*arguments):
-    """An import that has written its nodes and waits, in a fork."""
+    """An import that has written its tables and waits, in a fork."""
     forks = multiprocessing.get_context("fork")
     in_the_middle = forks.Event()
     process = forks.Process(target=import_slowly, args=(in_the_middle, *arguments), daemon=True)

@@ -34,6 +34,7 @@ from dance_flwr.fingerprint import file_sha256
 
 _TEXT, _WEIGHT = "text", "weight"  # optional columns of edges
 _READ_ALWAYS = ("id", "text")
+_EDGES = 1 << 20  # of a row group
 NODES, EDGES = "nodes.parquet", "edges.parquet"
 # In the Parquet metadata: it marks our own tables, and keeps classes without a node.
 CLASSES_KEY = b"dance_flwr.class_names"
@@ -62,29 +63,36 @@ def read_folder(path: Path) -> TextGraph:
         raise DataError(
             f"dataset folder {str(path)!r} is missing; expected a folder with {NODES} and {EDGES}"
         )
+    # Resolved, as `.` has no name.
+    hashes = {file: f"sha256:{file_sha256(path / file)}" for file in (NODES, EDGES)}
+    graph = stored_graph(path, path.resolve().name, hashes)
+    _warn_of_empty(graph.texts, str(path / NODES))
+    return graph
+
+
+def stored_graph(path: Path, name: str, provenance: dict[str, str]) -> TextGraph:
+    """Return the graph in the two tables of a folder."""
     nodes, edges = parquet_table(path / NODES), parquet_table(path / EDGES, "edges")
     names = ["id", *(n for n in TextGraph.columns() if n in nodes.names and n not in _READ_ALWAYS)]
     parts: dict[str, list[Any]] = {name: [] for name in names}
     texts: list[str] = []
     for batch in nodes.batches([*names, "text"]):
         texts += batch["text"].to_pylist()  # batch by batch, so that the column is never held twice
-        for name in names:
-            parts[name].append(batch[name])
-    columns = {name: join(arrays) for name, arrays in parts.items()}
+        for column in names:
+            parts[column].append(batch[column])
+    columns = {column: join(arrays) for column, arrays in parts.items()}
     ids = check_ids(columns["id"], nodes.where)
-    _warn_of_empty(texts, nodes.where)
     named = edges.read(("source", "target", *(n for n in (_TEXT, _WEIGHT) if n in edges.names)))
     ends = edge_ends(
         {name: named[name] for name in ("source", "target")}, ids, edges.where, nodes.where
     )
-    # Resolved, as `.` has no name.
     return graph_of(
-        path.resolve().name,
+        name,
         columns,
         texts,
         _edge_list(named, ends, edges.where),
         declared_classes(nodes.metadata, nodes.where),
-        {file: f"sha256:{file_sha256(path / file)}" for file in (NODES, EDGES)},
+        provenance,
     )
 
 
@@ -156,23 +164,31 @@ def write_folder(graph: TextGraph, path: Path) -> None:
     nodes = pa.table(columns, schema=pa.schema([(name, pa.string()) for name in columns]))
     nodes = nodes.replace_schema_metadata({CLASSES_KEY: json.dumps(graph.class_names).encode()})
     ids = pa.array(graph.ids.tolist(), pa.string())
-    plain = graph.weights is None and graph.edge_texts is None
-    edges = edge_table(ids, graph.indptr, graph.indices) if plain else _attributed_table(graph, ids)
     with (
         atomic_path(path / NODES) as nodes_draft,
         atomic_path(path / EDGES) as edges_draft,
     ):
         pq.write_table(nodes, nodes_draft)
-        pq.write_table(edges, edges_draft)
+        if graph.weights is None and graph.edge_texts is None:
+            write_edges(edges_draft, ids, graph.indptr, graph.indices)
+        else:
+            pq.write_table(_attributed_table(graph, ids), edges_draft)
 
 
-def edge_table(ids: Any, indptr: NDArray[np.int64], indices: NDArray[np.int64]) -> Any:
-    """Return the Arrow table of an undirected graph's edges by node id, each edge once."""
-    source = np.repeat(np.arange(len(ids)), np.diff(indptr))
+def write_edges(
+    file: Path, ids: Any, indptr: NDArray[np.int64], indices: NDArray[np.int64]
+) -> None:
+    """Write the edges of an undirected graph by node id, each edge once, in row groups."""
+    source = csr_rows(indptr)
     # The graph is symmetric, so the half above the diagonal is all of it.
-    once = source < indices
-    ends = {"source": source[once], "target": indices[once]}
-    return pa.table({name: ids.take(pa.array(rows)) for name, rows in ends.items()})
+    once = np.flatnonzero(source < indices)
+    ends = {"source": source, "target": indices}
+    with pq.ParquetWriter(file, pa.schema(dict.fromkeys(ends, pa.string()))) as writer:
+        for start in range(0, len(once) or 1, _EDGES):
+            part = once[start : start + _EDGES]
+            writer.write_table(
+                pa.table({name: ids.take(pa.array(rows[part])) for name, rows in ends.items()})
+            )
 
 
 def _attributed_table(graph: TextGraph, ids: Any) -> Any:

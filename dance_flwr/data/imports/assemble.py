@@ -1,7 +1,8 @@
 """From the tables of files to a checked graph: columns are chosen, rules applied, rows counted."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dance_flwr.data.graphs.folder import check_ids
+from dance_flwr.data.graphs.folder import CLASSES_KEY, EDGES, NODES, check_ids, write_edges
+from dance_flwr.data.graphs.graph import csr_from_pairs
 from dance_flwr.data.graphs.tables import Table, join
 from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, GraphFile
 from dance_flwr.data.imports.options import Options
@@ -19,7 +22,8 @@ from dance_flwr.data.imports.records import fault
 from dance_flwr.data.imports.report import ImportReport, count_edges, count_nodes, is_empty
 from dance_flwr.data.imports.roles import NODE_ROLES, Chosen, choose, find, plain_name
 
-NODES_FILE, EDGES_FILE = "nodes.arrow", "edges.arrow"
+# Readers take a row group at a time.
+_ROW_GROUP = 8 << 20  # bytes
 _EXAMPLES = 3
 _CHUNK = 1 << 20  # edges whose ends are looked up at once
 # LightRAG joins the descriptions of a node or an edge with it.
@@ -35,12 +39,7 @@ _LOOSE: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 
 
 def assemble(source: GraphFile, options: Options, out: Path) -> ImportReport:
-    """Write the nodes and edges of a file as `nodes.arrow` and `edges.arrow` into a folder.
-
-    The columns of the nodes are strings: id, text, label and split, and `site` if the file has
-    sites; "" means no text, no label or no split. Those of the edges are `source` and `target`, row
-    numbers in int64, and `weight` (float32) and `text` where the options ask for them.
-    """
+    """Write the graph of a file into a folder, as `stored_graph` reads it."""
     of_nodes, of_edges = choose(source, options)  # before any row is read
     asked = {"relation": options.edge_text, "description": options.edge_text}
     asked["weight"] = options.edge_weight
@@ -53,19 +52,62 @@ def assemble(source: GraphFile, options: Options, out: Path) -> ImportReport:
             "the texts (--text names another column)"
         )
     nodes, ids = _nodes(source, of_nodes, options, report)
-    _write(nodes, out / NODES_FILE)
+    with room_in(out):
+        _write_nodes(nodes, report.classes, out / NODES)
+    names = nodes["id"].combine_chunks().cast(pa.string())
     del nodes
     lost = {role for of in of_edges for role in of if not asked.get(role, "ends")}
     report.edges_left_out = {role: 0 for role in _CONTENTS if role in lost}
     edges = _edges(source, of_edges, options, report, ids)
     count_edges(report, edges["source"].to_numpy(), edges["target"].to_numpy())
-    _write(edges, out / EDGES_FILE)
+    with room_in(out):
+        _write_edges(edges, names, out / EDGES)
     return report
 
 
-def _write(table: Any, file: Path) -> None:
-    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
+@contextmanager
+def room_in(folder: Path) -> Iterator[None]:
+    """Turn an error of the disk inside the block into one line about a folder."""
+    try:
+        yield
+    except OSError as error:
+        advice = "free some space, choose another data root or change its owner (chown)"
+        found = error.strerror or error
+        raise fault(folder, "a writable folder with room", found, advice) from error
+
+
+def _write_nodes(nodes: Any, classes: list[str], file: Path) -> None:
+    """Write a table of nodes in row groups; a missing label or split is null."""
+    names = nodes.column_names
+    schema = pa.schema([(name, pa.string()) for name in names])
+    schema = schema.with_metadata({CLASSES_KEY: json.dumps(sorted(classes)).encode()})
+    # Texts rarely repeat, so a dictionary of them would only be a second copy.
+    dictionaries = ["label", *names[4:]]
+    rows = max(1, len(nodes) * _ROW_GROUP // nodes.nbytes)
+    with pq.ParquetWriter(file, schema, use_dictionary=dictionaries) as writer:
+        for start in range(0, len(nodes), rows):
+            part = nodes.slice(start, rows)
+            for name in ("label", "split"):
+                values = pc.if_else(pc.equal(part[name], ""), None, part[name])
+                part = part.set_column(names.index(name), name, values)
+            writer.write_table(part.cast(schema))
+
+
+def _write_edges(edges: Any, ids: Any, file: Path) -> None:
+    """Write each undirected edge once; with texts or weights, each row of the file as it stands."""
+    source, target = edges["source"].to_numpy(), edges["target"].to_numpy()
+    if edges.num_columns == 2:
+        del edges
+        write_edges(file, ids, *csr_from_pairs(source, target, len(ids)))
+        return
+    edges = edges.filter(pa.array(source != target))
+    columns = {end: ids.take(edges[end].combine_chunks()) for end in ENDS[0]}
+    if "text" in edges.column_names:
+        texts = pc.if_else(pc.equal(edges["text"], ""), None, edges["text"])
+        columns["text"] = texts.cast(pa.string())
+    if "weight" in edges.column_names:
+        columns["weight"] = edges["weight"]
+    pq.write_table(pa.table(columns), file)
 
 
 def _nodes(

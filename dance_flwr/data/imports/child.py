@@ -2,7 +2,7 @@
 
 A file of a few kilobytes can describe gigabytes, and a damaged one can end the process that reads
 it. So a server process, which has loaded the libraries, forks for every import. The fork has its
-own `RLIMIT_DATA` and hands its tables over as Arrow files. On macOS the kernel does not enforce
+own `RLIMIT_DATA` and writes the graph's folder. On macOS the kernel does not enforce
 this limit for most allocations.
 """
 
@@ -31,7 +31,7 @@ _SERVERS: dict[int, "subprocess.Popen[str]"] = {}  # by the process that started
 
 
 def read_in_child(paths: list[Path], name: str, options: Options, out: Path) -> dict[str, Any]:
-    """Have a child process read files and write `nodes.arrow` and `edges.arrow` into a folder.
+    """Have a child process read files and write their graph into a folder.
 
     Returns
     -------
@@ -56,12 +56,14 @@ def read_in_child(paths: list[Path], name: str, options: Options, out: Path) -> 
         code = _status(job)
     if code == -signal.SIGXCPU:
         raise exceeded(where, "seconds", job["limits"])
-    if code or not (out / _ANSWER).is_file():
+    file = out / _ANSWER
+    if code or not file.is_file():
         raise DataError(
             f"{where}: expected readable files, found that reading them ends the process "
             f"({signal.Signals(-code).name if code < 0 else code}); export them again"
         )
-    answer: dict[str, Any] = json.loads((out / _ANSWER).read_text("utf-8"))
+    answer: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    file.unlink()
     if "error" not in answer:
         return answer
     if answer["error"] == "memory":

@@ -5,25 +5,17 @@
 
 import json
 import re
-import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from dance_flwr.data.graphs.catalogue import CATALOGUE, graphs_folder
-from dance_flwr.data.graphs.edges import EdgeList, csr_rows
-from dance_flwr.data.graphs.folder import CLASSES_KEY, EDGES, NODES, graph_of
-from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph, csr_from_pairs
-from dance_flwr.data.imports.assemble import EDGES_FILE, NODES_FILE
+from dance_flwr.data.graphs.folder import EDGES, NODES, stored_graph
+from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph
+from dance_flwr.data.imports.assemble import room_in
 from dance_flwr.data.imports.child import read_in_child
 from dance_flwr.data.imports.options import DEFAULTS, Options
 from dance_flwr.data.imports.records import read_object
@@ -34,9 +26,6 @@ from dance_flwr.fingerprint import file_sha256
 from dance_flwr.terminal import bar
 
 REPORT = "import.json"
-# Readers take a row group at a time.
-_ROW_GROUP = 8 << 20  # bytes
-_EDGES = 1 << 20  # of a row group
 
 
 def import_graph(
@@ -68,39 +57,29 @@ def import_graph(
         raise DataError(f"{target} is already there; remove it or choose another --name")
     published = CATALOGUE.get(name)
     shares = dict(zip(SPLIT_NAMES[1:], published.split, strict=True)) if published else {}
-    read = partial(read_in_child, list(paths), name, options)
-    with _tables_by(read) as (report, nodes, edges):
-        try:
-            with atomic_folder(target) as draft, bar("storing"):
-                _write_nodes(nodes, report["classes"], draft / NODES)
-                _write_edges(edges, nodes["id"], draft / EDGES)
-                if published:
-                    # Inside the draft: a graph with other counts is never stored.
-                    published.check(report["counts"])
-                report |= {
-                    "name": name,
-                    "tables": {file: file_sha256(draft / file) for file in (NODES, EDGES)},
-                    "split": {"official": bool(published and published.official), **shares},
-                    "inductive": bool(published and published.inductive),
-                    "licence": published.licence if published else "not known here",
-                    **(extra or {}),
-                }
-                # Readable class names; half a character in a name is escaped.
-                text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
-                write_text(draft / REPORT, text.encode(errors="backslashreplace").decode())
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise DataError(
-                f"{target}: expected a writable folder with room, found: {reason}; "
-                "free some space, choose another data root or change its owner (chown)"
-            ) from error
+    with room_in(target), atomic_folder(target) as draft:
+        report = _read(partial(read_in_child, list(paths), name, options), draft)
+        if published:
+            # Inside the draft: a graph with other counts is never stored.
+            published.check(report["counts"])
+        report |= {
+            "name": name,
+            "tables": {file: file_sha256(draft / file) for file in (NODES, EDGES)},
+            "split": {"official": bool(published and published.official), **shares},
+            "inductive": bool(published and published.inductive),
+            "licence": published.licence if published else "not known here",
+            **(extra or {}),
+        }
+        # Readable class names; half a character in a name is escaped.
+        text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+        write_text(draft / REPORT, text.encode(errors="backslashreplace").decode())
     return report
 
 
 def look_at(paths: Sequence[Path], name: str, options: Options = DEFAULTS) -> dict[str, Any]:
     """Return the report of an import without storing anything."""
-    with _tables_by(partial(read_in_child, list(paths), name, options)) as (report, _, _):
-        return report
+    with tempfile.TemporaryDirectory(prefix="dance-flwr-") as folder:
+        return _read(partial(read_in_child, list(paths), name, options), Path(folder))
 
 
 def read_graph(paths: Path | str | Iterable[Path | str], **options: Any) -> TextGraph:
@@ -129,21 +108,21 @@ def read_graph(paths: Path | str | Iterable[Path | str], **options: Any) -> Text
 
 def graph_by(read: Callable[[Path], dict[str, Any]], name: str) -> TextGraph:
     """Return the graph whose tables a function writes into a folder, as `prepare` does."""
-    with _tables_by(read) as (report, nodes, edges):
-        return _graph_of(report, nodes, edges, name)
+    with tempfile.TemporaryDirectory(prefix="dance-flwr-") as folder:
+        report = _read(read, Path(folder))
+        for line in left_out(report["edges_left_out"]):
+            warnings.warn(f"{name}: left out: {line}", stacklevel=3)
+        hashes = {file: f"sha256:{sha256}" for file, sha256 in report["files"].items()}
+        return stored_graph(Path(folder), name, hashes)
 
 
-def _graph_of(report: dict[str, Any], nodes: Any, edges: Any, name: str) -> TextGraph:
-    """Return the graph in tables as `assemble` writes them, and warn of what is left out."""
-    for line in left_out(report["edges_left_out"]):
-        warnings.warn(f"{name}: left out: {line}", stacklevel=4)
-    columns = {n: nodes[n].combine_chunks() for n in nodes.column_names if n != "text"}
-    texts: list[str] = []
-    for chunk in nodes["text"].chunks:
-        # Chunk by chunk, so that the column is never held twice.
-        texts += chunk.to_pylist()
-    hashes = {file: f"sha256:{sha256}" for file, sha256 in report["files"].items()}
-    return graph_of(name, columns, texts, _edge_list(edges), tuple(report["classes"]), hashes)
+def _read(read: Callable[[Path], dict[str, Any]], folder: Path) -> dict[str, Any]:
+    """Call a function that writes tables into a folder, and warn of what its report warns of."""
+    with bar("reading"):
+        report = read(folder)
+    for line in report["warnings"]:
+        warnings.warn(line, stacklevel=4)
+    return report
 
 
 def check_name(name: str, reserved: tuple[str, ...] = ()) -> str:
@@ -165,80 +144,3 @@ def read_report(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     return read_object(file, "the report of an import", "import the graph again")
-
-
-@contextmanager
-def _tables_by(
-    read: Callable[[Path], dict[str, Any]],
-) -> Iterator[tuple[dict[str, Any], Any, Any]]:
-    """Yield the report, and the tables of nodes and edges, that a function writes into a folder."""
-    folder = Path(tempfile.mkdtemp(prefix="dance-flwr-"))
-    try:
-        with bar("reading"):
-            report = read(folder)
-        with (
-            pa.memory_map(str(folder / NODES_FILE)) as nodes,
-            pa.memory_map(str(folder / EDGES_FILE)) as edges,
-        ):
-            shutil.rmtree(folder)  # mapped: nothing is left behind by a process that is killed
-            for line in report["warnings"]:
-                warnings.warn(line, stacklevel=5)
-            yield report, pa.ipc.open_file(nodes).read_all(), pa.ipc.open_file(edges).read_all()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _write_nodes(nodes: Any, classes: list[str], file: Path) -> None:
-    """Write a table of nodes in row groups; a missing label or split is null."""
-    names = nodes.column_names
-    schema = pa.schema([(name, pa.string()) for name in names])
-    schema = schema.with_metadata({CLASSES_KEY: json.dumps(sorted(classes)).encode()})
-    # Texts rarely repeat, so a dictionary of them would only be a second copy.
-    dictionaries = ["label", *names[4:]]
-    rows = max(1, len(nodes) * _ROW_GROUP // nodes.nbytes)
-    with pq.ParquetWriter(file, schema, use_dictionary=dictionaries) as writer:
-        for start in range(0, len(nodes), rows):
-            part = nodes.slice(start, rows)
-            for name in ("label", "split"):
-                values = pc.if_else(pc.equal(part[name], ""), None, part[name])
-                part = part.set_column(names.index(name), name, values)
-            writer.write_table(part.cast(schema))
-
-
-def _write_edges(edges: Any, ids: Any, file: Path) -> None:
-    """Write each undirected edge once; with texts or weights, each row of the file as it stands."""
-    ids = ids.combine_chunks().cast(pa.string())
-    listed = _edge_list(edges)
-    if listed.text is None and listed.weight is None:
-        indptr, indices = csr_from_pairs(listed.source, listed.target, len(ids))
-        source = csr_rows(indptr)
-        # The graph is symmetric, so the half above the diagonal is all of it.
-        once = np.flatnonzero(source < indices)
-        ends = {"source": source, "target": indices}
-        with pq.ParquetWriter(file, pa.schema(dict.fromkeys(ends, pa.string()))) as writer:
-            for start in range(0, len(once) or 1, _EDGES):
-                part = once[start : start + _EDGES]
-                writer.write_table(
-                    pa.table({name: ids.take(pa.array(rows[part])) for name, rows in ends.items()})
-                )
-        return
-    rows = np.flatnonzero(listed.source != listed.target)
-    columns = {
-        "source": ids.take(pa.array(listed.source[rows])),
-        "target": ids.take(pa.array(listed.target[rows])),
-    }
-    if listed.text is not None:
-        columns["text"] = pa.array([listed.text[row] or None for row in rows.tolist()], pa.string())
-    if listed.weight is not None:
-        columns["weight"] = pa.array(listed.weight[rows])
-    pq.write_table(pa.table(columns), file)
-
-
-def _edge_list(edges: Any) -> EdgeList:
-    columns = {name: edges[name] for name in edges.column_names}
-    return EdgeList(
-        columns["source"].to_numpy(),
-        columns["target"].to_numpy(),
-        columns["weight"].to_numpy() if "weight" in columns else None,
-        columns["text"].to_pylist() if "text" in columns else None,
-    )

@@ -45,7 +45,7 @@ def needs_torch(paths: Sequence[Path]) -> bool:
 
 
 def prepare(paths: Sequence[Path], name: str, options: Options, out: Path) -> dict[str, Any]:
-    """Read files, write `nodes.arrow` and `edges.arrow` into a folder, and return the report."""
+    """Read files, write their graph into a folder, and return the report."""
     paths = [path.expanduser() for path in paths]
     if absent := [str(path) for path in paths if not path.exists()]:
         raise fault(", ".join(absent), _KNOWN, "nothing there", "check the path")

@@ -14,6 +14,7 @@ from support.imports import drawn
 from support.project import PROJECT
 
 from dance_flwr.data.graphs.catalogue import imported_graphs
+from dance_flwr.data.imports import importer
 from dance_flwr.data.imports.importer import import_graph
 from dance_flwr.data.imports.loading import load_graph, source_identity
 from dance_flwr.errors import DataError
@@ -91,14 +92,11 @@ def test_an_import_is_all_or_nothing(tmp_path, root, monkeypatch):
     take(folder, root, "kept")
     with pytest.raises(DataError, match="already there"):
         take(folder, root, "kept")
-    real = pq.ParquetWriter
 
-    def failing(file, *rest, **more):
-        if "edges" in str(file):
-            raise OSError(28, "No space left on device")
-        return real(file, *rest, **more)
+    def failing(*_):
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pq, "ParquetWriter", failing)
+    monkeypatch.setattr(importer, "write_text", failing)
     with pytest.raises(DataError, match="No space left"):
         take(folder, root)
     assert [path.name for path in (root / "graphs").iterdir()] == ["kept"]
@@ -128,6 +126,7 @@ def test_real_graphs_have_the_papers_counts(name, edges, root):
 RISE = """
 import json, os, sys
 from pathlib import Path
+from dance_flwr.data.imports import importer
 from dance_flwr.data.imports.importer import import_graph
 from dance_flwr.data.imports.loading import load_graph
 from support.measuring import peak_bytes
