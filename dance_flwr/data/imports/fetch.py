@@ -16,9 +16,10 @@ from dance_flwr.data.graphs.catalogue import (
     downloads_folder,
     graphs_folder,
 )
+from dance_flwr.data.imports.assemble import room_in
 from dance_flwr.data.imports.importer import import_graph, read_report
 from dance_flwr.data.imports.options import Options
-from dance_flwr.data.imports.records import read_object
+from dance_flwr.data.imports.records import fault, read_object
 from dance_flwr.disk import create_folder, private_lock, write_json
 from dance_flwr.errors import DataError, unknown
 from dance_flwr.fingerprint import file_sha256
@@ -48,13 +49,8 @@ def fetch(
         return read_report(graphs_folder(root) / name)
 
     row, folder = CATALOGUE[name], downloads_folder(root, name)
-    try:
+    with room_in(folder):
         create_folder(folder)
-    except OSError as error:
-        raise DataError(
-            f"{folder}: expected a writable folder, found: {error.strerror}; "
-            "choose another data root or change its owner (chown)"
-        ) from error
     # Two commands at once would append to the same partial download.
     with private_lock(folder / ".busy"):
         records = read_lock(folder)
@@ -107,11 +103,9 @@ def _obtain(
     }
     # No revision is pinned, so the first download is what later ones must match.
     if first and record["sha256"] != first["sha256"]:
-        raise DataError(
-            f"{place}: expected sha256 {first['sha256'][:12]} as first recorded, "
-            f"found {record['sha256'][:12]}; "
-            f"remove the file to download it again, or {folder / LOCK} to accept it"
-        )
+        what = f"sha256 {first['sha256'][:12]} as first recorded"
+        advice = f"remove the file to download it again, or {folder / LOCK} to accept it"
+        raise fault(place, what, record["sha256"][:12], advice)
     return record
 
 

@@ -2,7 +2,6 @@
 
 import gzip
 import zipfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,9 @@ from dance_flwr.data.graphs.limits import check
 from dance_flwr.data.graphs.tables import readable
 from dance_flwr.data.imports.layouts import GraphFile
 from dance_flwr.data.imports.options import Options
-from dance_flwr.data.imports.records import read_object
+from dance_flwr.data.imports.records import fault, read_object
 from dance_flwr.data.imports.text_tables import delimited
 from dance_flwr.data.imports.torch_files import load_data, load_torch, pyg_data, texts_of
-from dance_flwr.errors import DataError
 
 _COMMAS = Options(delimiter=",")
 _OGB_SPLITS = {"train": "train", "val": "valid", "test": "test"}
@@ -29,22 +27,20 @@ _OGB_SPLITS = {"train": "train", "val": "valid", "test": "test"}
 def read_published(row: Dataset, folder: Path, split_index: int = 0) -> GraphFile:
     """Return the graph of a published data set from its files in a folder."""
     files = tuple(folder / file.name for file in row.files)
-    readers = {"wikics": ("Wiki-CS", _wikics), "ogbn": ("OGB", _ogbn)}
-    if row.layout in readers:
-        kind, read = readers[row.layout]
-        return replace(pyg_data(read(files), files, split_index), kind=kind)
+    if row.layout == "wikics":
+        return replace(pyg_data(_wikics(files), files, split_index), kind="Wiki-CS")
+    if row.layout == "ogbn":
+        return replace(pyg_data(_ogbn(files), files, split_index), kind="OGB")
     data = load_data(files[0])
     if row.layout == "pyg+texts":
         data["raw_texts"] = texts_of(load_torch(files[1]), str(files[1]))
         # Categories in the order of the labels.
         table = delimited(files[2], _COMMAS)
-        for column in ("name", "category", "label_name"):
-            if column in table.names:
-                data["label_name"] = table.read([column])[column].to_pylist()
-                break
+        if name := next((n for n in ("name", "category", "label_name") if n in table.names), ""):
+            data["label_name"] = table.read([name])[name].to_pylist()
     if row.layout == "tape":
         papers = delimited(files[1], _COMMAS).read(("title", "abstract"))
-        pairs = zip(*(papers[name].to_pylist() for name in ("title", "abstract")), strict=True)
+        pairs = zip(papers["title"].to_pylist(), papers["abstract"].to_pylist(), strict=True)
         data["raw_texts"] = list(map("\n".join, pairs))
     return pyg_data(data, files, split_index)
 
@@ -55,25 +51,23 @@ def _wikics(files: tuple[Path, ...]) -> dict[str, Any]:
 
     graph, meta = (read_object(file, "a JSON object", "download it again") for file in files)
     try:
-        texts = [
-            # Wiki-CS has titles as in addresses.
-            node["title"].replace("_", " ") + "\n" + " ".join(node["tokens"])
-            for node in meta["nodes"]
-        ]
+        # Wiki-CS has titles as in addresses.
+        titles = [node["title"].replace("_", " ") for node in meta["nodes"]]
+        words = [" ".join(node["tokens"]) for node in meta["nodes"]]
         names = {str(k): str(v) for k, v in meta.get("labels", {}).items()}
-        labels, links = torch.tensor(graph["labels"]), graph["links"]
-        ends = [(node, other) for node, others in enumerate(links) for other in others]
-        masks = {f"{name}_mask": torch.tensor(graph[f"{name}_masks"]) for name in ("train", "val")}
+        ends = [(node, other) for node, others in enumerate(graph["links"]) for other in others]
         return {
-            **{"raw_texts": texts, "y": labels, "edge_index": torch.tensor(ends).T, **masks},
+            "raw_texts": ["\n".join(pair) for pair in zip(titles, words, strict=True)],
+            "y": torch.tensor(graph["labels"]),
+            "edge_index": torch.tensor(ends).T,
+            "train_mask": torch.tensor(graph["train_masks"]),
+            "val_mask": torch.tensor(graph["val_masks"]),
             "test_mask": torch.tensor(graph["test_mask"]),
-            "label_name": [names.get(str(i), str(i)) for i in range(int(labels.max()) + 1)],
+            "label_name": [names.get(str(i), str(i)) for i in range(max(graph["labels"]) + 1)],
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(
-            f"{files[0]}: expected the official Wiki-CS files, "
-            f"found {type(error).__name__} {error}; download them again"
-        ) from error
+        found = f"{type(error).__name__} {error}"
+        raise fault(files[0], "the official Wiki-CS files", found, "download them again") from error
 
 
 def _ogbn(files: tuple[Path, ...]) -> dict[str, Any]:
@@ -90,22 +84,17 @@ def _ogbn(files: tuple[Path, ...]) -> dict[str, Any]:
             masks[f"{name}_mask"] = torch.zeros(len(labels), dtype=torch.bool)
             rows = _member(files[0], f"split/time/{part}.csv.gz", ("node",))[0]
             masks[f"{name}_mask"][torch.tensor(rows)] = True
-    with readable(files[1]):
-        texts = dict(_titles(files[1]))
+    texts: dict[int, str] = {}
+    with readable(files[1]), gzip.open(files[1], "rt", encoding="utf-8", newline="\n") as stream:
+        for line in stream:
+            # No quoting: a quotation mark in a title is part of it. A header is skipped.
+            paper, *parts = line.rstrip("\r\n").split("\t")
+            if paper.isdecimal() and len(parts) == 2:
+                texts[int(paper)] = "\n".join(parts)
     return {
         "raw_texts": [texts.get(paper, "") for paper in papers.tolist()],
         **{"y": torch.tensor(labels), "edge_index": torch.tensor(ends), **masks},
     }
-
-
-def _titles(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield the number, and title and abstract, of each paper; a header is skipped."""
-    with gzip.open(file, "rt", encoding="utf-8", newline="\n") as stream:
-        for line in stream:
-            # No quoting: a quotation mark in a title is part of it.
-            paper, *texts = line.rstrip("\r\n").split("\t")
-            if paper.isdecimal() and len(texts) == 2:
-                yield int(paper), "\n".join(texts)
 
 
 def _member(
@@ -117,16 +106,12 @@ def _member(
             # The folder around the tables is named by the release of the archive.
             inner = next(name for name in archive.namelist() if name.endswith("/" + path))
             content = pa.BufferReader(archive.read(inner))
-        with pa.CompressedInputStream(content, "gzip") as stream:
-            table = pa_csv.read_csv(
-                stream,
-                pa_csv.ReadOptions(column_names=names, skip_rows=header, use_threads=False),
-                None,
-                pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.int64())),
-            )
     except (StopIteration, zipfile.BadZipFile) as error:
-        raise DataError(
-            f"{file}: expected a complete archive with {path}, found none; download it again"
-        ) from error
+        what = f"a complete archive with {path}"
+        raise fault(file, what, "none", "download it again") from error
+    with pa.CompressedInputStream(content, "gzip") as stream:
+        read = pa_csv.ReadOptions(column_names=names, skip_rows=header, use_threads=False)
+        types = pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.int64()))
+        table = pa_csv.read_csv(stream, read, None, types)
     check(file, edges=len(table))
     return [table.column(name).to_numpy() for name in names]

@@ -94,11 +94,6 @@ class ImportReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report for `import.json`."""
-        matches = [
-            f"{number:,} {line}, and are read as these: {first[0]!a} is {first[1]!a}"
-            for line, (number, first) in self._matches.items()
-        ]
-        values = {k: v for k, v in vars(self).items() if not k.startswith("_")}
         c = self.counts
         left_out = {
             "nodes": {
@@ -113,13 +108,14 @@ class ImportReport:
                 "that name no node": c["nameless_edges"],
             },
         }
+        for line, (number, (end, node)) in self._matches.items():
+            self.warnings.append(f"{number:,} {line}, and are read as these: {end!a} is {node!a}")
         return {
-            **values,
+            **{name: value for name, value in vars(self).items() if name != "_matches"},
             "rows_left_out": {
                 rows: {why: number for why, number in of.items() if number}
                 for rows, of in left_out.items()
             },
-            "warnings": [*self.warnings, *matches],
         }
 
 
@@ -174,18 +170,15 @@ def _look_alikes(names: Any, what: str) -> str:
     plain = pc.utf8_lower(pc.utf8_trim_whitespace(pc.utf8_normalize(names, form="NFC")))
     counts = pc.value_counts(plain)
     repeated = pc.filter(counts.field(0), pc.greater(counts.field(1), 1))
-    if not len(repeated):
-        return ""
-    examples = []
-    for name in repeated[:_MAX_EXAMPLES]:
-        variants = pc.filter(names, pc.equal(plain, name)).to_pylist()
-        # ASCII, as two forms of one character look the same.
-        examples.append(" and ".join(map(ascii, variants[:_MAX_EXAMPLES])))
+    variants = (names.filter(pc.equal(plain, name)) for name in repeated[:_MAX_EXAMPLES])
+    # ASCII, as two forms of one character look the same.
+    examples = [" and ".join(map(ascii, of[:_MAX_EXAMPLES].to_pylist())) for of in variants]
     more = f"; and {len(repeated) - _MAX_EXAMPLES:,} more" if len(repeated) > _MAX_EXAMPLES else ""
-    return (
+    line = (
         f"{what} that differ only in Unicode form, case or surrounding space stay different: "
         f"{'; '.join(examples)}{more}; rename them if they mean the same"
     )
+    return line if examples else ""
 
 
 def count_edges(report: ImportReport, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
@@ -223,41 +216,42 @@ def _distinct(numbers: NDArray[np.int64]) -> int:
 
 def summary_lines(report: dict[str, Any]) -> list[str]:
     """Return a report as aligned lines, for people."""
-    counts = report["counts"]
-    rows = [("format", report["kind"])]
-    rows += [(what, value) for what, value in report["facts"].items()]
+    counts, sizes = report["counts"], report["class_sizes"]
+    rows = [("format", report["kind"]), *report["facts"].items()]
     rows += [(role, listed(names)) for role, names in report["columns"].items()]
-    rows += [
-        (
-            f"left out of {'the folder' if table == 'files' else f'the {table}'}",
-            f"{'' if table.startswith('file') else 'columns '}{listed(names)}",
-        )
-        for table, names in report["columns_left_out"].items()
-        if names
-    ]
+    for table, names in report["columns_left_out"].items():
+        what = f"left out of the {'folder' if table == 'files' else table}"
+        if names:
+            rows.append((what, f"{'' if table.startswith('file') else 'columns '}{listed(names)}"))
     empty = f"longest {counts['longest_text']:,} characters, {counts['empty_texts']:,} empty"
-    rows += [("texts", empty), ("labels", _label_line(counts))]
+    labels = (
+        f"{counted(counts['classes'], 'class', 'classes')}, {counted(counts['labelled'], 'node')} "
+        f"labelled, {counts['unlabelled']:,} not"
+    )
+    rows += [("texts", empty), ("labels", labels if counts["classes"] else "none")]
     if "labels_corrected" in counts:
         words = ("corrected", "added", "confirmed")
         of_verdicts = ", ".join(f"{counts[f'labels_{w}']:,} {w}" for w in words)
         rows.append(("", f"by verdicts: {of_verdicts}"))
-    rows += [("", line) for line in _class_lines(report["class_sizes"])]
+    width = len(f"{max(sizes.values(), default=0):,}")
+    rows += [
+        ("", f"{size:{width},}  {listed([name])}{'  (rare)' if size < RARE else ''}")
+        for name, size in list(sizes.items())[:_MAX_CLASSES]
+    ]
+    if len(sizes) > _MAX_CLASSES:
+        rows.append(("", f"and {len(sizes) - _MAX_CLASSES:,} smaller classes"))
     one_way = f", {counts['one_way']:,} in one direction only, read in both"
-    loops = counts.get("loop_rows", counts["self_loops"])
-    rows.append(
-        (
-            "edges",
-            f"{counts['duplicates']:,} duplicates merged, {loops:,} self-loops "
-            f"dropped{'' if report['directed'] is False else one_way}; "
-            f"{counts['isolated']:,} isolated nodes",
-        )
+    merged = (
+        f"{counts['duplicates']:,} duplicates merged, {counts['loop_rows']:,} self-loops dropped"
     )
+    directed = "" if report["directed"] is False else one_way
+    rows.append(("edges", f"{merged}{directed}; {counts['isolated']:,} isolated nodes"))
     rows += [
         ("rows", f"{name}: {account['rows']:,} of {kind}")
-        for name, of_file in report.get("accounts", {}).items()
+        for name, of_file in report["accounts"].items()
         for kind, account in of_file.items()
     ]
-    for kind, why in report.get("rows_left_out", {}).items():
+    for kind, why in report["rows_left_out"].items():
         parts = ", ".join(f"{number:,} {reason}" for reason, number in why.items())
         rows += [("left out", f"rows of {kind}: {parts}")] if parts else []
     rows += [("left out", line) for line in left_out(report["edges_left_out"])]
@@ -267,28 +261,10 @@ def summary_lines(report: dict[str, Any]) -> list[str]:
 
 def left_out(edges_left_out: dict[str, int]) -> list[str]:
     """Return a line for each kind of value of edges that was left out, with what keeps it."""
-    lines = []
-    for what, number in edges_left_out.items():
-        remedy = "--edge-weight COLUMN" if what == "weight" else "--edge-text append"
-        if number:
-            edges = "edge" if number == 1 else "edges"
-            lines.append(f"the {what} of {number:,} {edges}; {remedy} keeps them")
-    return lines
-
-
-def _label_line(counts: dict[str, int]) -> str:
-    if not counts["classes"]:
-        return "none"
-    classes = counted(counts["classes"], "class", "classes")
-    labelled = counted(counts["labelled"], "node")
-    return f"{classes}, {labelled} labelled, {counts['unlabelled']:,} not"
-
-
-def _class_lines(sizes: dict[str, int]) -> list[str]:
-    width = max((len(f"{size:,}") for size in sizes.values()), default=0)
-    lines = [
-        f"{size:{width},}  {listed([name])}{'  (rare)' if size < RARE else ''}"
-        for name, size in list(sizes.items())[:_MAX_CLASSES]
+    remedies = {"weight": "--edge-weight COLUMN"}
+    return [
+        f"the {what} of {counted(number, 'edge')}; {remedies.get(what, '--edge-text append')} "
+        "keeps them"
+        for what, number in edges_left_out.items()
+        if number
     ]
-    more = len(sizes) - _MAX_CLASSES
-    return lines + ([f"and {more:,} smaller classes"] if more > 0 else [])

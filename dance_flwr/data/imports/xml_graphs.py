@@ -25,7 +25,6 @@ _CONTROL = [
     for what in (expat.errors.XML_ERROR_INVALID_TOKEN, expat.errors.XML_ERROR_BAD_CHAR_REF)
 ]
 _DIRECTED = ("true", "1", "directed", "mutual")
-_TOOLS = ("Gephi", "NetworkX")
 # Attributes of an element that are columns; a node must have the first, an edge the first two. A
 # label in GraphML is the one that yEd draws.
 _OWN = {
@@ -64,22 +63,16 @@ def read_graphml(file: Path) -> GraphFile:
     reader = _Reader(file, "GraphML")
     names = [*(key for _, key in reader.keys), *reader.attributes["nodes"]]
     # "@" is yEd's label, which is drawn and no attribute.
-    layout = layout_of("graphml", names + ["@"] * reader.is_drawn) or {
-        "kind": "GraphML",
-        "roles": {},
-    }
+    layout = layout_of("graphml", names + ["@"] * reader.is_drawn) or {"roles": {}}
     drawn = {"text": reader.own("nodes", "label"), "relation": reader.own("edges", "label")}
-    roles = {
-        role: drawn[role] if name == "@" else name for role, (name,) in layout["roles"].items()
-    }
+    roles = {role: drawn[role] if c == "@" else c for role, (c,) in layout["roles"].items()}
+    inside = f"{reader.inner}, their nodes and edges included"
     facts = {
-        "graphs": f"the first of {reader.graphs}" if reader.graphs > 1 else "",
-        "graphs inside of nodes": f"{reader.inner}, their nodes and edges included"
-        if reader.inner
-        else "",
+        "graphs": f"the first of {reader.graphs}" * (reader.graphs > 1),
+        "graphs inside of nodes": inside * bool(reader.inner),
         "further labels left out": str(reader.further_labels or ""),
     }
-    return reader.graph(layout["kind"], {"weight": "weight", **roles}, facts)
+    return reader.graph(layout.get("kind", "GraphML"), {"weight": "weight", **roles}, facts)
 
 
 def read_gexf(file: Path) -> GraphFile:
@@ -96,11 +89,8 @@ def read_gexf(file: Path) -> GraphFile:
     # The label of a node is its name on the screen, and its text if there is no other.
     if "text" not in reader.attributes["nodes"]:
         roles["text"] = reader.own("nodes", "label")
-    facts = {
-        "mode": "dynamic; values that change are lists" if reader.mode == "dynamic" else "",
-        "nodes inside of nodes": f"{reader.inner}, taken out" if reader.inner else "",
-    }
-    return reader.graph(f"GEXF {reader.version}{reader.tool}", roles, facts)
+    facts = {"nodes inside of nodes": f"{reader.inner}, taken out" if reader.inner else ""}
+    return reader.graph(f"GEXF {reader.version}", roles, facts)
 
 
 class _Reader:
@@ -113,7 +103,7 @@ class _Reader:
     keys : kind of rows in GEXF, else "", and id -> name and type of each declared attribute
     graphs, inner : number of graphs, and of graphs or nodes inside of nodes
     directed : number of edges with a direction
-    version, mode, tool : what the file says; the tool as " of Gephi"
+    version : of GEXF, as the file says
     is_drawn : whether a key holds the drawing of yEd
     further_labels : number of drawn labels after the first of a node or an edge
     """
@@ -124,14 +114,13 @@ class _Reader:
         self.attributes: dict[str, Record] = {"nodes": {}, "edges": {}}
         self.keys: dict[tuple[str, str], tuple[str, str]] = {}
         self.graphs = self.inner = self.directed = self.further_labels = 0
-        self.version, self.mode, self.tool, self.is_drawn = "", "", "", False
+        self.version, self.is_drawn = "", False
         self._encoding = "utf-8"
         self._tree = TreeBuilder()
         self._around: list[Element] = []  # open elements
         # Kind and row of each open node and edge; None if left out.
         self._open: list[tuple[str, Record] | None] = []
         self._directions: list[str] = []  # of the edges in the open graphs
-        self._usual = ""  # direction of the edges in the first graph
         parser = expat.ParserCreate(namespace_separator="}")
         parser.buffer_text = True
         parser.XmlDeclHandler, parser.EntityDeclHandler = self._declared, self._refuse_entities
@@ -180,8 +169,7 @@ class _Reader:
             (self._table("edges"),),
             roles,
             {what: value for what, value in facts.items() if value},
-            # Without edges, whether they usually have a direction.
-            directed=self.directed > 0 if size else self._usual in _DIRECTED,
+            directed=self.directed > 0 if size else None,
         )
 
     def _table(self, rows: str) -> Table:
@@ -214,8 +202,6 @@ class _Reader:
                 self.inner += is_first
             else:
                 self.graphs += 1
-                self._usual = self._usual or direction
-                self.mode = given.get("mode", "static")
             self._directions.append(direction)
         elif name == "hyperedge" and is_first:
             # A hyperedge has no two ends; NetworkX refuses it, too.
@@ -256,9 +242,6 @@ class _Reader:
             self._directions.pop()
         elif name in ("key", "attribute"):
             self._key(element.attrib, element.findtext("default"), outer)
-        elif name == "creator":
-            tools = (tool for tool in _TOOLS if tool.lower() in (element.text or "").lower())
-            self.tool = next((f" of {tool}" for tool in tools), "")
         # What is read is not kept: the tree has the open elements alone.
         if outer is not element and (
             name in ("node", "edge") or not (self._open or name == "default")

@@ -311,7 +311,7 @@ GEXF = {
         f"GEXF {version} of the documentation": case(
             gexf(WEB, version, space),
             "2/1/2",
-            f"GEXF {version} of Gephi",
+            f"GEXF {version}",
             text="label,url,indegree",
             label="frog",
         )
@@ -371,9 +371,7 @@ GEXF = {
         label="pid",
         edge_text="append",
     ),
-    "GEXF, values that change": case(
-        gexf(CHANGING), "1/0/0", "dynamic; values that change are lists", text="text,start"
-    ),
+    "GEXF, values that change": case(gexf(CHANGING), "1/0/0", text="text,start"),
     **{
         f"GEXF, {name} is a list": case(
             gexf(CHANGING), f"!one value in '{name}', found a list in row 1", text=name
