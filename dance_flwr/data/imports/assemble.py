@@ -345,7 +345,7 @@ def _edges(
     if dangling:
         where = ", ".join(table.where for table in source.edges)
         _check_dangling(dangling, read - nameless, examples, options.dangling, (where, ids.where))
-    kinds = {"source": np.int64, "target": np.int64, "weight": np.float32}
+    kinds = {"source": ids.kind, "target": ids.kind, "weight": np.float32}
     joined: dict[str, Any] = {}
     for name in list(kept):
         parts = kept.pop(name)  # not held beside the column

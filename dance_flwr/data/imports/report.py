@@ -181,7 +181,7 @@ def _look_alikes(names: Any, what: str) -> str:
     return line if examples else ""
 
 
-def count_edges(report: ImportReport, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
+def count_edges(report: ImportReport, source: NDArray[Any], target: NDArray[Any]) -> None:
     """Add the counts of edges to a report.
 
     `arcs` are different (source, target), `edges` different pairs, `directed_edges` both directions
@@ -194,8 +194,8 @@ def count_edges(report: ImportReport, source: NDArray[np.int64], target: NDArray
     linked = np.zeros(n, bool)
     linked[source] = linked[target] = True
     # One number per pair: n is at most 10^8 by default, so n^2 fits into int64.
-    arcs = _distinct(source * n + target)
-    pairs = _distinct(np.minimum(source, target) * n + np.maximum(source, target))
+    arcs = _distinct(source * np.int64(n) + target)
+    pairs = _distinct(np.minimum(source, target) * np.int64(n) + np.maximum(source, target))
     report.counts |= {
         "edges": pairs,
         "directed_edges": 2 * pairs,

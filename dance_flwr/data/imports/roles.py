@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
-from typing import NamedTuple
 
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.graphs.tables import Table
@@ -27,22 +26,14 @@ _TYPES = {
 }
 
 
-class IdSpace(NamedTuple):
-    """The roles that headers such as `:START_ID(Note)` declare, and role -> `Note`."""
-
-    roles: dict[str, str]
-    of: dict[str, str]
-
-
-def id_space(names: Sequence[str]) -> IdSpace:
-    """Return what the names of a table's columns declare by the rules of Neo4j."""
-    found = IdSpace({}, {})
+def declared(names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return role -> column and space, as `:START_ID(Note)` declares them by the rules of Neo4j."""
+    found: dict[str, tuple[str, str]] = {}
     for name in names:
         typed = _TYPED.fullmatch(name.strip())
         if typed and typed["type"] in LAYOUTS["neo4j"]:
-            role = LAYOUTS["neo4j"][typed["type"]]
-            if found.roles.setdefault(role, name) == name:
-                found.of[role] = (typed["space"] or "").strip("()")
+            space = (typed["space"] or "").strip("()")
+            found.setdefault(LAYOUTS["neo4j"][typed["type"]], (name, space))
     return found
 
 
@@ -74,9 +65,9 @@ def recognised(names: Sequence[str], usual: Sequence[str]) -> str:
 
 def ends_of(names: Sequence[str]) -> Sequence[str]:
     """Return the columns of the two ends of an edge; of one end alone, the other is ""."""
-    declared = id_space(names).roles
+    header = declared(names)
     usual = ([recognised(names, (end,)) for end in pair] for pair in ENDS)
-    pairs = [[declared.get(end, "") for end in ENDS[0]], *usual]
+    pairs = [[header.get(end, ("", ""))[0] for end in ENDS[0]], *usual]
     return next(filter(all, pairs), pairs[1])
 
 
@@ -114,19 +105,18 @@ def find(
     roles : of the file; what the table's header declares comes before
     but : columns that are none of the usual ones
     """
-    names, header = table.names, id_space(table.names).roles
-    declared = roles.get(role)
+    names, header, of_file = table.names, declared(table.names), roles.get(role)
     if given:
         # Tables of several kinds may have a column of ids each.
         wanted = [given] if given in names or role != "id" else given.split(",")
         column = next((n for n in wanted if n in names), "")
         column = column or recognised(names, [plain_name(name) for name in wanted])
     elif role in header:
-        column = header[role]
-    elif declared is not None and not isinstance(declared, str):
-        return [name for name in declared if name in names]
-    elif declared is not None and declared in ("", *names):
-        column = declared
+        column = header[role][0]
+    elif of_file is not None and not isinstance(of_file, str):
+        return [name for name in of_file if name in names]
+    elif of_file is not None and of_file in ("", *names):
+        column = of_file
     elif role in ENDS[0]:
         column = ends_of(names)[ENDS[0].index(role)]
     else:
@@ -226,7 +216,7 @@ def dialect(
     nodes: Sequence[str], edges: Sequence[str], files: Sequence[str] = ()
 ) -> tuple[str, dict[str, str], bool | None]:
     """Return the tool that writes these columns, its roles, and whether its edges are directed."""
-    if "source" in id_space(edges).roles:
+    if "source" in declared(edges):
         return "Neo4j tables", {}, None
     layout = layout_of("tables", nodes, [*edges, *files]) or {"kind": "tables", "roles": {}}
     roles = {}

@@ -27,12 +27,12 @@ from dance_flwr.data.imports.records import (
     suffix_of,
 )
 from dance_flwr.data.imports.roles import (
+    declared,
     dialect,
     ends_of,
     find,
     find_id,
     has_ends,
-    id_space,
     known_names,
     lacking,
     recognised,
@@ -130,13 +130,13 @@ def _is_near(file: Path, folder: Path) -> bool:
 
 def holds_tables(folder: Path) -> bool:
     """Return whether a folder is one of tables, and not of notes with a table among them."""
-    every = [folder / name for name in files_in(folder)]
-    is_of_notes = any(f.suffix == ".md" and f.stem.lower() != "readme" for f in every)
-    tables = [f for f in every if is_table(f) and suffix_of(f) != ".txt"]
-    has_both = {"nodes", "edges"} <= {_hint(file.name) for file in tables}
-    return (
-        has_both or (bool(tables) and not is_of_notes) or any(_is_near(f, folder) for f in tables)
-    )
+    tables, others = files_of(folder)
+    tables = [(file, hint) for file, hint in tables if suffix_of(file) != ".txt"]
+    names = [Path(name) for name in others]
+    is_of_notes = any(name.suffix == ".md" and name.stem.lower() != "readme" for name in names)
+    is_graph = {"nodes", "edges"} <= {hint for _, hint in tables}
+    is_near = any(_is_near(file, folder) for file, _ in tables)
+    return bool(tables) and (is_graph or is_near or not is_of_notes)
 
 
 def _plain(file: Path) -> str:
@@ -194,9 +194,11 @@ def read_pieces(
     if all(suffix_of(piece.file) in _SHEETS for piece in of_kind["nodes"]):
         # Databases and workbooks hold other tables, too, which nobody can leave out.
         with_ids = [p for p in of_kind["nodes"] if find(p.table, "id", options.id)]
-        others = [p.table for p in of_kind["nodes"] if p not in with_ids] if with_ids else []
+        for name, file, _, table in of_kind["nodes"] if with_ids else ():
+            if name not in [piece.name for piece in with_ids]:
+                size = sum(len(batch) for batch in table.record_batches(table.names[:1]))
+                left_out = [*left_out, f"{file.name}: {name}, {counted(size, 'row')} without ids"]
         of_kind["nodes"] = with_ids or of_kind["nodes"]
-        left_out = [*left_out, *map(_left_out, others)]
     if _begin_with_marks(of_kind, options):
         of_kind["edges"] = [
             piece._replace(
@@ -223,7 +225,7 @@ def read_pieces(
     if options.edges_from or not edges:
         column, edges_of_column = _edges_from(nodes, options, roles)
         edges, facts["edges from"] = [*edges, *edges_of_column], column
-    if len({id_space(table.names).of.get("id") for table in nodes}) > 1:
+    if len({declared(table.names).get("id", ("", ""))[1] for table in nodes}) > 1:
         nodes, edges = ([_prefixed(table) for table in part] for part in (nodes, edges))
     return GraphFile(
         kind,
@@ -236,11 +238,6 @@ def read_pieces(
         directed,
         left_out={"files": left_out},
     )
-
-
-def _left_out(table: Table) -> str:
-    rows = sum(len(batch) for batch in table.record_batches(table.names[:1]))
-    return f"{Path(table.where).name}, {counted(rows, 'row')} without ids"
 
 
 def _kinds(pieces: Sequence[Piece], options: Options) -> list[str]:
@@ -374,9 +371,9 @@ def _split(text: str) -> list[str]:
 
 def _prefixed(table: Table) -> Table:
     """Return a table with ids prefixed by their space, where Neo4j's header names one."""
-    space = id_space(table.names)
-    roles = ["id"] if table.rows == "nodes" else ENDS[0]
-    prefixes = {space.roles[role]: space.of[role] for role in roles if space.of.get(role)}
+    ends = ["id"] if table.rows == "nodes" else ENDS[0]
+    found = {role: of for role, of in declared(table.names).items() if role in ends}
+    prefixes = {column: space for column, space in found.values() if space}
 
     def change(arrays: dict[str, Any]) -> dict[str, Any]:
         for name in prefixes.keys() & arrays.keys():
