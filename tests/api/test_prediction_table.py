@@ -14,6 +14,7 @@ from dance_flwr.api.bundle import Bundle, export
 from dance_flwr.api.predicting import (
     open_data,
     predict_proba,
+    show_node,
 )
 from dance_flwr.api.prediction_table import predict, verify
 from dance_flwr.data.graphs.folder import read_folder
@@ -225,6 +226,13 @@ def test_one_altered_character_of_a_text_is_found(data, entries, verified, tmp_p
     pq.write_table(table.set_column(1, "text", [texts]), path)
     with pytest.raises(UserError, match="altered"):
         verified(text_of(entries), data=path.parent)
+
+
+def test_any_node_is_shown(bundle, data):
+    node = str(read_folder(data).ids[0])
+    assert show_node(bundle, str(data), node, quiet).startswith(f"Evidence of node {node!r}")
+    with pytest.raises(UserError, match="'nobody'"):
+        show_node(bundle, str(data), "nobody", quiet)
 
 
 def test_a_damaged_bundle_is_refused(bundle, tmp_path, data):
