@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
 from support.edge_cases import Draft
 from support.graphs import SMALL, text_graph
@@ -10,9 +11,12 @@ from support.graphs import SMALL, text_graph
 from dance_flwr.api import UserError, federate
 from dance_flwr.api.federating import together
 from dance_flwr.api.inputs import config_of
+from dance_flwr.config.plugins import METHODS
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
+from dance_flwr.methods import get_spec
 from dance_flwr.runs.result import read_result
+from dance_flwr.runs.run import latest_run
 
 KEYS = SMALL | {"rounds": 2}
 ALONE = {key: value for key, value in KEYS.items() if key != "clients"}
@@ -22,6 +26,25 @@ ALONE = {key: value for key, value in KEYS.items() if key != "clients"}
 def result(tiny, tmp_path_factory):
     graph = replace(read_folder(tiny), name="../odd name/")
     return federate(graph, KEYS, out=tmp_path_factory.mktemp("runs") / "run", progress=False)
+
+
+def test_a_result_has_a_row_per_client_and_per_round(result):
+    clients, rounds = pandas.DataFrame(result.clients), pandas.DataFrame(result.history)
+    assert clients["client"].tolist() == [0, 1, 2]
+    assert clients["test_accuracy"].tolist() == [row["test_accuracy"] for row in result.clients]
+    assert rounds["round"].tolist() == [1, 2]
+
+
+def test_a_method_object_needs_no_registration(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(METHODS, "builtin", dict(METHODS.builtin))
+    spec = get_spec("fedavg-full")
+    known = federate(str(tiny), KEYS, method=spec, out=tmp_path / "known", progress=False)
+    assert known.config.method == "fedavg-full"
+    assert latest_run() == known.folder.resolve()
+    spec = replace(spec, client=type("Mine", (type(spec.make_client()),), {}))
+    mine = federate(str(tiny), KEYS, method=spec, out=tmp_path / "mine", progress=False)
+    assert mine.config.method == "Mine" and mine.test_accuracy == known.test_accuracy
+    assert mine.facts["model_fingerprint"] == known.facts["model_fingerprint"]
 
 
 @pytest.mark.parametrize("keys", [{}, {"overwrite": True}])
