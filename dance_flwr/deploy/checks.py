@@ -114,7 +114,6 @@ class Node:
     agreed : the agreed federation file
     node_config : the SuperNode's `--node-config`, a TOML file or `KEY=VALUE ...`
     now : this machine's clock
-    timeout : seconds to wait for the network
     """
 
     superlink: str = ""
@@ -124,12 +123,11 @@ class Node:
     agreed: Path | None = None
     node_config: str = ""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    timeout: float = 10.0
 
     @cached_property
     def probe(self) -> Probe:
         """Result of one connection to the SuperLink's port, for all checks."""
-        return probe(self.superlink, self.root_certificates, self.now, self.timeout)
+        return probe(self.superlink, self.root_certificates, self.now)
 
     @cached_property
     def agreement(self) -> Agreement | None:

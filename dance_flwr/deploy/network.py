@@ -15,6 +15,7 @@ from cryptography import x509
 from dance_flwr.errors import UserError
 
 Clock = Callable[[], datetime]
+_SECONDS = 10.0  # of a step
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def addresses_of(hosts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(addresses))
 
 
-def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: float) -> Probe:
+def probe(superlink: str, root_certificates: Path | None, now: Clock) -> Probe:
     """Connect to a SuperLink as a SuperNode would, without authenticating or side effects.
 
     Parameters
@@ -75,7 +76,6 @@ def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: f
     superlink : host:port
     root_certificates : PEM file; None for the system's
     now : this machine's clock
-    timeout : seconds per step
     """
     try:
         host, port = parse_address(superlink)
@@ -87,7 +87,7 @@ def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: f
         found = replace(found, roots=roots)
         # The gate of a deployment passes this path and Flower's API alone (decision 10).
         url, before = f"https://{superlink}/health", now()
-        with httpx.stream("HEAD", url, verify=context, timeout=timeout, trust_env=False) as answer:
+        with httpx.stream("HEAD", url, verify=context, timeout=_SECONDS, trust_env=False) as answer:
             offset = _offset(answer.headers.get("Date", ""), before + (now() - before) / 2)
             tls = answer.extensions["network_stream"].get_extra_info("ssl_object")
             certificate = x509.load_der_x509_certificate(tls.getpeercert(True))
@@ -106,7 +106,7 @@ def probe(superlink: str, root_certificates: Path | None, now: Clock, timeout: f
         pass  # a server, but no answer
     # Not verified, to show what was refused.
     try:
-        seen = ssl.get_server_certificate((host, port), timeout=timeout)
+        seen = ssl.get_server_certificate((host, port), timeout=_SECONDS)
     except (ssl.SSLError, ValueError):
         return found
     except OSError as error:
