@@ -1,9 +1,9 @@
 """Flower's strategies by name, and the `Round` around the one of a run."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-from flwr.app import Message, MetricRecord, RecordDict
+from flwr.app import MetricRecord
 from flwr.serverapp.strategy import (
     FedAdagrad,
     FedAdam,
@@ -108,20 +108,10 @@ def make_round(
         fraction_evaluate=config.evaluate_fraction,
         min_evaluate_nodes=min(max(1, int(config.clients * config.evaluate_fraction)), fewest),
         min_available_nodes=fewest,
-        train_metrics_aggr_fn=_no_metrics,
-        evaluate_metrics_aggr_fn=_no_metrics,
+        # `Round` sums metrics itself, exactly.
+        train_metrics_aggr_fn=lambda *_: MetricRecord(),
+        evaluate_metrics_aggr_fn=lambda *_: MetricRecord(),
     )
     # `Round` has checked and logged all replies; Flower would check and log the one merged reply.
-    step._check_and_log_replies = _as_they_are
+    step._check_and_log_replies = lambda replies, *_, **__: (list(replies), [])
     return Round(config, step, side, on_train, on_validation)
-
-
-def _as_they_are(
-    replies: Iterable[Message], is_train: bool, validate: bool = True
-) -> tuple[list[Message], list[Message]]:
-    return list(replies), []
-
-
-def _no_metrics(records: list[RecordDict], weighted_by: str) -> MetricRecord:
-    # `Round` sums metrics itself, exactly.
-    return MetricRecord()
