@@ -47,7 +47,7 @@ def test_where_nothing_was_validated_it_is_said(run, data, tmp_path, cli):
     assert "accuracy    no round was validated" in shown and "best" not in shown
     export(finished.folder, tmp_path / "bundle")
     card = " ".join((tmp_path / "bundle" / "README.md").read_text("utf-8").split())
-    assert "the model of round 2, the last one, as no round was validated." in card
+    assert "the last, as none was validated" in card
     assert "best on validation" not in card
 
 
