@@ -211,7 +211,7 @@ def _in_pool(
                 outcome.failed[task.name] = reason
             else:
                 outcome.done += 1
-            shown.move(shown.done + 1, f"{outcome.done} done, {len(outcome.failed)} failed")
+            shown.move(shown.n + 1, f"{outcome.done} done, {len(outcome.failed)} failed")
     except BaseException:  # also Ctrl-C: no worker outlives the command
         pool.shutdown(wait=False, cancel_futures=True)
         workers = multiprocessing.active_children()
