@@ -3,13 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import torch
 from dance_flwr_rivals.condensation.graphs import layer_normalise
 from dance_flwr_rivals.selected_core.client import k_center_rows
 from dance_flwr_rivals.sfgc import SfgcConfig
 from dance_flwr_rivals.sfgc.trajectories import (
-    EVERY,
     ExpertData,
     TrajectoryMatching,
     Weights,
@@ -113,14 +111,6 @@ def test_it_starts_from_distinct_centres_in_the_order_of_their_classes(blocks):
     assert len(set(rows)) == 10 and actual.features.detach().equal(
         layer_normalise(real.features)[rows]
     )
-
-
-@pytest.mark.parametrize(("latest", "span"), [(0, 1), (4, 7), (10, 5), (12, 3)])
-def test_no_segment_ends_after_its_expert(blocks, latest, span):
-    real, *_ = blocks
-    actual = matching(real, latest_start=latest, span=span, experts=1)
-    assert list(actual.starts) == list(range(0, latest + 1, EVERY))
-    assert actual.experts[0].keys() == {*actual.starts, *(start + span for start in actual.starts)}
 
 
 def test_a_student_that_diverges_moves_nothing(blocks):

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import topology as oracle
 from support.builders import clients, lists, objective, split
-from support.tensors import LargestTensor
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dance_flwr.dance import topology as module
 from dance_flwr.dance.config import DanceConfig
@@ -25,6 +25,28 @@ from dance_flwr.dance.topology import (
     support_in_class,
     synthesise_adjacency,
 )
+
+
+class LargestTensor(TorchDispatchMode):
+    """Counts the elements of the largest tensor that an operation makes, views aside.
+
+    Attributes
+    ----------
+    elements : of the largest storage made in the block, in elements of its tensor
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        for part in made if isinstance(made, tuple | list) else (made,):
+            if isinstance(part, torch.Tensor):
+                stored = part.untyped_storage().nbytes() // part.element_size()
+                self.elements = max(self.elements, stored)
+        return made
+
 
 cores = {"seed": st.integers(0, 2**20), "size": st.integers(1, 12), "most": st.integers(1, 5)}
 

@@ -55,9 +55,7 @@ def refined_pairs(
     community = communities_of(pairs, nodes.size)
     labels, fallback = labeller(nodes, community)
     # Step 3: leaves move.
-    moved = reallocated(
-        community, pairs, labels, settings.moved_ratio_of_nodes, settings.move_threshold
-    )
+    moved = reallocated(community, labels, settings.moved_ratio_of_nodes, settings.move_threshold)
     # Step 4: edges between communities go, and edges within them are drawn. Both read the tree
     # after the moves, and both counts are shares of the original edges.
     gone = dropped_edges(moved, pairs, labels, int(settings.dropped_ratio_of_edges * len(pairs)))

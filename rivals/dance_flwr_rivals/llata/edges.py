@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows
-from dance_flwr_rivals.llata.entropy import inner_entropy, tree_entropy
+from dance_flwr_rivals.llata.entropy import inner_entropy
 
 _COSINES = 2**22  # cosines at a time
 # Bounds the draws: a community whose pairs are all edges has no new one.
@@ -30,16 +30,15 @@ _CANDIDATES = 2**21  # candidates of second ends at a time
 
 
 def reallocated(
-    community: Tensor, pairs: Tensor, soft_labels: Tensor, moved_ratio: float, threshold: float
+    community: Tensor, soft_labels: Tensor, moved_ratio: float, threshold: float
 ) -> Tensor:
     """Return the communities after the moves.
 
-    Moves raise the entropy of the tree. As long as it exceeds that of the tree without communities,
-    the half of the moves with the smaller gains is discarded.
+    Moves raise the entropy of the tree, but never above that of the tree without communities, since
+    a group's terms are at most those of its leaves below the root.
 
     Parameters
     ----------
-    pairs : [m, 2] int64, the edges, a < b, sorted
     soft_labels : q, [n, C]
     moved_ratio : rho
     threshold : delta
@@ -49,15 +48,9 @@ def reallocated(
     wanted = wanted[torch.sort(gain[wanted], descending=True, stable=True).indices]
     # Largest gains first; the stable sort sends ties to the lower node.
     wanted = wanted[: int(moved_ratio * len(gain))]
-    # The final tree must not have more entropy than the tree without communities.
-    limit = tree_entropy(pairs, len(gain), torch.arange(len(gain)))
-    while len(wanted):
-        moved = community.clone()
-        moved[wanted] = target[wanted]
-        if tree_entropy(pairs, len(gain), moved) <= limit:
-            return moved
-        wanted = wanted[: len(wanted) // 2]
-    return community
+    moved = community.clone()
+    moved[wanted] = target[wanted]
+    return moved
 
 
 def gains(community: Tensor, soft_labels: Tensor) -> tuple[Tensor, Tensor]:

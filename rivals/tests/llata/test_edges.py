@@ -43,7 +43,7 @@ def test_gains_are_those_of_the_loops(seed):
 def test_few_leaves_move_and_the_entropy_stays_below_that_of_one_level(seed, ratio, threshold):
     pairs, labels = random_case(seed)
     community = communities_of(pairs, 14)
-    moved = reallocated(community, pairs, labels, ratio, threshold)
+    moved = reallocated(community, labels, ratio, threshold)
     changed = torch.nonzero(moved != community).flatten()
     gain, target = gains(community, labels)
     assert len(changed) <= int(ratio * 14) and bool((gain[changed] > threshold).all())

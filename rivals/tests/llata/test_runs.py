@@ -192,15 +192,6 @@ def test_the_second_run_asks_nothing_and_the_plan_bounds_what_is_spent(site_of):
     assert planned_calls(data, config) == (calls, tokens)
 
 
-def test_a_cap_leaves_the_rest_to_propagated_labels(site_of):
-    data, config = site_of(method="llata", seed=9, **{"llm.max-calls": 2})
-    graphs(data, config)
-    report = json.loads((data.folder / "runs" / "r" / REPORT).read_text("utf-8"))
-    ledger = json.loads((data.folder / "runs" / "r" / "llm.json").read_text("utf-8"))
-    assert ledger["fresh_calls"] == 2 and ledger["capped_calls"] > 0
-    assert 0 < report["fallback_nodes"] < report["nodes"]
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_the_report_of_a_client_and_the_raw_view(run, method):
     finished = run(method=method, **FAST)
