@@ -8,6 +8,7 @@ from support.builders import ragged
 
 from dance_flwr.evidence.interventions import repredict
 from dance_flwr.evidence.leave_out import _other_chunks, leave_out
+from dance_flwr.evidence.pack import Packs
 from dance_flwr.nn.ragged import Ragged
 from dance_flwr.runs.evidence import FinishedRun
 from dance_flwr.seeding import generator
@@ -90,3 +91,25 @@ def test_a_budget_leaves_the_last_ones_out_and_never_the_first(opened):
     first = opened[1].chunks_of(0)
     np.testing.assert_allclose(few.chunks[first], whole.chunks[first], atol=1e-6)
     assert np.isnan(few.chunks[first.stop :]).all() and np.isnan(few.without[1:]).all()
+
+
+def test_packs_are_taken_and_joined_row_by_row(opened, tmp_path):
+    packs = opened[1]
+    mixed = packs.take(np.array([3, 0, 3]))
+    again = packs.take(np.array([3, 0])).followed_by(packs.take(np.array([3])))
+    mixed.save(tmp_path / "a.npz")
+    again.save(tmp_path / "b.npz")  # a file has a digest of every array
+    one, other = (Packs.load(tmp_path / f"{name}.npz") for name in "ab")
+    assert one.nodes.tolist() == packs.nodes[[3, 0, 3]].tolist()
+    for name in ("chunk_ptr", "chunk_spans", "neighbour_ptr", "neighbour_label_logits", "probs"):
+        assert (getattr(one, name) == getattr(other, name)).all()
+    for row, source in enumerate((3, 0, 3)):
+        for ptr, names in (
+            ("chunk_ptr", ("chunks", "chunk_weights", "chunk_sha256")),
+            ("neighbour_ptr", ("neighbours", "neighbour_weights")),
+        ):
+            here = slice(*getattr(one, ptr)[row : row + 2])
+            there = slice(*getattr(packs, ptr)[source : source + 2])
+            for name in names:
+                assert (getattr(one, name)[here] == getattr(packs, name)[there]).all()
+    assert (one.probs == packs.probs[:, [3, 0, 3]]).all()
