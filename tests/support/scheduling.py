@@ -30,18 +30,24 @@ def schedule(items: list[pytest.Item]) -> None:
 _SLOW_FIXTURES = {"run", "cli", "browser", "page", "mounted", "traced"}
 _SLOW_MARKS = ("flower", "cora", "llm", "long")
 _SLOW_FOLDERS = ("api", "cli", "deploy", "pages", "redteam", "runs", "rivals", "studies")
-# Files that take seconds, measured: `make test-quick` ends within 90 s on two cores.
+# Files that take seconds, measured: `make test-quick` ends within 60 s on two cores.
 _SLOW_FILES = (
+    "client_data/test_derived",
     "client_data/test_probe",
+    "config/test_plugins",
     "dance/test_theory",
     "dance/test_topology",
+    "dance/test_weighing",
+    "data/graphs/test_catalogue",
     "data/graphs/test_documented",
     "data/graphs/test_import",
+    "data/imports/test_networkx",
     "data/text/test_bank",
     "evidence/test_faithfulness",
     "evidence/test_summaries",
     "federation/privacy/test_dp",
     "federation/server/test_round",
+    "llm/test_call_counts",
     "llm/test_model_file",
     "nn/test_neighbourhood",
 )
