@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from dance_flwr.data.graphs.limits import check, exceeded, limits, listed
 from dance_flwr.errors import TOO_MANY, DataError
 
-_ROWS = {"nodes": 1 << 12, "edges": 1 << 16}  # of a batch of Parquet
+_ROWS = {"nodes": 1 << 10, "edges": 1 << 16}  # of a batch of Parquet
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.records import fault
 from dance_flwr.data.imports.report import ImportReport, count_edges, count_nodes, is_empty
 from dance_flwr.data.imports.roles import NODE_ROLES, Chosen, choose, find, plain_name
+from dance_flwr.errors import TOO_MANY
 
 # Readers take a row group at a time.
 _ROW_GROUP = 8 << 20  # bytes
@@ -52,7 +53,7 @@ def assemble(source: GraphFile, options: Options, out: Path) -> ImportReport:
             "the texts (--text names another column)"
         )
     nodes, ids = _nodes(source, of_nodes, options, report)
-    with room_in(out):
+    with room_in(out.parent):
         _write_nodes(nodes, report.classes, out / NODES)
     names = nodes["id"].combine_chunks().cast(pa.string())
     del nodes
@@ -60,7 +61,7 @@ def assemble(source: GraphFile, options: Options, out: Path) -> ImportReport:
     report.edges_left_out = {role: 0 for role in _CONTENTS if role in lost}
     edges = _edges(source, of_edges, options, report, ids)
     count_edges(report, edges["source"].to_numpy(), edges["target"].to_numpy())
-    with room_in(out):
+    with room_in(out.parent):
         _write_edges(edges, names, out / EDGES)
     return report
 
@@ -71,6 +72,8 @@ def room_in(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno in TOO_MANY:
+            raise  # no fault of the folder
         advice = "free some space, choose another data root or change its owner (chown)"
         found = error.strerror or error
         raise fault(folder, "a writable folder with room", found, advice) from error

@@ -24,7 +24,6 @@ from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.reading import needs_torch, prepare
 from dance_flwr.errors import ConfigError, DataError, UserError
 
-_ANSWER = "answer.json"
 _SLACK = 64 << 20  # bytes for the stacks and buffers of Arrow, whatever the bound
 _LOCK = threading.Lock()
 _SERVERS: dict[int, "subprocess.Popen[str]"] = {}  # by the process that started it
@@ -53,17 +52,15 @@ def read_in_child(paths: list[Path], name: str, options: Options, out: Path) -> 
         "limits": of_size(sum(file.stat().st_size for file in files if file.is_file())),
     }
     with _LOCK:
-        code = _status(job)
+        code, text = _done(job)
     if code == -signal.SIGXCPU:
         raise exceeded(where, "seconds", job["limits"])
-    file = out / _ANSWER
-    if code or not file.is_file():
+    if code:
         raise DataError(
             f"{where}: expected readable files, found that reading them ends the process "
             f"({signal.Signals(-code).name if code < 0 else code}); export them again"
         )
-    answer: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    file.unlink()
+    answer: dict[str, Any] = json.loads(text)
     if "error" not in answer:
         return answer
     if answer["error"] == "memory":
@@ -72,8 +69,8 @@ def read_in_child(paths: list[Path], name: str, options: Options, out: Path) -> 
     raise kinds.get(answer["error"], DataError)(answer["message"])
 
 
-def _status(job: dict[str, Any]) -> int:
-    """Return the exit code of the fork that did a job; negative for a signal."""
+def _done(job: dict[str, Any]) -> tuple[int, str]:
+    """Return the exit code of the fork that did a job, negative for a signal, and its answer."""
     server = _SERVERS.get(os.getpid())
     if server is None or server.poll() is not None:
         environment = {
@@ -95,7 +92,8 @@ def _status(job: dict[str, Any]) -> int:
     assert server.stdin is not None and server.stdout is not None
     try:
         server.stdin.write(json.dumps(job) + "\n")
-        return int(server.stdout.readline() or 1)
+        code, text = json.loads(server.stdout.readline() or '[1, ""]')
+        return code, text
     except BaseException:  # an interrupt: its answer must not be that of the next job
         server.kill()
         raise
@@ -122,14 +120,19 @@ def serve() -> None:
         job = json.loads(line)
         if needs_torch([Path(job["folder"], path) for path in job["paths"]]):
             import torch_geometric.data  # noqa: F401 # once here, and not in every fork
+        reader, writer = os.pipe()
         if child := os.fork():
-            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+            os.close(writer)
+            with os.fdopen(reader, encoding="utf-8", errors="replace") as stream:
+                answer = stream.read()
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            print(json.dumps([code, answer]), flush=True)
         else:
-            _do(job)
+            _do(job, writer)
 
 
-def _do(job: dict[str, Any]) -> None:
-    """Do a job in this process, write the answer, and end."""
+def _do(job: dict[str, Any], writer: int) -> None:
+    """Do a job in this process, write the answer into a pipe, and end."""
     answer: dict[str, Any]
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what C++ says before it aborts
@@ -148,7 +151,8 @@ def _do(job: dict[str, Any]) -> None:
         where = ", ".join(job["paths"])
         message = f"{where}: expected readable files, found: {reason}; export them again"
         answer = {"error": "DataError", "message": message}
-    Path(job["out"], _ANSWER).write_text(json.dumps(answer), "utf-8")
+    with os.fdopen(writer, "w", encoding="utf-8") as stream:
+        json.dump(answer, stream)
     os._exit(0)
 
 

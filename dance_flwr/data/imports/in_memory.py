@@ -11,13 +11,13 @@ from dance_flwr.data.imports.importer import graph_by
 from dance_flwr.data.imports.layouts import GraphFile
 from dance_flwr.data.imports.networks import of_networkx
 from dance_flwr.data.imports.options import Options
-from dance_flwr.data.imports.records import Record, flat, record_table
+from dance_flwr.data.imports.records import flat, record_table
 from dance_flwr.data.imports.tables import Piece, read_pieces
 
 
 def graph_of_frames(nodes: Any, edges: Any, name: str, options: Mapping[str, Any]) -> TextGraph:
     """Return the graph of `TextGraph.from_pandas`."""
-    return _graph_of_records(_rows(nodes), _rows(edges), name, options)
+    return graph_of_records(_rows(nodes), _rows(edges), name, options)
 
 
 def graph_of_records(
@@ -27,11 +27,13 @@ def graph_of_records(
     options: Mapping[str, Any],
 ) -> TextGraph:
     """Return the graph of `TextGraph.from_records`."""
-    records = (
-        None if rows is None else [flat(dict(row)) for row in rows] for rows in (nodes, edges)
-    )
-    of_nodes, of_edges = ((rows, ()) for rows in records)
-    return _graph_of_records(of_nodes, of_edges, name, options)
+    pieces = [
+        Piece(what, Path(what), what, record_table(what, what, partial(map, flat, records)))
+        for what, rows in (("nodes", nodes), ("edges", edges))
+        if rows is not None
+        for records in [list(map(dict, rows))]
+    ]
+    return _graph(read_pieces(pieces, Options(**options)), name, Options(**options))
 
 
 def graph_of_network(graph: Any, name: str, options: Mapping[str, Any]) -> TextGraph:
@@ -39,20 +41,11 @@ def graph_of_network(graph: Any, name: str, options: Mapping[str, Any]) -> TextG
     return _graph(of_networkx(graph, "NetworkX", "network"), name, Options(**options))
 
 
-def _rows(frame: Any) -> tuple[list[Record], list[str]]:
+def _rows(frame: Any) -> Any:
     """Return the rows of a frame of pandas; its index is a column without a name, or with one."""
     columns = frame.reset_index(names=[name or "" for name in frame.index.names])
-    columns = columns.astype(object).where(columns.notna(), None).rename(columns=str)
-    return columns.to_dict("records"), list(columns)
-
-
-def _graph_of_records(nodes: Any, edges: Any, name: str, options: Mapping[str, Any]) -> TextGraph:
-    pieces = [
-        Piece(what, Path(what), what, record_table(what, what, partial(iter, rows), names))
-        for what, (rows, names) in {"nodes": nodes, "edges": edges}.items()
-        if rows is not None
-    ]
-    return _graph(read_pieces(pieces, Options(**options)), name, Options(**options))
+    columns = columns.astype(object).where(columns.notna(), None)
+    return columns.rename(columns=str).to_dict("records")
 
 
 def _graph(file: GraphFile, name: str, options: Options) -> TextGraph:

@@ -24,6 +24,7 @@ Record = dict[str, Any]
 _ROWS = 4096  # of a batch
 # Objects in a record whose entries stand beside the others; those of other objects are `a.b`.
 _PLAIN = ("properties", "metadata")
+_LISTS = (list, tuple, set)
 _LABELS = "labels"  # of Neo4j and Memgraph, in a list
 _KEYS = ("id", "_id", "id_", "node_id", "target", "name")  # of an object that stands for an id
 
@@ -113,40 +114,33 @@ def flat(record: Any) -> Any:
     return entries
 
 
-def as_string(value: Any, column: str, where: str) -> str:
+def as_string(value: Any) -> str:
     """Return a value as a string; null and NaN become "", 3.0 "3", true and false as in JSON."""
     if isinstance(value, str):
         return value
     if value is None or value != value:
         return ""
-    if isinstance(value, dict):
-        advice = "name another column, or store one value per row"
-        raise fault(where, f"one value in {column!r}", "an object", advice)
     if isinstance(value, bool):
         return str(value).lower()
     # Data frames turn integers into floats where a column has a gap.
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
-def _array(values: Any, column: str, where: str) -> Any:
+def _array(values: Any) -> Any:
     """Return values as an Arrow array of strings, or of lists of strings if one is a list."""
     if isinstance(values, np.ndarray) and values.dtype != object:
         return pa.array(values)
-    if not any(isinstance(value, list | tuple | set) for value in values):
-        return pa.array([as_string(v, column, where) for v in values], pa.large_string())
-    lists = [
-        [_entry(one, column, where) for one in value if one is not None]
-        if isinstance(value, list | tuple | set)
-        else [text for one in [value] if (text := as_string(one, column, where))]
-        for value in values
-    ]
-    return pa.array(lists, pa.list_(pa.large_string()))
+    if not any(isinstance(value, _LISTS) for value in values):
+        return pa.array(list(map(as_string, values)), pa.large_string())
+    lists = [v if isinstance(v, _LISTS) else [v] * bool(as_string(v)) for v in values]
+    entries = [[_entry(one) for one in some if one is not None] for some in lists]
+    return pa.array(entries, pa.list_(pa.large_string()))
 
 
-def _entry(value: Any, column: str, where: str) -> str:
+def _entry(value: Any) -> str:
     if isinstance(value, dict):
         value = value.get(id_key(value))
-    return json.dumps(value) if isinstance(value, list) else as_string(value, column, where)
+    return json.dumps(value) if isinstance(value, dict | list) else as_string(value)
 
 
 def id_key(names: Iterable[str]) -> str | None:
@@ -159,7 +153,7 @@ def _batch(
     where: Path | str, rows: str, start: int, size: int, columns: Mapping[str, Any]
 ) -> pa.RecordBatch:
     try:
-        return pa.record_batch({n: _array(values, n, str(where)) for n, values in columns.items()})
+        return pa.record_batch({n: _array(values) for n, values in columns.items()})
     except UnicodeEncodeError as error:
         found = f"half a character ({error.reason})"
         place = f"Unicode text in {rows} {start + 1} to {start + size}"

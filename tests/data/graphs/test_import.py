@@ -17,6 +17,7 @@ from dance_flwr.data.graphs.catalogue import imported_graphs
 from dance_flwr.data.imports import importer
 from dance_flwr.data.imports.importer import import_graph
 from dance_flwr.data.imports.loading import load_graph, source_identity
+from dance_flwr.data.imports.reading import prepare
 from dance_flwr.errors import DataError
 
 NODES = "id,text,label,split\na,first,x,train\nb,second,,val\nc,third,y,\nd,fourth,x,test\n"
@@ -93,11 +94,16 @@ def test_an_import_is_all_or_nothing(tmp_path, root, monkeypatch):
     with pytest.raises(DataError, match="already there"):
         take(folder, root, "kept")
 
-    def failing(*_):
-        raise OSError(28, "No space left on device")
+    real = pq.ParquetWriter
 
-    monkeypatch.setattr(importer, "write_text", failing)
-    with pytest.raises(DataError, match="No space left"):
+    def failing(file, *rest, **more):
+        if "edges" in str(file):
+            raise OSError(28, "No space left on device")
+        return real(file, *rest, **more)
+
+    monkeypatch.setattr(pq, "ParquetWriter", failing)
+    monkeypatch.setattr(importer, "read_in_child", prepare)
+    with pytest.raises(DataError, match="a writable folder with room, found No space left"):
         take(folder, root)
     assert [path.name for path in (root / "graphs").iterdir()] == ["kept"]
 
@@ -129,8 +135,11 @@ from pathlib import Path
 from dance_flwr.data.imports import importer
 from dance_flwr.data.imports.importer import import_graph
 from dance_flwr.data.imports.loading import load_graph
+from dance_flwr.data.imports.reading import prepare
 from support.measuring import peak_bytes
 def read(root, name, *paths):
+    if name:
+        importer.read_in_child = prepare  # what the child holds is counted here
     import_graph([Path(path) for path in paths], name, Path(root)) if name else load_graph(root)
 for small, job in json.loads(sys.argv[1]):
     if not os.fork():
