@@ -349,7 +349,7 @@ def test_a_small_file_takes_little_memory_and_is_refused(tmp_path, usual, monkey
 
 
 @linux
-@pytest.mark.parametrize("bomb", ["parquet_dictionary", "parquet_plain", "feather_dictionary"])
+@pytest.mark.parametrize("bomb", ["parquet_plain", "feather_dictionary"])
 def test_without_bounds_of_the_user_a_small_file_gets_those_of_its_size(
     tmp_path, usual, monkeypatch, bomb
 ):
