@@ -237,7 +237,7 @@ def nodes_of(folder: Path, clients: int) -> dict[int, dict[str, Any]]:
 def run_clients(folder: Path, out: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     """Simulate a federation in this process on the clients of a folder; return its result.
 
-    Every round prints what it cost.
+    Every round prints what it cost, and so does the final evaluation.
 
     Parameters
     ----------
@@ -257,14 +257,16 @@ def run_clients(folder: Path, out: Path, values: Mapping[str, Any]) -> dict[str,
         partition.symlink_to(folder.resolve())
     before = time.perf_counter(), time.process_time()
 
-    def show(row: Mapping[str, Any]) -> None:
+    def show(what: str) -> None:
         nonlocal before
         now = time.perf_counter(), time.process_time()
         wall, cpu = (a - b for a, b in zip(now, before, strict=True))
-        print(f"round {row['round']}: {wall:.2f} s, {cpu:.2f} s of CPU", flush=True)
+        print(f"{what}: {wall:.2f} s, {cpu:.2f} s of CPU", flush=True)
         before = now
 
-    return run_in_process(config, out, show)
+    result = run_in_process(config, out, lambda row: show(f"round {row['round']}"))
+    show("final evaluation")
+    return result
 
 
 def main() -> None:
