@@ -246,7 +246,7 @@ def _privacy_checks(config: RunConfig, sampled: int) -> list[tuple[bool, str]]:
         ),
         (
             config.evaluate_fraction < 1 and masked,
-            f"evaluate-fraction: expected 1 under privacy.secure-aggregation, found "
+            "evaluate-fraction: expected 1 under privacy.secure-aggregation, found "
             f"{config.evaluate_fraction:g}; sums over different clients can be subtracted. Set "
             "evaluate-every to validate less often",
         ),

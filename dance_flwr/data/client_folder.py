@@ -37,12 +37,13 @@ from dance_flwr.data.text.bank import BankStats, TextBank
 from dance_flwr.data.text.bank_slice import save_slice
 from dance_flwr.data.text.foreign import MixedTexts, Mixture, mix, mixed_texts
 from dance_flwr.data.text_record import TextRecord
-from dance_flwr.disk import atomic_file, atomic_folder
+from dance_flwr.disk import atomic_file, atomic_folder, write_text
 from dance_flwr.errors import DataError, counted
 from dance_flwr.terminal import bar
 
 Log = Callable[[str], None]
 
+WARNINGS = "warnings.txt"  # in the folder of a partition: lines of when it was made
 _FOREIGN = "chunk_foreign"  # array of a client whose texts are mixed: which chunks are foreign
 
 
@@ -53,6 +54,7 @@ def write_partition(
     folder: Path,
     bank: TextBank,
     log: Log = lambda line: None,
+    warnings: Sequence[str] = (),
 ) -> BankStats:
     """Write the manifest and one folder per client; `folder` appears whole or not at all.
 
@@ -63,6 +65,7 @@ def write_partition(
     content : manifest of this partition
     bank : encodes the texts and provides each client's slice
     log : receives one line per step
+    warnings : lines that are kept beside the manifest
 
     Returns
     -------
@@ -88,6 +91,7 @@ def write_partition(
             texts = mixed.client(number) if mixed else None
             write_client(local, card, draft / f"client-{number}", bank, texts)
             shown.move(number + 1)
+        write_text(draft / WARNINGS, "".join(f"{line}\n" for line in warnings))
         write_manifest(draft / MANIFEST, content)
     return stats
 

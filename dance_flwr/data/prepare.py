@@ -12,7 +12,7 @@ from dance_flwr.config.paths import MANIFEST, PROJECT, check_folder, data_root
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.data import checks
 from dance_flwr.data.card import FOLDER_FORMAT
-from dance_flwr.data.client_folder import Log, check, write_partition
+from dance_flwr.data.client_folder import WARNINGS, Log, check, write_partition
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.imports.loading import load_graph, source_identity
 from dance_flwr.data.partition import (
@@ -27,11 +27,10 @@ from dance_flwr.data.partition import (
 from dance_flwr.data.text.bank import BankStats, TextBank
 from dance_flwr.data.text.encoder import resolve_encoder
 from dance_flwr.data.text.encoder_files import TOKENIZER
-from dance_flwr.disk import awaited_lock, write_text
+from dance_flwr.disk import awaited_lock
 from dance_flwr.errors import DataError, counted
 from dance_flwr.terminal import bar
 
-_WARNINGS = "warnings.txt"  # in the folder of a partition: lines of when it was made
 WARNING = "warning     "  # how a warning begins among the lines of `prepare`
 
 
@@ -123,8 +122,7 @@ def prepare(
     with awaited_lock(folder.parent / f".{folder.name}.lock", 0, lambda: log(line)):
         if (folder / MANIFEST).is_file():
             return _existing(folder, log)
-        stats = write_partition(graph, partition, content, folder, bank, log)
-        write_text(folder / _WARNINGS, "".join(f"{line}\n" for line in warned))
+        stats = write_partition(graph, partition, content, folder, bank, log, warned)
     ratio = content["ratio_of_edges_kept"]
     log(
         f"partition   {folder} (made: {counted(spec.clients, 'client')}, {ratio:.1%} of the edges "
@@ -178,8 +176,8 @@ def _existing(folder: Path, log: Log) -> Prepared:
     """Return an existing partition, and repeat the warnings of when it was made."""
     content = check(folder)
     log(f"partition   {folder} (found)")
-    if (folder / _WARNINGS).is_file():
-        for line in (folder / _WARNINGS).read_text(encoding="utf-8").splitlines():
+    if (folder / WARNINGS).is_file():
+        for line in (folder / WARNINGS).read_text(encoding="utf-8").splitlines():
             log(line)
     return Prepared(folder, content, None)
 

@@ -9,7 +9,7 @@ from filelock import FileLock
 from dance_flwr.data.card import read_ids, read_texts
 from dance_flwr.data.client_folder import check
 from dance_flwr.data.graphs.folder import read_folder, write_folder
-from dance_flwr.data.prepare import partition_folder, prepare, text_bank
+from dance_flwr.data.prepare import WARNING, partition_folder, prepare, text_bank
 from dance_flwr.errors import DataError
 
 
@@ -44,6 +44,29 @@ def test_sites_that_take_no_part_are_counted_and_leave_nothing_behind(with_sites
         )
     with pytest.raises(DataError, match="12 are missing"):
         text_bank(config).gather(graph.texts)
+
+
+def test_a_partition_comes_with_its_warnings_or_not_at_all(tiny, run_config, tmp_path, monkeypatch):
+    graph, data = read_folder(tiny), tmp_path / "graph"
+    bare = replace(graph, indptr=0 * graph.indptr, indices=graph.indices[:0])
+    write_folder(bare, data)  # without an edge: one warning
+    config = run_config(data=str(data), data_root=str(tmp_path), clients=2)
+    said: list[str] = []
+    folder = partition_folder(config)
+    with monkeypatch.context() as patch:
+        patch.setattr("dance_flwr.data.client_folder.write_text", _no_room)
+        with pytest.raises(OSError, match="no room"):
+            prepare(config)
+    assert not folder.exists()
+    assert prepare(config, said.append).folder == folder
+    warned = [line for line in said if line.startswith(WARNING)]
+    again: list[str] = []
+    prepare(config, again.append)
+    assert warned and [line for line in again if line.startswith(WARNING)] == warned
+
+
+def _no_room(path, text):
+    raise OSError("no room")
 
 
 def test_a_run_that_waits_for_a_partition_says_so(tiny, run_config, tmp_path):
