@@ -91,7 +91,8 @@ def write_partition(
             texts = mixed.client(number) if mixed else None
             write_client(local, card, draft / f"client-{number}", bank, texts)
             shown.move(number + 1)
-        write_text(draft / WARNINGS, "".join(f"{line}\n" for line in warnings))
+        if warnings:
+            write_text(draft / WARNINGS, "".join(f"{line}\n" for line in warnings))
         write_manifest(draft / MANIFEST, content)
     return stats
 
