@@ -276,10 +276,12 @@ def cli(capsys, monkeypatch):
 
 @pytest.fixture
 def alone(monkeypatch):
-    """No package beside dance-flwr registers a method."""
-    from dance_flwr.config.plugins import METHODS
+    """No package beside dance-flwr registers a plug-in."""
+    from dance_flwr.config import plugins
 
-    monkeypatch.setitem(vars(METHODS), "_external", {})
+    for registry in vars(plugins).values():
+        if isinstance(registry, plugins.Registry):
+            monkeypatch.setitem(vars(registry), "_external", {})
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.folder import CLASSES_KEY, EDGES, NODES, check_ids, write_edges
-from dance_flwr.data.graphs.graph import csr_from_pairs
+from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
 from dance_flwr.data.graphs.tables import Table, join
 from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, GraphFile
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.records import fault
 from dance_flwr.data.imports.report import ImportReport, count_edges, count_nodes, is_empty
-from dance_flwr.data.imports.roles import NODE_ROLES, Chosen, choose, find, plain_name
+from dance_flwr.data.imports.roles import Chosen, choose, find, plain_name
 from dance_flwr.errors import TOO_MANY
 
 # Readers take a row group at a time.
@@ -117,7 +117,12 @@ def _nodes(
     source: GraphFile, roles: Sequence[Chosen], options: Options, report: ImportReport
 ) -> tuple[Any, "_Ids"]:
     """Return the table of nodes, without those that the options drop, and their ids."""
-    columns = [role for role in NODE_ROLES if role != "site" or any("site" in of for of in roles)]
+    optional = TextGraph.columns(plain=True)
+    columns = [
+        role
+        for role in TextGraph.columns()
+        if role not in optional or any(role in of for of in roles)
+    ]
     schema = pa.schema([(name, pa.large_string()) for name in columns])
     where = ", ".join(table.where for table in source.nodes)
     batches = []
@@ -206,11 +211,13 @@ def _relabelled(nodes: Any, labels: Mapping[str, str], ids: "_Ids") -> Any:
 
 
 def _rows(nodes: Table, roles: Chosen, options: Options) -> Iterator[dict[str, Any]]:
-    """Yield batches of id, text, label, split and site; a role without a column is ""."""
+    """Yield batches of the columns of a node table; one that the table lacks is ""."""
     # Each column once: --text may name that of the labels, too.
     for batch in nodes.batches(list(dict.fromkeys(name for of in roles.values() for name in of))):
         empty = pa.repeat(pa.scalar("", pa.large_string()), len(batch[roles["id"][0]]))
-        row = {role: batch[roles[role][0]] if role in roles else empty for role in NODE_ROLES}
+        row = {
+            role: batch[roles[role][0]] if role in roles else empty for role in TextGraph.columns()
+        }
         texts = [
             _without(_texts(batch[name], name), options.missing) for name in roles.get("text", ())
         ]

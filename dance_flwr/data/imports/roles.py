@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 
+from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.graphs.tables import Table
 from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, USUAL, GraphFile, Roles, layout_of
@@ -13,7 +14,6 @@ from dance_flwr.errors import DataError, meant, near
 
 Chosen = dict[str, list[str]]  # role -> its columns; a role without a column is left out
 Lack = tuple[Table, str, str]  # a table, the column that it lacks, and the option that names it
-NODE_ROLES = ("id", "text", "label", "split", "site")
 _NO_ROLES: Roles = {}
 # Neptune writes types in the same place as Neo4j.
 _TYPED = re.compile(
@@ -120,7 +120,7 @@ def find(
     elif role in ENDS[0]:
         column = ends_of(names)[ENDS[0].index(role)]
     else:
-        column = recognised([name for name in names if name not in but], USUAL[role])
+        column = recognised([name for name in names if name not in but], USUAL.get(role, (role,)))
         if role in ("id", "text") and not column:
             others = USUAL["index" if role == "id" else "name"]
             return [name for name in names if name.strip().lower() in others][:1]
@@ -155,7 +155,7 @@ def choose(file: GraphFile, options: Options) -> tuple[list[Chosen], list[Chosen
         if options.label != NO_LABELS or NO_LABELS in table.names:
             # A name on the screen that is the text is no class, unless somebody says so.
             found["label"] = of("label", options.label, but=found["text"])
-        nodes.append(found | {role: of(role) for role in ("split", "site")})
+        nodes.append(found | {role: of(role) for role in ("split", *TextGraph.columns(plain=True))})
     for table in file.edges:
         of = partial(find, table, roles=file.roles)
         found = {end: of(end, getattr(options, end)) for end in ENDS[0]}
@@ -221,7 +221,7 @@ def dialect(
     layout = layout_of("tables", nodes, [*edges, *files]) or {"kind": "tables", "roles": {}}
     roles = {}
     for role, columns in layout["roles"].items():
-        names = nodes if role in NODE_ROLES else edges
+        names = nodes if role in TextGraph.columns() else edges
         if role == "text" and recognised(nodes, USUAL["text"]):
             continue
         if (column := next((c for c in columns if c in names or not c), None)) is not None:

@@ -11,6 +11,8 @@ from dance_flwr.config.tree import parse
 from dance_flwr.data.client_folder import write_partition
 from dance_flwr.data.graphs import folder
 from dance_flwr.data.graphs.graph import TextGraph
+from dance_flwr.data.imports import assemble, reading, roles
+from dance_flwr.data.imports.options import DEFAULTS
 from dance_flwr.data.partition import client_nodes, make_partition, manifest
 from dance_flwr.data.prepare import text_bank
 from dance_flwr.errors import DataError
@@ -25,7 +27,7 @@ class Coloured(TextGraph):
 
 @pytest.fixture
 def graph(monkeypatch):
-    for module in (folder, federating):
+    for module in (folder, federating, roles, assemble):
         monkeypatch.setattr(module, "TextGraph", Coloured)
     plain = cliques(3, 4)
     return Coloured(**vars(plain), colour=np.array([f"shade {i}" for i in range(12)]))
@@ -50,6 +52,14 @@ def test_institutions_join_it(graph):
     both = federating.together([graph, cliques(3, 4)], parse({}))
     assert both.colour.tolist() == [*graph.colour.tolist(), *[""] * 12]
     assert both.site.tolist() == ["0"] * 12 + ["1"] * 12
+
+
+def test_an_import_reads_it(graph, tmp_path):
+    files = [tmp_path / "nodes.csv", tmp_path / "edges.csv"]
+    files[0].write_text("id,text,label,Paint\na,one,x,red\nb,two,y,blue\n")
+    files[1].write_text("source,target\na,b\n")
+    reading.prepare(files, "toy", DEFAULTS, tmp_path)
+    assert folder.read_folder(tmp_path).colour.tolist() == ["red", "blue"]
 
 
 def test_its_length_is_checked(graph):
