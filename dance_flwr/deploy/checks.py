@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
@@ -55,10 +55,7 @@ _EXPECTED_TERMS = (
     *(keys.DEMANDS_MASKS, keys.MIN_CLIENTS, keys.METHODS),
     *(keys.MAX_ROUNDS, keys.MAX_TRAININGS),
 )
-_DATA, _KEY = "--data CLIENT_FOLDER", "--key FILE, the node's private key"
 _AGAIN = "copy the client's folder again"
-
-T = TypeVar("T")
 
 
 class Status(StrEnum):
@@ -102,13 +99,12 @@ def problem(expected: str, found: str, action: str) -> PointError:
 
 @dataclass(frozen=True)
 class Node:
-    """A node before it joins; what is not specified is not checked.
+    """A node before it joins.
 
     Attributes
     ----------
     superlink : host:port of the SuperLink
-    root_certificates : PEM file of the authority that signed the SuperLink's certificate; None for
-        the system's authorities
+    root_certificates : PEM file of the authority that signed the SuperLink's certificate
     key : the SuperNode's private key
     data : the client's folder
     agreed : the agreed federation file
@@ -116,12 +112,12 @@ class Node:
     now : this machine's clock
     """
 
-    superlink: str = ""
-    root_certificates: Path | None = None
-    key: Path | None = None
-    data: Path | None = None
-    agreed: Path | None = None
-    node_config: str = ""
+    superlink: str
+    root_certificates: Path
+    key: Path
+    data: Path
+    agreed: Path
+    node_config: str
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     @cached_property
@@ -130,41 +126,36 @@ class Node:
         return probe(self.superlink, self.root_certificates, self.now)
 
     @cached_property
-    def agreement(self) -> Agreement | None:
-        """Content of the agreed federation file; None without a readable file."""
-        try:
-            return read_agreement(self.agreed) if self.agreed else None
-        except UserError:  # reported by `check_agreed`
-            return None
+    def agreement(self) -> Agreement:
+        """Content of the agreed federation file."""
+        return read_agreement(self.agreed)
 
     @cached_property
     def config(self) -> Mapping[str, Value]:
-        """The keys of `node_config`.
-
-        Raises
-        ------
-        UserError : it cannot be read
-        """
-        try:
-            config: Mapping[str, Value] = flower.parse_config_args([self.node_config])
-            return config
-        except (ClickException, OSError, ValueError) as error:
-            found = getattr(error, "strerror", None) or self.node_config
-            raise UserError(
-                'expected a TOML file, or KEY=VALUE with VALUE a number, true, false or "text", '
-                f"found {found}; correct --node-config"
-            ) from None
+        """The keys of `node_config`."""
+        return parse_node_config(self.node_config)
 
 
-def _given(value: T | None, option: str) -> T:
-    if not value:
-        raise unchecked(f"give {option}")
-    return value
+def parse_node_config(text: str) -> Mapping[str, Value]:
+    """Return the keys of a SuperNode's `--node-config`.
+
+    Raises
+    ------
+    UserError : it cannot be read
+    """
+    try:
+        config: Mapping[str, Value] = flower.parse_config_args([text])
+        return config
+    except (ClickException, OSError, ValueError) as error:
+        found = getattr(error, "strerror", None) or text
+        raise UserError(
+            'expected a TOML file, or KEY=VALUE with VALUE a number, true, false or "text", '
+            f"found {found}; correct --node-config"
+        ) from None
 
 
 def check_address(node: Node) -> str:
     """Check that the address resolves, its port accepts connections, and a SuperLink answers."""
-    _given(node.superlink, "--superlink HOST:PORT")
     probe = node.probe
     where = f"{probe.host}:{probe.port}"
     if probe.unreached is not None:
@@ -206,16 +197,15 @@ def _unreached(error: Exception, host: str, port: int) -> Exception:
 
 def check_tls(node: Node) -> str:
     """Check that the TLS handshake succeeds with the node's root certificates."""
-    if not node.superlink or node.probe.unreached is not None:
+    if node.probe.unreached is not None:
         raise unchecked("the SuperLink was not reached")
     probe, error = node.probe, node.probe.refused
-    signer = str(node.root_certificates or "an authority of the system")
     if error is None:
-        return f"certificate accepted, signed by {signer}"
+        return f"certificate accepted, signed by {node.root_certificates}"
     if isinstance(error, UserError):  # the root certificates cannot be used
         raise error
     if isinstance(error, ssl.SSLCertVerificationError):
-        raise _refused(error, probe, signer)
+        raise _refused(error, probe, node.root_certificates)
     raise problem(
         f"TLS at {probe.host}:{probe.port}",
         f"none ({_reason(error)})",
@@ -224,7 +214,7 @@ def check_tls(node: Node) -> str:
     )
 
 
-def _refused(error: ssl.SSLCertVerificationError, probe: Probe, signer: str) -> PointError:
+def _refused(error: ssl.SSLCertVerificationError, probe: Probe, signer: Path) -> PointError:
     seen, code = probe.certificate, error.verify_code
     if code in (_EXPIRED, _NOT_YET):
         state = "expired" if code == _EXPIRED else "not valid yet"
@@ -273,8 +263,7 @@ def _reason(error: Exception) -> str:
 
 def check_certificate(node: Node) -> str:
     """Check that the certificates of the SuperLink and its authority do not expire soon."""
-    certificate = node.probe.certificate if node.superlink else None
-    if certificate is None:
+    if (certificate := node.probe.certificate) is None:
         raise unchecked("no certificate was seen")
     what, action = "the SuperLink's certificate", "the server operator must renew it"
     end = certificate.not_valid_after_utc
@@ -295,9 +284,9 @@ def check_certificate(node: Node) -> str:
 
 def check_clock(node: Node) -> str:
     """Check that the clock is within the tolerance of Flower's node authentication."""
-    probe = node.probe if node.superlink else None
-    if probe is None or not probe.secure:
-        if probe is None or (certificate := probe.certificate) is None:
+    probe = node.probe
+    if not probe.secure:
+        if (certificate := probe.certificate) is None:
             raise unchecked("without a connection there is nothing to compare with")
         # Never ok: a year of validity says nothing of seconds.
         start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
@@ -323,8 +312,7 @@ def check_clock(node: Node) -> str:
 
 def check_key(node: Node) -> str:
     """Check that the key is readable, private, of Flower's type, and matches its public half."""
-    path = _given(node.key, _KEY)
-    key = load_key(path)
+    path, key = node.key, load_key(node.key)
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         raise problem(
@@ -351,13 +339,13 @@ def check_registration(node: Node) -> str:
     Why (decision 10): Flower looks up the key before it reads the interval, so that known and
     unknown keys are refused differently, and nothing changes.
     """
-    key = load_key(_given(node.key, _KEY))
+    key = load_key(node.key)
     admits = "admits this node's public key with `dance-flwr deploy admit`"
     # A signed request is sent over TLS only.
-    if not node.superlink or not node.probe.secure:
+    if not node.probe.secure:
         raise unchecked(f"needs a SuperLink reached over TLS; the server operator {admits}")
     known = "the SuperLink knows this key"
-    roots = node.root_certificates.read_bytes() if node.root_certificates else None
+    roots = node.root_certificates.read_bytes()
     signer = flower.NodeAuthHttpInterceptor(key, key.public_key())
     client = flower.FleetHttpClient.from_server_address(
         node.superlink, False, roots, interceptors=[signer]
@@ -397,10 +385,8 @@ def check_registration(node: Node) -> str:
     )
 
 
-def check_terms(node: Node) -> str:
-    """Check that the node's terms can be read, and bound what a run may ask."""
-    _given(node.node_config, "--node-config, as the SuperNode gets it")
-    config = node.config
+def check_terms(config: Mapping[str, Value]) -> str:
+    """Check that the terms of a node bound what a run may ask."""
     terms, clients = terms_of(config), config.get(keys.NUM_PARTITIONS)
     number = client_number(config)
     if clients and terms.min_clients > int(clients):
@@ -423,7 +409,7 @@ def check_terms(node: Node) -> str:
 
 def check_agreed(node: Node) -> str:
     """Check that the agreed federation file can be read."""
-    agreed = read_agreement(_given(node.agreed, "--agreed federation.toml"))
+    agreed = node.agreement
     return (
         f"{counted(len(agreed.class_names), 'class', 'classes')}, encoder {agreed.encoder}, "
         f"protocol {agreed.protocol}"
@@ -432,7 +418,7 @@ def check_agreed(node: Node) -> str:
 
 def check_data(node: Node) -> str:
     """Check that the parts of the folder match: card, files, neighbours, labels, bank, manifest."""
-    folder = _given(node.data, _DATA)
+    folder = node.data
     if not (folder / "text" / META).is_file() and (folder / CARD).is_file():
         raise _unencoded()
     # Not above, as the checks before this one start without torch.
@@ -487,7 +473,7 @@ def _lists(manifest: Mapping[str, Any], card: ClientCard) -> bool:
 
 def check_permissions(node: Node) -> str:
     """Check that no other user of this machine can open the client's folder or a file in it."""
-    folder = _given(node.data if node.data and node.data.is_dir() else None, _DATA)
+    folder = node.data
     entries = (folder, *folder.rglob("*"))
     exposed = [path for path in entries if not path.is_symlink() and path.stat().st_mode & 0o077]
     if exposed:
@@ -502,29 +488,27 @@ def check_permissions(node: Node) -> str:
 
 def check_encoder(node: Node) -> str:
     """Check that texts are encoded as agreed, with weights that this machine has."""
-    folder = _given(node.data, _DATA)
-    if not (folder / "text" / META).is_file():
+    if not (node.data / "text" / META).is_file():
         raise _unencoded()
-    meta, agreed = read_meta(folder / "text"), node.agreement
-    if agreed is not None:
-        expected = {
-            "weights_sha256": agreed.encoder_sha256,
-            "dim": agreed.text_width,
-            "chunk_tokens": agreed.chunk_tokens,
-            "max_chunks": agreed.max_chunks,
-            "chunker_version": agreed.chunker_version,
-        }
-        if wrong := [key for key, value in expected.items() if meta.get(key) != value]:
-            settings = ", ".join(f"{key} {expected[key]}" for key in wrong)
-            raise problem(
-                f"texts encoded with {settings} (encoder {agreed.encoder})",
-                ", ".join(f"{key} {meta.get(key)}" for key in wrong),
-                f"{_AGAIN}, with encoder, chunk-tokens and max-chunks as agreed",
-            )
+    meta, agreed = read_meta(node.data / "text"), node.agreement
+    expected = {
+        "weights_sha256": agreed.encoder_sha256,
+        "dim": agreed.text_width,
+        "chunk_tokens": agreed.chunk_tokens,
+        "max_chunks": agreed.max_chunks,
+        "chunker_version": agreed.chunker_version,
+    }
+    if wrong := [key for key, value in expected.items() if meta.get(key) != value]:
+        settings = ", ".join(f"{key} {expected[key]}" for key in wrong)
+        raise problem(
+            f"texts encoded with {settings} (encoder {agreed.encoder})",
+            ", ".join(f"{key} {meta.get(key)}" for key in wrong),
+            f"{_AGAIN}, with encoder, chunk-tokens and max-chunks as agreed",
+        )
     from dance_flwr.data.text.encoder import resolve_local
 
     name, sha256 = str(meta.get("encoder")), str(meta.get("weights_sha256"))
-    by = f"texts encoded by {name}, sha256 {sha256[:12]}{' as agreed' if agreed else ''}"
+    by = f"texts encoded by {name}, sha256 {sha256[:12]} as agreed"
     try:
         # Without the network, and a warning at most: rounds read the encoded texts.
         installed = resolve_local(name, "float32").weights_sha256
@@ -549,10 +533,7 @@ def _unencoded() -> PointError:
 
 def check_labels(node: Node) -> str:
     """Check that the client's class names are the agreed ones, in the same order."""
-    folder = _given(node.data, _DATA)
-    if node.agreement is None:
-        raise unchecked("needs --agreed federation.toml")
-    names, agreed = read_card(folder).class_names, node.agreement.class_names
+    names, agreed = read_card(node.data).class_names, node.agreement.class_names
     # The number of a class is its place in this list.
     if wrong := class_mismatch(agreed, names):
         raise problem(
@@ -570,10 +551,7 @@ def check_device(node: Node) -> str:
 
     from dance_flwr.federation.client.device import device_label, named_device
 
-    try:
-        name = str(node.config.get(keys.DEVICE, "auto")) if node.node_config else "auto"
-    except UserError:  # reported by `check_terms`
-        name = "auto"
+    name = str(node.config.get(keys.DEVICE, "auto"))
     device = named_device(name)
     if device.type == "cpu":
         why = f"no CUDA device that torch {torch.__version__} can use"
@@ -592,7 +570,7 @@ def check_device(node: Node) -> str:
 
 def check_disk(node: Node) -> str:
     """Check that there is room for runs and evidence."""
-    place = (node.data if node.data and node.data.is_dir() else Path()).resolve()
+    place = node.data.resolve()
     free = shutil.disk_usage(place).free
     if free < _WARN_BYTES:
         raise warning(
@@ -610,8 +588,6 @@ def check_software(node: Node) -> str:
         f"{name} {version}" for name, version in packages.items()
     )
     agreed = node.agreement
-    if agreed is None:
-        return listed
     # The app uses names of Flower that may move in any minor release (`federation/flower.py`).
     if packages["flwr"].split(".")[:2] != agreed.flwr.split(".")[:2]:
         raise problem(f"flwr {agreed.flwr}", packages["flwr"], f"pip install flwr=={agreed.flwr}")
@@ -624,8 +600,6 @@ def check_software(node: Node) -> str:
 def check_protocol(node: Node) -> str:
     """Check that the installed release speaks the server's protocol."""
     agreed = node.agreement
-    if agreed is None:
-        raise unchecked(f"protocol {PROTOCOL}; give --agreed FILE to compare")
     # Why (decision 26): releases of one protocol work together, whatever their version.
     if agreed.protocol != PROTOCOL:
         raise problem(
@@ -646,7 +620,7 @@ CHECKS: Mapping[str, Check] = {
     "clock": check_clock,
     "key": check_key,
     "registration": check_registration,
-    "terms": check_terms,
+    "terms": lambda node: check_terms(node.config),
     "agreed file": check_agreed,
     "data": check_data,
     "permissions": check_permissions,
@@ -660,13 +634,14 @@ CHECKS: Mapping[str, Check] = {
 
 
 def run_checks(node: Node, checks: Mapping[str, Check] = CHECKS) -> dict[str, Result]:
-    """Run every check and return its result by name; an exception in a check is a PROBLEM."""
-    return {name: _run(check, node) for name, check in checks.items()}
+    """Run every check and return its result by name."""
+    return {name: result_of(partial(check, node)) for name, check in checks.items()}
 
 
-def _run(check: Check, node: Node) -> Result:
+def result_of(check: Callable[[], str]) -> Result:
+    """Run a check; an exception in it is a PROBLEM."""
     try:
-        result = Result(Status.OK, check(node))
+        result = Result(Status.OK, check())
     except PointError as error:
         result = Result(error.status, str(error))
     except UserError as error:

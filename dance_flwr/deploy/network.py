@@ -28,7 +28,7 @@ class Probe:
     unreached : why the TCP connection failed; a `UserError` if the address is invalid
     refused : why TLS failed; a `UserError` if the root certificates cannot be used
     certificate : the server's certificate, even if it was rejected
-    roots : trusted certificates; empty for the system's
+    roots : the authority's certificates
     health : HTTP status of `/health`
     clock_offset : seconds that this machine's clock is ahead of the server's, to about one
     """
@@ -68,13 +68,13 @@ def addresses_of(hosts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(addresses))
 
 
-def probe(superlink: str, root_certificates: Path | None, now: Clock) -> Probe:
+def probe(superlink: str, root_certificates: Path, now: Clock) -> Probe:
     """Connect to a SuperLink as a SuperNode would, without authenticating or side effects.
 
     Parameters
     ----------
     superlink : host:port
-    root_certificates : PEM file; None for the system's
+    root_certificates : PEM file
     now : this machine's clock
     """
     try:
@@ -130,9 +130,7 @@ def parse_address(text: str) -> tuple[str, int]:
     return match[1] or match[2], int(match[3])
 
 
-def _context(root_certificates: Path | None) -> tuple[ssl.SSLContext, tuple[x509.Certificate, ...]]:
-    if root_certificates is None:
-        return ssl.create_default_context(), ()
+def _context(root_certificates: Path) -> tuple[ssl.SSLContext, tuple[x509.Certificate, ...]]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # as in Flower's own client
     try:
         content = root_certificates.read_bytes()

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from dance_flwr.deploy import prefork
-from dance_flwr.deploy.checks import Node, Status, check_terms, run_checks
+from dance_flwr.deploy.checks import Status, check_terms, parse_node_config, result_of
 from dance_flwr.disk import private_folder
 from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
@@ -99,10 +99,9 @@ def pauses() -> Callable[[float], None]:
 def _check_terms(arguments: Sequence[str]) -> None:
     """Refuse terms that are invalid or that no run could meet; print missing ones."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    # A space, as "" would not be checked.
-    parser.add_argument("--node-config", default=" ")
-    node = Node(node_config=parser.parse_known_args(arguments)[0].node_config)
-    terms = run_checks(node, {"terms": check_terms})["terms"]
+    parser.add_argument("--node-config", default="")
+    text = parser.parse_known_args(arguments)[0].node_config
+    terms = result_of(lambda: check_terms(parse_node_config(text)))
     if terms.status is Status.PROBLEM:
         raise UserError(terms.text)
     if terms.status is not Status.OK:

