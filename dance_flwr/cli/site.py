@@ -83,12 +83,14 @@ def join(
     from dance_flwr.deploy.checks import can_join, lines
     from dance_flwr.deploy.invitation import Invitation
     from dance_flwr.deploy.site import join as create
+    from dance_flwr.fingerprint import file_sha256
 
     name = Invitation.read(invitation).site
     made = create(invitation, _loaded(graph), out or Path(name), encoder=encoder, log=typer.echo)
     points = made.check_joined()
     typer.echo("\n".join(lines(points)))
-    typer.echo(f"authority   sha256 {made.authority}: compare it with the operator's by telephone")
+    authority = file_sha256(made.node.root_certificates)
+    typer.echo(f"authority   sha256 {authority}: compare it with the operator's by telephone")
     typer.echo(f"terms       {made.folder / 'site.toml'}: read them, change them as you like")
     typer.echo(f"hand back   {made.public_key}, to the server operator; nothing else leaves")
     if not can_join(points):

@@ -33,7 +33,7 @@ from dance_flwr.data.partition import (
     write_manifest,
 )
 from dance_flwr.data.partition.random_edges import with_random_edges
-from dance_flwr.data.text.bank import BankStats, TextBank
+from dance_flwr.data.text.bank import TextBank
 from dance_flwr.data.text.bank_slice import save_slice
 from dance_flwr.data.text.foreign import MixedTexts, Mixture, mix, mixed_texts
 from dance_flwr.data.text_record import TextRecord
@@ -55,7 +55,7 @@ def write_partition(
     bank: TextBank,
     log: Log = lambda line: None,
     warnings: Sequence[str] = (),
-) -> BankStats:
+) -> None:
     """Write the manifest and one folder per client; `folder` appears whole or not at all.
 
     Only the user who runs this may open the new folder.
@@ -67,10 +67,6 @@ def write_partition(
     log : receives one line per step
     warnings : lines that are kept beside the manifest
 
-    Returns
-    -------
-    statistics of the encoding
-
     Raises
     ------
     DataError : texts are to be mixed with fewer than two nodes, or with texts of edges
@@ -80,7 +76,7 @@ def write_partition(
             "foreign-text-ratio: expected a graph without texts of edges, found "
             f"{len(graph.edge_texts):,}; set it to 0, or import the graph without them"
         )
-    stats = encode_texts(_encoded_texts(graph, partition), bank, log)
+    encode_texts(_encoded_texts(graph, partition), bank, log)
     ratio = partition.spec.foreign_text_ratio
     mixed = _Mixed(graph, partition, bank, log) if ratio else None
     whole = replace(graph, split=partition.split)  # checked once, not once per client
@@ -94,7 +90,6 @@ def write_partition(
         if warnings:
             write_text(draft / WARNINGS, "".join(f"{line}\n" for line in warnings))
         write_manifest(draft / MANIFEST, content)
-    return stats
 
 
 def client_graph(whole: TextGraph, partition: Partition, number: int) -> TextGraph:
@@ -225,7 +220,7 @@ def check(folder: Path) -> dict[str, Any]:
     return content
 
 
-def encode_texts(texts: Sequence[str], bank: TextBank, log: Log) -> BankStats:
+def encode_texts(texts: Sequence[str], bank: TextBank, log: Log) -> None:
     """Encode the texts that the bank lacks and report the numbers in one line."""
     stats = bank.ensure(texts)
     log(
@@ -234,4 +229,3 @@ def encode_texts(texts: Sequence[str], bank: TextBank, log: Log) -> BankStats:
         f"{stats.seconds:.0f} s, {counted(stats.texts_total - stats.texts_encoded, 'text')} "
         "already there"
     )
-    return stats

@@ -24,7 +24,7 @@ from dance_flwr.data.partition import (
     manifest,
     read_manifest,
 )
-from dance_flwr.data.text.bank import BankStats, TextBank
+from dance_flwr.data.text.bank import TextBank
 from dance_flwr.data.text.encoder import resolve_encoder
 from dance_flwr.data.text.encoder_files import TOKENIZER
 from dance_flwr.disk import awaited_lock
@@ -42,12 +42,10 @@ class Prepared:
     ----------
     folder : contains `manifest.json` and a folder `client-K/` per client
     manifest : content of the manifest, checked
-    encoded : statistics of the encoding; None if the partition existed already
     """
 
     folder: Path
     manifest: dict[str, Any]
-    encoded: BankStats | None
 
 
 def partition_folder(config: DataConfig, bank: TextBank | None = None) -> Path:
@@ -122,13 +120,13 @@ def prepare(
     with awaited_lock(folder.parent / f".{folder.name}.lock", 0, lambda: log(line)):
         if (folder / MANIFEST).is_file():
             return _existing(folder, log)
-        stats = write_partition(graph, partition, content, folder, bank, log, warned)
+        write_partition(graph, partition, content, folder, bank, log, warned)
     ratio = content["ratio_of_edges_kept"]
     log(
         f"partition   {folder} (made: {counted(spec.clients, 'client')}, {ratio:.1%} of the edges "
         "kept)"
     )
-    return Prepared(folder, content, stats)
+    return Prepared(folder, content)
 
 
 def checked_partition(
@@ -179,7 +177,7 @@ def _existing(folder: Path, log: Log) -> Prepared:
     if (folder / WARNINGS).is_file():
         for line in (folder / WARNINGS).read_text(encoding="utf-8").splitlines():
             log(line)
-    return Prepared(folder, content, None)
+    return Prepared(folder, content)
 
 
 def text_bank(config: DataConfig) -> TextBank:

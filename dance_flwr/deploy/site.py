@@ -41,7 +41,7 @@ from dance_flwr.federation.secagg.signatures import (
     read_peer_keys,
 )
 from dance_flwr.federation.wire import keys
-from dance_flwr.fingerprint import VERSION, file_sha256, provenance
+from dance_flwr.fingerprint import VERSION, provenance
 from dance_flwr.methods import foreign_code
 
 KEY, CLIENT = "node.key", "client"
@@ -89,11 +89,6 @@ class Site:
     def public_key(self) -> Path:
         """The file to hand to the server operator."""
         return self.folder / f"{self.invitation.site}.pub"
-
-    @property
-    def authority(self) -> str:
-        """The sha256 of the authority's certificate, which came with the invitation."""
-        return file_sha256(self.folder / CA)
 
     @property
     def node(self) -> Node:
@@ -201,7 +196,15 @@ def join(
         public.unlink()
         agreement = read_agreement(invitation)
         make_folder(graph, agreement, number, sites, draft / CLIENT, encoder=encoder, log=log)
-        settings = dict(content.terms) | _places(site.folder, content)
+        settings: dict[str, Value] = {
+            **content.terms,
+            keys.PARTITION_ID: number,
+            keys.NUM_PARTITIONS: sites,
+            keys.DATA_PATH: str(site.client_folder),
+        }
+        if content.masks:
+            settings[keys.SIGNING_KEY] = str(site.folder / KEY)
+            settings[keys.PEER_KEYS] = str(site.folder / keys.PEER_KEYS)
         write_text(draft / SETTINGS, _HEAD + "\n".join(to_lines(settings)) + "\n")
         for digest in installed_code(draft):
             accept_code(draft, digest)  # by installing it
@@ -212,18 +215,6 @@ def join(
         unit = draft / SITE_UNIT.replace("@", f"-{content.site}")
         write_text(unit, unit_text(SITE_UNIT, str(site.folder), addresses))
     return site
-
-
-def _places(folder: Path, invitation: Invitation) -> dict[str, Value]:
-    places: dict[str, Value] = {
-        keys.PARTITION_ID: invitation.client,
-        keys.NUM_PARTITIONS: len(invitation.sites),
-        keys.DATA_PATH: str(folder / CLIENT),
-    }
-    if invitation.masks:
-        places[keys.SIGNING_KEY] = str(folder / KEY)
-        places[keys.PEER_KEYS] = str(folder / keys.PEER_KEYS)
-    return places
 
 
 def installed_code(folder: Path) -> Mapping[str, str]:

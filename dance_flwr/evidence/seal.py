@@ -35,7 +35,10 @@ def verify_seal(folder: RunFolder, salt: str, expected: str) -> None:
     # Only the server's hash counts, as the digests could be rewritten together with the packs.
     if commitment({"salt": salt, "files": files}) == expected:
         return
-    sealed = _sealed(folder)
+    try:
+        sealed = dict(json.loads(folder.seal_path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        sealed = {}
     changed = [name for name in sorted({*sealed, *files}) if sealed.get(name) != files.get(name)]
     name = changed[0] if changed else ""
     states = {name not in files: "none", name not in sealed: "one that was not sealed"}
@@ -43,13 +46,6 @@ def verify_seal(folder: RunFolder, salt: str, expected: str) -> None:
         f"{folder.evidence_folder / name}: expected what the record of the run sealed, "
         f"{expected[:12]}, found {states.get(True, 'another')}; it was altered after the run"
     )
-
-
-def _sealed(folder: RunFolder) -> dict[str, str]:
-    try:
-        return dict(json.loads(folder.seal_path.read_text("utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
 
 
 def _files(folder: RunFolder) -> dict[str, str]:

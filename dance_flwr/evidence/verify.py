@@ -6,7 +6,7 @@ Each function names the first node that does not agree; `verify_packs` calls the
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,30 +30,23 @@ from dance_flwr.evidence.summaries.summary import Summaries, spans_of
 WEIGHT_TOLERANCE = 1e-4
 
 
-class Sources(NamedTuple):
-    """Ids and texts of a client's nodes, as `verify_sources` returns them."""
-
-    ids: list[str]
-    texts: list[str]
-
-
-def verify_sources(data: ClientData) -> Sources:
-    """Check every chunk of every text against its digest.
+def verify_sources(data: ClientData) -> list[str]:
+    """Return the texts of a client's nodes, after checking every chunk against its digest.
 
     Raises
     ------
     UserError : a text was altered after the partition was prepared
     """
-    ids, texts = data.ids(), data.texts()
+    texts = data.texts()
     digests = chunk_digests(texts, data.bank)
     wrong = np.flatnonzero((digests != data.chunk_sha256).any(axis=1))
     if len(wrong):
         node = int(np.searchsorted(data.bank.ptr, wrong[0], side="right")) - 1
         raise UserError(
-            f"{data.folder}: node {ids[node]!r}: expected the encoded text, found another; "
+            f"{data.folder}: node {data.ids()[node]!r}: expected the encoded text, found another; "
             "restore the text, or prepare the partition again"
         )
-    return Sources(ids, texts)
+    return texts
 
 
 @dataclass
@@ -88,14 +81,14 @@ class PackCounts:
         return text
 
 
-def verify_packs(explainer: Explainer, folder: RunFolder, sources: Sources) -> PackCounts:
+def verify_packs(explainer: Explainer, folder: RunFolder, texts: list[str]) -> PackCounts:
     """Verify all packs that a client has of a run.
 
     Parameters
     ----------
     explainer : of the run's model
     folder : of the run at the client
-    sources : what `verify_sources` returned
+    texts : what `verify_sources` returned
 
     Raises
     ------
@@ -115,7 +108,7 @@ def verify_packs(explainer: Explainer, folder: RunFolder, sources: Sources) -> P
                 "they were altered"
             )
         verify_nodes(data, packs, path.name, core if final else None)
-        verify_spans(data, packs, path.name, sources)
+        verify_spans(data, packs, path.name, texts)
         verify_parts(packs, path.name)
         counts.packs += len(packs.nodes)
         counts.spans += len(packs.chunks)
@@ -130,7 +123,7 @@ def verify_packs(explainer: Explainer, folder: RunFolder, sources: Sources) -> P
             verify_weights(explainer, packs, path.name, None if final else data.training_graph)
             counts.recomputed += len(packs.nodes)
         if final and (summaries := Summaries.load(folder.summaries_path)):
-            counts.sentences += verify_summaries(packs, summaries, sources.texts)
+            counts.sentences += verify_summaries(packs, summaries, texts)
     return counts
 
 
@@ -156,9 +149,8 @@ def verify_nodes(data: ClientData, packs: Packs, where: str, core: Tensor | None
         raise UserError(f"{where}: expected {fault}; the pack was altered")
 
 
-def verify_spans(data: ClientData, packs: Packs, where: str, sources: Sources) -> None:
+def verify_spans(data: ClientData, packs: Packs, where: str, texts: list[str]) -> None:
     """Check that every span is a chunk of the client's bank and that its text has not changed."""
-    ids, texts = sources
     known = (packs.chunk_spans == data.bank.spans[packs.chunks]).all(axis=1)
     known &= packs.chunk_nodes == data.table.node_of_chunk.cpu().numpy()[packs.chunks]
     known &= (packs.chunk_sha256 == data.chunk_sha256[packs.chunks]).all(axis=1)
@@ -167,8 +159,8 @@ def verify_spans(data: ClientData, packs: Packs, where: str, sources: Sources) -
         chunk = texts[node][start:end]
         if not in_bank or sha256(chunk.encode()).digest() != digest.tobytes():
             raise UserError(
-                f"{where}: node {ids[node]!r}, characters {start}-{end}: expected the text that "
-                f"was selected, found {chunk[:40]!r}; the source text or the pack was altered"
+                f"{where}: node {data.ids()[node]!r}, characters {start}-{end}: expected the text "
+                f"that was selected, found {chunk[:40]!r}; the source text or the pack was altered"
             )
 
 

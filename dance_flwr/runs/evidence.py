@@ -257,13 +257,13 @@ def _verify_client(
         )
     data = finished.data(client, scratch)
     log(f"{name}: {len(card.files)} files are those of the run's record, {recorded[:12]}")
-    sources = verify_sources(data)
-    log(f"{name}: {encoded_again(data, sources.texts, encode)}")
+    texts = verify_sources(data)
+    log(f"{name}: {encoded_again(data, texts, encode)}")
     # Why (decision 20): the seal fixes packs of earlier models, which nothing computes again.
     packs = finished.client_run_folder(data)
     if sealed := finished.recorded(EVIDENCE_SHA256, card.client):
         verify_seal(packs, card.salt, sealed)
-    counts = verify_packs(finished.explainer(finished.client(data)), packs, sources)
+    counts = verify_packs(finished.explainer(finished.client(data)), packs, texts)
     log(f"{name}: {counts.line(finished.model_id, bool(sealed))}")
     return counts
 

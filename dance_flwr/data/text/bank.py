@@ -142,16 +142,13 @@ class BankStats:
     Attributes
     ----------
     texts_total : number of texts in the call
-    texts_encoded, chunks_encoded, tokens_encoded : numbers that were missing and are now encoded
-    texts_truncated : number of texts whose end is omitted because of the limit on chunks
+    texts_encoded, chunks_encoded : numbers that were missing and are now encoded
     seconds : wall-clock time
     """
 
     texts_total: int
     texts_encoded: int
     chunks_encoded: int
-    tokens_encoded: int
-    texts_truncated: int
     seconds: float
 
 
@@ -241,15 +238,8 @@ class TextBank:
                 known = self._index.entries
                 missing = {key: text for key, text in by_key.items() if key not in known}
                 encoded = self._encode(missing, progress)
-        entries = self._index.entries
-        return BankStats(
-            texts_total=len(texts),
-            texts_encoded=len(encoded.ptr) - 1,
-            chunks_encoded=len(encoded.tokens),
-            tokens_encoded=int(encoded.tokens.sum()),
-            texts_truncated=sum(entries[text_key(text)]["cut"] for text in texts),
-            seconds=time.perf_counter() - begin,
-        )
+        seconds = time.perf_counter() - begin
+        return BankStats(len(texts), len(encoded.ptr) - 1, len(encoded.tokens), seconds)
 
     def gather(self, texts: Sequence[str]) -> BankSlice:
         """Return the chunks of these texts, in order, copied from the memory-mapped bank."""

@@ -7,7 +7,6 @@ sums of them alone, at the end of the run.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -15,26 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.disk import read_npz, write_npz
+from dance_flwr.metrics import Tokens
 
 LOG = logging.getLogger("flwr")
 _FOLDER = "read"  # in a client's folder of a run
 _PACKS = "evidence/round-*.npz"  # whose array `chunks` is what a refresh read
-
-
-@dataclass(frozen=True)
-class Usage:
-    """Counts of one client over one run.
-
-    Attributes
-    ----------
-    chunks, tokens : of the evidence of all refreshes, as often as it was read
-    distinct_chunks, distinct_tokens : each chunk once, which is what a cache has to process
-    """
-
-    chunks: int = 0
-    tokens: int = 0
-    distinct_chunks: int = 0
-    distinct_tokens: int = 0
 
 
 def note_evidence(folder: Path, round_: int, chunks: NDArray[np.int64]) -> None:
@@ -51,8 +35,8 @@ def note_evidence(folder: Path, round_: int, chunks: NDArray[np.int64]) -> None:
     write_npz(path, {"chunks": np.asarray(chunks, np.int64)})
 
 
-def usage_of(folders: Sequence[Path], tokens: NDArray[np.int32]) -> Usage:
-    """Return the sums over the notes of a run; all 0 if there are none.
+def usage_of(folders: Sequence[Path], tokens: NDArray[np.int32]) -> Tokens:
+    """Return the counts of evidence of a run, by its notes; all 0 if there are none.
 
     A damaged note is left out with a warning: it must not cost a finished run.
 
@@ -71,4 +55,4 @@ def usage_of(folders: Sequence[Path], tokens: NDArray[np.int32]) -> Usage:
             chunks, total = chunks + len(read), total + int(tokens[read].sum())
         else:
             LOG.warning("%s: expected what a run read, found a damaged file; not counted", path)
-    return Usage(chunks, total, int(seen.sum()), int(tokens[seen].sum()))
+    return Tokens(chunks, total, int(seen.sum()), int(tokens[seen].sum()))

@@ -244,13 +244,7 @@ def _tokens_of(data: ClientData, run: str, config: RunConfig) -> Tokens:
         from dance_flwr.federation.client.own_models import tuning_run
 
         folders.append(run_folder(data.folder, tuning_run(run)))  # the evidence of tuning
-    read = usage_of(folders, data.bank.tokens)
-    counted = Tokens(
-        evidence_chunks=read.chunks,
-        evidence_tokens=read.tokens,
-        distinct_chunks=read.distinct_chunks,
-        distinct_tokens=read.distinct_tokens,
-    )
+    counted = usage_of(folders, data.bank.tokens)
     if not (folder / LEDGER).is_file():  # a run without a language model imports none of it
         return counted
     from dance_flwr.llm.session import CallCounts

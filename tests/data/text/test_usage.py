@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dance_flwr.data.text.usage import Usage, note_evidence, usage_of
+from dance_flwr.data.text.usage import note_evidence, usage_of
 from dance_flwr.disk import write_npz
+from dance_flwr.metrics import Tokens
 
 TOKENS = np.array([5, 7, 11, 13, 17], np.int32)
 
@@ -18,9 +19,9 @@ def test_counts_are_those_of_a_loop_over_chunks(tmp_path_factory, rounds):
     for number, chunks in enumerate(rounds, 1):
         note_evidence(folder, number, np.array(chunks, np.int64))
     every = [chunk for chunks in rounds for chunk in chunks]
-    assert usage_of([folder], TOKENS) == Usage(
-        chunks=len(every),
-        tokens=sum(int(TOKENS[chunk]) for chunk in every),
+    assert usage_of([folder], TOKENS) == Tokens(
+        evidence_chunks=len(every),
+        evidence_tokens=sum(int(TOKENS[chunk]) for chunk in every),
         distinct_chunks=len(set(every)),
         distinct_tokens=sum(int(TOKENS[chunk]) for chunk in set(every)),
     )
@@ -29,13 +30,13 @@ def test_counts_are_those_of_a_loop_over_chunks(tmp_path_factory, rounds):
 def test_a_repeated_round_counts_once(tmp_path):
     for chunks in ([0, 1, 1], [2, 2]):
         note_evidence(tmp_path, 3, np.array(chunks))
-    assert usage_of([tmp_path], TOKENS) == Usage(2, 22, 1, 11)
+    assert usage_of([tmp_path], TOKENS) == Tokens(2, 22, 1, 11)
 
 
 def test_packs_that_are_kept_are_notes_of_their_refresh_but_not_the_final_ones(tmp_path):
     for name in ("round-00001", "round-00002", "final"):
         write_npz(tmp_path / "evidence" / f"{name}.npz", {"chunks": np.array([0, 2])})
-    assert usage_of([tmp_path], TOKENS) == Usage(4, 32, 2, 16)
+    assert usage_of([tmp_path], TOKENS) == Tokens(4, 32, 2, 16)
 
 
 def test_a_damaged_note_costs_no_run_and_is_named(tmp_path, caplog, monkeypatch):
@@ -45,7 +46,7 @@ def test_a_damaged_note_costs_no_run_and_is_named(tmp_path, caplog, monkeypatch)
     (tmp_path / "read" / "round-00003.npz").write_bytes(b"PK")
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)  # Flower switches it off
     caplog.set_level(logging.WARNING, logger="flwr")  # other tests raise it
-    assert usage_of([tmp_path], TOKENS) == Usage(1, 5, 1, 5)
+    assert usage_of([tmp_path], TOKENS) == Tokens(1, 5, 1, 5)
     warned = [record.getMessage() for record in caplog.records]
     assert [line.partition(":")[0].rpartition("/")[2] for line in warned] == [
         "round-00002.npz",
