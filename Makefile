@@ -21,11 +21,11 @@ test-system: install-dev  ## engines, deployments, browsers, notebooks, a wheel
 	$(PYTEST) -n 3 -m system
 
 test-quick: install-dev  ## what needs no engine, no browser and no real graph
-	$(PYTEST) -n 2 -m quick
+	$(PYTEST) -n 2 -m quick tests
 
 test-oldest: BIN := $(OLDEST)/bin
 test-oldest: install-oldest  ## the same with the oldest versions that pyproject.toml allows
-	$(PYTEST) -n 2 -m quick
+	$(PYTEST) -n 2 -m quick tests
 
 check: install-dev  ## formatting, lint, types, sizes and directions of imports
 	$(BIN)/python tests/support/budget.py

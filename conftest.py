@@ -36,7 +36,7 @@ from support.graphs import (  # noqa: E402
 )
 from support.project import PROJECT  # noqa: E402
 from support.quick import examples  # noqa: E402
-from support.scheduling import place_of  # noqa: E402
+from support.scheduling import is_slow, place_of  # noqa: E402
 from support.small_encoder import write_small_encoder  # noqa: E402
 
 # Before Flower and the model libraries are imported: nothing goes over the network, nothing lands
@@ -88,6 +88,12 @@ def pytest_addoption(parser):
     )
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Import no file of `make test-quick` that has no quick test."""
+    quick = config.option.markexpr == "quick" and collection_path.suffix == ".py"
+    return True if quick and is_slow(place_of(collection_path)) else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
     """Collect no garbage meanwhile, and of modules and items never: they stay to the end."""
@@ -108,7 +114,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures, which start runs
 def pytest_runtest_setup(item):
-    folder = place_of(item).parts[0]
+    folder = place_of(item.path).parts[0]
     checks.update("jaxtyping_disable", folder in WHOLE_RUNS)
 
 

@@ -17,6 +17,8 @@ import pytest
 from support.budget import BUDGET, lines_of, read_budget
 from support.project import PROJECT
 
+pytestmark = pytest.mark.xdist_group("architecture")  # each file is parsed once
+
 PACKAGE = PROJECT / "dance_flwr"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 OTHERS = {name: sorted((PROJECT / name).rglob("*.py")) for name in ("rivals", "studies")}

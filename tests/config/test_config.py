@@ -281,12 +281,16 @@ def test_a_shipped_file_is_found_by_its_name_unless_the_folder_has_its_own(tmp_p
     assert read_values([named], [])["rounds"] == 7
 
 
-@pytest.mark.parametrize("value", ["[" * 100_000, "9" * 100_000])
-def test_a_hostile_value_is_refused_in_one_line(tmp_path, value):
+@pytest.mark.parametrize("mark", "[9")
+def test_a_hostile_value_is_refused_in_one_line(tmp_path, mark):
+    value = mark * 100_000
     (tmp_path / "a.toml").write_text(f"rounds = {value}")
     with pytest.raises(UserError, match="expected valid TOML, found"):
         read_values([tmp_path / "a.toml"], [])
     assert read_values([], [f"rounds={value}"]) == {"rounds": value}
+
+
+def test_of_a_thousand_mistakes_the_first_are_named():
     with pytest.raises(ConfigError) as refused:
-        parse({f"k{number}": 1 for number in range(10_000)})
-    assert len(str(refused.value)) < 5000 and str(refused.value).endswith("; and 9960 more")
+        parse({f"k{number}": 1 for number in range(1000)})
+    assert len(str(refused.value)) < 5000 and str(refused.value).endswith("; and 960 more")

@@ -6,6 +6,7 @@ import re
 import sqlite3
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import networkx as nx
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 from dance_flwr.data.graphs.graph import SPLIT_NAMES
+from dance_flwr.data.imports import child
 from dance_flwr.data.imports.importer import import_graph, read_graph
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.report import summary_lines
@@ -34,6 +36,16 @@ def case(files, expected, *parts, **options):
     return files, expected, parts, options
 
 
+def in_this_process():
+    """Read files without a child process, which takes longer than to read small ones."""
+
+    def done(job):
+        return 0, json.dumps(child.answer_of(job))
+
+    return mock.patch.object(child, "_done", done)
+
+
+@in_this_process()
 def check(folder, name, files, expected, parts, options, *, update=False):
     """Import a case into a folder and compare: the graph, with what is in `GOLDEN`.
 

@@ -1,8 +1,10 @@
 """How tests are dealt to workers: fixtures of modules are made once, long tests come first."""
 
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import pytest
+
+from support.project import PROJECT
 
 
 def schedule(items: list[pytest.Item]) -> None:
@@ -66,15 +68,24 @@ _SYSTEM_FILES = (
 )
 
 
-def place_of(item: pytest.Item) -> PurePath:
-    """Return where a test stands: in tests/, or below the name of the other package."""
-    path = item.path.relative_to(item.config.rootpath)
-    return PurePath(*path.parts[1:]) if path.parts[0] == "tests" else path
+def place_of(path: Path) -> PurePath:
+    """Return where a file of tests stands: in tests/, or below the name of the other package."""
+    place = path.relative_to(PROJECT)
+    return PurePath(*place.parts[1:]) if place.parts[0] == "tests" else place
+
+
+def is_slow(place: PurePath) -> bool:
+    """Whether no test of a file is part of `make test-quick`."""
+    return (
+        place.parts[0] in _SLOW_FOLDERS
+        or place.as_posix().startswith(_SLOW_FILES)
+        or (len(place.parts) == 1 and place.name != "test_architecture.py")
+    )
 
 
 def is_system(item: pytest.Item) -> bool:
     """Whether a test starts engines, deployments, browsers, notebooks or an installed wheel."""
-    path = place_of(item).as_posix()
+    path = place_of(item.path).as_posix()
     group = item.get_closest_marker("xdist_group")
     return (
         path.startswith(_SYSTEM_FILES)
@@ -85,14 +96,9 @@ def is_system(item: pytest.Item) -> bool:
 
 def is_quick(item: pytest.Item) -> bool:
     """Whether a test is part of `make test-quick`, which runs while code is being written."""
-    path = place_of(item)
-    folder = path.parts[0]
-    fixtures = set(getattr(item, "fixturenames", ()))
     return not (
-        folder in _SLOW_FOLDERS
-        or path.as_posix().startswith(_SLOW_FILES)
-        or (folder.endswith(".py") and folder != "test_architecture.py")
-        or fixtures & _SLOW_FIXTURES
+        is_slow(place_of(item.path))
+        or _SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ()))
         or any(item.get_closest_marker(mark) for mark in _SLOW_MARKS)
     )
 

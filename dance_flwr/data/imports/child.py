@@ -133,27 +133,34 @@ def serve() -> None:
 
 def _do(job: dict[str, Any], writer: int) -> None:
     """Do a job in this process, write the answer into a pipe, and end."""
-    answer: dict[str, Any]
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what C++ says before it aborts
         os.environ[VARIABLE] = job["limits"]
         os.chdir(job["folder"])
         _restrict()
-        given: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in job["options"].items()}
-        paths, out = [Path(path) for path in job["paths"]], Path(job["out"])
-        answer = prepare(paths, job["name"], Options(**given), out)
+        answer = answer_of(job)
     except MemoryError:
         answer = {"error": "memory"}
+    with os.fdopen(writer, "w", encoding="utf-8") as stream:
+        json.dump(answer, stream)
+    os._exit(0)
+
+
+def answer_of(job: dict[str, Any]) -> dict[str, Any]:
+    """Read the files of a job, and return what `prepare` returns or the error."""
+    given: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in job["options"].items()}
+    paths, out = [Path(path) for path in job["paths"]], Path(job["out"])
+    try:
+        return prepare(paths, job["name"], Options(**given), out)
+    except MemoryError:
+        return {"error": "memory"}
     except UserError as error:
-        answer = {"error": type(error).__name__, "message": str(error)}
+        return {"error": type(error).__name__, "message": str(error)}
     except Exception as error:
         reason = " ".join(f"{type(error).__name__} {error}".split())[:200]
         where = ", ".join(job["paths"])
         message = f"{where}: expected readable files, found: {reason}; export them again"
-        answer = {"error": "DataError", "message": message}
-    with os.fdopen(writer, "w", encoding="utf-8") as stream:
-        json.dump(answer, stream)
-    os._exit(0)
+        return {"error": "DataError", "message": message}
 
 
 def _restrict() -> None:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.imports import in_this_process
 
 from dance_flwr.config.plugins import DATASETS
 from dance_flwr.data.graphs.catalogue import GraphSource
@@ -82,11 +83,13 @@ def test_what_is_written_is_read_back(graph, tmp_path_factory):
     assert pq.read_metadata(path / "edges.parquet").num_rows == graph.num_edges
 
 
+@in_this_process()
 def test_writing_beside_another_format_is_refused(folder):
     with pytest.raises(DataError, match=r"nodes\.csv"):
         write_folder(read_graph(folder), folder)
 
 
+@in_this_process()
 def test_load_graph_finds_folders_and_names(folder, monkeypatch):
     assert same(load_graph(str(folder)), read_graph(folder))
     marker = read_graph(folder)
@@ -115,6 +118,7 @@ def test_load_graph_lists_the_known_names(name, said):
     assert "path of a folder" in message
 
 
+@in_this_process()
 def test_only_a_partition_by_sites_needs_the_site_of_every_node(tmp_path):
     (tmp_path / "nodes.csv").write_text("id,text,label,site\na,one,x,north\nb,two,y,\n")
     (tmp_path / "edges.csv").write_text("source,target\na,b\n")

@@ -12,7 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from support.imports import case, check, drawn, packed, parquet, saved_set, torch_file
+from support.imports import (
+    case,
+    check,
+    drawn,
+    in_this_process,
+    packed,
+    parquet,
+    saved_set,
+    torch_file,
+)
 from support.project import PROJECT
 from torch_geometric.data import Data, HeteroData
 
@@ -301,6 +310,7 @@ def test_a_saved_file(tmp_path, request, name):
     check(tmp_path, name, *CASES[name], update=request.config.getoption("--update-golden"))
 
 
+@in_this_process()
 def test_a_file_of_several_types_is_refused_with_code_that_makes_one_graph(tmp_path):
     data = HeteroData()
     data["paper"].raw_texts, data["author"].raw_texts = ["a", "b", "c"], ["d", "e"]
@@ -327,6 +337,7 @@ class Payload:
         return Path.touch, (Path(self.target),)
 
 
+@in_this_process()
 def test_code_in_a_pickle_is_refused_and_not_run(tmp_path):
     target, file = tmp_path / "owned", tmp_path / "g.pt"
     for content in (Payload(target), data(raw_texts=Payload(target)), {"y": [Payload(target)]}):
@@ -341,6 +352,7 @@ def test_code_in_a_pickle_is_refused_and_not_run(tmp_path):
     assert target.exists()
 
 
+@in_this_process()
 @pytest.mark.parametrize("classes", [("x", "y", "z"), ("-1", "none")])
 def test_a_folder_of_ours_is_read_as_it_stands(tmp_path, classes):
     """With classes that no node has, and with names that mean "no label" elsewhere."""
